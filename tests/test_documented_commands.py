@@ -46,6 +46,8 @@ def test_the_makefile_shows_commands():
         ("without_labels.sh", {"ARMS": "form own free direct labelled shuffled"}, 6),
         ("without_labels.sh", {"ARMS": "form direct eve unpaid strict second second-eve", "GIVEN": "p.jsonl.gz"}, 11),
         ("without_labels.sh", {"ARMS": "direct eve second", "GIVEN": "p.jsonl", "SHUFFLED": "1"}, 5),
+        ("lanes.sh", {"RUNS": "1:eve 2:eve:9 3:direct:9:26", "GIVEN": "p.jsonl", "UNASKED": "", "APART": "0"}, 4),
+        ("lanes.sh", {"RUNS": "1:direct 1:second", "GIVEN": "p.jsonl", "LANES": "1", "APART": "0"}, 4),
         ("small_start.sh", {}, 0),
     ],
 )
@@ -54,7 +56,8 @@ def test_a_script_runs_no_command_that_would_be_refused(tmp_path, script, choice
     """The script is run, with a `quaere` that only writes down how it was called."""
     programs, log = tmp_path / "bin", tmp_path / "log"
     programs.mkdir()
-    note = f"""printf '%s\\037' "$@" >> "{log}"; printf '\\036' >> "{log}\""""  # ends of words and of commands
+    # The ends of words and of commands, in one write: a script may run several at once.
+    note = f"""printf '%s\\037' "$@" "$(printf '\\036')" >> "{log}\""""
     for name, body in (("quaere", note), ("python", "echo 7")):
         (programs / name).write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
         (programs / name).chmod(0o755)
@@ -63,7 +66,7 @@ def test_a_script_runs_no_command_that_would_be_refused(tmp_path, script, choice
     given |= {**choices, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
     command = ["bash", str(ROOT / "benchmarks" / script)]
     subprocess.run(command, env=os.environ | given, cwd=tmp_path, check=True, timeout=60)
-    commands = [line.split("\037")[:-1] for line in log.read_text(encoding="utf-8").split("\036")[:-1]]
+    commands = [line.split("\037")[:-1] for line in log.read_text(encoding="utf-8").split("\036\037")[:-1]]
     assert [words[0] for words in commands].count("eval") == num_evaluations
     for words in commands:
         check_command(words)
