@@ -4,15 +4,14 @@
     python benchmarks/guarded_questions.py kept.json --index INDEX --out guarded
     python benchmarks/blind_sample.py guarded/passed.jsonl guarded/refused.jsonl --num 50 --out sheet.tsv --key key.json
 
-Only guards on texts are asked: there is no proposer's episode, and no verifier. The text that a question was written
-about is all of its document.
+Only guards on texts are asked: there is no proposer's episode, no verifier, and no tokenizer to count a span by. The
+text that a question was written about is all of its document.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,13 +21,12 @@ from tables import as_table
 from quaere.rewards.guards import GUARDS, Triple, refusals
 from quaere.search.index import open_index
 
-ON_EPISODES = ("needed", "new", "thoughtful", "searched", "travelled")
-ON_TEXTS = tuple(name for name in GUARDS if name not in ON_EPISODES)
-TOKENS_A_WORD = 1.5  # spans are counted in words here; the limit of 128 tokens is far above a sentence
+NOT_ASKED = ("focused", "needed", "new", "thoughtful", "searched", "travelled")
+ON_TEXTS = tuple(name for name in GUARDS if name not in NOT_ASKED)
 
 
 def name_kind(row: Mapping[str, Any]) -> str:
-    """The kind of a checked question, by its id: facts joined by `>` are a chain, by `|` a comparison."""
+    """The kind of a checked question, by its id: facts are joined by `>` in a chain, by `|` if they are compared."""
     return "chain" if ">" in row["id"] else "comparison" if "|" in row["id"] else "one fact"
 
 
@@ -38,7 +36,7 @@ def find_refusals(row: Mapping[str, Any], document: str) -> tuple[str, ...]:
         question=row["question"],
         answer=row["answer"],
         span=row["span"],
-        num_span_tokens=round(TOKENS_A_WORD * len(row["span"].split())),
+        num_span_tokens=0,
         document=document,
         hops=row["hops"],
     )
@@ -48,8 +46,7 @@ def find_refusals(row: Mapping[str, Any], document: str) -> tuple[str, ...]:
 def count_kinds(found: Sequence[tuple[Mapping[str, Any], tuple[str, ...]]]) -> str:
     """A table: by kind of question how many were asked about, refused, and refused by each guard."""
     kinds = sorted({name_kind(row) for row, _ in found})
-    by_guard = Counter((guard, name_kind(row)) for row, refused in found for guard in refused)
-    guards = sorted({guard for guard, _ in by_guard})
+    guards = sorted({guard for _, refused in found for guard in refused})
     rows = []
     for kind in (*kinds, "all"):
         of_kind = [refused for row, refused in found if kind in (name_kind(row), "all")]
@@ -70,11 +67,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--index", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args(argv)
-    texts: dict[str, list[str]] = defaultdict(list)
-    for passage in open_index(args.index).passages():
-        texts[passage.doc_id].append(passage.text)
+    index = open_index(args.index)
     rows = [row for row in json.loads(args.kept.read_text(encoding="utf-8")) if row["kept"]]
-    found = [(row, find_refusals(row, "\n".join(texts[row["document_id"]]))) for row in rows]
+    found = [(row, find_refusals(row, index.document(row["document_id"]))) for row in rows]
     print(count_kinds(found))
     args.out.mkdir(parents=True, exist_ok=True)
     for name, is_refused in (("passed", False), ("refused", True)):

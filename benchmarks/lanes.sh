@@ -12,6 +12,10 @@
 set -euo pipefail
 : "${OUT:?}" "${RUNS:?}"
 LANES=${LANES:-2}
+command -v flock >/dev/null || { echo "lanes.sh needs flock (util-linux): run the arms one by one with without_labels.sh" >&2; exit 2; }
+for run in $RUNS; do
+    [[ $run =~ ^[0-9]:[a-z-]+(:[0-9]+){0,2}$ ]] || { echo "RUNS: $run is not SEED:ARM[:MINUTES[:STEPS]], such as 3:eve:9:26" >&2; exit 2; }
+done
 if [[ $RUNS =~ :(eve|unpaid|strict|second-eve) ]]; then QUOTES=1; fi
 export QUOTES=${QUOTES:-} OUT START=${START:-$OUT/form${QUOTES:+-quotes}-1}
 HERE=$(cd "$(dirname "$0")" && pwd)

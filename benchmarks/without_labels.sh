@@ -28,19 +28,20 @@
 #
 # QUOTES=1 is for all arms that are compared by their evidence, and implied by eve: form is taught to answer with and
 # without a quotation, and every evaluation asks for one; form and direct, which learn without, are also evaluated without
-# ("-unasked"; not with UNASKED=). "gold joint" is exact match with a verbatim span of a gold passage that holds the answer, on the sets whose
-# gold is complete (GOLD).
+# ("-unasked"; not with UNASKED=). "gold joint" is exact match with a verbatim span of a gold passage that holds the
+# answer, on the sets whose gold is complete (GOLD).
 #
 # Form is kept as an adapter. START=DIR is the form of another seed, to reinforce several seeds from one start. With
 # ATTEMPTS=4 direct, eve, unpaid and strict first try every question four times and learn from those solved sometimes.
 #
-# Arms run one after another. To run two at once: the script with ARMS= (index and form only), `nvidia-cuda-mps-control -d`,
-# then the script twice with other ARMS or SEEDs and the same OUT; MAX_ROWS=160 MICRO=8192 EVAL_ROWS=128 leaves room for both
-# on 139 GiB. QUAERE is the command, if it is not `quaere`; PYTHON the interpreter.
+# Arms run one after another; `lanes.sh` runs several at once. MICRO are the tokens of a micro-batch where the model is
+# taught, MAX_ROWS and EVAL_ROWS the episodes sampled at once where questions are written and where it is evaluated. SETTINGS
+# are further words of `quaere evolve`. QUAERE is the command, if it is not `quaere`; PYTHON the interpreter.
 set -euo pipefail
 : "${MODEL:?}" "${DEV:?}" "${OUT:?}"
 SEED=${SEED:-0} ARMS=${ARMS-form own free labelled} MINUTES=${MINUTES:-15} DRAFTS=${DRAFTS:-13000}
-MAX_ROWS=${MAX_ROWS:-512} EVAL_ROWS=${EVAL_ROWS:-256} MICRO=${MICRO:-16384} UNASKED=${UNASKED-1} GIVEN=${GIVEN:-} SHUFFLED=${SHUFFLED:-} GOLD=${GOLD:-popqa hotpot}
+MAX_ROWS=${MAX_ROWS:-512} EVAL_ROWS=${EVAL_ROWS:-256} MICRO=${MICRO:-16384} GIVEN=${GIVEN:-} SHUFFLED=${SHUFFLED:-}
+GOLD=${GOLD:-popqa hotpot} UNASKED=${UNASKED-1}
 STEPS=${STEPS:-100} EPISODES=${EPISODES:-500} ARTICLES=${ARTICLES:-2000} PRESET=${PRESET:-large-gpu}
 quaere() { ${QUAERE:-command quaere} "$@"; }
 python() { command "${PYTHON:-python}" "$@"; }

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.chat.statements import MAX_CITATION, keep_whole
+from quaere.chat.statements import MAX_CITATION, keep_whole_sentences
 from quaere.dialects.report.protocol import extract_conclusion, find_citations, split_statements
 
 
@@ -120,7 +120,7 @@ def test_a_text_made_to_be_slow_is_read_all_the_same(unit):
     text = (unit * 100_000)[:100_000] + "x"
     assert all(text[one.start : one.end] == one.text for one in split_statements(text))
     assert extract_conclusion(text) in text
-    assert text.startswith(keep_whole(text))
+    assert text.startswith(keep_whole_sentences(text))
 
 
 @pytest.mark.parametrize(
@@ -164,12 +164,12 @@ def test_conclusions(text, conclusion):
     ],
 )
 def test_what_is_whole_of_a_text_that_was_cut_off(text, kept):
-    assert keep_whole(text) == kept
+    assert keep_whole_sentences(text) == kept
 
 
 @given(st.lists(st.sampled_from(["It is so.", "And this!", "[1]", "Who (she)?", "no end", "\n", " "])).map(" ".join))
 def test_what_is_kept_begins_the_text_and_says_nothing_twice(text):
-    kept = keep_whole(text)
-    assert text.startswith(kept) and keep_whole(kept) == kept
+    kept = keep_whole_sentences(text)
+    assert text.startswith(kept) and keep_whole_sentences(kept) == kept
     said = [statement.text.replace("[1]", "").strip() for statement in split_statements(kept)]
     assert len(said) == len(set(said)) and all(one[-1] in ".!?" for one in said)

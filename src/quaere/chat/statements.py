@@ -76,14 +76,14 @@ def split_statements(text: str) -> tuple[Statement, ...]:
 _WHOLE = re.compile(rf"[.!?…。！？][\"'”’»)\]*_」』）]*+(?:[ \t]*+{_CITE})*+$")
 
 
-def keep_whole(text: str) -> str:
+def keep_whole_sentences(text: str) -> str:
     """A text that was cut off, up to its last whole sentence; and up to the first that stands in it before.
 
     What a small model goes on with until it is cut off is often the same again. Citations are no part of a sentence
     here.
 
-        keep_whole("It rises at Korrin [1]. It is short. It is sh") -> "It rises at Korrin [1]. It is short."
-        keep_whole("It is short [1]. It is long. It is short [2]. It is long.") -> "It is short [1]. It is long."
+        keep_whole_sentences("It rises at Korrin [1]. It is short. It is sh") -> "It rises at Korrin [1]. It is short."
+        keep_whole_sentences("It is short [1]. It is so. It is short [2]. It is so.") -> "It is short [1]. It is so."
     """
     said: set[str] = set()
     end = 0

@@ -94,7 +94,7 @@ _GROUPS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         "Evidence",
         (
             ("Probability of the answer with and without evidence", "evidence/chance_* evidence/value"),
-            ("Evidence of the questions", "evidence/present evidence/verbatim evidence/refused"),
+            ("Evidence of questions and answers", "evidence/present evidence/verbatim evidence/refused"),
             ("Tokens of evidence", "evidence/tokens"),
         ),
     ),

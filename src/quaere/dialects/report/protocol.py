@@ -28,7 +28,7 @@ from quaere.chat.messages import Message, Part, Quoted
 from quaere.chat.prompt_style import PromptStyle
 from quaere.chat.queries import read_query
 from quaere.chat.results import format_results
-from quaere.chat.statements import Citation, extract_conclusion, find_citations, keep_whole, split_statements
+from quaere.chat.statements import Citation, extract_conclusion, find_citations, keep_whole_sentences, split_statements
 from quaere.chat.tags import THOUGHT, find_blocks, has_unclosed
 from quaere.chat.tools import ToolSchema, is_text
 from quaere.dialects.report.prompts import FINISH, RESULTS_TAG, describe_rubric, report_system, worked_reports
@@ -121,7 +121,7 @@ class ReportWriter:
         """The whole sentences of a guided report that was cut off; one with its closing tag is as it is."""
         if not self.guided:
             return answer
-        text = keep_whole(answer.text)
+        text = keep_whole_sentences(answer.text)
         return _read_report(text) if text else Malformed(reason="the turn was cut off")
 
     def reply(

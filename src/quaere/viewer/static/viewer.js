@@ -199,9 +199,9 @@ async function renew() {
   for (const part of all("details[id]")) part.open = !shut.includes(part.id);
   if (home && !home.isConnected) {
     const place = focused.getAttribute("href");
-    const again = focused.id ? document.getElementById(focused.id)
+    const replaced = focused.id ? document.getElementById(focused.id)
       : place && all("a").find((link) => link.getAttribute("href") === place);
-    again?.focus();
+    replaced?.focus();
   }
   if (chosen >= 0) markChosen();
   if (slider) showStep(followed ? one("[data-step]").max : step);
