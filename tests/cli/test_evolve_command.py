@@ -11,6 +11,7 @@ from msgspec import structs
 
 import village_runs
 from dictating import dictating
+from quaere.cli import interrupt
 from quaere.cli.main import main
 from quaere.errors import TrainingStopped
 from quaere.recipes.registry import find_recipe
@@ -343,8 +344,9 @@ def test_a_run_says_how_it_stands_and_how_to_go_on(place, tmp_path, monkeypatch,
 # ---------------------------------------------------------------------------------------------------------- Ctrl-C
 
 
-def press_ctrl_c(monkeypatch, times):
+def press_ctrl_c(monkeypatch, times, *, one_press_s=0):
     """So often, in the first part of the next step that is played."""
+    monkeypatch.setattr(interrupt, "ONE_PRESS_S", one_press_s)
     play, presses = Actors.play, iter(range(times))
 
     async def interrupted(self, *args, **options):
@@ -363,10 +365,11 @@ def learned(path):
         return values, [episode.segments for episode in run.episodes()]
 
 
-def test_the_first_ctrl_c_lets_the_step_end_and_saves_it(place, run_path, tmp_path, monkeypatch, capfd):
+@pytest.mark.parametrize("signals", [1, 2])  # `timeout --signal=INT` sends two at once
+def test_the_first_ctrl_c_lets_the_step_end_and_saves_it(place, run_path, tmp_path, monkeypatch, capfd, signals):
     path, seldom = tmp_path / "run", ["--set", "checkpoints.every=100"]
     with monkeypatch.context() as pressed:
-        press_ctrl_c(pressed, 1)
+        press_ctrl_c(pressed, signals, one_press_s=60)
         assert evolve("drzero", *place[1], "--out", path, *seldom) == 130
     said = capfd.readouterr().err
     assert "stopping after the step under way, once its checkpoint is saved; press Ctrl-C again to stop now" in said

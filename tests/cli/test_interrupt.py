@@ -36,7 +36,7 @@ async def sample(*args):
 
 def ask_for_ever(doing, index, grace_s):
     """In a process of its own: a question to a model that never comes to an end."""
-    interrupt.GRACE_S = grace_s
+    interrupt.GRACE_S, interrupt.ONE_PRESS_S = grace_s, 0
     ask._ask = doing
     sys.exit(main(["ask", "Who?", "--index", index]))
 

@@ -64,6 +64,13 @@ CHOICES = [
     ("Did Venn build Halm or Korrin?", "Halm", "Korrin"),
     ("Did Venn OR Brod build the Halm bridge?", "Venn", "Brod"),
     ("\tWas it opened in 1702 or 1703? \n", "1702", "1703"),
+    ("Which film is older, 45 Bridges or The Oss Limited?", "45 Bridges", "The Oss Limited"),
+    ("Who died first, Olm Venn, 2nd Earl of Oss or Marta Brod?", "Olm Venn, 2nd Earl of Oss", "Marta Brod"),
+    (
+        "Who was born later, the maker of the first film in the Halm bridge series or the author of Never Say Die?",
+        "the maker of the first film in the Halm bridge series",
+        "the author of Never Say Die",
+    ),
 ]
 
 
@@ -83,6 +90,10 @@ def test_a_comparison_names_its_answer_and_gives_nothing_away(question, first, s
         ("Was it built by Venn or by someone else?", "Venn"),
         ("Who built it, Venn or another man?", "Venn"),
         ("Who built it, Venn or nobody?", "Venn"),
+        ("Who built it, Venn or Nobody?", "Venn"),
+        ("Who built it, Venn or The Other?", "Venn"),
+        ("Who built it, Venn or Marta or someone?", "Venn"),
+        ("When was it built, 1702 or Brod?", "1702"),  # not of one kind
         ("Who built it, Venn or Venn?", "Venn"),
         ("Who built it, Venn or Orsolya Venn?", "Venn"),
         ("Who built it, Venn or a bridge?", "Venn"),  # not of one kind
@@ -197,8 +208,8 @@ def test_containment_by_words_and_by_characters():
     assert answer_score("橋", ["古い橋がある"]) == 0
 
 
-@pytest.mark.parametrize(("num_words", "named"), [(8, True), (9, False)])
-def test_an_alternative_has_at_most_eight_words(num_words, named):
+@pytest.mark.parametrize(("num_words", "named"), [(16, True), (17, False)])
+def test_an_alternative_has_at_most_sixteen_words(num_words, named):
     long = " ".join(["Guild", *["Of"] * (num_words - 1)])
     assert names_alternatives(f"Who built it, Venn or {long}?", "Venn") == named
     assert names_alternatives(f"Who built it, {long} or Venn?", "Venn") == named

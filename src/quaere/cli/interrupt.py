@@ -13,12 +13,14 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
 INTERRUPTED = 130
 GRACE_S = 3.0
+ONE_PRESS_S = 0.2  # `timeout --signal=INT` signals the process and then its group: that is one request, not two
 _SHOW_CURSOR = b"\x1b[?25h"
 
 
@@ -36,10 +38,14 @@ def interruptible(
         return
     timer = threading.Timer(GRACE_S, _leave, [then])
     timer.daemon = True
-    presses = 0
+    presses, last = 0, float("-inf")
 
     def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal presses
+        nonlocal presses, last
+        now = time.monotonic()
+        if now - last < ONE_PRESS_S:
+            return
+        last = now
         presses += 1  # not `timer.is_alive()`: another Ctrl-C may come while the timer is being started
         if ask is not None and presses == 1:
             _say(f"stopping after {after}; press Ctrl-C again to stop now ({kept})")

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
+import os
+import select
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
 
@@ -81,6 +85,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; exit code 2 with one clear line when the input is at fault, 3 when no answer was found."""
     set_library_defaults()
     show_old_names()
+    if not faulthandler.is_enabled():
+        with suppress(ValueError, OSError):  # no stderr to write to
+            faulthandler.enable()  # a crash in a library's native code ends with a traceback, not in silence
     try:
         words = sys.argv[1:] if argv is None else argv
         check_command(words)
@@ -96,8 +103,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of the output has closed the pipe (`quaere runs show ... | head`).
-        sys.stderr.close()
+        closed = _closed_outputs()
+        if not closed:
+            raise
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for number in closed:  # what is still in their buffers goes nowhere as well
+            os.dup2(nowhere, number)
         return 0
     except OSError as error:
         if error.errno not in DISK_ERRORS:
@@ -105,6 +116,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(printable_line(f"quaere: {error.filename or 'the disk'}: {error.strerror}"), file=sys.stderr)
         return 2
     return 0
+
+
+def _closed_outputs() -> list[int]:
+    """Those of stdout and stderr that nobody reads any more, as after `quaere runs show ... | head`."""
+    if not hasattr(select, "poll"):  # Windows
+        return [1, 2]
+    outputs = select.poll()
+    for number in (1, 2):
+        outputs.register(number, 0)  # an error is reported whether asked for or not
+    return [number for number, event in outputs.poll(0) if event & select.POLLERR]
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ _EVASIVE = frozenset(
     """not no yes none neither nothing nobody never else other others another any anyone anybody anything some someone
     somebody something somewhere elsewhere more less fewer later earlier so both either maybe unknown""".split()
 )
-_MAX_ALTERNATIVE_WORDS = 8
+_MAX_ALTERNATIVE_WORDS = 16  # descriptions too: "the director of the first film in the Halm series"
 
 
 class FormatScore(Struct, frozen=True):
@@ -190,35 +190,39 @@ def names_alternatives(question: str, answer: str) -> bool:
     if len(places) != 1 or not 0 < places[0] < len(words) - 1:
         return False
     middle = places[0]
-    spans = [(_start_of_left(words, middle), len(words))]
+    spans = [(start, len(words)) for start in _starts_of_left(words, middle)]
     if words[0].lower() in _ASKING:
         spans += [(1, end) for end in range(middle + 2, len(words))]
     return any(_is_choice(words, start, middle, end, answer) for start, end in spans)
 
 
-def _start_of_left(words: Sequence[str], middle: int) -> int:
-    """Index of the first word of the alternative before "or", if the other ends the question; `middle` if unclear."""
-    for place in range(middle - 1, 0, -1):
-        if words[place - 1].endswith((",", ":")):
-            return place
-    if words[0].lower() not in _ASKING:
-        return middle
+def _starts_of_left(words: Sequence[str], middle: int) -> list[int]:
+    """Where the alternative before "or" may begin, if the other ends the question.
+
+    After any comma, since names have commas too: "Who died first, Olm Venn, 2nd Earl of Oss or Marta Brod?"
+    """
+    first = max(1, middle - _MAX_ALTERNATIVE_WORDS)
+    starts = [place for place in range(first, middle) if words[place - 1].endswith((",", ":"))]
+    if starts or words[0].lower() not in _ASKING:
+        return starts
     start = middle
     if words[middle - 1][:1].isdigit():
-        return middle - 1
+        return [middle - 1]
     if words[middle - 1][:1].isupper():
         while start > 1 and words[start - 1][:1].isupper():
             start -= 1
-        return start
+        return [start]
     while start > 1 and words[start - 1].lower() not in _BEFORE:
         start -= 1
-    return start if start > 1 else middle
+    return [start] if start > 1 else []
 
 
 def _is_choice(words: Sequence[str], start: int, middle: int, end: int, answer: str) -> bool:
     """True if words[start:middle] and words[middle + 1:end] are two alternatives and the answer is one of them only."""
     left, right = words[start:middle], words[middle + 1 : end]
-    if not left or not right or max(len(left), len(right)) > _MAX_ALTERNATIVE_WORDS or _kind(left) != _kind(right):
+    if not left or not right or max(len(left), len(right)) > _MAX_ALTERNATIVE_WORDS or not _kinds(left) & _kinds(right):
+        return False
+    if _evades(left) or _evades(right):
         return False
     if end < len(words) and words[end][:1].isupper():  # the name continues: "Brod" in "Brod Vale" is another name
         return False
@@ -226,12 +230,20 @@ def _is_choice(words: Sequence[str], start: int, middle: int, end: int, answer: 
     if not wanted or wanted not in found:
         return False
     other = found[1 - found.index(wanted)]
-    if not other or _EVASIVE & {*other.split(), *wanted.split()} or contains(other, wanted) or contains(wanted, other):
+    if not other or contains(other, wanted) or contains(wanted, other):
         return False
     return not contains(" ".join([*words[:start], *words[end:]]), answer)
 
 
-def _kind(words: Sequence[str]) -> str:
-    """ "number", "name" or "word", by the first word of a phrase."""
-    first = next((word.lstrip("\"'(") for word in words if word.lower() not in _ARTICLES), "")
-    return "number" if first[:1].isdigit() else "name" if first[:1].isupper() else "word"
+def _evades(words: Sequence[str]) -> bool:
+    """True if a phrase is no real alternative: "someone else", "Nobody"; but not "the maker of Never Say Die"."""
+    first = next((word for word in words if word.lower() not in _ARTICLES), "")
+    return any(word.strip("\"'(),") in _EVASIVE for word in (first.lower(), *words))
+
+
+def _kinds(words: Sequence[str]) -> set[str]:
+    """{"number"}, {"name"} or {"word"}, by the first word of a phrase; both of the first two for "45 Fathers"."""
+    first, *rest = [word.lstrip("\"'(") for word in words if word.lower() not in _ARTICLES] or [""]
+    if first[:1].isdigit():
+        return {"number", "name"} if any(word[:1].isupper() for word in rest) else {"number"}
+    return {"name" if first[:1].isupper() else "word"}
