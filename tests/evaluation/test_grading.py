@@ -63,7 +63,8 @@ def test_a_report_of_one_paragraph_is_cited_too():
     text = "The Halm bridge has 12 arches [1]. The Oss rises in the Korrin hills [2]. It is old."
     report = structs.replace(make_report(text), conclusion=text)  # as the last paragraph is
     assert count_proxies(report)["cited"] == pytest.approx(20 / 3)
-    assert count_proxies(make_report("[1]. [2]."))["cited"] == 0
+    citations_alone = count_proxies(make_report("[1]. [2]."))
+    assert citations_alone["cited"] == citations_alone["variety"] == 0
 
 
 def test_proxies_fall_with_what_they_count():

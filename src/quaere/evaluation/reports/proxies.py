@@ -108,6 +108,8 @@ def _length_share(num_words: int) -> float:
 
 def _variety_share(text: str) -> float:
     words = terms(MARK.sub("", text))
+    if not words:  # citations alone
+        return 0.0
     runs = Counter(tuple(words[at : at + _RUN_WORDS]) for at in range(max(1, len(words) - _RUN_WORDS + 1)))
     return sum(count == 1 for count in runs.values()) / runs.total()
 
