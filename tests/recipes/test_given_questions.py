@@ -203,6 +203,31 @@ def test_the_sentence_about_the_answer_is_gold_whatever_its_place(paths, tmp_pat
     assert spans == {"first": first["text"], "last": second["text"], "none": second["text"]}
 
 
+@pytest.mark.parametrize(
+    ("answers", "num_facts", "gold"),
+    [
+        (["Venn"], 2, 0),
+        (["Brod"], 2, 1),
+        (["Olm", "Venn"], 4, 1),  # of two facts about the answer the last
+        (["Olm", "Brod"], 4, 3),
+        (["Venn"], 3, 2),  # facts that cannot be halved
+        (["both"], 2, 1),  # no alternative
+    ],
+)
+def test_a_comparison_that_names_nobody_is_proved_by_the_side_of_its_answer(paths, tmp_path, answers, num_facts, gold):
+    """Facts are in the question's order, and the sentences say "he"."""
+    facts = [
+        {"doc_id": BRIDGES[number], "start": 0, "end": 0, "text": f"He was born in 17{number:02}."}
+        for number in range(num_facts)
+    ]
+    asked = row(0, question="Who was born later, Venn or Brod?", answers=answers, evidence=facts)
+    changes = {**ALONE, "generation.attempts": 0, "solver.steps": 0}
+    run, _ = run_drzero(tmp_path / "run", make_config(paths, **changes, **write(tmp_path / "mine.jsonl", asked)))
+    with run:
+        (candidate,) = run.candidates()
+        assert candidate.span == facts[gold]["text"]
+
+
 def test_given_again_they_are_attempted_by_the_solver_of_every_iteration(paths, tmp_path):
     """`given_again`: the second iteration keeps what its own solver solves sometimes, and says what is new in it."""
     rows = [row(number) for number in range(8)]

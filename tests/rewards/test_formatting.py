@@ -6,6 +6,7 @@ from quaere.rewards.format import (
     FormatScore,
     answer_score,
     contains,
+    find_alternative,
     format_score,
     gives_away,
     names_alternatives,
@@ -76,8 +77,9 @@ CHOICES = [
 
 @pytest.mark.parametrize(("question", "first", "second"), CHOICES)
 def test_a_comparison_names_its_answer_and_gives_nothing_away(question, first, second):
-    for answer in (first, second):
+    for number, answer in enumerate((first, second)):
         assert contains(question, answer) and names_alternatives(question, answer)
+        assert find_alternative(question, answer) == number
         assert not gives_away(question, answer)
         assert format_score(**GOOD | dict(question=question, answer=answer), format_rule="released").valid
 

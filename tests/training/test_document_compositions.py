@@ -4,6 +4,7 @@ import pytest
 from msgspec import structs
 
 from quaere.records import Passage
+from quaere.rewards.format import find_alternative
 from quaere.warmup.documents.askable_facts import Fact
 from quaere.warmup.documents.compositions import (
     Pair,
@@ -232,6 +233,9 @@ def test_what_was_made_by_the_person_is_then_the_answer():
     made = [chained_comparisons(links, told, BIRTHS, Dice(seed))[0] for seed in range(20)]
     named = [item for item in made if item.question.startswith("Which film has the director who was born ")]
     assert 0 < len(named) < 20
+    for item in made:  # facts are in the question's order, by which EVE finds the sentence about the answer
+        side = next(place for answer in item.answers if (place := find_alternative(item.question, answer)) is not None)
+        assert {fact.name for fact in item.draft.facts[2 * side : 2 * side + 2]} & set(item.answers)
     for item in named:
         assert item.answers == (("Low Water",) if "earlier" in item.question else ("Grey Coast",))
         assert item.draft.hidden in ("Ada Bo", "Bo Ada") and len(item.draft.facts) == 4

@@ -174,26 +174,32 @@ def gives_away(question: str, answer: str, *, containment: Containment = "words"
 
 
 def names_alternatives(question: str, answer: str) -> bool:
-    """True if the question asks to choose between two things, one of which is the answer and occurs nowhere else.
+    """True if the question asks to choose between two things, one of which is the answer and occurs nowhere else."""
+    return find_alternative(question, answer) is not None
+
+
+def find_alternative(question: str, answer: str) -> int | None:
+    """Which of two things to choose between is the answer: 0 or 1; None if neither is, or if it is named elsewhere too.
 
     The alternatives are joined by the question's only "or" and are of one kind: two names, two numbers or two plain
     words. They stand at the end of the question, after a comma or colon unless it is a yes/no question, or are the
     subject of a yes/no question.
 
-        names_alternatives("Which is older, the Halm bridge or the Oss mill?", "Oss mill") -> True
-        names_alternatives("Did Venn or Brod build it?", "Venn") -> True
-        names_alternatives("Was it built by Venn or not?", "Venn") -> False
-        names_alternatives("Who built the bridge that Venn or Brod drew?", "Venn") -> False
+        find_alternative("Which is older, the Halm bridge or the Oss mill?", "Oss mill") -> 1
+        find_alternative("Did Venn or Brod build it?", "Venn") -> 0
+        find_alternative("Was it built by Venn or not?", "Venn") -> None
+        find_alternative("Who built the bridge that Venn or Brod drew?", "Venn") -> None
     """
     words = question.strip().rstrip("?!. ").split()
     places = [place for place, word in enumerate(words) if word.lower() == "or"]
     if len(places) != 1 or not 0 < places[0] < len(words) - 1:
-        return False
+        return None
     middle = places[0]
     spans = [(start, len(words)) for start in _starts_of_left(words, middle)]
     if words[0].lower() in _ASKING:
         spans += [(1, end) for end in range(middle + 2, len(words))]
-    return any(_is_choice(words, start, middle, end, answer) for start, end in spans)
+    chosen = (_choose(words, start, middle, end, answer) for start, end in spans)
+    return next((number for number in chosen if number is not None), None)
 
 
 def _starts_of_left(words: Sequence[str], middle: int) -> list[int]:
@@ -217,22 +223,23 @@ def _starts_of_left(words: Sequence[str], middle: int) -> list[int]:
     return [start] if start > 1 else []
 
 
-def _is_choice(words: Sequence[str], start: int, middle: int, end: int, answer: str) -> bool:
-    """True if words[start:middle] and words[middle + 1:end] are two alternatives and the answer is one of them only."""
+def _choose(words: Sequence[str], start: int, middle: int, end: int, answer: str) -> int | None:
+    """Which of words[start:middle] and words[middle + 1:end] is the answer, if they are alternatives and one is."""
     left, right = words[start:middle], words[middle + 1 : end]
     if not left or not right or max(len(left), len(right)) > _MAX_ALTERNATIVE_WORDS or not _kinds(left) & _kinds(right):
-        return False
+        return None
     if _evades(left) or _evades(right):
-        return False
+        return None
     if end < len(words) and words[end][:1].isupper():  # the name continues: "Brod" in "Brod Vale" is another name
-        return False
+        return None
     wanted, found = normalise_answer(answer), [normalise_answer(" ".join(side)) for side in (left, right)]
     if not wanted or wanted not in found:
-        return False
-    other = found[1 - found.index(wanted)]
+        return None
+    number = found.index(wanted)
+    other = found[1 - number]
     if not other or contains(other, wanted) or contains(wanted, other):
-        return False
-    return not contains(" ".join([*words[:start], *words[end:]]), answer)
+        return None
+    return None if contains(" ".join([*words[:start], *words[end:]]), answer) else number
 
 
 def _evades(words: Sequence[str]) -> bool:

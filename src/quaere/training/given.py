@@ -10,7 +10,7 @@ attempts these as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import structs
 
@@ -19,7 +19,7 @@ from quaere.chat.spans import check_evidence
 from quaere.errors import BadInput
 from quaere.records import Candidate, DropReason, Evidence, Question
 from quaere.rewards.answers import normalise_answer
-from quaere.rewards.format import contains, gives_away
+from quaere.rewards.format import contains, find_alternative, gives_away
 from quaere.rollout.episode import Limits
 from quaere.rollout.question_files import read_questions
 from quaere.runs import Run
@@ -114,12 +114,25 @@ def _make(
 
 
 def _find_proof(question: Question) -> Evidence | None:
-    """The span that a solver should quote, of one for each fact: the last that contains an answer, else the last.
+    """The span that a solver should quote, of one for each fact: the last that contains an answer.
 
-    Of a chain that is the last fact's; of a comparison the one about the thing that is the answer.
+    Of a chain that is the last fact's, of a comparison one about the thing that is the answer, even if it is not named.
     """
     holding = [one for one in question.evidence if any(contains(one.text, answer) for answer in question.answers)]
-    return next(reversed(holding or question.evidence), None)
+    return next(reversed(holding or _about_answer(question)), None)
+
+
+def _about_answer(question: Question) -> Sequence[Evidence]:
+    """The evidence about the thing that a comparison has as its answer; all of it if there is no such thing.
+
+    Checked questions have a sentence for each fact, in the order in which the question names the two things.
+    """
+    evidence, half = question.evidence, len(question.evidence) // 2
+    sides = (find_alternative(question.text, answer) for answer in question.answers)
+    side = next((number for number in sides if number is not None), None)
+    if side is None or len(evidence) % 2:
+        return evidence
+    return evidence[half:] if side else evidence[:half]
 
 
 def _judge(question: Question, seen: set[str], max_words: int) -> DropReason:
