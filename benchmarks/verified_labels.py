@@ -7,8 +7,8 @@
 
 Labels and key are those of `blind_sample.py`. The table has a row for each kind of question and label: how often the
 answer was given with the sentence and without it, and the value V, their difference. Below it is the chance that a
-question labelled good has a higher V than another one (ties count half): 0.5 is no better than a coin. Brackets hold
-the 95 % bootstrap interval over questions.
+question labelled good has a higher V than another one (ties count half), of any kind and of the same: 0.5 is no better
+than a coin. Brackets hold the 95 % bootstrap interval over questions.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import argparse
 import csv
 import json
 import random
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -58,38 +59,48 @@ def read_labelled(values: Path, labels: Path, key: Path) -> list[Labelled]:
     return [
         Labelled(name_kind({"id": name}), label, items[name]["chance_with"], items[name]["chance_without"])
         for name, label in told.items()
+        if items[name] is not None  # it could not be verified
     ]
 
 
-def separation(good: Sequence[float], others: Sequence[float]) -> float:
-    """Chance that one of the good is above one of the others: separation([1, 0], [0]) == 0.75."""
-    return fmean((one > other) + (one == other) / 2 for one in good for other in others)
+def separation(found: Sequence[Labelled], *, by_kind: bool) -> float:
+    """Chance that a good question is above another one; with `by_kind`, above another one of its kind."""
+    pairs = [
+        (one.value > other.value) + (one.value == other.value) / 2
+        for one in found
+        for other in found
+        if one.label == "good" != other.label and (one.kind == other.kind or not by_kind)
+    ]
+    return fmean(pairs) if pairs else float("nan")
 
 
-def resample(good: Sequence[float], others: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """The 95 % bootstrap interval of their separation."""
-    dice = random.Random(seed)
+def resample(found: Sequence[Labelled], *, by_kind: bool, seed: int = 0) -> tuple[float, float]:
+    """The 95 % bootstrap interval of their separation; good and other questions of each kind are drawn apart."""
+    dice, groups = random.Random(seed), defaultdict(list)
+    for one in found:
+        groups[one.kind, one.label == "good"].append(one)
     drawn = sorted(
-        separation(dice.choices(good, k=len(good)), dice.choices(others, k=len(others))) for _ in range(NUM_RESAMPLES)
+        separation([one for group in groups.values() for one in dice.choices(group, k=len(group))], by_kind=by_kind)
+        for _ in range(NUM_RESAMPLES)
     )
     return drawn[NUM_RESAMPLES // 40], drawn[-NUM_RESAMPLES // 40 - 1]
 
 
 def show(found: Sequence[Labelled]) -> str:
     """The table, and how well the value tells good questions from others."""
-    groups = [(kind, label) for kind in (*sorted({one.kind for one in found}), "all") for label in ("good", "other")]
+    groups = [(kind, is_good) for kind in (*sorted({one.kind for one in found}), "all") for is_good in (True, False)]
     rows = []
-    for kind, label in groups:
-        of_group = [one for one in found if kind in (one.kind, "all") and (one.label == "good") == (label == "good")]
+    for kind, is_good in groups:
+        of_group = [one for one in found if kind in (one.kind, "all") and (one.label == "good") == is_good]
         if of_group:
-            means = [
-                fmean(getattr(one, name) for one in of_group) for name in ("chance_with", "chance_without", "value")
-            ]
+            means = [fmean(getattr(one, name) for one in of_group) for name in MEANS]
+            label = "good" if is_good else "other"
             rows.append([kind, label, str(len(of_group)), *(f"{mean:.2f}" for mean in means)])
-    table = as_table(["", "label", "questions", "with the sentence", "without", "V"], rows)
-    good, others = ([one.value for one in found if (one.label == "good") == is_good] for is_good in (True, False))
-    low, high = resample(good, others)
-    return f"{table}\n\ngood above another: {separation(good, others):.2f} [{low:.2f}, {high:.2f}]"
+    lines = [as_table(["", "label", "questions", "with the sentence", "without", "V"], rows), ""]
+    for by_kind, told in ((False, "of any kind"), (True, "of its kind")):
+        low, high = resample(found, by_kind=by_kind)
+        lines.append(f"good above another {told}: {separation(found, by_kind=by_kind):.2f} [{low:.2f}, {high:.2f}]")
+    return "\n".join(lines)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -1,5 +1,7 @@
 """A command whose reader leaves ends in peace; any other broken pipe, and a crash of native code, are told."""
 
+import os
+import socket
 import subprocess
 import sys
 
@@ -17,6 +19,9 @@ def crash(args):
 def lose_server(args):
     raise BrokenPipeError(32, "Broken pipe")
 
+def print_once(args):
+    print("one line")
+
 def print_for_ever(args):
     while True:
         print("a line of many", file=getattr(sys, os.environ["STREAM"]), flush=True)
@@ -26,18 +31,50 @@ sys.exit(main(["doctor"]))
 """
 
 
-def run(doing, *, source=START, **options):
-    return subprocess.Popen([sys.executable, "-c", source, doing], text=True, stderr=subprocess.PIPE, **options)
+def run(doing, *, stderr=subprocess.PIPE, **options):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    environment |= {"STREAM": options.pop("stream", "stdout")}
+    return subprocess.Popen([sys.executable, "-c", START, doing], text=True, stderr=stderr, env=environment, **options)
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_a_reader_that_leaves_ends_the_command_in_peace(stream):
-    command = run("print_for_ever", stdout=subprocess.PIPE, env={"STREAM": stream})
+    command = run("print_for_ever", stdout=subprocess.PIPE, stream=stream)
     with command, getattr(command, stream) as lines:
         assert lines.readline() == "a line of many\n"
         lines.close()
         assert command.wait(timeout=60) == 0
         assert stream == "stderr" or command.stderr.read() == ""
+
+
+def closed_pipe():
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
+
+
+def closed_socket():
+    ours, theirs = socket.socketpair()
+    ours.close()
+    return theirs.detach()
+
+
+@pytest.mark.parametrize("make", [closed_pipe, closed_socket])
+def test_so_it_does_if_all_was_still_in_the_buffer(make):
+    output = make()
+    try:
+        with run("print_once", stdout=output) as command:
+            assert command.stderr.read() == ""
+    finally:
+        os.close(output)
+    assert command.returncode == 0
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_command_runs_without_an_output(number):
+    with run("print_once", stdout=subprocess.PIPE, stderr=None, preexec_fn=lambda: os.close(number)) as command:
+        assert command.stdout.read() == ("one line\n" if number == 2 else "")
+    assert command.returncode == 0
 
 
 def test_another_broken_pipe_is_no_success():

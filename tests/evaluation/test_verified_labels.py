@@ -1,6 +1,7 @@
 """`benchmarks/verified_labels.py`: claims of the labelled questions, and values beside labels, by hand."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,21 @@ def verified(monkeypatch):
     return verified_labels
 
 
-@pytest.mark.parametrize(("good", "others", "chance"), [([1, 0], [0], 0.75), ([1], [0], 1), ([0], [0.5, 1], 0)])
-def test_the_chance_that_a_good_one_is_above_another(verified, good, others, chance):
-    assert verified.separation(good, others) == chance
-    low, high = verified.resample(good, others)
-    assert 0 <= low <= chance <= high <= 1
+def test_the_chance_that_a_good_one_is_above_another(verified):
+    found = [
+        verified.Labelled("chain", "good", 1.0, 0.0),
+        verified.Labelled("chain", "wrong", 0.5, 0.0),
+        verified.Labelled("one fact", "good", 0.5, 0.0),
+        verified.Labelled("one fact", "unclear", 0.75, 0.0),
+    ]
+    assert verified.separation(found, by_kind=False) == (1 + 1 + 0.5 + 0) / 4
+    assert verified.separation(found, by_kind=True) == (1 + 0) / 2
+    for by_kind in (False, True):  # one question in each group: every draw is the same
+        chance = verified.separation(found, by_kind=by_kind)
+        assert verified.resample(found, by_kind=by_kind) == (chance, chance)
+    low, high = verified.resample([*found, verified.Labelled("chain", "good", 0.0, 0.5)], by_kind=True)
+    assert low < high
+    assert math.isnan(verified.separation(found[:1], by_kind=False))
 
 
 def test_claims_are_of_the_questions_in_the_key(verified, tmp_path, capsys):
@@ -55,4 +66,5 @@ def test_values_stand_beside_their_labels(verified, tmp_path, capsys):
         ["all", "good", "1", "1.00", "0.20", "0.80"],
         ["all", "other", "2", "0.50", "0.20", "0.30"],
     ]
-    assert "good above another: 1.00 [1.00, 1.00]" in said
+    assert "good above another of any kind: 1.00 [1.00, 1.00]" in said
+    assert "good above another of its kind: 1.00 [1.00, 1.00]" in said

@@ -94,6 +94,18 @@ def test_a_comparison_names_its_answer_and_gives_nothing_away(question, first, s
         ("Who built it, Venn or nobody?", "Venn"),
         ("Who built it, Venn or Nobody?", "Venn"),
         ("Who built it, Venn or The Other?", "Venn"),
+        ("Who built it, Venn or No-one?", "Venn"),
+        ("Who built it, Venn or Mr Nobody?", "Venn"),
+        ("Did Venn or Mr Nobody build it?", "Venn"),
+        ("Who built it, Venn or Person Unknown?", "Venn"),
+        ("Who built it, Venn or 2 Others?", "Venn"),
+        ("Who built it, Venn or Nobody: say who?", "Venn"),
+        ("Who built it, Venn or Brod; who was the first?", "Venn"),
+        ("Who built it, Venn or Brod? The first is right.", "Venn"),
+        ("Who built it, the man from Halm or somebody from the hills of Korrin?", "the man from Halm"),
+        ("Who built it, the man from Halm or a man whom we shall call Nobody?", "the man from Halm"),
+        ("Who built the bridge, Halm's only one and the longest in the county of Korrin, or Brod?", "Brod"),
+        ("Which man of Halm, Korrin county, built it in 1702 with his own hands or Brod?", "Brod"),
         ("Who built it, Venn or Marta or someone?", "Venn"),
         ("When was it built, 1702 or Brod?", "1702"),  # not of one kind
         ("Who built it, Venn or Venn?", "Venn"),
@@ -210,11 +222,13 @@ def test_containment_by_words_and_by_characters():
     assert answer_score("橋", ["古い橋がある"]) == 0
 
 
-@pytest.mark.parametrize(("num_words", "named"), [(16, True), (17, False)])
-def test_an_alternative_has_at_most_sixteen_words(num_words, named):
-    long = " ".join(["Guild", *["Of"] * (num_words - 1)])
-    assert names_alternatives(f"Who built it, Venn or {long}?", "Venn") == named
-    assert names_alternatives(f"Who built it, {long} or Venn?", "Venn") == named
+@pytest.mark.parametrize(
+    ("first", "num_words", "named"),
+    [("Guild", 8, True), ("Guild", 9, False), ("guild", 16, True), ("guild", 17, False)],
+)
+def test_a_name_has_at_most_eight_words_and_a_description_sixteen(first, num_words, named):
+    long, answer = " ".join([first, *["Of"] * (num_words - 1)]), "Venn" if first == "Guild" else "the man"
+    assert names_alternatives(f"Who built it, {answer} or {long}?", answer) == named
 
 
 def test_a_proposal_is_scored_by_the_containment_that_was_set():

@@ -86,15 +86,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     set_library_defaults()
     show_old_names()
     if not faulthandler.is_enabled():
-        with suppress(ValueError, OSError):  # no stderr to write to
+        with suppress(RuntimeError, ValueError, OSError):  # no stderr to write to
             faulthandler.enable()  # a crash in a library's native code ends with a traceback, not in silence
     try:
-        words = sys.argv[1:] if argv is None else argv
-        check_command(words)
-        args = build_parser(words[0] if words and not words[0].startswith("-") else None).parse_args(words)
-        check_logins(args)
-        with catch_missing_libraries():
-            args.run(args)
+        _run(sys.argv[1:] if argv is None else argv)
     except QuaereError as error:
         print(printable_line(f"quaere: {error}"), file=sys.stderr)
         if error.hint:
@@ -118,6 +113,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _run(words: Sequence[str]) -> None:
+    """Run the command of these words and write all of its output."""
+    try:
+        check_command(words)
+        args = build_parser(words[0] if words and not words[0].startswith("-") else None).parse_args(words)
+        check_logins(args)
+        with catch_missing_libraries():
+            args.run(args)
+    except SystemExit:  # of --help, or a command's own exit code
+        _flush()
+        raise
+    _flush()
+
+
+def _flush() -> None:
+    """Write what is left in the buffer now: a closed pipe is noticed while it can be handled."""
+    if sys.stdout is not None:  # it was closed
+        sys.stdout.flush()
+
+
 def _closed_outputs() -> list[int]:
     """Those of stdout and stderr that nobody reads any more, as after `quaere runs show ... | head`."""
     if not hasattr(select, "poll"):  # Windows
@@ -125,7 +140,7 @@ def _closed_outputs() -> list[int]:
     outputs = select.poll()
     for number in (1, 2):
         outputs.register(number, 0)  # an error is reported whether asked for or not
-    return [number for number, event in outputs.poll(0) if event & select.POLLERR]
+    return [number for number, event in outputs.poll(0) if event & (select.POLLERR | select.POLLHUP)]
 
 
 if __name__ == "__main__":

@@ -33,10 +33,12 @@ _ARTICLES = frozenset(("a", "an", "the"))
 _BEFORE = _ARTICLES | frozenset("by in at on of to from with for than as into after before between".split())
 # Words that are no real alternative: "Was it built by Venn or not?" gives its answer away.
 _EVASIVE = frozenset(
-    """not no yes none neither nothing nobody never else other others another any anyone anybody anything some someone
-    somebody something somewhere elsewhere more less fewer later earlier so both either maybe unknown""".split()
+    """not no yes none neither nothing nobody noone never else other others another same any anyone anybody anything
+    some someone somebody something somewhere elsewhere more less fewer later earlier so both either maybe unknown
+    """.split()
 )
-_MAX_ALTERNATIVE_WORDS = 16  # descriptions too: "the director of the first film in the Halm series"
+_MAX_NAME_WORDS = 8
+_MAX_ALTERNATIVE_WORDS = 16  # of a description: "the director of the first film in the Halm series"
 
 
 class FormatScore(Struct, frozen=True):
@@ -226,9 +228,12 @@ def _starts_of_left(words: Sequence[str], middle: int) -> list[int]:
 def _choose(words: Sequence[str], start: int, middle: int, end: int, answer: str) -> int | None:
     """Which of words[start:middle] and words[middle + 1:end] is the answer, if they are alternatives and one is."""
     left, right = words[start:middle], words[middle + 1 : end]
-    if not left or not right or max(len(left), len(right)) > _MAX_ALTERNATIVE_WORDS or not _kinds(left) & _kinds(right):
-        return None
-    if _evades(left) or _evades(right):
+    if (
+        not left
+        or not right
+        or not _kinds(left) & _kinds(right)
+        or not (_is_alternative(left) and _is_alternative(right))
+    ):
         return None
     if end < len(words) and words[end][:1].isupper():  # the name continues: "Brod" in "Brod Vale" is another name
         return None
@@ -242,10 +247,20 @@ def _choose(words: Sequence[str], start: int, middle: int, end: int, answer: str
     return None if contains(" ".join([*words[:start], *words[end:]]), answer) else number
 
 
-def _evades(words: Sequence[str]) -> bool:
-    """True if a phrase is no real alternative: "someone else", "Nobody"; but not "the maker of Never Say Die"."""
-    first = next((word for word in words if word.lower() not in _ARTICLES), "")
-    return any(word.strip("\"'(),") in _EVASIVE for word in (first.lower(), *words))
+def _is_alternative(words: Sequence[str]) -> bool:
+    """True of a name, number or description that could be the answer, but not of "someone else" or two sentences.
+
+    Titles in a description may have any word: "the author of Never Say Die".
+    """
+    is_description = _kinds(words) == {"word"}
+    if len(words) > (_MAX_ALTERNATIVE_WORDS if is_description else _MAX_NAME_WORDS):
+        return False
+    if any(word.endswith(("?", ";")) for word in words):
+        return False
+    bare = [word.strip(".,:;!?()\"'").replace("-", "") for word in words if word.lower() not in _ARTICLES]
+    if not is_description or len(bare) < 3:
+        return not _EVASIVE & {word.lower() for word in bare}
+    return not _EVASIVE & {bare[0].lower(), bare[-1].lower(), *bare}
 
 
 def _kinds(words: Sequence[str]) -> set[str]:

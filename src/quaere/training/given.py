@@ -114,12 +114,13 @@ def _make(
 
 
 def _find_proof(question: Question) -> Evidence | None:
-    """The span that a solver should quote, of one for each fact: the last that contains an answer.
+    """The span that a solver should quote, of one for each fact: the last that contains an answer, else the last.
 
-    Of a chain that is the last fact's, of a comparison one about the thing that is the answer, even if it is not named.
+    Of a comparison, only those about the thing that is the answer are considered.
     """
-    holding = [one for one in question.evidence if any(contains(one.text, answer) for answer in question.answers)]
-    return next(reversed(holding or _about_answer(question)), None)
+    about = _about_answer(question)
+    holding = [one for one in about if any(contains(one.text, answer) for answer in question.answers)]
+    return next(reversed(holding or about), None)
 
 
 def _about_answer(question: Question) -> Sequence[Evidence]:
