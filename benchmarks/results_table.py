@@ -46,7 +46,6 @@ EVIDENCE = {
     "joint": ("joint", "supported"),
     "gold_joint": ("gold joint", "gold"),
 }
-COMPARED = ("joint", "gold_joint")
 Key = tuple[str, str]
 Seed = dict[Key, Item]  # the results of one file, by question
 
@@ -176,7 +175,7 @@ def make_row(
     row.append(f"{fmean(measure_values(seeds, keys, 'num_searches')):.2f}")
     row.append(f"{100 * fmean(mean_values(seeds, keys, lambda item: item.end != 'answered')):.1f}")
     row += [say_score(measure_values(seeds, known, measure)) for measure, known in evidence.items()]
-    compared = dict.fromkeys(MEASURES, keys) | {name: evidence[name] for name in COMPARED if name in evidence}
+    compared = dict.fromkeys(MEASURES, keys) | dict(evidence)
     for measure, chosen in compared.items():
         sides = [measure_values(side, chosen, measure) for side in (seeds, baseline) if side]
         row.append(say_difference(*sides) if baseline else "")
@@ -192,7 +191,7 @@ def make_table(arms: Sequence[Arm], baseline: Arm, group: Group) -> str:
     shares = {measure: f"{EVIDENCE[measure][0]} %" for measure in evidence}
     if "gold_joint" in shares:
         shares["gold_joint"] += f" of {len(evidence['gold_joint']):,}"
-    compared = [*MEASURES.values(), *(EVIDENCE[name][0] for name in COMPARED if name in evidence)]
+    compared = [*MEASURES.values(), *(EVIDENCE[name][0] for name in evidence)]
     head += ["searches", "unanswered %", *shares.values(), *(f"{said} - {baseline.name}" for said in compared)]
     rows = []
     for arm in arms:

@@ -135,6 +135,7 @@ def test_evidence_by_hand(table, tmp_path, capsys):
     assert rows["ours"]["gold joint - base"].startswith("+66.7 [") and rows["base"]["gold joint - base"] == ""
     assert rows["ours"]["verbatim %"] == "100.0 [100.0, 100.0]"
     assert rows["ours"]["joint - base"].startswith("+25.0 [")
+    assert rows["ours"]["verbatim - base"].startswith("+100.0 [")
     plain = write(tmp_path, "plain", [1, 1, 1, 1])
     (rows,) = cells(run(table, capsys, "--arm", "plain", plain, "--arm", "ours", ours))
     assert not [name for name in rows["ours"] if "joint" in name or "verbatim" in name]
