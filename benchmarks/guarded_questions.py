@@ -25,9 +25,9 @@ NOT_ASKED = ("focused", "needed", "new", "thoughtful", "searched", "travelled")
 ON_TEXTS = tuple(name for name in GUARDS if name not in NOT_ASKED)
 
 
-def name_kind(row: Mapping[str, Any]) -> str:
+def name_kind(question_id: str) -> str:
     """The kind of a checked question, by its id: facts are joined by `>` in a chain, by `|` if they are compared."""
-    return "chain" if ">" in row["id"] else "comparison" if "|" in row["id"] else "one fact"
+    return "chain" if ">" in question_id else "comparison" if "|" in question_id else "one fact"
 
 
 def find_refusals(row: Mapping[str, Any], document: str) -> tuple[str, ...]:
@@ -45,11 +45,11 @@ def find_refusals(row: Mapping[str, Any], document: str) -> tuple[str, ...]:
 
 def count_kinds(found: Sequence[tuple[Mapping[str, Any], tuple[str, ...]]]) -> str:
     """A table: by kind of question how many were asked about, refused, and refused by each guard."""
-    kinds = sorted({name_kind(row) for row, _ in found})
+    kinds = sorted({name_kind(row["id"]) for row, _ in found})
     guards = sorted({guard for _, refused in found for guard in refused})
     rows = []
     for kind in (*kinds, "all"):
-        of_kind = [refused for row, refused in found if kind in (name_kind(row), "all")]
+        of_kind = [refused for row, refused in found if kind in (name_kind(row["id"]), "all")]
         counts = [sum(guard in refused for refused in of_kind) for guard in guards]
         rows.append([kind, *map(str, (len(of_kind), sum(map(bool, of_kind)), *counts))])
     return as_table(["", "questions", "refused", *guards], rows)

@@ -87,7 +87,7 @@ UNITS = [
     *(",111", "1", "1.", "1,", "1702 ", "12 May 1702, ", "a", "x ", "Venn ", "Venn of ", "Dr. ", "A. ", " and", " or "),
     *("The Oss rises. ", "not ", "東京", "橋。", "\u0301\u0316", "é", "\u200b", "\x1b[31m", "\u202e", "\x00", "🌉"),
 ]
-ENDS = [("", ""), ("x", "x"), ("# a", "x"), ("<think>", ">"), ("Venn built it ", ".")]
+ENDS = [("", ""), ("x", "x"), ("# a", "x"), ("<think>", ">"), ("Venn built it ", "."), ("Did Orsolya Venn or ", "?")]
 
 PASSAGE = Passage(id="a#0", doc_id="a", title="Halm", text="Venn built the bridge.", start=0, end=22)
 HARNESS = Harness(0, (Dimension("factuality", "Good."),), DimensionRules(k=1))

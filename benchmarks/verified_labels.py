@@ -26,6 +26,8 @@ from typing import Any, NamedTuple
 from guarded_questions import name_kind
 from tables import as_table
 
+from quaere.rewards.calibration import auroc
+
 NUM_RESAMPLES = 5000
 MEANS = ("chance_with", "chance_without", "value")
 
@@ -57,21 +59,23 @@ def read_labelled(values: Path, labels: Path, key: Path) -> list[Labelled]:
     with labels.open(encoding="utf-8", newline="") as stream:
         told = {ids[row["number"]]: row["label"] for row in csv.DictReader(stream, delimiter="\t")}
     return [
-        Labelled(name_kind({"id": name}), label, items[name]["chance_with"], items[name]["chance_without"])
+        Labelled(name_kind(name), label, items[name]["chance_with"], items[name]["chance_without"])
         for name, label in told.items()
         if items[name] is not None  # it could not be verified
     ]
 
 
 def separation(found: Sequence[Labelled], *, by_kind: bool) -> float:
-    """Chance that a good question is above another one; with `by_kind`, above another one of its kind."""
-    pairs = [
-        (one.value > other.value) + (one.value == other.value) / 2
-        for one in found
-        for other in found
-        if one.label == "good" != other.label and (one.kind == other.kind or not by_kind)
-    ]
-    return fmean(pairs) if pairs else float("nan")
+    """Chance that a good question has a higher value than another one; with `by_kind`, than another one of its kind."""
+    pairs: list[tuple[int, float]] = []
+    for kind in {one.kind for one in found} if by_kind else {""}:
+        of_kind = [one for one in found if kind in ("", one.kind)]
+        labels = [one.label == "good" for one in of_kind]
+        chance = auroc([one.value for one in of_kind], labels)
+        if chance is not None:
+            pairs.append((sum(labels) * labels.count(False), chance))
+    num = sum(num for num, _ in pairs)
+    return sum(num * chance for num, chance in pairs) / num if num else float("nan")
 
 
 def resample(found: Sequence[Labelled], *, by_kind: bool, seed: int = 0) -> tuple[float, float]:

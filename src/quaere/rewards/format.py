@@ -38,7 +38,7 @@ _EVASIVE = frozenset(
     """.split()
 )
 _MAX_NAME_WORDS = 8
-_MAX_ALTERNATIVE_WORDS = 16  # of a description: "the director of the first film in the Halm series"
+_MAX_DESCRIPTION_WORDS = 16  # "the director of the first film in the Halm series"
 
 
 class FormatScore(Struct, frozen=True):
@@ -183,9 +183,9 @@ def names_alternatives(question: str, answer: str) -> bool:
 def find_alternative(question: str, answer: str) -> int | None:
     """Which of two things to choose between is the answer: 0 or 1; None if neither is, or if it is named elsewhere too.
 
-    The alternatives are joined by the question's only "or" and are of one kind: two names, two numbers or two plain
-    words. They stand at the end of the question, after a comma or colon unless it is a yes/no question, or are the
-    subject of a yes/no question.
+    The alternatives are joined by the question's only "or" and are of one kind: two names, two numbers, or two plain
+    words or descriptions. They stand at the end of the question, after a comma or colon unless it is a yes/no question,
+    or are the subject of a yes/no question.
 
         find_alternative("Which is older, the Halm bridge or the Oss mill?", "Oss mill") -> 1
         find_alternative("Did Venn or Brod build it?", "Venn") -> 0
@@ -199,7 +199,7 @@ def find_alternative(question: str, answer: str) -> int | None:
     middle = places[0]
     spans = [(start, len(words)) for start in _starts_of_left(words, middle)]
     if words[0].lower() in _ASKING:
-        spans += [(1, end) for end in range(middle + 2, len(words))]
+        spans += [(1, end) for end in range(middle + 2, min(len(words), middle + 2 + _MAX_DESCRIPTION_WORDS))]
     chosen = (_choose(words, start, middle, end, answer) for start, end in spans)
     return next((number for number in chosen if number is not None), None)
 
@@ -209,7 +209,7 @@ def _starts_of_left(words: Sequence[str], middle: int) -> list[int]:
 
     After any comma, since names have commas too: "Who died first, Olm Venn, 2nd Earl of Oss or Marta Brod?"
     """
-    first = max(1, middle - _MAX_ALTERNATIVE_WORDS)
+    first = max(1, middle - _MAX_DESCRIPTION_WORDS)
     starts = [place for place in range(first, middle) if words[place - 1].endswith((",", ":"))]
     if starts or words[0].lower() not in _ASKING:
         return starts
@@ -228,12 +228,7 @@ def _starts_of_left(words: Sequence[str], middle: int) -> list[int]:
 def _choose(words: Sequence[str], start: int, middle: int, end: int, answer: str) -> int | None:
     """Which of words[start:middle] and words[middle + 1:end] is the answer, if they are alternatives and one is."""
     left, right = words[start:middle], words[middle + 1 : end]
-    if (
-        not left
-        or not right
-        or not _kinds(left) & _kinds(right)
-        or not (_is_alternative(left) and _is_alternative(right))
-    ):
+    if not (_is_alternative(left) and _is_alternative(right) and _kinds(left) & _kinds(right)):
         return None
     if end < len(words) and words[end][:1].isupper():  # the name continues: "Brod" in "Brod Vale" is another name
         return None
@@ -252,10 +247,10 @@ def _is_alternative(words: Sequence[str]) -> bool:
 
     Titles in a description may have any word: "the author of Never Say Die".
     """
-    is_description = _kinds(words) == {"word"}
-    if len(words) > (_MAX_ALTERNATIVE_WORDS if is_description else _MAX_NAME_WORDS):
+    if not 0 < len(words) <= _MAX_DESCRIPTION_WORDS or any(word.endswith(("?", ";")) for word in words):
         return False
-    if any(word.endswith(("?", ";")) for word in words):
+    is_description = _kinds(words) == {"word"}
+    if not is_description and len(words) > _MAX_NAME_WORDS:
         return False
     bare = [word.strip(".,:;!?()\"'").replace("-", "") for word in words if word.lower() not in _ARTICLES]
     if not is_description or len(bare) < 3:

@@ -114,13 +114,12 @@ def _make(
 
 
 def _find_proof(question: Question) -> Evidence | None:
-    """The span that a solver should quote, of one for each fact: the last that contains an answer, else the last.
+    """The span that a solver should quote, of one for each fact: the last that contains an answer.
 
-    Of a comparison, only those about the thing that is the answer are considered.
+    Without one it is the last, and of a comparison the last about the thing that is the answer.
     """
-    about = _about_answer(question)
-    holding = [one for one in about if any(contains(one.text, answer) for answer in question.answers)]
-    return next(reversed(holding or about), None)
+    holding = [one for one in question.evidence if any(contains(one.text, answer) for answer in question.answers)]
+    return next(reversed(holding or _about_answer(question)), None)
 
 
 def _about_answer(question: Question) -> Sequence[Evidence]:
