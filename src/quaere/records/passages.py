@@ -9,7 +9,8 @@ class Passage(Struct, frozen=True, omit_defaults=True):
     """A span of a source document: the unit that is indexed and retrieved.
 
     `text` is exactly `document[start:end]`, so evidence found in a passage can be traced to its source. `place` is
-    its place in the file as a person would look it up ("page 3", "lines 10-24"); "" if unknown.
+    its place in the file as a person would look it up ("page 3", "lines 10-24"); "" if unknown. `heading` has the
+    headings of the document that the passage is under, outermost first ("Options > Query planning"); "" if none.
 
         Passage(id="rivers.md#0", doc_id="rivers.md", title="The Oss", text="The Oss rises in ...", start=0, end=412)
     """
@@ -21,11 +22,13 @@ class Passage(Struct, frozen=True, omit_defaults=True):
     start: int
     end: int
     place: str = ""
+    heading: str = ""
 
     @property
     def titled_text(self) -> str:
-        """The title on its own line, if there is one, then the text: the form that is shown and embedded."""
-        return f"{self.title}\n{self.text}" if self.title else self.text
+        """The title and the headings on a line of their own, if there are any, then the text: shown and embedded."""
+        titles = " > ".join(title for title in (self.title, self.heading) if title)
+        return f"{titles}\n{self.text}" if titles else self.text
 
 
 class Hit(Struct, frozen=True):
