@@ -32,9 +32,9 @@ def write_checked(
     written = asyncio.run(_write(model, index, settings, device, note, progress))
     if not written.questions:
         raise BadInput(
-            f"none of {written.num_drafts} drafts became a question that passed every check (most frequent reason: "
-            f"{_reasons(written, 1)})",
-            hint="use a larger --model, or more --drafts",
+            f"none of the first {written.num_drafts} drafts became a question that passed every check (most frequent "
+            f"reason: {_reasons(written, 1)})",
+            hint="use a larger --model",
         )
     return written
 
@@ -73,7 +73,7 @@ def summarise(written: Written, out: Path) -> list[str]:
 
 
 def _reasons(written: Written, num: int) -> str:
-    return ", ".join(f"{count} {reason}" for reason, count in written.dropped.most_common(num))
+    return ", ".join(f"{count} {reason}" for reason, count in written.reasons.most_common(num))
 
 
 def count_searches(written: Written) -> Counter[int]:

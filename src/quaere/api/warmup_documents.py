@@ -70,9 +70,7 @@ def obtain_questions(settings: WarmupSettings, note: Note, progress: Progress) -
     assert settings.index is not None
     path = settings.questions or settings.out.with_name(f"{settings.out.name}-questions.jsonl")
     if not path.exists():
-        writer = WriterSettings(
-            drafts=settings.drafts, topk=settings.topk, seed=settings.seed, concurrency=settings.max_rows
-        )
+        writer = WriterSettings(drafts=settings.drafts, seed=settings.seed, concurrency=settings.max_rows)
         written = write_checked(
             settings.model, settings.index, writer, device=settings.device, note=note, progress=progress
         )

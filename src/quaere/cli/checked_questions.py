@@ -24,7 +24,7 @@ def run_checked(args: argparse.Namespace) -> None:
         drafts=args.drafts,
         tries=args.tries,
         min_right=args.min_right,
-        topk=args.topk,
+        topk=args.topk or 10,
         temperature=args.temperature,
         seed=args.seed,
         concurrency=args.max_rows,
@@ -36,6 +36,8 @@ def run_checked(args: argparse.Namespace) -> None:
     with show_progress() as progress:
         written = write_checked(args.model, args.index, settings, device=args.device, note=note, progress=progress)
     write_lines(args.out, written.questions)
+    if args.dropped:
+        write_lines(args.dropped, written.dropped)
     if args.json:
         print(json.dumps(_counts(written)))
         return
@@ -53,5 +55,5 @@ def _counts(written: Written) -> dict[str, object]:
         "drafts": written.num_drafts,
         "kinds": dict(Counter(question.kind for question in written.questions)),
         "searches": {str(num): count for num, count in sorted(count_searches(written).items())},
-        "dropped": dict(written.dropped.most_common()),
+        "dropped": dict(written.reasons.most_common()),
     }

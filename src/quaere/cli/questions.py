@@ -36,8 +36,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "search for their title or one of their terms finds, worded by templates or by a model shown a passage. "
         "From a world: with all known facts for each question, for evaluation. With --checked: questions with short "
         "answers from the documents, for training without labels. Rules pick a sentence and a span of it, the model "
-        "words the question, and the question is kept if the model answers it with the page and not without; two such "
-        "facts are combined into chains and comparisons.",
+        "words the question, and it is kept if a search with it finds the passage and the model answers it with the "
+        "passage among others and never without. Such facts are combined into chains, comparisons and choices.",
     )
     parser.set_defaults(run=run)
     source = parser.add_mutually_exclusive_group(required=True)
@@ -50,9 +50,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument(
         "--topk",
         type=int,
-        default=5,
         metavar="N",
-        help="keep topics whose document is among the first N hits (default: 5)",
+        help="keep questions whose document is among the first N hits (default: 5, with --checked 10)",
     )
     written = parser.add_argument_group("questions written by a model")
     written.add_argument(
@@ -74,6 +73,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     checked.add_argument(
         "--min-right", type=int, default=3, metavar="N", help="right answers needed with the page (default: 3)"
     )
+    checked.add_argument("--dropped", type=Path, metavar="FILE", help="also write what was dropped, with the reasons")
     checked.add_argument("--max-rows", type=int, default=32, metavar="N", help="questions at once (default: 32)")
     parser.add_argument("--json", action="store_true", help="print counts as JSON instead of a summary")
 
@@ -105,7 +105,7 @@ def _write(args: argparse.Namespace) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    check_positive(args, ("num", "topk"))
+    check_positive(args, ("num", "topk") if args.topk is not None else ("num",))
     if args.seed < 0:
         raise BadInput(f"--seed must be 0 or more, not {args.seed}")
     if args.temperature < 0:
@@ -138,7 +138,9 @@ def _ask_index(args: argparse.Namespace) -> tuple[list[OpenQuestion], Counter[st
     quiet = Console(stderr=True, highlight=False)
     index = open_index(args.index)
     with counting("asking", args.num, quiet) as advance:
-        drawn = draw_open_questions(index, args.num, args.seed, topk=args.topk, report=lambda num: advance("grounded"))
+        drawn = draw_open_questions(
+            index, args.num, args.seed, topk=args.topk or 5, report=lambda num: advance("grounded")
+        )
     return asyncio.run(_rewrite(args, index, drawn, quiet)) if args.model else (drawn, Counter())
 
 

@@ -1,12 +1,14 @@
 """Questions with known answers, written from a person's own documents by the model before any training.
 
-facts.py         a sentence and a short span in it, picked by rules: the answer, chosen before the question
-links.py         which pages name which others
-prompts.py       what the model is asked, one short turn each
-checks.py        checks of a question: rules, then attempts at it with its page and without
-drafts.py        facts to be asked about, before the model has worded a question
-compositions.py  checked facts put together: chains and comparisons
-writer.py        from an index to a list of checked questions
-lessons.py       the solver's own right episodes on checked questions
-proposals.py     checked questions as a proposer's episodes
+askable_facts.py       a statement and a short span in it, picked by patterns: the answer, chosen before the question
+prompts.py             what the model is asked, one short turn each, with examples of several kinds of text
+drafts.py              facts to be asked about, and the questions that the model wrote for them
+checks.py              checks of a question: rules, then attempts at it with its passage and without
+chains.py              a name in a checked question replaced by a description that another document gives
+comparisons.py         two checked facts compared; templates.py: whether a comparison asks what its template asks
+choices.py             a checked fact asked as a choice of two answers, and for yes or no
+writer.py              from an index to a list of checked questions
+links.py               which pages name which others, for the proposer's lessons
+rejection_sampling.py  the solver's own right episodes on checked questions
+proposer_lessons.py    checked questions as a proposer's episodes
 """

@@ -1,11 +1,12 @@
-"""Facts to ask about: a sentence of a page and a short span of it that will be the answer, picked by rules.
+"""Facts to ask about: a statement of a passage and a short span of it that will be the answer, picked by rules.
 
     draw_facts(passage, Dice(7), 1)
     -> [Fact(id="halm#0:12", passage=Passage(...), name="Halm bridge", sentence="It was built by Orsolya Venn in 1702.",
              start=16, end=28, kind="name")]
 
-No model is used here. A span is a name, a date, a number or a description ("is a ..."), never a part of the page's own
-name: the question has to name the page, or a search could not find it.
+No model is used here. What can be an answer is a table of patterns: options, identifiers, values with units, defaults,
+dates, names, quoted words, short phrases. A page needs no title: whether a question can be understood without the page
+is measured later, by searching with it.
 """
 
 from __future__ import annotations
@@ -23,28 +24,73 @@ from quaere.rewards.dates import DATE, year_aliases, year_of
 from quaere.rollout.topics import find_phrases, is_title
 from quaere.worlds.dice import Dice
 
-Kind = Literal["name", "date", "number", "description"]
+Span = tuple[int, int]
+Kind = Literal[
+    "option", "identifier", "default", "quantity", "date", "number", "quoted", "name", "description", "phrase"
+]
 
-_MIN_WORDS, _MAX_WORDS = 6, 60  # of a sentence
+_MIN_WORDS, _MAX_WORDS = 4, 60  # of a statement
 _MAX_SPAN_WORDS = 6
-_NUMBER = re.compile(r"(?<![\w.,$€£/-])\d{1,3}(?:,\d{3})+\b|(?<![\w.,$€£/-])\d+(?:\.\d+)?(?= [a-z])")
-# A description: up to four words after "is a", up to a word that starts another phrase.
-_DESCRIPTION = re.compile(
-    r"\b(?:is|was|are|were) (?:an?|the) ((?:[\w'’-]+ ){0,3}?[\w'’-]+)"
-    r"(?=,|\.| (?:of|in|by|for|from|who|which|that|and|at|on|with|to|based|located|known)\b)"
+
+# Units by which a number is an answer with a unit ("30 seconds"), and not a count of things ("30 accounts").
+UNITS = (
+    r"%|percent|[kKMGT]i?[Bb]|bytes?|bits?|[munµ]?s|msec|sec(?:ond)?s?|min(?:ute)?s?|hours?|days?|weeks?|months?|years?|"
+    r"milliseconds?|[mck]m|met(?:er|re)s?|feet|inch(?:es)?|miles?|pixels?|px|pt|points?|dpi|degrees?|°[CF]?|[kMG]?Hz|"
+    r"dB|bpm|fps|[kM]?bps|volts?|[VWAK]|kg|g|lines?|columns?|characters?|times"
 )
-# Capitalised because they begin a sentence, or pronouns: not names.
-_NOT_NAMES = frozenset(
+_NUMERAL = r"[-+]?\d[\d,]*(?:\.\d+)?"
+_NOT_INSIDE = r"(?<![\w.,$€£/#^-])"
+_PHRASE = r"(?:[a-z][\w'’-]* ){0,3}?[a-z][\w'’-]*"
+_WORDS = r"(?:[a-z][\w'’-]+ ){1,3}?[a-z][\w'’-]+"  # two to four: one common word alone says little
+_PHRASE_END = (
+    r"(?=[,.;:)]|$| (?:of|in|by|for|from|who|which|that|and|or|at|on|with|to|when|if|as|is|are|based|located|known)\b)"
+)
+
+# Earlier rows take precedence where spans overlap. Group 1 is the span, if there is one.
+PATTERNS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
+    ("option", re.compile(r"(?<![\w-])(--?[A-Za-z][\w-]*)")),
+    (
+        "default",
+        re.compile(r"\b[Dd]efaults?(?: value)?(?:\s*[:=]|\s+(?:is|to|of))\s*[\"'`“]?([^\s\"'`”,;()|]{1,40}\w)"),
+    ),
+    ("quantity", re.compile(rf"{_NOT_INSIDE}({_NUMERAL} ?(?:{UNITS}))(?!\w)")),
+    ("date", DATE),
+    (
+        "identifier",
+        re.compile(
+            r"(?<![\w/.~<-])((?:~?/)?[A-Za-z]\w*(?:(?:_|::|/|(?<=\w)\.(?=[A-Za-z]))\w+)+(?:\(\))?|[a-z]+[A-Z]\w+|\w+\(\)"
+            r"|[A-Z][A-Z0-9]{2,}(?:_\w+)?)(?![\w/])"
+        ),
+    ),
+    ("quoted", re.compile(r"[\"“`‘*]{1,2}([^\W_][^\"“”`‘’*\n]{0,38}[^\W_])[\"”`’*]{1,2}")),
+    ("number", re.compile(rf"{_NOT_INSIDE}({_NUMERAL})(?![\w%/-]|[.,]\d)")),
+    ("description", re.compile(rf"\b(?:is|was|are|were) (?:an?|the) ({_PHRASE}){_PHRASE_END}")),
+    (
+        "phrase",
+        re.compile(
+            r"\b(?:called|named|using|uses?|via|press|click|choose|select|requires?|needs?|with|by|into|from|as|only|until|"
+            rf"before|after|when|unless|must be|can be|means?) (?:an? |the )?({_WORDS}){_PHRASE_END}"
+        ),
+    ),
+)
+# Words that make no answer by themselves: they begin sentences, or are pronouns.
+_NO_ANSWERS = frozenset(
     "he she it they his her its their this that these those when while after before during since if as at by from in "
-    "on of to with although though however there then also but and or".split()
+    "on of to with although though however there then also but and or not you your we one example note see section "
+    "chapter table figure version default use used using such other same following above below e.g i.e etc".split()
 )
-_WHOLE = re.compile(r"[\"'“(]?[A-ZÀ-Þ0-9].*[.!?][\"'”)]*$", re.DOTALL)  # a passage may begin or end inside a sentence
+_CROSS_REFERENCE = re.compile(
+    r"^(?:see|refer to|for (?:more|further) |please see|(?:next|previous|up|home)\b)", re.IGNORECASE
+)
+# Lines that state nothing: addresses, the heads of change-log entries, code.
+_NO_STATEMENT = re.compile(r"\w@\w|^\d{4}-\d\d-\d\d\b|[{}<>;=|]\s*[{}<>;=|]")
+_NUMBERED = re.compile(r"^(?:(?:chapter|section|appendix|part)\s+[\dA-Z]+[.:]?|\d+(?:\.\d+)*\.?)\s+", re.IGNORECASE)
 # The end of a title that separates pages of one name ("(river)"), or names a section or the web site ("- History").
 _DISAMBIGUATION = re.compile(r" \([^()]*\)$| [-–|] [^-–|]+$")
 
 
 class Fact(Struct, frozen=True):
-    """A span of a sentence of a page, and the name by which a question can refer to the page.
+    """A span of a statement of a page; `name` is the name of the page, "" if its title is no name that the text uses.
 
     `start` and `end` are offsets in the passage's text.
 
@@ -64,20 +110,21 @@ class Fact(Struct, frozen=True):
     @property
     def answer(self) -> str:
         """The text of the span."""
-        return self.passage.text[self.start : self.end]
+        return " ".join(self.passage.text[self.start : self.end].split())
 
     @property
     def evidence(self) -> Evidence:
-        """The sentence with its offsets in the document."""
+        """The statement with its offsets in the document."""
         start = self.passage.start + self.sentence_start
         return Evidence(self.passage.doc_id, start, start + len(self.sentence), self.sentence)
 
     def accept(self, question: str = "") -> tuple[str, ...]:
-        """The accepted answers: the span and, if the question asks for the year of a date, the year.
+        """The accepted answers: the span and, if the question names the year or the unit, the bare number.
 
         Fact(..., "4 May 1702").accept("In which year was Venn born?") == ("1702", "4 May 1702")
+        Fact(..., "90 seconds").accept("After how many seconds does Heron close?") == ("90", "90 seconds")
         """
-        return (*year_aliases(question, self.answer), self.answer)
+        return (*year_aliases(question, self.answer), *_bare_number(question, self.answer, self.kind), self.answer)
 
     @property
     def year(self) -> int | None:
@@ -85,17 +132,34 @@ class Fact(Struct, frozen=True):
         return year_of(self.answer) if self.kind == "date" else None
 
 
-def page_name(title: str) -> str:
-    """The name a question can use for a page: its title without disambiguation; "" if the title is no name.
+def _bare_number(question: str, answer: str, kind: Kind) -> tuple[str, ...]:
+    if kind != "quantity":
+        return ()
+    number, unit = re.fullmatch(rf"({_NUMERAL}) ?(.*)", answer).groups()  # type: ignore[union-attr]
+    return (number,) if normalise_answer(unit) and normalise_answer(unit) in normalise_answer(question).split() else ()
 
-    page_name("Halm (river)") == "Halm"; page_name("Halm - History") == "Halm"; page_name("notes_2.md") == ""
+
+def page_name(title: str) -> str:
+    """The name of a page: its title without numbering and disambiguation; "" if the title is no name.
+
+    page_name("Halm (river)") == page_name("20.5. Halm") == "Halm"; page_name("notes_2.md") == ""
     """
-    name = _DISAMBIGUATION.sub("", title.strip())
+    name = _NUMBERED.sub("", _DISAMBIGUATION.sub("", title.strip()))
     return name if is_title(name) else ""
 
 
+def _used_name(passage: Passage) -> str:
+    """The name of the page if the passage uses a word of it as a name: titles of manuals are often no names.
+
+    _used_name(Passage(..., title="Orsolya Venn", text="Venn built it.")) == "Orsolya Venn"
+    """
+    name = page_name(passage.title)
+    words = [word for word in name.split() if not word.islower()]
+    return name if any(word in passage.text for word in words) else ""
+
+
 def draw_facts(passage: Passage, dice: Dice, num: int) -> list[Fact]:
-    """At most `num` facts of a passage in random order, at most one per sentence."""
+    """At most `num` facts of a passage in random order, at most one per statement."""
     by_sentence: dict[int, list[Fact]] = {}
     for fact in find_facts(passage):
         by_sentence.setdefault(fact.sentence_start, []).append(fact)
@@ -105,20 +169,20 @@ def draw_facts(passage: Passage, dice: Dice, num: int) -> list[Fact]:
 
 
 def _pick(facts: Sequence[Fact], dice: Dice) -> Fact:
-    """One of a sentence's facts, each kind with equal probability: names alone are four fifths of all spans."""
+    """One of a statement's facts, each kind with equal probability: names alone would be most of all spans."""
     kind = dice.pick(sorted({fact.kind for fact in facts}))
     return dice.pick([fact for fact in facts if fact.kind == kind])
 
 
 def find_facts(passage: Passage) -> Iterator[Fact]:
     """Every fact of a passage that can be asked about, in text order."""
-    name = page_name(passage.title)
-    if not name:
-        return
+    name = _used_name(passage)
     for said in split_statements(passage.text):
-        if not _MIN_WORDS <= len(said.text.split()) <= _MAX_WORDS or not _WHOLE.match(said.text):
+        if not _MIN_WORDS <= len(said.text.split()) <= _MAX_WORDS:
             continue
-        for kind, start, end in _find_spans(said.text):
+        if _CROSS_REFERENCE.match(said.text) or _NO_STATEMENT.search(said.text):
+            continue
+        for kind, start, end in find_spans(said.text):
             if _can_be_asked(said.text[start:end], passage.title):
                 place = said.start + start
                 yield Fact(
@@ -133,22 +197,28 @@ def find_facts(passage: Passage) -> Iterator[Fact]:
                 )
 
 
-def _find_spans(sentence: str) -> Iterator[tuple[Kind, int, int]]:
-    """Non-overlapping spans of a sentence by kind; dates take precedence over names, numbers and descriptions."""
-    taken: list[tuple[int, int]] = []
-    found: list[tuple[Kind, int, int]] = [("date", *match.span()) for match in DATE.finditer(sentence)]
-    found += [("name", *span) for span in find_phrases(sentence)]
-    found += [("number", *match.span()) for match in _NUMBER.finditer(sentence)]
-    found += [("description", *match.span(1)) for match in _DESCRIPTION.finditer(sentence)]
-    for kind, start, end in found:
+def find_spans(sentence: str) -> Iterator[tuple[Kind, int, int]]:
+    """Non-overlapping spans of a statement by kind, in the order of `PATTERNS`; names follow quoted words."""
+    taken: list[Span] = []
+    for kind, pattern in PATTERNS:
+        found = [match.span(match.re.groups) for match in pattern.finditer(sentence)]
+        if kind == "number":  # names may hold numbers ("Pelikan 2"), and are the better answer
+            yield from _take("name", find_phrases(sentence), taken)
+        yield from _take(kind, found, taken)
+
+
+def _take(kind: Kind, spans: Sequence[Span], taken: list[Span]) -> Iterator[tuple[Kind, int, int]]:
+    for start, end in spans:
         if all(end <= first or last <= start for first, last in taken):
             taken.append((start, end))
             yield kind, start, end
 
 
 def _can_be_asked(span: str, title: str) -> bool:
-    """True for a short span that shares no word with the title and does not begin like a sentence."""
+    """True for a short span with a word of its own: not one of the title, and not one that only begins a sentence."""
     words = set(normalise_answer(span).split())
-    if span.split()[0].lower() in _NOT_NAMES:
+    if not words or len(span.split()) > _MAX_SPAN_WORDS or span.split()[0].lower() in _NO_ANSWERS:
         return False
-    return bool(words) and len(span.split()) <= _MAX_SPAN_WORDS and not words & set(normalise_answer(title).split())
+    if len(span) == 1 and not span.isdigit():
+        return False
+    return not words & set(normalise_answer(title).split())

@@ -1,88 +1,63 @@
-"""Checks that a question must pass to be kept: rules first, then attempts by the model that wrote it.
+"""Is this question good? Rules first, then searches and attempts by the model that wrote it.
 
-    find_fault("Who built the Halm bridge?", named=("Halm bridge",), answer="Orsolya Venn") -> ""
-    await keep_right(lines, items, tries=5, min_right=3)
+    find_fault("Who built the Halm bridge?", names=("Halm bridge",), answer="Orsolya Venn") -> ""
+    examiner = Examiner(Lines(policy), index, topk=10, tries=5, min_right=3)
+    await examiner.search(["Who built the Halm bridge?"])
+    examiner.finds("Who built the Halm bridge?", worded) -> True
+    await examiner.attempt("singles", [worded]) -> [Verdict(share=1.0, fault="")]
 
 No label is used. The answer span was picked before the question was written, so if the model gives that span when shown
-the page and never without the page, the page answers the question.
+the passage among others, and never without it, the passage answers the question.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from quaere.chat.messages import Message
 from quaere.chat.question_wordings import LEANING
 from quaere.policies.sampler import SamplingParams
-from quaere.records import Answer, Question, SolveTask
+from quaere.records import Answer, Passage, Question, SolveTask
 from quaere.rewards.answers import exact_match_score, normalise_answer
 from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job, run_many
 from quaere.rollout.policy import Policy
 from quaere.rollout.seeds import derive_seed
+from quaere.search.index import Index
 from quaere.search.searcher import NoSearcher
-from quaere.warmup.documents.prompts import OneLine, answer_question
+from quaere.warmup.documents.drafts import Worded
+from quaere.warmup.documents.prompts import OneLine, answer_question, write_query
+from quaere.worlds.dice import Dice
 
 _MIN_WORDS, _MAX_WORDS = 4, 35
-_LIMITS = Limits(max_turns=1, turn_tokens=48, sequence_tokens=2048)
+_LIMITS = Limits(max_turns=1, turn_tokens=64, sequence_tokens=6144)
+_STEM = 5  # letters by which two forms of a word are the same
+_ASKING = frozenset(
+    """who whom whose what which when where why how many much long often i my me you your we our they it its is are was
+    were be been do does did can could will would should must may might has have had if of in on at by for to and or
+    with from as that this these those there than then not no any some so into about after before during while up out over
+    """.split()
+)
 _SMALL = frozenset("of in on at by for to and de la von van di del der el al".split())
 
 
-class Lines:
-    """Samples one line of text for each of many prompts, batched."""
+_QUERIES_AT_ONCE = 256
+_OWN_QUERIES = 3  # queries the model may write where a search with the question itself does not find the passage
+_BESIDE = 3  # other passages that are shown beside the one that answers
 
-    def __init__(
-        self,
-        policy: Policy,
-        *,
-        seed: int = 0,
-        concurrency: int = 32,
-        report: Callable[[str, int, int], None] = lambda doing, done, total: None,
-    ) -> None:
-        self.policy = policy
-        self.seed = seed
-        self.concurrency = concurrency
-        self.report = report
+UNREAD, KNOWN = "not answered with the page", "answered without the page"
 
-    async def write(self, name: str, prompts: Sequence[Sequence[Message]], temperature: float) -> list[str]:
-        """One line per prompt; "" where nothing could be read. `name` separates the seeds of two calls."""
-        jobs = [
-            Job(OneLine(messages), SolveTask(Question(f"{name}-{number}", "")))
-            for number, messages in enumerate(prompts)
-        ]
-        lines: list[str] = []
-        async for episode in run_many(
-            self.policy,
-            jobs,
-            NoSearcher(),
-            _LIMITS,
-            seed=derive_seed(self.seed, name),
-            params=SamplingParams(temperature=temperature),
-            concurrency=self.concurrency,
-        ):
-            lines.append(episode.outcome.text if isinstance(episode.outcome, Answer) else "")
-            self.report(name, len(lines), len(jobs))
-        return lines
-
-
-class Tried(Struct, frozen=True):
-    """A question as it is put to the model, with its accepted answers and the texts that answer it.
-
-    Tried(question="Who built the Halm bridge?", answers=("Orsolya Venn",), texts=("Halm bridge\\nBuilt by ...",))
-    """
-
-    question: str
-    answers: tuple[str, ...]
-    texts: tuple[str, ...]
+# --------------------------------------------------------------------------------------------------------------- rules
 
 
 def find_fault(question: str, *, names: Sequence[str], answer: str, hidden: str = "") -> str:
     """Which rule a question breaks, in a few words; "" if it breaks none.
 
-    It must contain all `names`, or a search could not find the page. It must contain neither its answer nor `hidden`.
+    It must contain all `names`, and neither its answer nor `hidden`.
 
         find_fault("Who built it?", names=("Halm bridge",), answer="Venn") == "does not name what it is about"
     """
@@ -103,19 +78,184 @@ def find_fault(question: str, *, names: Sequence[str], answer: str, hidden: str 
 def shares_words(question: str, answer: str, names: Sequence[str]) -> bool:
     """True if a question contains a word of the answer, not counting small words and words of `names`.
 
-    shares_words("Which Venn built Halm?", "Orsolya Venn", ["Halm"]) -> True
+    The last word of a phrase does not count either, because it is what is asked for ("Which report shows ...?"). A
+    name's last word does.
+
+        shares_words("Which Venn built Halm?", "Orsolya Venn", ["Halm"]) -> True
+        shares_words("Which report shows where money went?", "cash flow report", []) -> False
     """
     allowed = _SMALL.union(*(normalise_answer(name).split() for name in names))
-    return bool((set(normalise_answer(answer).split()) - allowed) & set(normalise_answer(question).split()))
+    words = normalise_answer(answer).split()
+    if len(words) > 1 and answer.split()[-1].islower():
+        words = words[:-1]
+    return bool((set(words) - allowed) & set(normalise_answer(question).split()))
 
 
-async def count_right(
-    lines: Lines, name: str, items: Sequence[Tried], *, tries: int, temperature: float, with_texts: bool
-) -> list[int]:
-    """The number of right answers of `tries` to each question, with its texts or from memory."""
-    prompts = [answer_question(item.question, item.texts if with_texts else ()) for item in items for _ in range(tries)]
-    written = await lines.write(name, prompts, temperature)
-    rights = [
-        exact_match_score(line, items[number // tries].answers) if line else 0.0 for number, line in enumerate(written)
-    ]
-    return [int(sum(rights[first : first + tries])) for first in range(0, len(rights), tries)]
+def share_words(question: str, sentence: str) -> float:
+    """Share of the question's words of content that stand in the sentence, compared by their beginnings.
+
+    share_words("Who built the Halm bridge?", "The bridge of Halm was built by Venn.") == 1.0
+    """
+    asked = {word[:_STEM] for word in normalise_answer(question).split() if word not in _ASKING}
+    said = {word[:_STEM] for word in normalise_answer(sentence).split()}
+    return len(asked & said) / len(asked) if asked else 1.0
+
+
+# ------------------------------------------------------------------------------------------------------------ attempts
+
+
+class Lines:
+    """Samples one line of text for each of many prompts, batched."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        seed: int = 0,
+        concurrency: int = 32,
+    ) -> None:
+        self.policy = policy
+        self.seed = seed
+        self.concurrency = concurrency
+
+    async def write(self, name: str, prompts: Sequence[Sequence[Message]], temperature: float) -> list[str]:
+        """One line per prompt; "" where nothing could be read. `name` separates the seeds of two calls."""
+        jobs = [
+            Job(OneLine(messages), SolveTask(Question(f"{name}-{number}", "")))
+            for number, messages in enumerate(prompts)
+        ]
+        lines: list[str] = []
+        async for episode in run_many(
+            self.policy,
+            jobs,
+            NoSearcher(),
+            _LIMITS,
+            seed=derive_seed(self.seed, name),
+            params=SamplingParams(temperature=temperature),
+            concurrency=self.concurrency,
+        ):
+            lines.append(episode.outcome.text if isinstance(episode.outcome, Answer) else "")
+        return lines
+
+
+class Verdict(Struct, frozen=True):
+    """Share of right answers with the passage, and the check that failed; "" if none did.
+
+    Verdict(share=0.75, fault="")
+    """
+
+    share: float
+    fault: str
+
+
+class Examiner:
+    """Searches with questions and attempts them, with their passages and without.
+
+    Of `tries` answers with the passage and others beside it, the greedy one and at least `min_right` in all must be
+    right; of `tries` without it, none. A passage is found if it is among the first `topk` of a search.
+    """
+
+    def __init__(self, lines: Lines, index: Index, *, topk: int, tries: int, min_right: int) -> None:
+        self.lines = lines
+        self.index = index
+        self.topk = topk
+        self.tries = tries
+        self.min_right = min_right
+        self.hits: dict[str, list[Passage]] = {}  # by query
+
+    async def search(self, queries: Sequence[str]) -> None:
+        """Search with the queries that are new; the sampler goes on meanwhile."""
+        await asyncio.to_thread(self._search, [query for query in dict.fromkeys(queries) if query not in self.hits])
+
+    def _search(self, queries: list[str]) -> None:
+        for first in range(0, len(queries), _QUERIES_AT_ONCE):
+            some = queries[first : first + _QUERIES_AT_ONCE]
+            for query, hits in zip(some, self.index.search(some, self.topk), strict=True):
+                self.hits[query] = [hit.passage for hit in hits]
+
+    def finds(self, query: str, worded: Worded) -> bool:
+        """True if a search with the query returned the passages that state the question's answer."""
+        found = {passage.id for passage in self.hits[query]}
+        return all(fact.passage.id in found for fact in worded.draft.told_by)
+
+    async def find_by_own_queries(self, name: str, worded: Sequence[Worded]) -> list[bool]:
+        """Whether a query that the model writes from the question alone finds its passage.
+
+        What that query found is shown beside the passage when the question is attempted.
+        """
+        prompts = [write_query(item.question) for item in worded for _ in range(_OWN_QUERIES)]
+        queries = await self.lines.write(f"{name}: own queries", prompts, 1.0)
+        await self.search(queries)
+        found = []
+        for at, item in enumerate(worded):
+            own = queries[at * _OWN_QUERIES : (at + 1) * _OWN_QUERIES]
+            query = next((query for query in own if self.finds(query, item)), None)
+            if query is not None:
+                self.hits[item.question] = self.hits[query]
+            found.append(query is not None)
+        return found
+
+    async def attempt(self, name: str, worded: Sequence[Worded]) -> list[Verdict]:
+        """Whether each question is answered with its passages beside others, and never without them."""
+        shares = await self.read(f"{name}: with the page", worded)
+        going = [at for at, share in enumerate(shares) if share]
+        known = await self._count_from_memory(f"{name}: from memory", [worded[at] for at in going], self.tries)
+        faults = [UNREAD] * len(worded)
+        for at, num in zip(going, known, strict=True):
+            faults[at] = KNOWN if num else ""
+        return [Verdict(share, fault) for share, fault in zip(shares, faults, strict=True)]
+
+    async def read(self, name: str, worded: Sequence[Worded]) -> list[float]:
+        """Of each question the share of right answers with its passages beside others; 0.0 if that is not enough.
+
+        Answers are sampled only until it is known whether there are enough.
+        """
+        shown = [self._show(item) for item in worded]
+        rights = await self._count(f"{name}, greedily", worded, shown, 0.0)
+        tried = [1] * len(worded)
+        going = [at for at, right in enumerate(rights) if right]
+        for number in range(2, self.tries + 1):
+            going = [at for at in going if rights[at] < self.min_right <= rights[at] + self.tries - tried[at]]
+            some, texts = [worded[at] for at in going], [shown[at] for at in going]
+            more = await self._count(f"{name}, attempt {number}", some, texts, 1.0)
+            for at, right in zip(going, more, strict=True):
+                rights[at] += right
+                tried[at] += 1
+        return [right / num if right >= self.min_right else 0.0 for right, num in zip(rights, tried, strict=True)]
+
+    async def read_both(self, name: str, pairs: Sequence[tuple[Worded, Worded]]) -> list[Verdict]:
+        """Whether both questions of each pair are answered with the page, greedily, and not both without it."""
+        both = [worded for pair in pairs for worded in pair]
+        await self.search([worded.question for worded in both])
+        read = await self._count(f"{name}: with the page", both, [self._show(item) for item in both], 0.0)
+        known = await self._count_from_memory(f"{name}: from memory", both, 1)
+        verdicts = []
+        for at in range(0, len(both), 2):
+            fault = UNREAD if sum(read[at : at + 2]) < 2 else KNOWN if sum(known[at : at + 2]) == 2 else ""
+            verdicts.append(Verdict(sum(read[at : at + 2]) / 2, fault))
+        return verdicts
+
+    async def _count_from_memory(self, name: str, worded: Sequence[Worded], tries: int) -> list[int]:
+        """Of each question the number of right answers without any passage; the first is greedy and may be the last."""
+        rights = await self._count(f"{name}, greedily", worded, [()] * len(worded), 0.0)
+        going = [at for at, right in enumerate(rights) if not right for _ in range(tries - 1)]
+        more = await self._count(name, [worded[at] for at in going], [()] * len(going), 1.0)
+        for at, right in zip(going, more, strict=True):
+            rights[at] += right
+        return rights
+
+    async def _count(
+        self, name: str, worded: Sequence[Worded], texts: Sequence[tuple[str, ...]], temperature: float
+    ) -> list[int]:
+        """1 for each question that is answered right with these texts, else 0."""
+        prompts = [answer_question(item.question, shown) for item, shown in zip(worded, texts, strict=True)]
+        written = await self.lines.write(name, prompts, temperature)
+        return [int(exact_match_score(line, item.answers)) for item, line in zip(worded, written, strict=True)]
+
+    def _show(self, worded: Worded) -> tuple[str, ...]:
+        """The passages of the question's facts and found ones beside them, in random order."""
+        own = {fact.passage.id: fact.passage for fact in worded.draft.facts}
+        others = [passage for passage in self.hits.get(worded.question, ()) if passage.id not in own]
+        shown = [*own.values(), *others[: _BESIDE + 1 - len(own)]]
+        Dice("beside", worded.question).shuffle(shown)
+        return tuple(passage.titled_text for passage in shown)

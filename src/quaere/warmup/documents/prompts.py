@@ -1,8 +1,9 @@
 """Prompts for writing questions: one short turn each, answered in one line.
 
-    OneLine(word_question(fact)).read("Who built the Halm bridge?") -> Answer(text="Who built the Halm bridge?")
+    OneLine(word_question(fact, "plain")).read("Who built Halm bridge?") -> Answer(text="Who built Halm bridge?")
 
-The model is untrained, so the prompt holds everything it needs. All text from documents is quoted.
+The model is untrained, so the prompt holds everything it needs. All text from documents is quoted. What differs between
+kinds of text and of answers is data: `EXAMPLES`, all invented, and `BEGINNINGS`.
 """
 
 from __future__ import annotations
@@ -11,25 +12,43 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
+from msgspec import Struct
+
 from quaere.chat.messages import Message, Part, Quoted
 from quaere.chat.tools import ToolSchema
 from quaere.records import Action, Answer, Failure, Malformed, SearchResult, Task, Turn
-from quaere.warmup.documents.askable_facts import Fact, Kind, page_name
+from quaere.warmup.documents.askable_facts import Fact, Kind
 
 Form = Literal["earlier", "later", "same"]
+Style = Literal["plain", "everyday"]
 
 _QUOTED = re.compile(r'["“]([^"“”]*)["”]')
-_LABEL = re.compile(r"^(?:Question|Answer|Description|Text|Title): ")
-_BEGINNINGS: dict[Kind, str] = {
-    "name": "Who, What, Which, Where or In which",
+_LABEL = re.compile(r"^(?:Question|Answer|Description|Text|Title|Query|Search): ")
+BEGINNINGS: dict[Kind, str] = {
+    "option": "Which option, With which or How",
+    "identifier": "Which, What or Where",
+    "default": "What or Which",
+    "quantity": "How long, How much, How many or What",
     "date": "When or In which year",
-    "number": "How many, How much or How",
+    "number": "How many, How much, What or Which",
+    "quoted": "What, Which or How",
+    "name": "Who, What, Which, Where or In which",
     "description": "What",
+    "phrase": "What, How, When or Where",
 }
-_ASKING = "You write quiz questions. Each has one short answer. You write the question alone, in one line."
+_ASKING = (
+    "You write questions that people ask about documents. Each has one short answer. The reader of a question has not "
+    "seen the text, so the question says which program, page, person or thing it is about. You write the question "
+    "alone, in one line."
+)
+_STYLES: dict[Style, str] = {
+    "plain": "Use the words of the text.",
+    "everyday": "Use other words than the text, as someone asks who has a problem and has not read it.",
+}
 _DESCRIBING = (
-    "You describe the answer of a question without naming it, so that the description can stand in a sentence. Begin "
-    'with "the". You write the description alone, in one line.'
+    "You describe a thing without naming it, by what a text says of it. The description can stand in a sentence in "
+    'place of the name, and names the other thing that the text is about. Begin with "the". You write the description '
+    "alone, in one line."
 )
 _REQUESTS = {
     "earlier": "for which of the two is the date earlier?",
@@ -37,8 +56,11 @@ _REQUESTS = {
     "same": "is the answer the same for both, yes or no?",
 }
 _ANSWERING = (
-    "You answer quiz questions. Write the answer alone, in as few words as possible: a name, a date, a number, yes, no."
+    "You answer questions. Write the answer alone, in as few words as possible: a name, an option, a value with its "
+    "unit, a date, a number, a short phrase, yes, no."
 )
+_QUERYING = "You search documents. You write the words to search for, in one line, to find the answer of a question."
+_PROPOSING = "You turn a question and a proposed answer into a question for yes or no. You write it alone, in one line."
 
 
 class OneLine:
@@ -84,9 +106,12 @@ class OneLine:
         return Message("user", ("Write one line.",))
 
 
-def word_question(fact: Fact) -> list[Message]:
-    """The prompt for a question about the page whose answer is the fact's span."""
-    request = (*_show_fact(fact.passage.title, fact.sentence), *_want_question(fact.name, fact.answer, fact.kind))
+# ------------------------------------------------------------------------------------------------------------- prompts
+
+
+def word_question(fact: Fact, style: Style) -> list[Message]:
+    """The prompt for a question about the passage whose answer is the fact's span."""
+    request = _want_question(fact.passage.titled_text, fact.answer, fact.kind, style, fact.name)
     return [Message("system", (_ASKING,)), *_EXAMPLES, Message("user", request)]
 
 
@@ -96,9 +121,14 @@ def answer_question(question: str, texts: Sequence[str] = ()) -> list[Message]:
     return [Message("system", (_ANSWERING,)), Message("user", (*shown, "Question: ", Quoted(question)))]
 
 
-def describe_answer(question: str, answer: str) -> list[Message]:
-    """The prompt for a description of the answer, made from the question, that does not name the answer."""
-    return [Message("system", (_DESCRIBING,)), *_DESCRIBED, Message("user", _ask_description(question, answer))]
+def write_query(question: str) -> list[Message]:
+    """The prompt for a search query from the question alone."""
+    return [Message("system", (_QUERYING,)), *_QUERIES, Message("user", ("Question: ", Quoted(question)))]
+
+
+def describe_name(text: str, name: str) -> list[Message]:
+    """The prompt for a description of a name, by what the text says of it, that does not contain the name."""
+    return [Message("system", (_DESCRIBING,)), *_DESCRIBED, Message("user", _ask_description(text, name))]
 
 
 def word_pair(question: str, names: tuple[str, str], form: Form) -> list[Message]:
@@ -106,8 +136,25 @@ def word_pair(question: str, names: tuple[str, str], form: Form) -> list[Message
     return [Message("system", (_ASKING,)), *_COMPARED, Message("user", _ask_comparison(question, names, form))]
 
 
-def _ask_description(question: str, answer: str) -> tuple[Part, ...]:
-    return ("Question: ", Quoted(question), "\nAnswer: ", Quoted(answer))
+def propose_answer(question: str, answer: str) -> list[Message]:
+    """The prompt for a yes/no question: is this the answer of the question?"""
+    return [Message("system", (_PROPOSING,)), *_PROPOSED, Message("user", _ask_proposed(question, answer))]
+
+
+def _want_question(text: str, answer: str, kind: Kind, style: Style, name: str) -> tuple[Part, ...]:
+    named: tuple[Part, ...] = (" Name ", Quoted(f'"{name}"'), ".") if name else ()
+    return (
+        Quoted(text),
+        "\n\nWrite a question to which the answer is ",
+        Quoted(f'"{answer}"'),
+        f". Begin with {BEGINNINGS[kind]}. {_STYLES[style]}",
+        *named,
+        " Do not use a word of the answer.",
+    )
+
+
+def _ask_description(text: str, name: str) -> tuple[Part, ...]:
+    return (Quoted(text), "\n\nDescribe ", Quoted(f'"{name}"'), " without a word of its name.")
 
 
 def _ask_comparison(question: str, names: tuple[str, str], form: Form) -> tuple[Part, ...]:
@@ -115,66 +162,160 @@ def _ask_comparison(question: str, names: tuple[str, str], form: Form) -> tuple[
     return (*asked, f"\nWrite one question: {_REQUESTS[form]} Name both.")
 
 
-def _show_fact(title: str, sentence: str) -> tuple[Part, ...]:
-    return ("Title: ", Quoted(title), "\nText: ", Quoted(sentence))
+def _ask_proposed(question: str, answer: str) -> tuple[Part, ...]:
+    return ("Question: ", Quoted(question), "\nProposed answer: ", Quoted(answer))
 
 
-def _want_question(name: str, answer: str, kind: Kind) -> tuple[Part, ...]:
-    return (
-        "\n\nWrite a question to which the answer is ",
-        Quoted(f'"{answer}"'),
-        f". Begin with {_BEGINNINGS[kind]}. Name ",
-        Quoted(f'"{name}"'),
-        ". Do not use a word of the answer.",
-    )
+def _show(*pairs: tuple[tuple[Part, ...], str]) -> list[Message]:
+    return [message for asked, line in pairs for message in (Message("user", asked), Message("assistant", (line,)))]
 
 
-# Title, sentence, answer, kind of the answer, and question of each example.
-_FACTS: tuple[tuple[str, str, str, Kind, str], ...] = (
-    (
-        "Ferrin Town Hall",
-        "It was finished in 1811, and Marta Oleen painted its ceiling.",
+# ------------------------------------------------------------------------------------------------------------ examples
+
+
+class Example(Struct, frozen=True):
+    """A text of some kind, a span of it, and a question for that span in a style; `name` as in `Fact`.
+
+    Example("Ferrin Hall\\nBuilt in 1811.", "1811", "date", "plain", "When was Ferrin Hall built?", "Ferrin Hall")
+    """
+
+    text: str
+    answer: str
+    kind: Kind
+    style: Style
+    question: str
+    name: str = ""
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(  # a manual
+        "tarnctl manual > Restoring\ntarnctl restore reads the volumes in order and stops at the first damaged one. "
+        "With --keep-going it skips damaged volumes and restores the rest.",
+        "--keep-going",
+        "option",
+        "everyday",
+        "How do I make tarnctl carry on when some of my backup volumes are broken?",
+    ),
+    Example(  # an encyclopedia
+        "Ferrin Town Hall\nFerrin Town Hall stands at the old market. It was finished in 1811, and Marta Oleen "
+        "painted its ceiling.",
         "Marta Oleen",
         "name",
+        "plain",
         "Who painted the ceiling of Ferrin Town Hall?",
+        "Ferrin Town Hall",
     ),
-    (
-        "Ada Brandt (botanist)",
-        "Ada Brandt (3 May 1871 – 1940) was a Danish botanist, known for her work on mosses of the Faroe Islands.",
-        "3 May 1871",
-        "date",
-        "When was Ada Brandt born?",
+    Example(  # a reference
+        "Heron Server settings > Network\nidle_timeout: how long a connection may be silent before it is closed. "
+        "Default: 90 seconds. Set it to 0 to keep connections open.",
+        "90 seconds",
+        "quantity",
+        "everyday",
+        "After how long does Heron Server drop a client that sends nothing, if I change no settings?",
     ),
-    (
-        "Tidewater",
-        "Tidewater is a 1974 novel about a family of pilots in the port of Sall.",
-        "Sall",
+    Example(  # a table
+        "Mossberry API > Limits\nplan: free; requests per hour: 200; storage: 1 GB\nplan: team; requests per hour: "
+        "5,000; storage: 50 GB",
+        "5,000",
+        "number",
+        "plain",
+        "How many requests per hour does the Mossberry API allow on the team plan?",
+    ),
+    Example(  # a change log
+        "Pelikan NEWS > 2.4.1\n- The map no longer crashes on empty tracks.\n- Export to GPX has moved to the File "
+        "menu.",
+        "File menu",
         "name",
-        "In which port is the novel Tidewater set?",
+        "everyday",
+        "Where do I find saving as GPX since Pelikan 2.4.1?",
+    ),
+    Example(  # documentation of code
+        "quillpdf.Writer\nadd_page(width, height) appends an empty page. close() must be called once; it writes the "
+        "index of pages and raises ClosedError if it is called again.",
+        "ClosedError",
+        "identifier",
+        "plain",
+        "Which error does close() of a quillpdf Writer raise if it is called again?",
+    ),
+    Example(  # a mail
+        "Re: scanner on floor 3\nHi all, the new scanner saves to the share called inbox. Ask Jonna for the door "
+        "code, and do not use it while the alarm test runs, on Mondays from 9 to 10.",
+        "while the alarm test runs",
+        "phrase",
+        "everyday",
+        "When am I not supposed to use the new scanner on floor 3?",
     ),
 )
-_EXAMPLES = [
-    message
-    for title, text, answer, kind, question in _FACTS
-    for message in (
-        Message("user", (*_show_fact(title, text), *_want_question(page_name(title), answer, kind))),
-        Message("assistant", (question,)),
+_EXAMPLES = _show(
+    *((_want_question(one.text, one.answer, one.kind, one.style, one.name), one.question) for one in EXAMPLES)
+)
+_QUERIES = _show(
+    *(
+        (("Question: ", question), query)
+        for question, query in (
+            (
+                "How do I make tarnctl carry on when some of my backup volumes are broken?",
+                "tarnctl skip damaged volumes",
+            ),
+            ("Who painted the ceiling of Ferrin Town Hall?", "Ferrin Town Hall ceiling painter"),
+            (
+                "After how long does Heron Server drop a client that sends nothing?",
+                "Heron Server idle connection timeout",
+            ),
+        )
     )
-]
-_DESCRIBED = [
-    message
-    for question, answer, description in (
-        (
-            "Who painted the ceiling of Ferrin Town Hall?",
-            "Marta Oleen",
-            "the painter of the ceiling of Ferrin Town Hall",
-        ),
-        ("In which port is the novel Tidewater set?", "Sall", "the port in which the novel Tidewater is set"),
-        ("Which river does Halm Bridge cross?", "Oss", "the river that Halm Bridge crosses"),
-        ("What band did Ada Brandt play in?", "Grey Coast", "the band that Ada Brandt played in"),
+)
+_DESCRIBED = _show(
+    *(
+        (_ask_description(text, name), description)
+        for text, name, description in (
+            (
+                "Ferrin Town Hall\nIt was finished in 1811, and Marta Oleen painted its ceiling.",
+                "Marta Oleen",
+                "the painter of the ceiling of Ferrin Town Hall",
+            ),
+            (
+                "tarnctl manual > Restoring\nRestored files keep their owners only if the helper tarn-chown is "
+                "installed.",
+                "tarn-chown",
+                "the helper that keeps the owners of files restored by tarnctl",
+            ),
+            (
+                "Tidewater\nTidewater is a 1974 novel set in the port of Sall.",
+                "Sall",
+                "the port in which the novel Tidewater is set",
+            ),
+            (
+                "Heron Server settings > Network\nConnections that are silent for too long are closed; see "
+                "idle_timeout.",
+                "idle_timeout",
+                "the Heron Server setting for closing silent connections",
+            ),
+        )
     )
-    for message in (Message("user", _ask_description(question, answer)), Message("assistant", (description,)))
-]
+)
+_PROPOSED = _show(
+    *(
+        (_ask_proposed(question, answer), line)
+        for question, answer, line in (
+            (
+                "Who painted the ceiling of Ferrin Town Hall?",
+                "Ada Brandt",
+                "Did Ada Brandt paint the ceiling of Ferrin Town Hall?",
+            ),
+            (
+                "What is the default idle_timeout of Heron Server?",
+                "90 seconds",
+                "Is the default idle_timeout of Heron Server 90 seconds?",
+            ),
+            (
+                "Which option makes tarnctl skip damaged volumes?",
+                "--keep-going",
+                "Does --keep-going make tarnctl skip damaged volumes?",
+            ),
+        )
+    )
+)
 _COMPARISONS: tuple[tuple[str, tuple[str, str], Form, str], ...] = (
     (
         "When was Grey Coast released?",
@@ -213,8 +354,4 @@ _COMPARISONS: tuple[tuple[str, tuple[str, str], Form, str], ...] = (
         "Who was born earlier, Ada Brandt or Marta Oleen?",
     ),
 )
-_COMPARED = [
-    message
-    for question, names, form, wording in _COMPARISONS
-    for message in (Message("user", _ask_comparison(question, names, form)), Message("assistant", (wording,)))
-]
+_COMPARED = _show(*((_ask_comparison(question, names, form), line) for question, names, form, line in _COMPARISONS))

@@ -150,6 +150,8 @@ class _Finder:
         if question.kind not in ("single", "chain") or not passages or len(passages) < len(stated):
             return []
         names = tuple(page_name(passage.title) for passage in passages)
+        if not all(names):  # without a name there is nothing to search for
+            return []
         found = [Proposing(question, 1, passages[0], names)] if question.kind == "single" else []
         source = self._source(names, question)
         return [*found, Proposing(question, 1 + len(names), source, names)] if source else found

@@ -1,60 +1,82 @@
-"""Writes checked questions from an index: draft, word, check, compose, check again.
+"""Writes checked questions from an index: draft, word, check; then chains, comparisons and choices of checked facts.
 
     written = await write_questions(policy, index, WriterSettings(drafts=6000))
     written.questions[0]    # CheckedQuestion(id="halm#0:16", question="Who built the Halm bridge?", ...)
 
+A question is kept if it stands alone: a search with it finds its passage (or a search with a query that the model wrote
+from the question alone), the model answers it with that passage among three others that were found, and never without.
 The model is used untrained, before any warm-up: the lessons of the warm-up are made from these questions.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct, structs
 
 from quaere.errors import BadInput
-from quaere.records import Evidence, Question
+from quaere.records import Evidence, Passage, Question
 from quaere.rewards.answers import normalise_answer
 from quaere.rollout.policy import Policy
 from quaere.search.index import Index
 from quaere.setting_types import NonNegativeFloat, PositiveInt, check_settings
-from quaere.warmup.documents.checks import Lines, Tried, count_right, find_fault
-from quaere.warmup.documents.compositions import (
-    Pair,
-    chain_questions,
-    chained_comparisons,
+from quaere.warmup.documents.chains import (
+    Link,
+    ask_description,
     clean_description,
+    find_description_fault,
+    find_links,
+    iterate_chains,
+)
+from quaere.warmup.documents.checks import Examiner, Lines, Verdict, find_fault, share_words
+from quaere.warmup.documents.choices import balance, find_wrong_answer, make_choice, make_yes_no
+from quaere.warmup.documents.comparisons import (
+    Pair,
+    chained_comparisons,
     comparable_pairs,
     comparison_questions,
-    find_description_fault,
-    linked_pairs,
     read_wording,
 )
-from quaere.warmup.documents.drafts import Draft, QuestionKind, Worded, is_choice, single_drafts
-from quaere.warmup.documents.links import Pages
-from quaere.warmup.documents.prompts import Form, describe_answer, word_pair, word_question
+from quaere.warmup.documents.drafts import Draft, QuestionKind, Worded, draw_drafts, is_choice
+from quaere.warmup.documents.prompts import (
+    Form,
+    Style,
+    describe_name,
+    propose_answer,
+    word_pair,
+    word_question,
+)
 from quaere.worlds.dice import Dice
 
-_QUERIES_AT_ONCE = 256
-_WORDINGS = 3  # wordings of a comparison per template
-_TRIES_AT_WORDING = 2  # a question that breaks a rule is worded again: a third of first wordings do not name their page
+_WORDINGS = 3  # of a comparison, per template
+_STYLES: tuple[Style, ...] = ("everyday", "plain", "plain")  # wordings of a fact; the first that passes is kept
+_FIRST, _BATCH, _AT_ONCE = 64, 512, 3  # facts in the first batch and in the others, and batches in flight
+_DESCRIPTIONS = 2  # of a name
+_LINKS_PER_DRAFT = 0.5  # names described for each drafted fact
+_CHOICE_SHARE = 0.1  # of single facts that are also asked as a choice, and as many as yes or no
+
+Report = Callable[[str, int, int], None]
 
 
 class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of the question writer: the number of drafted facts and the thresholds of the checks.
 
-    Of `tries` answers with the page, at least `min_right` must be right; of `tries` without it, none. A page counts as
-    found if a search with the question, or with the page's name, returns it among the first `topk`.
+    Of `tries` answers with the passage and others beside it, at least `min_right` must be right; of `tries` without it,
+    none. A passage counts as found if it is among the first `topk` of a search. After `minutes` no further facts are
+    drafted (0: no limit); what was kept until then is still put together.
 
-        WriterSettings(drafts=6000, tries=5, min_right=3, topk=3)
+        WriterSettings(drafts=6000, tries=5, min_right=3, topk=10)
     """
 
     drafts: PositiveInt = 6000
     tries: PositiveInt = 5
     min_right: PositiveInt = 3
-    topk: PositiveInt = 3
+    topk: PositiveInt = 10
     temperature: NonNegativeFloat = 0.7
+    minutes: NonNegativeFloat = 0.0
     seed: int = 0
     concurrency: PositiveInt = 32
 
@@ -69,7 +91,9 @@ class CheckedQuestion(Struct, frozen=True):
     """A line of a question file: a question whose answer stands in the documents, and its check results.
 
     `facts` is the number of facts it combines, `searches` the number of searches it needs: 1 if a search with the
-    question itself returns the page that states the answer. `hops` repeats `facts` for programs that read `hops`.
+    question itself returns the passage that states the answer. `hops` repeats `facts` for programs that read `hops`.
+    `scores` has the share of right answers with the passage (`with_page`), without it (`closed_book`), and the share of
+    the question's words that stand in its sentence (`same_words`).
 
         {"id": "halm#0:16", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "kind": "single",
          "facts": 1, "searches": 1, "hops": 1, "evidence": [...], "scores": {"with_page": 1.0, "closed_book": 0.0}}
@@ -108,92 +132,180 @@ class CheckedQuestion(Struct, frozen=True):
         )
 
 
-class Written(Struct, frozen=True):
-    """The questions that were kept, and the number of dropped ones by kind and reason.
+class Dropped(Struct, frozen=True):
+    """A question that was not kept, and the check that it failed.
 
-    Written(questions=[...], dropped=Counter({"single: answered without the page": 12}), num_drafts=6000)
+    Dropped(id="halm#0:16", question="Who built it?", answer="Orsolya Venn", reason="single: its passage is not found")
+    """
+
+    id: str
+    question: str
+    answer: str
+    reason: str
+
+
+class Written(Struct, frozen=True):
+    """The questions that were kept, those that were dropped, and the number of facts that were drafted.
+
+    Written(questions=[...], dropped=[...], num_drafts=6000)
     """
 
     questions: list[CheckedQuestion]
-    dropped: Counter[str]
+    dropped: list[Dropped]
     num_drafts: int
+
+    @property
+    def reasons(self) -> Counter[str]:
+        """The number of dropped questions by kind and reason: `Counter({"single: answered without the page": 12})`."""
+        return Counter(question.reason for question in self.dropped)
 
 
 async def write_questions(
-    policy: Policy,
-    index: Index,
-    settings: WriterSettings,
-    report: Callable[[str, int, int], None] = lambda doing, done, total: None,
+    policy: Policy, index: Index, settings: WriterSettings, report: Report = lambda doing, done, total: None
 ) -> Written:
-    """Write questions about the index's documents; keep those that pass every check, without duplicates."""
+    """Write questions about the index's documents; keep those that pass every check, without duplicates.
+
+    It stops early if the first facts give no question at all.
+    """
     settings.check()
-    lines = Lines(policy, seed=settings.seed, concurrency=settings.concurrency, report=report)
-    writer = _Writer(lines, index, settings)
-    singles = single_drafts(Pages(index), settings.drafts, settings.seed)
-    if not singles:
-        raise BadInput(
-            "no document of the index has both a title that is a name and a sentence with a fact to ask about",
-            hint="index documents that have titles",
-        )
-    kept = await writer.check("single", await writer.word(singles))
+    lines = Lines(policy, seed=settings.seed, concurrency=settings.concurrency)
+    writer = _Writer(lines, index, settings, report)
+    drafts = draw_drafts(writer.passages, settings.drafts, settings.seed)
+    if not drafts:
+        raise BadInput("no passage of the index states a fact to ask about", hint="index documents with sentences")
+    kept = await writer.ask_singles(drafts)
+    if not kept:
+        return Written([], writer.dropped, writer.num_drafts)
     dice = Dice(settings.seed, "compositions")
-    links, pairs = linked_pairs(kept, dice), comparable_pairs(kept, dice)
-    descriptions = await writer.describe([first for first, _ in links])
+    links = find_links(kept, index)
+    dice.shuffle(links)
+    links = links[: int(_LINKS_PER_DRAFT * settings.drafts)]
+    descriptions = await writer.describe(links)
+    chains = await writer.ask_chains(list(iterate_chains(links, descriptions)))
+    pairs = comparable_pairs(kept, dice)
     wordings = await writer.word_comparisons(pairs)
-    chains = await writer.check("chain", chain_questions(links, descriptions))
-    choices = comparison_questions(pairs, wordings) + chained_comparisons(links, descriptions, wordings, dice)
-    compared = await writer.check("comparison", choices)
-    questions = [writer.finish(worded) for worded in (*kept, *chains, *compared)]
-    return Written(questions, writer.dropped, writer.num_drafts)
+    compared = comparison_questions(pairs, wordings) + chained_comparisons(links, descriptions, wordings, dice)
+    choices = await writer.ask_choices(kept, dice)
+    questions = [*kept, *chains, *await writer.check_comparisons(compared), *choices]
+    return Written([writer.finish(worded) for worded in questions], writer.dropped, writer.num_drafts)
 
 
 class _Writer:
     """Takes drafts through wording and checks; records the questions asked and the reasons of dropped ones."""
 
-    def __init__(self, lines: Lines, index: Index, settings: WriterSettings) -> None:
+    def __init__(self, lines: Lines, index: Index, settings: WriterSettings, report: Report) -> None:
         self.lines = lines
-        self.index = index
+        self.examiner = Examiner(lines, index, topk=settings.topk, tries=settings.tries, min_right=settings.min_right)
         self.settings = settings
-        self.dropped: Counter[str] = Counter()
+        self.report = report
+        self.passages = list(index.passages())
+        self.dropped: list[Dropped] = []
         self.num_drafts = 0
         self._asked: set[str] = set()
-        self._reached: dict[str, bool] = {}  # by question: whether one search with it returns the page of the answer
+        self._ends_at = time.monotonic() + 60 * settings.minutes if settings.minutes else float("inf")
 
-    async def word(self, drafts: Sequence[Draft]) -> list[Worded]:
-        """Each draft with the question that the model wrote for it."""
-        worded: dict[str, Worded] = {}
-        for number in range(_TRIES_AT_WORDING):
-            going = [draft for draft in drafts if draft.id not in worded or _break_rules(worded[draft.id])]
-            prompts = [word_question(draft.facts[0]) for draft in going]
-            name = "single: wording" if not number else "single: wording again"
-            written = await self.lines.write(name, prompts, self.settings.temperature)
-            worded |= {draft.id: Worded(draft, line) for draft, line in zip(going, written, strict=True)}
-        return list(worded.values())
+    # ----------------------------------------------------------------------------------------------------- single facts
 
-    async def check(self, name: str, worded: Sequence[Worded]) -> list[Worded]:
-        """The questions that pass every check. Comparisons are not attempted: half of all guesses at them are right."""
-        self.num_drafts += len(worded)
-        worded = self._keep(worded, [self._find_fault(item) for item in worded])
-        worded = self._keep(worded, self._find_pages(worded))
-        asked = [item for item in worded if not item.draft.is_choice]
-        asked = await self._try_with_page(f"{name}: with the page", asked)
-        asked = await self._try_from_memory(f"{name}: from memory", asked)
-        return [*asked, *(item for item in worded if item.draft.is_choice)]
+    async def ask_singles(self, drafts: Sequence[Draft]) -> list[Worded]:
+        """The kept questions about single facts, in the order of the drafts."""
+        kept = await self._ask_batch(drafts[:_FIRST], 0)
+        self.report(f"facts asked about ({len(kept)} kept)", self.num_drafts, len(drafts))
+        if not kept:
+            return []
+        batches = [drafts[first : first + _BATCH] for first in range(_FIRST, len(drafts), _BATCH)]
+        found: list[list[Worded]] = [[] for _ in batches]
+        waiting = iter(range(len(batches)))
 
-    async def describe(self, worded: Iterable[Worded]) -> dict[str, str]:
-        """By draft, a description that names the page and from which the model, shown the page, gives the answer."""
-        asked = list({item.draft.id: item for item in worded}.values())
-        prompts = [describe_answer(item.question, item.draft.facts[0].answer) for item in asked]
-        lines = await self.lines.write("description: wording", prompts, 0.0)
-        descriptions = {item.draft.id: clean_description(line) for item, line in zip(asked, lines, strict=True)}
-        tried = [
-            Worded(structs.replace(item.draft, kind="description"), f"Who or what is {descriptions[item.draft.id]}?")
-            for item in asked
-        ]
-        tried = self._keep(tried, [find_description_fault(descriptions[item.draft.id]) for item in tried])
-        tried = self._keep(tried, [self._find_fault(item) for item in tried])
-        led = await self._try_with_page("description: with the page", tried)
-        return {item.draft.id: descriptions[item.draft.id] for item in led}
+        async def work() -> None:
+            for number in waiting:
+                if time.monotonic() > self._ends_at:
+                    return
+                found[number] = await self._ask_batch(batches[number], number + 1)
+                num_kept = len(kept) + sum(map(len, found))
+                self.report(f"facts asked about ({num_kept} kept)", self.num_drafts, len(drafts))
+
+        await asyncio.gather(*(work() for _ in range(_AT_ONCE)))
+        return self._keep_new([*kept, *(worded for batch in found for worded in batch)])
+
+    async def _ask_batch(self, drafts: Sequence[Draft], number: int) -> list[Worded]:
+        """One question for each fact that has a wording which passes every check."""
+        name = f"batch {number}"
+        prompts = [word_question(draft.facts[0], style) for draft in drafts for style in _STYLES]
+        lines = iter(await self.lines.write(f"{name}: wording", prompts, self.settings.temperature))
+        going: list[list[Worded]] = []  # of each fact, the wordings that are left
+        for draft in drafts:
+            wordings = [Worded(draft, line) for line in dict.fromkeys(next(lines) for _ in _STYLES)]
+            sound = [worded for worded in wordings if not _break_rules(worded)]
+            if not sound:
+                self._drop(wordings[-1], _break_rules(wordings[-1]))
+            going.append(sound)
+        going = [wordings for wordings in await self._keep_found(name, going) if wordings]
+        kept: dict[str, Worded] = {}
+        for turn in range(len(_STYLES)):
+            worded = [wordings[turn] for wordings in going if turn < len(wordings)]
+            worded = [item for item in worded if item.draft.id not in kept]
+            verdicts = await self.examiner.attempt(f"{name}, wording {turn + 1}", worded)
+            for item, verdict in zip(worded, verdicts, strict=True):
+                if not verdict.fault:
+                    kept[item.draft.id] = _with_scores(item, verdict)
+                elif turn + 1 == len(next(wordings for wordings in going if item in wordings)):
+                    self._drop(item, verdict.fault)
+        self.num_drafts += len(drafts)
+        return list(kept.values())
+
+    async def _keep_found(self, name: str, by_fact: Sequence[Sequence[Worded]]) -> list[list[Worded]]:
+        """Of each fact, the wordings that find its passage; without one the first, if the model's queries find it."""
+        finds = self.examiner.finds
+        await self.examiner.search([worded.question for wordings in by_fact for worded in wordings])
+        found = [[worded for worded in wordings if finds(worded.question, worded)] for wordings in by_fact]
+        missing = [at for at, wordings in enumerate(by_fact) if wordings and not found[at]]
+        first = [by_fact[at][0] for at in missing]
+        for at, worded, is_found in zip(
+            missing, first, await self.examiner.find_by_own_queries(name, first), strict=True
+        ):
+            if is_found:
+                found[at] = [worded]
+            else:
+                self._drop(worded, "its passage is not found")
+        return found
+
+    # ----------------------------------------------------------------------------------------------------------- chains
+
+    async def describe(self, links: Sequence[Link]) -> dict[str, str]:
+        """By fact of a link: a description of its name that leads to the passage, and from there to the name."""
+        facts = list({link.fact.id: link.fact for link in links}.values())
+        prompts = [describe_name(fact.passage.titled_text, fact.answer) for fact in facts for _ in range(_DESCRIPTIONS)]
+        lines = await self.lines.write("descriptions: wording", prompts, self.settings.temperature)
+        described: dict[str, str] = {}
+        for turn in range(_DESCRIPTIONS):
+            texts = {fact.id: clean_description(lines[at * _DESCRIPTIONS + turn]) for at, fact in enumerate(facts)}
+            tried = [
+                Worded(Draft(fact.id, "single", (fact,), (fact.answer,)), ask_description(texts[fact.id]))
+                for fact in facts
+                if fact.id not in described and not find_description_fault(texts[fact.id], fact.answer)
+            ]
+            await self.examiner.search([worded.question for worded in tried])
+            led = [worded for worded in tried if self.examiner.finds(worded.question, worded)]
+            shares = await self.examiner.read(f"descriptions {turn + 1}", led)
+            good = [worded.draft.id for worded, share in zip(led, shares, strict=True) if share]
+            described |= {name: texts[name] for name in good}
+        self.report(f"names described ({len(described)} kept)", len(facts), len(facts))
+        return described
+
+    async def ask_chains(self, chains: Sequence[Worded]) -> list[Worded]:
+        """The chains that need two searches and are answered with both passages and never without."""
+        self.num_drafts += len(chains)
+        sound = self._keep_new(self._keep_sound(chains))
+        await self.examiner.search([worded.question for worded in sound])
+        near = [self.examiner.finds(worded.question, worded) for worded in sound]
+        far = self._keep(sound, ["one search finds the answer" if is_near else "" for is_near in near])
+        verdicts = await self.examiner.attempt("chains", far)
+        kept = self._keep(far, [verdict.fault for verdict in verdicts])
+        self.report(f"chains asked ({len(kept)} kept)", len(chains), len(chains))
+        shares = {worded.draft.id: verdict for worded, verdict in zip(far, verdicts, strict=True)}
+        return [_with_scores(worded, shares[worded.draft.id]) for worded in kept]
+
+    # ------------------------------------------------------------------------------------------ comparisons and choices
 
     async def word_comparisons(self, pairs: Sequence[Pair]) -> dict[tuple[str, Form], list[str]]:
         """By template and form, distinct wordings with slots for two names, each written for one pair."""
@@ -201,10 +313,8 @@ class _Writer:
         for pair in pairs:
             by_key.setdefault(pair.key, []).append(pair)
         asked = [pair for group in by_key.values() for pair in group[:_WORDINGS]]
-        prompts = [
-            word_pair(pair.one.question, (pair.one.draft.names[0], pair.other.draft.names[0]), pair.form)
-            for pair in asked
-        ]
+        names = [(pair.one.fact.name, pair.other.fact.name) for pair in asked]
+        prompts = [word_pair(pair.one.question, both, pair.form) for pair, both in zip(asked, names, strict=True)]
         lines = await self.lines.write("comparison: wording", prompts, 0.0)
         wordings: dict[tuple[str, Form], list[str]] = {}
         for pair, line in zip(asked, lines, strict=True):
@@ -212,6 +322,51 @@ class _Writer:
             if form and form not in wordings.setdefault(pair.key, []):
                 wordings[pair.key].append(form)
         return wordings
+
+    async def check_comparisons(self, compared: Sequence[Worded]) -> list[Worded]:
+        """The comparisons whose pages are found. They are not attempted: half of all guesses at them are right."""
+        self.num_drafts += len(compared)
+        sound = self._keep_new(self._keep_sound(compared))
+        by_name = [fact.name for item in sound for fact in item.draft.facts]
+        await self.examiner.search([*(item.question for item in sound), *by_name])
+        hits, faults = self.examiner.hits, []
+        for item in sound:
+            found = [
+                any(passage.id == fact.passage.id for passage in (*hits[item.question], *hits[fact.name]))
+                for fact in item.draft.facts
+            ]
+            faults.append("" if all(found) else "its passage is not found")
+        return self._keep(sound, faults)
+
+    async def ask_choices(self, kept: Sequence[Worded], dice: Dice) -> list[Worded]:
+        """Some single facts asked again as a choice of two answers, and as many for yes or no."""
+        num = int(_CHOICE_SHARE * len(kept))
+        pool = list(kept)
+        dice.shuffle(pool)
+        pool = pool[: 6 * num]  # several times what is kept
+        by_document: dict[str, list[Passage]] = {}
+        for passage in self.passages:
+            by_document.setdefault(passage.doc_id, []).append(passage)
+        wrong = [find_wrong_answer(item, by_document[item.fact.passage.doc_id], dice) for item in pool]
+        able = [(item, other) for item, other in zip(pool, wrong, strict=True) if other]
+        asked = able[1::2]
+        prompts = [propose_answer(item.question, said) for item, other in asked for said in (item.fact.answer, other)]
+        lines = await self.lines.write("yes-no: wording", prompts, 0.0)
+        choices = [make_choice(item, other) for item, other in able[::2]]
+        confirmed = [make_yes_no(item, *lines[2 * at : 2 * at + 2]) for at, (item, _) in enumerate(asked)]
+        chosen: list[Worded] = []
+        for name, made in (("choices", choices), ("yes-no", confirmed)):
+            pairs = [pair for pair in made if pair][: 2 * num]
+            self.num_drafts += len(pairs)
+            verdicts = await self.examiner.read_both(name, pairs)
+            for pair, verdict in zip(pairs, verdicts, strict=True):
+                if verdict.fault:
+                    self._drop(pair[0], verdict.fault)
+            good = [pair for pair, verdict in zip(pairs, verdicts, strict=True) if not verdict.fault]
+            chosen += balance(good[:num])
+        return self._keep_new(chosen)
+
+    # ----------------------------------------------------------------------------------------------------------- shared
 
     def finish(self, worded: Worded) -> CheckedQuestion:
         """The question as it is kept, with the number of searches it needs."""
@@ -223,78 +378,43 @@ class _Writer:
             answers=worded.answers,
             kind=draft.kind,
             facts=num_facts,
-            searches=1 if self._reached[worded.question] else num_facts,
+            searches=1 if self.examiner.finds(worded.question, worded) else num_facts,
             hops=num_facts,
             evidence=tuple(fact.evidence for fact in draft.facts),
             scores=worded.scores,
         )
 
+    def _keep_sound(self, worded: Sequence[Worded]) -> list[Worded]:
+        """The questions that break no rule."""
+        return self._keep(worded, [_break_rules(item) for item in worded])
+
+    def _keep_new(self, worded: Sequence[Worded]) -> list[Worded]:
+        """The questions that were not asked before."""
+        faults = []
+        for item in worded:
+            text = normalise_answer(item.question)
+            faults.append("was asked already" if text in self._asked else "")
+            self._asked.add(text)
+        return self._keep(worded, faults)
+
     def _keep(self, worded: Sequence[Worded], faults: Sequence[str]) -> list[Worded]:
-        self.dropped.update(f"{item.draft.kind}: {fault}" for item, fault in zip(worded, faults, strict=True) if fault)
+        for item, fault in zip(worded, faults, strict=True):
+            if fault:
+                self._drop(item, fault)
         return [item for item, fault in zip(worded, faults, strict=True) if not fault]
 
-    def _find_fault(self, worded: Worded) -> str:
-        fault = _break_rules(worded)
-        if fault:
-            return fault
-        text = normalise_answer(worded.question)
-        if text in self._asked:
-            return "was asked already"
-        self._asked.add(text)
-        return ""
-
-    def _find_pages(self, worded: Sequence[Worded]) -> list[str]:
-        """A fault per question, "" if every page is found: by its name, or by the question itself."""
-        by_question = self._search([item.question for item in worded])
-        by_name = self._search([fact.name for item in worded for fact in item.draft.facts])
-        faults, names = [], iter(by_name)
-        for item, found in zip(worded, by_question, strict=True):
-            self._reached[item.question] = all(fact.passage.id in found for fact in item.draft.told_by)
-            reached = [fact.passage.id in (*found, *next(names)) for fact in item.draft.facts]
-            faults.append("" if all(reached) else "its page is not found")
-        return faults
-
-    def _search(self, queries: Sequence[str]) -> list[list[str]]:
-        found: list[list[str]] = []
-        for first in range(0, len(queries), _QUERIES_AT_ONCE):
-            hits = self.index.search(queries[first : first + _QUERIES_AT_ONCE], self.settings.topk)
-            found += [[hit.passage.id for hit in row] for row in hits]
-        return found
-
-    async def _try_with_page(self, name: str, worded: Sequence[Worded]) -> list[Worded]:
-        """The questions answered right when shown their pages: greedily, and `min_right` times in all."""
-        settings, fault = self.settings, "not answered with the page"
-        rights = await self._count(f"{name}, greedily", worded, 1, 0.0, with_texts=True)
-        going = self._keep(worded, ["" if right else fault for right in rights])
-        rights = await self._count(name, going, settings.tries - 1, 1.0, with_texts=True)
-        scored = _score(going, "with_page", [(right + 1) / settings.tries for right in rights])
-        return self._keep(scored, ["" if right + 1 >= settings.min_right else fault for right in rights])
-
-    async def _try_from_memory(self, name: str, worded: Sequence[Worded]) -> list[Worded]:
-        """The questions never answered right without their pages."""
-        fault, going = "answered without the page", list(worded)
-        for tries, temperature in ((1, 0.0), (self.settings.tries - 1, 1.0)):
-            rights = await self._count(f"{name}, {tries}", going, tries, temperature, with_texts=False)
-            going = self._keep(going, [fault if right else "" for right in rights])
-        return _score(going, "closed_book", [0.0] * len(going))
-
-    async def _count(
-        self, name: str, worded: Sequence[Worded], tries: int, temperature: float, *, with_texts: bool
-    ) -> list[int]:
-        if not tries:
-            return [0] * len(worded)
-        items = [Tried(item.question, item.answers, item.draft.texts) for item in worded]
-        return await count_right(self.lines, name, items, tries=tries, temperature=temperature, with_texts=with_texts)
+    def _drop(self, worded: Worded, reason: str) -> None:
+        kind = worded.draft.kind
+        self.dropped.append(Dropped(worded.draft.id, worded.question, worded.draft.answers[0], f"{kind}: {reason}"))
 
 
 def _break_rules(worded: Worded) -> str:
     """The rule that a wording breaks; "" if it breaks none."""
     draft = worded.draft
-    answer = "" if draft.is_choice else draft.answers[0]
+    answer = "" if draft.is_choice else draft.answers[-1]
     return find_fault(worded.question, names=draft.names, answer=answer, hidden=draft.hidden)
 
 
-def _score(worded: Sequence[Worded], name: str, values: Sequence[float]) -> list[Worded]:
-    return [
-        structs.replace(item, scores=item.scores | {name: value}) for item, value in zip(worded, values, strict=True)
-    ]
+def _with_scores(worded: Worded, verdict: Verdict) -> Worded:
+    same = round(share_words(worded.question, worded.fact.sentence), 3)
+    return structs.replace(worded, scores={"with_page": verdict.share, "closed_book": 0.0, "same_words": same})

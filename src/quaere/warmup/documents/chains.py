@@ -1,0 +1,152 @@
+"""Chains: two checked facts linked by a name, so that the first search must find what to search for next.
+
+    second = Worded(..., question="When was Orsolya Venn born?")
+    find_links([second], index)   -> [Link(fact=Fact(..., answer="Orsolya Venn"), second=second)]
+    chain(link, "the builder of Halm Bridge").question -> "When was the builder of Halm Bridge born?"
+
+The second question is a checked one. Another document that contains a name or an identifier of that question describes
+it; the description replaces the name. The writer checks the description and the chain by themselves, and keeps the
+chain only if a search with its question does not show the passage of the answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from quaere.chat.statements import split_statements
+from quaere.records import Passage
+from quaere.rewards.format import contains
+from quaere.search.index import Index
+from quaere.warmup.documents.askable_facts import Fact, find_spans, page_name
+from quaere.warmup.documents.checks import shares_words
+from quaere.warmup.documents.drafts import Draft, Worded
+
+_HANDLES = ("name", "identifier", "option")  # kinds of span that other documents may name
+_MAX_SOURCES = 2  # passages that describe one name of one question
+_TOPK = 20  # passages searched for a name
+_MIN_CHARS = 4  # of a name: shorter ones are mostly ordinary words
+_QUERIES_AT_ONCE = 256
+
+
+class Link(Struct, frozen=True):
+    """A passage of another document whose span `fact` is a name in the question of `second`.
+
+    Link(fact=Fact(..., answer="Orsolya Venn"), second=Worded(..., question="When was Orsolya Venn born?"))
+    """
+
+    fact: Fact
+    second: Worded
+
+    @property
+    def id(self) -> str:
+        """An id, unique for the two facts."""
+        return f"{self.fact.id}>{self.second.fact.id}"
+
+
+def find_handles(worded: Worded) -> list[str]:
+    """Names in a question by which another document may speak of the same thing; each stands there once.
+
+    find_handles(Worded(..., "When was Orsolya Venn born?")) == ["Orsolya Venn"]
+    """
+    passage, question = worded.fact.passage, worded.question
+    trail = [page_name(part) for part in (passage.title, *reversed(passage.heading.split(" > ")))]
+    inside = [question[start:end] for kind, start, end in find_spans(question) if kind in _HANDLES]
+    handles = dict.fromkeys(name.removeprefix("The ") for name in (*trail, *inside) if len(name) >= _MIN_CHARS)
+    once = [name for name in handles if len(_pattern(name).findall(question)) == 1]
+    return [name for name in once if contains(passage.titled_text, name)]
+
+
+def find_links(kept: Sequence[Worded], index: Index) -> list[Link]:
+    """For each question and name in it, passages of other documents that contain the name and not the answer."""
+    named = [(worded, name) for worded in kept for name in find_handles(worded)[:2]]
+    links: list[Link] = []
+    for first in range(0, len(named), _QUERIES_AT_ONCE):
+        some = named[first : first + _QUERIES_AT_ONCE]
+        for (worded, name), hits in zip(some, index.search([name for _, name in some], _TOPK), strict=True):
+            sources = (hit.passage for hit in hits if _leads(hit.passage, worded, name))
+            facts = (fact for source in sources if (fact := _find_mention(source, name)))
+            links += [Link(fact, worded) for _, fact in zip(range(_MAX_SOURCES), facts, strict=False)]
+    return links
+
+
+def _leads(source: Passage, worded: Worded, name: str) -> bool:
+    """True if the passage is of another document, is not about the name itself, and does not tell the answer."""
+    other = source.doc_id != worded.fact.passage.doc_id and not contains(source.title, name)
+    return other and contains(source.text, name) and not any(contains(source.text, said) for said in worded.answers)
+
+
+def _find_mention(source: Passage, name: str) -> Fact | None:
+    """The first statement of the passage that contains the name, as a fact whose answer is the name."""
+    for said in split_statements(source.text):
+        found = _pattern(name).search(said.text)
+        if found:
+            place = said.start + found.start("name")
+            title = page_name(source.title)
+            return Fact(
+                f"{source.id}:{place}", source, title, said.text, said.start, place, place + len(found["name"]), "name"
+            )
+    return None
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    """The name as a whole, with the article before it: a description has its own."""
+    return re.compile(rf"(?<![\w-])(?:[Tt]he )?(?P<name>{re.escape(name)})(?![\w-])")
+
+
+def chain(link: Link, description: str) -> Worded | None:
+    """The second question with the name described; None if a word of the answer is in the description."""
+    name = link.fact.answer
+    question, count = _pattern(name).subn(lambda found: description, link.second.question)
+    if count != 1 or shares_words(description, link.second.answers[-1], ()):
+        return None
+    draft = Draft(link.id, "chain", (link.fact, link.second.fact), link.second.answers, hidden=name)
+    return Worded(draft, question[0].upper() + question[1:])
+
+
+# -------------------------------------------------------------------------------------------------------- descriptions
+
+
+def ask_description(description: str) -> str:
+    """The question by which a description is checked: "Who or what is the builder of Halm Bridge?"."""
+    return f"Who or what is {description}?"
+
+
+def find_description_fault(description: str, name: str) -> str:
+    """Why a line cannot stand for a name inside a question, in a few words; "" if it can.
+
+    find_description_fault("Orsolya Venn", "Orsolya Venn") == "is no description"
+    """
+    words = description.split()
+    if not 3 <= len(words) <= 20 or words[0] not in ("the", "a", "an") or re.search(r"[?!:;]", description):
+        return "is no description"
+    if description.count('"') % 2:
+        return "is no description"
+    return "names what it should describe" if shares_words(description, name, ()) else ""
+
+
+def clean_description(line: str) -> str:
+    """A description as it stands inside a question: with a small letter, without a full stop.
+
+    clean_description("The builder of Halm.") == "the builder of Halm"
+    """
+    line = line.rstrip(".").strip()
+    return line[:1].lower() + line[1:] if line.startswith(("The ", "A ", "An ")) else line
+
+
+def by_description(links: Sequence[Link]) -> dict[str, list[Link]]:
+    """The links by the fact that is described: several questions may use one description."""
+    found: dict[str, list[Link]] = {}
+    for link in links:
+        found.setdefault(link.fact.id, []).append(link)
+    return found
+
+
+def iterate_chains(links: Sequence[Link], descriptions: dict[str, str]) -> Iterator[Worded]:
+    """The chains of all links that have a description."""
+    for link in links:
+        made = chain(link, descriptions[link.fact.id]) if link.fact.id in descriptions else None
+        if made:
+            yield made
