@@ -101,6 +101,18 @@ def test_without_attempts_all_that_are_good_in_form_are_kept(paths, tmp_path):
         assert {row.task_id for row in run.index(phase="solver")} == {item.id for item in run.curriculum(0)}
 
 
+def test_they_keep_the_searches_they_need_and_all_their_evidence(paths, tmp_path):
+    sentences = [{"doc_id": BRIDGES[n], "start": 0, "end": 5, "text": f"{n} is."} for n in (0, 1)]
+    rows = [row(0, facts=2, searches=1, evidence=sentences), row(1, facts=2, searches=2, evidence=sentences)]
+    source = write(tmp_path / "mine.jsonl", *rows)
+    config = make_config(paths, **ALONE, **source, **{"generation.attempts": 0, "solver.steps": 1})
+    run, _ = run_drzero(tmp_path / "run", config)
+    with run:
+        asked = [item.to_question() for item in given(run).values()]
+        assert [(question.facts, question.searches) for question in asked] == [(2, 1), (2, 2)]
+        assert [[span.doc_id for span in question.evidence] for question in asked] == [list(BRIDGES[:2])] * 2
+
+
 def test_every_accepted_answer_is_paid(paths, tmp_path):
     source = write(tmp_path / "mine.jsonl", *(row(number, answers=["Nobody", payer(number)]) for number in range(4)))
     config = make_config(paths, **ALONE, **source, **{"generation.attempts": 0, "solver.steps": 1})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 from quaere.records import (
     Answer,
     Candidate,
@@ -75,3 +77,9 @@ def build_candidate(id: str, step: int = 1, **changes: object) -> Candidate:
         "scores": {"format": 1.0},
     }
     return Candidate(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def drop_newest_columns(database: sqlite3.Connection) -> None:
+    """Remove what schema 8 added, so that a database can be made what an older schema had."""
+    for column in ("searches", "proof"):
+        database.execute(f"ALTER TABLE candidates DROP COLUMN {column}")

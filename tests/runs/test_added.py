@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import build_candidate
+from builders import build_candidate, drop_newest_columns
 
 from quaere.errors import BadInput
 from quaere.records import Candidate, Evidence
@@ -131,6 +131,7 @@ def test_a_run_of_the_schema_with_verdicts_alone_has_none_until_some_are_added(r
         database.execute("DROP TABLE token_traces")
         database.execute("ALTER TABLE candidates DROP COLUMN aliases")
         database.execute("ALTER TABLE runs DROP COLUMN ended")
+        drop_newest_columns(database)
         database.execute("PRAGMA user_version = 3")
     with Run.open(run.path) as opened:
         assert opened.added() == []
@@ -146,6 +147,7 @@ def test_a_run_from_before_there_were_several_answers_accepts_one_each(run: Run)
             database.execute(f"ALTER TABLE {table} DROP COLUMN aliases")
         database.execute("DROP TABLE token_traces")
         database.execute("ALTER TABLE runs DROP COLUMN ended")
+        drop_newest_columns(database)
         database.execute("PRAGMA user_version = 4")
     with Run.open(run.path) as opened:
         assert [item.aliases for item in opened.curriculum(0)] == [(), ()]

@@ -376,7 +376,7 @@ def test_a_run_of_a_newer_schema_is_refused(tmp_path: Path) -> None:
     Run.create(tmp_path / "r", "ask").close()
     with sqlite3.connect(tmp_path / "r" / "run.db") as database:
         database.execute("PRAGMA user_version = 99")
-    with pytest.raises(BadInput, match="has schema 99; this quaere reads 2 to 7") as caught:
+    with pytest.raises(BadInput, match="has schema 99; this quaere reads 2 to 8") as caught:
         Run.open(tmp_path / "r")
     assert caught.value.hint == UPDATE_HINT
 

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from builders import build_candidate, build_episode
+from builders import build_candidate, build_episode, drop_newest_columns
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -55,6 +55,7 @@ def downgrade(path: Path) -> None:
         for column in ("span", "evidence", "support", "refusals", "cluster", "question_type", "aliases"):
             database.execute(f"ALTER TABLE candidates DROP COLUMN {column}")
         database.execute("ALTER TABLE runs DROP COLUMN ended")
+        drop_newest_columns(database)
         database.execute("DROP TABLE verdicts")
         database.execute("DROP TABLE added")
         database.execute("DROP TABLE token_traces")

@@ -122,6 +122,8 @@ def test_traces_go_with_the_steps_they_belong_to(tmp_path):
 def test_a_run_of_an_earlier_version_has_none(tmp_path):
     path = write_run(tmp_path / "a")
     with closing(sqlite3.connect(path / "run.db")) as database:
+        for column in ("searches", "proof"):
+            database.execute(f"ALTER TABLE candidates DROP COLUMN {column}")
         database.executescript("DROP TABLE token_traces; PRAGMA user_version = 6;")
     with Run.open(path) as run:
         assert run.token_trace("e1") is None

@@ -38,6 +38,7 @@ class Candidate(Struct, frozen=True, gc=False):  # tens of thousands are read at
     `hops` is the number of hops asked for, in Dr. Zero's count; for an added or given question, the number of facts.
     Added by a person: `episode_id` is "". Given to the run at its start: `episode_id` is "" and `scores` has "given".
     `aliases` are accepted answers beside `answer`. `num_attempts` is 0 if the solver did not attempt the question.
+    `searches` and `proof` are a given question's number of searches (0: as many as facts) and its spans, one per fact.
 
     Reason "unfinished": a failed search ended the proposer's episode, so its question cannot be rated. Reason
     "spoiled": the question is well-formed, but every attempt at it had a failed search.
@@ -70,6 +71,8 @@ class Candidate(Struct, frozen=True, gc=False):  # tens of thousands are read at
     cluster: int = -1
     question_type: str = ""
     aliases: tuple[str, ...] = ()
+    searches: int = 0
+    proof: tuple[Evidence, ...] = ()
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -83,12 +86,25 @@ class Candidate(Struct, frozen=True, gc=False):  # tens of thousands are read at
 
     @property
     def facts(self) -> int:
-        """Number of facts the question combines, which is also the number of searches it needs; 0 if unknown."""
+        """Number of facts the question combines; 0 if unknown. Without `searches` it needs a search for each."""
         return searches_needed(self.hops) if self.episode_id else self.hops
+
+    @property
+    def num_searches(self) -> int:
+        """Number of searches the question needs; 0 if unknown."""
+        return self.searches or self.facts
 
     def to_question(self) -> Question:
         """The candidate as a question for a solver."""
-        return Question(self.id, self.question, self.answers, self.hops, facts=self.facts, searches=self.facts)
+        return Question(
+            self.id,
+            self.question,
+            self.answers,
+            self.hops,
+            self.proof,
+            facts=self.facts,
+            searches=self.num_searches,
+        )
 
     @property
     def kept(self) -> bool:

@@ -148,7 +148,7 @@ class ItemFilter(Struct, frozen=True):
             (self.reason, candidate.reason),
             (self.verdict, item.verdict.kind if item.verdict else "none"),
             (self.hops, candidate.hops),
-            (self.searches, candidate.facts),
+            (self.searches, candidate.num_searches),
             (self.iteration, self.iteration if is_always else candidate.iteration),
         )
         return (

@@ -14,7 +14,7 @@ from typing import Any
 
 from quaere.errors import UPDATE_HINT, BadInput
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 OLDEST_VERSION = 2  # readers leave it unchanged; it is migrated when opened for writing
 SYNCHRONOUS = "FULL"  # a committed row survives a power cut, like its frame
 _BUSY_S = 30.0  # how long a writer waits for another: a run in training, or a person adding verdicts or questions
@@ -66,7 +66,8 @@ CREATE TABLE candidates (
     question TEXT NOT NULL, answer TEXT NOT NULL, num_right INTEGER NOT NULL, num_attempts INTEGER NOT NULL,
     reason TEXT NOT NULL, scores TEXT NOT NULL,
     span TEXT NOT NULL DEFAULT '', evidence TEXT, support TEXT, refusals TEXT NOT NULL DEFAULT '[]',
-    cluster INTEGER NOT NULL DEFAULT -1, question_type TEXT NOT NULL DEFAULT '', aliases TEXT NOT NULL DEFAULT '[]'
+    cluster INTEGER NOT NULL DEFAULT -1, question_type TEXT NOT NULL DEFAULT '', aliases TEXT NOT NULL DEFAULT '[]',
+    searches INTEGER NOT NULL DEFAULT 0, proof TEXT NOT NULL DEFAULT '[]'
 ) STRICT;
 {_VERDICTS};
 {_ADDED};
@@ -91,6 +92,10 @@ _MIGRATIONS = {
     4: ("ALTER TABLE candidates ADD COLUMN aliases TEXT NOT NULL DEFAULT '[]'", _ADDED_ALIASES),
     5: ("ALTER TABLE runs ADD COLUMN ended TEXT NOT NULL DEFAULT ''",),
     6: (_TRACES,),
+    7: (
+        "ALTER TABLE candidates ADD COLUMN searches INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE candidates ADD COLUMN proof TEXT NOT NULL DEFAULT '[]'",
+    ),
 }
 
 

@@ -161,7 +161,7 @@ def _item_row(item: Item, run_id: str, score_columns: Sequence[str]) -> dict[str
     return {
         **{name: getattr(candidate, name) for name in COLUMNS if hasattr(candidate, name)},
         "run": run_id,
-        "searches": candidate.facts,
+        "searches": candidate.num_searches,
         "answers": list(candidate.answers),
         "evidence": [msgspec.structs.asdict(candidate.evidence)] if candidate.evidence else [],
         "evidence_state": item.evidence_state,

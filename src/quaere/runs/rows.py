@@ -152,13 +152,14 @@ def candidate_row(candidate: Candidate) -> dict[str, str | int | None]:
         "support": _encode_record(candidate.support),
         "refusals": json.dumps(candidate.refusals),
         "aliases": json.dumps(candidate.aliases),
+        "proof": json.dumps([msgspec.structs.asdict(span) for span in candidate.proof]),
     }
 
 
 def read_candidate(row: sqlite3.Row | Mapping[str, Any]) -> Candidate:
     """The candidate of a row of `candidates`; columns missing in an older schema get the defaults of `Candidate`."""
     values = dict(row)
-    for name in ("scores", "evidence", "support", "refusals", "aliases"):
+    for name in ("scores", "evidence", "support", "refusals", "aliases", "proof"):
         if values.get(name) is not None:
             values[name] = json.loads(values[name])
     return msgspec.convert(values, Candidate)
@@ -174,12 +175,13 @@ def read_candidates(columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> 
         return [read_candidate(dict(zip(columns, row, strict=True))) for row in rows]
     as_scores = cache(lambda text: msgspec.convert(json.loads(text), dict[str, float]))
     as_words = cache(lambda text: msgspec.convert(json.loads(text), tuple[str, ...]))
+    as_spans = cache(lambda text: msgspec.convert(json.loads(text), tuple[Evidence, ...]))
     found = []
-    for _, *head, scores, span, evidence, support, refusals, cluster, question_type, aliases in rows:
-        proof = None if evidence is None else msgspec.convert(json.loads(evidence), Evidence)
+    for _, *head, scores, span, evidence, support, refusals, cluster, kind, aliases, searches, proof in rows:
+        told = None if evidence is None else msgspec.convert(json.loads(evidence), Evidence)
         tested = None if support is None else msgspec.convert(json.loads(support), Support)
-        tail = (as_words(refusals), cluster, question_type, as_words(aliases))
-        values: list[Any] = [*head, dict(as_scores(scores)), span, proof, tested, *tail]
+        tail = (as_words(refusals), cluster, kind, as_words(aliases), searches, as_spans(proof))
+        values: list[Any] = [*head, dict(as_scores(scores)), span, told, tested, *tail]
         found.append(Candidate(*values))
     return found
 

@@ -110,6 +110,8 @@ def _make(
         scores={"given": 1.0},
         span=told.text if told else "",
         evidence=evidence,
+        searches=question.searches,
+        proof=question.evidence,
     )
 
 

@@ -45,6 +45,7 @@ ROLES = ("solver",)
 PAPER: dict[str, object] = {
     "engine.max_rows": 256,
     "solver.max_draws": 0,
+    "solver.several_share": 0.0,
     "solver.limits.answer_turn": False,  # the papers reserve no turn for the answer
     "validation.questions": 0,  # the papers use the last checkpoint
     "solver.learner.kl_beta": 0.001,

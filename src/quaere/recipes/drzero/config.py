@@ -37,6 +37,7 @@ PRESETS: dict[str, dict[str, object]] = {
         "proposer.learner.kl_flat": True,
         "solver.learner.kl_flat": True,
         "solver.max_draws": 0,
+        "solver.several_share": 0.0,
         "validation.questions": 0,  # no validation: the last checkpoint is the result
     },
     "single-gpu": {

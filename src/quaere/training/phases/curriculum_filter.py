@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from quaere.records import Candidate, DropReason, Proposal, ProposeTask, Question
 from quaere.rewards.answers import normalise_answer
 from quaere.rewards.dates import year_aliases
@@ -112,6 +114,49 @@ def count_steps_with_questions(num_steps: int, num_questions: int, batch: int, m
     if not max_draws:
         return num_steps
     return min(num_steps, max_draws * num_questions // min(batch, num_questions))
+
+
+class Drawing(Struct, frozen=True):
+    """How a phase draws its questions: `batch` a step, of which a share needs several searches.
+
+    Drawing(batch=64, num_steps=26, max_draws=3, several_share=1/3)
+    """
+
+    batch: int
+    num_steps: int
+    max_draws: int = 0
+    several_share: float = 0.0
+
+
+def draw_by_need(questions: Sequence[Question], number: int, drawing: Drawing, seed: int) -> list[Question]:
+    """The questions of step `number`: those that need two or more searches and the others have rounds of their own.
+
+    A step takes the share of the former as far as they last: no question is drawn more often than `max_draws` for it.
+    """
+    several = [question for question in questions if question.searches > 1]
+    if not drawing.several_share or not several or len(several) == len(questions):
+        return draw_questions(questions, number, drawing.batch, seed)
+    others = [question for question in questions if question.searches <= 1]
+    num_several = share_batch(len(several), len(others), drawing)
+    num_others = min(drawing.batch, len(questions)) - num_several
+    chosen = draw_questions(several, number, num_several, derive_seed(seed, "several")) if num_several else []
+    return chosen + (draw_questions(others, number, num_others, seed) if num_others else [])
+
+
+def share_batch(num_several: int, num_others: int, drawing: Drawing) -> int:
+    """How many questions of a step need several searches: the share, if both kinds last for all steps.
+
+    share_batch(900, 2000, Drawing(batch=64, num_steps=26, max_draws=3, several_share=1/3)) == 21
+    share_batch(50, 2000, Drawing(batch=64, num_steps=26, max_draws=3, several_share=1/3)) == 5
+    """
+    batch = min(drawing.batch, num_several + num_others)
+    if batch == num_several + num_others:
+        return num_several
+    most, least = min(batch, num_several), max(0, batch - num_others)
+    if drawing.max_draws and drawing.num_steps:
+        most = min(most, drawing.max_draws * num_several // drawing.num_steps)
+        least = max(least, batch - drawing.max_draws * num_others // drawing.num_steps)
+    return max(least, min(most, round(drawing.several_share * batch)))
 
 
 def draw_questions(questions: Sequence[Question], number: int, batch: int, seed: int) -> list[Question]:

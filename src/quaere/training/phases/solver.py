@@ -14,15 +14,16 @@ from quaere.objectives.advantages import DELTA, Advantages, grpo
 from quaere.records import Candidate, Episode, Question
 from quaere.rollout.episode import Limits
 from quaere.rollout.seeds import derive_seed
-from quaere.setting_types import GroupSize, NonNegativeFloat, NonNegativeInt, PositiveInt
+from quaere.setting_types import Fraction, GroupSize, NonNegativeFloat, NonNegativeInt, PositiveInt
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.measures import mean_parts, measure_advantages, measure_draws, measure_groups, pass_histogram
 from quaere.training.needs import measure_asked, measure_attempts, measure_searches_kept
 from quaere.training.phases.attempts import attempt_jobs
 from quaere.training.phases.curriculum_filter import (
+    Drawing,
     as_questions,
     count_steps_with_questions,
-    draw_questions,
+    draw_by_need,
     measure_verdicts,
 )
 from quaere.training.phases.stage import Stage, check_finite, learn, shuffled
@@ -42,6 +43,8 @@ class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
         batch: Questions a step. [Dr. Zero, Table 6]
         attempts: Attempts at each question: the group of GRPO. [GRPO; Dr. Zero, Table 6]
         max_draws: How often a question may be drawn in an iteration; 0: no limit. [Quaere]
+        several_share: Share of a step's questions that need two or more searches, as far as such questions last;
+            0: as they come. [Quaere]
         unbiased_std: Standard deviation of rewards with n - 1 in place of n. [Quaere]
         delta: Added to the standard deviation that rewards are divided by. [GRPO]
         shuffle_advantages: A control that must not learn: advantages go to the wrong episodes. [Quaere]
@@ -54,6 +57,7 @@ class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
     batch: PositiveInt = 256
     attempts: GroupSize = 5
     max_draws: NonNegativeInt = 2
+    several_share: Fraction = 1 / 3
     unbiased_std: bool = True
     delta: NonNegativeFloat = DELTA
     shuffle_advantages: bool = False
@@ -134,6 +138,7 @@ async def practise(
     """GRPO on these questions except those held back for validation; `also` are metrics repeated at every step."""
     questions, held_back = hold_back(questions, validation, seed)
     num_steps = count_steps_with_questions(config.steps, len(questions), config.batch, config.max_draws)
+    drawing = Drawing(config.batch, num_steps, config.max_draws, config.several_share)
     every = validation.every
     validator = Validator(stage, solver.protocol, held_back, config.limits, every=every, num_steps=num_steps)
     for step in training.steps(iteration, "solver", num_steps, role="solver", settings=config.learner):
@@ -143,7 +148,7 @@ async def practise(
                 f"steps with solver.max_draws={config.max_draws}; the other steps are skipped"
             )
         await validator.before(step)
-        asked = draw_questions(questions, step.number, config.batch, derive_seed(seed, "questions", iteration))
+        asked = draw_by_need(questions, step.number, drawing, derive_seed(seed, "questions", iteration))
         jobs = attempt_jobs(solver.protocol, asked, config.attempts, step.name)
         played = await stage.play(step, "solver", jobs, config.limits)
         episodes = [episode for episode in played.episodes if not episode.search_failed]

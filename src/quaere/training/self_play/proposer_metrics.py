@@ -70,7 +70,7 @@ def measure_generation(step: Step) -> None:
     count = len(step.candidates)
     step.metrics["curriculum/candidates"] = float(count)
     step.metrics["curriculum/kept"] = float(sum(candidate.kept for candidate in step.candidates))
-    if needs := [candidate.facts for candidate in step.candidates if candidate.kept]:
+    if needs := [candidate.num_searches for candidate in step.candidates if candidate.kept]:
         step.metrics["curriculum/searches_needed"] = sum(needs) / len(needs)
     for reason in {candidate.reason for candidate in step.candidates if candidate.reason}:
         dropped = sum(candidate.reason == reason for candidate in step.candidates)
