@@ -76,4 +76,7 @@ PLACES = {
     },
     "training/test_packing.py": {"test_compiled_layers_change_no_gradient": ["LearnerSettings.compiled"]},
     "training/test_token_traces.py": {"test_as_many_as_were_asked_for_are_stored": ["RunConfig.traced_episodes"]},
+    "training/test_phases.py": {
+        "test_a_step_takes_its_share_of_questions_that_need_several_searches": ["SolverConfig.several_share"]
+    },
 }

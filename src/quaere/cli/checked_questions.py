@@ -26,6 +26,7 @@ def run_checked(args: argparse.Namespace) -> None:
         min_right=args.min_right,
         topk=args.topk or 10,
         temperature=args.temperature,
+        minutes=args.minutes,
         seed=args.seed,
         concurrency=args.max_rows,
     )

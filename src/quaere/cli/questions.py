@@ -73,6 +73,9 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     checked.add_argument(
         "--min-right", type=int, default=3, metavar="N", help="right answers needed with the page (default: 3)"
     )
+    checked.add_argument(
+        "--minutes", type=float, default=0.0, metavar="N", help="stop drafting after N minutes (default: 0, no limit)"
+    )
     checked.add_argument("--dropped", type=Path, metavar="FILE", help="also write what was dropped, with the reasons")
     checked.add_argument("--max-rows", type=int, default=32, metavar="N", help="questions at once (default: 32)")
     parser.add_argument("--json", action="store_true", help="print counts as JSON instead of a summary")

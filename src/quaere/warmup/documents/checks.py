@@ -34,7 +34,7 @@ from quaere.warmup.documents.prompts import OneLine, answer_question, write_quer
 from quaere.worlds.dice import Dice
 
 _MIN_WORDS, _MAX_WORDS = 4, 35
-_LIMITS = Limits(max_turns=1, turn_tokens=64, sequence_tokens=6144)
+_LIMITS = Limits(max_turns=1, turn_tokens=64, sequence_tokens=3072)
 _STEM = 5  # letters by which two forms of a word are the same
 _ASKING = frozenset(
     """who whom whose what which when where why how many much long often i my me you your we our they it its is are was

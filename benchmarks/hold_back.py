@@ -1,0 +1,40 @@
+"""Splits checked questions by document, so that what is held back shares no document with what is practised on.
+
+    python benchmarks/hold_back.py questions.jsonl --digits 0-4 --practice practice.jsonl --held held.jsonl
+
+A document is held back if the SHA-256 of its id begins with one of the digits. A question about documents of both
+halves is in neither file.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from results_table import first_digit, parse_digits
+
+from quaere.search.json_lines import read_lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("questions", type=Path)
+    parser.add_argument("--digits", default="0-4", metavar="A-B", help="of the documents held back (default: 0-4)")
+    parser.add_argument("--practice", type=Path, required=True)
+    parser.add_argument("--held", type=Path, required=True)
+    args = parser.parse_args()
+    digits = parse_digits(args.digits)
+    halves: dict[bool, list[bytes]] = {False: [], True: []}
+    num_torn = 0
+    for _, line in read_lines(args.questions):
+        sides = {first_digit(span["doc_id"]) in digits for span in json.loads(line)["evidence"]}
+        if len(sides) == 1:
+            halves[sides.pop()].append(line.rstrip(b"\n") + b"\n")
+        else:
+            num_torn += 1
+    for path, is_held in ((args.practice, False), (args.held, True)):
+        path.write_bytes(b"".join(halves[is_held]))
+    print(f"{len(halves[False])} to practise on, {len(halves[True])} held back, {num_torn} about documents of both")
+
+
+if __name__ == "__main__":
+    main()
