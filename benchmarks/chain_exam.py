@@ -2,9 +2,9 @@
 
     python benchmarks/chain_exam.py questions.jsonl.gz --index train-index --set hotpot --num 1500 --out exam.jsonl
 
-A question needs several searches if it is no yes/no question, does not contain its answer, and a search with the question
-itself does not return all of its gold passages among the first ten. The exam is the first `--num` of them by the SHA-256
-of their ids.
+A question needs several searches if it is no yes/no question, does not contain its answer, and a search with it does
+not return all of its gold passages among the first ten. The exam is the first `--num` of them by the SHA-256 of their
+ids.
 """
 
 import argparse
