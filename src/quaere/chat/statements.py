@@ -173,15 +173,15 @@ def _sentence_end(text: str, found: re.Match[str], start: int, end: int) -> int 
         return None
     if cited and following and (following.islower() or _CITATION.search(text, start, found.start())):
         return found.end()  # the citations belong to the next sentence: "[2] says so", or before their own in this text
-    if found.group() == "." and not cited and _is_abbreviation(before, following):
+    if found.group() == "." and not cited and is_abbreviation(before, following):
         return None
     return behind
 
 
-def _is_abbreviation(before: str, following: str) -> bool:
+def is_abbreviation(before: str, following: str) -> bool:
     """True if the full stop after `before` belongs to an abbreviation or an initial.
 
-    _is_abbreviation("said Dr", "V") -> True; _is_abbreviation("see No", "5") -> True
+    is_abbreviation("said Dr", "V") -> True; is_abbreviation("see No", "5") -> True
     """
     word = before.split()[-1].lstrip("([\"'“‘*_") if before.split() else ""
     initials = word.split(".")
