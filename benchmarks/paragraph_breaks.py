@@ -3,9 +3,9 @@
     python benchmarks/paragraph_breaks.py docs manuals
     python benchmarks/paragraph_breaks.py docs --show 20
 
-A break is inside a sentence if the line before it has at least three words and no mark at its end (full stop, colon, ...),
-and the text after it begins with a word of lower-case letters: not a title, nor the name of a command. `paragraphs` are breaks between blocks of a document as it was read, `passages` ends of passages
-with more of the document behind them.
+A break is inside a sentence if the line before it has at least three words and no mark at its end (full stop, colon,
+...), and the text after it begins with a word of lower-case letters: not a title, nor the name of a command. Counted
+are breaks between the paragraphs of a document as it was read, and ends of passages with more of it behind them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--show", type=int, default=0, help="breaks inside a sentence to print of each kind and folder")
     args = parser.parse_args()
-    print("| folder | documents | passages | paragraph breaks | inside a sentence | ends of passages | inside a sentence |")
+    print("| folder | documents | passages | paragraph breaks | in a sentence | ends of passages | in a sentence |")
     print("|---|---|---|---|---|---|---|")
     shown: list[str] = []
     for folder in args.folders:

@@ -1,18 +1,18 @@
 """Hard-wrapped lines: whether a line break is only where the line was full, or ends what the line says.
 
-    goes_on("The Oss rises near the town of", "Halmgate.", width=34) == True
-    goes_on("Length: 40 km", "Source: Korrin", width=34) == False
+goes_on("The Oss rises near the town of", "the two bridges.", width=60) == True
+goes_on("Length: 40 km", "Source: Korrin", width=60) == False
 """
 
 from __future__ import annotations
 
 import re
 
-_MIN_CHARS, _MAX_CHARS = 40, 120  # a shorter line was not full, and a longer one was never wrapped
+_MIN_CHARS, _MAX_CHARS = 55, 120  # a shorter line was not full, and a longer one was never wrapped
 # What begins a line of its own: items of lists, rows, headings, quotations, fields, directives, options, rules.
 _OWN_LINE = re.compile(
-    r"[ \t]*+(?:[-*+•–o·][ \t]|[0-9a-zA-Z]{1,3}[.)][ \t]|\([0-9a-zA-Z]{1,3}\)[ \t]|\||#{1,6}[ \t]|>|:\w[\w -]*+:|\.\. |={2}|-{2}"
-    r"|```|~~~|\[[0-9]{1,3}\]|[<{}@$%])"
+    r"[ \t]*+(?:[-*+•–o·][ \t]|(?:[0-9]{1,3}|[a-zA-Z])[.)][ \t]|\((?:[0-9]{1,3}|[a-zA-Z])\)[ \t]|\[[0-9]{1,3}\]"
+    r"|\||#{1,6}[ \t]|>|:\w[\w -]*+:(?=\s|$)|\.\. |==|--|```|~~~|[{}@$%])"
 )
 _ENDED = re.compile(r"[.!?…:;。！？][\"'”’»)\]*_`]*+$")
 _FIRST_WORD = re.compile(r"\s*+(\S*+)")

@@ -100,7 +100,7 @@ def _cut_stretch(
 
 
 def _pack(pieces: list[Piece], settings: ChunkSettings) -> list[list[Piece]]:
-    """Groups of consecutive pieces, one per passage. A short rest, of the text or a section, joins the passage before."""
+    """Groups of consecutive pieces, one per passage. A short rest, of text or section, joins the passage before."""
     groups: list[list[Piece]] = []
     group: list[Piece] = []
     num_words = 0
@@ -109,7 +109,7 @@ def _pack(pieces: list[Piece], settings: ChunkSettings) -> list[list[Piece]]:
         begins = piece.level > 0 and (
             num_words + section_words > settings.max_words or piece.level < (group[0].level if group else 0)
         )
-        if group and begins and not group[0].level and _join_rest(groups, group, settings):
+        if group and piece.level and not group[0].level and _join_rest(groups, group, settings):
             group, num_words = [], 0
         elif group and (is_full or (begins and num_words >= settings.max_words // 4)):
             room = settings.max_words - piece.num_words

@@ -94,12 +94,12 @@ class TextBuilder:
         self._texts: list[str] = []
         self._parts: list[Part] = []
         self._headings: list[Heading] = []
-        self._next_headings: list[tuple[int, str]] = []
+        self._next_headings: list[Heading] = []
         self._num_chars = 0
 
-    def begin(self, level: int, heading: str) -> None:
-        """Put the text that is added next, and what follows, under a heading."""
-        self._next_headings.append((level, heading))
+    def begin(self, level: int, heading: str, offset: int = 0) -> None:
+        """Put the text that is added next, from a character on, and what follows, under a heading."""
+        self._next_headings.append(Heading(offset, level, storable_text(heading)))
 
     def add(self, text: str, *, group: str = "", unit: str = "", number: int = 0, gap: str = "\n\n") -> None:
         """Append the text of one part, if there is any, behind a blank line or another `gap`."""
@@ -114,7 +114,7 @@ class TextBuilder:
             raise Unreadable(f"its text is longer than {self._max_chars} characters")
         start = self._num_chars - len(text)
         self._parts.append(Part(start, group, unit, number))
-        self._headings += [Heading(start, level, storable_text(heading)) for level, heading in self._next_headings]
+        self._headings += [Heading(start + each.start, each.level, each.text) for each in self._next_headings]
         self._next_headings = []
         self._texts += [before, text]
 
@@ -140,7 +140,7 @@ class TextBuilder:
 
 
 def storable_text(text: str) -> str:
-    """The text in UTF-8: damaged fonts and JSON escapes can yield half of a surrogate pair, which no file could store."""
+    """The text in UTF-8: damaged fonts and JSON escapes can yield half of a surrogate pair, which no file stores."""
     return text.encode("utf-8", "replace").decode()
 
 

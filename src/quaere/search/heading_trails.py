@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from functools import reduce
 from itertools import takewhile
 
 from quaere.search.extracted import SECTION_LEVELS, Heading
 
 MAX_HEADING_CHARS = 120
 MAX_TRAIL_CHARS = 200
+_MARKUP_CHARS = 12  # what there may be beside the words of a heading: "## ", line breaks
 _NUMBER = re.compile(r"(?:chapter\s+|appendix\s+)?[0-9]+(?:\.[0-9]+)*+\.?\s+", re.IGNORECASE)
 
 Trail = tuple[tuple[int, str], ...]  # levels and texts, outermost first
@@ -39,14 +41,20 @@ class HeadingTrails:
         if last < 0:
             return ""
         trail = self._trails[last]
-        if self._starts[last] == start and self._headings[last].level <= SECTION_LEVELS:
-            for number in range(last + 1, bisect_left(self._starts, end)):
-                if self._headings[number].level <= SECTION_LEVELS:
-                    trail = _common(trail, self._trails[number])
+        if self._starts[last] == start:
+            within = range(last, bisect_left(self._starts, end))
+            sections = [self._trails[number] for number in within if self._has_text(number)]
+            trail = reduce(_common, sections) if sections else trail
         said = [text for _, text in trail if _bare(text) != self._title]
         while sum(map(len, said)) + 3 * len(said) > MAX_TRAIL_CHARS and len(said) > 1:
             said = said[1:]
         return " > ".join(said)
+
+    def _has_text(self, number: int) -> bool:
+        """True for a section with text between its heading and the next."""
+        heading = self._headings[number]
+        rest = self._starts[number + 1] - heading.start if number + 1 < len(self._starts) else None
+        return heading.level <= SECTION_LEVELS and (rest is None or rest > len(heading.text) + _MARKUP_CHARS)
 
 
 def _common(first: Trail, second: Trail) -> Trail:

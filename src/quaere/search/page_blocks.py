@@ -1,6 +1,6 @@
 r"""Blocks of a page, out of its tags and text: paragraphs, headings, list items, definitions, rows of tables.
 
-    <p>Options:<dl><dt>-c<dd>Curvature of the earth<dd>Default: no</dl>   ->   Options:\n-c: Curvature of the earth\n  Default: no
+    <p>Options:<dl><dt>-c<dd>Curvature<dd>Default: no</dl>   ->   Options:\n-c: Curvature\n  Default: no
 
 A line break in the source of a page is white space. A list is tight, line below line, as long as its items are single
 blocks, and so is the lead above it that ends with a colon.
@@ -22,8 +22,8 @@ _HEADINGS = {f"h{level}": level for level in range(1, SECTION_LEVELS + 1)}
 _LISTS = frozenset({"ul", "ol", "dl"})
 _TABLE_TAGS = frozenset({"table", "tr", "td", "th"})
 _BLOCKS = frozenset(
-    "address article aside blockquote caption dd div dl dt details figcaption figure footer form header hr li main nav ol p "
-    "pre section summary table tbody td tfoot th thead tr ul".split()
+    "address article aside blockquote caption dd div dl dt details figcaption figure footer form header hr li main nav "
+    "ol p pre section summary table tbody td tfoot th thead tr ul".split()
 ) | set(_HEADINGS)
 _MAX_INDENT = 6
 _MAX_ENTRIES = 4  # definitions inside one another whose terms are kept
@@ -45,7 +45,7 @@ class _Entry(Struct):
 
 
 class PageBlocks:
-    """Collector of a page's blocks. With `whole`, what is around the text is read too."""
+    """Collector of a page's blocks. Unless `whole`, what is around the text is passed over."""
 
     def __init__(self, *, whole: bool = False) -> None:
         self.title: list[str] = []
@@ -64,6 +64,7 @@ class PageBlocks:
         self._tables: list[Table] = []
         self._num_deep_tables = 0
         self._headings: list[tuple[int, str]] = []
+        self._main: list[int] = []  # how many lines there were where each <main> began and ended
 
     def finish(self) -> list[Block]:
         """The blocks of the page; none if an element that was passed over never ended, or held all text there is."""
@@ -71,9 +72,10 @@ class PageBlocks:
         self._write_terms()
         while self._tables:
             self._end_table()
-        if self._around or all(line.kind == "heading" for line in self._lines):
+        lines = self._lines[self._main[0] : self._main[-1]] if self._main and not self._whole else self._lines
+        if self._around or all(line.kind == "heading" for line in lines):
             return []
-        return [Block(line.text, line.tight, tuple(line.headings)) for line in self._lines]
+        return [Block(line.text, line.tight, tuple(line.headings)) for line in lines]
 
     # ------------------------------------------------------------------------------------------------------------- tags
 
@@ -90,7 +92,9 @@ class PageBlocks:
             return
         if tag in _BLOCKS:
             self._end_block()
-        if tag in _HEADINGS:
+        if tag == "main":
+            self._main.append(len(self._lines))
+        elif tag in _HEADINGS:
             self._level = _HEADINGS[tag]
         elif tag in _LISTS:
             self._start_list(tag)
@@ -112,7 +116,9 @@ class PageBlocks:
         self._in_title = self._in_title and tag != "title"
         if tag in _BLOCKS:
             self._end_block()
-        if tag in _LISTS:
+        if tag == "main":
+            self._main.append(len(self._lines))
+        elif tag in _LISTS:
             self._end_list(tag)
         elif tag == "dt":
             self._in_term = False

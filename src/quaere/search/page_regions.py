@@ -14,7 +14,9 @@ from functools import cache
 _ROLES = frozenset({"navigation", "banner", "contentinfo", "search", "complementary", "menu", "menubar"})
 _TAGS = frozenset({"nav", "footer"})
 _REGIONS = frozenset({"aside", "div", "dl", "form", "header", "ol", "p", "section", "span", "table", "td", "ul"})
-_WHERE = "site|page|main|global|top|bottom|left|right|side|local|primary|secondary|header|footer|mobile|doc|docs|sphinx|user"
+_WHERE = (
+    "site|page|main|global|top|bottom|left|right|side|local|primary|secondary|header|footer|mobile|doc|docs|sphinx|user"
+)
 _WHAT = (
     r"nav(?:bar|igation|header|footer|links|path)?|menus?|menubar|sidebar|breadcrumbs?|toc|footer|banner|comments?|respond|"
     r"cookies?|share|sharing|social|related|newsletter|adverts?|advertisement|skip-?links?|headerlink|pagination|pager"
@@ -44,6 +46,4 @@ def read_attribute(attributes: str, name: str) -> str:
 
 @cache
 def _attribute(name: str) -> re.Pattern[str]:
-    return re.compile(
-        rf"""(?<![\w:-]){name}\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'>]++))""", re.IGNORECASE
-    )
+    return re.compile(rf"""(?<![\w:-]){name}\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'>]++))""", re.IGNORECASE)

@@ -42,8 +42,7 @@ class Page(Struct, frozen=True):
     @property
     def text(self) -> str:
         """The text of all blocks."""
-        gaps = ("\n" if block.tight else "\n\n" for block in self.blocks)
-        return "".join(piece for gap, block in zip(gaps, self.blocks, strict=True) for piece in (gap, block.text)).strip()
+        return "".join(("\n" if block.tight else "\n\n") + block.text for block in self.blocks).strip()
 
 
 def read_page(markup: str) -> Page:
@@ -110,4 +109,3 @@ class _Scanner:
             # The page ends inside a quoted value: a quote is missing somewhere, so from here on quotes are ignored.
             self._quotes_close = False
         return self._markup.index(">", name.end()) + 1
-

@@ -10,6 +10,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 
 from msgspec import Struct
 
@@ -47,13 +48,13 @@ class Piece(Struct):
 
 
 def split_row(text: str, start: int, end: int, max_words: int) -> list[Piece]:
-    """The pieces of a row of JSON Lines, of at most `max_words` words: paragraphs, else sentences, else runs of words."""
+    """The pieces of a row of JSON Lines, of at most `max_words`: paragraphs, else sentences, else runs of words."""
     levels = [partial(_find_ends, pattern, text) for pattern in (_PARAGRAPH_END, _ROW_SENTENCE_END)]
     return list(_split(text, start, end, max_words, levels))
 
 
 class FileSplitter:
-    """Splits the text of a file; a line break at one of `line_starts` ends a line, any other may be within a sentence."""
+    """Splits the text of a file; a line at one of `line_starts` begins anew, any other may go on a sentence."""
 
     def __init__(self, text: str, headings: Sequence[Heading], line_starts: Sequence[int]) -> None:
         self._text = text
@@ -103,7 +104,7 @@ class FileSplitter:
         lines = self._text[start:end].split("\n")
         width = max(len(line.rstrip()) for line in lines)
         found, at = [], start
-        for line, following in zip(lines, lines[1:], strict=False):
+        for line, following in pairwise(lines):
             at += len(line) + 1
             is_definition = following.lstrip().startswith(": ")
             is_own = starts_own_line(following) or not goes_on(line, following, width)

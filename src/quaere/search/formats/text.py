@@ -11,7 +11,7 @@ from collections.abc import Callable
 from io import StringIO
 
 from quaere.search.extracted import SECTION_LEVELS, FileText, Heading, Part, Unreadable
-from quaere.search.formats.outline import find_adoc_headings, find_markdown_headings, find_underlined_headings
+from quaere.search.formats.text_headings import find_adoc_headings, find_markdown_headings, find_underlined_headings
 from quaere.search.titles import choose_title
 
 # Longest first: the mark of UTF-16 opens the mark of UTF-32.

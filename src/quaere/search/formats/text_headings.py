@@ -20,15 +20,17 @@ _FENCE = re.compile(r"[ \t]*+(`{3,}|~{3,}|:{3,})")
 _ADOC_FENCE = re.compile(r"(-{4,}|\.{4,}|\+{4,}|/{4,}|_{4,}|={4,}|\*{4,})[ \t]*+$")
 _UNDERLINE = re.compile(r"([!-/:-@\[-`{-~])\1++[ \t]*+$")
 _TABLE_RULE = re.compile(r"[ \t]*+\|?+[ \t]*+:?+-++:?+[ \t]*+(?:\|[ \t:-]*+)*+$")
-_LABEL = re.compile(r"\([\w.:-]++\)=[ \t]*+$|\[[\[#][^\]]*+\]\]?+[ \t]*+$")  # MyST's or AsciiDoc's name of the section below
+# MyST's or AsciiDoc's name of the section below.
+_LABEL = re.compile(r"\([\w.:-]++\)=[ \t]*+$|\[[\[#][^\]]*+\]\]?+[ \t]*+$")
+_SETEXT = re.compile(r"(?:=++|-{2,}+)[ \t]*+$")
 _COLUMNS = SECTION_LEVELS + 1
 
 
 def find_markdown_headings(text: str) -> list[Heading]:
     """Headings with `#` or underlined with `=` or `-`, and the header rows of tables; none of those in code."""
     found: list[Heading] = []
-    fence, in_table, before, above = "", False, "", ""  # `before` is the line before this one, `above` the one before it
-    before_start = 0
+    fence, in_table = "", False
+    above, before, before_start = "", "", 0  # the two lines before this one
     for start, line in _lines(_blank_front_matter(text)):
         marks = _FENCE.match(line)
         if fence:
@@ -43,7 +45,7 @@ def find_markdown_headings(text: str) -> list[Heading]:
         elif "|" in line and "|" in before and _TABLE_RULE.match(line):
             found.append(Heading(start, _COLUMNS, _clean(before.strip(" \t|"))))
             in_table = True
-        elif before.strip() and not above.strip() and re.match(r"(?:=++|-{2,}+)[ \t]*+$", line):
+        elif before.strip() and not above.strip() and _SETEXT.match(line):
             found.append(Heading(before_start, 1 if line[0] == "=" else 2, _clean(before)))
             line = ""
         if in_table and "|" not in line:
@@ -64,7 +66,7 @@ def find_underlined_headings(text: str, *, slack: int | None = None) -> list[Hea
     for start, line in _lines(text):
         title = before.strip()
         rule = _UNDERLINE.match(line)
-        if rule and title and not _UNDERLINE.match(before) and 0 <= (longer := len(line.rstrip()) - len(title)):
+        if rule and title and not _UNDERLINE.match(before) and (longer := len(line.rstrip()) - len(title)) >= 0:
             has_overline = above.strip() == line.strip()
             is_title = has_overline or not above.strip()
             if is_title and (slack is None or longer <= slack):
