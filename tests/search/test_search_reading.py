@@ -59,6 +59,8 @@ def passages(folder, name, content, max_words=120):
         # A table that only arranges the page.
         ("<table><tr><td><h2>Note</h2><p>One.<p>Two.<td>Menu</table>", "Note\n\nOne.\n\nTwo.\n\nMenu"),
         ("<table><tr><td>One.<tr><td>Two.</table>", "One.\n\nTwo."),
+        ("<table><tr><th>Note<tr><td><p>Eels pass.</table>", "Note:\n\nEels pass."),
+        (f"<table><tr>{'<td>x' * 70}</table>", " | ".join("x" * 70)),
         # Code is kept as it is, below its lead.
         ("<p>Type:<pre>\nif a:\n    b\n</pre>", "Type:\nif a:\n    b"),
         # Superscripts and subscripts.

@@ -77,24 +77,35 @@ class Table:
         if not cells:
             return []
         lines = [line for cell in cells for line in cell.lines]
-        texts = {cell.column: cell.join() for cell in cells}
+        texts = [
+            (cell.column, cell.join()) for cell in cells
+        ]  # columns after the last that is counted are all that one
         is_plain = all(line.kind in ("text", "item") for line in lines)
-        if (len(texts) < 2 and not self._has_line) or not is_plain or sum(map(len, texts.values())) > _MAX_ROW_CHARS:
+        if len(texts) == 1 and not self._has_line:
+            return _as_label(lines) if cells[0].is_header and is_plain else lines
+        if not is_plain or sum(len(text) for _, text in texts) > _MAX_ROW_CHARS:
             return lines
         is_header = all(cell.is_header for cell in cells) and not self._num_rows
         if is_header:
-            self._columns = {column: text[:_MAX_COLUMN_NAME] for column, text in texts.items()}
+            self._columns = {column: text[:_MAX_COLUMN_NAME] for column, text in texts if column < _MAX_COLUMNS}
         row = Line(self._write(texts, is_header), "row", headings=[each for line in lines for each in line.headings])
         row.tight = self._has_line
         self._has_line = True
         self._num_rows += not is_header
         return [row]
 
-    def _write(self, texts: dict[int, str], is_header: bool) -> str:
+    def _write(self, texts: list[tuple[int, str]], is_header: bool) -> str:
         if is_header or not self._columns:
-            return " | ".join(texts.values())
-        named = ((self._columns.get(column, ""), text) for column, text in texts.items())
+            return " | ".join(text for _, text in texts)
+        named = ((self._columns.get(column, ""), text) for column, text in texts)
         return "; ".join(f"{name.rstrip(':')}: {text}" if name else text for name, text in named)
+
+
+def _as_label(lines: list[Line]) -> list[Line]:
+    """A header alone in its row ("Note") as the lead of what comes next: "Note:"."""
+    if len(lines) == 1 and lines[0].text[-1:].isalnum() and len(lines[0].text) <= _MAX_COLUMN_NAME:
+        lines[0].text += ":"
+    return lines
 
 
 def _read_span(value: str, most: int) -> int:
