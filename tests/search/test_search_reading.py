@@ -112,7 +112,7 @@ def test_the_main_part_of_a_page_is_the_page():
 
 def test_passages_of_a_page_have_their_headings(tmp_path):
     page = (
-        f"<title>The Oss</title><h1>1. The Oss</h1><p>{WORDS}<h2>Options</h2><h3>Query planning</h3>"
+        f"<title>The Oss</title><h1>1. The Oss</h1><p>{WORDS}<h2>Options:</h2><h3>Query planning</h3>"
         f"<p>{WORDS}<p>{WORDS}"
         f"<h2>Bridges</h2><dl><dt>halm_bridge<dd><p>{WORDS}<p>{WORDS}</dl><p>{WORDS}"
     )
@@ -125,7 +125,7 @@ def test_passages_of_a_page_have_their_headings(tmp_path):
         "Bridges > halm_bridge",
         "Bridges",
     ]
-    assert found[1].text.startswith("Options\n\nQuery planning\n\nThe board")
+    assert found[1].text.startswith("Options:\n\nQuery planning\n\nThe board")
 
 
 MARKDOWN = (

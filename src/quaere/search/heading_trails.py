@@ -31,7 +31,7 @@ class HeadingTrails:
         self._trails: list[Trail] = []
         trail: Trail = ()
         for heading in headings:
-            said = ((heading.level, heading.text[:MAX_HEADING_CHARS]),) if heading.text else ()
+            said = ((heading.level, heading.text[:MAX_HEADING_CHARS].rstrip(": ")),) if heading.text else ()
             trail = (*(outer for outer in trail if outer[0] < heading.level), *said)
             self._trails.append(trail)
 
