@@ -2,6 +2,8 @@
 
 import pytest
 
+from quaere.search.chunks import ChunkSettings, cut
+from quaere.search.corpus import Document
 from quaere.search.files import read_file
 from quaere.search.words import fold
 
@@ -31,6 +33,24 @@ def test_a_heading_with_many_spaces_inside(tmp_path):
         ("<?", ""),
         ("<script>", ""),
         ("<title>a<", ""),
+        ("<dl><dd>", ""),
+        ("<dl><dt>a<dd>b", ""),
+        ("<dt>a", ""),
+        ("<ul><li>a", ""),
+        ("<dl></ul>", ""),
+        ("<table><tr><td>a", ""),
+        ("<table><tr><th>a<th>b", "</table>"),
+        ("<td rowspan=9999 colspan=9999>a<tr>", ""),
+        ("<sup>2", ""),
+        ("2<sup>3</sup>", ""),
+        ("<a>a</a>|", ""),
+        ("<div class='nav'>a", ""),
+        ("<div class='nav", "'>"),
+        ('<div class="', ">"),
+        ("<pre> \n", ""),
+        ("a<br>", ""),
+        ("<h1>a<h2>b", ""),
+        ("<main>a", ""),
         ("&#1", ""),
         ("&", ""),
     ],
@@ -38,7 +58,26 @@ def test_a_heading_with_many_spaces_inside(tmp_path):
 def test_a_page_of_unfinished_markup(tmp_path, unit, end):
     page = tmp_path / "page.html"
     page.write_text(unit * (SIZE // len(unit)) + end)
-    assert len(read_file(page).text) <= SIZE
+    read = read_file(page)
+    assert len(read.text) <= 8 * SIZE
+    cut(Document("page.html", read.title, read.text, "file", read.parts, headings=read.headings), ChunkSettings())
+
+
+@pytest.mark.parametrize(
+    ("suffix", "unit"),
+    [
+        *((".md", unit) for unit in ("# a\n", "a\n\n---\n", "a|b\n-|-\n", "|-", "```\n", "(a)=\n", ": a\n", "a:\n\n")),
+        *((".rst", unit) for unit in ("a\n---\n", "--- \n", "====\n")),
+        *((".adoc", unit) for unit in ("= a\n", "[[a", "====\n")),
+        *((".txt", unit) for unit in ("a\n", "a. ", "\n ", "- a\n", "a\u2029", "a b c\n  d e f\n")),
+    ],
+)
+def test_a_text_of_marks(tmp_path, suffix, unit):
+    path = tmp_path / f"text{suffix}"
+    path.write_text(unit * (SIZE // len(unit)))
+    read = read_file(path)
+    passages = cut(Document("text", read.title, read.text, "file", headings=read.headings), ChunkSettings())
+    assert all(len(passage.heading) <= 200 for passage in passages)
 
 
 def test_a_letter_with_many_marks():

@@ -40,6 +40,7 @@ def test_the_reply_has_the_form_others_expect(shared_index, url):
                         "start": 0,
                         "end": hit.passage.end,
                         "place": "lines 1-5",
+                        "heading": "",
                     },
                     "score": hit.score,
                 }

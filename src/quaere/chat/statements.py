@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import groupby
 
 from msgspec import Struct
 
+from quaere.chat.wrapped_lines import goes_on
 from quaere.records import Statement
 
 MAX_CITATION = 10**9
@@ -106,15 +108,19 @@ _MAX_LABEL_WORDS = 8
 def _blocks(text: str) -> Iterator[tuple[int, int]]:
     """Start and end of every paragraph and list item, without markers.
 
-    A line without a marker that begins in lower case continues an unfinished line before it.
+    A line without a marker continues an unfinished line before it if it begins in lower case, or if the line before was
+    full.
     """
     start, end = 0, 0  # the current block; empty if they are equal
-    at = 0
-    for line in text.split("\n"):
+    at, before = 0, ""
+    lines = text.split("\n")
+    for line, width in zip(lines, _widths(lines), strict=True):
         begins = at + _marker_end(line)
         ends = at + len(line.rstrip())
-        goes_on = begins - at == len(line) - len(line.lstrip()) and text[begins : begins + 1].islower()
-        if not (goes_on and start < end and not text.endswith(_ENDED, start, end)):
+        has_marker = begins - at > len(line) - len(line.lstrip())
+        is_wrapped = not has_marker and goes_on(before, line, width)
+        before = line
+        if not (is_wrapped and start < end and not text.endswith(_ENDED, start, end)):
             if start < end:
                 yield start, end
             start = end = begins
@@ -124,6 +130,15 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
         at += len(line) + 1
     if start < end:
         yield start, end
+
+
+def _widths(lines: list[str]) -> list[int]:
+    """For each line the length of the longest of its paragraph."""
+    widths: list[int] = []
+    for _, paragraph in groupby(lines, key=lambda line: bool(line.strip())):
+        lengths = [len(line.rstrip()) for line in paragraph]
+        widths += [max(lengths)] * len(lengths)
+    return widths
 
 
 def _marker_end(line: str) -> int:
@@ -173,15 +188,15 @@ def _sentence_end(text: str, found: re.Match[str], start: int, end: int) -> int 
         return None
     if cited and following and (following.islower() or _CITATION.search(text, start, found.start())):
         return found.end()  # the citations belong to the next sentence: "[2] says so", or before their own in this text
-    if found.group() == "." and not cited and _is_abbreviation(before, following):
+    if found.group() == "." and not cited and is_abbreviation(before, following):
         return None
     return behind
 
 
-def _is_abbreviation(before: str, following: str) -> bool:
+def is_abbreviation(before: str, following: str) -> bool:
     """True if the full stop after `before` belongs to an abbreviation or an initial.
 
-    _is_abbreviation("said Dr", "V") -> True; _is_abbreviation("see No", "5") -> True
+    is_abbreviation("said Dr", "V") -> True; is_abbreviation("see No", "5") -> True
     """
     word = before.split()[-1].lstrip("([\"'“‘*_") if before.split() else ""
     initials = word.split(".")

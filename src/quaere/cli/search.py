@@ -65,7 +65,8 @@ def _print_hits(queries: Sequence[str], found: list[list[Hit]]) -> None:
         for rank, hit in enumerate(hits, start=1):
             passage = hit.passage
             place = f"  {passage.place}" if passage.place else ""
-            heading = Text(printable_line(f"{rank}. {passage.title or passage.doc_id}"), style="bold")
+            under = f" > {passage.heading}" if passage.heading else ""
+            heading = Text(printable_line(f"{rank}. {passage.title or passage.doc_id}{under}"), style="bold")
             heading.append(printable_line(f"  {passage.id}{place}  score {hit.score:.4g}"), style="not bold dim")
             console.print(heading)
             console.print(Padding(Text(printable(passage.text)), (0, 0, 1, 3), expand=False))

@@ -166,7 +166,7 @@ def _passage(document: WireDocument) -> Passage:
     passage_id = str(document.id)
     end = document.start + len(text) if document.end is None else document.end
     doc_id = passage_id if document.doc_id is None else document.doc_id
-    return Passage(passage_id, doc_id, title, text, document.start, end, place=document.place)
+    return Passage(passage_id, doc_id, title, text, document.start, end, document.place, document.heading)
 
 
 def server_url(url: str) -> str:

@@ -17,7 +17,7 @@ from typing import Literal, Protocol
 from msgspec import Struct, field, structs
 
 from quaere.errors import BadInput, ExtraMissing
-from quaere.search.extracted import Part, Unreadable
+from quaere.search.extracted import Heading, Part, Unreadable
 from quaere.search.files import MAX_FILE_MIB, parse_file
 from quaere.search.json_lines import is_rows_file, read_rows
 from quaere.search.sources import FileRecord, digest_bytes, digest_file
@@ -30,8 +30,9 @@ _MAX_SUFFIXES = 20
 class Document(Struct, frozen=True):
     """A source document. `kind` says whether it is a whole file or a row of a JSON Lines file.
 
-    `parts` say where its pages, rows or cells begin; a file without them is its own text, line for line. One that was
-    taken over from an earlier index has its number there in `stored`.
+    `parts` say where its pages, rows or cells begin; a file without them is its own text, line for line.
+    `headings` say where its sections begin. One that was taken over from an earlier index has its number there in
+    `stored`, and no headings: its passages have them.
 
         Document(id="rivers.md", title="The Oss", text="# The Oss ...", kind="file")
     """
@@ -42,6 +43,7 @@ class Document(Struct, frozen=True):
     kind: Literal["file", "row"]
     parts: tuple[Part, ...] = ()
     stored: int | None = None
+    headings: tuple[Heading, ...] = ()
 
 
 class KnownFiles(Protocol):
@@ -241,7 +243,8 @@ class CorpusReader:
         self._begin(record)
         self.num_read += file.size
         if content:
-            yield Document(file.id, content.title, content.text, "file", content.parts), str(file.path)
+            parts, headings = content.parts, content.headings
+            yield Document(file.id, content.title, content.text, "file", parts, headings=headings), str(file.path)
 
     def _begin(self, record: FileRecord) -> None:
         """Go on to the next file, and report what is known of it beside its documents."""

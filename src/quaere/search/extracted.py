@@ -38,6 +38,36 @@ class Part(Struct, frozen=True, gc=False):
     number: int = 0
 
 
+class Heading(Struct, frozen=True, gc=False):
+    """A heading of a document: the text from `start` on is under it, up to the next one of its level or above.
+
+    Levels 1 to 6 are headings of sections. A deeper one names what a passage from the middle needs to know, such as the
+    columns of a table or the term of a long definition; one without text ends it.
+
+        Heading(start=0, level=2, text="Query planning"); Heading(start=812, level=7, text="Key | Type | Default")
+    """
+
+    start: int
+    level: int
+    text: str
+
+
+SECTION_LEVELS = 6
+
+
+class Block(Struct, frozen=True):
+    """A paragraph, list item, table row or heading of a page; `headings` are levels and texts that begin with it.
+
+    A `tight` block is on the line after the one before: an item below its lead, a row below its header.
+
+        Block(text="- The Halm bridge", tight=True); Block(text="Bridges", headings=((2, "Bridges"),))
+    """
+
+    text: str
+    tight: bool = False
+    headings: tuple[tuple[int, str], ...] = ()
+
+
 class FileText(Struct, frozen=True):
     """What one file holds. `problems` says what of it could not be read.
 
@@ -53,6 +83,7 @@ class FileText(Struct, frozen=True):
     parts: tuple[Part, ...] = ()
     problems: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+    headings: tuple[Heading, ...] = ()
 
 
 class TextBuilder:
@@ -62,12 +93,18 @@ class TextBuilder:
         self._max_chars = max_chars
         self._texts: list[str] = []
         self._parts: list[Part] = []
+        self._headings: list[Heading] = []
+        self._next_headings: list[Heading] = []
         self._num_chars = 0
+
+    def begin(self, level: int, heading: str, offset: int = 0) -> None:
+        """Put the text that is added next, from a character on, and what follows, under a heading."""
+        self._next_headings.append(Heading(offset, level, storable_text(heading)))
 
     def add(self, text: str, *, group: str = "", unit: str = "", number: int = 0, gap: str = "\n\n") -> None:
         """Append the text of one part, if there is any, behind a blank line or another `gap`."""
-        # Damaged fonts and JSON escapes can yield half of a surrogate pair, which no file could store.
-        text = text.strip().encode("utf-8", "replace").decode()
+        # A line of its own may be indented, as an item of a list is.
+        text = storable_text(text.rstrip().lstrip("\n") if gap == "\n" else text.strip())
         if not text:
             return
         before = gap if self._texts else ""
@@ -75,7 +112,10 @@ class TextBuilder:
         if self._num_chars > self._max_chars:
             # A short file can refer to one long text many times.
             raise Unreadable(f"its text is longer than {self._max_chars} characters")
-        self._parts.append(Part(self._num_chars - len(text), group, unit, number))
+        start = self._num_chars - len(text)
+        self._parts.append(Part(start, group, unit, number))
+        self._headings += [Heading(start + each.start, each.level, each.text) for each in self._next_headings]
+        self._next_headings = []
         self._texts += [before, text]
 
     def add_paragraphs(self, paragraphs: Sequence[str], *, group: str = "") -> None:
@@ -83,9 +123,25 @@ class TextBuilder:
         for number, paragraph in enumerate(paragraphs, start=1):
             self.add(paragraph, group=group, unit="paragraph", number=number)
 
+    def add_blocks(self, blocks: Sequence[Block], *, group: str = "") -> None:
+        """Append the blocks of a page; those that are not tight count as paragraphs, from 1."""
+        number = 0
+        for block in blocks:
+            number += not block.tight or not number
+            for level, heading in block.headings:
+                self.begin(level, heading)
+            gap = "\n" if block.tight else "\n\n"
+            self.add(block.text, group=group, unit="paragraph", number=number, gap=gap)
+
     def build(self, title: str, encoding: str = "", problems: Sequence[str] = ()) -> FileText:
         """The document so far."""
-        return FileText(title, "".join(self._texts), encoding, tuple(self._parts), tuple(problems))
+        text, parts, headings = "".join(self._texts), tuple(self._parts), tuple(self._headings)
+        return FileText(title, text, encoding, parts, tuple(problems), headings=headings)
+
+
+def storable_text(text: str) -> str:
+    """The text in UTF-8: damaged fonts and JSON escapes can yield half of a surrogate pair, which no file stores."""
+    return text.encode("utf-8", "replace").decode()
 
 
 # ------------------------------------------------------------------------------------------------------------- places

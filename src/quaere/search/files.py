@@ -20,12 +20,13 @@ from quaere.search.formats.notebook import read_ipynb
 from quaere.search.formats.pdf import read_pdf
 from quaere.search.formats.sheets import read_xlsx
 from quaere.search.formats.slides import read_pptx
-from quaere.search.formats.text import read_csv, read_markdown, read_rst, read_text
+from quaere.search.formats.text import read_adoc, read_csv, read_markdown, read_rst, read_text
 from quaere.search.formats.web import read_html
 from quaere.search.formats.word import read_docx
 
 MAX_FILE_MIB = 64
 _READERS: dict[str, Callable[[bytes, int], FileText]] = {
+    ".adoc": read_adoc,
     ".csv": read_csv,
     ".docx": read_docx,
     ".eml": read_eml,

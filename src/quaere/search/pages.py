@@ -1,6 +1,6 @@
-r"""Reader of HTML pages: title and visible paragraphs.
+"""Reader of HTML pages: the title, and the text block by block.
 
-    read_page("<title>The Oss</title><p>It rises<p>at Korrin.") == ("The Oss", "It rises\n\nat Korrin.")
+    read_page("<title>The Oss</title><p>It rises<p>at Korrin.").blocks == [Block("It rises"), Block("at Korrin.")]
 
 Every page is read in linear time. The standard library's parser is quadratic: for each tag without an end it searches
 to the end of the page (32 KiB of "<a " take it 17 s), and it raises on some declarations.
@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 from html import unescape
 
-_SILENT = frozenset({"script", "style", "noscript", "template", "svg"})
+from msgspec import Struct
+
+from quaere.search.extracted import Block
+from quaere.search.page_blocks import PageBlocks
+
 _RAW = {name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in ("script", "style")}  # no tags inside
-_BLOCKS = re.compile(
-    "address|article|aside|blockquote|br|caption|d[dlt]|details|div|figcaption|figure|footer|form|h[1-6r]|header|li|main|"
-    "nav|[ou]l|p|pre|section|summary|table|t[dhr]"
-)
 _NAME = re.compile(r"<(/?)\s*+([a-zA-Z][^\s/>]*+)")
 # A ">" inside a quoted value does not end the tag. Quantifiers are possessive, so that a tag is scanned once.
 _TAG_END = re.compile(r"""(?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+>""")
@@ -24,54 +24,41 @@ _COMMENT_END = re.compile("--!?>")
 _ENDLESS_REFERENCE = re.compile("&#[0-9]{16,}+;?")  # not a character, and int() refuses thousands of digits
 
 
-def read_page(markup: str) -> tuple[str, str]:
-    """Title and text of a page: each block becomes a paragraph, runs of white space become one space."""
-    page = _Page()
-    _Scanner(markup, page).scan()
-    page.end_paragraph()
-    return _one_line("".join(page.title)), "\n\n".join(page.paragraphs)
+class Page(Struct, frozen=True):
+    """The title of a page, and its blocks without menus, banners and footers.
+
+    Page(title="The Oss", blocks=[Block("Course", headings=((2, "Course"),)), Block("It rises at Korrin.")])
+    """
+
+    title: str
+    blocks: list[Block]
+
+    @property
+    def heading(self) -> str:
+        """The first heading of the first three levels; "" if there is none."""
+        found = (text for block in self.blocks for level, text in block.headings if level <= 3)
+        return next(found, "")
+
+    @property
+    def text(self) -> str:
+        """The text of all blocks."""
+        return "".join(("\n" if block.tight else "\n\n") + block.text for block in self.blocks).strip()
 
 
-class _Page:
-    """Collector of a page's visible text."""
-
-    def __init__(self) -> None:
-        self.paragraphs: list[str] = []
-        self.title: list[str] = []
-        self._words: list[str] = []
-        self._silent_depth = 0
-        self._in_title = False
-
-    def start_tag(self, tag: str) -> None:
-        self._silent_depth += tag in _SILENT
-        self._in_title = tag == "title" and not self._silent_depth
-        if _BLOCKS.fullmatch(tag):
-            self.end_paragraph()
-
-    def end_tag(self, tag: str) -> None:
-        if tag in _SILENT and self._silent_depth:
-            self._silent_depth -= 1
-        self._in_title = self._in_title and tag != "title"
-        if _BLOCKS.fullmatch(tag):
-            self.end_paragraph()
-
-    def data(self, text: str) -> None:
-        if self._in_title:
-            self.title.append(text)
-        elif not self._silent_depth:
-            self._words.append(text)
-
-    def end_paragraph(self) -> None:
-        paragraph = _one_line("".join(self._words))
-        self._words = []
-        if paragraph:
-            self.paragraphs.append(paragraph)
+def read_page(markup: str) -> Page:
+    """Title and blocks of a page; all that a reader sees if nothing but menus and headings were left."""
+    for whole in (False, True):
+        page = PageBlocks(whole=whole)
+        _Scanner(markup, page).scan()
+        if blocks := page.finish():
+            break
+    return Page(" ".join("".join(page.title).split()), blocks)
 
 
 class _Scanner:
     """Scanner of tags and text. `_tag` and `_declaration` take the index of a `<` and return where to go on."""
 
-    def __init__(self, markup: str, page: _Page) -> None:
+    def __init__(self, markup: str, page: PageBlocks) -> None:
         self._markup = markup
         self._page = page
         self._last_end = markup.rfind(">")  # a "<" after it opens no tag and is text
@@ -107,7 +94,7 @@ class _Scanner:
         if name.group(1):
             self._page.end_tag(tag)
             return end
-        self._page.start_tag(tag)
+        self._page.start_tag(tag, self._markup[name.end() : end - 1])
         if self._markup[end - 2] == "/":
             self._page.end_tag(tag)
         elif tag in _RAW:
@@ -122,7 +109,3 @@ class _Scanner:
             # The page ends inside a quoted value: a quote is missing somewhere, so from here on quotes are ignored.
             self._quotes_close = False
         return self._markup.index(">", name.end()) + 1
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

@@ -8,6 +8,8 @@ All files are memory-mapped, so opening is instant and reading a passage touches
     identities.npy    per document: a digest of its id, sorted, and the document's number
     places.bin        where each passage stands in its file ("page 3"), one after another; only if any place is known
     places.npy        0, then per passage where the name of its place ends
+    headings.bin      the headings each passage is under, in the same way; only if there are any
+    headings.npy      0, then per passage where its headings end
     parts.bin         the parts of each document, in MessagePack and compressed; only if any document has parts
     parts.npy         0, then per document where its parts end
 """
@@ -50,6 +52,7 @@ class StoreWriter:
         self._passages = array("Q")
         self._digests = array("Q")
         self._places = _Blobs(folder, "places")
+        self._headings = _Blobs(folder, "headings")
         self._parts = _Blobs(folder, "parts")
         self._content = sha256()
 
@@ -58,14 +61,14 @@ class StoreWriter:
 
     def __exit__(self, kind: object, *rest: object) -> None:
         self._bytes.close()
-        for blobs in (self._places, self._parts):
+        for blobs in (self._places, self._headings, self._parts):
             blobs.close(keep=kind is None)
         if kind is None:
             self._write_arrays()
 
     @property
     def content_digest(self) -> str:
-        """Digest of all documents so far, in order."""
+        """Digest of all documents so far, in order, with the headings of their passages."""
         return self._content.hexdigest()
 
     @property
@@ -94,6 +97,9 @@ class StoreWriter:
             positions = (passage.start, passage.end, byte_at[passage.start], byte_at[passage.end])
             self._passages.extend((self.num_documents, number, *positions))
             self._places.add(passage.place.encode())
+            heading = passage.heading.encode()
+            self._headings.add(heading)
+            self._content.update(heading)  # the same text under other headings is found by other words
         self._documents.extend((self._bytes.tell(), *lengths))
         self._digests.append(_id_digest(document.id))
         self._bytes.writelines(parts)
@@ -154,6 +160,7 @@ class Store:
         self._passages = _map_array(folder / "passages.npy")
         self._digests, self._numbers = _map_array(folder / "identities.npy")
         self._places = _MappedBlobs(folder, "places")
+        self._headings = _MappedBlobs(folder, "headings")
         self._parts = _MappedBlobs(folder, "parts")
 
     def __len__(self) -> int:
@@ -167,8 +174,8 @@ class Store:
         document, there, start, end, start_byte, end_byte = self._passages[number].tolist()
         doc_id, title, text_at, _ = self._read_document(document)
         text = self._bytes[text_at + start_byte : text_at + end_byte].decode()
-        place = self._places.read(number).decode()
-        return Passage(id=f"{doc_id}#{there}", doc_id=doc_id, title=title, text=text, start=start, end=end, place=place)
+        place, heading = self._places.read(number).decode(), self._headings.read(number).decode()
+        return Passage(f"{doc_id}#{there}", doc_id, title, text, start, end, place, heading)
 
     def passages(self) -> Iterator[Passage]:
         """All passages in order."""

@@ -3,8 +3,8 @@
     POST /retrieve   {"queries": ["who built the Halm bridge?"], "topk": 3, "return_scores": true}
     ->  {"result": [[{"document": {"id": "b.md#0", "contents": "\"Halm bridge\"\nThe ..."}, "score": 7.25}]]}
 
-With `return_scores` false the lists contain the documents themselves. `doc_id`, `start`, `end` and `place` are
-additions of Quaere: they give the passage's place in its document, and other clients ignore them.
+With `return_scores` false the lists contain the documents themselves. `doc_id`, `start`, `end`, `place` and
+`heading` are additions of Quaere: they give the passage's place in its document, and other clients ignore them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class WireDocument(Struct):
     """A passage; `contents` has the title in double quotes on the first line and the text below it.
 
     WireDocument(id="b.md#0", contents='"Halm bridge"\nThe ...', doc_id="b.md", start=0, end=211,
-                 place="lines 1-6")
+                 place="lines 1-6", heading="Bridges > Stone bridges")
     """
 
     id: str | int
@@ -41,6 +41,7 @@ class WireDocument(Struct):
     start: Offset = 0
     end: Offset | None = None
     place: str = ""
+    heading: str = ""
 
 
 class ScoredDocument(Struct):

@@ -126,7 +126,8 @@ def _reply(found: list[list[Hit]], with_scores: bool) -> Reply | PlainReply:
 def _wire_document(hit: Hit) -> WireDocument:
     passage = hit.passage
     contents = join_contents(passage.title, passage.text)
-    return WireDocument(passage.id, contents, passage.doc_id, passage.start, passage.end, passage.place)
+    where = passage.doc_id, passage.start, passage.end, passage.place, passage.heading
+    return WireDocument(passage.id, contents, *where)
 
 
 def _health(index: Index) -> Health:

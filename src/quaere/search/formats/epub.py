@@ -9,7 +9,6 @@ from urllib.parse import unquote
 from quaere.search.extracted import FileText, TextBuilder, Unreadable
 from quaere.search.formats.archive import open_archive
 from quaere.search.formats.text import decode
-from quaere.search.formats.web import find_heading
 from quaere.search.pages import read_page
 from quaere.search.titles import choose_title
 
@@ -30,8 +29,8 @@ def read_epub(data: bytes, limit: int) -> FileText:
             except (KeyError, zipfile.BadZipFile, Unreadable):
                 problems.append(f"chapter {number} ({name}) cannot be read")
                 continue
-            heading = choose_title(find_heading(markup))[:_MAX_HEADING]
-            text.add_paragraphs(read_page(markup)[1].split("\n\n"), group=f"chapter {heading or number}")
+            page = read_page(markup)
+            text.add_blocks(page.blocks, group=f"chapter {choose_title(page.heading)[:_MAX_HEADING] or number}")
     return text.build(choose_title(title), problems=problems)
 
 

@@ -73,4 +73,4 @@ def _read_body(part: EmailMessage) -> str:
         text = data.decode(part.get_content_charset("utf-8"))
     except (UnicodeError, LookupError):
         text, _ = decode(data)
-    return read_page(text)[1] if part.get_content_subtype() == "html" else text
+    return read_page(text).text if part.get_content_subtype() == "html" else text

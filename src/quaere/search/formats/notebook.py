@@ -9,6 +9,7 @@ import msgspec
 from quaere.records.foreign_json import decode_json
 from quaere.search.extracted import FileText, TextBuilder, Unreadable
 from quaere.search.formats.text import find_heading
+from quaere.search.formats.text_headings import find_markdown_headings
 from quaere.search.titles import choose_title
 
 _Lines = str | list[str]
@@ -38,9 +39,11 @@ def read_ipynb(data: bytes, limit: int) -> FileText:
         raise Unreadable(f"not a notebook of format 4 ({error})") from error
     text, heading = TextBuilder(limit), ""
     for number, cell in enumerate(notebook.cells, start=1):
-        source = _join(cell.source)
+        source = _join(cell.source).strip()
         if cell.cell_type == "markdown":
             heading = heading or find_heading(source)
+            for each in find_markdown_headings(source):
+                text.begin(each.level, each.text, each.start)
         shown = [_join(output.text) or _join(output.data.get("text/plain", "")) for output in cell.outputs]
         written = "\n\n".join(part.strip() for part in (source, *shown) if part.strip())
         text.add(written, unit="cell", number=number)

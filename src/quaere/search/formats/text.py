@@ -1,4 +1,4 @@
-"""Formats that are text: plain, Markdown, reStructuredText, tables of comma- or tab-separated values.
+"""Formats that are text: plain, Markdown, reStructuredText, AsciiDoc, tables of comma- or tab-separated values.
 
 Their text is the source itself, so that offsets point into the file.
 """
@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import codecs
 import csv
-import re
+from collections.abc import Callable
 from io import StringIO
 
-from quaere.search.extracted import FileText, Part, Unreadable
+from quaere.search.extracted import SECTION_LEVELS, FileText, Heading, Part, Unreadable
+from quaere.search.formats.text_headings import find_adoc_headings, find_markdown_headings, find_underlined_headings
 from quaere.search.titles import choose_title
 
 # Longest first: the mark of UTF-16 opens the mark of UTF-32.
@@ -47,45 +48,41 @@ def decode(data: bytes, declared: str | None = None) -> tuple[str, str]:
 def read_text(data: bytes, limit: int) -> FileText:
     """Plain text, which has no title."""
     text, encoding = decode(data)
-    return FileText("", text, encoding)
-
-
-_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]++(.*+)", re.MULTILINE)
+    return FileText("", text, encoding, headings=tuple(find_underlined_headings(text, slack=2)))
 
 
 def find_heading(text: str) -> str:
     """The first heading of a Markdown text; "" if there is none."""
-    heading = _HEADING.search(text)
-    return heading.group(1).rstrip(" \t#") if heading else ""
+    return _first_section(find_markdown_headings(text))
 
 
 def read_markdown(data: bytes, limit: int) -> FileText:
     """Markdown, called by its first heading."""
-    text, encoding = decode(data)
-    return FileText(choose_title(find_heading(text)), text, encoding)
-
-
-# ---------------------------------------------------------------------------------------------------------------- rst
-
-# A line of one punctuation mark. The text stays the source, so that nothing but its title is needed of the markup;
-# docutils for that alone would be a parser with directives that read other files.
-_UNDERLINE = re.compile(r"^([!-/:-@\[-`{-~])\1++[ \t]*+\r?$", re.MULTILINE)
+    return _read_outlined(data, find_markdown_headings)
 
 
 def read_rst(data: bytes, limit: int) -> FileText:
-    """A reStructuredText document, called by its first section title."""
+    """A reStructuredText document, called by its first section title.
+
+    The text stays the source, so that nothing but its titles are needed of the markup; docutils for that alone would be
+    a parser with directives that read other files.
+    """
+    return _read_outlined(data, find_underlined_headings)
+
+
+def read_adoc(data: bytes, limit: int) -> FileText:
+    """An AsciiDoc document, called by its first heading."""
+    return _read_outlined(data, find_adoc_headings)
+
+
+def _read_outlined(data: bytes, find_headings: Callable[[str], list[Heading]]) -> FileText:
     text, encoding = decode(data)
-    return FileText(choose_title(_find_section(text)), text, encoding)
+    headings = find_headings(text)
+    return FileText(choose_title(_first_section(headings)), text, encoding, headings=tuple(headings))
 
 
-def _find_section(text: str) -> str:
-    """The first section title: a line that is underlined at its whole length."""
-    for underline in _UNDERLINE.finditer(text):
-        end = underline.start() - 1
-        line = text[text.rfind("\n", 0, max(end, 0)) + 1 : max(end, 0)].strip()
-        if line and not _UNDERLINE.match(line) and len(underline.group().strip()) >= len(line):
-            return line
-    return ""
+def _first_section(headings: list[Heading]) -> str:
+    return next((heading.text for heading in headings if heading.level <= SECTION_LEVELS), "")
 
 
 # ---------------------------------------------------------------------------------------------------------------- csv

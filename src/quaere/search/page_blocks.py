@@ -1,0 +1,288 @@
+r"""Blocks of a page, out of its tags and text: paragraphs, headings, list items, definitions, rows of tables.
+
+    <p>Options:<dl><dt>-c<dd>Curvature<dd>Default: no</dl>   ->   Options:\n-c: Curvature\n  Default: no
+
+A line break in the source of a page is white space. A list is tight, line below line, as long as its items are single
+blocks, and so is the lead above it that ends with a colon.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from msgspec import Struct
+
+from quaere.search.extracted import SECTION_LEVELS, Block
+from quaere.search.inline_text import InlineText
+from quaere.search.page_regions import is_around, read_attribute
+from quaere.search.page_tables import MAX_NESTED_TABLES, Line, Table
+
+_SILENT = frozenset({"script", "style", "noscript", "template", "svg"})
+_HEADINGS = {f"h{level}": level for level in range(1, SECTION_LEVELS + 1)}
+_LISTS = frozenset({"ul", "ol", "dl"})
+_TABLE_TAGS = frozenset({"table", "tr", "td", "th"})
+_BLOCKS = frozenset(
+    "address article aside blockquote caption dd div dl dt details figcaption figure footer form header hr li main nav "
+    "ol p pre section summary table tbody td tfoot th thead tr ul".split()
+) | set(_HEADINGS)
+_MAX_INDENT = 6
+_MAX_ENTRIES = 4  # definitions inside one another whose terms are kept
+
+
+class _List(Struct):
+    """An open list, and the number of its last item."""
+
+    tag: str
+    number: int = 0
+
+
+class _Entry(Struct):
+    """An open definition: its term, the depth of its list, and how many lines it has so far."""
+
+    term: str
+    depth: int
+    num_lines: int = 0
+
+
+class PageBlocks:
+    """Collector of a page's blocks. Unless `whole`, what is around the text is passed over."""
+
+    def __init__(self, *, whole: bool = False) -> None:
+        self.title: list[str] = []
+        self._whole = whole
+        self._lines: list[Line] = []
+        self._inline = InlineText()
+        self._silent_depth = self._pre_depth = self._level = 0
+        self._in_title = self._in_term = False
+        self._around = ""  # the tag of an element that is passed over, and how many of its name are open
+        self._around_depth = 0
+        self._lists: list[_List] = []
+        self._open_lists: Counter[str] = Counter()
+        self._terms: list[str] = []
+        self._entries: list[_Entry] = []
+        self._marker: str | None = None  # what comes before the next line, if that is the first of an item
+        self._tables: list[Table] = []
+        self._num_deep_tables = 0
+        self._headings: list[tuple[int, str]] = []
+        self._main: list[int] = []  # how many lines there were where each <main> began and ended
+
+    def finish(self) -> list[Block]:
+        """The blocks of the page; none if an element that was passed over never ended, or held all text there is."""
+        self._end_block()
+        self._write_terms()
+        while self._tables:
+            self._end_table()
+        lines = self._lines[self._main[0] : self._main[-1]] if self._main and not self._whole else self._lines
+        if self._around or all(line.kind == "heading" for line in lines):
+            return []
+        return [Block(line.text, line.tight, tuple(line.headings)) for line in lines]
+
+    # ------------------------------------------------------------------------------------------------------------- tags
+
+    def start_tag(self, tag: str, attributes: str) -> None:
+        """Take a start tag; `attributes` is the rest of it."""
+        if self._around:
+            self._around_depth += tag == self._around
+            return
+        self._silent_depth += tag in _SILENT
+        self._in_title = tag == "title" and not self._silent_depth
+        if not self._whole and is_around(tag, attributes):
+            self._end_block()
+            self._around, self._around_depth = tag, 1
+            return
+        if tag in _BLOCKS:
+            self._end_block()
+        if tag == "main":
+            self._main.append(len(self._lines))
+        elif tag in _HEADINGS:
+            self._level = _HEADINGS[tag]
+        elif tag in _LISTS:
+            self._start_list(tag)
+        elif tag in ("li", "dt", "dd"):
+            self._start_item(tag)
+        elif tag in _TABLE_TAGS:
+            self._start_table_tag(tag, attributes)
+        else:
+            self._start_inline(tag)
+
+    def end_tag(self, tag: str) -> None:
+        """Take an end tag."""
+        if self._around:
+            self._around_depth -= tag == self._around
+            self._around = self._around if self._around_depth else ""
+            return
+        if tag in _SILENT and self._silent_depth:
+            self._silent_depth -= 1
+        self._in_title = self._in_title and tag != "title"
+        if tag in _BLOCKS:
+            self._end_block()
+        if tag == "main":
+            self._main.append(len(self._lines))
+        elif tag in _LISTS:
+            self._end_list(tag)
+        elif tag == "dt":
+            self._in_term = False
+        elif tag in _TABLE_TAGS:
+            self._end_table_tag(tag)
+        elif tag == "pre":
+            self._pre_depth = max(0, self._pre_depth - 1)
+        elif tag == "sup":
+            self._inline.end_raised()
+        elif tag == "a":
+            self._inline.end_link()
+
+    def data(self, text: str) -> None:
+        """Take text between tags."""
+        if self._in_title:
+            self.title.append(text)
+        elif not self._silent_depth and not self._around:
+            self._inline.add(text)
+
+    def _start_inline(self, tag: str) -> None:
+        if tag == "pre":
+            self._write_lead()
+            self._pre_depth += 1
+        elif tag == "br" and not self._inline.break_line():
+            self._end_block()
+        elif tag == "sup":
+            self._inline.start_raised()
+        elif tag == "a":
+            self._inline.start_link()
+
+    # ------------------------------------------------------------------------------------------------------------ lists
+
+    def _start_list(self, tag: str) -> None:
+        self._write_lead()
+        self._lists.append(_List(tag))
+        self._open_lists[tag] += 1
+
+    def _end_list(self, tag: str) -> None:
+        if not self._open_lists[tag]:
+            return
+        self._write_terms()
+        closed = ""
+        while closed != tag:
+            closed = self._lists.pop().tag
+            self._open_lists[closed] -= 1
+        self._end_entries(len(self._lists) + 1)
+        self._marker = None
+
+    def _start_item(self, tag: str) -> None:
+        depth = len(self._lists)
+        self._in_term = tag == "dt"
+        if tag == "li":
+            of = self._lists[-1] if self._lists else _List("ul")
+            of.number += 1
+            indent = "  " * min(max(0, depth - 1), _MAX_INDENT)
+            self._marker = f"{indent}{of.number}. " if of.tag == "ol" else f"{indent}- "
+        elif tag == "dt":
+            self._end_entries(depth)
+        elif self._terms:
+            self._end_entries(depth)
+            term = ", ".join(self._terms)
+            self._terms = []
+            self._marker = f"{term} " if term.endswith(":") else f"{term}: "
+            if len(self._entries) < _MAX_ENTRIES:
+                self._entries.append(_Entry(term, depth))
+        else:  # another definition of the term before, or text that is only indented
+            self._marker = "  " if self._entries and self._entries[-1].depth == depth else ""
+
+    def _end_entries(self, depth: int) -> None:
+        """End the definitions in lists of this depth and below."""
+        while self._entries and self._entries[-1].depth >= depth:
+            if self._entries.pop().num_lines > 1:
+                self._headings.append((SECTION_LEVELS + 1 + len(self._entries), ""))
+
+    def _write_lead(self) -> None:
+        """Write a term on a line of its own, above the list, table or code that defines it."""
+        if self._marker and self._marker.rstrip().endswith(":"):
+            lead, self._marker = self._marker.rstrip(), ""
+            self._write(lead, "item")
+
+    def _write_terms(self) -> None:
+        """Write terms without a definition."""
+        terms, self._terms, self._in_term = ", ".join(self._terms), [], False
+        if terms:
+            self._marker = ""
+            self._write(terms, "item")
+
+    # ----------------------------------------------------------------------------------------------------------- tables
+
+    def _start_table_tag(self, tag: str, attributes: str) -> None:
+        if tag == "table":
+            self._write_lead()
+            if len(self._tables) < MAX_NESTED_TABLES:
+                self._tables.append(Table())
+            else:
+                self._num_deep_tables += 1
+        elif not self._tables or self._num_deep_tables:
+            return
+        elif tag == "tr":
+            self._end_row()
+        else:
+            spans = read_attribute(attributes, "colspan"), read_attribute(attributes, "rowspan")
+            self._tables[-1].start_cell(tag == "th", *spans)
+
+    def _end_table_tag(self, tag: str) -> None:
+        if self._num_deep_tables:
+            self._num_deep_tables -= tag == "table"
+        elif not self._tables:
+            return
+        elif tag == "table":
+            self._end_table()
+        elif tag == "tr":
+            self._end_row()
+        else:
+            self._tables[-1].end_cell()
+
+    def _end_row(self) -> None:
+        lines = self._tables[-1].end_row()
+        around = self._find_lines()
+        if lines and lines[0].kind == "row" and not lines[0].tight:
+            lines[0].tight = _leads(around)
+        around += lines
+
+    def _end_table(self) -> None:
+        self._end_row()
+        self._tables.pop()
+
+    def _find_lines(self) -> list[Line]:
+        """Where the next line goes: the innermost open cell, or the page."""
+        cells = (table.cell_lines for table in reversed(self._tables))
+        return next((lines for lines in cells if lines is not None), self._lines)
+
+    # ----------------------------------------------------------------------------------------------------------- blocks
+
+    def _end_block(self) -> None:
+        inline, level = self._inline, self._level
+        self._inline, self._level = InlineText(in_link=inline.in_link), 0
+        text = inline.write(verbatim=self._pre_depth > 0)
+        if not text.strip() or (inline.is_menu and not self._whole):
+            return
+        if self._in_term:
+            self._terms.append(" ".join(text.split()))
+        elif level:
+            heading = " ".join(text.split()).rstrip(" ¶")
+            self._headings.append((level, heading))
+            self._marker = None
+            self._write(heading, "heading")
+        else:
+            self._write(text, "code" if self._pre_depth else "text")
+
+    def _write(self, text: str, kind: str) -> None:
+        if self._marker is not None:
+            text, kind, self._marker = self._marker + text, "item" if kind == "text" else kind, None
+        for number, entry in enumerate(self._entries):
+            entry.num_lines += 1
+            if entry.num_lines == 2:
+                self._headings.append((SECTION_LEVELS + 1 + number, entry.term))
+        lines = self._find_lines()
+        follows = kind == "item" and lines and lines[-1].kind == "item"
+        tight = bool(follows) or (kind in ("item", "code") and _leads(lines))
+        lines.append(Line(text, kind, tight, self._headings))
+        self._headings = []
+
+
+def _leads(lines: list[Line]) -> bool:
+    """True if the last line is the lead of what comes next."""
+    return bool(lines) and lines[-1].kind in ("text", "item") and lines[-1].text.endswith(":")
