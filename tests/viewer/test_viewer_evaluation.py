@@ -6,10 +6,10 @@ import pytest
 from msgspec import structs
 
 from quaere.cli.main import main
+from quaere.evaluation.qa.differences import compare
 from quaere.evaluation.qa.items import Item, write_items
 from quaere.evaluation.qa.scores import (
     Evaluation,
-    compare,
     read_scored,
     score_answering,
     score_episode,
