@@ -14,8 +14,9 @@ file of an arm was trained from the n-th of the baseline, and each seed is compa
 is the smallest difference that would be shown with a chance of 80 %: 2.8 standard errors.
 
 A second table has exact match by kind of answer and by searches needed, where the files know them, and in `points` what
-a group adds to the whole difference. A model that answers nearly all yes/no questions of a set, or all choices, with
-the same option is named below it.
+a group adds to the whole difference. A third says of yes/no questions and choices how often an answer takes one of the
+two options, and how often that one is right, where chance is 50 %. A model that answers nearly all yes/no questions of
+a set, or all its choices, with the same option is named below.
 
 Where all files have evidence, there are its shares: *verbatim*, *joint* (exact match, and a judge or the string check
 accepts the span) where all were judged, and *gold joint* (exact match, and a verbatim span of a gold passage that holds
@@ -272,6 +273,29 @@ def make_split(arms: Sequence[Arm], baseline: Arm, group: Group, same_start: boo
     return "\n\n" + as_table(head, rows)
 
 
+def make_closed(arms: Sequence[Arm], group: Group) -> str:
+    """Of yes/no questions and choices: how often an arm takes an option at all, and how often that one is right.
+
+    Chance is 50 % of those answered with an option, so a gain may be that more answers have the form of an option.
+    """
+    rows = []
+    for kind in CLOSED:
+        keys = [key for key in group.keys if all(s[key].kind == kind and s[key].right_option for s in arms[0].seeds)]
+        row = [kind, f"{len(keys):,}"]
+        for arm in arms:
+            taken = [seed[key] for seed in arm.seeds for key in keys if seed[key].option]
+            right = sum(item.option == item.right_option for item in taken)
+            row += [f"{100 * len(taken) / len(keys) / len(arm.seeds):.1f}"] if keys else [""]
+            row += [f"{100 * right / len(taken):.1f}" if taken else ""]
+        rows += [row] if keys else []
+    head = [
+        "closed",
+        "questions",
+        *(f"{arm.name}: {said}" for arm in arms for said in ("takes an option %", "right %")),
+    ]
+    return "\n\n" + as_table(head, rows) if rows else ""
+
+
 def say_constants(arms: Sequence[Arm], group: Group) -> str:
     """A line for every file whose answers to closed questions of a set are nearly all the same."""
     lines = [
@@ -330,6 +354,7 @@ def report(args: argparse.Namespace) -> str:
     parts = [
         f"{group.name}: {len(group.keys):,} questions{digits}\n\n{make_table(arms, baseline, group, args.same_start)}"
         + make_split(arms, baseline, group, args.same_start)
+        + make_closed(arms, group)
         + say_constants(arms, group)
         for group in make_groups(arms, keys, args.where)
     ]

@@ -113,7 +113,13 @@ def test_by_kind_by_hand(table, tmp_path, capsys):
 
     base, ours = file("base", "no", [0, 0, 1]), file("ours", "yes", [1, 0, 1])
     said = run(table, capsys, "--arm", "base", base, "--arm", "ours", ours, "--where", "kind=name")
-    whole, kinds, part, _ = cells(said)
+    whole, kinds, closed, part, _ = cells(said)
+    assert closed["yes/no"] == {
+        "closed": "yes/no",
+        "questions": "8",
+        **{"base: takes an option %": "100.0", "base: right %": "0.0"},
+        **{"ours: takes an option %": "100.0", "ours: right %": "100.0"},
+    }
     assert whole["ours"]["EM - base"].startswith("+81.8 [")  # 9 of 11
     assert list(kinds) == [
         *("yes/no", "name", "neither yes/no nor choice"),
