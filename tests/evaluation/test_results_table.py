@@ -117,8 +117,10 @@ def test_by_kind_by_hand(table, tmp_path, capsys):
     assert closed["yes/no"] == {
         "closed": "yes/no",
         "questions": "8",
-        **{"base: takes an option %": "100.0", "base: right %": "0.0"},
-        **{"ours: takes an option %": "100.0", "ours: right %": "100.0"},
+        "base: takes an option %": "100.0",
+        "base: right %": "0.0",
+        "ours: takes an option %": "100.0",
+        "ours: right %": "100.0",
     }
     assert whole["ours"]["EM - base"].startswith("+81.8 [")  # 9 of 11
     assert list(kinds) == [
