@@ -1,10 +1,17 @@
 """Kinds of answers by hand, the options of closed questions, and constants among the answers."""
 
+import gzip
+import json
+from pathlib import Path
+
 import pytest
 
 from quaere.evaluation.qa.answer_kinds import KINDS, describe_answer, kind_of, option_of
 from quaere.evaluation.qa.constant_answers import Constant, find_constants, say_constant
-from quaere.evaluation.qa.items import Item
+from quaere.evaluation.qa.items import Item, hash_text
+from quaere.records import Question
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.mark.parametrize(
@@ -111,3 +118,32 @@ def test_sets_are_counted_apart_and_choices_by_place():
     assert say_constant("warm", found[2]) == (
         "warm takes the first of two things in 10 of 10 choices of nq; the first is right in 5"
     )
+
+
+def test_older_items_get_the_kind_that_eval_would_store(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from add_kinds import add_kind
+
+    text = "Which is older, Halm or Oss?"
+    usual = {"f1": 0.0, "end": "answered", "num_turns": 1, "num_searches": 1, "num_tokens": 9, "exact_match": 0.0}
+    old = Item("q1", hash_text(text), "Halm", **usual)
+    found = add_kind(old, {old.key: Question("q1", text, ("Oss",))})
+    assert (found.kind, found.right_option, found.option) == ("choice", "second", "first")
+    assert add_kind(found, {}) == found
+    # Nothing else changes, and a question of another wording is another question.
+    assert add_kind(old, {("q1", hash_text("Which?")): Question("q1", "Which?", ("Oss",))}) == old
+    assert [name for name in old.__struct_fields__ if getattr(old, name) != getattr(found, name)] == [
+        *("kind", "right_option", "option"),
+    ]
+
+
+def test_the_cost_of_a_run_is_the_sum_of_its_steps(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from run_costs import cost_row
+
+    rows = [[step, "step/seconds", 10.4 * step] for step in (0, 1, 2)]
+    rows += [[step, "reward/mean", 0.5] for step in (1, 2)]
+    rows += [[step, "questions/distinct", 64.0 * step] for step in (1, 2)]
+    path = tmp_path / "warm-1.metrics.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(rows).encode()))
+    assert cost_row(path) == ["warm-1", "2", "31", "128", ""]
