@@ -4,20 +4,27 @@
     python benchmarks/results_table.py --arm warm warm-*.jsonl.gz --arm evolved evolved-*.jsonl.gz --baseline warm
     python benchmarks/results_table.py --arm ... --where set=2wiki,hotpot --digits 5-f
 
-An arm is a name and one file per seed. Only questions that stand in every file count. An arm of several seeds has a row
-for each and one for their mean, for which a question's score is its mean over the seeds.
+An arm is a name and one file per seed. Only questions that are in every file count. An arm of several seeds has a row
+for each and one for their mean.
 
-Brackets hold 95 % bootstrap intervals over questions: what another seed would have given is not in them. Differences
-are paired, question by question, against the mean over the baseline's seeds. Behind each stands, in parentheses, the
-smallest difference that so many questions would show with a chance of 80 %: 2.8 times the standard error of the paired
-difference (`quaere.evaluation.intervals.smallest_difference`).
+Brackets hold 95 % intervals: for one seed over questions only, for a mean over questions and seeds (hierarchical
+bootstrap), with Student's interval over the seeds' means after it, since the bootstrap of two or three seeds is too
+narrow. Differences are paired by question, against the mean over the baseline's seeds; with `--same-start` the n-th
+file of an arm was trained from the n-th of the baseline, and each seed is compared with its own start. In parentheses
+is the smallest difference that would be shown with a chance of 80 %: 2.8 standard errors.
+
+A second table has exact match by kind of answer and by searches needed, where the files know them, and in `points` what
+a group adds to the whole difference. A third says of yes/no questions and choices how often an answer takes one of the
+two options, and how often that one is right, where chance is 50 %. A model that answers nearly all yes/no questions of
+a set, or all its choices, with the same option is named below.
 
 Where all files have evidence, there are its shares: *verbatim*, *joint* (exact match, and a judge or the string check
 accepts the span) where all were judged, and *gold joint* (exact match, and a verbatim span of a gold passage that holds
 the answer) over the questions whose gold every file knows.
 
-`--where set=A,B` (or `facts=2,3`) adds a table of those questions alone. `--digits 5-f` keeps only the questions whose
-sha256(id) begins with such a hex digit: a split that needs no list, e.g. 0-4 to choose by and 5-f to report.
+`--where set=A,B` (or `facts=2,3`, `kind=name,number`) adds a table of those questions alone. `--digits 5-f` keeps only
+the questions whose sha256(id) begins with such a hex digit: a split that needs no list, 0-4 to choose by and 5-f to
+report.
 """
 
 from __future__ import annotations
@@ -34,11 +41,13 @@ from msgspec import Struct
 from tables import as_table
 
 from quaere.errors import BadInput
-from quaere.evaluation.intervals import bootstrap_interval, paired_difference, smallest_difference
+from quaere.evaluation.intervals import SeededInterval, seeded_difference, seeded_interval
+from quaere.evaluation.qa.answer_kinds import CLOSED, KINDS
+from quaere.evaluation.qa.constant_answers import find_constants, say_constant
 from quaere.evaluation.qa.items import Item, read_items
 
 HEX = "0123456789abcdef"
-FIELDS = ("set", "facts")
+FIELDS = ("set", "facts", "kind")
 MEASURES = {"exact_match": "EM", "f1": "F1"}
 # Shares of evidence, each with the field that says whether a question has it.
 EVIDENCE = {
@@ -69,6 +78,18 @@ class Group(Struct, frozen=True):
 
     name: str
     keys: list[Key]
+
+
+class Compared(Struct, frozen=True):
+    """A row of the table: one seed or all seeds of an arm, and the seeds it is compared with (none for the baseline).
+
+    Compared(name="evolved, mean of 3", seeds=[{...}, ...], baseline=[{...}, ...], same_start=True)
+    """
+
+    name: str
+    seeds: list[Seed]
+    baseline: list[Seed]
+    same_start: bool = False
 
 
 # ------------------------------------------------------------------------------------------------------------ choosing
@@ -122,14 +143,14 @@ def make_groups(arms: Sequence[Arm], keys: list[Key], wheres: Sequence[str]) -> 
 # ------------------------------------------------------------------------------------------------------------- scoring
 
 
-def mean_values(seeds: Sequence[Seed], keys: Sequence[Key], value: Callable[[Item], float]) -> list[float]:
-    """Of each question its mean over the seeds."""
-    return [fmean(value(seed[key]) for seed in seeds) for key in keys]
+def seed_values(seeds: Sequence[Seed], keys: Sequence[Key], measure: str) -> list[list[float]]:
+    """For each seed, a measure of every question."""
+    return [[float(getattr(seed[key], measure)) for key in keys] for seed in seeds]
 
 
-def measure_values(seeds: Sequence[Seed], keys: Sequence[Key], measure: str) -> list[float]:
-    """The same of a field."""
-    return mean_values(seeds, keys, lambda item: float(getattr(item, measure)))
+def mean_over(seeds: Sequence[Seed], keys: Sequence[Key], value: Callable[[Item], float]) -> float:
+    """A mean over seeds and questions."""
+    return fmean(value(seed[key]) for seed in seeds for key in keys)
 
 
 def known_keys(arms: Sequence[Arm], keys: Sequence[Key]) -> dict[str, list[Key]]:
@@ -146,43 +167,61 @@ def known_keys(arms: Sequence[Arm], keys: Sequence[Key]) -> dict[str, list[Key]]
     return found
 
 
-def say_score(values: Sequence[float]) -> str:
+def say_score(seeds: Sequence[Seed], keys: Sequence[Key], measure: str) -> str:
     """A mean with its interval, in percent: `31.0 [27.0, 35.0]`."""
-    found = bootstrap_interval(values)
+    found = seeded_interval(seed_values(seeds, keys, measure))
     return f"{100 * found.mean:.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}]"
 
 
-def say_difference(ours: Sequence[float], theirs: Sequence[float]) -> str:
-    """A paired difference, its interval and the smallest one that could be seen: `+6.0 [+2.0, +10.0] (5.6)`."""
-    found, least = paired_difference(ours, theirs), smallest_difference(ours, theirs)
+def say_difference(found: SeededInterval) -> str:
+    """A difference, its interval, the smallest that could be seen, and Student's interval over several seeds.
+
+    `+6.0 [+2.0, +10.0] (5.6), t [+1.5, +10.5]`
+    """
     mean, low, high = (f"{100 * value:+.1f}" for value in (found.mean, found.low, found.high))
-    return f"{mean} [{low}, {high}] ({100 * least:.1f})"
+    said = f"{mean} [{low}, {high}] ({100 * found.smallest:.1f})"
+    return f"{said}, t [{100 * found.by_seed.low:+.1f}, {100 * found.by_seed.high:+.1f}]" if found.by_seed else said
+
+
+def differ(ours: Compared, keys: Sequence[Key], measure: str) -> SeededInterval:
+    """The difference of a measure; one seed is compared with the baseline's mean, over questions only."""
+    mine, theirs = (seed_values(seeds, keys, measure) for seeds in (ours.seeds, ours.baseline))
+    if len(mine) == 1:
+        theirs = [[fmean(values) for values in zip(*theirs, strict=True)]]
+    return seeded_difference(mine, theirs, same_start=ours.same_start)
 
 
 def make_row(
-    name: str,
-    seeds: Sequence[Seed],
-    baseline: Sequence[Seed],
-    keys: Sequence[Key],
-    sets: Sequence[str],
-    evidence: Mapping[str, Sequence[Key]],
+    ours: Compared, keys: Sequence[Key], sets: Sequence[str], evidence: Mapping[str, Sequence[Key]]
 ) -> list[str]:
     """One row: scores, exact match by set, searches, unanswered, evidence, and differences if there is a baseline."""
-    row = [name, *(say_score(measure_values(seeds, keys, measure)) for measure in MEASURES)]
+    seeds = ours.seeds
+    row = [ours.name, *(say_score(seeds, keys, measure) for measure in MEASURES)]
     for one in sets:
         within = [key for key in keys if seeds[0][key].set == one]
-        row.append(f"{100 * fmean(measure_values(seeds, within, 'exact_match')):.1f}" if within else "")
-    row.append(f"{fmean(measure_values(seeds, keys, 'num_searches')):.2f}")
-    row.append(f"{100 * fmean(mean_values(seeds, keys, lambda item: item.end != 'answered')):.1f}")
-    row += [say_score(measure_values(seeds, known, measure)) for measure, known in evidence.items()]
+        row.append(f"{100 * mean_over(seeds, within, lambda item: item.exact_match):.1f}" if within else "")
+    row.append(f"{mean_over(seeds, keys, lambda item: item.num_searches):.2f}")
+    row.append(f"{100 * mean_over(seeds, keys, lambda item: item.end != 'answered'):.1f}")
+    row += [say_score(seeds, known, measure) for measure, known in evidence.items()]
     compared = dict.fromkeys(MEASURES, keys) | dict(evidence)
-    for measure, chosen in compared.items():
-        sides = [measure_values(side, chosen, measure) for side in (seeds, baseline) if side]
-        row.append(say_difference(*sides) if baseline else "")
+    row += [say_difference(differ(ours, chosen, name)) if ours.baseline else "" for name, chosen in compared.items()]
     return row
 
 
-def make_table(arms: Sequence[Arm], baseline: Arm, group: Group) -> str:
+def compared_rows(arm: Arm, baseline: Arm, same_start: bool) -> list[Compared]:
+    """An arm's seeds, each with what it is compared with, and their mean where there are several."""
+    theirs = [] if arm.name == baseline.name else baseline.seeds
+    if len(arm.seeds) == 1:
+        return [Compared(arm.name, arm.seeds, theirs, same_start and len(theirs) == 1)]
+    starts = [[start] for start in theirs] if same_start and theirs else [theirs] * len(arm.seeds)
+    rows = [
+        Compared(f"{arm.name}, {label}", [seed], start)
+        for label, seed, start in zip(arm.labels, arm.seeds, starts, strict=True)
+    ]
+    return [*rows, Compared(f"{arm.name}, mean of {len(arm.seeds)}", arm.seeds, theirs, same_start and bool(theirs))]
+
+
+def make_table(arms: Sequence[Arm], baseline: Arm, group: Group, same_start: bool) -> str:
     """A Markdown table of a group of questions: for each arm its seeds, and their mean where there are several."""
     first = arms[0].seeds[0]
     sets = sorted({first[key].set for key in group.keys} - {""})
@@ -193,15 +232,81 @@ def make_table(arms: Sequence[Arm], baseline: Arm, group: Group) -> str:
         shares["gold_joint"] += f" of {len(evidence['gold_joint']):,}"
     compared = [*MEASURES.values(), *(EVIDENCE[name][0] for name in evidence)]
     head += ["searches", "unanswered %", *shares.values(), *(f"{said} - {baseline.name}" for said in compared)]
+    told = [row for arm in arms for row in compared_rows(arm, baseline, same_start)]
+    return as_table(head, [make_row(row, group.keys, sets, evidence) for row in told])
+
+
+def split_group(arms: Sequence[Arm], group: Group) -> list[Group]:
+    """The questions by kind of answer and by searches needed, where there are several and files know them."""
+    seeds = [seed for arm in arms for seed in arm.seeds]
+    kinds = {key: next((seed[key].kind for seed in seeds if seed[key].kind), "") for key in group.keys}
+    needed = {key: max(seed[key].searches_needed for seed in seeds) for key in group.keys}
+    found = [Group(kind, [key for key in group.keys if kinds[key] == kind]) for kind in KINDS]
+    is_open = [key for key in group.keys if kinds[key] not in CLOSED]
+    if len(is_open) < len(group.keys):
+        found.append(Group("neither yes/no nor choice", is_open))
+    if len(set(needed.values())) > 1:
+        for number in sorted(set(needed.values())):
+            name = f"searches needed: {number or 'unknown'}"
+            found.append(Group(name, [key for key in group.keys if needed[key] == number]))
+    return [one for one in found if one.keys]
+
+
+def make_split(arms: Sequence[Arm], baseline: Arm, group: Group, same_start: bool) -> str:
+    """Exact match by group: of each arm, and the differences to the baseline with what they add to the whole."""
+    groups = split_group(arms, group)
+    if not groups:
+        return ""
+    means = [compared_rows(arm, baseline, same_start)[-1] for arm in arms]
+    head = ["EM %", "questions", *(arm.name for arm in arms)]
+    for arm, mean in zip(arms, means, strict=True):
+        head += [f"{arm.name} - {baseline.name}", "points"] if mean.baseline else []
     rows = []
-    for arm in arms:
-        told = [(arm.name, arm.seeds)]
-        if len(arm.seeds) > 1:
-            told = [(f"{arm.name}, {label}", [seed]) for label, seed in zip(arm.labels, arm.seeds, strict=True)]
-            told.append((f"{arm.name}, mean of {len(arm.seeds)}", arm.seeds))
-        against = [] if arm.name == baseline.name else baseline.seeds
-        rows += [make_row(name, seeds, against, group.keys, sets, evidence) for name, seeds in told]
-    return as_table(head, rows)
+    for one in groups:
+        row = [one.name, f"{len(one.keys):,}"]
+        row += [f"{100 * mean_over(mean.seeds, one.keys, lambda item: item.exact_match):.1f}" for mean in means]
+        for mean in means:
+            if mean.baseline:
+                found = differ(mean, one.keys, "exact_match")
+                row += [say_difference(found), f"{100 * found.mean * len(one.keys) / len(group.keys):+.1f}"]
+        rows.append(row)
+    return "\n\n" + as_table(head, rows)
+
+
+def make_closed(arms: Sequence[Arm], group: Group) -> str:
+    """Of yes/no questions and choices: how often an arm takes an option at all, and how often that one is right.
+
+    Chance is 50 % of those answered with an option, so a gain may be that more answers have the form of an option.
+    """
+    rows = []
+    for kind in CLOSED:
+        keys = [key for key in group.keys if all(s[key].kind == kind and s[key].right_option for s in arms[0].seeds)]
+        row = [kind, f"{len(keys):,}"]
+        for arm in arms:
+            taken = [seed[key] for seed in arm.seeds for key in keys if seed[key].option]
+            right = sum(item.option == item.right_option for item in taken)
+            row += [f"{100 * len(taken) / len(keys) / len(arm.seeds):.1f}"] if keys else [""]
+            row += [f"{100 * right / len(taken):.1f}" if taken else ""]
+        rows += [row] if keys else []
+    head = [
+        "closed",
+        "questions",
+        *(f"{arm.name}: {said}" for arm in arms for said in ("takes an option %", "right %")),
+    ]
+    return "\n\n" + as_table(head, rows) if rows else ""
+
+
+def say_constants(arms: Sequence[Arm], group: Group) -> str:
+    """A line for every file whose answers to closed questions of a set are nearly all the same."""
+    lines = [
+        say_constant(row.name, found)
+        for arm in arms
+        for row in compared_rows(arm, arm, same_start=False)
+        if len(row.seeds) == 1
+        for found in find_constants(row.seeds[0][key] for key in group.keys)
+        if found.is_constant
+    ]
+    return "\n\n" + "\n".join(f"- {line}" for line in lines) if lines else ""
 
 
 # ---------------------------------------------------------------------------------------------------------------- main
@@ -244,15 +349,20 @@ def report(args: argparse.Namespace) -> str:
     baseline = named[args.baseline] if args.baseline is not None else arms[0]
     keys = shared_keys(arms)
     digits = "" if args.digits == "0-f" else f", sha256(id) begins with {args.digits}"
+    if args.same_start and any(len(arm.seeds) != len(baseline.seeds) for arm in arms):
+        raise BadInput(f"--same-start needs as many files for every arm as for {baseline.name}, in the same order")
     parts = [
-        f"{group.name}: {len(group.keys):,} questions{digits}\n\n{make_table(arms, baseline, group)}"
+        f"{group.name}: {len(group.keys):,} questions{digits}\n\n{make_table(arms, baseline, group, args.same_start)}"
+        + make_split(arms, baseline, group, args.same_start)
+        + make_closed(arms, group)
+        + say_constants(arms, group)
         for group in make_groups(arms, keys, args.where)
     ]
     if left_out := len({key for arm in arms for seed in arm.seeds for key in seed}) - len(keys):
         parts.append(f"{left_out:,} questions that not every file has are left out")
     parts.append(
-        "In brackets the 95 % bootstrap interval over questions; in parentheses the smallest difference they would "
-        "show with a chance of 80 %: 2.8 standard errors of the paired difference."
+        "In brackets the 95 % interval, of one seed over questions only, of a mean over questions and seeds; t: "
+        "Student's over the seeds' means. In parentheses the smallest difference that would show with a chance of 80 %."
     )
     return "\n\n".join(parts)
 
@@ -262,6 +372,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--arm", nargs="+", action="append", required=True, metavar=("NAME", "FILE"))
     parser.add_argument("--baseline", metavar="NAME", help="the arm that others are compared with (default: the first)")
     parser.add_argument("--where", action="append", default=[], metavar="set=A,B", help="a table of these alone, too")
+    parser.add_argument(
+        "--same-start", action="store_true", help="the n-th file of every arm was trained from the baseline's n-th"
+    )
     parser.add_argument("--digits", default="0-f", metavar="5-f", help="first hex digits of sha256(id) to keep")
     try:
         print(report(parser.parse_args(argv)))

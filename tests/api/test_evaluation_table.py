@@ -46,15 +46,57 @@ def test_scores_and_costs(capsys):
 def test_a_file_has_lines_of_120_columns(capsys):
     """Not of 80, as where nobody knows how wide they may be: tables would be wrapped."""
     scores = [score(f"q{facts}", 1.0, facts=facts) for facts in range(1, 5)]
-    print_results(evaluation("warm", *scores), [], None)
-    assert max(len(line) for line in capsys.readouterr().out.splitlines()) > 100
+    print_results(evaluation("warm" * 10, *scores), [], None)
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("warm" * 10))
+    assert len(row) > 100 and row.split()[-2:] == ["1.00", "100.0%"]
 
 
 def test_by_facts_where_they_differ(capsys):
     scores = [score("a", 1.0), score("b", 0.0, facts=2), score("c", 0.0, facts=0)]
     said = printed(capsys, evaluation("base", score("a", 0.0)), evaluation("warm", *scores))
-    assert "EM %, facts unknown EM %, 1 fact EM %, 2 facts" in said
-    assert "warm 0.0 [0.0, 79.3] of 1 100.0 [20.7, 100.0] of 1 0.0 [0.0, 79.3] of 1" in said
+    assert "EM % by group questions base warm facts unknown 1 0.0 [0.0, 79.3] 1 fact 1 100.0 [20.7, 100.0]" in said
+    assert "2 facts 1 0.0 [0.0, 79.3]" in said
+    assert "by group" not in printed(capsys, evaluation("warm", score("a", 1.0), score("b", 1.0)))
+
+
+def test_by_kind_and_by_searches_needed(capsys):
+    kinds = ["yes/no", "choice", "name", "name"]
+    scores = [score(f"q{n}", n % 2, kind=kind, searches_needed=1 + n // 3) for n, kind in enumerate(kinds)]
+    said = printed(capsys, evaluation("warm", *scores))
+    assert "yes/no 1 0.0 [0.0, 79.3] choice 1 100.0 [20.7, 100.0] name 2 50.0 [0.0, 100.0]" in said
+    assert "1 search 3 33.3 [0.0, 100.0] 2 searches 1 100.0" in said
+    # Searches that are as many as the facts would say the same twice.
+    same = [score(f"q{n}", 1.0, facts=n, searches_needed=n) for n in (1, 2)]
+    assert "2 facts" in (said := printed(capsys, evaluation("warm", *same))) and "2 searches" not in said
+
+
+def test_results_of_other_questions_say_their_number_and_many_have_no_intervals(capsys):
+    ours = evaluation("warm", *(score(f"q{n}", 1.0, kind=kind) for n, kind in enumerate(["name", "name", "number"])))
+    base = evaluation("base", score("q0", 0.0, kind="name"), score("q1", 0.0, kind="number"))
+    assert "name 2 0.0 [0.0, 79.3] of 1 100.0 [34.2, 100.0]" in printed(capsys, base, ours)
+    assert "name 2 0.0 of 1 0.0 of 1 0.0 of 1 0.0 of 1 100.0" in printed(capsys, base, base, base, base, ours)
+
+
+def test_a_gain_is_shown_without_closed_questions_and_a_constant_is_named(capsys):
+    """Ten yes/no questions, to which the base says "no" and ours "yes"; of two others one is gained."""
+
+    def closed(n, taken):
+        more = {"kind": "yes/no", "right_option": "yes" if n < 8 else "no", "option": taken, "answer": taken}
+        return score(f"q{n}", float(more["right_option"] == taken), **more)
+
+    names = {"a": (0.0, 1.0), "b": (1.0, 1.0)}
+    base, ours = (
+        evaluation(
+            said,
+            *(closed(n, taken) for n in range(10)),
+            *(score(name, rights[place], kind="name") for name, rights in names.items()),
+        )
+        for place, (said, taken) in enumerate((("base", "no"), ("warm", "yes")))
+    )
+    said = printed(capsys, base, ours)
+    assert "EM +58.3 [" in said and "EM without yes/no and choices +50.0 [" in said
+    assert 'base says "no" to 10 of 10 yes/no questions; "no" is right for 2' in said
+    assert 'warm says "yes" to 10 of 10 yes/no questions; "yes" is right for 8' in said
 
 
 def test_paired_differences_and_results_that_share_no_question(capsys):
@@ -63,7 +105,7 @@ def test_paired_differences_and_results_that_share_no_question(capsys):
     said = printed(capsys, base, odd, ours)
     assert "warm - base, over 2 shared questions: EM +100.0 [+100.0, +100.0] (" in said
     assert "warm and odd share no question" in said
-    assert said.count("the smallest difference the sample could have shown") == 1
+    assert said.count("the smallest difference that could be shown") == 1
     assert "smallest difference" not in printed(capsys, odd, ours)
 
 
@@ -126,7 +168,7 @@ def test_a_long_name_is_wrapped_at_120_columns_and_numbers_are_not(capsys):
     print_results(evaluation("a model with a very long name, " * 8, *scores), [], None)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) == 120
-    assert any(line.count("100.0 [20.7, 100.0] of 1") == 4 for line in lines)
+    assert sum(line.count("100.0 [20.7, 100.0]") for line in lines) == 4
 
 
 def test_on_a_terminal_warnings_are_yellow_and_remarks_dim(capsys, monkeypatch):

@@ -175,13 +175,37 @@ def test_results_are_compared_pair_by_pair(place, tmp_path, capsys):
     assert evaluate(place, "--run", "full", "--name", "ours", "--compare", str(tmp_path / "earlier.json")) == 0
     lines = " ".join(capsys.readouterr().out.split())
     assert "ours - earlier, over 3 shared questions: EM -66.7 [-100.0, +0.0]" in lines
-    assert "EM %, 1 fact" in lines and "EM %, 2 facts" in lines and "EM %, facts unknown" in lines
+    assert "EM % by group questions earlier ours facts unknown 1 " in lines and "1 fact 1 " in lines
     assert " of 1.50 needed" in lines
     for row in told["questions"]:
         row["question"] += " (another wording)"
     (tmp_path / "earlier.json").write_text(json.dumps(told))
     found = in_json(place, capsys, "--run", "full", "--compare", str(tmp_path / "earlier.json"))
     assert found["compare"][0]["difference"] is None
+
+
+def test_files_that_end_in_numbers_are_seeds_of_an_arm(results, tmp_path, capsys):
+    """Two seeds of `warm`, of which one is right everywhere, against one file of `base`."""
+    told = json.loads((results / "full.json").read_text())
+    for name, right in (("base-0", 0.0), ("warm-0", 0.0), ("warm-1", 1.0)):
+        for row in told["questions"]:
+            row["exact_match"] = row["f1"] = right
+        (tmp_path / f"{name}.json").write_text(json.dumps(told | {"name": name}))
+    files = [str(tmp_path / f"{name}.json") for name in ("base-0", "warm-0", "warm-1")]
+    capsys.readouterr()
+    assert main(["eval", "--compare", *files, "--seeds", "independent"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "warm - base, 2 and 1 seeds, over 3 questions and seeds: EM +50.0 [+0.0, +100.0] (" in said
+    assert "t over seeds [-585.3, +685.3]" in said  # 12.706 * 50 around the mean
+    assert "warm-1 - base-0" not in said
+    assert main(["eval", "--compare", *files, "--seeds", "independent", "--json"]) == 0
+    (arm,) = json.loads(capsys.readouterr().out)["arms"]
+    assert (arm["name"], arm["other"], arm["num_seeds"]) == ("warm", "base", [2, 1])
+    assert arm["exact_match"]["mean"] == 0.5 and arm["exact_match"]["by_seed"]["num"] == 2
+    assert main(["eval", "--compare", *files, "--seeds", "paired"]) == 2
+    assert "warm has 2 files and base has 1" in capsys.readouterr().err
+    assert main(["eval", "--compare", files[0], "--seeds", "paired"]) == 2
+    assert "--seeds compares files, without a model" in capsys.readouterr().err
 
 
 def test_stored_results_are_compared_without_a_model(results, tmp_path, capsys):

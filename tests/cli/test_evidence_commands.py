@@ -227,7 +227,7 @@ def test_differences_stand_beside_the_smallest_that_could_have_been_shown(place,
     out = shown(capsys)
     # Three pairs alike: 2.80 * sqrt(1 / 4 / 3).
     assert "EM +0.0 [+0.0, +0.0] (80.9), F1 +0.0" in out and "verbatim +0.0 [+0.0, +0.0] (80.9)" in out
-    assert "smallest difference the sample could have shown" in out and "judged by" in out and "no judge" in out
+    assert "smallest difference that could be shown" in out and "judged by" in out and "no judge" in out
 
 
 def test_a_model_judges_too_and_an_unreadable_one_is_told(place, monkeypatch, capsys):

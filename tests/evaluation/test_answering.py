@@ -11,9 +11,9 @@ from quaere.dialects.closed_book.protocol import ClosedBook
 from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.errors import BadInput, SamplingFailed, SearchFailed
 from quaere.evaluation.intervals import Interval
+from quaere.evaluation.qa.differences import compare
 from quaere.evaluation.qa.scores import (
     Evaluation,
-    compare,
     evaluate,
     read_evaluation,
     score_answering,

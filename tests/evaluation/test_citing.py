@@ -12,10 +12,10 @@ from quaere.errors import SearchFailed
 from quaere.evaluation.intervals import Interval
 from quaere.evaluation.judges.judge import StringCheck
 from quaere.evaluation.judges.judge_accuracy import validate_judge
+from quaere.evaluation.qa.differences import compare
 from quaere.evaluation.qa.scores import (
     Evaluation,
     Judging,
-    compare,
     evaluate,
     judge_spans,
     read_evaluation,

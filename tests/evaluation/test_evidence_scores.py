@@ -9,9 +9,10 @@ from evaluated import answer, episode, passage, search
 from properties import examples
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import rate_interval
+from quaere.evaluation.qa.differences import compare
 from quaere.evaluation.qa.evidence_scores import keep_whole_gold, quotes_gold, score_evidence
 from quaere.evaluation.qa.items import Item, read_items, write_items
-from quaere.evaluation.qa.scores import Evaluation, compare, read_scored, score_answering, score_episode
+from quaere.evaluation.qa.scores import Evaluation, read_scored, score_answering, score_episode
 from quaere.records import Answer, Question
 
 BRIDGE = passage("The Halm bridge is old. Orsolya Venn built it in 1702.", "bridge")

@@ -11,6 +11,9 @@ from quaere.evaluation.intervals import (
     bootstrap_interval,
     paired_difference,
     rate_interval,
+    seed_interval,
+    seeded_difference,
+    seeded_interval,
     smallest_difference,
     wilson_interval,
 )
@@ -200,3 +203,95 @@ def test_wilson_ends_are_where_the_score_test_just_rejects(num, data):
 def test_wilson_refuses_what_is_no_share(hits, num):
     with pytest.raises(ValueError, match="a proportion needs"):
         wilson_interval(hits, num)
+
+
+# --------------------------------------------------------------------------------------------------------------- seeds
+
+
+def test_seeds_by_hand():
+    """Two seeds that are right in all and in none: seeds drawn are 00, 01, 10, 11, so means are 0, 1/2, 1/2, 1."""
+    found = seeded_interval([[1, 1, 1], [0, 0, 0]])
+    assert (found.mean, found.low, found.high, found.num, found.num_seeds) == (0.5, 0.0, 1.0, 3, 2)
+    # t with one degree of freedom: 12.706 * sd / sqrt(2), and the deviation of 0 and 1 is sqrt(1 / 2).
+    assert found.by_seed == Interval(0.5, pytest.approx(0.5 - 12.706 / 2), pytest.approx(0.5 + 12.706 / 2), 2)
+    # Over questions the mean of the two seeds is 1/2 everywhere: no width at all.
+    assert bootstrap_interval([0.5] * 3) == Interval(0.5, 0.5, 0.5, 3)
+
+
+def test_student_by_hand():
+    """Three published gains in points: 5.36, 5.27 and 6.99 have the mean 5.87 and t over seeds [3.5, 8.3]."""
+    found = seed_interval([5.364, 5.266, 6.988])
+    assert (round(found.mean, 2), round(found.low, 1), round(found.high, 1)) == (5.87, 3.5, 8.3)
+    with pytest.raises(ValueError, match="at least two"):
+        seed_interval([1.0])
+
+
+def test_students_quantiles_are_scipys():
+    stats = pytest.importorskip("scipy.stats")
+    for num in (2, 3, 4, 10, 16, 17, 25, 60):
+        half = seed_interval([0.0, 1.0] * (num // 2) + [0.0] * (num % 2)).high
+        sample = np.array([0.0, 1.0] * (num // 2) + [0.0] * (num % 2))
+        wanted = sample.mean() + stats.t.ppf(0.975, num - 1) * sample.std(ddof=1) / np.sqrt(num)
+        assert half == pytest.approx(wanted, abs=3e-3)
+
+
+def test_starts_are_drawn_together_or_apart():
+    """Both seeds gain 0.2 over starts that differ by 0.5: from the same start that is certain, else it is not."""
+    ours, theirs = [[0.2] * 5, [0.7] * 5], [[0.0] * 5, [0.5] * 5]
+    together, apart = seeded_difference(ours, theirs, same_start=True), seeded_difference(ours, theirs)
+    assert together.mean == pytest.approx(0.2) == apart.mean
+    assert (together.low, together.high) == (pytest.approx(0.2), pytest.approx(0.2))
+    assert (apart.low, apart.high) == (pytest.approx(-0.3), pytest.approx(0.7))
+    assert apart.smallest > together.smallest
+    # Welch: variances 0.125 / 2 each, so the error is sqrt(0.125) with two degrees of freedom, t = 4.303.
+    assert apart.by_seed.high == pytest.approx(0.2 + 4.303 * np.sqrt(0.125), rel=1e-3)
+
+
+def test_one_seed_has_the_interval_over_questions():
+    ours, theirs = [1, 1, 0, 1, 0, 0, 1, 1], [0, 1, 0, 0, 1, 0, 0, 1]
+    found, plain = seeded_difference([ours], [theirs]), paired_difference(ours, theirs)
+    assert (found.mean, found.low, found.high, found.num) == (plain.mean, plain.low, plain.high, plain.num)
+    assert found.smallest == smallest_difference(ours, theirs) and found.by_seed is None
+
+
+rates = st.integers(0, 4).map(lambda value: value / 4)
+arms = st.integers(1, 8).flatmap(
+    lambda num: st.tuples(
+        *(st.lists(st.lists(rates, min_size=num, max_size=num), min_size=2, max_size=3) for _ in range(2))
+    )
+)
+
+
+@settings(max_examples=examples(24))
+@given(arms)
+def test_a_seeded_difference_is_in_its_interval_and_turns_over_with_its_sides(pair):
+    ours, theirs = pair
+    found, back = seeded_difference(ours, theirs), seeded_difference(theirs, ours)
+    assert -1 <= found.low <= found.mean <= found.high <= 1
+    assert found.mean == pytest.approx(np.mean(ours) - np.mean(theirs), abs=1e-12) == -back.mean
+    assert found.by_seed.low <= found.mean + 1e-12 and found.mean <= found.by_seed.high + 1e-12
+    assert found.smallest >= smallest_difference(np.mean(ours, axis=0).tolist(), np.mean(theirs, axis=0).tolist())
+    same = seeded_difference(ours, ours, same_start=True)
+    assert same.low == same.high == 0  # from the same start, a model that did not change has not gained
+
+
+def test_seeds_widen_the_interval():
+    """Seeds that differ by more than questions can explain: 0.2 and 0.8 of 400 questions."""
+    rows = [[1] * 80 + [0] * 320, [1] * 320 + [0] * 80]
+    over_both, over_questions = seeded_interval(rows), bootstrap_interval(np.mean(rows, axis=0).tolist())
+    assert over_both.high - over_both.low > 5 * (over_questions.high - over_questions.low)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "same_start", "said"),
+    [
+        ([], [[1]], False, "there must be a seed"),
+        ([[]], [[1]], False, "at least one"),
+        ([[1], [1, 0]], [[1]], False, "the same questions"),
+        ([[1, 0]], [[1]], False, "2 != 1"),
+        ([[1], [0]], [[1]], True, "in pairs"),
+    ],
+)
+def test_seeds_that_do_not_fit_are_refused(ours, theirs, same_start, said):
+    with pytest.raises(ValueError, match=said):
+        seeded_difference(ours, theirs, same_start=same_start)

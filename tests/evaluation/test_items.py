@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from properties import examples
 from quaere.errors import BadInput
+from quaere.evaluation.qa.differences import compare
 from quaere.evaluation.qa.items import Item, items_name, read_items, write_items
 from quaere.evaluation.qa.scores import (
     Evaluation,
     ItemEvaluation,
     QuestionScore,
-    compare,
     read_scored,
     score_answering,
     write_evaluation,
@@ -65,6 +65,9 @@ items = st.builds(
     verbatim=flags,
     supported=flags,
     gold=flags,
+    kind=texts,
+    right_option=texts,
+    option=texts,
 )
 
 
@@ -94,6 +97,25 @@ def test_thousands_of_questions_take_little_room(tmp_path):
 
 def evaluation(name, *scores):
     return Evaluation(name, "m", {}, score_answering(scores), scores)
+
+
+def test_kinds_are_stored_and_a_file_without_them_is_compared_by_the_others(tmp_path):
+    """Files from before have no kinds; those of the other side are of the same questions."""
+    closed = {"kind": "yes/no", "right_option": "yes", "option": "no", "answer": "no"}
+    new = [score("a", 0.0, **closed), score("b", 1.0, kind="name"), score("c", 0.0, kind="name")]
+    write_items([one.item for one in new], tmp_path / "new.jsonl")
+    first, second, _ = (json.loads(line) for line in (tmp_path / "new.jsonl").read_text().splitlines())
+    assert {name: first[name] for name in closed} == closed
+    assert second["kind"] == "name" and "option" not in second
+    write_items([score("a", 1.0).item, score("b", 0.0).item, score("c", 0.0).item], tmp_path / "old.jsonl")
+    ours, theirs = (read_scored(tmp_path / f"{name}.jsonl") for name in ("new", "old"))
+    assert [(group.name, group.exact_match.num) for group in ours.score.by_kind] == [("yes/no", 1), ("name", 2)]
+    assert theirs.score.by_kind == () and theirs.score.constants == ()
+    for found, sign in ((compare(ours, theirs), 1), (compare(theirs, ours), -1)):
+        assert found.exact_match.mean == 0 and found.open_exact_match.mean == sign * 0.5
+        assert {kind: gain.mean for kind, gain in found.by_kind.items()} == {"yes/no": -sign, "name": sign * 0.5}
+        assert found.smallest["open_exact_match"] > 0
+    assert compare(theirs, theirs).open_exact_match is None and compare(theirs, theirs).by_kind == {}
 
 
 def test_an_items_file_compares_like_the_evaluation_it_comes_from(tmp_path):

@@ -82,7 +82,58 @@ def test_seeds_stand_alone_and_as_their_mean(table, tmp_path, capsys):
     mean = rows["ours, mean of 2"]
     assert mean["EM %"].startswith("37.5 [") and mean["EM %, hotpot"] == "75.0"
     # Means over seeds 1, 1/2, 0, 0: variance (1.25 + 1) / 5 - (1.5 / 5) ** 2 = 0.36, 2.80159 * sqrt(0.36 / 4) = 0.840.
-    assert mean["EM - base"].startswith("+37.5 [") and mean["EM - base"].endswith("] (84.0)")
+    # Student over 1/2 and 1/4: 37.5 -+ 12.706 * 12.5.
+    assert mean["EM - base"].startswith("+37.5 [") and mean["EM - base"].endswith("] (84.0), t [-121.3, +196.3]")
+
+
+def test_from_the_same_start_each_seed_is_compared_with_its_own(table, tmp_path, capsys):
+    starts = [write(tmp_path, f"b{number}", rights) for number, rights in enumerate(([0, 0, 0, 0], [1, 1, 0, 0]))]
+    seeds = [write(tmp_path, f"s{number}", rights) for number, rights in enumerate(([1, 0, 0, 0], [1, 1, 1, 0]))]
+    argv = ["--arm", "base", *starts, "--arm", "ours", *seeds]
+    apart, together = (cells(run(table, capsys, *argv, *more))[0] for more in ([], ["--same-start"]))
+    # Against the mean of the starts, 1/4, and against their own, 0 and 1/2.
+    assert [rows["ours, seed 1"]["EM - base"][:5] for rows in (apart, together)] == ["+50.0", "+25.0"]
+    assert together["ours, seed 0"]["EM - base"].startswith("+25.0 [")
+    # Both seeds gained as much: no spread over seeds.
+    assert together["ours, mean of 2"]["EM - base"].endswith("t [+25.0, +25.0]")
+    assert apart["ours, mean of 2"]["EM - base"].startswith("+25.0 [")
+    assert not apart["ours, mean of 2"]["EM - base"].endswith("t [+25.0, +25.0]")
+
+
+def test_by_kind_by_hand(table, tmp_path, capsys):
+    """Of eleven questions eight are yes/no, where a constant turns over; of the three others one is gained."""
+
+    def file(name, taken, rights):
+        found = [
+            item(f"y{n}", float(taken == "yes"), kind="yes/no", right_option="yes", option=taken) for n in range(8)
+        ]
+        found += [item(f"n{n}", right, kind="name", searches_needed=2 - n % 2) for n, right in enumerate(rights)]
+        write_items(found, tmp_path / f"{name}.items.jsonl.gz")
+        return str(tmp_path / f"{name}.items.jsonl.gz")
+
+    base, ours = file("base", "no", [0, 0, 1]), file("ours", "yes", [1, 0, 1])
+    said = run(table, capsys, "--arm", "base", base, "--arm", "ours", ours, "--where", "kind=name")
+    whole, kinds, closed, part, _ = cells(said)
+    assert closed["yes/no"] == {
+        "closed": "yes/no",
+        "questions": "8",
+        "base: takes an option %": "100.0",
+        "base: right %": "0.0",
+        "ours: takes an option %": "100.0",
+        "ours: right %": "100.0",
+    }
+    assert whole["ours"]["EM - base"].startswith("+81.8 [")  # 9 of 11
+    assert list(kinds) == [
+        *("yes/no", "name", "neither yes/no nor choice"),
+        *("searches needed: unknown", "searches needed: 1", "searches needed: 2"),
+    ]
+    assert kinds["yes/no"]["questions"] == "8" and kinds["yes/no"]["points"] == "+72.7"  # 8 of 11
+    assert kinds["name"]["ours - base"].startswith("+33.3 [") and kinds["name"]["points"] == "+9.1"
+    assert kinds["neither yes/no nor choice"] == kinds["name"] | {"EM %": "neither yes/no nor choice"}
+    assert (kinds["searches needed: 2"]["base"], kinds["searches needed: 2"]["ours"]) == ("50.0", "100.0")
+    assert part["ours"]["EM %"].startswith("66.7 [")
+    assert said.count('- base says "no" to 8 of 8 yes/no questions of hotpot; "no" is right for 0') == 1
+    assert 'ours says "yes"' not in said  # which is right
 
 
 @pytest.mark.parametrize(
@@ -174,7 +225,8 @@ def test_only_questions_of_every_file_count(table, tmp_path, capsys):
     [
         (["--digits", "5-g"], "hex digits and ranges"),
         (["--digits", "9-5"], "hex digits and ranges"),
-        (["--where", "answer=Venn"], "--where takes set=A,B or facts=A,B"),
+        (["--where", "answer=Venn"], "--where takes set=A,B or facts=A,B or kind=A,B"),
+        (["--same-start", "--arm", "two", "FILE", "FILE"], "--same-start needs as many files"),
         (["--where", "set=musique"], "no question is left"),
         (["--baseline", "none"], "none of the arms: base"),
         (["--arm", "empty"], "arm empty has no file"),

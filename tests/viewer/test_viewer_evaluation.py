@@ -6,10 +6,10 @@ import pytest
 from msgspec import structs
 
 from quaere.cli.main import main
+from quaere.evaluation.qa.differences import compare
 from quaere.evaluation.qa.items import Item, write_items
 from quaere.evaluation.qa.scores import (
     Evaluation,
-    compare,
     read_scored,
     score_answering,
     score_episode,
@@ -81,6 +81,7 @@ def test_a_result_is_scored_as_the_command_scores_it(client, place):
     assert groups["all"] == (10, score.exact_match.mean, score.f1.mean)
     assert [name for name in groups if "fact" in name] == ["1 fact", "2 facts"]
     assert groups["set old"][0] == groups["set new"][0] == 5 and len(groups) == 5
+    assert [one["name"] for one in shown["score"]["by_kind"]] == ["name"]  # one kind alone is no group of its own
     assert shown["evidence"]["evidence verbatim"]["mean"] == pytest.approx(score.evidence.verbatim.mean)
     assert shown["score"]["answered"] == 0.9
     page = client.get("/evaluation?of=first").text
@@ -212,3 +213,27 @@ def test_gold_is_compared_over_the_questions_that_both_know_it_of(tmp_path):
     assert (gold["ours"]["mean"], gold["theirs"]["mean"], gold["difference"]["mean"]) == (1.0, 0.5, 0.5)
     page = client.get("/json/evaluation?of=file:b.items.jsonl").json()
     assert page["evidence"]["right and of a gold passage"]["num"] == 2
+
+
+def test_kinds_are_groups_and_a_gain_is_compared_without_closed_questions(tmp_path):
+    """Two yes/no questions that are gained, and of two names none."""
+
+    def file(name, right):
+        usual = {"answer": "no", "f1": 0.0, "end": "answered", "num_turns": 1, "num_searches": 1, "num_tokens": 9}
+        found = [Item(f"y{n}", "", exact_match=right, kind="yes/no", **usual) for n in range(2)]
+        found += [Item(f"n{n}", "", exact_match=float(n), kind="name", **usual) for n in range(2)]
+        write_items(found, tmp_path / name)
+        return tmp_path / name
+
+    write_run(tmp_path / "runs/one")
+    client = open_client(tmp_path / "runs", files=[file("a.items.jsonl", 1.0), file("b.items.jsonl", 0.0)])
+    groups = twin(client, "/evaluation?of=file:a.items.jsonl")["groups"]
+    assert [(row["name"], row["num"], row["exact_match"]["mean"]) for row in groups] == [
+        ("all", 4, 0.75),
+        ("yes/no answers", 2, 1.0),
+        ("name answers", 2, 0.5),
+    ]
+    rows = twin(client, "/evaluations/compare?of=file:a.items.jsonl&of=file:b.items.jsonl")["rows"]
+    gains = {row["name"]: (row["ours"]["num"], row["difference"]["mean"]) for row in rows}
+    assert gains["exact match"] == (4, 0.5)
+    assert gains["exact match without yes/no and choices"] == (2, 0.0)

@@ -17,9 +17,10 @@ from msgspec import structs
 from quaere.api.agent import Agent, show_progress
 from quaere.api.answer import refuse_all_failed
 from quaere.errors import BadInput
-from quaere.evaluation.qa import scores
+from quaere.evaluation.qa import differences, scores
+from quaere.evaluation.qa.differences import Difference
 from quaere.evaluation.qa.evidence_scores import keep_whole_gold
-from quaere.evaluation.qa.scores import Difference, Judging, QuestionScore, Scored, score_answering
+from quaere.evaluation.qa.scores import Judging, QuestionScore, Scored, score_answering
 from quaere.records import Episode, Question
 from quaere.rollout.question_files import read_questions
 
@@ -41,7 +42,7 @@ class Evaluation(scores.Evaluation, frozen=True):
 
     def compare(self, other: Scored) -> Difference | None:
         """This result minus another, over the questions both were asked; None if there is none."""
-        return scores.compare(self, other)
+        return differences.compare(self, other)
 
     def write(self, path: str | Path) -> None:
         """Write it as JSON, for `Evaluation.read` and for `quaere eval --compare`."""

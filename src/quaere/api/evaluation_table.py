@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from quaere.evaluation.intervals import Interval
+    from quaere.evaluation.intervals import Interval, SeededInterval
+    from quaere.evaluation.qa.differences import ArmDifference, Difference
     from quaere.evaluation.qa.evidence_scores import EvidenceScore
-    from quaere.evaluation.qa.scores import Difference, Judging, Scored
+    from quaere.evaluation.qa.scores import Judging, Scored
     from quaere.runs import Run
 
 
@@ -24,33 +27,48 @@ _MEASURES = {
     "joint": "joint",
     "gold": "gold",
     "gold_joint": "gold joint",
+    "open_exact_match": "EM without yes/no and choices",
 }
 _LEGEND = (
-    "in brackets the 95 % interval, in parentheses the smallest difference the sample could have shown (80 % power)"
+    "in brackets the 95 % interval over questions alone; in parentheses the smallest difference that could be shown"
 )
+_ARM_LEGEND = (
+    "in brackets the 95 % interval over questions and seeds; in parentheses the smallest difference that could be shown"
+)
+_MAX_INTERVALS = 4  # columns with intervals that fit into 120 characters
 _GOLD_LEGEND = "gold: the span is verbatim of a gold passage that was shown and holds the answer; gold joint: and EM"
 
 
-def print_results(evaluation: Scored, others: list[Scored], stored: Run | None) -> None:
+def print_results(
+    evaluation: Scored, others: list[Scored], stored: Run | None, arms: Sequence[ArmDifference] = ()
+) -> None:
     """Print a table of all results, the paired differences, and where the episodes are stored."""
     from rich.console import Console
     from rich.text import Text
 
     from quaere.api.counts import count
     from quaere.chat.terminal_text import printable
-    from quaere.evaluation.qa.scores import compare
+    from quaere.evaluation.qa.constant_answers import say_constant
+    from quaere.evaluation.qa.differences import compare
 
-    differences = [compare(evaluation, other) for other in others]
+    # With seeds, one file's difference to another says less than that of their arms.
+    differences = [] if arms else [compare(evaluation, other) for other in others]
     # A file or pipe has no width of its own; 120 columns keep the tables from being wrapped at 80.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
     console.print(_table([*others, evaluation]))
-    if len(evaluation.score.by_facts) > 1:
-        console.print(_fact_table([*others, evaluation]))
+    if (groups := _group_table([*others, evaluation])) is not None:
+        console.print(groups)
     _print_evidence(console, [*others, evaluation])
-    for other, difference in zip(others, differences, strict=True):
+    for other, difference in zip(others, differences, strict=not arms):
         console.print(Text(printable(_difference_line(evaluation, other, difference))))
-    if any(differences):
-        console.print(_LEGEND, style="dim", markup=False)
+    for arm in arms:
+        console.print(Text(printable(_arm_line(arm))))
+    if arms or any(differences):
+        console.print(_ARM_LEGEND if arms else _LEGEND, style="dim", markup=False)
+    for one in (*others, evaluation):
+        for constant in one.score.constants:
+            if constant.is_constant:
+                console.print(Text(printable(say_constant(one.name, constant)), style="yellow"))
     score = evaluation.score
     if score.num_search_failed:
         told = f"search failed in {count(score.num_search_failed, 'episode')}; each counts as wrong"
@@ -68,6 +86,28 @@ def print_results(evaluation: Scored, others: list[Scored], stored: Run | None) 
         console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
 
 
+def print_json(
+    evaluation: Scored, others: list[Scored], stored: Run | None, arms: Sequence[ArmDifference] = ()
+) -> None:
+    """Print the result and what it is compared with; the questions one by one are in the run and in --out."""
+    import msgspec
+
+    from quaere.evaluation.qa.differences import compare
+
+    found = {
+        "name": evaluation.name,
+        "settings": evaluation.settings,
+        "score": evaluation.score,
+        "judging": evaluation.judging,
+        "compare": [
+            {"name": other.name, "score": other.score, "difference": compare(evaluation, other)} for other in others
+        ],
+        "arms": arms,
+        "run": str(stored.path) if stored else None,
+    }
+    print(json.dumps(json.loads(msgspec.json.encode(found)), indent=2))
+
+
 def _table(evaluations: list[Scored]) -> Table:
     table = _plain_table("questions", "EM %", "F1 %", "searches", "answered")
     for evaluation in evaluations:
@@ -80,20 +120,45 @@ def _table(evaluations: list[Scored]) -> Table:
     return table
 
 
-def _fact_table(evaluations: list[Scored]) -> Table:
-    """Exact match by the number of facts that a question combines."""
-    facts = sorted({group.facts for evaluation in evaluations for group in evaluation.score.by_facts})
-    headings = [
-        f"EM %, {number} fact{'' if number == 1 else 's'}" if number else "EM %, facts unknown" for number in facts
-    ]
-    table = _plain_table(*headings)
-    for evaluation in evaluations:
-        found = {
-            group.facts: f"{_between(group.exact_match)} of {group.exact_match.num}"
-            for group in evaluation.score.by_facts
-        }
-        table.add_row(*_cells(evaluation.name, *(found.get(number, "") for number in facts)))
+def _group_table(evaluations: list[Scored]) -> Table | None:
+    """Exact match by facts, kind of answer and searches needed; None if no grouping has two groups."""
+    groups = [_groups(evaluation) for evaluation in evaluations]
+    names = list(dict.fromkeys(name for found in reversed(groups) for name in found))
+    if not names:
+        return None
+    table = _plain_table("questions")
+    table.columns[0].header = "EM % by group"
+    say, width = (_between, 21) if len(evaluations) <= _MAX_INTERVALS else (_percent, 12)
+    for heading in _cells(*(evaluation.name for evaluation in evaluations)):
+        table.add_column(heading, min_width=width, max_width=width)  # long names are wrapped
+    for name in names:
+        found = [group.get(name) for group in groups]
+        num = next(interval.num for interval in reversed(found) if interval)
+        cells = ("" if interval is None else say(interval) + _of_other(interval.num, num) for interval in found)
+        table.add_row(*_cells(name, str(num), *cells))
     return table
+
+
+def _groups(evaluation: Scored) -> dict[str, Interval]:
+    """Exact match by group, of each grouping that has several; searches only if they differ from facts."""
+    score = evaluation.score
+    facts = {_count(group.facts, "fact", "facts"): group.exact_match for group in score.by_facts}
+    kinds = {group.name: group.exact_match for group in score.by_kind}
+    searches = {_count(int(group.name), "search", "searches"): group.exact_match for group in score.by_searches}
+    differ = any(item.searches_needed not in (0, item.facts) for item in evaluation.items)
+    groupings = [facts, kinds, searches if differ else {}]
+    return {name: interval for found in groupings if len(found) > 1 for name, interval in found.items()}
+
+
+def _count(number: int, one: str, several: str) -> str:
+    if not number:
+        return f"{several} unknown"
+    return f"{number} {one if number == 1 else several}"
+
+
+def _of_other(num: int, usual: int) -> str:
+    """How many questions a cell is of, where its row says another number."""
+    return "" if num == usual else f" of {num}"
 
 
 def _print_evidence(console: Console, evaluations: list[Scored]) -> None:
@@ -183,7 +248,25 @@ def _difference_line(evaluation: Scored, other: Scored, difference: Difference |
     return f"{pair}: {', '.join(found)}"
 
 
-def _between(interval: Interval, sign: str = "") -> str:
+def _arm_line(arm: ArmDifference) -> str:
+    """A difference of arms: over questions and seeds, and over the seeds' means alone."""
+    measures = {"EM": arm.exact_match, "F1": arm.f1, "EM without yes/no and choices": arm.open_exact_match}
+    found = [
+        f"{word} {_between(interval, '+')} ({100 * interval.smallest:.1f})"
+        + (f", t over seeds [{100 * seeds.low:+.1f}, {100 * seeds.high:+.1f}]" if (seeds := interval.by_seed) else "")
+        for word, interval in measures.items()
+        if interval
+    ]
+    ours, theirs = arm.num_seeds
+    pair = f"{arm.name} - {arm.other}, {ours} and {theirs} seeds, over {arm.exact_match.num} questions and seeds"
+    return f"{pair}: {'; '.join(found)}"
+
+
+def _percent(interval: Interval) -> str:
+    return f"{100 * interval.mean:.1f}"
+
+
+def _between(interval: Interval | SeededInterval, sign: str = "") -> str:
     """Mean and interval in percent: `31.0 [27.0, 35.0]`."""
     mean, low, high = (f"{100 * value:{sign}.1f}" for value in (interval.mean, interval.low, interval.high))
     return f"{mean} [{low}, {high}]"

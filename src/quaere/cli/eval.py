@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from quaere.dialects.notes import Notes
     from quaere.dialects.trained_role import RoleWeights
     from quaere.evaluation.judges.judge import Judge
+    from quaere.evaluation.qa.differences import ArmDifference
     from quaere.evaluation.qa.scores import AnsweringScore, Judging, QuestionScore, Scored
     from quaere.records import Episode, Question, Turn
     from quaere.rollout.episode import Limits
@@ -93,6 +93,8 @@ def run(args: argparse.Namespace) -> None:
     from quaere.rollout.question_files import read_questions
 
     others = [read_scored(path) for path in args.compare]
+    if args.seeds and (args.model or args.run_name or len(others) < 2):
+        raise BadInput("--seeds compares files, without a model", hint="quaere eval --compare FILE ... --seeds paired")
     if len(others) > 1 and args.model is args.run_name is args.questions is None:
         _show(args, others[-1], others[:-1])
         return
@@ -253,9 +255,22 @@ def _metrics(score: AnsweringScore) -> dict[str, float]:
 
 
 def _show(args: argparse.Namespace, evaluation: Scored, others: list[Scored], stored: Run | None = None) -> None:
-    from quaere.api.evaluation_table import print_results
+    from quaere.api.evaluation_table import print_json, print_results
 
-    (_print_json if args.json else print_results)(evaluation, others, stored)
+    arms = _compare_arms(args, [*others, evaluation])
+    (print_json if args.json else print_results)(evaluation, others, stored, arms)
+
+
+def _compare_arms(args: argparse.Namespace, results: list[Scored]) -> list[ArmDifference]:
+    """With --seeds, the last arm of the compared files minus each of the others."""
+    if args.seeds is None:
+        return []
+    from quaere.evaluation.qa.differences import compare_arms, group_seeds
+
+    arms = group_seeds(zip((path.name.partition(".")[0] for path in args.compare), results, strict=True))
+    *others, name = arms
+    paired = args.seeds == "paired"
+    return [compare_arms(name, arms[name], other, arms[other], same_start=paired) for other in others]
 
 
 def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Protocol, Limits]:
@@ -377,22 +392,3 @@ async def _answer(
         raise SamplingFailed(failures[0])
     done |= {score.id: score for score in scores}
     return [done[question.id] for question in questions]
-
-
-def _print_json(evaluation: Scored, others: list[Scored], stored: Run | None) -> None:
-    """The result and what it is compared with; the questions one by one are in the run and in --out."""
-    import msgspec
-
-    from quaere.evaluation.qa.scores import compare
-
-    found = {
-        "name": evaluation.name,
-        "settings": evaluation.settings,
-        "score": evaluation.score,
-        "judging": evaluation.judging,
-        "compare": [
-            {"name": other.name, "score": other.score, "difference": compare(evaluation, other)} for other in others
-        ],
-        "run": str(stored.path) if stored else None,
-    }
-    print(json.dumps(json.loads(msgspec.json.encode(found)), indent=2))

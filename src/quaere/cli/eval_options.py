@@ -108,6 +108,12 @@ def add_output(parser: argparse.ArgumentParser) -> None:
         metavar="EVAL.json|ITEMS.jsonl.gz",
         help="compare with earlier results; without a model, the last of them with the others",
     )
+    output.add_argument(
+        "--seeds",
+        choices=["independent", "paired"],
+        help="take compared files whose names differ in a last number (warm-0, warm-1) as seeds of one arm, and "
+        "compare the last arm with the others over questions and seeds; paired: seed N of both had the same start",
+    )
     stopped = "continue a stopped evaluation, with the same options: what it has answered is not asked again"
     output.add_argument("--resume", metavar="RUN", help=stopped)
     output.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")

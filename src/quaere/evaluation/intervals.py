@@ -1,14 +1,20 @@
-"""95 % confidence intervals of means over questions: percentile bootstrap and Wilson.
+"""95 % confidence intervals of means over questions, and over seeds: percentile bootstrap, Wilson, Student.
 
     bootstrap_interval([1, 0, 0, 1]) -> Interval(mean=0.5, low=0.0, high=1.0, num=4)
     paired_difference([1, 1, 0], [0, 1, 0])  # the same three questions answered by two systems
     ratio_interval([3, 1], [4, 4])  # four of eight citations, in two reports
     smallest_difference([1, 1, 0], [0, 1, 0])  # the minimum detectable difference with three questions
     wilson_interval(8, 10) -> Interval(mean=0.8, low=0.490, high=0.943, num=10)  # a proportion
+    seeded_difference([[1, 1], [1, 0]], [[0, 1], [0, 0]])  # two arms of two seeds each, the same two questions
 
 The bootstrap resamples questions with replacement thousands of times and takes the central quantiles of the means. If
 all values are equal, its interval has width zero, which overstates the certainty. `rate_interval` therefore uses
 Wilson's interval for rates of 0 and 1.
+
+An interval over questions says what other questions would have given to the same trained models; what another seed
+would have given is not in it. For arms of several seeds the hierarchical bootstrap draws seeds, then questions; all
+seeds were asked the same questions, so one draw of questions serves all drawn seeds. Two or three seeds cannot show how
+far apart seeds are, and their bootstrap is too narrow: Student's interval over the seeds' means is given as well.
 """
 
 from __future__ import annotations
@@ -24,7 +30,12 @@ _LEVEL, _POWER = 0.95, 0.8
 _QUANTILES = (1 - _LEVEL) / 2, (1 + _LEVEL) / 2
 _Z = NormalDist().inv_cdf(_QUANTILES[1])
 _NUM_RESAMPLES = 10_000
+_DETECTABLE = _Z + NormalDist().inv_cdf(_POWER)  # standard errors of a difference that is shown with a power of 80 %
+# Student's t at 97.5 %, by degrees of freedom from 1.
+_STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 _CHUNK = 1_000_000  # values resampled at once: bounds memory to about 16 MB for any number of questions
+
+Values = Sequence[Sequence[float]]  # one row per seed, each with the same questions in the same order
 
 
 class Interval(Struct, frozen=True):
@@ -116,7 +127,7 @@ def smallest_difference(ours: Sequence[float], theirs: Sequence[float]) -> float
     num = gains.size
     mean = gains.sum() / (num + 1)  # the pseudo-observations have a total weight of 1 and a mean of 0
     variance = (np.square(gains).sum() + 1) / (num + 1) - mean**2
-    return float((_Z + NormalDist().inv_cdf(_POWER)) * np.sqrt(variance / num))
+    return float(_DETECTABLE * np.sqrt(variance / num))
 
 
 def wilson_interval(num_hits: int, num: int) -> Interval:
@@ -133,6 +144,116 @@ def wilson_interval(num_hits: int, num: int) -> Interval:
     half = _Z * math.sqrt(share * (1 - share) / num + (_Z / (2 * num)) ** 2) / scale
     # Rounding can put an end past the proportion where that is 0 or 1.
     return Interval(share, max(0.0, min(middle - half, share)), min(1.0, max(middle + half, share)), num)
+
+
+# --------------------------------------------------------------------------------------------------------------- seeds
+
+
+class SeededInterval(Struct, frozen=True):
+    """A mean over `num_seeds` seeds and `num` questions with its interval over both.
+
+    `by_seed` is Student's interval over the means of the seeds, None for one seed, whose interval is over questions
+    only. `smallest` is the minimum detectable difference.
+
+        SeededInterval(mean=0.059, low=0.042, high=0.076, num=2032, num_seeds=3, smallest=0.025,
+                       by_seed=Interval(mean=0.059, low=0.035, high=0.083, num=3))
+    """
+
+    mean: float
+    low: float
+    high: float
+    num: int
+    num_seeds: int
+    smallest: float
+    by_seed: Interval | None = None
+
+
+def seeded_interval(values: Values) -> SeededInterval:
+    """The mean over seeds and questions with its interval over both."""
+    return seeded_difference(values, [[0.0] * len(values[0])])
+
+
+def seeded_difference(ours: Values, theirs: Values, *, same_start: bool = False) -> SeededInterval:
+    """`ours - theirs`, paired by question, with its interval over questions and seeds.
+
+    With `same_start` the n-th seed of ours was trained from the n-th of theirs: the seeds are drawn together, and
+    Student's interval is over the seeds' own gains. Otherwise each side draws its own seeds.
+
+        seeded_difference([[1, 1], [1, 1]], [[0, 0]]).mean -> 1.0
+    """
+    mine, others = _as_matrix(ours), _as_matrix(theirs)
+    if mine.shape[1] != others.shape[1]:
+        raise ValueError(f"a paired difference needs the same questions: {mine.shape[1]} != {others.shape[1]}")
+    if same_start:
+        if len(mine) != len(others):
+            raise ValueError(f"seeds of the same start come in pairs: {len(mine)} != {len(others)}")
+        mine, others = mine - others, np.zeros_like(others[:1])
+    num, num_seeds = mine.shape[1], max(len(mine), len(others))
+    least = smallest_difference(mine.mean(axis=0).tolist(), others.mean(axis=0).tolist())
+    if num_seeds == 1:
+        found = bootstrap_interval((mine[0] - others[0]).tolist())
+        return SeededInterval(found.mean, found.low, found.high, num, 1, least)
+    draws = _resampled_differences(mine, others)
+    mean = float(mine.mean() - others.mean())
+    low, high = np.quantile(draws, _QUANTILES)
+    least = max(least, _DETECTABLE * float(draws.std()))
+    by_seed = _by_seed(mine.mean(axis=1), others.mean(axis=1))
+    return SeededInterval(mean, min(float(low), mean), max(float(high), mean), num, num_seeds, least, by_seed)
+
+
+def seed_interval(means: Sequence[float]) -> Interval:
+    """The mean of the seeds' means with Student's interval: their spread alone, whatever the number of questions.
+
+    seed_interval([1.0, 2.0, 3.0]) -> Interval(mean=2.0, low=-0.484, high=4.484, num=3)
+    """
+    sample = np.asarray(means, dtype=np.float64)
+    if sample.size < 2:
+        raise ValueError("an interval over seeds needs at least two of them")
+    half = _student(sample.size - 1) * float(sample.std(ddof=1)) / math.sqrt(sample.size)
+    return Interval(float(sample.mean()), float(sample.mean()) - half, float(sample.mean()) + half, sample.size)
+
+
+def _by_seed(ours: np.ndarray, theirs: np.ndarray) -> Interval:
+    """Student's interval of a difference of means of seeds; by Welch where both sides have several."""
+    if len(theirs) == 1:
+        return seed_interval((ours - theirs[0]).tolist())
+    if len(ours) == 1:
+        return seed_interval((ours[0] - theirs).tolist())
+    variances = [side.var(ddof=1) / len(side) for side in (ours, theirs)]
+    error = math.sqrt(sum(variances))
+    weights = sum(value**2 / (len(side) - 1) for value, side in zip(variances, (ours, theirs), strict=True))
+    # Rounded down, which makes the interval wider; equal means of all seeds leave no spread to divide by.
+    freedom = int(sum(variances) ** 2 / weights) if weights else 1
+    mean, half = float(ours.mean() - theirs.mean()), _student(max(1, freedom)) * error
+    return Interval(mean, mean - half, mean + half, len(ours) + len(theirs))
+
+
+def _student(freedom: int) -> float:
+    return _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else 1.96 + 2.6 / freedom  # within 0.005
+
+
+def _as_matrix(values: Values) -> np.ndarray:
+    if not values or len({len(row) for row in values}) > 1 or not len(values[0]):
+        raise ValueError("seeds need the same questions, at least one, and there must be a seed")
+    return np.asarray(values, dtype=np.float64)
+
+
+def _resampled_differences(mine: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Resampled differences: seeds of each side, and one draw of questions for all of them."""
+    generator = np.random.default_rng(0)
+    num = mine.shape[1]
+    rows = max(1, _CHUNK // num)
+    found = []
+    for first in range(0, _NUM_RESAMPLES, rows):
+        count = min(rows, _NUM_RESAMPLES - first)
+        drawn = generator.integers(0, num, size=(count, num))
+        sides = []
+        for side in (mine, others):
+            averages = np.stack([row[drawn].mean(axis=1) for row in side], axis=1)
+            seeds = generator.integers(0, len(side), size=averages.shape)
+            sides.append(np.take_along_axis(averages, seeds, axis=1).mean(axis=1))
+        found.append(sides[0] - sides[1])
+    return np.concatenate(found)
 
 
 def _resampled_means(sample: np.ndarray, seed: int, num_resamples: int) -> np.ndarray:

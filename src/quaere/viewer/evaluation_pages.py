@@ -12,8 +12,10 @@ from msgspec import Struct
 
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval, rate_interval
+from quaere.evaluation.qa.answer_kinds import CLOSED
+from quaere.evaluation.qa.differences import compare
 from quaere.evaluation.qa.items import Item
-from quaere.evaluation.qa.scores import AnsweringScore, Judging, compare
+from quaere.evaluation.qa.scores import AnsweringScore, Judging
 from quaere.records import EndReason
 from quaere.viewer.evaluation_results import EvaluationLine, EvaluationResults, Result
 from quaere.viewer.page_settings import Page, PageNumber, cut_page
@@ -29,6 +31,7 @@ MEASURES = {
     "joint": "right and supported",
     "gold": "evidence of a gold passage",
     "gold_joint": "right and of a gold passage",
+    "open_exact_match": "exact match without yes/no and choices",
 }
 _GOLD = ("gold", "gold_joint")
 Change = Literal["", "gained", "lost", "both", "neither"]
@@ -233,12 +236,14 @@ def _has(line: ItemLine, text: str) -> bool:
 
 
 def _group(score: AnsweringScore, items: tuple[Item, ...]) -> list[GroupRow]:
-    """All questions; then by number of facts and by set, where there are several."""
+    """All questions; then by number of facts, by kind of answer and by set, where there are several."""
     rows = [GroupRow("all", len(items), score.exact_match, score.f1)]
     if len(score.by_facts) > 1:
         rows += [
             GroupRow(_count_facts(one.facts), one.exact_match.num, one.exact_match, one.f1) for one in score.by_facts
         ]
+    if len(score.by_kind) > 1:
+        rows += [GroupRow(f"{one.name} answers", one.exact_match.num, one.exact_match, one.f1) for one in score.by_kind]
     sets = sorted({item.set for item in items})
     for name in sets if len(sets) > 1 else []:
         chosen = [item for item in items if item.set == name]
@@ -270,12 +275,14 @@ def _measure(ours: Result, theirs: Result) -> list[MeasureRow]:
     if difference is None:
         return []
     shared = {item.key for item in ours.scored.items} & {item.key for item in theirs.scored.items}
+    closed = {item.key for result in (ours, theirs) for item in result.scored.items if item.kind in CLOSED}
     lacking = {item.key for result in (ours, theirs) for item in result.scored.items if item.gold is None}
     rows = []
     for name, smallest in difference.smallest.items():
-        keys = shared - lacking if name in _GOLD else shared
+        field = name.removeprefix("open_")
+        keys = shared - (lacking if name in _GOLD else closed if field != name else set())
         mine, others = (
-            rate_interval([float(getattr(item, name) or 0) for item in result.scored.items if item.key in keys])
+            rate_interval([float(getattr(item, field) or 0) for item in result.scored.items if item.key in keys])
             for result in (ours, theirs)
         )
         rows.append(MeasureRow(MEASURES[name], mine, others, getattr(difference, name), smallest))

@@ -36,7 +36,8 @@ class Item(Struct, frozen=True, omit_defaults=True):
     `text_hash` distinguishes questions with the same id. `present`, `verbatim`, `supported` and `gold` describe the
     quoted span: None if no span was requested; `supported` is also None if the span was not judged, `gold` if the
     question's gold passages are not known. `facts`, the number of facts the question combines, is stored under the name
-    `hops`.
+    `hops`. `kind` is the kind of answer asked for, "" in files written before it was stored; `right_option` and
+    `option` are, for a closed kind, the option that is right and the one that the answer takes (`answer_kinds`).
 
         Item(id="q1", text_hash="3f0c9a51", set="popqa", answer="Venn", exact_match=1.0, f1=1.0, end="answered",
              num_turns=2, num_searches=1, num_tokens=57)
@@ -60,6 +61,9 @@ class Item(Struct, frozen=True, omit_defaults=True):
     verbatim: bool | None = None
     supported: bool | None = None
     gold: bool | None = None
+    kind: str = ""
+    right_option: str = ""
+    option: str = ""
 
     @property
     def key(self) -> tuple[str, str]:

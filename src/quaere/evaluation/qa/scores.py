@@ -15,7 +15,7 @@ question by question. A file of items (`items`) is smaller and can be compared a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,11 @@ from quaere.atomic import write_file
 from quaere.chat.protocol import Protocol
 from quaere.chat.spans import find_evidence, shown_passages
 from quaere.errors import BadInput
-from quaere.evaluation.intervals import Interval, paired_difference, rate_interval, smallest_difference
+from quaere.evaluation.intervals import Interval, rate_interval
 from quaere.evaluation.judges.judge import Citation, Judge
 from quaere.evaluation.judges.judge_accuracy import Validation
+from quaere.evaluation.qa.answer_kinds import KINDS, describe_answer
+from quaere.evaluation.qa.constant_answers import Constant, find_constants
 from quaere.evaluation.qa.evidence_scores import EvidenceScore, quotes_gold, score_evidence
 from quaere.evaluation.qa.items import Item, hash_text, items_name, read_items
 from quaere.policies.sampler import SamplingParams
@@ -52,7 +54,7 @@ class QuestionScore(Struct, frozen=True):
     passage returned in that episode, and `supported` the judge's decision, None if not judged. `gold` is whether the
     span is of a gold passage and holds an accepted answer, None if the gold is not known (`quotes_gold`). `facts` is
     the number of facts the question combines (in JSON under the older name `hops`), and `searches_needed` the number of
-    searches it needs; 0 means unknown.
+    searches it needs; 0 means unknown. `kind`, `right_option` and `option` are as in `Item`.
 
         QuestionScore(id="q1", question="Who built the Halm bridge?", facts=1, answer="Venn", exact_match=0.0, f1=0.67,
                       end="answered", num_turns=2, num_malformed=0, num_searches=1, num_tokens=57, search_failed=False)
@@ -76,6 +78,9 @@ class QuestionScore(Struct, frozen=True):
     set: str = ""
     searches_needed: int = 0
     gold: bool | None = None
+    kind: str = ""
+    right_option: str = ""
+    option: str = ""
 
     @property
     def item(self) -> Item:
@@ -100,6 +105,9 @@ class QuestionScore(Struct, frozen=True):
             verbatim=self.verbatim if was_asked else None,
             supported=self.supported,
             gold=self.gold,
+            kind=self.kind,
+            right_option=self.right_option,
+            option=self.option,
         )
 
     @property
@@ -129,6 +137,17 @@ class FactScore(Struct, frozen=True):
     f1: Interval
 
 
+class GroupScore(Struct, frozen=True):
+    """Scores of a part of the questions: those of one kind of answer, or that need so many searches.
+
+    GroupScore(name="yes/no", exact_match=Interval(...), f1=Interval(...))
+    """
+
+    name: str
+    exact_match: Interval
+    f1: Interval
+
+
 class AnsweringScore(Struct, frozen=True):
     """Scores of a whole question set. Means are per episode; tokens are those the policy wrote.
 
@@ -150,6 +169,9 @@ class AnsweringScore(Struct, frozen=True):
     evidence: EvidenceScore | None = None  # None if no evidence was requested
     mean_searches_needed: float | None = None  # over the questions for which it is known
     unanswered: float | None = None  # share ended by a limit without an answer; None if not measured
+    by_kind: tuple[GroupScore, ...] = ()  # by kind of answer, where it is known
+    by_searches: tuple[GroupScore, ...] = ()  # by the number of searches needed, where it is known
+    constants: tuple[Constant, ...] = ()  # of each set and closed kind, the most frequent answer
 
 
 class Judging(Struct, frozen=True):
@@ -197,28 +219,6 @@ class ItemEvaluation(Struct, frozen=True):
 
 
 Scored = Evaluation | ItemEvaluation
-
-
-class Difference(Struct, frozen=True):
-    """One evaluation minus another over the questions they share.
-
-    Metrics that one of them lacks, and support decided by different judges, are None. `gold` and `gold_joint` are over
-    the questions whose gold both know. `smallest` is the minimum detectable difference of each metric.
-
-        Difference(other="base", exact_match=Interval(mean=0.06, low=0.02, high=0.1, num=500), f1=Interval(...),
-                   smallest={"exact_match": 0.055, "f1": 0.05})
-    """
-
-    other: str
-    exact_match: Interval
-    f1: Interval
-    present: Interval | None = None
-    verbatim: Interval | None = None
-    supported: Interval | None = None
-    joint: Interval | None = None
-    gold: Interval | None = None
-    gold_joint: Interval | None = None
-    smallest: dict[str, float] = {}
 
 
 async def evaluate(
@@ -291,6 +291,7 @@ def score_episode(episode: Episode, *, evidence: bool = False) -> QuestionScore:
         set=question.set,
         searches_needed=question.searches,
         gold=quotes_gold(span, question, [] if episode.search_failed else shown) if evidence else None,
+        **describe_answer(question.text, question.answers, answer),
     )
 
 
@@ -314,7 +315,7 @@ async def judge_spans(
 
 
 def score_answering(found: Sequence[QuestionScore] | Sequence[Item]) -> AnsweringScore:
-    """Aggregate scores over all questions, overall and per number of facts."""
+    """Aggregate scores over all questions, overall, per number of facts and searches, and per kind of answer."""
     scores = [score.item if isinstance(score, QuestionScore) else score for score in found]
     num = len(scores)
     groups = {facts: [score for score in scores if score.facts == facts] for facts in {score.facts for score in scores}}
@@ -340,30 +341,23 @@ def score_answering(found: Sequence[QuestionScore] | Sequence[Item]) -> Answerin
         evidence=score_evidence(scores),
         mean_searches_needed=sum(needed) / len(needed) if needed else None,
         unanswered=sum(score.end in LIMIT_ENDS for score in scores) / num,
+        by_kind=_group(scores, {kind: kind for kind in KINDS}, "kind"),
+        by_searches=_group(scores, {str(number): number for number in sorted(set(needed))}, "searches_needed"),
+        constants=find_constants(scores),
     )
 
 
-def compare(ours: Scored, theirs: Scored) -> Difference | None:
-    """`ours` minus `theirs` over questions with the same id and text; None if they share none."""
-    known = {item.key: item for item in theirs.items}
-    pairs = [(item, known[item.key]) for item in ours.items if item.key in known]
-    if not pairs:
-        return None
-    measures = ["exact_match", "f1"]
-    if all(item.present is not None for pair in pairs for item in pair):
-        measures += ["present", "verbatim"]
-        # Decisions of different judges are not comparable.
-        if ours.judging and theirs.judging and ours.judging.judge == theirs.judging.judge:
-            measures += ["supported", "joint"]
-    compared = dict.fromkeys(measures, pairs)
-    if with_gold := [pair for pair in pairs if all(item.gold is not None for item in pair)]:
-        compared |= dict.fromkeys(["gold", "gold_joint"], with_gold)
-    found, smallest = {}, {}
-    for measure, chosen in compared.items():
-        mine, others = ([float(getattr(item, measure) or 0) for item in side] for side in zip(*chosen, strict=True))
-        found[measure] = paired_difference(mine, others)
-        smallest[measure] = smallest_difference(mine, others)
-    return Difference(other=theirs.name, smallest=smallest, **found)
+def _group(scores: Sequence[Item], values: Mapping[str, object], field: str) -> tuple[GroupScore, ...]:
+    """Scores of the items by a field, named after its values; values that no item has are left out."""
+    found = []
+    for name, value in values.items():
+        if chosen := [score for score in scores if getattr(score, field) == value]:
+            rates = (
+                rate_interval([score.exact_match for score in chosen]),
+                rate_interval([score.f1 for score in chosen]),
+            )
+            found.append(GroupScore(name, *rates))
+    return tuple(found)
 
 
 def write_evaluation(evaluation: Evaluation, path: Path) -> None:

@@ -1,0 +1,154 @@
+"""Differences between evaluations: paired question by question, of two results or of two arms of several seeds.
+
+    compare(ours, theirs).exact_match -> Interval(mean=0.06, low=0.02, high=0.1, num=500)
+    compare_arms("evolved", [seed_0, seed_1], "warm", [start_0, start_1], same_start=True).exact_match.by_seed
+
+`open_exact_match` leaves out yes/no questions and choices, where a model gains by saying another constant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from quaere.errors import BadInput
+from quaere.evaluation.intervals import (
+    Interval,
+    SeededInterval,
+    paired_difference,
+    seeded_difference,
+    smallest_difference,
+)
+from quaere.evaluation.qa.answer_kinds import CLOSED, KINDS
+from quaere.evaluation.qa.items import Item
+from quaere.evaluation.qa.scores import Scored
+
+Pair = tuple[Item, Item]
+_SEED = re.compile(r"-(\d+)$")
+
+
+class Difference(Struct, frozen=True):
+    """One evaluation minus another over the questions they share.
+
+    Metrics that one of them lacks, and support decided by different judges, are None. `gold` and `gold_joint` are over
+    the questions whose gold both know. `open_exact_match` is over the questions that are neither yes/no nor a choice,
+    None if there are no closed ones. `smallest` is the minimum detectable difference of each metric, `by_kind` the
+    difference in exact match by kind of answer.
+
+        Difference(other="base", exact_match=Interval(mean=0.06, low=0.02, high=0.1, num=500), f1=Interval(...),
+                   smallest={"exact_match": 0.055, "f1": 0.05})
+    """
+
+    other: str
+    exact_match: Interval
+    f1: Interval
+    present: Interval | None = None
+    verbatim: Interval | None = None
+    supported: Interval | None = None
+    joint: Interval | None = None
+    gold: Interval | None = None
+    gold_joint: Interval | None = None
+    open_exact_match: Interval | None = None
+    smallest: dict[str, float] = {}
+    by_kind: dict[str, Interval] = {}
+
+
+class ArmDifference(Struct, frozen=True):
+    """One arm minus another, each of one or more seeds, over the questions that all of them share.
+
+    ArmDifference(name="evolved", other="warm", num_seeds=(3, 3), exact_match=SeededInterval(...), f1=...)
+    """
+
+    name: str
+    other: str
+    num_seeds: tuple[int, int]
+    exact_match: SeededInterval
+    f1: SeededInterval
+    open_exact_match: SeededInterval | None = None
+
+
+def compare(ours: Scored, theirs: Scored) -> Difference | None:
+    """`ours` minus `theirs` over questions with the same id and text; None if they share none."""
+    known = {item.key: item for item in theirs.items}
+    pairs = [(item, known[item.key]) for item in ours.items if item.key in known]
+    if not pairs:
+        return None
+    measures = ["exact_match", "f1"]
+    if all(item.present is not None for pair in pairs for item in pair):
+        measures += ["present", "verbatim"]
+        # Decisions of different judges are not comparable.
+        if ours.judging and theirs.judging and ours.judging.judge == theirs.judging.judge:
+            measures += ["supported", "joint"]
+    compared = dict.fromkeys(measures, pairs)
+    if with_gold := [pair for pair in pairs if all(item.gold is not None for item in pair)]:
+        compared |= dict.fromkeys(["gold", "gold_joint"], with_gold)
+    by_kind = _split_kinds(pairs)
+    if opened := _open_pairs(pairs, by_kind):
+        compared["open_exact_match"] = opened
+    found, smallest = {}, {}
+    for measure, chosen in compared.items():
+        field = measure.removeprefix("open_")
+        mine, others = ([float(getattr(item, field) or 0) for item in side] for side in zip(*chosen, strict=True))
+        found[measure] = paired_difference(mine, others)
+        smallest[measure] = smallest_difference(mine, others)
+    gains = {
+        kind: paired_difference(*([item.exact_match for item in side] for side in zip(*chosen, strict=True)))
+        for kind, chosen in by_kind.items()
+    }
+    return Difference(other=theirs.name, smallest=smallest, by_kind=gains, **found)
+
+
+def _split_kinds(pairs: Sequence[Pair]) -> dict[str, list[Pair]]:
+    """The pairs by kind of answer; older files do not know it, so either side may say it."""
+    found = {kind: [pair for pair in pairs if (pair[0].kind or pair[1].kind) == kind] for kind in KINDS}
+    return {kind: chosen for kind, chosen in found.items() if chosen}
+
+
+def _open_pairs(pairs: Sequence[Pair], by_kind: Mapping[str, Sequence[Pair]]) -> list[Pair]:
+    """The pairs of open questions, if there are others too and every kind is known."""
+    is_known = sum(map(len, by_kind.values())) == len(pairs)
+    if not is_known or not any(kind in by_kind for kind in CLOSED):
+        return []
+    return [pair for kind, chosen in by_kind.items() if kind not in CLOSED for pair in chosen]
+
+
+# --------------------------------------------------------------------------------------------------------------- seeds
+
+
+def group_seeds(named: Iterable[tuple[str, Scored]]) -> dict[str, list[Scored]]:
+    """Results by arm: names that differ only in the number they end with are seeds of one.
+
+    group_seeds([("warm-0", a), ("warm-1", b), ("evolved-0", c)]) -> {"warm": [a, b], "evolved": [c]}
+    """
+    arms: dict[str, list[Scored]] = {}
+    for name, scored in named:
+        arms.setdefault(_SEED.sub("", name), []).append(scored)
+    return arms
+
+
+def compare_arms(
+    name: str, ours: Sequence[Scored], other: str, theirs: Sequence[Scored], *, same_start: bool = False
+) -> ArmDifference:
+    """One arm minus another over questions and seeds; `same_start` as in `seeded_difference`."""
+    sides = [[{item.key: item for item in scored.items} for scored in arm] for arm in (ours, theirs)]
+    files = [file for side in sides for file in side]
+    keys = [key for key in files[0] if all(key in file for file in files)]
+    if not keys:
+        raise BadInput(f"the files of {name} and {other} share no question")
+    if same_start and len(ours) != len(theirs):
+        raise BadInput(f"paired seeds: {name} has {len(ours)} files and {other} has {len(theirs)}")
+
+    def differ(field: str, chosen: Sequence[tuple[str, str]]) -> SeededInterval:
+        values = [[[float(getattr(file[key], field)) for key in chosen] for file in side] for side in sides]
+        return seeded_difference(*values, same_start=same_start)
+
+    kinds = {key: next((file[key].kind for file in files if file[key].kind), "") for key in keys}
+    opened = [key for key in keys if kinds[key] not in CLOSED]
+    is_split = all(kinds.values()) and 0 < len(opened) < len(keys)
+    nums = (len(ours), len(theirs))
+    whole = {field: differ(field, keys) for field in ("exact_match", "f1")}
+    return ArmDifference(
+        name, other, nums, **whole, open_exact_match=differ("exact_match", opened) if is_split else None
+    )
