@@ -24,7 +24,7 @@ FORMAT = 1
 KIND = "quaere-index"
 MANIFEST = "manifest.json"
 _LIBRARIES = ("bm25s", "numpy", "faiss-cpu", "sentence-transformers", "lancedb")
-_READING_LIBRARIES = ("pypdf", "python-docx", "python-pptx", "openpyxl", "trafilatura")
+_READING_LIBRARIES = ("pypdf", "python-docx", "python-pptx", "openpyxl")
 
 EngineName = Literal["bm25", "dense", "hybrid", "lance"]
 
