@@ -49,11 +49,11 @@ _PHRASE_END = (
 # Earlier rows take precedence where spans overlap. Group 1 is the span, if there is one.
 PATTERNS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ("option", re.compile(r"(?<![\w-])(--?[A-Za-z][\w-]*)")),
+    ("quantity", re.compile(rf"{_NOT_INSIDE}({_NUMERAL} ?(?:{UNITS}))(?!\w)")),
     (
         "default",
         re.compile(r"\b[Dd]efaults?(?: value)?(?:\s*[:=]|\s+(?:is|to|of))\s*[\"'`“]?([^\s\"'`”,;()|]{1,40}\w)"),
     ),
-    ("quantity", re.compile(rf"{_NOT_INSIDE}({_NUMERAL} ?(?:{UNITS}))(?!\w)")),
     ("date", DATE),
     (
         "identifier",
