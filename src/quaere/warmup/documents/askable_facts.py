@@ -84,8 +84,11 @@ _NO_ANSWERS = frozenset(
 _CROSS_REFERENCE = re.compile(
     r"^(?:see|refer to|for (?:more|further) |please see|(?:next|previous|up|home)\b)", re.IGNORECASE
 )
-# Lines that state nothing: addresses, the heads of change-log entries, code.
-_NO_STATEMENT = re.compile(r"\w@\w|^\d{4}-\d\d-\d\d\b|[{}<>;=|]\s*[{}<>;=|]")
+# Lines that state nothing: addresses, the headers of mails, the heads of change-log entries, code.
+_NO_STATEMENT = re.compile(
+    r"\w@\w|^(?:From|To|Cc|Bcc|Reply-To|Date|Sent|Subject|Received|Message-ID|In-Reply-To): |^\d{4}-\d\d-\d\d\b|"
+    r"[{}<>;=|]\s*[{}<>;=|]"
+)
 _NUMBERED = re.compile(r"^(?:(?:chapter|section|appendix|part)\s+[\dA-Z]+[.:]?|\d+(?:\.\d+)*\.?)\s+", re.IGNORECASE)
 # The end of a title that separates pages of one name ("(river)"), or names a section or the web site ("- History").
 _DISAMBIGUATION = re.compile(r" \([^()]*\)$| [-–|] [^-–|]+$")
