@@ -65,7 +65,8 @@ from quaere.search.extracted import Unreadable
 from quaere.search.files import read_file
 from quaere.search.json_lines import split_contents
 from quaere.search.words import count_words, fold, terms, word_spans
-from quaere.warmup.documents.askable_facts import page_name
+from quaere.warmup.documents.askable_facts import find_spans, page_name
+from quaere.warmup.documents.checks import share_words, shares_words
 from quaere.warmup.documents.prompts import OneLine
 
 TRIED, WHOLE = 1 << 15, 1 << 20
@@ -85,7 +86,29 @@ UNITS = [
     *("[TOOL_CALLS]", "[ARGS]", "<|tool_call_start|>", "[a(", "<|message|>a<|end|>"),
     *(" ", "\n", "\n \t", "\t\n", "- ", "-", "_", "* ", "|", "\\", "`", "{", '{"a":', '["', '"', "'", "’s ", "Oss's "),
     *(",111", "1", "1.", "1,", "1702 ", "12 May 1702, ", "a", "x ", "Venn ", "Venn of ", "Dr. ", "A. ", " and", " or "),
-    *("The Oss rises. ", "not ", "東京", "橋。", "\u0301\u0316", "é", "\u200b", "\x1b[31m", "\u202e", "\x00", "🌉"),
+    *(
+        "The Oss rises. ",
+        "not ",
+        "a_",
+        "a.",
+        "a/",
+        "a::",
+        "aB",
+        "--a ",
+        "`a b` ",
+        "uses a ",
+        "Default: ",
+        "5 GB ",
+        "東京",
+        "橋。",
+        "\u0301\u0316",
+        "é",
+        "\u200b",
+        "\x1b[31m",
+        "\u202e",
+        "\x00",
+        "🌉",
+    ),
 ]
 ENDS = [("", ""), ("x", "x"), ("# a", "x"), ("<think>", ">"), ("Venn built it ", "."), ("Did Orsolya Venn or ", "?")]
 
@@ -181,6 +204,9 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "find_phrases": find_phrases,
     "is_title": is_title,
     "page_name": page_name,
+    "find_spans": lambda text: list(find_spans(text)),
+    "share_words": lambda text: share_words(text, text[1:]),
+    "shares_words": lambda text: shares_words(text, text[1:], ("Halm",)),
     "printable": printable,
     "printable_line": printable_line,
 }

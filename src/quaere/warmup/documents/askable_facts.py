@@ -49,16 +49,18 @@ _PHRASE_END = (
 # Earlier rows take precedence where spans overlap. Group 1 is the span, if there is one.
 PATTERNS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ("option", re.compile(r"(?<![\w-])(--?[A-Za-z][\w-]*)")),
+    ("quantity", re.compile(rf"{_NOT_INSIDE}({_NUMERAL} ?(?:{UNITS}))(?!\w)")),
     (
         "default",
         re.compile(r"\b[Dd]efaults?(?: value)?(?:\s*[:=]|\s+(?:is|to|of))\s*[\"'`“]?([^\s\"'`”,;()|]{1,40}\w)"),
     ),
-    ("quantity", re.compile(rf"{_NOT_INSIDE}({_NUMERAL} ?(?:{UNITS}))(?!\w)")),
     ("date", DATE),
     (
         "identifier",
         re.compile(
-            r"(?<![\w/.~<-])((?:~?/)?[A-Za-z]\w*(?:(?:_|::|/|(?<=\w)\.(?=[A-Za-z]))\w+)+(?:\(\))?|[a-z]+[A-Z]\w+|\w+\(\)"
+            # A look ahead for one of "_", "::", "/", "."; then the whole of it without going back, in linear time.
+            r"(?<![\w/.~<-])((?:~?/)?(?=[A-Za-z][^\W_]*+(?:_\w|::\w|/\w|\.[A-Za-z]))"
+            r"[A-Za-z]\w*+(?:(?:::|/|\.(?=[A-Za-z]))\w++)*+(?:\(\))?|[a-z]+[A-Z]\w+|\w+\(\)"
             r"|[A-Z][A-Z0-9]{2,}(?:_\w+)?)(?![\w/])"
         ),
     ),
@@ -82,8 +84,12 @@ _NO_ANSWERS = frozenset(
 _CROSS_REFERENCE = re.compile(
     r"^(?:see|refer to|for (?:more|further) |please see|(?:next|previous|up|home)\b)", re.IGNORECASE
 )
-# Lines that state nothing: addresses, the heads of change-log entries, code.
-_NO_STATEMENT = re.compile(r"\w@\w|^\d{4}-\d\d-\d\d\b|[{}<>;=|]\s*[{}<>;=|]")
+# Lines that state nothing: addresses, the headers of mails, the heads of change-log entries, code.
+_NO_STATEMENT = re.compile(
+    r"\w@\w|^(?:From|To|Cc|Bcc|Reply-To|Date|Sent|Subject|Received|Message-ID|In-Reply-To): |^\d{4}-\d\d-\d\d\b|"
+    r"[{}<>;=|]\s*[{}<>;=|]"
+)
+_PLAIN = re.compile(r"[(\"'“*`]*[^\W\d_][^\W\d_'’-]+[)\"'”*`,.;:!?]*")
 _NUMBERED = re.compile(r"^(?:(?:chapter|section|appendix|part)\s+[\dA-Z]+[.:]?|\d+(?:\.\d+)*\.?)\s+", re.IGNORECASE)
 # The end of a title that separates pages of one name ("(river)"), or names a section or the web site ("- History").
 _DISAMBIGUATION = re.compile(r" \([^()]*\)$| [-–|] [^-–|]+$")
@@ -180,7 +186,7 @@ def find_facts(passage: Passage) -> Iterator[Fact]:
     for said in split_statements(passage.text):
         if not _MIN_WORDS <= len(said.text.split()) <= _MAX_WORDS:
             continue
-        if _CROSS_REFERENCE.match(said.text) or _NO_STATEMENT.search(said.text):
+        if _CROSS_REFERENCE.match(said.text) or _NO_STATEMENT.search(said.text) or not _is_prose(said.text):
             continue
         for kind, start, end in find_spans(said.text):
             if _can_be_asked(said.text[start:end], passage.title):
@@ -197,9 +203,19 @@ def find_facts(passage: Passage) -> Iterator[Fact]:
                 )
 
 
+def _is_prose(statement: str) -> bool:
+    """True if at least half of the words, and three of them, are plain: commands and numbers in a row state nothing.
+
+    _is_prose("d.rast map=accum_5K"), _is_prose("F0 7F 08 0B ff") == (False, False)
+    """
+    words = statement.split()
+    num_plain = sum(_PLAIN.fullmatch(word) is not None for word in words)
+    return num_plain >= 3 and 2 * num_plain >= len(words)
+
+
 def find_spans(sentence: str) -> Iterator[tuple[Kind, int, int]]:
     """Non-overlapping spans of a statement by kind, in the order of `PATTERNS`; names follow quoted words."""
-    taken: list[Span] = []
+    taken = bytearray(len(sentence))  # 1 for each character of a span
     for kind, pattern in PATTERNS:
         found = [match.span(match.re.groups) for match in pattern.finditer(sentence)]
         if kind == "number":  # names may hold numbers ("Pelikan 2"), and are the better answer
@@ -207,10 +223,10 @@ def find_spans(sentence: str) -> Iterator[tuple[Kind, int, int]]:
         yield from _take(kind, found, taken)
 
 
-def _take(kind: Kind, spans: Sequence[Span], taken: list[Span]) -> Iterator[tuple[Kind, int, int]]:
+def _take(kind: Kind, spans: Sequence[Span], taken: bytearray) -> Iterator[tuple[Kind, int, int]]:
     for start, end in spans:
-        if all(end <= first or last <= start for first, last in taken):
-            taken.append((start, end))
+        if 1 not in taken[start:end]:
+            taken[start:end] = b"\1" * (end - start)
             yield kind, start, end
 
 

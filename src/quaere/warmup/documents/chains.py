@@ -75,7 +75,8 @@ def find_links(kept: Sequence[Worded], index: Index) -> list[Link]:
 def _leads(source: Passage, worded: Worded, name: str) -> bool:
     """True if the passage is of another document, is not about the name itself, and does not tell the answer."""
     other = source.doc_id != worded.fact.passage.doc_id and not contains(source.title, name)
-    return other and contains(source.text, name) and not any(contains(source.text, said) for said in worded.answers)
+    shown = source.titled_text
+    return other and contains(source.text, name) and not any(contains(shown, said) for said in worded.answers)
 
 
 def _find_mention(source: Passage, name: str) -> Fact | None:
