@@ -67,9 +67,9 @@ def test_the_summary_says_how_long_it_took(folder, tmp_path, capsys, monkeypatch
     now = iter([100.0, 102.5, 200.0, 200.5])
     monkeypatch.setattr(index_command, "time", SimpleNamespace(monotonic=lambda: next(now)))
     quaere("index", folder, "--out", tmp_path / "index")
-    assert "engine bm25, 2.5 s\n" in capsys.readouterr().out
+    assert "engine bm25, stemmer english, 2.5 s\n" in capsys.readouterr().out
     quaere("index", "--update", tmp_path / "index")
-    assert "engine bm25, 0.5 s\n" in capsys.readouterr().out
+    assert "engine bm25, stemmer english, 0.5 s\n" in capsys.readouterr().out
 
 
 def test_a_file_that_cannot_be_read_is_named_and_the_rest_is_indexed(folder, tmp_path, capsys):
@@ -148,7 +148,7 @@ def test_serve_search_until_ctrl_c(shared_index, capsys):
     server, stderr = start_command(*command, "0", "--max-concurrent", "1")
     try:
         line = stderr.readline()
-        assert "serving 3 passages (bm25) at http://127.0.0.1:" in line
+        assert "serving 3 passages (bm25, stemmer english) at http://127.0.0.1:" in line
         address = line.split(" at ")[1].split("/retrieve")[0]
         quaere("search", "Halm bridge", "--index", address, "--json")
         assert "rivers.md#0" in capsys.readouterr().out
