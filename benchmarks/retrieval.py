@@ -2,7 +2,7 @@
 
     python benchmarks/retrieval.py --corpus DATA/dev/corpus.jsonl.gz --questions DATA/dev/questions.jsonl.gz
     python benchmarks/retrieval.py --corpus DATA/docs-dev/corpora --questions DATA/docs-dev/questions.jsonl \\
-        --engine plain:stemmer=none,whole_names=false --engine stems: --engine reranked:rerank=MODEL --digits 5-f
+        --engine plain:stemmer=none,whole_names=false,title_weight=2 --engine stems: --engine reranked:rerank=MODEL --digits 5-f
 
 An engine is NAME:OPTION=VALUE,... with the options of `quaere index` (or NAME=DIR, an index that is there, by --index).
 Questions are JSON Lines with "id", "question", "answers" and "set", and what proves the answer:
@@ -32,7 +32,7 @@ from quaere.search.json_lines import read_lines
 from quaere.search.words import fold
 
 DEPTHS = (1, 3, 10)
-DEFAULT_ENGINES = ["plain:stemmer=none,whole_names=false", "default:"]
+DEFAULT_ENGINES = ["plain:stemmer=none,whole_names=false,title_weight=2", "default:"]
 
 
 class Question(msgspec.Struct):

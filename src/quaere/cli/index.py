@@ -67,7 +67,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     words = parser.add_argument_group("word search (bm25, hybrid, lance)")
     words.add_argument("--k1", type=float, metavar="X", help="how soon repeated words stop counting (default: 1.2)")
     words.add_argument("--b", type=float, metavar="X", help="how much length counts against a passage (default: 0.75)")
-    words.add_argument("--title-weight", type=int, metavar="N", help="how often the title counts (default: 2)")
+    words.add_argument("--title-weight", type=int, metavar="N", help="how often the title counts (default: 3)")
     stems = "auto, none or a language, as english (default: auto, the language of the documents)"
     words.add_argument("--stemmer", metavar="NAME", help=stems)
     dense = parser.add_argument_group("search by meaning (dense, hybrid, lance)")

@@ -42,12 +42,12 @@ class Bm25Settings(Struct, frozen=True):
     The stemmer is a language, "none", or "auto": the language of the documents, which the build puts in its place. With
     `whole_names`, names such as `max_wal_size` are terms as well as their parts.
 
-        Bm25Settings(k1=1.2, b=0.75, title_weight=2, stemmer="english", whole_names=True)
+        Bm25Settings(k1=1.2, b=0.75, title_weight=3, stemmer="english", whole_names=True)
     """
 
     k1: float = 1.2
     b: float = 0.75
-    title_weight: int = 2
+    title_weight: int = 3
     stemmer: str = AUTO
     whole_names: bool = True
 
