@@ -110,15 +110,16 @@ def test_search_at_a_server(url, capsys):
 
 
 def test_every_option_reaches_the_settings(folder, tmp_path, capsys):
-    options = "--chunk-words 7 --overlap-words 2 --row-words 9 --k1 0.9 --b 0.4 --title-weight 3 --json --force"
-    options += " --max-file-mib 5"
+    options = "--chunk-words 7 --overlap-words 2 --row-words 9 --k1 0.9 --b 0.4 --title-weight 4 --json --force"
+    options += " --max-file-mib 5 --stemmer german"
     dense = "--embedder e5-small --ann ivf --num-lists 5 --num-probes 2 --num-links 8 --search-width 9 --batch-size 3"
     quaere("index", folder, "--out", tmp_path / "index", *options.split(), *dense.split(), "--query-prefix", "Q: ")
     printed = json.loads(capsys.readouterr().out)
     settings = open_index(tmp_path / "index").manifest.settings
     assert printed["num_passages"] == len(open_index(tmp_path / "index")) > 3
     assert (settings.chunks.max_words, settings.chunks.overlap_words, settings.chunks.row_words) == (7, 2, 9)
-    assert (settings.bm25.k1, settings.bm25.b, settings.bm25.title_weight) == (0.9, 0.4, 3)
+    assert (settings.bm25.k1, settings.bm25.b, settings.bm25.title_weight) == (0.9, 0.4, 4)
+    assert settings.bm25.stemmer == "german"
     assert (settings.engine, settings.max_file_mib) == ("bm25", 5)
     given = settings.dense
     assert (given.embedder, given.ann, given.query_prefix, given.passage_prefix) == ("e5-small", "ivf", "Q: ", None)

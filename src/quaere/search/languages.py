@@ -21,7 +21,10 @@ _LEAD = 1.2  # over the next language: neighbours (Danish and Norwegian) share m
 
 
 class _Words(NamedTuple):
-    """The most frequent words of a language that few others have, and those that questions have and pages do not."""
+    """Frequent words of a language, and those that questions have and pages do not.
+
+    No frequent word is a single letter: those are also the names of variables.
+    """
 
     common: str
     asking: str
@@ -29,7 +32,7 @@ class _Words(NamedTuple):
 
 _LANGUAGES = {
     "danish": _Words(
-        "og i det er af til en på med som ikke den der for et de har blev også efter mellem",
+        "og det er af til en på med som ikke den der for et de har blev også efter mellem",
         "hvad hvem hvis hvilken hvilket hvilke hvor hvornår hvorfor hvordan er var bliver blev har havde kan kunne "
         "skal skulle vil ville må gør gjorde findes",
     ),
@@ -39,7 +42,7 @@ _LANGUAGES = {
         "kunnen kon moet moeten zal zou mag doet doen er",
     ),
     "english": _Words(
-        "the of and to in a is that it for with on by as are this be from at or was an which not",
+        "the of and to in is that it for with on by as are this be from at or was an which not",
         "what which who whom whose when where why how do does did doing is are was were be been being can could "
         "should would will may might must has have had there",
     ),
@@ -59,41 +62,41 @@ _LANGUAGES = {
         "war waren wird werden wurde wurden hat haben hatte kann können konnte muss müssen soll sollte darf gibt es",
     ),
     "hungarian": _Words(
-        "a az és hogy nem is egy ez volt csak meg de van mint már vagy amely",
+        "az és hogy nem is egy ez volt csak meg de van mint már vagy amely",
         "mi mit mely melyik ki kit kinek hol hova honnan mikor miért hogyan hány mennyi van vannak volt voltak lesz "
         "lehet kell",
     ),
     "italian": _Words(
-        "il di che la e in un per una con non del della le si da sono è dei gli nel alla",
+        "il di che la in un per una con non del della le si da sono dei gli nel alla",
         "che cosa quale quali chi dove quando perché come quanto quanti quanta quante è sono era erano fu ha hanno "
         "aveva può possono deve devono fa",
     ),
     "norwegian": _Words(
-        "og i det er av til en på med som ikke den for et de har ble også etter mellom",
+        "og det er av til en på med som ikke den for et de har ble også etter mellom",
         "hva hvem hvis hvilken hvilket hvilke hvor når hvorfor hvordan er var blir ble har hadde kan kunne skal "
         "skulle vil ville må gjør gjorde finnes",
     ),
     "portuguese": _Words(
-        "o de que e do da em um para com não uma os no se na por mais as dos ao pela são",
+        "de que do da em um para com não uma os no se na por mais as dos ao pela são",
         "que qual quais quem onde quando porque porquê como quanto quantos quantas é são era eram foi foram tem têm "
         "tinha pode podem deve devem faz há",
     ),
     "romanian": _Words(
-        "și în de la cu pe este nu care o un că din pentru sunt a fost ale sau mai",
+        "și în de la cu pe este nu care un că din pentru sunt fost ale sau mai",
         "ce care cine cui unde când cum cât câți câte este sunt era erau a au fost poate pot trebuie",
     ),
     "russian": _Words(
-        "и в не на что с по как это для из от к а но или при его также был",
+        "не на что по как это для из от но или при его также был",
         "что какой какая какое какие каком какого кто кого чей где когда куда откуда почему зачем как сколько был "
         "была было были есть может можно нужно ли",
     ),
     "spanish": _Words(
-        "de la que el en y los del se las por un para con no una su al es lo más como",
+        "de la que el en los del se las por un para con no una su al es lo más como",
         "qué cuál cuáles quién quiénes dónde cuándo cómo cuánto cuántos cuántas por es son era eran fue fueron está "
         "están ha han había puede pueden debe deben hay hace",
     ),
     "swedish": _Words(
-        "och i att det som en på är av för med till den inte om ett de har var från",
+        "och att det som en på är av för med till den inte om ett de har var från",
         "vad vem vems vilken vilket vilka var när varför hur är var blir blev har hade kan kunde ska skulle vill "
         "ville måste gör gjorde finns",
     ),
@@ -107,9 +110,9 @@ _LANGUAGES = {
 def detect_language(texts: Iterable[str]) -> str:
     """The language most common words of the texts are of; "none" if that is none of those known, or not clear."""
     counts = Counter(word for text in texts for word in terms(text))
-    shares = {name: sum(counts[word] for word in common) for name, common in _common_words().items()}
-    best, second = sorted(shares, key=lambda name: -shares[name])[:2]
-    is_clear = shares[best] >= max(_MIN_SHARE * counts.total(), _LEAD * shares[second], 1)
+    found = {name: sum(counts[word] for word in common) for name, common in _common_words().items()}
+    best, second = sorted(found, key=lambda name: -found[name])[:2]
+    is_clear = found[best] >= max(_MIN_SHARE * counts.total(), _LEAD * found[second], 1)
     return best if is_clear else NO_STEMMER
 
 
