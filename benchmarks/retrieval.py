@@ -1,53 +1,40 @@
-"""How well and how fast the search room finds passages.
+"""How often the first 1, 3 and 10 passages hold what proves the answer, for several engines side by side.
 
     python benchmarks/retrieval.py --corpus DATA/dev/corpus.jsonl.gz --questions DATA/dev/questions.jsonl.gz
+    python benchmarks/retrieval.py --corpus DATA/docs-dev/corpora --questions DATA/docs-dev/questions.jsonl \\
+        --engine plain:stemmer=none,whole_names=false,title_weight=2 --engine default: --engine reranked:rerank=MODEL \\
+        --digits 5-f
 
-Questions are JSON Lines: {"id", "question", "answers": [...], "gold_ids": [...], "set"}. Three things are measured:
+An engine is NAME:OPTION=VALUE,... with the options of `quaere index`; --index NAME=DIR adds an index that is there. Gains
+are over the first column. The engine before stems were an option is `plain`.
+Questions are JSON Lines with "id", "question", "answers" and "set", and what proves the answer:
 
-- recall: how many of a question's gold documents stand among the best 3 and 10 passages, and for how many questions
-  one of the best 3 contains an answer;
-- speed on that corpus: bm25s used directly in this process (the peer), the index in this process, and the server in
-  a process of its own with 1 and 16 clients, one query a request;
-- the same at `--passages` passages, made by crossing the corpus's own sentences.
+- "sentences" (and "corpus", a folder of the corpus): a hit is a passage of that folder with one of these sentences;
+- "gold_ids": the share of these documents that have a passage among the first;
+- neither: a hit is a passage with an answer in its text.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
-import http.client
 import json
-import random
 import statistics
-import subprocess
-import sys
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
+from results_table import first_digit, parse_digits
 
-from quaere.search.bm25 import Bm25Settings, passage_terms
-from quaere.search.corpus import CorpusReader
-from quaere.search.dense_settings import DenseSettings
-from quaere.search.index import Index, IndexSettings, build_index
-from quaere.search.words import fold, terms
+from quaere.api.index import index_settings
+from quaere.records import Hit
+from quaere.search.index import Index, build_index, open_index
+from quaere.search.json_lines import read_lines
+from quaere.search.words import fold
 
-TOPK = 3
-SERVER = """
-import sys
-from pathlib import Path
-from quaere.search.index import open_index
-from quaere.serving.server import ServerSettings
-from quaere.serving.servers import make_search_server
-server = make_search_server(open_index(Path(sys.argv[1])), ServerSettings(port=0))
-print(server.url, flush=True)
-server.run()
-"""
+DEPTHS = (1, 3, 10)
+DEFAULT_ENGINES = ["plain:stemmer=none,whole_names=false,title_weight=2", "default:"]
 
 
 class Question(msgspec.Struct):
@@ -56,220 +43,86 @@ class Question(msgspec.Struct):
     id: str
     question: str
     answers: list[str]
-    gold_ids: list[str]
     set: str
-
-
-class Speed(NamedTuple):
-    """Queries answered per second, and how long one took in the middle and at the slow end."""
-
-    queries_per_s: float
-    p50_ms: float
-    p95_ms: float
+    gold_ids: list[str] = []
+    sentences: list[str] = []
+    corpus: str = ""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", type=Path, required=True)
     parser.add_argument("--questions", type=Path, required=True)
-    parser.add_argument("--engine", choices=("bm25", "dense", "hybrid"), default="bm25")
-    parser.add_argument("--k1", type=float, default=Bm25Settings().k1)
-    parser.add_argument("--b", type=float, default=Bm25Settings().b)
-    parser.add_argument("--title-weight", type=int, default=Bm25Settings().title_weight)
-    parser.add_argument("--embedder", default=DenseSettings().embedder)
-    parser.add_argument("--ann", choices=("flat", "ivf", "hnsw"), default="flat")
-    parser.add_argument("--passages", type=int, default=100_000, help="size of the large corpus; 0 leaves it out")
-    parser.add_argument("--sample", type=int, default=0, help="only N questions of each set and ten documents for each")
-    parser.add_argument("--seconds", type=float, default=5.0, help="how long each speed is measured")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--engine", action="append", metavar="NAME:OPTION=VALUE,...")
+    parser.add_argument("--index", action="append", default=[], metavar="NAME=DIR", help="an index that is there")
+    parser.add_argument("--digits", default="0-f", metavar="A-B", help="only questions whose sha256(id) begins so")
     args = parser.parse_args()
-    dense = DenseSettings(embedder=args.embedder, ann=args.ann).with_known_prefixes()
-    bm25 = Bm25Settings(args.k1, args.b, args.title_weight)
-    settings = IndexSettings(engine=args.engine, bm25=bm25, dense=dense)
-    with gzip.open(args.questions, "rb") as lines:
-        questions = [msgspec.json.decode(line, type=Question) for line in lines]
-    with tempfile.TemporaryDirectory() as scratch:
-        if args.sample:
-            questions = [question for group in by_set(questions).values() for question in group[: args.sample]]
-            args.corpus = write_sample(args.corpus, questions, Path(scratch) / "sample.jsonl")
-        report = measure(args, settings, questions, Path(scratch))
-    print(json.dumps(report, indent=2) if args.json else as_tables(report))
+    digits = parse_digits(args.digits)
+    questions = [msgspec.json.decode(line, type=Question) for _, line in read_lines(args.questions)]
+    questions = [question for question in questions if question.answers and first_digit(question.id) in digits]
+    shares: dict[str, dict[str, list[float]]] = {}
+    for name, _, path in (given.partition("=") for given in args.index):
+        shares[name] = measure(open_index(Path(path)), questions)
+    for name, _, options in (given.partition(":") for given in args.engine or DEFAULT_ENGINES):
+        with tempfile.TemporaryDirectory() as scratch:
+            settings = index_settings(read_options(options))
+            shares[name] = measure(build_index(args.corpus, Path(scratch) / "index", settings), questions)
+    print(make_table(questions, shares))
 
 
-def measure(
-    args: argparse.Namespace, settings: IndexSettings, questions: list[Question], scratch: Path
-) -> dict[str, Any]:
-    queries = [question.question for question in questions]
-    random.Random(0).shuffle(queries)
-    index, build_s = build(args.corpus, scratch / "index", settings)
-    report: dict[str, Any] = {
-        "recall": recall(index, questions),
-        "corpus": {"passages": len(index), "build_s": build_s, "speed": speeds(index, queries, args.seconds)},
-    }
-    if args.passages:
-        large = scratch / "large.jsonl"
-        write_large_corpus(index, args.passages, large)
-        index, build_s = build(large, scratch / "large-index", settings)
-        report["large"] = {"passages": len(index), "build_s": build_s, "speed": speeds(index, queries, args.seconds)}
-    return report
+def read_options(text: str) -> dict[str, Any]:
+    """Options by name: read_options("stemmer=none,title_weight=3") == {"stemmer": "none", "title_weight": 3}."""
+    return {name: read_value(value) for name, _, value in (part.partition("=") for part in text.split(",") if part)}
 
 
-def build(corpus: Path, out: Path, settings: IndexSettings) -> tuple[Index, float]:
-    started = time.perf_counter()
-    index = build_index(corpus, out, settings)
-    return index, time.perf_counter() - started
-
-
-# ------------------------------------------------------------------------------------------------------------ recall
-
-
-def recall(index: Index, questions: list[Question]) -> dict[str, dict[str, float | int | None]]:
-    table: dict[str, dict[str, float | int | None]] = {}
-    for name, chosen in by_set(questions).items():
-        found = index.search([question.question for question in chosen], topk=10)
-        gold: dict[int, list[float]] = {3: [], 10: []}
-        answered = []
-        for question, hits in zip(chosen, found, strict=True):
-            for depth, shares in gold.items():
-                doc_ids = {hit.passage.doc_id for hit in hits[:depth]}
-                if question.gold_ids:
-                    shares.append(len(doc_ids & set(question.gold_ids)) / len(set(question.gold_ids)))
-            text = fold(" ".join(f"{hit.passage.title} {hit.passage.text}" for hit in hits[:3]))
-            answered.append(any(fold(answer) in text for answer in question.answers))
-        table[name] = {
-            "questions": len(chosen),
-            "gold_at_3": percent(gold[3]),
-            "gold_at_10": percent(gold[10]),
-            "answer_at_3": percent(answered),
-        }
-    return table
-
-
-def by_set(questions: list[Question]) -> dict[str, list[Question]]:
-    names = sorted({question.set for question in questions})
-    return {name: [question for question in questions if question.set == name] for name in names}
-
-
-def percent(values: Sequence[float]) -> float | None:
-    return round(100 * statistics.fmean(values), 1) if values else None
-
-
-# ------------------------------------------------------------------------------------------------------------- speed
-
-
-def speeds(index: Index, queries: list[str], seconds: float) -> dict[str, Speed]:
-    table = {}
-    if index.manifest.settings.engine == "bm25":
-        table["bm25s directly, in process"] = timed([bm25s_directly(index)], queries, seconds)
-    table["index, in process"] = timed([lambda query: index.search([query], TOPK)], queries, seconds)
-    with server(index.path) as address:
-        for num_clients in (1, 16):
-            clients = [http_client(address) for _ in range(num_clients)]
-            table[f"server, {num_clients} client{'s' if num_clients > 1 else ''}"] = timed(clients, queries, seconds)
-    return table
-
-
-def timed(askers: list[Callable[[str], object]], queries: list[str], seconds: float) -> Speed:
-    """Each asker runs in a thread of its own and asks one query after another."""
-    latencies_s: list[float] = []
-    askers[0](queries[0])  # warm
-    started = time.perf_counter()
-
-    def ask_on(number: int, ask: Callable[[str], object]) -> None:
-        place = number
-        while (before := time.perf_counter()) < started + seconds:
-            ask(queries[place % len(queries)])
-            latencies_s.append(time.perf_counter() - before)
-            place += len(askers)
-
-    threads = [threading.Thread(target=ask_on, args=item) for item in enumerate(askers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    elapsed_s = time.perf_counter() - started
-    cuts = statistics.quantiles(latencies_s, n=20)
-    return Speed(len(latencies_s) / elapsed_s, 1000 * statistics.median(latencies_s), 1000 * cuts[18])
-
-
-def bm25s_directly(index: Index) -> Callable[[str], object]:
-    """The peer: the same terms and constants given to bm25s itself, in memory, with its own selection."""
-    import bm25s
-
-    settings = index.manifest.settings.bm25
-    scorer = bm25s.BM25(k1=settings.k1, b=settings.b, method="lucene")
-    scorer.index([passage_terms(passage, settings) for passage in index.passages()], show_progress=False)
-    return lambda query: scorer.retrieve([terms(query)], k=TOPK, show_progress=False)
-
-
-@contextmanager
-def server(index: Path) -> Iterator[tuple[str, int]]:
-    process = subprocess.Popen([sys.executable, "-c", SERVER, str(index)], stdout=subprocess.PIPE, text=True)
+def read_value(text: str) -> Any:
     try:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        host, port = url.removeprefix("http://").rsplit(":", 1)
-        yield host, int(port)
-    finally:
-        process.terminate()
-        process.wait()
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
 
 
-def http_client(address: tuple[str, int]) -> Callable[[str], object]:
-    connection = http.client.HTTPConnection(*address)
-
-    def ask(query: str) -> bytes:
-        body = json.dumps({"queries": [query], "topk": TOPK, "return_scores": True})
-        connection.request("POST", "/retrieve", body, {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        answer = response.read()
-        if response.status != 200:
-            raise RuntimeError(f"{response.status}: {answer[:200]!r}")
-        return answer
-
-    return ask
+def measure(index: Index, questions: Sequence[Question]) -> dict[str, list[float]]:
+    """Per question's id what share of the proof is among the first passages, at every depth."""
+    found = index.search([question.question for question in questions], max(DEPTHS))
+    return {
+        question.id: [share_found(question, hits[:depth]) for depth in DEPTHS]
+        for question, hits in zip(questions, found, strict=True)
+    }
 
 
-# ------------------------------------------------------------------------------------------------------ made corpora
+def share_found(question: Question, hits: Sequence[Hit]) -> float:
+    if question.sentences:
+        inside = [hit.passage for hit in hits if hit.passage.doc_id.startswith(f"{question.corpus}/")]
+        texts = [squeeze(passage.text) for passage in inside]
+        return float(any(squeeze(sentence) in text for sentence in question.sentences for text in texts))
+    if question.gold_ids:
+        return len({hit.passage.doc_id for hit in hits} & {*question.gold_ids}) / len({*question.gold_ids})
+    texts = [fold(f"{hit.passage.title} {hit.passage.text}") for hit in hits]
+    return float(any(fold(answer) in text for answer in question.answers for text in texts))
 
 
-def write_sample(corpus: Path, questions: list[Question], out: Path) -> Path:
-    """The gold documents of these questions and ten others for each: small enough for an embedder on a laptop."""
-    documents = {document.id: document for document in CorpusReader(corpus)}
-    gold = {doc_id for question in questions for doc_id in question.gold_ids}
-    others = random.Random(0).sample(sorted(documents.keys() - gold), 10 * len(questions))
-    rows = [documents[doc_id] for doc_id in sorted(gold | set(others)) if doc_id in documents]
-    out.write_text("\n".join(json.dumps({"id": row.id, "title": row.title, "text": row.text}) for row in rows))
-    return out
+def squeeze(text: str) -> str:
+    """The text with single spaces."""
+    return " ".join(text.split())
 
 
-def write_large_corpus(index: Index, num_passages: int, out: Path) -> None:
-    """Passages whose two halves come from two different passages of the corpus: real words, no exact duplicate."""
-    chance = random.Random(0)
-    with out.open("w", encoding="utf-8") as lines:
-        for number in range(num_passages):
-            first = index.passage(number % len(index))
-            second = index.passage(chance.randrange(len(index)))
-            words, more = first.text.split(), second.text.split()
-            text = " ".join(words[: len(words) // 2] + more[len(more) // 2 :]) or first.text
-            lines.write(json.dumps({"id": str(number), "title": first.title, "text": f"{text} {number}"}) + "\n")
-
-
-# ------------------------------------------------------------------------------------------------------------ tables
-
-
-def as_tables(report: dict[str, Any]) -> str:
-    lines = ["| set | questions | gold at 3 | gold at 10 | answer at 3 |", "|---|---|---|---|---|"]
-    for name, row in report["recall"].items():
-        cells = ["-" if value is None else f"{value:g}" for value in row.values()]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    for part in ("corpus", "large"):
-        if part in report:
-            size, build_s = report[part]["passages"], report[part]["build_s"]
-            lines += ["", f"{size:,} passages, built in {build_s:.1f} s", ""]
-            lines += ["| | queries/s | p50 ms | p95 ms |", "|---|---|---|---|"]
-            for name, speed in report[part]["speed"].items():
-                lines.append(f"| {name} | {speed[0]:.0f} | {speed[1]:.2f} | {speed[2]:.2f} |")
+def make_table(questions: Sequence[Question], shares: dict[str, dict[str, list[float]]]) -> str:
+    """A row per set and one of all: per engine the percentages at every depth, and the gains over the first engine."""
+    depths = " / ".join(map(str, DEPTHS))
+    lines = [f"| set | questions | {' | '.join(f'{name}, first {depths}' for name in shares)} |"]
+    lines.append("|---" * (2 + len(shares)) + "|")
+    for name in [*sorted({question.set for question in questions}), "all"]:
+        ids = [question.id for question in questions if name in (question.set, "all")]
+        means = [
+            [100 * statistics.fmean(column) for column in zip(*(found[one] for one in ids), strict=True)]
+            for found in shares.values()
+        ]
+        cells = [" / ".join(f"{value:.1f}" for value in means[0])]
+        for row in means[1:]:
+            gains = " / ".join(f"{value - before:+.1f}" for value, before in zip(row, means[0], strict=True))
+            cells.append(f"{' / '.join(f'{value:.1f}' for value in row)} ({gains})")
+        lines.append(f"| {name} | {len(ids)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

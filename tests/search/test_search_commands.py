@@ -67,9 +67,9 @@ def test_the_summary_says_how_long_it_took(folder, tmp_path, capsys, monkeypatch
     now = iter([100.0, 102.5, 200.0, 200.5])
     monkeypatch.setattr(index_command, "time", SimpleNamespace(monotonic=lambda: next(now)))
     quaere("index", folder, "--out", tmp_path / "index")
-    assert "engine bm25, 2.5 s\n" in capsys.readouterr().out
+    assert "engine bm25, stemmer english, 2.5 s\n" in capsys.readouterr().out
     quaere("index", "--update", tmp_path / "index")
-    assert "engine bm25, 0.5 s\n" in capsys.readouterr().out
+    assert "engine bm25, stemmer english, 0.5 s\n" in capsys.readouterr().out
 
 
 def test_a_file_that_cannot_be_read_is_named_and_the_rest_is_indexed(folder, tmp_path, capsys):
@@ -110,15 +110,16 @@ def test_search_at_a_server(url, capsys):
 
 
 def test_every_option_reaches_the_settings(folder, tmp_path, capsys):
-    options = "--chunk-words 7 --overlap-words 2 --row-words 9 --k1 0.9 --b 0.4 --title-weight 3 --json --force"
-    options += " --max-file-mib 5"
+    options = "--chunk-words 7 --overlap-words 2 --row-words 9 --k1 0.9 --b 0.4 --title-weight 4 --json --force"
+    options += " --max-file-mib 5 --stemmer german"
     dense = "--embedder e5-small --ann ivf --num-lists 5 --num-probes 2 --num-links 8 --search-width 9 --batch-size 3"
     quaere("index", folder, "--out", tmp_path / "index", *options.split(), *dense.split(), "--query-prefix", "Q: ")
     printed = json.loads(capsys.readouterr().out)
     settings = open_index(tmp_path / "index").manifest.settings
     assert printed["num_passages"] == len(open_index(tmp_path / "index")) > 3
     assert (settings.chunks.max_words, settings.chunks.overlap_words, settings.chunks.row_words) == (7, 2, 9)
-    assert (settings.bm25.k1, settings.bm25.b, settings.bm25.title_weight) == (0.9, 0.4, 3)
+    assert (settings.bm25.k1, settings.bm25.b, settings.bm25.title_weight) == (0.9, 0.4, 4)
+    assert settings.bm25.stemmer == "german"
     assert (settings.engine, settings.max_file_mib) == ("bm25", 5)
     given = settings.dense
     assert (given.embedder, given.ann, given.query_prefix, given.passage_prefix) == ("e5-small", "ivf", "Q: ", None)
@@ -148,7 +149,7 @@ def test_serve_search_until_ctrl_c(shared_index, capsys):
     server, stderr = start_command(*command, "0", "--max-concurrent", "1")
     try:
         line = stderr.readline()
-        assert "serving 3 passages (bm25) at http://127.0.0.1:" in line
+        assert "serving 3 passages (bm25, stemmer english) at http://127.0.0.1:" in line
         address = line.split(" at ")[1].split("/retrieve")[0]
         quaere("search", "Halm bridge", "--index", address, "--json")
         assert "rivers.md#0" in capsys.readouterr().out

@@ -5,17 +5,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as changed
 
 from quaere.errors import BadInput
 from quaere.records import Passage
-from quaere.search.bm25 import Bm25Engine, Bm25Settings, best_matches, passage_terms
+from quaere.search.bm25 import Bm25Engine, Bm25Settings, best_matches, passage_terms, query_terms
 from quaere.search.hybrid import HybridEngine, fuse
 from quaere.search.search_engine import Match
-from quaere.search.words import terms
+
+PLAIN = Bm25Settings(stemmer="none", whole_names=False)
 
 # A small alphabet, so that passages share words and scores tie.
 sentence = st.lists(
-    st.sampled_from(["oss", "halm", "bridge", "river", "the", "the", "東京", "korrin"]), max_size=8
+    st.sampled_from(["oss", "halm", "bridges", "max_river", "is", "the", "the", "東京", "korrin"]), max_size=8
 ).map(" ".join)
 
 
@@ -28,14 +30,21 @@ def passages_of(texts):
 
 def build(folder, passages, settings):
     Bm25Engine.build(passages, len(passages), settings, folder, lambda *_: None)
-    return Bm25Engine.open(folder)
+    return Bm25Engine.open(folder, settings)
 
 
 @given(
     st.lists(st.tuples(sentence, sentence), min_size=1, max_size=25),
     st.lists(sentence, min_size=1, max_size=4),
     st.integers(1, 30),
-    st.builds(Bm25Settings, st.floats(0, 3), st.floats(0, 1), st.integers(0, 3)),
+    st.builds(
+        Bm25Settings,
+        st.floats(0, 3),
+        st.floats(0, 1),
+        st.integers(0, 3),
+        stemmer=st.sampled_from(["none", "english", "german"]),
+        whole_names=st.booleans(),
+    ),
 )
 def test_bm25_equals_bm25s_used_directly(tmp_path_factory, texts, queries, topk, settings):
     passages = passages_of([*texts, ("", "oss")])
@@ -43,19 +52,19 @@ def test_bm25_equals_bm25s_used_directly(tmp_path_factory, texts, queries, topk,
     direct = bm25s.BM25(k1=settings.k1, b=settings.b, method="lucene")
     direct.index([passage_terms(passage, settings) for passage in passages], show_progress=False)
     for query, found in zip(queries, engine.search(queries, topk), strict=True):
-        known = [term for term in terms(query) if term in direct.vocab_dict]
+        known = [term for term in query_terms(query, settings) if term in direct.vocab_dict]
         scores = direct.get_scores(known) if known else np.zeros(len(passages), np.float32)
         ranked = sorted(range(len(passages)), key=lambda number: (-scores[number], number))
         assert found == [(number, scores[number]) for number in ranked if scores[number] > 0][:topk]
 
 
 def test_bm25_agrees_with_what_bm25s_retrieves(index):
-    settings = Bm25Settings()
+    settings = index.manifest.settings.bm25
     passages = list(index.passages())
     direct = bm25s.BM25(k1=settings.k1, b=settings.b, method="lucene")
     direct.index([passage_terms(passage, settings) for passage in passages], show_progress=False)
     query = "the lighthouse at Korrin"
-    numbers, scores = direct.retrieve([terms(query)], k=2, show_progress=False)
+    numbers, scores = direct.retrieve([query_terms(query, settings)], k=2, show_progress=False)
     hits = index.search([query], 2)[0]
     assert [hit.passage for hit in hits] == [passages[number] for number in numbers[0]]
     assert [hit.score for hit in hits] == scores[0].tolist()
@@ -63,7 +72,7 @@ def test_bm25_agrees_with_what_bm25s_retrieves(index):
 
 def test_equal_scores_come_in_the_order_of_the_passages(tmp_path):
     passages = passages_of([("", "river"), ("", "bridge oss"), ("", "bridge halm"), ("", "bridge korrin")])
-    engine = build(tmp_path, passages, Bm25Settings())
+    engine = build(tmp_path, passages, PLAIN)
     assert [match.number for match in engine.search(["bridge"], 2)[0]] == [1, 2]
 
 
@@ -80,13 +89,13 @@ def test_the_best_of_many_scores_are_those_a_whole_sort_finds(num_passages, topk
 def test_the_title_counts(tmp_path):
     passages = passages_of([("", "halm oss oss"), ("Halm", "oss oss oss")])
     for weight, best in ((0, 0), (3, 1)):
-        engine = build(tmp_path / str(weight), passages, Bm25Settings(title_weight=weight))
+        engine = build(tmp_path / str(weight), passages, changed(PLAIN, title_weight=weight))
         assert engine.search(["halm"], 2)[0][0].number == best
 
 
 def test_the_textbook_score_by_hand(tmp_path):
     """With k1 = 1.2 and b = 0.75: idf * tf / (tf + k1 * (1 - b + b * length / mean length))."""
-    engine = build(tmp_path, passages_of([("", "bridge bridge oss halm"), ("", "river river")]), Bm25Settings())
+    engine = build(tmp_path, passages_of([("", "bridge bridge oss halm"), ("", "river river")]), PLAIN)
     ((match,),) = engine.search(["bridge"], 2)
     idf = math.log(1 + (2 - 1 + 0.5) / (1 + 0.5))
     assert match.score == pytest.approx(idf * 2 / (2 + 1.2 * (1 - 0.75 + 0.75 * 4 / 3)))
@@ -99,7 +108,7 @@ def test_impossible_constants_are_refused(settings):
 
 
 @pytest.mark.parametrize(
-    "settings", [Bm25Settings(k1=0), Bm25Settings(b=0), Bm25Settings(b=1), Bm25Settings(title_weight=0)]
+    "settings", [changed(PLAIN, **one) for one in ({"k1": 0}, {"b": 0}, {"b": 1}, {"title_weight": 0})]
 )
 def test_the_smallest_and_largest_constants_are_taken(tmp_path, settings):
     settings.check()
@@ -124,8 +133,8 @@ def test_fusion_breaks_ties_by_passage_order_and_cuts():
 def test_the_best_three_are_the_first_of_the_best_ten(tmp_path):
     passages = passages_of([("", f"bridge {'oss ' * (number % 7)}{'halm ' * (number % 5)}") for number in range(40)])
     engines = [
-        build(tmp_path / "a", passages, Bm25Settings()),
-        build(tmp_path / "b", passages, Bm25Settings(k1=0.2, b=0.0)),
+        build(tmp_path / "a", passages, PLAIN),
+        build(tmp_path / "b", passages, changed(PLAIN, k1=0.2, b=0.0)),
     ]
     hybrid = HybridEngine(engines)
     assert hybrid.search(["oss halm", "bridge"], 3) == [

@@ -35,6 +35,8 @@ class IndexOptions(TypedDict, total=False):
     k1: float
     b: float
     title_weight: int
+    stemmer: str
+    rerank: str
     embedder: str
     query_prefix: str
     passage_prefix: str

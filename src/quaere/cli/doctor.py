@@ -131,7 +131,7 @@ def _index(path: Path) -> Check:
     index = open_index(path, check_sources=False)
     manifest = index.manifest
     size = f"{manifest.num_documents} documents, {manifest.num_passages} passages"
-    detail = f"{path}: {manifest.settings.engine}, {size}, fingerprint {manifest.fingerprint[:16]}"
+    detail = f"{path}: {manifest.settings.summary}, {size}, fingerprint {manifest.fingerprint[:16]}"
     if changes := index.find_changes(bounded=False):
         return Check("index", "warn", f"{detail}; stale, {changes.describe()} since it was built", update_hint(path))
     gone = [source for source in manifest.sources if not Path(source).exists()]

@@ -38,6 +38,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument("--update", type=Path, metavar="DIR", help="bring the index DIR up to date with its sources")
     parser.add_argument("--watch", action="store_true", help="keep it up to date until Ctrl-C")
     parser.add_argument("--engine", choices=("bm25", "dense", "hybrid", "lance"), help="default: bm25")
+    first = "compare the first 20 passages with the query by this sentence encoder, in every search; none: do not"
+    parser.add_argument("--rerank", metavar="MODEL", help=first)
     parser.add_argument("--force", action="store_true", help="replace the index that is there")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     parser.add_argument(
@@ -65,7 +67,9 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     words = parser.add_argument_group("word search (bm25, hybrid, lance)")
     words.add_argument("--k1", type=float, metavar="X", help="how soon repeated words stop counting (default: 1.2)")
     words.add_argument("--b", type=float, metavar="X", help="how much length counts against a passage (default: 0.75)")
-    words.add_argument("--title-weight", type=int, metavar="N", help="how often the title counts (default: 2)")
+    words.add_argument("--title-weight", type=int, metavar="N", help="how often the title counts (default: 3)")
+    stems = "auto, none or a language, as english (default: auto, the language of the documents)"
+    words.add_argument("--stemmer", metavar="NAME", help=stems)
     dense = parser.add_argument_group("search by meaning (dense, hybrid, lance)")
     named = "sentence-transformers model, or openai:MODEL@BASE_URL for one on a server (default: intfloat/e5-base-v2)"
     dense.add_argument("--embedder", metavar="M", help=named)
@@ -86,7 +90,7 @@ def run(args: argparse.Namespace) -> None:
     """Build the index or bring it up to date, and print what is in it."""
     _check_options(args)
     if args.update:
-        _update(args.update, args.json)
+        _update(args.update, args.json, args.rerank)
     else:
         _build(args)
     if args.watch:
@@ -114,22 +118,22 @@ def _check_options(args: argparse.Namespace) -> None:
         if not args.out:
             raise BadInput("--out is missing", hint="quaere index FOLDER --out DIR")
         return
-    apart = {"run", "update", "watch", "json"}
+    apart = {"run", "update", "watch", "json", "rerank"}
     given = [name for name, value in vars(args).items() if name not in apart and value not in (None, False, [])]
     if not args.gitignore or given != ["gitignore"]:
         raise BadInput(
-            "--update takes no SOURCE, and no option but --watch and --json: those of the index are remembered",
+            "--update takes no SOURCE, and no option but --rerank, --watch and --json: the others are remembered",
             hint=f"quaere index --update {args.update}, or quaere index SOURCE --out {args.update} --force ...",
         )
 
 
-def _update(path: Path, json: bool) -> None:
+def _update(path: Path, json: bool, rerank: str | None = None) -> None:
     from quaere.cli.interrupt import interruptible
     from quaere.search.update import update_index
 
     started = time.monotonic()
     with interruptible("the index stays as it was"), _show_progress() as progress:
-        updated = update_index(path, progress)
+        updated = update_index(path, progress, rerank=rerank)
     _print_index(updated.index, time.monotonic() - started, json, updated.counts)
 
 
@@ -188,7 +192,7 @@ def _print_summary(index: Index, seconds: float) -> None:
 
     manifest, corpus = index.manifest, index.manifest.corpus
     print(f"{index.path}: {manifest.num_passages} passages of {manifest.num_documents} documents, ", end="")
-    print(f"engine {manifest.settings.engine}, {seconds:.1f} s")
+    print(printable_line(f"engine {manifest.settings.summary}, {seconds:.1f} s"))
     notes = [
         ("left out, exact duplicates", corpus.num_duplicates),
         ("left out, no text", corpus.num_empty),

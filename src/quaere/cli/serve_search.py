@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> None:
     index = open_index(args.index)
 
     def say_ready(url: str) -> None:
-        engine = index.manifest.settings.engine
-        print(f"serving {len(index)} passages ({engine}) at {url}/retrieve, Ctrl-C ends", file=sys.stderr)
+        how = index.manifest.settings.summary
+        print(f"serving {len(index)} passages ({how}) at {url}/retrieve, Ctrl-C ends", file=sys.stderr)
 
     run_server(make_search_server(index, settings, key=key, limits=limits), say_ready)

@@ -20,21 +20,46 @@ from numpy.typing import NDArray
 
 from quaere.errors import BadInput
 from quaere.records import Passage
+from quaere.search.languages import question_words
 from quaere.search.search_engine import Match, Progress
+from quaere.search.stemming import AUTO, NO_STEMMER, check_stemmer
 from quaere.search.words import terms
 
 _BLOCK = 256  # passages
 
 
-class Bm25Settings(Struct, frozen=True):
-    """BM25's constants, and how many times the title's terms are counted beside the text's.
+class _PlainSettings(Struct, frozen=True):
+    """The settings of format 1, in their order."""
 
-    Bm25Settings(k1=1.2, b=0.75, title_weight=2)
+    k1: float
+    b: float
+    title_weight: int
+
+
+class Bm25Settings(Struct, frozen=True):
+    """BM25's constants, how many times the title's terms are counted beside the text's, and what terms are.
+
+    The stemmer is a language, "none", or "auto": the language of the documents, which the build puts in its place. With
+    `whole_names`, names such as `max_wal_size` are terms as well as their parts.
+
+        Bm25Settings(k1=1.2, b=0.75, title_weight=3, stemmer="english", whole_names=True)
     """
 
     k1: float = 1.2
     b: float = 0.75
-    title_weight: int = 2
+    title_weight: int = 3
+    stemmer: str = AUTO
+    whole_names: bool = True
+
+    @property
+    def is_plain(self) -> bool:
+        """True if terms are the words and nothing else, as in every index of format 1."""
+        return self.stemmer == NO_STEMMER and not self.whole_names
+
+    @property
+    def fingerprinted(self) -> Struct:
+        """What the fingerprint is made of: if terms are plain, the same as in format 1."""
+        return _PlainSettings(self.k1, self.b, self.title_weight) if self.is_plain else self
 
     def check(self) -> None:
         """Raise `BadInput` if a constant is out of range."""
@@ -42,18 +67,34 @@ class Bm25Settings(Struct, frozen=True):
             raise BadInput(f"BM25 needs k1 >= 0 and b from 0 to 1, not k1={self.k1} and b={self.b}")
         if self.title_weight < 0:
             raise BadInput(f"the title weight must be 0 or more, not {self.title_weight}")
+        check_stemmer(self.stemmer)
+
+
+PLAIN_WORDS = {"stemmer": NO_STEMMER, "whole_names": False}  # the settings of terms in indexes of format 1
 
 
 def passage_terms(passage: Passage, settings: Bm25Settings) -> list[str]:
-    """The terms of a passage: those of its title, repeated `title_weight` times, then those of its text."""
-    return terms(passage.title) * settings.title_weight + terms(passage.text)
+    """The terms of a passage: those of its title, repeated `title_weight` times, of its headings and of its text."""
+    title, heading, text = (
+        terms(part, stemmer=settings.stemmer, whole_names=settings.whole_names)
+        for part in (passage.title, passage.heading, passage.text)
+    )
+    return title * settings.title_weight + heading + text
+
+
+def query_terms(query: str, settings: Bm25Settings) -> list[str]:
+    """The terms of a query. If the language is known, its question words are left out, unless there are no others."""
+    asking = question_words(settings.stemmer)
+    found = terms(query, stemmer=settings.stemmer, whole_names=settings.whole_names, without=asking)
+    return found or terms(query, stemmer=settings.stemmer, whole_names=settings.whole_names)
 
 
 class Bm25Engine:
     """BM25 engine that scores all passages for each query; its arrays are memory-mapped."""
 
-    def __init__(self, scorer: Any) -> None:
+    def __init__(self, scorer: Any, settings: Bm25Settings) -> None:
         self._scorer = scorer
+        self._settings = settings
 
     @staticmethod
     def build(
@@ -79,20 +120,20 @@ class Bm25Engine:
         scorer.save(folder, show_progress=False)
 
     @staticmethod
-    def open(folder: Path) -> Bm25Engine:
-        """Open an engine that `build` wrote."""
+    def open(folder: Path, settings: Bm25Settings) -> Bm25Engine:
+        """Open an engine that `build` wrote with these settings."""
         bm25s = _import_bm25s()
         scorer = bm25s.BM25.load(folder, mmap=True, show_progress=False)
         # Plain array views of the mapped memory: slicing numpy's memmap class costs more than using the slice.
         scorer.scores |= {name: np.asarray(scorer.scores[name]) for name in ("data", "indices", "indptr")}
-        return Bm25Engine(scorer)
+        return Bm25Engine(scorer, settings)
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Match]]:
         """The best passages for each query, at most `topk`."""
         return [self._search_one(query, topk) for query in queries]
 
     def _search_one(self, query: str, topk: int) -> list[Match]:
-        known = self._scorer.get_tokens_ids(terms(query))
+        known = self._scorer.get_tokens_ids(query_terms(query, self._settings))
         if not known:
             return []
         return best_matches(self._scorer.get_scores_from_ids(known), topk)

@@ -81,7 +81,7 @@ def _load_model(embedder: str) -> Any:
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError:
-        raise ExtraMissing("dense search needs sentence-transformers", extra="dense") from None
+        raise ExtraMissing("an embedder needs sentence-transformers", extra="dense") from None
     try:
         with _quiet_loading():
             return _find_model(SentenceTransformer, embedder)
@@ -89,7 +89,7 @@ def _load_model(embedder: str) -> Any:
         reason = " ".join(str(error).split())[:200]
         raise ModelMissing(
             f"the embedder {embedder!r} cannot be loaded: {reason}",
-            hint="--embedder takes a sentence-transformers model of the hub or a folder, or openai:MODEL@BASE_URL",
+            hint="an embedder is a sentence-transformers model of the hub or a folder, or openai:MODEL@BASE_URL",
         ) from error
 
 

@@ -33,8 +33,8 @@ from quaere.search.hybrid import HybridEngine
 from quaere.search.json_lines import is_rows_file
 from quaere.search.lance import open_lance
 from quaere.search.lance_table import LanceBuild, LanceContents
+from quaere.search.languages import detect_language
 from quaere.search.manifest import (
-    FORMAT,
     KIND,
     MANIFEST,
     IndexSettings,
@@ -45,8 +45,10 @@ from quaere.search.manifest import (
     rebuild_hint,
     update_hint,
 )
+from quaere.search.rerank import NO_RERANKER, RerankEngine, open_reranker
 from quaere.search.search_engine import Engine, Progress
 from quaere.search.sources import MAX_LOOKS, Changes, FileRecord, find_changes, write_sources
+from quaere.search.stemming import AUTO
 from quaere.search.store import Store, StoreWriter
 from quaere.search.walk import common_folder
 
@@ -54,6 +56,7 @@ __all__ = ["Index", "IndexSettings", "Manifest", "build_index", "open_index"]
 
 STALE_CHECK = "QUAERE_STALE_CHECK"  # the environment variable; "off" turns the check of sources off
 READING = "reading documents"  # the part of the work whose progress is in bytes
+_NUM_SAMPLED = 1000  # passages that the language is told by
 
 
 class Index:
@@ -130,7 +133,10 @@ class Index:
             if self._engine is None:
                 if read_manifest(self.path).fingerprint != self.fingerprint:
                     raise BadInput(f"the index {self.path} was replaced after it had been opened", hint="try again")
-                self._engine = _open_engine(self.path, self.manifest.settings)
+                engine, rerank = _open_engine(self.path, self.manifest.settings), self.manifest.settings.rerank
+                if rerank != NO_RERANKER:
+                    engine = RerankEngine(engine, open_reranker(rerank), self.passage)
+                self._engine = engine
             return self._engine
 
 
@@ -152,6 +158,7 @@ def build_index(
     settings.check()
     sources = [source] if isinstance(source, Path) else list(source)
     _check_target(sources, out, force)
+    settings.check_reranker()
     with new_folder(out) as unfinished:
         write_index(sources, out, unfinished, settings, progress or say_nothing)
     return open_index(out, check_sources=False)
@@ -194,6 +201,7 @@ def write_index(
         known=known,
     )
     writer, kept = _write_store(folder, reader, settings, known, progress)
+    settings = _choose_stemmer(settings, Store(folder))
     write_sources(folder, reader.folders, reader.records, began_ns)
     fingerprint = _fingerprint(writer.content_digest, settings)
     num_embedded = 0
@@ -204,7 +212,7 @@ def write_index(
         num_embedded = _build_engines(folder, settings, progress, earlier, kept)
     manifest = Manifest(
         kind=KIND,
-        format=FORMAT,
+        format=settings.format,
         fingerprint=fingerprint,
         num_documents=writer.num_documents,
         num_passages=writer.num_passages,
@@ -238,6 +246,15 @@ def _write_store(
     return writer, kept
 
 
+def _choose_stemmer(settings: IndexSettings, store: Store) -> IndexSettings:
+    """The settings with the language of the passages for "auto"."""
+    if "bm25" not in settings.parts or settings.bm25.stemmer != AUTO:
+        return settings
+    step = max(1, len(store) // _NUM_SAMPLED)
+    language = detect_language(store.passage(number).text for number in range(0, len(store), step))
+    return msgspec.structs.replace(settings, bm25=msgspec.structs.replace(settings.bm25, stemmer=language))
+
+
 def _build_engines(
     folder: Path, settings: IndexSettings, progress: Progress, earlier: EarlierIndex | None, kept: array[int]
 ) -> int:
@@ -267,8 +284,12 @@ def _stored_path(path: Path) -> str:
 
 def _fingerprint(content_digest: str, settings: IndexSettings) -> str:
     """Digest of the corpus and of the settings in use; settings of engines that are not built do not count."""
-    used: dict[str, object] = {"format": FORMAT, "engine": settings.engine, "chunks": settings.chunks}
+    used: dict[str, object] = {"format": settings.format, "engine": settings.engine, "chunks": settings.chunks}
     used |= {name: getattr(settings, name) for name in settings.parts}
+    if "bm25" in used:
+        used["bm25"] = settings.bm25.fingerprinted
+    if settings.rerank != NO_RERANKER:
+        used["rerank"] = settings.rerank
     return sha256(content_digest.encode() + msgspec.json.encode(used, order="deterministic")).hexdigest()
 
 
@@ -330,11 +351,11 @@ def _warn_if_stale(index: Index) -> None:
 
 def _open_engine(path: Path, settings: IndexSettings) -> Engine:
     if settings.engine == "lance":
-        return open_lance(path / "lance", settings.lance, settings.dense)
+        return open_lance(path / "lance", settings.lance, settings.bm25, settings.dense)
     engines: list[Engine] = []
     if "bm25" in settings.engine_names:
         try:
-            engines.append(Bm25Engine.open(path / "bm25"))
+            engines.append(Bm25Engine.open(path / "bm25", settings.bm25))
         except (OSError, ValueError, KeyError, TypeError) as error:
             hint = f"quaere index FOLDER --out {path} --force"
             raise BadInput(f"the index {path} is damaged: {path / 'bm25'} cannot be read", hint=hint) from error

@@ -15,13 +15,12 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from quaere.errors import BadInput
-from quaere.search.bm25 import Bm25Settings
+from quaere.search.bm25 import Bm25Settings, query_terms
 from quaere.search.dense_settings import DenseSettings
 from quaere.search.embedders import Embedder, open_embedder
 from quaere.search.hybrid import HybridEngine
 from quaere.search.lance_table import open_table, read_numbers
 from quaere.search.search_engine import Engine, Match, rank
-from quaere.search.words import terms
 
 LanceSearch = Literal["text", "dense", "hybrid"]
 
@@ -55,12 +54,12 @@ class LanceSettings(Struct, frozen=True):
             raise BadInput("--engine lance has no --ann hnsw", hint="--ann ivf, or --engine dense")
 
 
-def open_lance(folder: Path, settings: LanceSettings, dense: DenseSettings) -> Engine:
+def open_lance(folder: Path, settings: LanceSettings, bm25: Bm25Settings, dense: DenseSettings) -> Engine:
     """Open the engine whose files `LanceBuild` wrote into `folder`; an embedder is loaded if it needs one."""
     table, numbers = open_table(folder), read_numbers(folder)
     engines: list[Engine] = []
     if settings.has_words:
-        engines.append(LanceText(table, numbers))
+        engines.append(LanceText(table, numbers, bm25))
     if settings.has_vectors:
         engines.append(LanceVectors(table, numbers, open_embedder(dense), dense))
     return engines[0] if len(engines) == 1 else HybridEngine(engines)
@@ -69,9 +68,10 @@ def open_lance(folder: Path, settings: LanceSettings, dense: DenseSettings) -> E
 class LanceText:
     """Engine over the words of the table."""
 
-    def __init__(self, table: Any, numbers: NDArray[np.int64]) -> None:
+    def __init__(self, table: Any, numbers: NDArray[np.int64], settings: Bm25Settings) -> None:
         self._table = table
         self._numbers = numbers
+        self._settings = settings
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Match]]:
         """The best passages for each query, at most `topk`."""
@@ -80,7 +80,7 @@ class LanceText:
     def _search_one(self, query: str, topk: int) -> list[Match]:
         from lancedb.query import MatchQuery
 
-        if not (words := terms(query)):
+        if not (words := query_terms(query, self._settings)):
             return []
         wanted = self._table.search(MatchQuery(" ".join(words), "terms"), query_type="fts")
         found = wanted.limit(topk + _SPARE).select(["serial", "_score"]).to_arrow()

@@ -13,17 +13,18 @@ import msgspec
 from quaere import __version__
 from quaere.errors import UPDATE_HINT, BadInput, IndexMissing
 from quaere.records.foreign_json import decode_json
-from quaere.search.bm25 import Bm25Settings
+from quaere.search.bm25 import PLAIN_WORDS, Bm25Settings
 from quaere.search.chunks import ChunkSettings
 from quaere.search.corpus import CorpusReport
 from quaere.search.dense_settings import DenseSettings
 from quaere.search.files import MAX_FILE_MIB
 from quaere.search.lance import LanceSettings
+from quaere.search.rerank import NO_RERANKER, open_reranker
 
-FORMAT = 1
+FORMAT = 2  # since 2 there are stems, whole names and rerankers, which a program that knows only 1 would not apply
 KIND = "quaere-index"
 MANIFEST = "manifest.json"
-_LIBRARIES = ("bm25s", "numpy", "faiss-cpu", "sentence-transformers", "lancedb")
+_LIBRARIES = ("bm25s", "PyStemmer", "numpy", "faiss-cpu", "sentence-transformers", "lancedb")
 _READING_LIBRARIES = ("pypdf", "python-docx", "python-pptx", "openpyxl")
 
 EngineName = Literal["bm25", "dense", "hybrid", "lance"]
@@ -40,6 +41,7 @@ class IndexSettings(msgspec.Struct, frozen=True):
     bm25: Bm25Settings = Bm25Settings()
     dense: DenseSettings = DenseSettings()
     lance: LanceSettings = LanceSettings()
+    rerank: str = NO_RERANKER  # the sentence encoder that the first passages are compared with the query by
     max_file_mib: int = MAX_FILE_MIB
     include: tuple[str, ...] = ()  # which files of a folder are read, and which are not, as in a .gitignore
     exclude: tuple[str, ...] = ()
@@ -63,6 +65,18 @@ class IndexSettings(msgspec.Struct, frozen=True):
         """True if passages are embedded."""
         return "dense" in self.parts
 
+    @property
+    def format(self) -> int:
+        """The oldest format that has all of this."""
+        has_new_words = "bm25" in self.parts and not self.bm25.is_plain
+        return 2 if has_new_words or self.rerank != NO_RERANKER else 1
+
+    @property
+    def summary(self) -> str:
+        """How the index is searched: `bm25, stemmer english, reranked by MODEL`."""
+        stemmer = f", stemmer {self.bm25.stemmer}" if "bm25" in self.parts else ""
+        return self.engine + stemmer + (f", reranked by {self.rerank}" if self.rerank != NO_RERANKER else "")
+
     def check(self) -> None:
         """Refuse what cannot be built."""
         self.chunks.check()
@@ -72,6 +86,11 @@ class IndexSettings(msgspec.Struct, frozen=True):
             self.lance.check(self.bm25, self.dense)
         if self.max_file_mib < 1:
             raise BadInput(f"max_file_mib must be at least 1, not {self.max_file_mib}")
+
+    def check_reranker(self) -> None:
+        """Load the reranker once: otherwise the first search would be the first to say that there is none."""
+        if self.rerank != NO_RERANKER:
+            open_reranker(self.rerank)
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -108,6 +127,18 @@ def _version_of(library: str) -> str:
         return ""
 
 
+class _WrittenSettings(msgspec.Struct):
+    """The settings of words that are written in a manifest; those before format 2 have fewer."""
+
+    bm25: dict[str, msgspec.Raw] = {}
+
+
+class _Written(msgspec.Struct):
+    """The settings that are written in a manifest."""
+
+    settings: _WrittenSettings
+
+
 class _Label(msgspec.Struct):
     """The two fields every format of the manifest has."""
 
@@ -129,6 +160,9 @@ def read_manifest(path: Path) -> Manifest:
             message = f"{path} has format {label.format}, this Quaere ({__version__}) reads up to {FORMAT}"
             raise BadInput(message, hint=UPDATE_HINT)
         manifest = decode_json(written, Manifest)
+        if "stemmer" not in decode_json(written, _Written).settings.bm25:
+            bm25 = msgspec.structs.replace(manifest.settings.bm25, **PLAIN_WORDS)
+            manifest = msgspec.structs.replace(manifest, settings=msgspec.structs.replace(manifest.settings, bm25=bm25))
     except msgspec.DecodeError as error:
         raise BadInput(f"{path}/{MANIFEST} is damaged: {error}", hint=f"delete {path}, then {rebuild}") from error
     if manifest.kind != KIND:

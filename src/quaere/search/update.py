@@ -55,8 +55,8 @@ class _NothingToWrite(Exception):
     """The new index would be the old one."""
 
 
-def update_index(path: Path, progress: Progress | None = None) -> Updated:
-    """Bring the index at `path` up to date with its sources: all of it, or nothing.
+def update_index(path: Path, progress: Progress | None = None, *, rerank: str | None = None) -> Updated:
+    """Bring the index at `path` up to date with its sources, and its reranker if one is named: all of it, or nothing.
 
     The new index is made beside the old one and put in its place at the end, as by `build_index`.
     """
@@ -64,6 +64,10 @@ def update_index(path: Path, progress: Progress | None = None) -> Updated:
     sources = _find_sources(before)
     began_ns = time.time_ns()
     earlier = EarlierIndex(path)
+    settings = before.manifest.settings
+    if rerank not in (None, settings.rerank):
+        settings = msgspec.structs.replace(settings, rerank=rerank)
+        settings.check_reranker()
     # What another version of a library would read is not known without reading; vectors are good in either case.
     reads_alike = before.manifest.versions == library_versions()
     try:
@@ -72,7 +76,7 @@ def update_index(path: Path, progress: Progress | None = None) -> Updated:
                 sources,
                 path,
                 unfinished,
-                before.manifest.settings,
+                settings,
                 progress or say_nothing,
                 earlier=earlier,
                 reuse=reads_alike,

@@ -9,6 +9,8 @@ particles to words; these scripts are treated character by character.
     ['cafe', 'zurich', '1905']
     >>> terms("東京都")
     ['東', '京', '都', '東京', '京都']
+    >>> terms("Configuring max_wal_size", stemmer="english", whole_names=True)
+    ['configur', 'max', 'wal', 'size', 'max_wal_size']
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import chain, pairwise
 from typing import NamedTuple
+
+from quaere.search.stemming import NO_STEMMER, stem
 
 
 def _character_class(categories: str, *blocks: range) -> str:
@@ -79,6 +83,9 @@ def _patterns() -> _Patterns:
 _ASCII_COUNTED = re.compile(r"\S{1,20}")
 _ASCII_MATCHED = re.compile(r"[a-z0-9]+")
 
+# Names of programs, options and settings: max_wal_size, --no-ff, limits.cpu, 2.0.3. They begin at a word's beginning.
+_NAMES = re.compile(r"(?<![^\W_])[a-z0-9]+(?:[_.-][a-z0-9]+)+")
+
 # Characters that folding removes: combining accents of Latin, Greek and Cyrillic letters, optional vowel points of
 # Hebrew and Arabic, and variation selectors of Chinese characters.
 _ACCENTS = re.compile(
@@ -107,12 +114,26 @@ def fold(text: str) -> str:
     return unicodedata.normalize("NFKC", bare.casefold())
 
 
-def terms(text: str) -> list[str]:
-    """Terms for BM25, in order: folded words; for unspaced scripts every character and every pair of characters.
+def terms(
+    text: str, *, stemmer: str = NO_STEMMER, whole_names: bool = False, without: frozenset[str] = frozenset()
+) -> list[str]:
+    """Terms for BM25: folded words; for unspaced scripts every character and every pair of characters.
 
-    There are no stop words and no stemming: both depend on the language, and neither helped (docs/search.md).
+    With a `stemmer` they are stems. With `whole_names`, names that are joined by `_`, `-` or `.` are also terms as they
+    are, so that `max_wal_size` matches itself best and `wal size` as well. Words of `without` are left out.
     """
     folded = fold(text)
+    found = _folded_words(folded)
+    if without:
+        found = [word for word in found if word not in without]
+    if stemmer != NO_STEMMER:
+        found = stem(found, stemmer)
+        if not text.isascii():
+            found += _accented_stems(text, stemmer, without)
+    return found + _NAMES.findall(folded) if whole_names else found
+
+
+def _folded_words(folded: str) -> list[str]:
     if folded.isascii():
         return _ASCII_MATCHED.findall(folded)
     found: list[str] = []
@@ -124,4 +145,21 @@ def terms(text: str) -> list[str]:
             found += [first + second for first, second in pairwise(characters)]
         else:
             found.append(word)
+    return found
+
+
+def _accented_stems(text: str, stemmer: str, without: frozenset[str]) -> list[str]:
+    """The folded stems of words with accents, where they are not the stems of the folded words.
+
+    A stemmer needs the accents ("configuración" has the stem of "configuraciones"), and a query may lack them: so such
+    a word has both stems.
+    """
+    written = unicodedata.normalize("NFKC", _patterns().many_marks.sub(r"\1", text)).casefold()
+    found: list[str] = []
+    for word in _patterns().matched.findall(written):
+        if word.isascii() or (folded := fold(word)) == word or folded in without or _patterns().character.match(word):
+            continue
+        with_accents, plain = stem([word, folded], stemmer)
+        if fold(with_accents) != plain:
+            found.append(fold(with_accents))
     return found
