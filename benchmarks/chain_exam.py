@@ -54,11 +54,11 @@ def main() -> None:
     )
     with args.out.open("w") as stream:
         for one in several[: args.num]:
-            row = {"id": one.id, "question": one.text, "answers": one.answers, "set": one.set, "gold_ids": one.gold_ids}
+            row = {"id": one.id, "question": one.text, "answers": one.answers, "set": one.set}
+            row["gold_ids"] = one.gold_ids
             stream.write(json.dumps(row) + "\n")
-    print(
-        f"{args.out}: {min(args.num, len(several))} of {len(several)} that need several searches, of {len(asked)} open ones"
-    )
+    num = min(args.num, len(several))
+    print(f"{args.out}: {num} of {len(several)} that need several searches, of {len(asked)} open ones")
 
 
 if __name__ == "__main__":
