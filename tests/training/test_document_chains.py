@@ -233,3 +233,16 @@ async def test_a_chain_is_dropped_if_it_or_its_description_fails(pages_index, ta
     assert not asks_where(written)
     reasons = [item.reason for item in written.dropped if item.question == "Where was the builder of Halm Bridge born?"]
     assert reasons == ([reason] if reason else [])
+
+
+@pytest.mark.parametrize(("described", "num"), [("the mason at the old mill", 1), ("the mason of great ceilings", 0)])
+async def test_a_description_must_lead_to_the_passage_that_gives_it(pages_index, described, num):
+    """Whatever the model answers: a search with "of great ceilings" finds the page of a painter."""
+    reader = Reader(
+        descriptions={"Orsolya Venn": described},
+        answers=ANSWERS
+        | {f"Who or what is {described}?": "Orsolya Venn", f"Where was {described} born?": "Korrin Vale"},
+    )
+    written = await write(pages_index, reader, topk=1)
+    chains = [question.question for question in written.questions if question.kind == "chain"]
+    assert chains == [f"Where was {described} born?"] * num

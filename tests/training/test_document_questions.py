@@ -383,23 +383,33 @@ async def test_a_passage_must_be_among_the_first(tmp_path):
     assert singles(await write(index, Reader(**reader), topk=2)) == []
 
 
+class Distracted(Reader):
+    """Takes the option of another program if it sees one."""
+
+    def answer(self, shown, question):
+        return "--force" if "--force" in shown else super().answer(shown, question)
+
+
+PACKED = ("", "When packctl meets damaged volumes, it goes on only if it has --force.")
+
+
 async def test_a_question_must_be_answered_with_other_passages_beside_its_own(tmp_path):
-    class Distracted(Reader):
-        """Takes the option of another program if it sees one."""
-
-        def answer(self, shown, question):
-            return "--force" if "--force" in shown else super().answer(shown, question)
-
-    ours = ("", "When tarnctl meets damaged volumes, it goes on only if it has --keep-going.")
-    other = ("", "When packctl meets damaged volumes, it goes on only if it has --force.")
-    asked = "How does it go on when tarnctl meets damaged volumes?"
+    asked = "How does it go on when tarnctl restore meets damaged volumes?"
     tables = {"wordings": {("", "--keep-going"): asked}, "answers": {asked: "--keep-going"}}
-    index = make_index(tmp_path / "two", [ours, other])
+    index = make_index(tmp_path / "two", [BACKUP, PACKED])
     alone = await write(index, Distracted(**tables), topk=1)
     beside = await write(index, Distracted(**tables), topk=2)
     steady = await write(index, Reader(**tables), topk=2)
     assert singles(alone) == singles(steady) == [asked] and singles(beside) == []
     assert "single: not answered with the page" in beside.reasons
+
+
+async def test_what_the_models_own_query_found_is_shown_beside_the_passage(tmp_path):
+    tables = TARN | {"queries": {HOW: "tarnctl restore damaged volumes"}}
+    index = make_index(tmp_path / "two", [BACKUP, PACKED])
+    for topk, kept in ((1, [HOW]), (2, [])):
+        assert singles(await write(index, Distracted(**tables), topk=topk)) == kept
+    assert singles(await write(index, Reader(**tables), topk=2)) == [HOW]
 
 
 async def test_three_others_are_shown_at_most(tmp_path):
