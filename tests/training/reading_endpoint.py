@@ -1,9 +1,11 @@
 """An endpoint that writes what tables say and answers what it is shown, and the pages it is mostly asked about."""
 
+import json
 import re
 
 from quaere.policies.sampler import ChatReply
 from quaere.rollout.policy import ChatPolicy
+from quaere.search.index import build_index
 from quaere.warmup.documents.writer import WriterSettings, write_questions
 
 PAGES = {
@@ -125,3 +127,11 @@ async def write(index, reader=None, **settings):
 
 def singles(written):
     return [question.question for question in written.questions if question.kind == "single"]
+
+
+def make_index(folder, pages):
+    """An index of (title, text) pairs."""
+    folder.mkdir(exist_ok=True)
+    rows = [{"id": f"d{number}", "title": title, "text": text} for number, (title, text) in enumerate(pages)]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return build_index(folder / "corpus.jsonl", folder / "index")
