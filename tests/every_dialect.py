@@ -33,7 +33,16 @@ from quaere.records import (
     Task,
     Weight,
 )
-from quaere.warmup.documents.prompts import OneLine, answer_question
+from quaere.warmup.documents.askable_facts import Fact
+from quaere.warmup.documents.prompts import (
+    OneLine,
+    answer_question,
+    describe_name,
+    propose_answer,
+    word_pair,
+    word_question,
+    write_query,
+)
 
 SEARCH = '<tool_call>{"name": "search", "arguments": {"query_list": ["Halm bridge"]}}</tool_call>'
 ONE = '<tool_call>{"name": "search", "arguments": {"query": "Halm bridge"}}</tool_call>'
@@ -101,6 +110,21 @@ def _judge(document):
     return JudgeTurn([Message("user", ("Is it so?\n", quote(document)))], lambda text: read_block(text, "verdict"))
 
 
+def _write_lines(document):
+    """All prompts of the question writer in one: a document brings in texts, names, answers and questions."""
+    passage, short = tiny.passage(document[:2000], document[:200]), document[:200]
+    fact = Fact("a#0:0", passage, short, passage.text, 0, 0, min(60, len(passage.text)), "name")
+    prompts = (
+        word_question(fact, "everyday"),
+        describe_name(document[:2000], short),
+        word_pair(short, (short, short), "earlier"),
+        propose_answer(short, short),
+        write_query(short),
+        answer_question(short, [document]),
+    )
+    return OneLine([prompts[0][0], *(message for prompt in prompts for message in prompt[1:])])
+
+
 DIALECTS = {
     "tool-call solver": Dialect(_solver(ToolCallSolver()), ("<think>so</think>" + SEARCH, "unsure", SEARCH, ANSWER)),
     "guided solver": Dialect(_solver(ToolCallSolver(guided=True)), ("Orsolya Venn</answer>",), num_given=1),
@@ -127,5 +151,5 @@ DIALECTS = {
     "open question": Dialect(_ask, ("<question>What is known of Halm?</question>",)),
     "judge": Dialect(_solve(_judge), ("<verdict>supported</verdict>",)),
     "verdict": Dialect(_solve(VerdictTurn), ("<verdict>supported</verdict>",)),
-    "one line": Dialect(_solve(lambda document: OneLine(answer_question("Who?", [document]))), ("Orsolya Venn\n",)),
+    "one line": Dialect(_solve(_write_lines), ("Orsolya Venn\n",)),
 }

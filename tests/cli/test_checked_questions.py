@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections import Counter
 
 import pytest
 
@@ -26,8 +25,8 @@ class Reader:
 
     async def reply(self, messages, params):
         asked = messages[-1]["content"]
-        if "answer quiz" not in messages[0]["content"]:
-            return ChatReply("Who built Halm Bridge?" if '"Orsolya Venn"' in asked else "Why?", "end_of_turn", 5)
+        if not messages[0]["content"].startswith("You answer questions"):
+            return ChatReply("Who built Halm Bridge?" if 'is "Orsolya Venn"' in asked else "Why?", "end_of_turn", 5)
         shown = asked.rpartition("Question: ")[0]
         is_right = self.knows == "by heart" or (shown and self.knows == "with the page")
         return ChatReply("Orsolya Venn" if is_right else "nobody", "end_of_turn", 2)
@@ -50,6 +49,16 @@ def run(monkeypatch, index, *more, knows="with the page"):
     return main([str(argument) for argument in arguments]), out
 
 
+@pytest.fixture
+def index_of_two(tmp_path):
+    """A second page, whose question is not written well."""
+    rows = [("Halm Bridge", TEXT), ("Sall", "The port of Sall was ruled by Marta Oleen for long.")]
+    lines = [json.dumps({"id": title, "title": title, "text": text}) + "\n" for title, text in rows]
+    (tmp_path / "two.jsonl").write_text("".join(lines))
+    build_index(tmp_path / "two.jsonl", tmp_path / "two-index")
+    return tmp_path / "two-index"
+
+
 def test_checked_questions_are_written_as_questions_to_learn_from(monkeypatch, index, capsys):
     code, out = run(monkeypatch, index)
     assert code == 0
@@ -64,14 +73,42 @@ def test_counts_as_json(monkeypatch, index, capsys):
     run(monkeypatch, index, "--json")
     counted = json.loads(capsys.readouterr().out)
     assert (counted["questions"], counted["kinds"], counted["searches"]) == (1, {"single": 1}, {"1": 1})
-    assert sum(counted["dropped"].values()) == counted["drafts"] - 1
+    assert (counted["drafts"], counted["dropped"]) == (1, {})
+
+
+def test_what_was_dropped_is_written_where_it_is_asked_for(monkeypatch, index_of_two, tmp_path, capsys):
+    dropped = tmp_path / "dropped.jsonl"
+    code, out = run(monkeypatch, index_of_two, "--dropped", dropped, "--json")
+    assert code == 0 and len(read_questions(out)) == 1
+    (record,) = [json.loads(line) for line in dropped.read_text().splitlines()]
+    assert record.pop("id").startswith("Sall#0:")
+    assert record == {"question": "Why?", "answer": "Marta Oleen", "reason": "single: is not one question"}
+    counted = json.loads(capsys.readouterr().out)
+    assert (counted["drafts"], counted["dropped"]) == (2, {"single: is not one question": 1})
+
+
+def test_nothing_more_is_written_where_it_is_not_asked_for(monkeypatch, index_of_two, tmp_path):
+    before = {path.name for path in tmp_path.iterdir()}
+    assert run(monkeypatch, index_of_two)[0] == 0
+    assert {path.name for path in tmp_path.iterdir()} - before == {"own.jsonl"}
+
+
+@pytest.mark.parametrize(("more", "topk"), [([], 10), (["--topk", "3"], 3)])
+def test_a_passage_is_looked_for_among_the_first_ten_unless_set_otherwise(monkeypatch, index, more, topk):
+    given = []
+
+    def write(model, index, settings, **options):
+        given.append(settings)
+        return Written([CheckedQuestion("q", "Who?", ("Venn",), "single", 1, 1, 1, ())], [], 1)
+
+    monkeypatch.setattr("quaere.api.checked_questions.write_checked", write)
+    assert run(monkeypatch, index, *more)[0] == 0
+    assert [settings.topk for settings in given] == [topk]
 
 
 def test_counts_of_searches_begin_with_the_fewest(monkeypatch, index, capsys):
     asked = [CheckedQuestion(f"q{num}", "Who?", ("Venn",), "chain", 2, num, 2, ()) for num in (3, 1, 2, 1)]
-    monkeypatch.setattr(
-        "quaere.api.checked_questions.write_checked", lambda *args, **options: Written(asked, Counter(), 9)
-    )
+    monkeypatch.setattr("quaere.api.checked_questions.write_checked", lambda *args, **options: Written(asked, [], 9))
     run(monkeypatch, index, "--json")
     assert list(json.loads(capsys.readouterr().out)["searches"].items()) == [("1", 2), ("2", 1), ("3", 1)]
 

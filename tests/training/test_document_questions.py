@@ -1,124 +1,24 @@
 """Questions out of a person's own documents: spans by rules, wording by a model, checks that only proven ones pass."""
 
-import json
 import re
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
+from reading_endpoint import PAGES, WORDINGS, Reader, make_index, singles, write
 
 from quaere.errors import BadInput
-from quaere.policies.sampler import ChatReply
-from quaere.records import Answer, Passage
-from quaere.rollout.policy import ChatPolicy
-from quaere.search.index import build_index
-from quaere.warmup.documents.askable_facts import draw_facts, find_facts, page_name
-from quaere.warmup.documents.checks import find_fault, shares_words
-from quaere.warmup.documents.drafts import single_drafts
-from quaere.warmup.documents.links import Link, Pages
+from quaere.records import Answer
+from quaere.warmup.documents import writer
+from quaere.warmup.documents.askable_facts import find_facts
+from quaere.warmup.documents.checks import find_fault, share_words, shares_words
+from quaere.warmup.documents.drafts import draw_drafts
 from quaere.warmup.documents.prompts import OneLine
-from quaere.warmup.documents.writer import WriterSettings, write_questions
-from quaere.worlds.dice import Dice
-
-PAGES = {
-    "Halm Bridge": "Halm Bridge crosses the River Oss near the old mill. It was built by Orsolya Venn for the town.",
-    "Orsolya Venn": "Orsolya Venn (4 May 1671 – 1740) was a mason of the coast. She was born in Korrin Vale.",
-    "Marta Oleen": "Marta Oleen (12 June 1690 – 1755) was a painter of great ceilings. She was born in Korrin Vale.",
-    "Ada Brandt": "Ada Brandt (3 March 1702 – 1771) was a pilot of small boats. She was born in Sall Haven.",
-    "Ferrin Hall": "Ferrin Hall was finished after many years. Its ceiling was painted by Marta Oleen for nothing.",
-}
-
-
-def passage(title, text):
-    return Passage(f"{title}#0", title, title, text, 0, len(text))
 
 
 @pytest.fixture(scope="module")
 def pages_index(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pages")
-    rows = [{"id": title, "title": title, "text": text} for title, text in PAGES.items()]
-    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return build_index(folder / "corpus.jsonl", folder / "index")
-
-
-# -------------------------------------------------------------------------------------------------------------- facts
-
-
-def test_spans_are_whole_short_and_share_no_word_with_the_title():
-    page = passage("Orsolya Venn", PAGES["Orsolya Venn"])
-    facts = list(find_facts(page))
-    assert {(fact.kind, fact.answer) for fact in facts} == {
-        ("date", "4 May 1671"),
-        ("date", "1740"),
-        ("description", "mason"),
-        ("name", "Korrin Vale"),
-    }
-    for fact in facts:
-        assert page.text[fact.start : fact.end] == fact.answer
-        assert fact.evidence.text == page.text[fact.evidence.start : fact.evidence.end]
-        assert fact.answer in fact.evidence.text
-
-
-def test_a_name_before_a_date_is_asked_about_and_the_month_inside_it_is_not():
-    page = passage("Halm Bridge", "Orsolya Venn built it on 4 May 1702 for the whole town.")
-    assert {(fact.kind, fact.answer) for fact in find_facts(page)} == {("name", "Orsolya Venn"), ("date", "4 May 1702")}
-
-
-def test_an_answer_has_six_words_at_most():
-    six = "Ada Maria Brandt Oleen Venn Korrin"
-    for name, answers in ((six, [six]), (f"{six} Sall", [])):
-        page = passage("Halm Bridge", f"It was built by {name} for the town.")
-        assert [fact.answer for fact in find_facts(page)] == answers
-
-
-def test_a_sentence_that_was_cut_is_not_asked_about():
-    cut = passage("Halm", "built by Orsolya Venn in the year of the flood. Later it was rebuilt by Marta Oleen and")
-    assert list(find_facts(cut)) == []
-
-
-def test_a_page_without_a_name_is_not_asked_about():
-    assert page_name("Halm (river)") == page_name("Halm - History") == "Halm"
-    assert page_name("Saint-Malo") == "Saint-Malo" and page_name("notes_2.md") == ""
-    assert list(find_facts(passage("notes_2.md", PAGES["Halm Bridge"]))) == []
-
-
-def test_a_date_may_be_answered_by_its_year_if_the_year_is_asked_for():
-    fact = next(fact for fact in find_facts(passage("Orsolya Venn", PAGES["Orsolya Venn"])) if fact.kind == "date")
-    assert fact.accept("In which year was Orsolya Venn born?") == ("1671", "4 May 1671")
-    assert fact.accept("When was Orsolya Venn born?") == ("4 May 1671",)
-
-
-def test_facts_are_drawn_from_different_sentences_and_repeat_for_a_seed():
-    page = passage("Orsolya Venn", PAGES["Orsolya Venn"])
-    drawn = draw_facts(page, Dice(3), 5)
-    assert len({fact.sentence_start for fact in drawn}) == len(drawn) == 2
-    assert drawn == draw_facts(page, Dice(3), 5)
-
-
-# -------------------------------------------------------------------------------------------------------------- links
-
-
-def test_links_are_whole_names_of_other_pages(pages_index):
-    pages = Pages(pages_index)
-    found = [
-        (link.page, PAGES["Halm Bridge"][link.start : link.end]) for link in pages.links(pages.of("Halm Bridge")[0])
-    ]
-    assert found == [("Orsolya Venn", "Orsolya Venn")]
-    assert list(pages.links(passage("Essay", "Venn and Orsolya Vennings built Halm Bridges."))) == []
-    (last,) = pages.links(passage("Essay", "It was built by Orsolya Venn"))
-    assert last == Link(16, 28, "Orsolya Venn")
-
-
-def test_a_text_may_end_with_a_name_that_is_shorter_than_others():
-    named = [passage(title, "") for title in ("Old Halm Bridge", "Halm Bridge", "Halm")]
-    pages = Pages(SimpleNamespace(passages=lambda: named))
-    for title in ("Old Halm Bridge", "Halm Bridge", "Halm"):
-        essay = passage("Essay", f"The road leads to {title}")
-        assert list(pages.links(essay)) == [Link(18, len(essay.text), title)]
-
-
-def test_no_more_facts_are_drafted_than_were_asked_for(pages_index):
-    pages = Pages(pages_index)
-    assert [len(single_drafts(pages, num, seed=1)) for num in (0, 1, 2, 3)] == [0, 1, 2, 3]
+    return make_index(tmp_path_factory.mktemp("pages"), PAGES.items())
 
 
 # ------------------------------------------------------------------------------------------------------------- checks
@@ -146,9 +46,35 @@ def test_a_chain_must_not_name_what_it_describes():
     assert found == "names what it should describe"
 
 
-def test_words_of_names_that_must_stand_there_are_no_leak():
-    assert not shares_words("In which county lies Halm Bridge?", "County of Halm", ["Halm Bridge", "county"])
-    assert shares_words("Which Venn built Halm?", "Orsolya Venn", ["Halm"])
+@pytest.mark.parametrize(
+    ("question", "answer", "names", "shares"),
+    [
+        ("Which Venn built Halm?", "Orsolya Venn", ["Halm"], True),
+        ("In which county lies Halm Bridge?", "County of Halm", ["Halm Bridge", "county"], False),
+        ("What was the price of it?", "House of Venn", [], False),  # a small word is no leak
+        ("Which report shows where money went?", "cash flow report", [], False),  # the last word is what is asked for
+        ("Which flow shows where money went?", "cash flow report", [], True),
+        ("Which Report shows it?", "Cash Report", [], True),  # the last word of a name is a part of it
+        ("Which report shows it?", "report", [], True),
+        ("After how many seconds does it close?", "90 seconds", [], False),
+    ],
+)
+def test_a_question_gives_its_answer_away_by_a_word_of_it(question, answer, names, shares):
+    assert shares_words(question, answer, names) is shares
+
+
+@pytest.mark.parametrize(
+    ("question", "sentence", "share"),
+    [
+        ("Who built the Halm bridge?", "The bridge of Halm was built by Venn.", 1.0),
+        ("Who built the Halm bridge?", "The bridge was made by Venn.", 1 / 3),
+        ("How do I close idle connections?", "A silent connection is dropped.", 1 / 3),  # by the beginnings of words
+        ("How do I stop it?", "Nothing ends here.", 0.0),
+        ("Who is it?", "Nothing ends here.", 1.0),  # no word of content
+    ],
+)
+def test_the_share_of_a_questions_words_that_stand_in_a_sentence(question, sentence, share):
+    assert share_words(question, sentence) == pytest.approx(share)
 
 
 @pytest.mark.parametrize(
@@ -166,108 +92,25 @@ def test_quotation_marks_around_a_line_are_not_part_of_it_and_those_of_a_title_a
 
 # ------------------------------------------------------------------------------------------------------------- writing
 
-WORDINGS = {
-    ("Halm Bridge", "Orsolya Venn"): "Who built Halm Bridge?",
-    ("Halm Bridge", "River Oss"): "What does Halm Bridge cross?",
-    ("Orsolya Venn", "4 May 1671"): "When was Orsolya Venn born?",
-    ("Orsolya Venn", "1740"): "In which year did Orsolya Venn die in 1740?",  # gives its answer away
-    ("Orsolya Venn", "mason"): "What was the trade of Orsolya Venn?",
-    ("Orsolya Venn", "Korrin Vale"): "Where was Orsolya Venn born?",
-    ("Marta Oleen", "12 June 1690"): "When was Marta Oleen born?",
-    ("Marta Oleen", "1755"): "When did Marta Oleen die?",
-    ("Marta Oleen", "painter"): "What was the trade of Marta Oleen?",
-    ("Marta Oleen", "Korrin Vale"): "Where was Marta Oleen born?",
-    ("Ada Brandt", "3 March 1702"): "When was Ada Brandt born?",
-    ("Ada Brandt", "1771"): "When did Ada Brandt die?",
-    ("Ada Brandt", "pilot"): "What was the trade of Ada Brandt?",
-    ("Ada Brandt", "Sall Haven"): "Where was Ada Brandt born?",
-    ("Ferrin Hall", "Marta Oleen"): "Who painted the ceiling of Ferrin Hall?",
-}
-DESCRIPTIONS = {
-    "Who built Halm Bridge?": "The builder of Halm Bridge.",
-    "Who painted the ceiling of Ferrin Hall?": "the painter Marta Oleen of Ferrin Hall",  # names what it describes
-}
-ANSWERS = {question: answer for (_, answer), question in WORDINGS.items()} | {
-    "Where was the builder of Halm Bridge born?": "Korrin Vale",
-    "What does Halm Bridge cross?": "the mill",  # a question the page does not answer as it should
-    "Who or what is the builder of Halm Bridge?": "Orsolya Venn",
-}
 BORN = {"Orsolya Venn": (1671, "Korrin Vale"), "Marta Oleen": (1690, "Korrin Vale"), "Ada Brandt": (1702, "Sall Haven")}
-KNOWN = {"What was the trade of Marta Oleen?"}  # the model knows it by heart
-
-
-class Reader:
-    """An endpoint that words questions from a table, and answers them if it is shown the page."""
-
-    name = "reader"
-
-    def __init__(self):
-        self.num_calls = 0
-
-    async def reply(self, messages, params):
-        self.num_calls += 1
-        system, asked = messages[0]["content"], messages[-1]["content"]
-        return ChatReply(self.answer(asked) if "answer quiz" in system else self.word(asked), "end_of_turn", 5)
-
-    def answer(self, asked):
-        shown, _, question = asked.rpartition("Question: ")
-        people = [name for name in BORN if name in question]
-        if shown and (form := re.match(r"Who was (?:born|the first) (earlier|later)", question)):
-            return (min if form[1] == "earlier" else max)(people, key=lambda name: BORN[name][0])
-        if shown and question.startswith("Were "):
-            return "yes" if len({BORN[name][1] for name in people}) == 1 else "no"
-        return ANSWERS.get(question, "?") if shown or question in KNOWN else "I do not know"
-
-    def word(self, asked):
-        if asked.startswith("Question: "):
-            return DESCRIPTIONS.get(re.match(r"Question: (.*)", asked)[1], "No?")
-        if both := re.match(r"Asked of (.*) and of (.*): (.*)", asked):
-            when = re.search(
-                r"date (earlier|later)", asked.replace("the date is", "date").replace("is the date", "date")
-            )
-            if when:
-                return f"Who was born {when[1]}, {both[1]} or {both[2]}?"
-            return f"Were {both[1]} and {both[2]} born in the same place?" if "born" in both[3] else "Are they?"
-        answer, name = re.search(r'the answer is "(.*?)"\.', asked)[1], re.search(r'Name "(.*?)"\.', asked)[1]
-        return WORDINGS.get((name, answer), "Is there more to say about it?")
-
-    async def stop(self):
-        pass
-
-
-async def write(index, seed=0, **settings):
-    return await write_questions(
-        ChatPolicy(Reader()), index, WriterSettings(**{"drafts": 40, "topk": 2, "seed": seed} | settings)
-    )
-
-
-def facts_of(index, seed):
-    return {(draft.facts[0].name, draft.answers[0]) for draft in single_drafts(Pages(index), 40, seed)}
 
 
 async def test_only_proven_questions_are_kept_and_facts_are_put_together(pages_index):
-    kept, dropped = {}, set()
+    kept, reasons = {}, Counter()
+    unproven = {("Halm Bridge", "River Oss"), ("Orsolya Venn", "1740"), ("Marta Oleen", "painter")}
     for seed in range(12):  # which of a sentence's spans is asked for is drawn
-        written = await write(pages_index, seed)
+        written = await write(pages_index, seed=seed)
         kept |= {question.question: question for question in written.questions}
-        dropped |= set(written.dropped)
-        drafted = facts_of(pages_index, seed)
-        singles = {question.question for question in written.questions if question.kind == "single"}
-        assert singles == {
-            WORDINGS[fact]
-            for fact in drafted & set(WORDINGS)
-            if fact not in {("Halm Bridge", "River Oss"), ("Orsolya Venn", "1740"), ("Marta Oleen", "painter")}
-        }
+        reasons += written.reasons
+        drafted = [draft.facts[0] for draft in draw_drafts(list(pages_index.passages()), 40, seed)]
+        facts = {(fact.passage.title, fact.answer) for fact in drafted} & set(WORDINGS)
+        assert set(singles(written)) == {WORDINGS[fact] for fact in facts - unproven}
     assert {
+        "single: is not one question",
         "single: gives its answer away",
         "single: not answered with the page",
         "single: answered without the page",
-        "description: gives its answer away",
-    } <= dropped
-    chain = kept["Where was the builder of Halm Bridge born?"]
-    assert (chain.kind, chain.facts, chain.answers) == ("chain", 2, ("Korrin Vale",))
-    assert [span.doc_id for span in chain.evidence] == ["Halm Bridge", "Orsolya Venn"]
-    assert "Korrin Vale" in chain.evidence[1].text
+    } <= set(reasons)
     compared = [question for question in kept.values() if question.kind == "comparison"]
     assert compared
     for question in compared:
@@ -277,78 +120,340 @@ async def test_only_proven_questions_are_kept_and_facts_are_put_together(pages_i
     assert set(agreed) == {("yes",), ("no",)}  # as many of each, or a template would tell the answer
 
 
-async def test_searches_needed_are_counted_by_what_one_search_finds(pages_index):
-    for seed in range(12):
-        for question in (await write(pages_index, seed)).questions:
-            found = {hit.passage.doc_id for hit in pages_index.search([question.question], 2)[0]}
-            reached = question.evidence[-1].doc_id in found
-            assert question.searches == (1 if question.facts == 1 or reached else 2)
-
-
-async def test_a_chain_whose_second_page_no_search_with_it_finds_needs_two_searches(pages_index):
-    written = await write(pages_index, topk=1)
-    (chain,) = [question for question in written.questions if question.kind == "chain"]
-    assert chain.question == "Where was the builder of Halm Bridge born?"  # which finds the bridge and not its builder
-    given = chain.to_question()
-    assert (given.text, given.answers, given.evidence) == (chain.question, ("Korrin Vale",), chain.evidence)
-    assert (given.facts, given.searches) == (2, 2)
-    assert {question.to_question().searches for question in written.questions if question.kind == "single"} == {1}
-
-
-@pytest.mark.parametrize(("num_right", "scores"), [(3, {0.6}), (2, set())])
-async def test_three_of_five_answers_with_the_page_must_be_right_unless_set_otherwise(pages_index, num_right, scores):
-    """The documented thresholds: `--min-right` (3) of `--tries` (5)."""
-
-    class Wavering(Reader):
-        """Right the first few times it is shown the page."""
-
-        def __init__(self):
-            super().__init__()
-            self.times = {}
-
-        def answer(self, asked):
-            self.times[asked] = self.times.get(asked, 0) + 1
-            return super().answer(asked) if self.times[asked] <= num_right else "?"
-
-    settings = WriterSettings(drafts=40, topk=2)
-    written = await write_questions(ChatPolicy(Wavering()), pages_index, settings)
-    assert {question.scores["with_page"] for question in written.questions} == scores
-
-
-async def test_a_wording_that_the_rules_refuse_is_asked_for_once_more(pages_index):
-    class Forgetful(Reader):
-        """Leaves the name out of the first line it writes about anything, and always that of Ferrin Hall."""
-
-        def __init__(self):
-            super().__init__()
-            self.asked = {}
-
-        def word(self, asked):
-            self.asked[asked] = self.asked.get(asked, 0) + 1
-            first = self.asked[asked] == 1 or '"Ferrin Hall"' in asked
-            return "Who built the thing by the river?" if first and asked.startswith("Title: ") else super().word(asked)
-
-    reader, settings = Forgetful(), WriterSettings(drafts=40, topk=2)
-    written = await write_questions(ChatPolicy(reader), pages_index, settings)
-    worded = {asked: times for asked, times in reader.asked.items() if asked.startswith("Title: ")}
-    assert set(worded.values()) == {2}  # no third time
-    assert [question.question for question in written.questions if question.kind == "single"] == [
-        question.question
-        for question in (await write(pages_index)).questions
-        if question.kind == "single" and "Ferrin Hall" not in question.question
-    ]
-
-
 async def test_the_same_seed_gives_the_same_questions(pages_index):
-    assert (await write(pages_index, 5)).questions == (await write(pages_index, 5)).questions
+    first, again, other = [await write(pages_index, seed=seed) for seed in (5, 5, 6)]
+    assert first == again and first.questions != other.questions
 
 
-async def test_documents_without_titles_are_refused(tmp_path):
-    (tmp_path / "corpus.jsonl").write_text(json.dumps({"id": "n", "title": "", "text": PAGES["Halm Bridge"]}) + "\n")
-    with pytest.raises(BadInput, match="no document of the index has both a title"):
-        await write(build_index(tmp_path / "corpus.jsonl", tmp_path / "index"))
+async def test_what_was_dropped_is_told_with_its_reason(pages_index):
+    written = await write(pages_index, Reader(known={"Who painted the ceiling of Ferrin Hall?"}))
+    record = next(item for item in written.dropped if item.question == "Who painted the ceiling of Ferrin Hall?")
+    (fact,) = [fact for fact in find_all_facts(pages_index) if fact.id == record.id]
+    assert (fact.passage.title, fact.answer) == ("Ferrin Hall", "Marta Oleen")
+    assert (record.answer, record.reason) == ("Marta Oleen", "single: answered without the page")
+    assert written.reasons == Counter(item.reason for item in written.dropped)
+    assert len(written.dropped) + len(written.questions) == written.num_drafts
+
+
+def find_all_facts(index):
+    return [fact for passage in index.passages() for fact in find_facts(passage)]
 
 
 async def test_settings_that_keep_nothing_are_refused(pages_index):
     with pytest.raises(BadInput, match="min_right"):
         await write(pages_index, tries=2, min_right=3)
+
+
+async def test_documents_that_state_nothing_are_refused(tmp_path):
+    index = make_index(tmp_path / "empty", [("Halm Bridge", "From: Jonna <jonna@halm.example>"), ("", "Too short.")])
+    with pytest.raises(BadInput, match="states a fact"):
+        await write(index)
+
+
+# ---------------------------------------------------------------------------------------------------------- one fact
+
+SCANNER = ("", "The new scanner on the top floor saves every page to inbox_share.")
+WHERE = "Where does the new scanner on the top floor put its scans?"
+BACKUP = ("", "When tarnctl restore meets damaged volumes, it goes on only if it has --keep-going.")
+HOW = "How do I carry forth my broken safety copies?"  # no word of the passage
+TARN = {"wordings": {("", "--keep-going"): HOW}, "answers": {HOW: "--keep-going"}}
+
+
+async def test_a_page_without_a_title_is_asked_about(tmp_path):
+    reader = Reader(wordings={("", "inbox_share"): WHERE}, answers={WHERE: "inbox_share"})
+    (question,) = (await write(make_index(tmp_path / "one", [SCANNER, BACKUP]), reader)).questions
+    assert (question.question, question.answers, question.searches) == (WHERE, ("inbox_share",), 1)
+    assert question.evidence[0].text == SCANNER[1]
+    assert question.scores == {
+        "with_page": 1.0,
+        "closed_book": 0.0,
+        "same_words": round(share_words(WHERE, SCANNER[1]), 3),
+    }
+    (prompt, *_) = [asked for part, asked in reader.asked if part == "You write questions" and "inbox_share" in asked]
+    assert " Name " not in prompt
+
+
+@pytest.mark.parametrize(
+    ("queries", "found"),
+    [
+        (["tarnctl damaged volumes"] * 3, True),
+        (["broken copies", "safety", "tarnctl damaged volumes"], True),  # one of three is enough
+        (["broken copies", "safety", ""], False),
+        (["broken copies", "safety", "copies", "tarnctl damaged volumes"], False),  # there is no fourth
+    ],
+)
+async def test_a_question_whose_words_do_not_find_its_passage_may_be_searched_for_in_others(tmp_path, queries, found):
+    class Searching(Reader):
+        def query(self, question):
+            assert question == HOW
+            return self.queries.pop(0)
+
+    reader = Searching(queries=list(queries), **TARN)
+    written = await write(make_index(tmp_path / "one", [BACKUP]), reader)
+    assert singles(written) == [HOW] * found
+    assert [item.reason for item in written.dropped] == ["single: its passage is not found"] * (not found)
+    assert reader.count("You search documents") == 3
+
+
+async def test_a_question_that_finds_its_passage_is_not_searched_for_in_other_words(pages_index):
+    reader = Reader(known=())
+    assert singles(await write(pages_index, reader)) and not reader.count("You search documents")
+
+
+async def test_a_passage_must_be_among_the_first(tmp_path):
+    """The more often it says so, the higher a page is ranked; the one that is asked about says it once."""
+    loud = [("", f"The scanner, the scanner, the top floor, the top floor, number {number}.") for number in (11, 12)]
+    index = make_index(tmp_path / "ranked", [SCANNER, *loud])
+    reader = {"wordings": {("", "inbox_share"): "Which place has the top floor scanner?"}}
+    reader["answers"] = {"Which place has the top floor scanner?": "inbox_share"}
+    assert len(singles(await write(index, Reader(**reader), topk=3))) == 1
+    assert singles(await write(index, Reader(**reader), topk=2)) == []
+
+
+class Distracted(Reader):
+    """Takes the option of another program if it sees one."""
+
+    def answer(self, shown, question):
+        return "--force" if "--force" in shown else super().answer(shown, question)
+
+
+PACKED = ("", "When packctl meets damaged volumes, it goes on only if it has --force.")
+
+
+async def test_a_question_must_be_answered_with_other_passages_beside_its_own(tmp_path):
+    asked = "How does it go on when tarnctl restore meets damaged volumes?"
+    tables = {"wordings": {("", "--keep-going"): asked}, "answers": {asked: "--keep-going"}}
+    index = make_index(tmp_path / "two", [BACKUP, PACKED])
+    alone = await write(index, Distracted(**tables), topk=1)
+    beside = await write(index, Distracted(**tables), topk=2)
+    steady = await write(index, Reader(**tables), topk=2)
+    assert singles(alone) == singles(steady) == [asked] and singles(beside) == []
+    assert "single: not answered with the page" in beside.reasons
+
+
+async def test_what_the_models_own_query_found_is_shown_beside_the_passage(tmp_path):
+    tables = TARN | {"queries": {HOW: "tarnctl restore damaged volumes"}}
+    index = make_index(tmp_path / "two", [BACKUP, PACKED])
+    for topk, kept in ((1, [HOW]), (2, [])):
+        assert singles(await write(index, Distracted(**tables), topk=topk)) == kept
+    assert singles(await write(index, Reader(**tables), topk=2)) == [HOW]
+
+
+async def test_three_others_are_shown_at_most(tmp_path):
+    class Watching(Reader):
+        shown = ()
+
+        def answer(self, shown, question):
+            if shown:
+                self.shown = shown.strip().split("\n\n")
+            return super().answer(shown, question)
+
+    others = [("", f"The old scanner on floor {number} saves every page to basement.") for number in range(20, 27)]
+    reader = Watching(wordings={("", "inbox_share"): WHERE}, answers={WHERE: "inbox_share"})
+    (asked,) = singles(await write(make_index(tmp_path / "many", [SCANNER, *others]), reader, topk=10))
+    assert asked == WHERE and len(reader.shown) == 4 and SCANNER[1] in reader.shown
+
+
+async def test_what_the_model_knows_once_of_five_times_is_dropped(tmp_path):
+    class Guessing(Reader):
+        """Knows it by heart at its last attempt only."""
+
+        from_memory = 0
+
+        def answer(self, shown, question):
+            self.from_memory += not shown
+            return self.answers[question] if shown or self.from_memory == self.lucky else "no idea"
+
+    index = make_index(tmp_path / "one", [SCANNER])
+    tables = {"wordings": {("", "inbox_share"): WHERE}, "answers": {WHERE: "inbox_share"}}
+    for lucky in (1, 5):
+        written = await write(index, Guessing(lucky=lucky, **tables))
+        assert [item.reason for item in written.dropped] == ["single: answered without the page"]
+    assert singles(await write(index, Guessing(lucky=6, **tables))) == [WHERE]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "share", "num_read"),
+    [
+        ("RRRWW", 1.0, 3),
+        ("RWRRW", 0.75, 4),
+        ("RWWRR", 0.6, 5),
+        ("RWWWR", None, 4),  # three cannot be reached any more
+        ("WRRRR", None, 1),  # the first is greedy
+    ],
+)
+async def test_three_of_five_answers_must_be_right_and_the_greedy_one(tmp_path, pattern, share, num_read):
+    """The documented thresholds: `--min-right` (3) of `--tries` (5). No more are sampled than are needed to know."""
+
+    class Wavering(Reader):
+        num_read = 0
+
+        def answer(self, shown, question):
+            if not shown:
+                return "no idea"
+            self.num_read += 1
+            return self.answers[question] if pattern[self.num_read - 1] == "R" else "elsewhere"
+
+    reader = Wavering(wordings={("", "inbox_share"): WHERE}, answers={WHERE: "inbox_share"})
+    written = await write(make_index(tmp_path / "one", [SCANNER]), reader)
+    assert reader.num_read == num_read
+    assert [question.scores["with_page"] for question in written.questions] == ([share] if share else [])
+
+
+PLAIN = "Which share does the new scanner save every page to?"
+
+
+@pytest.mark.parametrize(
+    ("everyday", "kept"),
+    [
+        (WHERE, WHERE),  # the first that passes
+        ("Where does it go according to the text?", PLAIN),  # breaks a rule
+        ("Under what address do I look for my own things?", PLAIN),  # finds nothing
+        ("Who saves the page of the new scanner?", PLAIN),  # is not answered as it should be
+    ],
+)
+async def test_a_fact_is_worded_three_times_and_the_first_wording_that_passes_is_kept(tmp_path, everyday, kept):
+    reader = Reader(
+        wordings={("", "inbox_share"): {"everyday": everyday, "plain": PLAIN}},
+        answers={WHERE: "inbox_share", PLAIN: "inbox_share"},
+    )
+    written = await write(make_index(tmp_path / "one", [SCANNER]), reader)
+    assert singles(written) == [kept] and not written.dropped
+    assert reader.count("You write questions") == 3
+
+
+async def test_the_same_question_is_kept_once(tmp_path):
+    index = make_index(tmp_path / "twice", [SCANNER, ("", f"{SCANNER[1]} Nobody knows why.")])
+    written = await write(index, Reader(wordings={("", "inbox_share"): WHERE}, answers={WHERE: "inbox_share"}))
+    assert singles(written) == [WHERE] and [item.reason for item in written.dropped] == ["single: was asked already"]
+
+
+# -------------------------------------------------------------------------------------------------------- many facts
+
+
+def mill(number):
+    """A mill with its builder and its buyer, who have no word in common with anybody else's."""
+    letters = "abcdefghij"
+    tail = f"{letters[number // 10]}{letters[number % 10]}"
+    return f"Mill{tail} House", f"Bo{tail} Bilt{tail}", f"Bu{tail} Baut{tail}"
+
+
+@pytest.fixture(scope="module")
+def mills(tmp_path_factory):
+    """70 mills with two facts each, and the tables by which all of them can be asked about."""
+    rows = [mill(number) for number in range(70)]
+    text = "{0} was built by {1} for the village. In the end it was bought by {2} at a fair."
+    pages = [(name, text.format(name, builder, buyer)) for name, builder, buyer in rows]
+    wordings = {(name, builder): f"Who built {name}?" for name, builder, _ in rows}
+    wordings |= {(name, buyer): f"Who bought {name} in the end?" for name, _, buyer in rows}
+    answers = {question: answer for (_, answer), question in wordings.items()}
+    index = make_index(tmp_path_factory.mktemp("mills"), pages)
+    return SimpleNamespace(index=index, tables={"wordings": wordings, "answers": answers, "known": ()})
+
+
+async def test_where_the_first_facts_give_no_question_no_more_are_asked_about(mills):
+    reader = Reader(wordings={})
+    written = await write(mills.index, reader, drafts=140)
+    assert written.questions == [] and written.num_drafts == len(written.dropped) == 64
+    assert reader.count("You write questions") == 3 * 64
+
+
+async def test_one_question_of_the_first_facts_is_enough_to_go_on(mills):
+    drafts = draw_drafts(list(mills.index.passages()), 140, 0)
+    assert len(drafts) == 140
+    fact = drafts[63].facts[0]
+    key = (fact.name, fact.answer)
+    reader = Reader(**mills.tables | {"wordings": {key: mills.tables["wordings"][key]}})
+    written = await write(mills.index, reader, drafts=140)
+    assert singles(written) == [mills.tables["wordings"][key]] and written.num_drafts == 140
+
+
+@pytest.mark.parametrize(("seconds", "minutes", "num"), [(119, 2, 140), (121, 2, 64), (10**9, 0, 140)])
+async def test_after_so_many_minutes_no_more_facts_are_drafted(mills, monkeypatch, seconds, minutes, num):
+    clock = iter([0])
+    monkeypatch.setattr(writer, "time", SimpleNamespace(monotonic=lambda: next(clock, seconds)))
+    written = await write(mills.index, Reader(**mills.tables), drafts=140, minutes=minutes)
+    assert len(singles(written)) == num
+    assert {"choice", "yes-no"} <= {question.kind for question in written.questions}  # what was kept is put together
+
+
+def by_kind(written, kind):
+    return [question for question in written.questions if question.kind == kind]
+
+
+async def test_choices_and_yes_no_questions_are_balanced(mills):
+    written = await write(mills.index, Reader(**mills.tables), drafts=140)
+    choices, confirmed = by_kind(written, "choice"), by_kind(written, "yes-no")
+    assert len(choices) == len(confirmed) == 14  # a tenth of the facts
+    places = []
+    for question in choices:
+        asked, one, other = re.fullmatch(r"(.*), (.*) or (.*)\?", question.question).groups()
+        (right,) = question.answers
+        assert mills.tables["answers"][f"{asked}?"] == right and one != other
+        assert {one, other} <= {answer for answer in mills.tables["answers"].values() if answer[2:4] == right[2:4]}
+        places.append((one, other).index(right))
+    assert Counter(places) == {0: 7, 1: 7}
+    assert Counter(question.answers for question in confirmed) == {("yes",): 7, ("no",): 7}
+    for question in confirmed:
+        proposed, asked = re.fullmatch(r"Is (.*) the answer to (.*)", question.question).groups()
+        assert (mills.tables["answers"][asked] == proposed) == (question.answers == ("yes",))
+    assert all(question.is_choice and question.facts == question.searches == 1 for question in (*choices, *confirmed))
+    assert len({question.id for question in written.questions}) == len(written.questions)
+
+
+class AlwaysYes(Reader):
+    def confirm(self, shown, proposed, question):
+        return "yes"
+
+
+class AlwaysNo(Reader):
+    def confirm(self, shown, proposed, question):
+        return "no"
+
+
+class TakesTheFirst(Reader):
+    def choose(self, shown, question, one, other):
+        return one
+
+
+class TakesTheSecond(Reader):
+    def choose(self, shown, question, one, other):
+        return other
+
+
+class KnowsByHeart(Reader):
+    def confirm(self, shown, proposed, question):
+        return "yes" if self.answers[question] == proposed else "no"
+
+    def choose(self, shown, question, one, other):
+        return self.answers[question]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "readers"),
+    [
+        ("yes-no", "not answered with the page", (AlwaysYes, AlwaysNo)),
+        ("choice", "not answered with the page", (TakesTheFirst, TakesTheSecond)),
+        ("yes-no", "answered without the page", (KnowsByHeart,)),
+        ("choice", "answered without the page", (KnowsByHeart,)),
+    ],
+)
+async def test_a_choice_is_not_kept_for_a_model_that_did_not_have_to_read(mills, kind, reason, readers):
+    for reader in readers:
+        written = await write(mills.index, reader(**mills.tables), drafts=64)
+        assert len(singles(written)) == 64 and by_kind(written, kind) == []
+        assert written.reasons[f"{kind}: {reason}"] >= 6
+
+
+async def test_a_model_that_says_yes_to_everything_by_heart_may_still_read(mills):
+    class Sanguine(Reader):
+        """Without the page it says yes, or takes the first: right for one of both variants, by chance."""
+
+        def confirm(self, shown, proposed, question):
+            return super().confirm(shown, proposed, question) if shown else "yes"
+
+        def choose(self, shown, question, one, other):
+            return super().choose(shown, question, one, other) if shown else one
+
+    written = await write(mills.index, Sanguine(**mills.tables), drafts=64)
+    assert len(by_kind(written, "choice")) == len(by_kind(written, "yes-no")) == 6

@@ -68,8 +68,10 @@ CHAIN = checked(
     kind="chain",
     searches=2,
 )
-CHOICE = checked("choice", "Is it so?", "yes", sentence("Sall", "three"), sentence("Sall", "three"), kind="agreement")
-ALL = [BUILT, BORN, QUAYS, CHAIN, CHOICE]
+AGREED = checked("agreed", "Is it so?", "yes", sentence("Sall", "three"), sentence("Sall", "three"), kind="agreement")
+CHOICE = checked("choice", "How many has it, three or six?", "three", sentence("Sall", "three"), kind="choice")
+YES_NO = checked("yes-no", "Has Sall three quays?", "yes", sentence("Sall", "three"), kind="yes-no")
+ALL = [BUILT, BORN, QUAYS, CHAIN, AGREED, CHOICE, YES_NO]
 
 
 def plan(index, questions=ALL, ratio=(1, 1, 1)):
@@ -116,6 +118,14 @@ def test_hops_are_mixed_by_their_weights_from_the_beginning(index):
     assert all(abs(hops[:cut].count(1) - 2 * cut / 3) < 1.5 for cut in range(18))
     assert hops[18:] == [2] * 6  # of one hop there are no more
     assert {item.hops for item in plan(index, singles, (0, 1))} == {2}
+
+
+def test_pages_without_a_name_are_left_out(tmp_path):
+    """There is nothing to search for, and a thought could not name where it starts."""
+    rows = [{"id": page, "title": "" if page == "Orsolya Venn" else page, "text": text} for page, text in PAGES.items()]
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    planned = plan(build_index(tmp_path / "corpus.jsonl", tmp_path / "index"))
+    assert {item.question.id for item in planned} == {"built", "quays"}  # neither where she was born, nor the chain
 
 
 def test_questions_of_other_documents_are_left_out(index):

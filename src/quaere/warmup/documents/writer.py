@@ -32,7 +32,7 @@ from quaere.warmup.documents.chains import (
     iterate_chains,
 )
 from quaere.warmup.documents.checks import Examiner, Lines, Verdict, find_fault, share_words
-from quaere.warmup.documents.choices import balance, find_wrong_answer, make_choice, make_yes_no
+from quaere.warmup.documents.choice_questions import balance, find_wrong_answer, make_choice, make_yes_no
 from quaere.warmup.documents.comparisons import (
     Pair,
     chained_comparisons,

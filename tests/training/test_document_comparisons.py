@@ -1,4 +1,4 @@
-"""Chains and comparisons out of checked questions: what is put together, and what the answer is then."""
+"""Comparisons out of checked questions: what is put together, and what the answer is then."""
 
 import pytest
 from msgspec import structs
@@ -6,15 +6,12 @@ from msgspec import structs
 from quaere.records import Passage
 from quaere.rewards.format import find_alternative
 from quaere.warmup.documents.askable_facts import Fact
-from quaere.warmup.documents.compositions import (
+from quaere.warmup.documents.chains import Link
+from quaere.warmup.documents.comparisons import (
     Pair,
-    chain_questions,
     chained_comparisons,
-    clean_description,
     comparable_pairs,
     comparison_questions,
-    find_description_fault,
-    linked_pairs,
     read_wording,
 )
 from quaere.warmup.documents.drafts import Draft, Worded
@@ -28,7 +25,7 @@ def asked(name, question, answer, kind="name"):
     passage = Passage(f"{name}#0", name, name, text, 0, len(text))
     start = text.rindex(answer)
     fact = Fact(f"{name}:{start}", passage, name, text, 0, start, start + len(answer), kind)
-    return Worded(Draft(fact.id, "single", (fact,), (answer,), (name,)), question)
+    return Worded(Draft(fact.id, "single", (fact,), (answer,)), question)
 
 
 def born(name, year):
@@ -42,52 +39,7 @@ DESCRIPTIONS = {BRIDGE.draft.id: "the builder of Halm Bridge", HALL.draft.id: "t
 BIRTHS = {("when was born", form): [f"Who was born {form}, {{X}} or {{Y}}?"] for form in ("earlier", "later")}
 
 
-def test_a_chain_describes_the_name_that_leads_on():
-    pairs = linked_pairs([BRIDGE, HALL, VENN], Dice(1))
-    assert pairs == [(BRIDGE, VENN)]  # nothing is asked of the painter's page
-    (chain,) = chain_questions(pairs, DESCRIPTIONS)
-    assert chain.question == "When was the builder of Halm Bridge born?"
-    assert (chain.answers, chain.draft.names, chain.draft.hidden) == (("1671",), ("Halm Bridge",), "Orsolya Venn")
-    assert [fact.name for fact in chain.draft.told_by] == ["Orsolya Venn"]
-    assert chain_questions(pairs, {}) == []
-
-
-def test_a_description_brings_its_own_article():
-    bridge = asked("Sall", "Which bridge stands in Sall?", "Halm Bridge")
-    crossed = asked("Halm Bridge", "What does the Halm Bridge cross?", "Oss")
-    (chain,) = chain_questions([(bridge, crossed)], {bridge.draft.id: "the bridge that stands in Sall"})
-    assert chain.question == "What does the bridge that stands in Sall cross?"
-
-
-def test_a_name_that_stands_twice_or_in_another_word_is_not_replaced():
-    twice = asked("Orsolya Venn", "Was Orsolya Venn the daughter of Orsolya Venn?", "Sall")
-    inside = asked("Orsolya Venn", "Who wrote of Orsolya Vennings?", "Sall")
-    assert chain_questions([(BRIDGE, twice), (BRIDGE, inside)], DESCRIPTIONS) == []
-
-
-def test_a_page_that_tells_the_answer_itself_needs_no_second_one():
-    text = "Halm Bridge was built by Orsolya Venn of 1671."
-    passage = Passage("h#0", "h", "Halm Bridge", text, 0, len(text))
-    fact = Fact("h:25", passage, "Halm Bridge", text, 0, 25, 37, "name")
-    assert fact.answer == "Orsolya Venn"
-    first = Worded(Draft("h:25", "single", (fact,), ("Orsolya Venn",), ("Halm Bridge",)), "Who built Halm Bridge?")
-    assert linked_pairs([first, VENN], Dice(1)) == []
-
-
-@pytest.mark.parametrize(
-    ("line", "cleaned", "fault"),
-    [
-        ("The builder of Halm Bridge.", "the builder of Halm Bridge", ""),
-        ("Orsolya Venn", "Orsolya Venn", "is no description"),
-        ("Who built Halm Bridge?", "Who built Halm Bridge?", "is no description"),
-        ("the builder", "the builder", "is no description"),
-        ('the singer of "Low Water', 'the singer of "Low Water', "is no description"),
-        ('the singer of "Low Water"', 'the singer of "Low Water"', ""),
-    ],
-)
-def test_descriptions_can_stand_inside_a_question(line, cleaned, fault):
-    assert clean_description(line) == cleaned
-    assert find_description_fault(cleaned) == fault
+LINKS = [Link(BRIDGE.fact, VENN), Link(HALL.fact, OLEEN)]
 
 
 def test_dates_are_compared_by_year_and_asked_both_ways():
@@ -99,13 +51,13 @@ def test_dates_are_compared_by_year_and_asked_both_ways():
         "Person Z": 1600
     }
     for pair in pairs:
-        names = (pair.one.draft.names[0], pair.other.draft.names[0])
+        names = (pair.one.fact.name, pair.other.fact.name)
         assert years[names[0]] != years[names[1]]
         assert pair.answers == ((min if pair.form == "earlier" else max)(names, key=years.get),)
     worded = comparison_questions(pairs, BIRTHS)
     assert len(worded) == len(pairs)
     first = pairs[0]
-    names = (first.one.draft.names[0], first.other.draft.names[0])
+    names = (first.one.fact.name, first.other.fact.name)
     assert worded[0].question == f"Who was born {first.form}, {names[0]} or {names[1]}?"
     assert worded[0].draft.kind == "comparison" and worded[0].draft.told_by == worded[0].draft.facts
 
@@ -228,8 +180,9 @@ def test_two_people_of_one_role_may_be_asked_for_by_what_they_made(form, descrip
 
 def test_what_was_made_by_the_person_is_then_the_answer():
     films = [asked(name, f"Who directed {name}?", who) for name, who in (("Low Water", "Ada"), ("Grey Coast", "Bo"))]
-    links = list(zip(films, [born("Ada", 1901), born("Bo", 1950)], strict=True))
-    told = {film.draft.id: f"the director of the film {film.draft.names[0]}" for film in films}
+    people = [born("Ada", 1901), born("Bo", 1950)]
+    links = [Link(film.fact, person) for film, person in zip(films, people, strict=True)]
+    told = {film.fact.id: f"the director of the film {film.fact.name}" for film in films}
     made = [chained_comparisons(links, told, BIRTHS, Dice(seed))[0] for seed in range(20)]
     named = [item for item in made if item.question.startswith("Which film has the director who was born ")]
     assert 0 < len(named) < 20
@@ -242,8 +195,7 @@ def test_what_was_made_by_the_person_is_then_the_answer():
 
 
 def test_what_is_compared_may_be_described():
-    links = [(BRIDGE, VENN), (HALL, OLEEN)]
-    (made,) = chained_comparisons(links, DESCRIPTIONS, BIRTHS, Dice(2))
+    (made,) = chained_comparisons(LINKS, DESCRIPTIONS, BIRTHS, Dice(2))
     described = {"the builder of Halm Bridge", "the painter of Ferrin Hall"}
     assert all(description in made.question for description in described)
     earlier = "earlier" in made.question
@@ -252,3 +204,27 @@ def test_what_is_compared_may_be_described():
     )
     assert len(made.draft.facts) == 4 and set(made.draft.names) == {"Halm Bridge", "Ferrin Hall"}
     assert "Venn" in made.draft.hidden and "Oleen" in made.draft.hidden
+
+
+def test_four_facts_are_compared_only_where_both_are_described_named_and_dated():
+    def made(links, descriptions=DESCRIPTIONS):
+        return chained_comparisons(links, descriptions, BIRTHS, Dice(2))
+
+    assert made(LINKS)
+    assert made(LINKS, {BRIDGE.draft.id: DESCRIPTIONS[BRIDGE.draft.id]}) == []
+    untitled = Link(structs.replace(HALL.fact, name=""), OLEEN)
+    assert made([LINKS[0], untitled]) == []
+    placed = Link(HALL.fact, asked("Marta Oleen", "When was Marta Oleen born?", "Korrin"))
+    assert made([LINKS[0], placed]) == []
+    same_year = Link(HALL.fact, born("Marta Oleen", 1671))
+    assert made([LINKS[0], same_year]) == []
+    same_person = Link(HALL.fact, VENN)
+    assert made([LINKS[0], same_person]) == []
+
+
+def test_pages_without_a_name_are_not_compared():
+    untitled = [structs.replace(item.fact, name="") for item in (VENN, OLEEN)]
+    questions = [
+        Worded(Draft(fact.id, "single", (fact,), (fact.answer,)), "When was the builder born?") for fact in untitled
+    ]
+    assert comparable_pairs(questions, Dice(3)) == [] and comparable_pairs([VENN, OLEEN], Dice(3))

@@ -1,0 +1,178 @@
+"""Facts that can be asked about: spans of statements by rules, the links between pages, and which facts are drafted."""
+
+from types import SimpleNamespace
+
+import pytest
+from reading_endpoint import PAGES, make_index
+
+from quaere.records import Passage
+from quaere.warmup.documents.askable_facts import draw_facts, find_facts, find_spans, page_name
+from quaere.warmup.documents.drafts import draw_drafts
+from quaere.warmup.documents.links import Link, Pages
+from quaere.worlds.dice import Dice
+
+
+def passage(title, text):
+    return Passage(f"{title}#0", title, title, text, 0, len(text))
+
+
+@pytest.fixture(scope="module")
+def pages_index(tmp_path_factory):
+    return make_index(tmp_path_factory.mktemp("pages"), PAGES.items())
+
+
+# -------------------------------------------------------------------------------------------------------------- facts
+
+
+def test_spans_are_whole_short_and_share_no_word_with_the_title():
+    page = passage("Orsolya Venn", PAGES["Orsolya Venn"])
+    facts = list(find_facts(page))
+    assert {(fact.kind, fact.answer) for fact in facts} == {
+        ("date", "4 May 1671"),
+        ("date", "1740"),
+        ("description", "mason"),
+        ("name", "Korrin Vale"),
+    }
+    for fact in facts:
+        assert page.text[fact.start : fact.end] == fact.answer
+        assert fact.evidence.text == page.text[fact.evidence.start : fact.evidence.end]
+        assert fact.answer in fact.evidence.text
+
+
+def test_a_name_before_a_date_is_asked_about_and_the_month_inside_it_is_not():
+    page = passage("Halm Bridge", "Orsolya Venn built it on 4 May 1702 for the whole town.")
+    assert {(fact.kind, fact.answer) for fact in find_facts(page)} == {("name", "Orsolya Venn"), ("date", "4 May 1702")}
+
+
+def test_an_answer_has_six_words_at_most():
+    six = "Ada Maria Brandt Oleen Venn Korrin"
+    for name, answers in ((six, [six]), (f"{six} Sall", [])):
+        page = passage("Halm Bridge", f"It was built by {name} for the town.")
+        assert [fact.answer for fact in find_facts(page)] == answers
+
+
+def test_the_name_of_a_page_is_its_title_if_that_is_a_name_which_the_text_uses():
+    assert page_name("Halm (river)") == page_name("Halm - History") == page_name("20.5. Halm") == "Halm"
+    assert page_name("Saint-Malo") == "Saint-Malo" and page_name("notes_2.md") == ""
+    text = PAGES["Halm Bridge"]
+    for title, name in (("Halm Bridge", "Halm Bridge"), ("The Halm", "The Halm"), ("Sall", ""), ("notes_2.md", "")):
+        facts = list(find_facts(passage(title, text)))
+        assert {fact.name for fact in facts} == {name} and "Orsolya Venn" in {fact.answer for fact in facts}
+
+
+@pytest.mark.parametrize(
+    ("sentence", "spans"),
+    [
+        ("With --keep-going it skips damaged volumes and goes on.", {("option", "--keep-going")}),
+        ("Give -v twice and it says more about files.", {("option", "-v")}),
+        ("The setting idle_timeout closes silent connections.", {("identifier", "idle_timeout")}),
+        (
+            "Look into /etc/heron.conf or call close() yourself.",
+            {("identifier", "/etc/heron.conf"), ("identifier", "close()")},
+        ),
+        ("A second call raises the error quill::Closed at once.", {("identifier", "quill::Closed")}),
+        ("The port of the server defaults to 8080 everywhere.", {("default", "8080")}),
+        ("Volumes are written in this format (default: zstd).", {("default", "zstd")}),
+        ("The server drops silent clients after 90 seconds.", {("quantity", "90 seconds")}),
+        ("The default is 90 seconds for every client.", {("quantity", "90 seconds")}),
+        ("Every free account may store 1.5 GB here.", {("quantity", "1.5 GB")}),
+        ("We moved the scanner there on 4 May 2019.", {("date", "4 May 2019")}),
+        ("A team has at most 30 accounts here.", {("number", "30")}),
+        ('The button is labelled "Save as copy" there.', {("quoted", "Save as copy")}),
+        ("The scanner is a flat device.", {("description", "flat device")}),
+        ("To end the test, press the green button.", {("phrase", "green button")}),
+        ("plan: team; requests per hour: 5,000; storage: 50 GB", {("number", "5,000"), ("quantity", "50 GB")}),
+        ("| team | 5,000 | 50 GB |", {("number", "5,000"), ("quantity", "50 GB")}),
+        ("- Saving as GPX has moved to the File menu.", {("identifier", "GPX"), ("name", "File")}),
+    ],
+)
+def test_what_can_be_an_answer_in_manuals_tables_and_change_logs(sentence, spans):
+    found = [(fact.kind, fact.answer) for fact in find_facts(passage("", sentence))]
+    assert len(found) == len(spans) and set(found) == spans
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "From: Jonna Halm <jonna@halm.example>",
+        "To: everybody in the Ferrin office",
+        "Date: Mon, 4 May 2020 10:11:12 +0200",
+        "Subject: Re: the scanner on floor 3",
+        "2019-05-04  Jonna Halm  <the.halm.office>",
+        "See section 4.2 of the Heron manual.",
+        "if (width == 40) { return Heron; }; {}",
+        "This and that are the same.",
+        "Only three words.",
+    ],
+)
+def test_lines_that_state_nothing_are_not_asked_about(line):
+    assert list(find_facts(passage("", line))) == []
+    assert list(find_facts(passage("", f"{line}\nThe setting idle_timeout closes silent connections.")))
+
+
+def test_a_name_of_very_many_parts_before_a_slash_is_read_without_going_back():
+    """Each way to divide it was tried before, twice as many for each part."""
+    long = "_".join("part" for _ in range(200))
+    assert [kind for kind, _, _ in find_spans(f"The folder {long}/ is empty")] == []
+    ((kind, start, end),) = find_spans(f"The folder {long} is empty")
+    assert (kind, start, end) == ("identifier", 11, 11 + len(long))
+
+
+def test_a_date_may_be_answered_by_its_year_if_the_year_is_asked_for():
+    fact = next(fact for fact in find_facts(passage("Orsolya Venn", PAGES["Orsolya Venn"])) if fact.kind == "date")
+    assert fact.accept("In which year was Orsolya Venn born?") == ("1671", "4 May 1671")
+    assert fact.accept("When was Orsolya Venn born?") == ("4 May 1671",)
+
+
+def test_a_value_may_be_answered_without_its_unit_if_the_question_names_the_unit():
+    (fact,) = find_facts(passage("", "The server drops silent clients after 90 seconds."))
+    assert fact.accept("After how many seconds are silent clients dropped?") == ("90", "90 seconds")
+    assert fact.accept("After how long are silent clients dropped?") == ("90 seconds",)
+    assert fact.accept("In which second is a client dropped?") == ("90 seconds",)
+    (share,) = find_facts(passage("", "The disk may be used up to 80% by it."))
+    assert share.accept("How many % of the disk may it use?") == ("80%",)
+
+
+def test_facts_are_drawn_from_different_sentences_and_repeat_for_a_seed():
+    page = passage("Orsolya Venn", PAGES["Orsolya Venn"])
+    drawn = draw_facts(page, Dice(3), 5)
+    assert len({fact.sentence_start for fact in drawn}) == len(drawn) == 2
+    assert drawn == draw_facts(page, Dice(3), 5)
+
+
+# -------------------------------------------------------------------------------------------------------------- links
+
+
+def test_links_are_whole_names_of_other_pages(pages_index):
+    pages = Pages(pages_index)
+    found = [
+        (link.page, PAGES["Halm Bridge"][link.start : link.end]) for link in pages.links(pages.of("Halm Bridge")[0])
+    ]
+    assert found == [("Orsolya Venn", "Orsolya Venn")]
+    assert list(pages.links(passage("Essay", "Venn and Orsolya Vennings built Halm Bridges."))) == []
+    (last,) = pages.links(passage("Essay", "It was built by Orsolya Venn"))
+    assert last == Link(16, 28, "Orsolya Venn")
+
+
+def test_a_text_may_end_with_a_name_that_is_shorter_than_others():
+    named = [passage(title, "") for title in ("Old Halm Bridge", "Halm Bridge", "Halm")]
+    pages = Pages(SimpleNamespace(passages=lambda: named))
+    for title in ("Old Halm Bridge", "Halm Bridge", "Halm"):
+        essay = passage("Essay", f"The road leads to {title}")
+        assert list(pages.links(essay)) == [Link(18, len(essay.text), title)]
+
+
+# ------------------------------------------------------------------------------------------------------------- drafts
+
+
+def test_no_more_facts_are_drafted_than_were_asked_for(pages_index):
+    passages = list(pages_index.passages())
+    assert [len(draw_drafts(passages, num, seed=1)) for num in (0, 1, 2, 7)] == [0, 1, 2, 7]
+
+
+def test_every_passage_is_asked_about_before_one_is_asked_about_again(pages_index):
+    passages = list(pages_index.passages())
+    facts = [draft.facts[0] for draft in draw_drafts(passages, 40, seed=1)]
+    assert len({fact.passage.id for fact in facts[: len(PAGES)]}) == len(PAGES)
+    assert len(facts) > len(PAGES) and len({(fact.passage.id, fact.sentence_start) for fact in facts}) == len(facts)
+    assert draw_drafts(passages, 40, seed=1) != draw_drafts(passages, 40, seed=2)

@@ -1,0 +1,248 @@
+"""Chains: a name in a checked question gives way to what another document says of it."""
+
+import json
+
+import pytest
+from reading_endpoint import ANSWERS, DESCRIPTIONS, PAGES, Reader, write
+
+from quaere.records import Passage
+from quaere.search.index import build_index
+from quaere.warmup.documents.askable_facts import Fact
+from quaere.warmup.documents.chains import (
+    Link,
+    by_description,
+    chain,
+    clean_description,
+    find_description_fault,
+    find_handles,
+    find_links,
+    iterate_chains,
+)
+from quaere.warmup.documents.drafts import Draft, Worded
+
+
+def make_index(folder, pages):
+    rows = [{"id": title, "title": title, "text": text} for title, text in pages.items()]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return build_index(folder / "corpus.jsonl", folder / "index")
+
+
+def asked(question, answer, text, title="", kind="name", heading=""):
+    """A kept question, the answer of which stands in this text."""
+    passage = Passage(f"{title}#0", title, title, text, 0, len(text), heading=heading)
+    start = text.rindex(answer)
+    fact = Fact(f"{title}:{start}", passage, title, text, 0, start, start + len(answer), kind)
+    return Worded(Draft(fact.id, "single", (fact,), (answer,)), question)
+
+
+VENN = asked("When was Orsolya Venn born?", "4 May 1671", PAGES["Orsolya Venn"], "Orsolya Venn", "date")
+PLACE = asked("Where was Orsolya Venn born?", "Korrin Vale", PAGES["Orsolya Venn"], "Orsolya Venn")
+BRIDGE = asked("Who built Halm Bridge?", "Orsolya Venn", PAGES["Halm Bridge"], "Halm Bridge").fact
+
+
+# ------------------------------------------------------------------------------------------------------------- handles
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "title", "heading", "handles"),
+    [
+        ("When was Orsolya Venn born?", PAGES["Orsolya Venn"], "Orsolya Venn", "", ["Orsolya Venn"]),
+        ("Was Orsolya Venn the daughter of Orsolya Venn?", PAGES["Orsolya Venn"], "Orsolya Venn", "", []),  # twice
+        ("Who wrote of Orsolya Vennings?", PAGES["Orsolya Venn"], "Orsolya Venn", "", []),
+        ("What does idle_timeout close?", "The setting idle_timeout closes 90 things.", "", "", ["idle_timeout"]),
+        ("What does --keep-going skip?", "With --keep-going it skips 90 things.", "", "", ["--keep-going"]),
+        ("How long is Restoring done?", "It goes on for 90 seconds.", "manual.md", "Usage > Restoring", ["Restoring"]),
+        (
+            "What did the Halm Bridge cross?",
+            "The Halm Bridge crosses the 90 Oss.",
+            "The Halm Bridge",
+            "",
+            ["Halm Bridge"],
+        ),
+        ("How long is Oss closed?", "The Oss is closed for 90 days.", "Oss", "", []),  # too short for a name
+        ("How long is Ferrin closed?", "The road is closed for 90 days.", "", "", []),  # the passage does not name it
+    ],
+)
+def test_names_by_which_others_may_speak_of_the_same_thing(question, text, title, heading, handles):
+    answer = "90" if "90" in text else "4 May 1671"
+    assert find_handles(asked(question, answer, text, title, heading=heading)) == handles
+
+
+# --------------------------------------------------------------------------------------------------------------- links
+
+
+def test_another_document_that_names_it_leads_to_it(tmp_path):
+    (link,) = find_links([PLACE], make_index(tmp_path, PAGES))
+    assert (link.fact.name, link.fact.answer, link.second) == ("Halm Bridge", "Orsolya Venn", PLACE)
+    text = PAGES["Halm Bridge"]
+    assert text[link.fact.start : link.fact.end] == "Orsolya Venn" and link.fact.sentence == text.split(". ")[1]
+    assert link.id == f"{link.fact.id}>{PLACE.fact.id}"
+
+
+@pytest.mark.parametrize(
+    ("title", "text"),
+    [
+        ("Halm Bridge", "It was built by Orsolya Venn of Korrin Vale for the town."),  # tells the answer
+        ("Korrin Vale", "It is proud of Orsolya Venn who built bridges."),  # is the answer
+        ("Life of Orsolya Venn", "It is told that Orsolya Venn built bridges."),  # is about her
+        ("Halm Bridge", "It was built by Orsolya Vennings for the town."),
+    ],
+)
+def test_a_passage_that_tells_the_answer_or_is_about_the_name_itself_leads_nowhere(tmp_path, title, text):
+    assert find_links([PLACE], make_index(tmp_path, {"Orsolya Venn": PAGES["Orsolya Venn"], title: text})) == []
+
+
+def test_the_document_of_the_answer_does_not_lead_to_itself(tmp_path):
+    for doc_id, num in (("Orsolya Venn", 0), ("letters", 1)):
+        row = {"id": doc_id, "title": "Letters", "text": "She signed as Orsolya Venn all her life."}
+        (tmp_path / f"{num}.jsonl").write_text(json.dumps(row) + "\n")
+        assert len(find_links([PLACE], build_index(tmp_path / f"{num}.jsonl", tmp_path / f"index{num}"))) == num
+
+
+def test_two_passages_describe_one_name_at_most(tmp_path):
+    more = {f"Bridge of {place}": "It was built by Orsolya Venn for the town." for place in ("Sall", "Oss", "Ferrin")}
+    links = find_links([PLACE], make_index(tmp_path, PAGES | more))
+    assert len({link.fact.passage.id for link in links}) == len(links) == 2
+
+
+# -------------------------------------------------------------------------------------------------------------- chains
+
+
+def test_a_chain_describes_the_name_that_leads_on():
+    made = chain(Link(BRIDGE, VENN), "the builder of Halm Bridge")
+    assert made.question == "When was the builder of Halm Bridge born?"
+    assert (made.answers, made.draft.kind, made.draft.hidden) == (("4 May 1671",), "chain", "Orsolya Venn")
+    assert made.draft.facts == (BRIDGE, VENN.fact) and made.draft.told_by == (VENN.fact,)
+
+
+def test_a_description_brings_its_own_article_and_may_begin_a_question():
+    bridge = asked("Which bridge stands in Sall?", "Halm Bridge", "In Sall stands the Halm Bridge.", "Sall").fact
+    for question, chained in (
+        ("What does the Halm Bridge cross?", "What does the bridge that stands in Sall cross?"),
+        ("Halm Bridge crosses which river?", "The bridge that stands in Sall crosses which river?"),
+    ):
+        crossed = asked(question, "Oss", PAGES["Halm Bridge"], "Halm Bridge")
+        assert chain(Link(bridge, crossed), "the bridge that stands in Sall").question == chained
+
+
+def test_a_description_with_a_word_of_the_answer_makes_no_chain():
+    assert chain(Link(BRIDGE, PLACE), "the builder from Korrin of Halm Bridge") is None
+    assert chain(Link(BRIDGE, PLACE), "the builder of Halm Bridge")
+
+
+def test_a_name_that_stands_twice_or_in_another_word_is_not_replaced():
+    for question in ("Was Orsolya Venn the daughter of Orsolya Venn?", "Who wrote of Orsolya Vennings?"):
+        second = asked(question, "Korrin Vale", PAGES["Orsolya Venn"], "Orsolya Venn")
+        assert chain(Link(BRIDGE, second), "the builder of Halm Bridge") is None
+
+
+def test_one_description_serves_all_questions_about_its_name():
+    links = [Link(BRIDGE, VENN), Link(BRIDGE, PLACE)]
+    assert by_description(links) == {BRIDGE.id: links}
+    made = [item.question for item in iterate_chains(links, {BRIDGE.id: "the builder of Halm Bridge"})]
+    assert made == ["When was the builder of Halm Bridge born?", "Where was the builder of Halm Bridge born?"]
+    assert list(iterate_chains(links, {})) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "cleaned", "fault"),
+    [
+        ("The builder of Halm Bridge.", "the builder of Halm Bridge", ""),
+        ("An old builder of bridges", "an old builder of bridges", ""),
+        ("Orsolya Venn", "Orsolya Venn", "is no description"),
+        ("Who built Halm Bridge?", "Who built Halm Bridge?", "is no description"),
+        ("the builder", "the builder", "is no description"),
+        ("the builder: of Halm Bridge", "the builder: of Halm Bridge", "is no description"),
+        ("the builder of Halm Bridge and " + "more " * 20, None, "is no description"),
+        ('the singer of "Low Water', 'the singer of "Low Water', "is no description"),
+        ('the singer of "Low Water"', 'the singer of "Low Water"', ""),
+        ("the Venn who built Halm Bridge", "the Venn who built Halm Bridge", "names what it should describe"),
+    ],
+)
+def test_descriptions_can_stand_inside_a_question_and_do_not_name_what_they_describe(line, cleaned, fault):
+    assert cleaned in (None, clean_description(line))
+    assert find_description_fault(clean_description(line), "Orsolya Venn") == fault
+
+
+# ------------------------------------------------------------------------------------------------------------- writing
+
+
+@pytest.fixture(scope="module")
+def pages_index(tmp_path_factory):
+    return make_index(tmp_path_factory.mktemp("pages"), PAGES)
+
+
+def found(index, question, topk):
+    return {hit.passage.doc_id for hit in index.search([question], topk)[0]}
+
+
+async def test_every_chain_that_is_kept_needs_two_searches(pages_index):
+    kept = {}
+    for seed in range(8):  # which of a sentence's spans is asked for is drawn
+        for question in (await write(pages_index, seed=seed, topk=1)).questions:
+            if question.kind == "chain":
+                kept[question.question] = question
+            else:
+                assert question.kind != "single" or question.searches == 1
+    assert {
+        "Where was the builder of Halm Bridge born?",
+        "What was the trade of the builder of Halm Bridge?",
+    } <= set(kept)
+    for text, question in kept.items():
+        first, last = (span.doc_id for span in question.evidence)
+        assert (first, last) == ("Halm Bridge", "Orsolya Venn")
+        assert found(pages_index, text, 1) == {"Halm Bridge"}
+        assert (question.facts, question.searches, question.hops) == (2, 2, 2)
+        assert question.answers[-1] in question.evidence[1].text and "Venn" in question.evidence[0].text
+        assert (question.scores["with_page"], question.scores["closed_book"]) == (1.0, 0.0)
+        given = question.to_question()
+        assert (given.text, given.answers, given.evidence) == (text, question.answers, question.evidence)
+        assert (given.facts, given.searches) == (2, 2) and question.deciding == question.evidence[1:]
+    assert not any("Ferrin Hall" in text for text in kept)  # its description names the painter
+
+
+async def test_a_chain_that_one_search_answers_is_dropped(pages_index):
+    """With more passages a search with its question also shows the page of the answer."""
+    written = await write(pages_index, topk=5)
+    assert [question for question in written.questions if question.kind == "chain"] == []
+    records = [item for item in written.dropped if item.reason.startswith("chain")]
+    assert {item.reason for item in records} == {"chain: one search finds the answer"}
+    assert "Where was the builder of Halm Bridge born?" in {item.question for item in records}
+    assert all(ANSWERS[item.question] == item.answer for item in records)
+
+
+@pytest.mark.parametrize(
+    ("tables", "reason"),
+    [
+        ({"known": {"Where was the builder of Halm Bridge born?"}}, "chain: answered without the page"),
+        (
+            {"answers": ANSWERS | {"Where was the builder of Halm Bridge born?": "?"}},
+            "chain: not answered with the page",
+        ),
+        ({"answers": ANSWERS | {"Who or what is the builder of Halm Bridge?": "?"}}, ""),
+        ({"descriptions": DESCRIPTIONS | {"Orsolya Venn": "the mason Venn of Halm Bridge"}}, ""),
+        ({"descriptions": DESCRIPTIONS | {"Orsolya Venn": "the woman with the hat"}}, ""),
+    ],
+)
+async def test_a_chain_is_dropped_if_it_or_its_description_fails(pages_index, tables, reason):
+    def asks_where(written):
+        return [item for item in written.questions if item.question == "Where was the builder of Halm Bridge born?"]
+
+    assert asks_where(await write(pages_index, topk=1))
+    written = await write(pages_index, Reader(**tables), topk=1)
+    assert not asks_where(written)
+    reasons = [item.reason for item in written.dropped if item.question == "Where was the builder of Halm Bridge born?"]
+    assert reasons == ([reason] if reason else [])
+
+
+@pytest.mark.parametrize(("described", "num"), [("the mason at the old mill", 1), ("the mason of great ceilings", 0)])
+async def test_a_description_must_lead_to_the_passage_that_gives_it(pages_index, described, num):
+    """Whatever the model answers: a search with "of great ceilings" finds the page of a painter."""
+    reader = Reader(
+        descriptions={"Orsolya Venn": described},
+        answers=ANSWERS
+        | {f"Who or what is {described}?": "Orsolya Venn", f"Where was {described} born?": "Korrin Vale"},
+    )
+    written = await write(pages_index, reader, topk=1)
+    chains = [question.question for question in written.questions if question.kind == "chain"]
+    assert chains == [f"Where was {described} born?"] * num
