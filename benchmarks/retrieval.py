@@ -5,8 +5,8 @@
         --engine plain:stemmer=none,whole_names=false,title_weight=2 --engine default: --engine reranked:rerank=MODEL \\
         --digits 5-f
 
-An engine is NAME:OPTION=VALUE,... with the options of `quaere index`; --index NAME=DIR adds an index that is there. Gains
-are over the first column. The engine before stems were an option is `plain`.
+An engine is NAME:OPTION=VALUE,... with the options of `quaere index`; --index NAME=DIR adds an index that is there.
+Gains are over the first column. The engine before stems were an option is `plain`.
 Questions are JSON Lines with "id", "question", "answers" and "set", and what proves the answer:
 
 - "sentences" (and "corpus", a folder of the corpus): a hit is a passage of that folder with one of these sentences;

@@ -65,7 +65,7 @@ class RerankEngine:
         for start in range(0, len(new), self._encoder.num_at_once):
             batch = new[start : start + self._encoder.num_at_once]
             encoded = self._encoder.embed_passages([self._read(number) for number in batch])
-            vectors |= zip(batch, encoded, strict=True)
+            vectors |= zip(batch, map(np.copy, encoded), strict=True)  # a row alone, else it would keep its batch
         with self._lock:
             for number in vectors:
                 self._kept.pop(number, None)

@@ -84,7 +84,7 @@ _ASCII_COUNTED = re.compile(r"\S{1,20}")
 _ASCII_MATCHED = re.compile(r"[a-z0-9]+")
 
 # Names of programs, options and settings: max_wal_size, --no-ff, limits.cpu, 2.0.3. They begin at a word's beginning.
-_NAMES = re.compile(r"(?<![^\W_])[a-z0-9]+(?:[_.-][a-z0-9]+)+")
+_NAMES = re.compile(r"(?<![^\W_])[a-z0-9]++(?:[_.-][a-z0-9]++)++")
 
 # Characters that folding removes: combining accents of Latin, Greek and Cyrillic letters, optional vowel points of
 # Hebrew and Arabic, and variation selectors of Chinese characters.

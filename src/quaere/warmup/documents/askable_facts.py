@@ -89,6 +89,7 @@ _NO_STATEMENT = re.compile(
     r"\w@\w|^(?:From|To|Cc|Bcc|Reply-To|Date|Sent|Subject|Received|Message-ID|In-Reply-To): |^\d{4}-\d\d-\d\d\b|"
     r"[{}<>;=|]\s*[{}<>;=|]"
 )
+_ROW = re.compile(r"^\||^[^:;]+: [^:;]+; [^:;]+: ")
 _PLAIN = re.compile(r"[(\"'“*`]*[^\W\d_][^\W\d_'’-]+[)\"'”*`,.;:!?]*")
 _NUMBERED = re.compile(r"^(?:(?:chapter|section|appendix|part)\s+[\dA-Z]+[.:]?|\d+(?:\.\d+)*\.?)\s+", re.IGNORECASE)
 # The end of a title that separates pages of one name ("(river)"), or names a section or the web site ("- History").
@@ -204,10 +205,12 @@ def find_facts(passage: Passage) -> Iterator[Fact]:
 
 
 def _is_prose(statement: str) -> bool:
-    """True if at least half of the words, and three of them, are plain: commands and numbers in a row state nothing.
+    """True for a table's row, and if at least half of the words, and three, are plain: commands alone state nothing.
 
-    _is_prose("d.rast map=accum_5K"), _is_prose("F0 7F 08 0B ff") == (False, False)
+    [_is_prose(said) for said in ("d.rast map=accum_5K", "F0 7F 08 0B ff", "| team | 5,000 |")] == [False, False, True]
     """
+    if _ROW.search(statement):
+        return True
     words = statement.split()
     num_plain = sum(_PLAIN.fullmatch(word) is not None for word in words)
     return num_plain >= 3 and 2 * num_plain >= len(words)
