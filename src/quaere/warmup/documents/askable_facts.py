@@ -84,10 +84,10 @@ _NO_ANSWERS = frozenset(
 _CROSS_REFERENCE = re.compile(
     r"^(?:see|refer to|for (?:more|further) |please see|(?:next|previous|up|home)\b)", re.IGNORECASE
 )
-# Lines that state nothing: addresses, the headers of mails, the heads of change-log entries, code.
+# Lines that state nothing to ask about: addresses, headers of mails, heads of change-log entries, notices, code.
 _NO_STATEMENT = re.compile(
     r"\w@\w|^(?:From|To|Cc|Bcc|Reply-To|Date|Sent|Subject|Received|Message-ID|In-Reply-To): |^\d{4}-\d\d-\d\d\b|"
-    r"[{}<>;=|]\s*[{}<>;=|]"
+    r"[{}<>;=|]\s*[{}<>;=|]|©|(?i:\bcopyright\b|^\W*(?:last changed|accessed|thanks to)\b)"
 )
 _ROW = re.compile(r"^\||^[^:;]+: [^:;]+; [^:;]+: ")
 _PLAIN = re.compile(r"[(\"'“*`]*[^\W\d_][^\W\d_'’-]+[)\"'”*`,.;:!?]*")
@@ -238,6 +238,6 @@ def _can_be_asked(span: str, title: str) -> bool:
     words = set(normalise_answer(span).split())
     if not words or len(span.split()) > _MAX_SPAN_WORDS or span.split()[0].lower() in _NO_ANSWERS:
         return False
-    if len(span) == 1 and not span.isdigit():
+    if len(span) == 1:  # a digit is guessed too easily, and says too little to tell two facts apart
         return False
     return not words & set(normalise_answer(title).split())

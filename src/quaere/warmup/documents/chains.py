@@ -25,8 +25,10 @@ from quaere.warmup.documents.checks import shares_words
 from quaere.warmup.documents.drafts import Draft, Worded
 
 _HANDLES = ("name", "identifier", "option")  # kinds of span that other documents may name
-_MAX_SOURCES = 2  # passages that describe one name of one question
-_TOPK = 20  # passages searched for a name
+_MAX_HANDLES = 2  # names of a question that are tried
+_MAX_SOURCES = 8  # passages that describe one name of one question
+_TOPK = 40  # passages searched for a name
+_NEAR = 10  # a question whose passage is among so many without the name makes no chain
 _MIN_CHARS = 4  # of a name: shorter ones are mostly ordinary words
 _QUERIES_AT_ONCE = 256
 
@@ -60,8 +62,12 @@ def find_handles(worded: Worded) -> list[str]:
 
 
 def find_links(kept: Sequence[Worded], index: Index) -> list[Link]:
-    """For each question and name in it, passages of other documents that contain the name and not the answer."""
-    named = [(worded, name) for worded in kept for name in find_handles(worded)[:2]]
+    """For each question and name in it, passages of other documents that contain the name and not the answer.
+
+    Questions that find their passage without the name are left out: a chain of them would need one search.
+    """
+    named = [(worded, name) for worded in kept for name in find_handles(worded)[:_MAX_HANDLES]]
+    named = _keep_far(named, index)
     links: list[Link] = []
     for first in range(0, len(named), _QUERIES_AT_ONCE):
         some = named[first : first + _QUERIES_AT_ONCE]
@@ -70,6 +76,17 @@ def find_links(kept: Sequence[Worded], index: Index) -> list[Link]:
             facts = (fact for source in sources if (fact := _find_mention(source, name)))
             links += [Link(fact, worded) for _, fact in zip(range(_MAX_SOURCES), facts, strict=False)]
     return links
+
+
+def _keep_far(named: Sequence[tuple[Worded, str]], index: Index) -> list[tuple[Worded, str]]:
+    far: list[tuple[Worded, str]] = []
+    for first in range(0, len(named), _QUERIES_AT_ONCE):
+        some = named[first : first + _QUERIES_AT_ONCE]
+        queries = [_pattern(name).sub("", worded.question) for worded, name in some]
+        for (worded, name), hits in zip(some, index.search(queries, _NEAR), strict=True):
+            if all(hit.passage.id != worded.fact.passage.id for hit in hits):
+                far.append((worded, name))
+    return far
 
 
 def _leads(source: Passage, worded: Worded, name: str) -> bool:
@@ -84,11 +101,10 @@ def _find_mention(source: Passage, name: str) -> Fact | None:
     for said in split_statements(source.text):
         found = _pattern(name).search(said.text)
         if found:
-            place = said.start + found.start("name")
-            title = page_name(source.title)
-            return Fact(
-                f"{source.id}:{place}", source, title, said.text, said.start, place, place + len(found["name"]), "name"
-            )
+            start, end = said.start + found.start("name"), said.start + found.end("name")
+            # The end is part of the id: two names may begin at one place ("Halm", "Halm Bridge").
+            name_id = f"{source.id}:{start}-{end}"
+            return Fact(name_id, source, page_name(source.title), said.text, said.start, start, end, "name")
     return None
 
 

@@ -29,12 +29,14 @@ from quaere.rollout.policy import Policy
 from quaere.rollout.seeds import derive_seed
 from quaere.search.index import Index
 from quaere.search.searcher import NoSearcher
+from quaere.search.words import terms
 from quaere.warmup.documents.drafts import Worded
 from quaere.warmup.documents.prompts import OneLine, answer_question, write_query
 from quaere.worlds.dice import Dice
 
 _MIN_WORDS, _MAX_WORDS = 4, 35
 _LIMITS = Limits(max_turns=1, turn_tokens=64, sequence_tokens=3072)
+_SAME_WORDS = 0.5  # a question with so many words of its sentence needs no word of the page's titles
 _STEM = 5  # letters by which two forms of a word are the same
 _ASKING = frozenset(
     """who whom whose what which when where why how many much long often i my me you your we our they it its is are was
@@ -105,6 +107,16 @@ def share_words(question: str, sentence: str) -> float:
 # ------------------------------------------------------------------------------------------------------------ attempts
 
 
+def names_subject(question: str, passage: Passage, sentence: str) -> bool:
+    """True if the question has a word of the page's title, headings or file, or at least half of its sentence's words.
+
+    "What is the name of the volume?" can be asked of any page; such questions are found by chance.
+    """
+    asked = {word for word in terms(question) if word not in _ASKING}
+    about = set(terms(f"{passage.title} {passage.heading} {passage.doc_id}"))
+    return bool(asked & about) or share_words(question, sentence) >= _SAME_WORDS
+
+
 class Lines:
     """Samples one line of text for each of many prompts, batched."""
 
@@ -153,7 +165,7 @@ class Examiner:
     """Searches with questions and attempts them, with their passages and without.
 
     Of `tries` answers with the passage and others beside it, the greedy one and at least `min_right` in all must be
-    right; of `tries` without it, none. A passage is found if it is among the first `topk` of a search.
+    right; of `tries` without it, none. A search returns `topk` passages.
     """
 
     def __init__(self, lines: Lines, index: Index, *, topk: int, tries: int, min_right: int) -> None:
@@ -174,13 +186,13 @@ class Examiner:
             for query, hits in zip(some, self.index.search(some, self.topk), strict=True):
                 self.hits[query] = [hit.passage for hit in hits]
 
-    def finds(self, query: str, worded: Worded) -> bool:
-        """True if a search with the query returned the passages that state the question's answer."""
-        found = {passage.id for passage in self.hits[query]}
+    def finds(self, query: str, worded: Worded, within: int | None = None) -> bool:
+        """True if a search with the query returned the passages that state the answer, among its first `within`."""
+        found = {passage.id for passage in self.hits[query][:within]}
         return all(fact.passage.id in found for fact in worded.draft.told_by)
 
-    async def find_by_own_queries(self, name: str, worded: Sequence[Worded]) -> list[bool]:
-        """Whether a query that the model writes from the question alone finds its passage.
+    async def find_by_own_queries(self, name: str, worded: Sequence[Worded], within: int) -> list[bool]:
+        """Whether a query that the model writes from the question alone finds its passage among the first `within`.
 
         What that query found is shown beside the passage when the question is attempted.
         """
@@ -190,7 +202,7 @@ class Examiner:
         found = []
         for at, item in enumerate(worded):
             own = queries[at * _OWN_QUERIES : (at + 1) * _OWN_QUERIES]
-            query = next((query for query in own if self.finds(query, item)), None)
+            query = next((query for query in own if self.finds(query, item, within)), None)
             if query is not None:
                 self.hits[item.question] = self.hits[query]
             found.append(query is not None)

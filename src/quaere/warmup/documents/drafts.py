@@ -6,6 +6,7 @@ draw_drafts(passages, num=6000, seed=7)     # one fact each, every passage in tu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Literal
 
 from msgspec import Struct
@@ -20,6 +21,7 @@ QuestionKind = Literal["single", "chain", "comparison", "agreement", "choice", "
 """Kinds of question: one fact; two facts in a row; two facts compared (a name, or yes/no); one fact with two answers to
 choose from; one fact with an answer to confirm."""
 
+_MAX_FOLDERS = 50
 _MAX_ROUNDS = 4  # facts of one passage
 
 
@@ -86,11 +88,26 @@ class Worded(Struct, frozen=True):
         return normalise_answer(self.question.replace(self.fact.name, "{}"))
 
 
+def _take_turns(passages: Sequence[Passage]) -> list[Passage]:
+    """The passages so that the folders take turns: otherwise a folder of change logs would be asked about most.
+
+    Documents without folders, and folders too many for turns, keep their order.
+    """
+    by_folder: dict[str, list[Passage]] = {}
+    for passage in passages:
+        by_folder.setdefault(passage.doc_id.partition("/")[0] if "/" in passage.doc_id else "", []).append(passage)
+    if len(by_folder) > _MAX_FOLDERS:
+        return list(passages)
+    rounds = zip_longest(*by_folder.values())
+    return [passage for some in rounds for passage in some if passage is not None]
+
+
 def draw_drafts(passages: Sequence[Passage], num: int, seed: int) -> list[Draft]:
     """At most `num` drafts of single facts: one of every passage in random order, then a second one of each, ..."""
     dice = Dice(seed, "drafts")
     order = list(passages)
     dice.shuffle(order)
+    order = _take_turns(order)
     drawn: list[list[Fact]] = []
     found: list[Fact] = []
     for passage in order:

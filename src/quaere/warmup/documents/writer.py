@@ -31,7 +31,7 @@ from quaere.warmup.documents.chains import (
     find_links,
     iterate_chains,
 )
-from quaere.warmup.documents.checks import Examiner, Lines, Verdict, find_fault, share_words
+from quaere.warmup.documents.checks import Examiner, Lines, Verdict, find_fault, names_subject, share_words
 from quaere.warmup.documents.choice_questions import balance, find_wrong_answer, make_choice, make_yes_no
 from quaere.warmup.documents.comparisons import (
     Pair,
@@ -65,16 +65,18 @@ class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of the question writer: the number of drafted facts and the thresholds of the checks.
 
     Of `tries` answers with the passage and others beside it, at least `min_right` must be right; of `tries` without it,
-    none. A passage counts as found if it is among the first `topk` of a search. After `minutes` no further facts are
-    drafted (0: no limit); what was kept until then is still put together.
+    none. A search returns `topk` passages: the passage of a single fact must be among the first `max_rank`, and of a
+    chain the last one must not be among them at all. After `minutes` no further facts are drafted (0: no limit); what
+    was kept until then is still put together.
 
-        WriterSettings(drafts=6000, tries=5, min_right=3, topk=10)
+        WriterSettings(drafts=6000, tries=5, min_right=3, topk=10, max_rank=2)
     """
 
     drafts: PositiveInt = 6000
     tries: PositiveInt = 5
     min_right: PositiveInt = 3
     topk: PositiveInt = 10
+    max_rank: PositiveInt = 2
     temperature: NonNegativeFloat = 0.7
     minutes: NonNegativeFloat = 0.0
     seed: int = 0
@@ -235,9 +237,9 @@ class _Writer:
         going: list[list[Worded]] = []  # of each fact, the wordings that are left
         for draft in drafts:
             wordings = [Worded(draft, line) for line in dict.fromkeys(next(lines) for _ in _STYLES)]
-            sound = [worded for worded in wordings if not _break_rules(worded)]
+            sound = [worded for worded in wordings if not _find_fault_of_single(worded)]
             if not sound:
-                self._drop(wordings[-1], _break_rules(wordings[-1]))
+                self._drop(wordings[-1], _find_fault_of_single(wordings[-1]))
             going.append(sound)
         going = [wordings for wordings in await self._keep_found(name, going) if wordings]
         kept: dict[str, Worded] = {}
@@ -255,13 +257,16 @@ class _Writer:
 
     async def _keep_found(self, name: str, by_fact: Sequence[Sequence[Worded]]) -> list[list[Worded]]:
         """Of each fact, the wordings that find its passage; without one the first, if the model's queries find it."""
-        finds = self.examiner.finds
+        within = self.settings.max_rank
         await self.examiner.search([worded.question for wordings in by_fact for worded in wordings])
-        found = [[worded for worded in wordings if finds(worded.question, worded)] for wordings in by_fact]
+        found = [
+            [worded for worded in wordings if self.examiner.finds(worded.question, worded, within)]
+            for wordings in by_fact
+        ]
         missing = [at for at, wordings in enumerate(by_fact) if wordings and not found[at]]
         first = [by_fact[at][0] for at in missing]
         for at, worded, is_found in zip(
-            missing, first, await self.examiner.find_by_own_queries(name, first), strict=True
+            missing, first, await self.examiner.find_by_own_queries(name, first, within), strict=True
         ):
             if is_found:
                 found[at] = [worded]
@@ -413,6 +418,15 @@ def _break_rules(worded: Worded) -> str:
     draft = worded.draft
     answer = "" if draft.is_choice else draft.answers[-1]
     return find_fault(worded.question, names=draft.names, answer=answer, hidden=draft.hidden)
+
+
+def _find_fault_of_single(worded: Worded) -> str:
+    """The rule that a question about one fact breaks: also that it says what it is about; "" if it breaks none."""
+    fault = _break_rules(worded)
+    fact = worded.fact
+    if not fault and not names_subject(worded.question, fact.passage, fact.sentence):
+        return "does not name what it is about"
+    return fault
 
 
 def _with_scores(worded: Worded, verdict: Verdict) -> Worded:
