@@ -1,7 +1,7 @@
 """Chains: two checked facts linked by a name, so that the first search must find what to search for next.
 
     second = Worded(..., question="When was Orsolya Venn born?")
-    find_links([second], index)   -> [Link(fact=Fact(..., answer="Orsolya Venn"), second=second)]
+    find_links([second], index, topk=10)   -> [Link(fact=Fact(..., answer="Orsolya Venn"), second=second)]
     chain(link, "the builder of Halm Bridge").question -> "When was the builder of Halm Bridge born?"
 
 The second question is a checked one. Another document that contains a name or an identifier of that question describes
@@ -28,7 +28,6 @@ _HANDLES = ("name", "identifier", "option")  # kinds of span that other document
 _MAX_HANDLES = 2  # names of a question that are tried
 _MAX_SOURCES = 8  # passages that describe one name of one question
 _TOPK = 40  # passages searched for a name
-_NEAR = 10  # a question whose passage is among so many without the name makes no chain
 _MIN_CHARS = 4  # of a name: shorter ones are mostly ordinary words
 _QUERIES_AT_ONCE = 256
 
@@ -61,13 +60,13 @@ def find_handles(worded: Worded) -> list[str]:
     return [name for name in once if contains(passage.titled_text, name)]
 
 
-def find_links(kept: Sequence[Worded], index: Index) -> list[Link]:
+def find_links(kept: Sequence[Worded], index: Index, topk: int) -> list[Link]:
     """For each question and name in it, passages of other documents that contain the name and not the answer.
 
-    Questions that find their passage without the name are left out: a chain of them would need one search.
+    Questions that find their passage among `topk` without the name are left out: a chain would need one search.
     """
     named = [(worded, name) for worded in kept for name in find_handles(worded)[:_MAX_HANDLES]]
-    named = _keep_far(named, index)
+    named = _keep_far(named, index, topk)
     links: list[Link] = []
     for first in range(0, len(named), _QUERIES_AT_ONCE):
         some = named[first : first + _QUERIES_AT_ONCE]
@@ -78,12 +77,12 @@ def find_links(kept: Sequence[Worded], index: Index) -> list[Link]:
     return links
 
 
-def _keep_far(named: Sequence[tuple[Worded, str]], index: Index) -> list[tuple[Worded, str]]:
+def _keep_far(named: Sequence[tuple[Worded, str]], index: Index, topk: int) -> list[tuple[Worded, str]]:
     far: list[tuple[Worded, str]] = []
     for first in range(0, len(named), _QUERIES_AT_ONCE):
         some = named[first : first + _QUERIES_AT_ONCE]
         queries = [_pattern(name).sub("", worded.question) for worded, name in some]
-        for (worded, name), hits in zip(some, index.search(queries, _NEAR), strict=True):
+        for (worded, name), hits in zip(some, index.search(queries, topk), strict=True):
             if all(hit.passage.id != worded.fact.passage.id for hit in hits):
                 far.append((worded, name))
     return far

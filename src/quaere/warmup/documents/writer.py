@@ -179,7 +179,7 @@ async def write_questions(
     if not kept:
         return Written([], writer.dropped, writer.num_drafts)
     dice = Dice(settings.seed, "compositions")
-    links = find_links(kept, index)
+    links = find_links(kept, index, settings.topk)
     dice.shuffle(links)
     links = links[: int(_LINKS_PER_DRAFT * settings.drafts)]
     descriptions = await writer.describe(links)
