@@ -242,6 +242,7 @@ class _Writer:
                 self._drop(wordings[-1], _find_fault_of_single(wordings[-1]))
             going.append(sound)
         going = [wordings for wordings in await self._keep_found(name, going) if wordings]
+        num_wordings = {wordings[0].draft.id: len(wordings) for wordings in going}
         kept: dict[str, Worded] = {}
         for turn in range(len(_STYLES)):
             worded = [wordings[turn] for wordings in going if turn < len(wordings)]
@@ -250,7 +251,7 @@ class _Writer:
             for item, verdict in zip(worded, verdicts, strict=True):
                 if not verdict.fault:
                     kept[item.draft.id] = _with_scores(item, verdict)
-                elif turn + 1 == len(next(wordings for wordings in going if item in wordings)):
+                elif turn + 1 == num_wordings[item.draft.id]:
                     self._drop(item, verdict.fault)
         self.num_drafts += len(drafts)
         return list(kept.values())
