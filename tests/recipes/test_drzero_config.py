@@ -94,6 +94,7 @@ def test_what_the_paper_preset_changes():
         "proposer.learner.kl_flat: false -> true",
         "generation.samples: 1 -> 5",
         "solver.max_draws: 2 -> 0",
+        "solver.several_share: 0.3333333333333333 -> 0.0",
         "solver.limits.answer_turn: true -> false",
         "solver.learner.kl_flat: false -> true",
         "engine.max_rows: 32 -> 256",

@@ -93,6 +93,7 @@ def test_what_the_paper_preset_changes():
         "proposer.carry_on: false -> true",
         "proposer.learner.kl_flat: false -> true",
         "solver.max_draws: 2 -> 0",
+        "solver.several_share: 0.3333333333333333 -> 0.0",
         "solver.limits.answer_turn: true -> false",
         "solver.learner.kl_flat: false -> true",
         "engine.max_rows: 32 -> 256",

@@ -80,6 +80,7 @@ def test_what_the_paper_preset_changes(name):
     how = "token_sum" if name == "evalact" else "sequence_mean"
     assert set(diff_configs(find_recipe(name).schema(), load(name))) == {
         "solver.max_draws: 2 -> 0",
+        "solver.several_share: 0.3333333333333333 -> 0.0",
         "solver.limits.answer_turn: true -> false",
         "solver.learner.kl_beta: 0.0 -> 0.001",
         "solver.learner.kl_flat: false -> true",

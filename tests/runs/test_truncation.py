@@ -283,5 +283,5 @@ def test_a_run_of_an_older_schema_is_refused(tmp_path: Path) -> None:
     Run.create(tmp_path / "r", "ask").close()
     with sqlite3.connect(tmp_path / "r" / "run.db") as database:
         database.execute("PRAGMA user_version = 1")
-    with pytest.raises(BadInput, match="has schema 1; this quaere reads 2 to 7"):
+    with pytest.raises(BadInput, match="has schema 1; this quaere reads 2 to 8"):
         Run.open(tmp_path / "r")

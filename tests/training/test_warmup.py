@@ -300,7 +300,7 @@ def test_a_fault_is_named(played):
     assert find_fault(structs.replace(episode, end="turn_limit"), "solver") == "turn_limit"
     proposal = by_role(played, Proposal)[-1]
     assert find_fault(proposal, "proposer") == ""
-    unseen = structs.replace(proposal, outcome=Proposal(proposal.outcome.question, "Nobody"))
+    unseen = structs.replace(proposal, outcome=Proposal(proposal.outcome.question, "Zyx Quorr"))
     assert find_fault(unseen, "proposer") == "the answer was not found"
     leaked = structs.replace(proposal, outcome=Proposal(f"Is it {proposal.outcome.answer}?", proposal.outcome.answer))
     assert find_fault(leaked, "proposer") == "the question is not valid"

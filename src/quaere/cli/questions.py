@@ -74,7 +74,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--min-right", type=int, default=3, metavar="N", help="right answers needed with the page (default: 3)"
     )
     checked.add_argument(
-        "--minutes", type=float, default=0.0, metavar="N", help="stop drafting after N minutes (default: 0, no limit)"
+        "--minutes", type=float, default=0.0, metavar="X", help="stop drafting after X minutes (default: 0, no limit)"
     )
     checked.add_argument("--dropped", type=Path, metavar="FILE", help="also write what was dropped, with the reasons")
     checked.add_argument("--max-rows", type=int, default=32, metavar="N", help="questions at once (default: 32)")

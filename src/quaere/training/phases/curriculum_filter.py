@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 
@@ -134,29 +135,30 @@ def draw_by_need(questions: Sequence[Question], number: int, drawing: Drawing, s
     A step takes the share of the former as far as they last: no question is drawn more often than `max_draws` for it.
     """
     several = [question for question in questions if question.searches > 1]
-    if not drawing.several_share or not several or len(several) == len(questions):
-        return draw_questions(questions, number, drawing.batch, seed)
     others = [question for question in questions if question.searches <= 1]
-    num_several = share_batch(len(several), len(others), drawing)
-    num_others = min(drawing.batch, len(questions)) - num_several
-    chosen = draw_questions(several, number, num_several, derive_seed(seed, "several")) if num_several else []
-    return chosen + (draw_questions(others, number, num_others, seed) if num_others else [])
+    if not drawing.several_share or not several or not others:
+        return draw_questions(questions, number, drawing.batch, seed)
+    batch = min(drawing.batch, len(questions))
+    rate = several_a_step(len(several), len(others), drawing)
+    first, end = math.floor(number * rate), math.floor((number + 1) * rate)
+    chosen = _take(several, first, end, derive_seed(seed, "several"))
+    return chosen + _take(others, number * batch - first, (number + 1) * batch - end, seed)
 
 
-def share_batch(num_several: int, num_others: int, drawing: Drawing) -> int:
-    """How many questions of a step need several searches: the share, if both kinds last for all steps.
+def several_a_step(num_several: int, num_others: int, drawing: Drawing) -> float:
+    """How many questions of a step need several searches, on average: the share, if both kinds last for all steps.
 
-    share_batch(900, 2000, Drawing(batch=64, num_steps=26, max_draws=3, several_share=1/3)) == 21
-    share_batch(50, 2000, Drawing(batch=64, num_steps=26, max_draws=3, several_share=1/3)) == 5
+    several_a_step(900, 2000, Drawing(batch=60, num_steps=26, max_draws=3, several_share=1/3)) == 20
+    several_a_step(52, 2000, Drawing(batch=60, num_steps=26, max_draws=3, several_share=1/3)) == 6
     """
     batch = min(drawing.batch, num_several + num_others)
     if batch == num_several + num_others:
         return num_several
-    most, least = min(batch, num_several), max(0, batch - num_others)
+    most, least = float(min(batch, num_several)), float(max(0, batch - num_others))
     if drawing.max_draws and drawing.num_steps:
-        most = min(most, drawing.max_draws * num_several // drawing.num_steps)
-        least = max(least, batch - drawing.max_draws * num_others // drawing.num_steps)
-    return max(least, min(most, round(drawing.several_share * batch)))
+        most = min(most, drawing.max_draws * num_several / drawing.num_steps)
+        least = max(least, batch - drawing.max_draws * num_others / drawing.num_steps)
+    return max(least, min(most, drawing.several_share * batch))
 
 
 def draw_questions(questions: Sequence[Question], number: int, batch: int, seed: int) -> list[Question]:
@@ -165,10 +167,15 @@ def draw_questions(questions: Sequence[Question], number: int, batch: int, seed:
     If there are fewer questions than `batch`, a step uses all of them.
     """
     batch = min(batch, len(questions))
-    places = range(number * batch, (number + 1) * batch)
+    return _take(questions, number * batch, (number + 1) * batch, seed)
+
+
+def _take(questions: Sequence[Question], first: int, end: int, seed: int) -> list[Question]:
+    """The questions at these places of an endless list that holds all of them in one random order after another."""
+    places = range(first, end)
     rounds: dict[int, list[Question]] = {}
     for turn in {place // len(questions) for place in places}:
         rounds[turn] = list(questions)
         random.Random(derive_seed(seed, "round", turn)).shuffle(rounds[turn])
     chosen = [rounds[place // len(questions)][place % len(questions)] for place in places]
-    return list({question.id: question for question in chosen}.values())  # a batch over two rounds may repeat one
+    return list({question.id: question for question in chosen}.values())  # places in two rounds may hold one twice
