@@ -44,8 +44,7 @@ def find_wrong_answers(question: Question, shown: Passages) -> list[str]:
     if question.facts != 1 or not question.evidence or any(contains(question.text, said) for said in question.answers):
         return []
     facts = list(find_facts(shown.of(question)[0]))
-    start = question.evidence[0].start
-    kinds = {fact.kind for fact in facts if fact.answer in question.answers and fact.evidence.start == start}
+    kinds = {fact.kind for fact in facts if fact.answer in question.answers}
     used = set(normalise_answer(" ".join((question.text, *question.answers))).split())
     same = dict.fromkeys(fact.answer for fact in facts if fact.kind in kinds)
     return [answer for answer in same if not used & set(normalise_answer(answer).split())]

@@ -113,6 +113,8 @@ def test_what_can_be_an_answer_in_manuals_tables_and_change_logs(sentence, spans
         "Thanks to Jonna Halm for the French words",
         "d.rast map=accum_5K bg=white",  # commands
         "heron-sync --keep-going --since 2019 /srv/old_pages",
+        "Open idle_timeout with 5,000",  # half are plain words, but two alone
+        "heron copies pages -v --since 2019 /srv/old_pages x_1",  # three are, and not half
         "F0 7F 08 0B ff 40 80 F7",  # rows of bytes
         "0000a0 ff 00 1C 40 DEF 80",
     ],
