@@ -299,9 +299,7 @@ def test_no_share_makes_a_question_be_drawn_too_often(num_several, num_others, b
     num_steps = count_steps_with_questions(10**6, len(questions), batch, most)
     drawing = Drawing(batch, num_steps, most, 0.5)
     drawn = Counter(q.id for step in range(num_steps) for q in draw_by_need(questions, step, drawing, seed))
-    assert (
-        max(drawn.values()) <= most + 1
-    )  # shares are whole numbers of questions
+    assert max(drawn.values()) <= most + 1  # shares are whole numbers of questions
 
 
 @given(st.integers(1, 12), st.integers(1, 15), st.integers(1, 9), st.integers(0, 5))
