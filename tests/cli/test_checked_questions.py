@@ -94,7 +94,7 @@ def test_nothing_more_is_written_where_it_is_not_asked_for(monkeypatch, index_of
 
 
 @pytest.mark.parametrize(("more", "topk"), [([], 10), (["--topk", "3"], 3)])
-def test_a_passage_is_looked_for_among_the_first_ten_unless_set_otherwise(monkeypatch, index, more, topk):
+def test_a_search_returns_ten_passages_unless_set_otherwise_and_the_first_two_count(monkeypatch, index, more, topk):
     given = []
 
     def write(model, index, settings, **options):
@@ -103,7 +103,7 @@ def test_a_passage_is_looked_for_among_the_first_ten_unless_set_otherwise(monkey
 
     monkeypatch.setattr("quaere.api.checked_questions.write_checked", write)
     assert run(monkeypatch, index, *more)[0] == 0
-    assert [settings.topk for settings in given] == [topk]
+    assert [(settings.topk, settings.max_rank) for settings in given] == [(topk, 2)]
 
 
 def test_counts_of_searches_begin_with_the_fewest(monkeypatch, index, capsys):

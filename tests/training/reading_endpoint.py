@@ -129,9 +129,13 @@ def singles(written):
     return [question.question for question in written.questions if question.kind == "single"]
 
 
-def make_index(folder, pages):
-    """An index of (title, text) pairs."""
+def make_index(folder, pages, ids=()):
+    """An index of (title, text) pairs; the first documents have these `ids`."""
     folder.mkdir(exist_ok=True)
-    rows = [{"id": f"d{number}", "title": title, "text": text} for number, (title, text) in enumerate(pages)]
+    named = dict(enumerate(ids))
+    rows = [
+        {"id": named.get(number, f"d{number}"), "title": title, "text": text}
+        for number, (title, text) in enumerate(pages)
+    ]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return build_index(folder / "corpus.jsonl", folder / "index")

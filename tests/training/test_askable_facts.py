@@ -12,8 +12,9 @@ from quaere.warmup.documents.links import Link, Pages
 from quaere.worlds.dice import Dice
 
 
-def passage(title, text):
-    return Passage(f"{title}#0", title, title, text, 0, len(text))
+def passage(title, text, doc_id=None):
+    doc_id = title if doc_id is None else doc_id
+    return Passage(f"{doc_id}#0", doc_id, title, text, 0, len(text))
 
 
 @pytest.fixture(scope="module")
@@ -103,11 +104,54 @@ def test_what_can_be_an_answer_in_manuals_tables_and_change_logs(sentence, spans
         "if (width == 40) { return Heron; }; {}",
         "This and that are the same.",
         "Only three words.",
+        "Copyright 1998 by the people of Ferrin Office",  # notices
+        "This manual is copyright of Jonna Halm since 1998.",
+        "© 1998 the people of Ferrin Office and others",
+        "Last changed: 4 May 2020 by somebody in Ferrin",
+        "$ Last changed on Monday, 4 May 2020 $",
+        "(accessed on 4 May 2020 by the editors)",
+        "Thanks to Jonna Halm for the French words",
+        "d.rast map=accum_5K bg=white",  # commands
+        "heron-sync --keep-going --since 2019 /srv/old_pages",
+        "Open idle_timeout with 5,000",  # half are plain words, but two alone
+        "heron copies pages -v --since 2019 /srv/old_pages x_1",  # three are, and not half
+        "F0 7F 08 0B ff 40 80 F7",  # rows of bytes
+        "0000a0 ff 00 1C 40 DEF 80",
     ],
 )
 def test_lines_that_state_nothing_are_not_asked_about(line):
     assert list(find_facts(passage("", line))) == []
     assert list(find_facts(passage("", f"{line}\nThe setting idle_timeout closes silent connections.")))
+
+
+def test_words_of_notices_inside_a_statement_do_not_make_it_a_notice():
+    for line in (
+        "The page was accessed on 4 May 2020.",
+        "It was last changed on 4 May 2020.",
+        "He said thanks to Ada Venn.",
+    ):
+        assert list(find_facts(passage("", line)))
+
+
+@pytest.mark.parametrize(
+    ("row", "answers"),
+    [
+        ("| F0 7F 08 | 5,000 | idle_timeout |", {"5,000", "idle_timeout"}),
+        ("k1: F0; c2: 5,000; u3: 90 ms", {"5,000", "90 ms"}),
+    ],
+)
+def test_rows_of_tables_need_no_plain_words(row, answers):
+    assert {fact.answer for fact in find_facts(passage("", row))} >= answers
+    assert list(find_facts(passage("", row.replace("|", "").replace(":", "").replace(";", "")))) == []
+
+
+def test_a_digit_is_never_the_answer():
+    for number, answers in (("3", set()), ("30", {"30"})):
+        for line in (f"A team has at most {number} accounts here.", f"| team | {number} | some text |"):
+            assert {fact.answer for fact in find_facts(passage("", line))} == answers
+        assert {fact.answer for fact in find_facts(passage("", f"Its default is {number} everywhere here."))} == answers
+    (fact,) = find_facts(passage("", "The server drops silent clients after 3 seconds."))
+    assert fact.answer == "3 seconds"
 
 
 def test_a_name_of_very_many_parts_before_a_slash_is_read_without_going_back():
@@ -176,3 +220,29 @@ def test_every_passage_is_asked_about_before_one_is_asked_about_again(pages_inde
     assert len({fact.passage.id for fact in facts[: len(PAGES)]}) == len(PAGES)
     assert len(facts) > len(PAGES) and len({(fact.passage.id, fact.sentence_start) for fact in facts}) == len(facts)
     assert draw_drafts(passages, 40, seed=1) != draw_drafts(passages, 40, seed=2)
+
+
+def draw_folders(ids):
+    """The folders of the drafts in their order; each document states one fact."""
+    passages = [
+        passage("", f"The setting idle_{place}x closes silent connections.", id) for place, id in enumerate(ids)
+    ]
+    drafts = draw_drafts(passages, len(passages), seed=1)
+    assert {draft.facts[0].passage.doc_id for draft in drafts} == set(ids)
+    return [draft.facts[0].passage.doc_id.rpartition("/")[0].partition("/")[0] for draft in drafts]
+
+
+def test_folders_take_turns():
+    """Also where one has nearly all documents; documents outside of any folder are one more."""
+    many = [f"changes/{part}/{number}.txt" for part in "ab" for number in range(15)]
+    drawn = draw_folders([*many, *(f"manual/{number}.md" for number in range(3)), "x.md", "y.md"])
+    assert [sorted(drawn[first : first + 3]) for first in (0, 3)] == [["", "changes", "manual"]] * 2
+    assert sorted(drawn[6:8]) == ["changes", "manual"] and set(drawn[8:]) == {"changes"}
+    assert draw_drafts([], 5, seed=1) == []
+
+
+@pytest.mark.parametrize(("num_folders", "take_turns"), [(50, True), (51, False)])
+def test_very_many_folders_do_not_take_turns(num_folders, take_turns):
+    large = [f"large/{number}.md" for number in range(200)]
+    drawn = draw_folders([*large, *(f"f{number}/one.md" for number in range(num_folders - 1))])
+    assert (set(drawn[:num_folders]) == set(drawn)) is take_turns

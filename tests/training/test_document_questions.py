@@ -8,10 +8,10 @@ import pytest
 from reading_endpoint import PAGES, WORDINGS, Reader, make_index, singles, write
 
 from quaere.errors import BadInput
-from quaere.records import Answer
+from quaere.records import Answer, Passage
 from quaere.warmup.documents import writer
 from quaere.warmup.documents.askable_facts import find_facts
-from quaere.warmup.documents.checks import find_fault, share_words, shares_words
+from quaere.warmup.documents.checks import find_fault, names_subject, share_words, shares_words
 from quaere.warmup.documents.drafts import draw_drafts
 from quaere.warmup.documents.prompts import OneLine
 
@@ -75,6 +75,41 @@ def test_a_question_gives_its_answer_away_by_a_word_of_it(question, answer, name
 )
 def test_the_share_of_a_questions_words_that_stand_in_a_sentence(question, sentence, share):
     assert share_words(question, sentence) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("question", "names"),
+    [
+        ("What is the name of the volume?", False),  # of any page
+        ("What is the name of the Heron volume?", True),  # the title
+        ("Which volume is used when restoring?", True),  # a heading
+        ("Which volume does nightly use?", True),  # a folder
+        ("Which volume does tarn use?", True),  # the file
+        ("Which volume do herons use?", False),  # a word of the title, not the beginning of another
+        ("Which volume has the old pages?", True),  # two words of three are in the sentence
+        ("Which volume keeps pages?", False),  # one of three
+        ("Which volume keeps old pages?", True),  # half
+        ("Who is it after that?", True),  # no word of content: other rules refuse it
+        ("How is it kept with care?", False),  # the words by which one asks are in many titles
+    ],
+)
+def test_a_question_names_the_page_or_says_what_the_sentence_says(question, names):
+    text = "Old pages lie on silver_disk."
+    passage = Passage("p", "nightly/tarn.md", "Using the Heron", text, 0, len(text), heading="How it is done > Restoring")
+    assert names_subject(question, passage, text) is names
+
+
+async def test_a_question_that_could_be_asked_of_any_page_is_dropped(tmp_path):
+    """Also where its passage is found and it is answered with it: the wording that names the page is kept."""
+    vague, named = "Which name has the place for saved scans?", "Which name has the place for scans of Oss Office?"
+    page = ("Oss Office", "The new scanner saves every page to inbox_share.")
+    tables = {"answers": {vague: "inbox_share", named: "inbox_share"}}
+    index = make_index(tmp_path / "one", [page])
+    for wording, kept in ((vague, []), ({"everyday": vague, "plain": named}, [named])):
+        reader = Reader(wordings={("", "inbox_share"): wording}, queries={vague: "new scanner saves"}, **tables)
+        written = await write(index, reader)
+        assert singles(written) == kept
+        assert [item.reason for item in written.dropped] == ["single: does not name what it is about"] * (not kept)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +190,8 @@ async def test_documents_that_state_nothing_are_refused(tmp_path):
 SCANNER = ("", "The new scanner on the top floor saves every page to inbox_share.")
 WHERE = "Where does the new scanner on the top floor put its scans?"
 BACKUP = ("", "When tarnctl restore meets damaged volumes, it goes on only if it has --keep-going.")
-HOW = "How do I carry forth my broken safety copies?"  # no word of the passage
+FILE = "safety/tarn.md"
+HOW = "How do I carry forth my broken safety copies?"  # a word of the file's name, which is not searched; no other
 TARN = {"wordings": {("", "--keep-going"): HOW}, "answers": {HOW: "--keep-going"}}
 
 
@@ -189,7 +225,7 @@ async def test_a_question_whose_words_do_not_find_its_passage_may_be_searched_fo
             return self.queries.pop(0)
 
     reader = Searching(queries=list(queries), **TARN)
-    written = await write(make_index(tmp_path / "one", [BACKUP]), reader)
+    written = await write(make_index(tmp_path / "one", [BACKUP], [FILE]), reader)
     assert singles(written) == [HOW] * found
     assert [item.reason for item in written.dropped] == ["single: its passage is not found"] * (not found)
     assert reader.count("You search documents") == 3
@@ -204,10 +240,16 @@ async def test_a_passage_must_be_among_the_first(tmp_path):
     """The more often it says so, the higher a page is ranked; the one that is asked about says it once."""
     loud = [("", f"The scanner, the scanner, the top floor, the top floor, number {number}.") for number in (11, 12)]
     index = make_index(tmp_path / "ranked", [SCANNER, *loud])
-    reader = {"wordings": {("", "inbox_share"): "Which place has the top floor scanner?"}}
-    reader["answers"] = {"Which place has the top floor scanner?": "inbox_share"}
-    assert len(singles(await write(index, Reader(**reader), topk=3))) == 1
-    assert singles(await write(index, Reader(**reader), topk=2)) == []
+    asked = "Which place has the top floor scanner?"
+    tables = {"wordings": {("", "inbox_share"): asked}, "answers": {asked: "inbox_share"}}
+    assert [hit.passage.text for hit in index.search([asked], 10)[0]].index(SCANNER[1]) == 2
+    for settings, kept in (({}, []), ({"max_rank": 2}, []), ({"max_rank": 3}, [asked])):
+        written = await write(index, Reader(**tables), **{"topk": 10} | settings)
+        assert singles(written) == kept
+        assert ("single: its passage is not found" in written.reasons) is not bool(kept)
+    assert singles(await write(index, Reader(**tables), topk=2, max_rank=3)) == []  # a search does not show it
+    for query, kept in (("top floor scanner", []), ("pages saved to inbox_share", [asked])):
+        assert singles(await write(index, Reader(queries={asked: query}, **tables), topk=10)) == kept
 
 
 class Distracted(Reader):
@@ -233,7 +275,7 @@ async def test_a_question_must_be_answered_with_other_passages_beside_its_own(tm
 
 async def test_what_the_models_own_query_found_is_shown_beside_the_passage(tmp_path):
     tables = TARN | {"queries": {HOW: "tarnctl restore damaged volumes"}}
-    index = make_index(tmp_path / "two", [BACKUP, PACKED])
+    index = make_index(tmp_path / "two", [BACKUP, PACKED], [FILE])
     for topk, kept in ((1, [HOW]), (2, [])):
         assert singles(await write(index, Distracted(**tables), topk=topk)) == kept
     assert singles(await write(index, Reader(**tables), topk=2)) == [HOW]

@@ -42,7 +42,7 @@ _ASKING = frozenset(
     """who whom whose what which when where why how many much long often i my me you your we our they it its is are was
     were be been do does did can could will would should must may might has have had if of in on at by for to
     and or with from as that this these those there than then not no any some so into about after before during
-    while up out over
+    while up out over a an the
     """.split()
 )
 _SMALL = frozenset("of in on at by for to and de la von van di del der el al".split())
