@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from fractions import Fraction
 
 from msgspec import Struct
 
@@ -145,20 +146,22 @@ def draw_by_need(questions: Sequence[Question], number: int, drawing: Drawing, s
     return chosen + _take(others, number * batch - first, (number + 1) * batch - end, seed)
 
 
-def several_a_step(num_several: int, num_others: int, drawing: Drawing) -> float:
+def several_a_step(num_several: int, num_others: int, drawing: Drawing) -> Fraction:
     """How many questions of a step need several searches, on average: the share, if both kinds last for all steps.
+
+    It is exact: rounded down to a float, the last step would draw one of the others too often.
 
     several_a_step(900, 2000, Drawing(batch=60, num_steps=26, max_draws=3, several_share=1/3)) == 20
     several_a_step(52, 2000, Drawing(batch=60, num_steps=26, max_draws=3, several_share=1/3)) == 6
     """
     batch = min(drawing.batch, num_several + num_others)
     if batch == num_several + num_others:
-        return num_several
-    most, least = float(min(batch, num_several)), float(max(0, batch - num_others))
+        return Fraction(num_several)
+    most, least = Fraction(min(batch, num_several)), Fraction(max(0, batch - num_others))
     if drawing.max_draws and drawing.num_steps:
-        most = min(most, drawing.max_draws * num_several / drawing.num_steps)
-        least = max(least, batch - drawing.max_draws * num_others / drawing.num_steps)
-    return max(least, min(most, drawing.several_share * batch))
+        most = min(most, Fraction(drawing.max_draws * num_several, drawing.num_steps))
+        least = max(least, batch - Fraction(drawing.max_draws * num_others, drawing.num_steps))
+    return max(least, min(most, Fraction(drawing.several_share).limit_denominator(1000) * batch))
 
 
 def draw_questions(questions: Sequence[Question], number: int, batch: int, seed: int) -> list[Question]:
