@@ -95,9 +95,7 @@ def test_the_share_of_a_questions_words_that_stand_in_a_sentence(question, sente
 )
 def test_a_question_names_the_page_or_says_what_the_sentence_says(question, names):
     text = "Old pages lie on silver_disk."
-    passage = Passage(
-        "p", "nightly/tarn.md", "Using the Heron", text, 0, len(text), heading="How it is done > Restoring"
-    )
+    passage = Passage("p", "nightly/tarn.md", "Using the Heron", text, 0, len(text), heading="How it is > Restoring")
     assert names_subject(question, passage, text) is names
 
 

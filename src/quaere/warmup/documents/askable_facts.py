@@ -71,7 +71,7 @@ PATTERNS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
         "phrase",
         re.compile(
             r"\b(?:called|named|using|uses?|via|press|click|choose|select|requires?|needs?|with|by|into|from|as|only|until|"
-            rf"before|after|when|unless|must be|can be|means?) (?:an? |the )?({_WORDS}){_PHRASE_END}"
+            rf"before|after|when|unless|must be|can be|means?) (?:an? |the )?+({_WORDS}){_PHRASE_END}"
         ),
     ),
 )

@@ -104,17 +104,18 @@ def share_words(question: str, sentence: str) -> float:
     return len(asked & said) / len(asked) if asked else 1.0
 
 
-# ------------------------------------------------------------------------------------------------------------ attempts
-
-
 def names_subject(question: str, passage: Passage, sentence: str) -> bool:
     """True if the question has a word of the page's title, headings or file, or at least half of its sentence's words.
 
     "What is the name of the volume?" can be asked of any page; such questions are found by chance.
     """
     asked = {word for word in terms(question) if word not in _ASKING}
-    about = set(terms(f"{passage.title} {passage.heading} {passage.doc_id}"))
+    file = passage.doc_id.rpartition(".")[0] or passage.doc_id  # an ending such as "html" names nothing
+    about = set(terms(f"{passage.title} {passage.heading} {file}"))
     return bool(asked & about) or share_words(question, sentence) >= _SAME_WORDS
+
+
+# ------------------------------------------------------------------------------------------------------------ attempts
 
 
 class Lines:
