@@ -6,6 +6,7 @@ import re
 import pytest
 
 from quaere.cli.main import main
+from quaere.errors import BadInput
 from quaere.policies.sampler import ChatReply
 from quaere.rollout.policy import ChatPolicy
 from quaere.rollout.question_files import read_questions
@@ -133,3 +134,18 @@ def test_a_model_and_an_index_are_needed(index, tmp_path, capsys, missing):
 def test_impossible_checks_are_refused_before_anything_is_loaded(monkeypatch, index, capsys):
     code, _ = run(monkeypatch, index, "--tries", "2", "--min-right", "3")
     assert code == 2 and "min_right must be at most tries (2), not 3" in capsys.readouterr().err
+
+
+def test_what_was_finished_before_a_kill_is_not_asked_again(monkeypatch, index, capsys):
+    def fail(*args, **options):
+        raise BadInput("the card is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("quaere.warmup.documents.writer.find_links", fail)  # after the batches
+        assert run(patch, index)[0] == 2
+    journal = index.parent / "own.jsonl.unfinished"
+    assert journal.read_bytes().count(b"\n") == 2  # what it was begun with, and one batch
+    code, out = run(monkeypatch, index)
+    assert code == 0 and len(read_questions(out)) == 1 and not journal.exists()
+    assert "going on after 1 finished batches" in capsys.readouterr().err
+    assert run(monkeypatch, index, "--force", "--seed", "1")[0] == 0 and not journal.exists()

@@ -15,6 +15,7 @@ from quaere.atomic import write_file
 from quaere.errors import BadInput
 
 if TYPE_CHECKING:
+    from quaere.warmup.documents.journal import Journal
     from quaere.warmup.documents.writer import WriterSettings, Written
 
 
@@ -24,19 +25,31 @@ def write_checked(
     settings: WriterSettings,
     *,
     device: Literal["auto", "cpu", "cuda"],
+    out: Path,
     note: Callable[[str], None],
     progress: Progress = no_progress,
 ) -> Written:
-    """Questions that a model wrote and checked about an index; `BadInput` if none passed."""
+    """Write questions that a model wrote and checked about an index to `out`; `BadInput` if none passed.
+
+    What is finished is kept in a journal beside `out` until then, from which the same call goes on after a kill.
+    """
     settings.check()
-    written = asyncio.run(_write(model, index, settings, device, note, progress))
+    written, journal = asyncio.run(_write(model, index, settings, device, out, note, progress))
     if not written.questions:
+        journal.remove()
         raise BadInput(
             f"none of the first {written.num_drafts} drafts became a question that passed every check (most frequent "
             f"reason: {_reasons(written, 1)})",
             hint="use a larger --model",
         )
+    write_lines(out, written.questions)
+    journal.remove()
     return written
+
+
+def journal_of(out: Path) -> Path:
+    """The file that keeps what is finished of the questions for `out`."""
+    return out.with_name(f"{out.name}.unfinished")
 
 
 async def _write(
@@ -44,20 +57,27 @@ async def _write(
     index: Path,
     settings: WriterSettings,
     device: Literal["auto", "cpu", "cuda"],
+    out: Path,
     note: Callable[[str], None],
     progress: Progress,
-) -> Written:
+) -> tuple[Written, Journal]:
     from quaere.rollout.policy import open_policy
     from quaere.search.index import open_index
+    from quaere.warmup.documents.journal import Journal
     from quaere.warmup.documents.writer import write_questions
 
     opened = open_index(index)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    journal = Journal(journal_of(out), {"model": model, "index": opened.fingerprint, "settings": settings})
+    if journal.batches:
+        note(f"going on after {len(journal.batches)} finished batches ({journal.path})")
     note(f"loading {model}")
     policy = open_policy(model, device=device, max_rows=settings.concurrency)
     try:
-        return await write_questions(policy, opened, settings, report=progress)
+        written = await write_questions(policy, opened, settings, report=progress, journal=journal)
     finally:
         await policy.stop()
+    return written, journal
 
 
 def summarise(written: Written, out: Path) -> list[str]:

@@ -63,7 +63,7 @@ def refuse_others(settings: WarmupSettings) -> None:
 
 def obtain_questions(settings: WarmupSettings, note: Note, progress: Progress) -> list[CheckedQuestion]:
     """The questions of the file, which the model writes first, as it is, if there is none."""
-    from quaere.api.checked_questions import summarise, write_checked, write_lines
+    from quaere.api.checked_questions import summarise, write_checked
     from quaere.warmup.documents.rejection_sampling import draw_evenly
     from quaere.warmup.documents.writer import WriterSettings
 
@@ -72,9 +72,8 @@ def obtain_questions(settings: WarmupSettings, note: Note, progress: Progress) -
     if not path.exists():
         writer = WriterSettings(drafts=settings.drafts, seed=settings.seed, concurrency=settings.max_rows)
         written = write_checked(
-            settings.model, settings.index, writer, device=settings.device, note=note, progress=progress
+            settings.model, settings.index, writer, device=settings.device, out=path, note=note, progress=progress
         )
-        write_lines(path, written.questions)
         for line in summarise(written, path):
             note(line)
     questions = read_checked(path)

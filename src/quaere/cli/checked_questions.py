@@ -35,8 +35,9 @@ def run_checked(args: argparse.Namespace) -> None:
         quiet.print(line, style="dim", markup=False)
 
     with show_progress() as progress:
-        written = write_checked(args.model, args.index, settings, device=args.device, note=note, progress=progress)
-    write_lines(args.out, written.questions)
+        written = write_checked(
+            args.model, args.index, settings, device=args.device, out=args.out, note=note, progress=progress
+        )
     if args.dropped:
         write_lines(args.dropped, written.dropped)
     if args.json:

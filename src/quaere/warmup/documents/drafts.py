@@ -88,6 +88,18 @@ class Worded(Struct, frozen=True):
         return normalise_answer(self.question.replace(self.fact.name, "{}"))
 
 
+class Dropped(Struct, frozen=True):
+    """A question that was not kept, and the check that it failed.
+
+    Dropped(id="halm#0:16", question="Who built it?", answer="Orsolya Venn", reason="single: its passage is not found")
+    """
+
+    id: str
+    question: str
+    answer: str
+    reason: str
+
+
 def _take_turns(passages: Sequence[Passage]) -> list[Passage]:
     """The passages so that the folders take turns: otherwise a folder of change logs would be asked about most.
 

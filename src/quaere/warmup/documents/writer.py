@@ -40,7 +40,8 @@ from quaere.warmup.documents.comparisons import (
     comparison_questions,
     read_wording,
 )
-from quaere.warmup.documents.drafts import Draft, QuestionKind, Worded, draw_drafts, is_choice
+from quaere.warmup.documents.drafts import Draft, Dropped, QuestionKind, Worded, draw_drafts, is_choice
+from quaere.warmup.documents.journal import Batch, Journal
 from quaere.warmup.documents.prompts import (
     Form,
     Style,
@@ -134,18 +135,6 @@ class CheckedQuestion(Struct, frozen=True):
         )
 
 
-class Dropped(Struct, frozen=True):
-    """A question that was not kept, and the check that it failed.
-
-    Dropped(id="halm#0:16", question="Who built it?", answer="Orsolya Venn", reason="single: its passage is not found")
-    """
-
-    id: str
-    question: str
-    answer: str
-    reason: str
-
-
 class Written(Struct, frozen=True):
     """The questions that were kept, those that were dropped, and the number of facts that were drafted.
 
@@ -163,15 +152,19 @@ class Written(Struct, frozen=True):
 
 
 async def write_questions(
-    policy: Policy, index: Index, settings: WriterSettings, report: Report = lambda doing, done, total: None
+    policy: Policy,
+    index: Index,
+    settings: WriterSettings,
+    report: Report = lambda doing, done, total: None,
+    journal: Journal | None = None,
 ) -> Written:
     """Write questions about the index's documents; keep those that pass every check, without duplicates.
 
-    It stops early if the first facts give no question at all.
+    It stops early if the first facts give no question at all. Batches of the journal are taken from there.
     """
     settings.check()
     lines = Lines(policy, seed=settings.seed, concurrency=settings.concurrency)
-    writer = _Writer(lines, index, settings, report)
+    writer = _Writer(lines, index, settings, report, journal)
     drafts = draw_drafts(writer.passages, settings.drafts, settings.seed)
     if not drafts:
         raise BadInput("no passage of the index states a fact to ask about", hint="index documents with sentences")
@@ -195,8 +188,11 @@ async def write_questions(
 class _Writer:
     """Takes drafts through wording and checks; records the questions asked and the reasons of dropped ones."""
 
-    def __init__(self, lines: Lines, index: Index, settings: WriterSettings, report: Report) -> None:
+    def __init__(
+        self, lines: Lines, index: Index, settings: WriterSettings, report: Report, journal: Journal | None
+    ) -> None:
         self.lines = lines
+        self.journal = journal
         self.examiner = Examiner(lines, index, topk=settings.topk, tries=settings.tries, min_right=settings.min_right)
         self.settings = settings
         self.report = report
@@ -210,7 +206,7 @@ class _Writer:
 
     async def ask_singles(self, drafts: Sequence[Draft]) -> list[Worded]:
         """The kept questions about single facts, in the order of the drafts."""
-        kept = await self._ask_batch(drafts[:_FIRST], 0)
+        kept = await self._finish_batch(drafts[:_FIRST], 0)
         self.report(f"facts asked about ({len(kept)} kept)", self.num_drafts, len(drafts))
         if not kept:
             return []
@@ -222,12 +218,28 @@ class _Writer:
             for number in waiting:
                 if time.monotonic() > self._ends_at:
                     return
-                found[number] = await self._ask_batch(batches[number], number + 1)
+                found[number] = await self._finish_batch(batches[number], number + 1)
                 num_kept = len(kept) + sum(map(len, found))
                 self.report(f"facts asked about ({num_kept} kept)", self.num_drafts, len(drafts))
 
         await asyncio.gather(*(work() for _ in range(_AT_ONCE)))
-        return self._keep_new([*kept, *(worded for batch in found for worded in batch)])
+        new = self._keep_new([*kept, *(worded for batch in found for worded in batch)])
+        await self.examiner.search([worded.question for worded in new])  # those of the journal were not searched with
+        return new
+
+    async def _finish_batch(self, drafts: Sequence[Draft], number: int) -> list[Worded]:
+        """The kept questions of a batch: from the journal if it has them, else asked and stored there."""
+        finished = self.journal.batches.get(number) if self.journal else None
+        if finished is None:
+            kept = await self._ask_batch(drafts, number)
+            names = {draft.id for draft in drafts}
+            finished = Batch(number, kept, [item for item in self.dropped if item.id in names])
+            if self.journal:
+                self.journal.add(finished)
+        else:
+            self.dropped += finished.dropped
+        self.num_drafts += len(drafts)
+        return finished.kept
 
     async def _ask_batch(self, drafts: Sequence[Draft], number: int) -> list[Worded]:
         """One question for each fact that has a wording which passes every check."""
@@ -253,7 +265,6 @@ class _Writer:
                     kept[item.draft.id] = _with_scores(item, verdict)
                 elif turn + 1 == num_wordings[item.draft.id]:
                     self._drop(item, verdict.fault)
-        self.num_drafts += len(drafts)
         return list(kept.values())
 
     async def _keep_found(self, name: str, by_fact: Sequence[Sequence[Worded]]) -> list[list[Worded]]:
