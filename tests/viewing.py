@@ -52,13 +52,14 @@ def make_pipe(path, patience_s=20.0):
     """A pipe in place of a file. Who waits at it finds it empty in the end, so that tests fail and do not hang."""
     path.unlink(missing_ok=True)
     os.mkfifo(path)
-    over = threading.Event()
+    over, waited = threading.Event(), []
 
     def release():
         wait_s = patience_s
         while not over.wait(wait_s):
             with suppress(OSError):  # nobody waits
                 os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+                waited.append(path)
             wait_s = 0.05
 
     releasing = threading.Thread(target=release)
@@ -68,6 +69,7 @@ def make_pipe(path, patience_s=20.0):
     finally:
         over.set()
         releasing.join()
+    assert not waited
 
 
 def log_step(run, step, num_steps):
