@@ -26,7 +26,7 @@ FLOORS = [
     {"rollout", "runs"},
     {"policies", "search", "worlds"},
     {"chat", "rewards", "objectives"},
-    {"atomic", "credentials", "endpoint", "setting_types", "whole_words"},
+    {"atomic", "credentials", "endpoint", "regular_files", "setting_types", "whole_words"},
     {"records", "errors"},
 ]
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

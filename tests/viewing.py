@@ -1,8 +1,9 @@
 """Runs to look at, and the viewer over them: in the process, or as a real server."""
 
 import math
+import os
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from msgspec import structs
 from starlette.testclient import TestClient
@@ -44,6 +45,31 @@ def write_run(path, *, num_steps=6, batch=8, recipe="drzero", model="tiny", titl
         run.add_candidates([make_candidate(f"c{number}", number, title) for number in range(4)])
         run.note_end(RunState(ended, f"the gradient is not finite {title}" if ended == "failed" else ""))
     return path
+
+
+@contextmanager
+def make_pipe(path, patience_s=20.0):
+    """A pipe in place of a file. Who waits at it finds it empty in the end, so that tests fail and do not hang."""
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    over, waited = threading.Event(), []
+
+    def release():
+        wait_s = patience_s
+        while not over.wait(wait_s):
+            with suppress(OSError):  # nobody waits
+                os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+                waited.append(path)
+            wait_s = 0.05
+
+    releasing = threading.Thread(target=release)
+    releasing.start()
+    try:
+        yield path
+    finally:
+        over.set()
+        releasing.join()
+    assert not waited
 
 
 def log_step(run, step, num_steps):

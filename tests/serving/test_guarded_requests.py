@@ -13,8 +13,8 @@ KEY = "s3cret"
 HOSTS = frozenset({"localhost"})
 
 
-async def ask(*messages, headers=(), rules=None, key="", query=b"", method="POST"):
-    """Status and headers of the answer, and the bodies that the application saw."""
+async def ask(*messages, headers=(), more=(), rules=None, key="", query=b"", method="POST"):
+    """Status and headers of the answer, and the bodies that the application saw; `more` may repeat a header."""
     seen, sent = [], []
 
     async def app(scope, receive, send):
@@ -32,7 +32,7 @@ async def ask(*messages, headers=(), rules=None, key="", query=b"", method="POST
 
     given = {"host": "localhost", "content-type": "application/json", **dict(headers)}
     scope = {"type": "http", "method": method, "path": "/x", "query_string": query, "server": ("127.0.0.1", 80)}
-    scope["headers"] = [(name.encode(), value.encode()) for name, value in given.items()]
+    scope["headers"] = [(name.encode(), value.encode()) for name, value in (*given.items(), *more)]
     guard = Guard(app, rules or Rules(HOSTS, frozenset(), 10), key, lambda status, line: {"error": line})
     await guard(scope, receive, send)
     assert guard._num_buffered == 0
@@ -98,6 +98,22 @@ async def test_hosts_and_origins(headers, status):
     assert answered.get("access-control-allow-origin") == ("https://app.example" if allowed else None)
     asked_first, _, seen = await ask(headers={**headers, "content-type": "text/plain"}, rules=rules, method="OPTIONS")
     assert (asked_first, bool(seen)) == ((204, False) if allowed else (status, status == 200))
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
+@pytest.mark.parametrize(
+    "origins",
+    [
+        ("https://evil.example", "https://evil.example"),
+        ("http://localhost", "https://evil.example"),
+        ("https://app.example", "https://app.example"),
+        ("", ""),
+    ],
+)
+async def test_several_origins_are_refused_whatever_they_are(method, origins):
+    rules = Rules(HOSTS, frozenset({"https://app.example"}), 10)
+    found, answered, seen = await ask(more=[("origin", origin) for origin in origins], rules=rules, method=method)
+    assert (found, seen) == (403, []) and "access-control-allow-origin" not in answered
 
 
 @pytest.mark.parametrize(("method", "status"), [("POST", 415), ("PUT", 415), ("PATCH", 415), ("GET", 200)])

@@ -1,6 +1,7 @@
 """Pages and their JSON twins: runs, one run, one step, several runs."""
 
 import json
+import math
 import tarfile
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from quaere.recipes.score.versions import HarnessVersion, Versions
 from quaere.runs import Run
 from quaere.runs.checkpoints import save_checkpoint
 from quaere.viewer import run_list
+from quaere.viewer.app import read_static
 from quaere.viewer.run_folder import open_folder, read_signature
-from viewing import log_step, open_client, write_run
+from viewing import log_step, make_episode, open_client, write_run
 
 FIXTURE = Path(__file__).parents[1] / "fixtures/run-0.1.0.tar.xz"
 
@@ -53,7 +55,8 @@ def test_runs_are_listed_with_state_metrics_and_what_to_type(client, runs):
     alpha, beta = listed["alpha"], listed["beta"]
     assert (alpha["recipe"], alpha["model"], alpha["state"]["name"], alpha["step"]) == ("drzero", "tiny", "done", 6)
     assert alpha["figures"] == pytest.approx({"reward/mean": 0.6, "policy/entropy": 1 / 6})  # passes/mean is NaN there
-    assert alpha["trend"]["values"] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    assert alpha["trend_phase"] == "solver"  # the first three steps are the proposer's, whose rewards are another thing
+    assert alpha["trend"]["steps"] == [4, 5, 6] and alpha["trend"]["values"] == pytest.approx([0.4, 0.5, 0.6])
     assert alpha["next"] == f"quaere export {runs.absolute()}/alpha --merge --out DIR"
     assert beta["state"] == {"name": "failed", "why": "the gradient is not finite "}
     assert beta["next"].startswith("quaere evolve --resume ")
@@ -281,3 +284,62 @@ def test_reading_does_not_look_like_writing(runs):
     with Run.open(path) as run:
         assert run.last_step() == 6 and read_signature(path) == before
     assert read_signature(path) == before
+
+
+# ----------------------------------------------------------------------------------------------- bounds and small words
+
+
+def test_the_trend_is_of_the_last_phase_while_no_solver_has_been_rewarded(tmp_path):
+    with Run.create(tmp_path / "alpha", "evolve") as run:
+        for step in (1, 2, 3):
+            run.log_metrics(step, {"run/phase": 0.0 if step < 2 else 3.0, "reward/mean": float(step)})
+    with Run.create(tmp_path / "beta", "evolve") as run:
+        for step in (1, 2):
+            run.log_metrics(step, {"reward/mean": float(step)})
+    cards = {card["name"]: card for card in twin(open_client(tmp_path), "/")["page"]["items"]}
+    assert (cards["alpha"]["trend_phase"], cards["alpha"]["trend"]["values"]) == ("reports", [2.0, 3.0])
+    assert (cards["beta"]["trend_phase"], cards["beta"]["trend"]["values"]) == ("", [1.0, 2.0])
+
+
+@pytest.mark.parametrize("name", ["x/{}", "reward/{}"])
+def test_a_page_draws_so_many_metrics_and_says_how_many_are_left_out(tmp_path, name):
+    for run_name in ("alpha", "beta"):
+        with Run.create(tmp_path / run_name, "evolve") as run:
+            run.log_metrics(1, {"policy/entropy": 1.0, **{name.format(number): 1.0 for number in range(1499)}})
+    client = open_client(tmp_path)
+    for address, num_shown in (("/run/alpha", 300), ("/compare?run=alpha&run=beta", 300), ("/run/alpha/step/1", 1000)):
+        page, found = client.get(address).text, twin(client, address)
+        shown = found.get("metrics") or [
+            series["name"] for group in found["sections"] for chart in group["charts"] for series in chart["series"]
+        ]
+        assert len(shown) == num_shown * (2 if "compare" in address else 1)
+        assert f"{1500 - num_shown} more metrics are not" in page
+        assert name.format(999) not in page  # beyond the bound in the order of numbers and of letters
+    assert "more metric" not in open_client(_write_small(tmp_path / "small")).get("/run/one").text
+
+
+def _write_small(folder):
+    write_run(folder / "one", num_steps=1)
+    with Run.open(folder / "one", write=True) as run:
+        run.add_episodes([make_episode("s1-a0")], [{"reward/total": 1.0}], step=1, phase="solver")
+    return folder
+
+
+def test_one_episode_is_not_called_episodes(tmp_path):
+    client = open_client(_write_small(tmp_path))
+    for address in ("/", "/run/one", "/run/one/step/1"):
+        page = client.get(address).text
+        assert "1 episode" in page.replace('<span class="narrow">', "") and "1 episodes" not in page, address
+
+
+def test_an_iteration_that_is_no_number_is_none(tmp_path):
+    with Run.create(tmp_path / "alpha", "evolve") as run:
+        run.log_metrics(1, {"run/iteration": math.inf, "run/phase": math.inf, "reward/mean": 1.0})
+    assert twin(open_client(tmp_path), "/run/alpha")["phases"][0]["iteration"] is None
+
+
+def test_the_style_of_an_answer_is_not_that_of_a_kind_of_turn():
+    """`kind answer` is a label in the transcript; only the paragraph of the page Ask is large."""
+    rules = [rule.partition("{")[0] for rule in read_static("viewer.css").decode().splitlines() if "{" in rule]
+    named = [selector.strip() for rule in rules for selector in rule.split(",")]
+    assert "p.answer" in named and ".answer" not in named

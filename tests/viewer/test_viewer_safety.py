@@ -18,7 +18,7 @@ from quaere.viewer.app import HEADERS
 from quaere.viewer.run_folder import open_folder
 from quaere.viewer.viewer_server import make_view_server
 from viewed_reports import write_reports_run
-from viewing import add_episodes, open_client, serve_view, write_eval, write_hostile, write_run
+from viewing import add_episodes, make_pipe, open_client, serve_view, write_eval, write_hostile, write_run
 
 PAGES = (
     "/",
@@ -294,6 +294,67 @@ def test_a_run_whose_files_are_links_is_not_shown(tmp_path):
     reply = client.get("/run/alpha")
     assert reply.status_code == 400 and "symbolic link" in reply.text and "TOP-SECRET" not in reply.text
     assert "symbolic link" in client.get("/").text
+
+
+PIPES = (
+    "config.yaml",
+    "questions.jsonl",
+    "harness.jsonl",
+    "run.lock",
+    "run.db-journal",
+    "run.db-wal",
+    "run.db-shm",
+    "episodes/00000.jsonl.zst",
+    "notes.txt",
+)
+
+
+@pytest.mark.parametrize("file", PIPES)
+def test_a_pipe_in_a_run_is_refused_and_not_waited_for(tmp_path, capsys, file):
+    path = write_run(tmp_path / "alpha")
+    write_run(tmp_path / "beta")
+    client = open_client(tmp_path)
+    with make_pipe(path / file):
+        for address in ("/run/alpha", "/run/alpha/step/1", "/compare?run=alpha&run=beta", "/json/run/alpha"):
+            reply = client.get(address)
+            assert reply.status_code == 400 and "is no regular file" in reply.text, address
+        page = client.get("/").text
+        assert "is no regular file" in page and "beta" in page
+        assert client.get("/run/beta").status_code == 200
+        for command in (["runs", "show", "alpha"], ["runs", "show", "alpha", "--json"], ["runs", "list"]):
+            assert main([*command, "--runs", str(tmp_path)]) == (0 if command[1] == "list" else 2)
+            said = capsys.readouterr()
+            assert "is no regular file" in " ".join((said.out + said.err).split())
+
+
+def test_a_pipe_in_place_of_a_manifest_is_a_damaged_checkpoint(tmp_path):
+    path = write_run(tmp_path / "alpha")
+    folder = path / "checkpoints/step-000001"
+    folder.mkdir(parents=True)
+    with make_pipe(folder / "manifest.json"):
+        reply = open_client(tmp_path).get("/run/alpha")
+    assert reply.status_code == 200 and "step-000001" not in reply.text
+
+
+@pytest.mark.parametrize("digits", [19, 23, 400, 5000])
+def test_a_number_that_nothing_has_is_not_there(plain_runs, digits):
+    """SQLite has 64 bits for an integer, and Python reads no more than 4300 digits."""
+    number, client = "9" * digits, open_client(plain_runs)
+    assert client.get(f"/run/alpha/step/{number}").status_code == 404
+    assert client.get(f"/json/run/alpha/step/{number}").status_code == 404
+    for page in (
+        "questions?step=",
+        "questions?least_searches=",
+        "questions?most_searches=-",
+        "questions?page=",
+        "group?task=q1&step=",
+        "reports?step=",
+        "episode?id=x&start=",
+        "document?id=x&at=",
+        "curriculum?page=",
+    ):
+        assert client.get(f"/run/alpha/{page}{number}").status_code in (200, 400, 404), page
+    assert client.get(f"/run/alpha?step={number}").status_code in (200, 400)
 
 
 # ------------------------------------------------------------------------------------------------- hosts, origins, keys

@@ -17,6 +17,7 @@ from quaere.dialects.settings import EvaluationSettings
 from quaere.errors import BadInput, warn_old_name
 from quaere.policies.adapter_folders import is_adapter, split_base
 from quaere.policies.catalogue import CATALOGUE, ModelPath, resolve_model
+from quaere.regular_files import read_regular
 from quaere.rollout.episode import Limits
 
 T = TypeVar("T")
@@ -102,7 +103,7 @@ def _noted_folder(model: ModelPath) -> Path | None:
 def read_json(path: Path, type: type[T]) -> T:
     """The decoded content of a JSON file; `BadInput` if it cannot be read."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=type)
+        return msgspec.json.decode(read_regular(path), type=type)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -28,6 +28,7 @@ from msgspec import Struct, structs
 from quaere.atomic import discard_folder, new_folder, remove_leftovers
 from quaere.errors import BadInput
 from quaere.records.foreign_json import decode_json
+from quaere.regular_files import open_regular, read_regular
 
 Which = int | Literal["best", "last"]
 """A checkpoint of a run: by step, the best by validation, or the last."""
@@ -231,7 +232,7 @@ def verify_checkpoint(checkpoint: Checkpoint) -> None:
 
 def _read_manifest(path: Path) -> Manifest:
     try:
-        return decode_json((path / _MANIFEST).read_bytes(), Manifest)
+        return decode_json(read_regular(path / _MANIFEST), Manifest)
     except OSError as error:
         raise _damaged(path, f"{_MANIFEST} cannot be read ({error.strerror})") from error
     except msgspec.DecodeError as error:
@@ -304,5 +305,5 @@ def _seal(path: Path) -> FileEntry:
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from quaere.errors import UPDATE_HINT, BadInput
+from quaere.regular_files import find_special
 
 SCHEMA_VERSION = 8
 OLDEST_VERSION = 2  # readers leave it unchanged; it is migrated when opened for writing
@@ -117,6 +118,9 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
     """
     if not path.is_file():
         raise BadInput(f"{path.parent} is not a run directory: it has no {path.name}", hint="quaere runs list")
+    # SQLite opens these by itself, and waits where one is a pipe.
+    if special := find_special(path.with_name(path.name + end) for end in ("-journal", "-wal", "-shm")):
+        raise BadInput(f"{special} is no regular file; a run that has such files is not read", hint="delete it")
     mode = "mode=rw" if write else "mode=ro"
     if not write and not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists():
         mode = "immutable=1"  # without this, SQLite creates files beside a WAL database even to read it, and fails here

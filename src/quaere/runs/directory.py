@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 
 from quaere.atomic import new_folder, write_file
 from quaere.errors import BadInput
+from quaere.regular_files import find_special
 from quaere.runs.database import connect, create_database, insert
 from quaere.runs.rows import RunInfo
 
@@ -46,13 +47,18 @@ def write_config(directory: Path, text: str) -> None:
 
 def refuse_links(path: Path) -> None:
     """Raise BadInput if a file of the run is a symbolic link: in a run from someone else it could point to any file."""
-    files = (*path.iterdir(), *path.glob(f"{EPISODES}/*")) if path.is_dir() else ()
-    for file in files:
+    for file in _list_files(path):
         if file.is_symlink():
             raise BadInput(
                 f"{file} is a symbolic link; a run can only be written to if its files are regular files",
                 hint="replace the link by a copy of the file",
             )
+
+
+def refuse_special(path: Path) -> None:
+    """Raise BadInput if a file of the run is a pipe, a device or a socket: reading it might never end."""
+    if found := find_special(_list_files(path)):
+        raise BadInput(f"{found} is no regular file; a run that has such files is not read", hint="delete it")
 
 
 def take_lock(path: Path, database: sqlite3.Connection) -> FileLock:
@@ -94,7 +100,7 @@ def hold_idle(path: Path) -> Iterator[None]:
 def is_locked(path: Path) -> bool:
     """True while a process has the run open for writing."""
     try:
-        handle = os.open(path / LOCK, os.O_RDONLY)
+        handle = os.open(path / LOCK, os.O_RDONLY | os.O_NONBLOCK)  # a pipe in its place must not block
     except OSError:
         return False
     try:
@@ -104,6 +110,11 @@ def is_locked(path: Path) -> bool:
     finally:
         os.close(handle)  # this also releases the shared lock
     return False
+
+
+def _list_files(path: Path) -> list[Path]:
+    """What is in a run's directory, and its shards."""
+    return [*path.iterdir(), *path.glob(f"{EPISODES}/*")] if path.is_dir() else []
 
 
 def _write_info(path: Path, info: RunInfo) -> None:

@@ -6,6 +6,7 @@ count_candidates(run) == [CandidateCount(iteration=0, num_kept=10, dropped={"nev
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from itertools import groupby
 
@@ -65,8 +66,8 @@ def summarise_phases(run: RunReader) -> list[PhaseSummary]:
         within = list(members)
         summaries.append(
             PhaseSummary(
-                iteration=None if iteration is None else int(iteration),
-                phase=_phase_name(phase),
+                iteration=int(iteration) if iteration is not None and math.isfinite(iteration) else None,
+                phase=name_phase(phase),
                 first_step=within[0],
                 last_step=within[-1],
                 metrics=_changes(values, within[0], within[-1]),
@@ -82,7 +83,8 @@ def count_candidates(run: RunReader) -> list[CandidateCount]:
     ]
 
 
-def _phase_name(number: float | None) -> str:
+def name_phase(number: float | None) -> str:
+    """The phase that a value of the metric `run/phase` stands for: `name_phase(2.0) == "solver"`."""
     if number is None:
         return ""
     return PHASES[int(number)] if number in range(len(PHASES)) else f"phase {number:g}"

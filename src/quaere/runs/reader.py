@@ -24,8 +24,9 @@ from quaere.errors import BadInput
 from quaere.records import Candidate, DropReason, EndReason, Episode
 from quaere.records.foreign_json import decode_json
 from quaere.records.token_trace import TokenTrace
+from quaere.regular_files import read_regular
 from quaere.runs.added import EVERY_ITERATION, Added, read_added
-from quaere.runs.directory import CONFIG, DATABASE, EPISODES, is_locked
+from quaere.runs.directory import CONFIG, DATABASE, EPISODES, is_locked, refuse_special
 from quaere.runs.groups import EpisodeFilter, EpisodeGroup
 from quaere.runs.nearest import nearest_hint
 from quaere.runs.rows import (
@@ -44,11 +45,14 @@ from quaere.runs.shards import read_frame
 from quaere.runs.trace_rows import TRACE_COLUMNS, read_trace
 from quaere.runs.verdicts import Verdict, is_learned, read_verdicts
 
+_LARGEST = 2**63 - 1  # integer of SQLite
+
 
 class RunReader:
     """A run directory with its open database, for reading."""
 
     def __init__(self, path: Path, database: sqlite3.Connection) -> None:
+        refuse_special(path)
         self.path = path
         self._database = database
         self.info = self._read_info()
@@ -56,10 +60,12 @@ class RunReader:
     def config_text(self) -> str:
         """Content of `config.yaml`; raises BadInput if the run has none."""
         try:
-            return (self.path / CONFIG).read_bytes().decode()  # bytes, so that line endings are not converted
+            return read_regular(self.path / CONFIG).decode()  # bytes, so that line endings are not converted
         except FileNotFoundError as error:
             said = f"run {self.info.id} has no {CONFIG}: it is of kind {self.info.kind}"
             raise BadInput(said, hint=f"quaere runs show {self.info.id}") from error
+        except OSError as error:
+            raise BadInput(f"{self.path / CONFIG} cannot be read: {error.strerror}") from error
         except UnicodeDecodeError as error:
             raise BadInput(f"{self.path / CONFIG} is not text in UTF-8: {error}") from error
 
@@ -206,7 +212,7 @@ class RunReader:
         with self._reading():
             cursor = self._database.cursor()
             cursor.row_factory = None  # plain tuples: there may be tens of thousands
-            rows = cursor.execute(f"SELECT * FROM candidates WHERE {where} ORDER BY number", values).fetchall()
+            rows = cursor.execute(f"SELECT * FROM candidates WHERE {where} ORDER BY number", _bound(values)).fetchall()
         found = read_candidates([name for name, *_ in cursor.description], rows)
         return [candidate for candidate in found if kept is None or candidate.kept == kept]
 
@@ -266,7 +272,7 @@ class RunReader:
 
     def _query(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[sqlite3.Row]:
         with self._reading():
-            return self._database.execute(sql, values).fetchall()
+            return self._database.execute(sql, _bound(values)).fetchall()
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -309,6 +315,13 @@ class RunReader:
             return decode_json(lines[row["line"]], Episode)
         except (msgspec.DecodeError, IndexError) as error:
             raise BadInput(f"episode {row['id']} of run {self.info.id} is damaged: {error}") from error
+
+
+def _bound(values: Sequence[Any] | Mapping[str, Any]) -> Sequence[Any] | Mapping[str, Any]:
+    """The values with every integer in SQLite's range: a larger one is in no row, and compares the same."""
+    if isinstance(values, Mapping):
+        return dict(zip(values, _bound(list(values.values())), strict=True))
+    return [min(max(value, -_LARGEST - 1), _LARGEST) if isinstance(value, int) else value for value in values]
 
 
 def _where(**filters: str | int | None) -> tuple[str, dict[str, str | int]]:

@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from quaere.atomic import sync
 from quaere.errors import BadInput
+from quaere.regular_files import open_regular
 
 _SHARD = re.compile(r"(\d+)\.jsonl\.zst")
 _LEVEL = 3
@@ -51,7 +52,7 @@ def read_frame(directory: Path, frame: Frame) -> list[bytes]:
     """The lines of one frame; raises BadInput if the file does not contain what the index says."""
     path = shard_path(directory, frame.shard)
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             stream.seek(frame.offset)
             compressed = stream.read(frame.length)
         return zstandard.ZstdDecompressor().decompress(compressed).splitlines()

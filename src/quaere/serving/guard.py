@@ -1,9 +1,9 @@
 """Checks of every request before the application sees it, and the request log.
 
-In this order: the Host header names this server; the Origin header, if present, is allowed; the key is right; the body
-is JSON and not too large. The first two prevent a web page in somebody's browser from reading the documents or using
-the model, also by DNS rebinding. An error in the application becomes one line in the log and a response in the
-application's own error format.
+In this order: the Host header names this server; there is one Origin header or none, and it is allowed; the key is
+right; the body is JSON and not too large. The first two prevent a web page in somebody's browser from reading the
+documents or using the model, also by DNS rebinding. An error in the application becomes one line in the log and a
+response in the application's own error format.
 """
 
 from __future__ import annotations
@@ -110,6 +110,8 @@ class Guard:
         host = name_of(request.header("host"))
         if host not in self._rules.hosts and host != own[0]:
             raise _Refused(403, "the Host header names another server; start this server with --allow-host NAME")
+        if request.num_origins > 1:
+            raise _Refused(403, "the request has several Origin headers; it must have one or none")
         if request.origin and not request.is_same_origin and request.origin not in self._rules.origins:
             raise _Refused(403, "this origin is not allowed; start the server with --allow-origin URL")
         if request.is_preflight:
@@ -172,6 +174,7 @@ class _Request:
         self._send = send
         self._origins = origins
         self.origin = self.header("origin").lower().rstrip("/")
+        self.num_origins = sum(key == b"origin" for key, _ in scope["headers"])
         self.is_preflight = scope["method"] == "OPTIONS" and self.origin in origins
 
     def header(self, name: str) -> str:

@@ -29,6 +29,7 @@ The twin of a page is the same record as JSON. `viewer/viewer_server.py` makes a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib.resources import files as package_files
@@ -94,6 +95,8 @@ HEADERS = {
 }
 ASK_LOOK_S = 0.2  # an answer is looked at more often than the files of a run, since it costs nothing
 STATIC = {"viewer.css": "text/css", "viewer.js": "text/javascript", "icon.svg": "image/svg+xml"}
+
+_STEP = re.compile(r"[0-9]{1,18}")  # what SQLite can hold; Python itself refuses to read thousands of digits
 
 
 def make_app(
@@ -195,14 +198,16 @@ def _run_pages(folder: RunFolder, shelves: Shelves) -> list[Route]:
         return read_page
 
     def step(request: Request) -> Struct:
-        name = request.path_params["name"]
+        name, given = request.path_params["name"], request.path_params["step"]
+        if not _STEP.fullmatch(given):
+            raise HTTPException(404)
         with folder.open(name) as run:
-            return read_step(run, name, request.path_params["step"])
+            return read_step(run, name, int(given))
 
     curriculum = partial(read_curriculum, shelves=shelves)
     return [
         *_page("/run/{name}", "run", of_run(read_run, RunQuery)),
-        *_page("/run/{name}/step/{step:int}", "step", step),
+        *_page("/run/{name}/step/{step}", "step", step),
         *_page("/run/{name}/questions", "questions", of_run(read_questions, QuestionsQuery)),
         *_page("/run/{name}/group", "group", of_run(read_group, GroupQuery)),
         *_page("/run/{name}/episode", "episode", of_run(read_episode, EpisodeQuery)),

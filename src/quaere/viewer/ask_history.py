@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -165,6 +166,9 @@ def _open_locked(path: Path) -> int:
     except OSError as error:
         raise BadInput(f"cannot write {path}: {error.strerror}", hint="quaere view --history FILE") from error
     try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise BadInput(f"{path} is no regular file", hint="quaere view --history FILE")
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)

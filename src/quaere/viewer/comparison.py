@@ -13,7 +13,7 @@ from msgspec import Struct
 from quaere.api.run import Run
 from quaere.errors import BadInput
 from quaere.runs.list import describe_state
-from quaere.viewer.metric_groups import group_metrics
+from quaere.viewer.metric_groups import bound_groups, group_metrics
 from quaere.viewer.plot import Series
 from quaere.viewer.run_folder import RunFolder
 from quaere.viewer.run_overview import ChartData, ChartSection
@@ -62,6 +62,7 @@ class ComparePage(Struct, frozen=True):
     sections: list[ChartSection]
     first_step: int
     last_step: int
+    num_left_out: int = 0  # metrics beyond those of `sections`
 
 
 def compare_runs(folder: RunFolder, query: CompareQuery) -> ComparePage:
@@ -83,10 +84,12 @@ def compare_runs(folder: RunFolder, query: CompareQuery) -> ComparePage:
             runs.append(Compared(name, said, run.info.created, min(steps, default=0), max(steps, default=0)))
             settings.append(flatten(_read_settings(run)))
             metrics.append(found)
+    sections, num_left_out = _sections(names, metrics)
     return ComparePage(
         runs=runs,
         settings=differing(settings),
-        sections=_sections(names, metrics),
+        sections=sections,
+        num_left_out=num_left_out,
         first_step=min((run.first_step for run in runs if run.last_step), default=0),
         last_step=max(run.last_step for run in runs),
     )
@@ -120,10 +123,14 @@ def _read_settings(run: Run) -> dict[str, Any]:
         return dict(run.info.settings)
 
 
-def _sections(runs: list[str], metrics: list[dict[str, Series]]) -> list[ChartSection]:
-    """A chart per metric that at least one run has; a run without it has an empty line, so that colours stay."""
+def _sections(runs: list[str], metrics: list[dict[str, Series]]) -> tuple[list[ChartSection], int]:
+    """A chart per metric that at least one run has, and how many metrics are left out.
+
+    A run without a metric has an empty line, so that colours stay.
+    """
     names = sorted({name for each in metrics for name in each})
-    return [
+    groups, num_left_out = bound_groups(group_metrics(names))
+    sections = [
         ChartSection(
             group.title,
             [
@@ -132,5 +139,6 @@ def _sections(runs: list[str], metrics: list[dict[str, Series]]) -> list[ChartSe
                 for name in chart.names
             ],
         )
-        for group in group_metrics(names)
+        for group in groups
     ]
+    return sections, num_left_out

@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
+MAX_METRICS = 300  # metrics of one page: a run of somebody else's may have any number
 MAX_LINES = 8  # lines of one chart that can still be told apart
 PLACES = ("run/iteration", "run/phase")  # where a step is in the run: drawn as bands, not as curves
 MAIN = (
@@ -168,11 +169,30 @@ def group_metrics(names: Sequence[str]) -> list[ChartGroup]:
         charts: list[Chart] = []
         for title, patterns in rows:
             held = [name for name in left if any(fnmatchcase(name, pattern) for pattern in patterns.split())]
-            left = [name for name in left if name not in held]
+            taken = set(held)
+            left = [name for name in left if name not in taken]
             charts += [Chart(title, held[at : at + MAX_LINES]) for at in range(0, len(held), MAX_LINES)]
         if charts:
             groups.append(ChartGroup(heading, charts))
     return [*groups, ChartGroup("Other", [Chart(name, [name]) for name in left])] if left else groups
+
+
+def bound_groups(groups: Sequence[ChartGroup], most: int = MAX_METRICS) -> tuple[list[ChartGroup], int]:
+    """The groups up to this many metrics, and the number of metrics that are left out.
+
+    bound_groups([ChartGroup("Other", [Chart("a", ["a"]), Chart("b", ["b"])])], 1) ->
+    ([ChartGroup("Other", [Chart("a", ["a"])])], 1)
+    """
+    kept, num_left_out = [], 0
+    for group in groups:
+        charts = []
+        for chart in group.charts:
+            names = chart.names[:most]
+            most -= len(names)
+            num_left_out += len(chart.names) - len(names)
+            charts += [Chart(chart.title, names)] if names else []
+        kept += [ChartGroup(group.title, charts)] if charts else []
+    return kept, num_left_out
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

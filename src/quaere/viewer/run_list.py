@@ -16,6 +16,7 @@ from quaere.api.run import Run
 from quaere.errors import BadInput
 from quaere.runs.brief import read_brief
 from quaere.runs.list import next_command
+from quaere.runs.phases import name_phase
 from quaere.runs.rows import RunInfo, RunState
 from quaere.viewer.metric_groups import MAIN
 from quaere.viewer.page_settings import Page, PageNumber, cut_page
@@ -60,6 +61,7 @@ class RunCard(Struct, frozen=True):
     num_answered: int = 0
     figures: dict[str, float] = {}
     trend: Series = Series(TREND, [], [])
+    trend_phase: str = ""  # of which the trend is; "" if the run has no phases
     next: str = ""
     problem: str = ""
 
@@ -145,8 +147,7 @@ def _complete(run: Run, card: RunCard) -> RunCard:
     """The card with how the run stands."""
     state, step = run.state(), run.last_step()
     num_episodes, num_answered = run.count_episodes()
-    trend = run.metrics(TREND) if step else []
-    series = Series(TREND, [metric.step for metric in trend], [metric.value for metric in trend])
+    phase, series = _read_trend(run) if step else ("", Series(TREND, [], []))
     return structs.replace(
         card,
         state=state,
@@ -155,8 +156,22 @@ def _complete(run: Run, card: RunCard) -> RunCard:
         num_answered=num_answered,
         figures=pick_figures(run.metrics_at(step)) if step else {},
         trend=thin(series, _TREND_POINTS),
+        trend_phase=phase,
         next=next_command(run, state),
     )
+
+
+def _read_trend(run: Run) -> tuple[str, Series]:
+    """The rewards of one phase: the solver's, or the last one's where the solver has none yet.
+
+    Rewards of a proposer and of a solver are different things: joined, a run that learns looks like one that fails.
+    """
+    trend = run.metrics(TREND)
+    phase_at = {metric.step: name_phase(metric.value) for metric in run.metrics("run/phase")}
+    phases = [phase_at.get(metric.step, "") for metric in trend]
+    phase = "solver" if "solver" in phases else phases[-1] if phases else ""
+    shown = [metric for metric, each in zip(trend, phases, strict=True) if each == phase]
+    return phase, Series(TREND, [metric.step for metric in shown], [metric.value for metric in shown])
 
 
 def _admits(query: RunsQuery, card: RunCard) -> bool:

@@ -16,10 +16,11 @@ from quaere.runs.checkpoints import find_checkpoints
 from quaere.runs.list import describe_state, next_command
 from quaere.runs.phases import CandidateCount, PhaseSummary, count_candidates, summarise_phases
 from quaere.runs.rows import Event, RunInfo, RunState
-from quaere.viewer.metric_groups import group_metrics
+from quaere.viewer.metric_groups import bound_groups, group_metrics
 from quaere.viewer.plot import Series, Span
 from quaere.viewer.run_folder import NotShown
 
+MAX_ROWS = 1000  # metrics in the table of a step
 REPORT_WRITER = "report-writer"  # the protocol of episodes that write reports
 
 
@@ -96,6 +97,7 @@ class RunPage(Struct, frozen=True):
     harness: list[HarnessChange]
     checkpoints: list[CheckpointName]
     config: str
+    num_left_out: int = 0  # metrics beyond those of `sections`
     has_reports: bool = False
     is_evaluation: bool = False
 
@@ -120,6 +122,7 @@ class StepPage(Struct, frozen=True):
     metrics: dict[str, float]
     events: list[Event]
     num_episodes: int
+    num_left_out: int = 0  # metrics beyond those of `metrics`
 
 
 def read_run(run: Run, name: str, query: RunQuery) -> RunPage:
@@ -130,6 +133,7 @@ def read_run(run: Run, name: str, query: RunQuery) -> RunPage:
     }
     steps = {step for series in metrics.values() for step in (series.steps[0], series.steps[-1])}
     first, last = min(steps, default=0), max(steps, default=0)
+    groups, num_left_out = bound_groups(group_metrics(list(metrics)))
     state = run.state()
     num_episodes, num_answered = run.count_episodes()
     return RunPage(
@@ -149,8 +153,9 @@ def read_run(run: Run, name: str, query: RunQuery) -> RunPage:
                 group.title,
                 [ChartData(chart.title, [metrics[each] for each in chart.names]) for chart in group.charts],
             )
-            for group in group_metrics(list(metrics))
+            for group in groups
         ],
+        num_left_out=num_left_out,
         events=run.events(),
         candidates=count_candidates(run),
         harness=read_harness(run.path),
@@ -177,9 +182,10 @@ def read_step(run: Run, name: str, step: int) -> StepPage:
         after=step + 1 if step < last else 0,
         phase=place.phase if place else "",
         iteration=place.iteration if place else None,
-        metrics=metrics,
+        metrics=dict(list(metrics.items())[:MAX_ROWS]),
         events=events,
         num_episodes=num_episodes,
+        num_left_out=max(0, len(metrics) - MAX_ROWS),
     )
 
 

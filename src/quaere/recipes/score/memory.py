@@ -16,6 +16,7 @@ from quaere.recipes.score.scheduler import Scheduler, SchedulerSettings
 from quaere.recipes.score.statistics import Statistics
 from quaere.recipes.score.versions import HarnessVersion, Versions
 from quaere.records import Harness
+from quaere.regular_files import read_regular
 
 STATE_FILE = "score.json"
 
@@ -56,7 +57,7 @@ class ScoreMemory:
         """Restore the state that `save` wrote; harness versions of later steps are dropped."""
         file = folder / STATE_FILE
         try:
-            state = msgspec.json.decode(file.read_bytes(), type=_State)
+            state = msgspec.json.decode(read_regular(file), type=_State)
         except (OSError, msgspec.DecodeError, UnicodeError, ValueError) as error:
             raise BadInput(f"{file} is missing or is not the state of a SCORE run") from error
         self.step, self.baseline = state.step, state.baseline

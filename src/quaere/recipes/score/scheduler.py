@@ -28,6 +28,7 @@ from msgspec import Struct
 
 from quaere.errors import BadInput
 from quaere.records import Harness, Hints, Rubric
+from quaere.regular_files import read_regular
 from quaere.setting_types import Fraction, NonNegativeFloat, NonNegativeInt, PositiveInt, check_settings
 
 STATE_FILE = "scheduler.json"
@@ -158,7 +159,7 @@ class Scheduler:
         """Restore the state that `save` wrote."""
         file = folder / STATE_FILE
         try:
-            self.state = msgspec.json.decode(file.read_bytes(), type=SchedulerState)
+            self.state = msgspec.json.decode(read_regular(file), type=SchedulerState)
         except (OSError, msgspec.DecodeError, UnicodeError) as error:
             raise BadInput(f"{file} is missing or is not the state of a scheduler") from error
 

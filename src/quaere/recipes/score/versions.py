@@ -20,6 +20,7 @@ from quaere.atomic import write_file
 from quaere.errors import BadInput
 from quaere.recipes.score.statistics import Statistics
 from quaere.records import Harness
+from quaere.regular_files import read_regular
 
 FILE = "harness.jsonl"
 
@@ -69,7 +70,7 @@ class Versions:
     def read(self) -> list[HarnessVersion]:
         """All versions, oldest first; none if there is no file yet."""
         try:
-            content = self.path.read_bytes()
+            content = read_regular(self.path)
         except FileNotFoundError:
             return []
         except OSError as error:

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from quaere.errors import BadInput, TrainingStopped
 from quaere.policies.tinker_service import TinkerService
+from quaere.regular_files import read_regular
 from quaere.training.remote.adapter_download import fetch_adapter, write_adapter
 
 STATE_FILE = "trainer_state.json"
@@ -124,7 +125,7 @@ class RemoteRole:
 def read_state(folder: Path) -> SavedState:
     """The saved state that a role's folder in a checkpoint names."""
     try:
-        return msgspec.json.decode((folder / STATE_FILE).read_bytes(), type=SavedState)
+        return msgspec.json.decode(read_regular(folder / STATE_FILE), type=SavedState)
     except FileNotFoundError:
         raise BadInput(
             f"{folder} was not written by a trainer: a run goes on where it began", hint="--set trainer.kind=local"
