@@ -14,6 +14,7 @@ from quaere.training.settings import AdapterSettings
 
 CONFIG = """\
 model: {model}
+index: notes-index
 iterations: 1
 prompts: brief
 solver:

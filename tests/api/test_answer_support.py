@@ -3,12 +3,14 @@
 import pytest
 from msgspec import structs
 
-from evaluated import answer, episode, passage, search
+from evaluated import NO_ROOM, answer, episode, passage, search
 from quaere.api.answer import (
     answer_scores,
     find_support,
+    is_about_question,
     is_found,
     key_words,
+    passage_number,
     question_overlap,
     read_answer,
     refuse_all_failed,
@@ -57,6 +59,26 @@ def test_support_has_its_place_in_the_document():
     evidence, found = find_support(episode(search(passage("Not here."), shown), answer("Venn")))
     assert (evidence.doc_id, evidence.start, evidence.end, evidence.text) == ("d", 111, 125, "Venn built it.")
     assert found == shown
+
+
+def test_of_several_sentences_the_one_the_question_is_about_is_taken():
+    texts = "The mill burnt in 1702. The Halm bridge was built in 1702. In 1702 it rained."
+    told = asked("1702", texts, about="When was the Halm bridge built?")
+    assert find_support(told)[0].text == "The Halm bridge was built in 1702."
+
+
+def test_a_passage_has_the_number_it_was_shown_with():
+    first, second, third = (passage(text, f"d{text}") for text in "abc")
+    one = episode(search(first, second), answer("b"))
+    assert [passage_number(one, item) for item in (first, second, third)] == ["[1]", "[2]", ""]
+    two = episode(search(first, third, failure=NO_ROOM), search(second, first), answer("b"))
+    assert [passage_number(two, item) for item in (first, second, third)] == ["[2] of search 2", "[1] of search 2", ""]
+
+
+def test_a_passage_without_a_word_of_the_question_is_not_about_it():
+    told = asked("Brod", "Brod milled corn.", "The bridge stands.")
+    about = [is_about_question(told, item) for item in (passage("Brod milled."), passage("It stands.", title="Halm"))]
+    assert about == [False, True]
 
 
 # ---------------------------------------------------------------------------------------------------------- scores

@@ -102,7 +102,7 @@ def test_examples_about_asking(notes, monkeypatch):
     assert said["Ask"].endswith("Where does the Oss rise? -> May 2019\n")
     assert said["Search with your own function"] == "May 2019\n"
     assert "as it is - from memory, over 2 shared questions" in said["Evaluate"] and (notes / "result.json").is_file()
-    assert f"{SENTENCE} [1]\n1 Backups\ncitations that lead nowhere: ()" in said["Report"]
+    assert f"{SENTENCE} [1]\n[1] Backups\ncitations that lead nowhere: ()" in said["Report"]
     assert SENTENCE in (notes / "report.html").read_text(encoding="utf-8")
     assert "nowhere" in said["Errors"] and "try: quaere index" in said["Errors"]
 

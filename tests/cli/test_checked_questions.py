@@ -2,9 +2,11 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
+from quaere.cli.checked_questions import next_commands
 from quaere.cli.main import main
 from quaere.errors import BadInput
 from quaere.policies.sampler import ChatReply
@@ -68,6 +70,21 @@ def test_checked_questions_are_written_as_questions_to_learn_from(monkeypatch, i
     assert question.evidence[0].text == TEXT
     said = capsys.readouterr().out
     assert re.search(r"1 questions of \d+ drafts \(1 single\)", said) and "1 need 1" in said
+    warmup, evolve = said.splitlines()[-2:]
+    assert warmup == "quaere warmup search-r1 --style brief --model reader --lora-rank 32 --out own-warm"
+    assert evolve.startswith(f"quaere evolve search-r1 --index {index} --questions {out} --model own-warm ")
+
+
+def test_the_next_commands_are_those_of_the_readme():
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8").replace("\\\n", "")
+    shown = {" ".join(line.split()) for line in readme.splitlines()}
+    for line in next_commands(Path("notes.jsonl"), Path("notes-index"), "Qwen/Qwen2.5-3B-Instruct"):
+        assert line.replace("notes-warm", "warm") in shown
+
+
+def test_a_model_at_a_url_is_not_proposed_for_training():
+    warmup, _ = next_commands(Path("own.jsonl"), Path("my index"), "openai:m@http://h/v1")
+    assert "--model MODEL " in warmup
 
 
 def test_counts_as_json(monkeypatch, index, capsys):

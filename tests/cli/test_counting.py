@@ -10,7 +10,7 @@ from quaere.api import counts as module
 from quaere.api.counts import count, counting, format_duration
 
 
-def lines(monkeypatch, seconds_each, total=20):
+def lines(monkeypatch, seconds_each, total=20, stands="well"):
     now = iter(seconds_each * number for number in range(total + 1))
     # Names of this module, not of the process: another thread that asks for the time must not take one of these.
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(now)))
@@ -18,7 +18,7 @@ def lines(monkeypatch, seconds_each, total=20):
     stream = io.StringIO()
     with counting("writing", total, Console(file=stream, width=100)) as advance:
         for _ in range(total):
-            advance("well")
+            advance(stands)
     return stream.getvalue().splitlines()
 
 
@@ -26,6 +26,10 @@ def test_what_is_slow_says_a_line_every_tenth(monkeypatch):
     said = lines(monkeypatch, 10.0)
     assert len(said) == 10
     assert said[0] == "2 of 20 done, well, about 3 min left" and said[-1] == "20 of 20 done, well"
+
+
+def test_without_a_result_so_far_nothing_stands_between_commas(monkeypatch):
+    assert lines(monkeypatch, 10.0, total=2, stands="") == ["1 of 2 done, about 10 s left", "2 of 2 done"]
 
 
 def test_a_tenth_is_a_whole_number_of_things(monkeypatch):

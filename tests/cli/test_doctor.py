@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from quaere.cli.doctor import _disk, _memory
+from quaere.cli import doctor
+from quaere.cli.doctor import _disk, _extras, _memory
 
 GIB = 2**30
 
@@ -42,3 +43,12 @@ def test_a_disk_with_too_little_room_for_models_is_told(monkeypatch, tmp_path, f
     check = _disk()
     assert (check.name, check.status, check.detail) == ("disk", status, said)
     assert bool(check.hint) == (status == "warn") and places == [tmp_path]
+
+
+def test_extras_that_read_documents_are_listed(monkeypatch):
+    monkeypatch.setattr(
+        doctor, "importlib", SimpleNamespace(util=SimpleNamespace(find_spec=lambda name: name != "pptx"))
+    )
+    said = _extras().detail
+    assert said.startswith("installed: torch, train, ") and "pdf" in said
+    assert said.endswith("; not installed: office")

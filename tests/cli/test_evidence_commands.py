@@ -64,7 +64,7 @@ def test_the_span_is_shown_as_its_document_has_it(place, says, capsys):
     start = DOCUMENT.index(SENTENCE)
     says({"ask": [CALL, cited("Orsolya Venn  built the Halm bridge in 1702.")]})
     assert ask(place, "Who built it?", "--evidence") == 0
-    found = f"found verbatim in halm.md (Halm bridge), lines 1-3, characters {start} to {start + len(SENTENCE)}"
+    found = f"found verbatim in [1] halm.md (Halm bridge), lines 1-3, characters {start} to {start + len(SENTENCE)}"
     assert f"Evidence: {SENTENCE} {found}" in shown(capsys)
     assert ask(place, "Who built it?", "--evidence", "--json") == 0
     assert json.loads(capsys.readouterr().out)["evidence"] == {
@@ -105,7 +105,7 @@ def test_without_a_quotation_the_sentence_that_contains_the_answer_is_shown(plac
     says({"ask": [CALL, "<answer>orsolya venn</answer>"]})
     assert ask(place, "Who built it?") == 0
     where = f"halm.md (Halm bridge), lines 1-3, characters {start} to {start + len(SENTENCE)}"
-    assert f"Found in: {SENTENCE} {where}" in shown(capsys)
+    assert f"Found in: {SENTENCE} [1] {where}" in shown(capsys)
     assert ask(place, "Who built it?", "--json") == 0
     support = json.loads(capsys.readouterr().out)["support"]
     assert (support["text"], support["start"], support["place"]) == (SENTENCE, start, "lines 1-3")

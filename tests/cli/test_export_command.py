@@ -63,7 +63,9 @@ def load(folder):
 @pytest.mark.parametrize("role", ["solver", "proposer"])
 def test_a_merged_export_speaks_like_the_adapter(place, tmp_path, role, capsys):
     assert export(place, "lora", tmp_path / "out", "--merge", "--role", role) == 0
-    assert f"{role} of lora at step 2: model" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"{role} of lora at step 2: model" in said
+    assert (f"--index notes-index --model {tmp_path / 'out'}\n" in said) == (role == "solver")
     adapted = adapted_model(2)
     adapted.set_adapter(role)
     expected = logits(adapted)

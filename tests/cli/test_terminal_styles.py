@@ -2,6 +2,7 @@
 
 from io import StringIO
 
+from msgspec import structs
 from rich.console import Console
 
 from quaere.cli.ask import render_evidence, render_support
@@ -62,9 +63,16 @@ def test_an_episode():
 
 def test_the_proof_of_an_answer():
     quoted = styled(render_evidence(make_episode(Answer("Venn", span=SENTENCE))))
-    assert quoted.startswith(f"{FAINT}Evidence: {END}{GREEN}{SENTENCE}{END}\n{FAINT}  found verbatim in halm.md")
+    assert quoted.startswith(f"{FAINT}Evidence: {END}{GREEN}{SENTENCE}{END}\n{FAINT}  found verbatim in [1] halm.md")
     found = styled(render_support(make_episode(Answer("Venn"))))
-    assert found.startswith(f"{FAINT}Found in: {END}{GREEN}{SENTENCE}{END}\n{FAINT}  halm.md")
+    assert found.startswith(f"{FAINT}Found in: {END}{GREEN}{SENTENCE}{END}\n{FAINT}  [1] halm.md")
+
+
+def test_an_answer_out_of_a_passage_about_something_else_is_not_shown_as_found():
+    other = SolveTask(Question("q1", "Which river floods Korrin?"))
+    found = styled(render_support(structs.replace(make_episode(Answer("Venn")), task=other)))
+    assert "Found in" not in found and GREEN not in found
+    assert "without any word of the question: " in found and f"{SENTENCE}\n{FAINT}  [1] halm.md" in found
 
 
 def test_a_candidate_with_its_span():

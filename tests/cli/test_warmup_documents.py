@@ -76,7 +76,9 @@ def test_both_roles_are_taught_in_about_equal_shares(place, tmp_path, capsys):
 def test_a_role_can_be_taught_alone(place, tmp_path, capsys, role, absent):
     out = tmp_path / "out"
     main("drzero", *place, "--out", out, *SMALL, "--roles", role)
-    assert absent not in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert absent not in said.err
+    assert said.out.endswith(f'quaere ask "your question" --index {place[1]} --model {out}\n')
     assert read(out)["roles"] == [role] and read(out)["num_episodes"] >= 8
 
 

@@ -50,6 +50,15 @@ def test_a_span_stands_above_the_question_and_nothing_else_changes(guided, span)
     assert (shown.stop, shown.tools, shown.prefix(0, True)) == (plain.stop, plain.tools, plain.prefix(0, True))
 
 
+@pytest.mark.parametrize(
+    ("guided", "evidence", "start"),
+    [(False, False, ""), (False, True, ""), (True, False, "<answer>"), (True, True, "<evidence>")],
+)
+def test_the_start_of_a_turn_is_written_only_for_a_guided_policy(guided, evidence, start):
+    protocol = ClosedBook(guided=guided, evidence=evidence)
+    assert [protocol.prefix(0, is_last) for is_last in (False, True)] == [start, start]
+
+
 def test_a_blank_span_is_none():
     assert ClosedBook(span=" \n").opening(TASK) == ClosedBook().opening(TASK)
     assert ClosedBook(span=" \n").name == "closed-book"

@@ -169,6 +169,12 @@ def test_our_presets_have_every_guard(preset):
     assert config.verifies_proposals and config.verifies_candidates
 
 
+def test_the_demo_draws_its_candidates_in_one_batch():
+    demo = load(preset="demo")
+    assert demo.generation.batch == demo.generation.candidates == 6
+    assert demo.generation.questions == demo.solver.batch == 2
+
+
 # ---------------------------------------------------------------------------------------------------------- options
 
 OPTIONS = {

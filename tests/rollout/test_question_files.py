@@ -91,3 +91,25 @@ def test_a_line_of_lists_in_lists_is_named(tmp_path):
     path.write_text('{"question": "Who?", "facts": ' + "[" * 100_000 + "]" * 100_000 + "}")
     with pytest.raises(BadInput, match="line 1: the JSON is nested too deeply"):
         read_questions(path)
+
+
+def test_a_text_file_has_a_question_per_line(tmp_path):
+    path = tmp_path / "questions.txt"
+    path.write_text(
+        '\ufeffWho built it?\n\n  Why?  \n{"id": "7", "question": "When?", "answers": ["1702"]}\n', encoding="utf-8"
+    )
+    assert read_questions(path) == [
+        Question("q1", "Who built it?"),
+        Question("q3", "Why?"),
+        Question("7", "When?", ("1702",)),
+    ]
+    path.write_bytes("Où?".encode("cp1252"))
+    with pytest.raises(BadInput, match="line 1: not UTF-8"):
+        read_questions(path)
+
+
+def test_bare_questions_in_another_file_are_refused_with_what_to_write(tmp_path):
+    (tmp_path / "questions.jsonl").write_text("Who built it?\n")
+    with pytest.raises(BadInput, match="line 1") as caught:
+        read_questions(tmp_path / "questions.jsonl")
+    assert '{"question": "...", "answers": ["..."]}' in caught.value.hint and ".txt" in caught.value.hint

@@ -95,6 +95,35 @@ def test_what_a_document_holds_does_not_act_on_the_terminal(folder, tmp_path, ca
     assert "plugh ␛[1m" in shown
 
 
+def test_a_search_prints_excerpts_and_whole_passages_where_asked(tmp_path, capsys):
+    told = "\n\n".join(f"In {year} nothing was built here." for year in range(1700, 1714))
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "halm.md").write_text(f"{told}\n\nThen Venn built the Halm bridge.\n", encoding="utf-8")
+    quaere("index", tmp_path / "docs", "--out", tmp_path / "index")
+    capsys.readouterr()
+    quaere("search", "halm bridges", "--index", tmp_path / "index")
+    short = capsys.readouterr().out
+    assert "Then Venn built the Halm bridge." in " ".join(short.split())
+    assert "In 1700" not in short and "\n\n" not in short
+    quaere("search", "halm bridges", "--index", tmp_path / "index", "--full")
+    full = capsys.readouterr().out
+    assert "In 1700" in full and "Halm bridge" in full
+
+
+def test_the_words_of_a_query_are_bold_on_a_terminal():
+    for full in (False, True):
+        shown = search_command.render_passage("halm", "The \x1bHalm bridge", full=full)
+        assert shown.plain == "The ␛Halm bridge"
+        assert [(span.start, span.end, span.style) for span in shown.spans] == [(5, 9, "bold")]
+
+
+def test_an_index_that_is_there_is_to_be_updated_first(folder, tmp_path):
+    quaere("index", folder, "--out", tmp_path / "index")
+    with pytest.raises(BadInput, match="is an index already") as caught:
+        quaere("index", folder, "--out", tmp_path / "index")
+    assert caught.value.hint == f"quaere index --update {tmp_path / 'index'}, or --force to replace it"
+
+
 def test_search_as_json(shared_index, capsys):
     quaere("search", "Halm bridge", "--index", shared_index.path, "--json", "--topk", 1)
     (result,) = json.loads(capsys.readouterr().out)

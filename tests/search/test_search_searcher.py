@@ -90,6 +90,24 @@ async def test_beyond_the_queue_a_search_is_overloaded_and_nothing_is_lost(index
     await searcher.close()
 
 
+async def test_a_finished_search_frees_one_place_only(index, held):
+    """Else the limit of concurrent searches grows with every search, and the queue never fills."""
+    held.gate.set()
+    searcher = LocalSearcher(index, max_concurrent=1, max_waiting=1)
+    for query in ("Oss", "lamp", "Korrin"):
+        await searcher.search([query], 1)
+    held.gate.clear()
+    searches = [asyncio.create_task(searcher.search(["Oss"], 1)) for _ in range(2)]
+    await settle()
+    late = asyncio.create_task(searcher.search(["Oss"], 1))
+    await settle()
+    held.gate.set()
+    *served, refused = await asyncio.gather(*searches, late, return_exceptions=True)
+    assert isinstance(refused, SearchFailed) and refused.kind == "overloaded"
+    assert all(hits[0] for hits in served)
+    await searcher.close()
+
+
 async def test_a_cancelled_search_harms_nobody(index, held):
     searcher = LocalSearcher(index, max_concurrent=1, join=True)
     running, waiting, other = (asyncio.create_task(searcher.search([query], 1)) for query in ("Oss", "lamp", "Korrin"))

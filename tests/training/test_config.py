@@ -177,6 +177,7 @@ def test_an_unknown_key_is_refused_with_the_nearest(key, meant):
 def test_an_unknown_key_with_no_likeness():
     assert refuse("xyzzy=1") == "unknown setting xyzzy"
     assert refuse("batch.x=1") == "unknown setting batch.x"
+    assert refuse("b=1") == "unknown setting b"  # one letter is no initials: many settings begin with it
 
 
 def test_unknown_keys_are_named_in_full_wherever_they_stand(tmp_path):

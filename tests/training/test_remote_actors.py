@@ -21,6 +21,7 @@ class Role:
     def __init__(self, states, name):
         self.service = SimpleNamespace(url="http://h", delete_saved=states.remove)
         self._states, self._name = states, name
+        self.state = None  # that it went back to
 
     def save_state(self):
         path = f"tinker://{self._name}/weights/{next(NUMBERS)}"
@@ -32,6 +33,7 @@ class Role:
 
     def go_back(self, state):
         assert state in self._states
+        self.state = state
 
 
 def open_actors(states):
@@ -64,6 +66,24 @@ def test_a_state_goes_with_the_last_checkpoint_that_names_it(is_resumed, tmp_pat
     assert proposers in states
     assert len(states) == 3
     assert len(first & states) == 1
+
+
+@pytest.mark.parametrize("restored", [("proposer", "solver"), ("solver",)])
+def test_roles_continue_from_the_states_of_the_checkpoint(restored, tmp_path):
+    """Of all roles with `load`, of one with `load_role`; the states of a later checkpoint are not taken."""
+    actors = open_actors(states := set())
+    checkpoint(actors, tmp_path, 0)
+    first = {path.removeprefix("tinker://").partition("/")[0]: path for path in states}
+    for role in first:
+        actors.weights_changed(role)
+    checkpoint(actors, tmp_path, 1)
+    if len(restored) == 2:
+        actors.load(tmp_path / "step-0")
+    else:
+        actors.load_role(tmp_path / "step-0", *restored)
+    assert {name: role.state for name, role in actors._roles.items() if role.state} == {
+        name: first[name] for name in restored
+    }
 
 
 def test_a_run_on_a_trainer_says_what_it_fetches_and_where_it_trains(monkeypatch, tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 from msgspec import Struct
 
@@ -23,10 +23,10 @@ class Answer(Struct, frozen=True):
     """An agent's answer to a question. `text` is "" where the episode ended without one; `episode.end` says why.
 
     `found` is false where there is no answer, or one whose passage has too few words of the question to be believed
-    (`Agent(min_overlap=...)`). `support` is the first sentence shown to the agent that contains the answer, whether it
-    quoted one or not; None if there is none. `evidence` is the quoted sentence as its document has it, with its place
-    there; None if none was asked for or given, or if no passage the agent was shown has it. `span` is the quotation as
-    the model wrote it.
+    (`Agent(min_overlap=...)`). `support` is a sentence shown to the agent that contains the answer, whether it quoted
+    one or not (see `find_support`); None if there is none. `evidence` is the quoted sentence as its
+    document has it, with its place there; None if none was asked for or given, or if no passage the agent was shown has
+    it. `span` is the quotation as the model wrote it.
 
         Answer(text="in 2019", evidence=Evidence("ops.md", 118, 163, "..."), span="...", searches=(...), episode=...)
     """
@@ -82,7 +82,10 @@ def find_span(episode: Episode) -> tuple[str, Evidence | None, Passage | None]:
 
 
 def find_support(episode: Episode) -> tuple[Evidence, Passage] | None:
-    """The first sentence shown in this episode that contains the answer, and its passage.
+    """The sentence shown in this episode that contains the answer, and its passage.
+
+    It is of the first passage that has such a sentence, and there the one with most of the question's words: an answer
+    such as "1702" may be in several.
 
     Words are compared as answers are; only if no sentence matches, as they are written: removing punctuation makes one
     word of markup and code (`minimum_size=1000` becomes `minimumsize1000`), and the answer in it would not be found.
@@ -93,20 +96,44 @@ def find_support(episode: Episode) -> tuple[Evidence, Passage] | None:
         return None
     passages = shown_passages(episode)
     written = _as_written(answer)
-    return _first_sentence(passages, lambda text: contains(text, answer)) or _first_sentence(
-        passages, lambda text: written.search(text) is not None
+    asked = set(content_words(episode.task.question.text)) if isinstance(episode.task, SolveTask) else set()
+    return _find_sentence(passages, asked, lambda text: contains(text, answer)) or _find_sentence(
+        passages, asked, lambda text: written.search(text) is not None
     )
 
 
-def _first_sentence(passages: Sequence[Passage], has_answer: Callable[[str], bool]) -> tuple[Evidence, Passage] | None:
+def _find_sentence(
+    passages: Sequence[Passage], asked: Set[str], has_answer: Callable[[str], bool]
+) -> tuple[Evidence, Passage] | None:
     for passage in passages:
         if not has_answer(passage.text):
             continue
-        for said in split_statements(passage.text):
-            if has_answer(said.text):
-                start = passage.start + said.start
-                return Evidence(passage.doc_id, start, start + len(said.text), said.text), passage
+        if said := [statement for statement in split_statements(passage.text) if has_answer(statement.text)]:
+            best = max(
+                said, key=lambda statement: len(asked & set(content_words(statement.text)))
+            )  # the first of equals
+            start = passage.start + best.start
+            return Evidence(passage.doc_id, start, start + len(best.text), best.text), passage
     return None
+
+
+def is_about_question(episode: Episode, passage: Passage) -> bool:
+    """True if the passage or its title has a word of the question: else an answer in it is there by chance."""
+    asked = set(content_words(episode.task.question.text)) if isinstance(episode.task, SolveTask) else set()
+    return not asked or not asked.isdisjoint(content_words(passage.titled_text))
+
+
+def passage_number(episode: Episode, passage: Passage) -> str:
+    """The passage's number as its search showed it first: "[2]", or "[2] of search 3" if there were several.
+
+    Searches are counted by their queries, as they are shown.
+    """
+    shown = [(turn, result) for turn in episode.turns for result in turn.results]
+    for number, (turn, result) in enumerate(shown, start=1):
+        for rank, hit in enumerate(result.hits, start=1):
+            if hit.passage == passage and turn.failure is None:
+                return f"[{rank}]" + (f" of search {number}" if len(shown) > 1 else "")
+    return ""
 
 
 def _as_written(answer: str) -> re.Pattern[str]:

@@ -59,8 +59,8 @@ def counting(doing: str, total: int, quiet: Console) -> Iterator[Callable[[str],
             if not is_terminal and (is_due or num_done == total):
                 said = now
                 left_s = (now - started) / num_done * (total - num_done)
-                left = f", about {format_duration(left_s)} left" if num_done < total else ""
-                quiet.print(f"{num_done} of {total} done, {stands}{left}", markup=False)
+                left = f"about {format_duration(left_s)} left" if num_done < total else ""
+                quiet.print(", ".join(filter(None, (f"{num_done} of {total} done", stands, left))), markup=False)
 
         yield advance
 

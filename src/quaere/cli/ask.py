@@ -13,7 +13,16 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Any
 
-from quaere.api.answer import answer_scores, find_span, find_support, is_found, refuse_all_failed, refuse_unanswered
+from quaere.api.answer import (
+    answer_scores,
+    find_span,
+    find_support,
+    is_about_question,
+    is_found,
+    passage_number,
+    refuse_all_failed,
+    refuse_unanswered,
+)
 from quaere.cli.ask_options import (
     LIMITS,
     add_asked,
@@ -224,12 +233,16 @@ def render_evidence(episode: Episode) -> Text:
     if found is None or passage is None:
         lost = "\n  not found in anything it was shown"
         return Text.assemble(("Evidence: ", "dim"), (printable(span) + lost, "yellow"))
-    place = printable(f"\n  found verbatim in {_place(found, passage)}")
+    place = printable(f"\n  found verbatim in {passage_number(episode, passage)} {_place(found, passage)}")
     return Text.assemble(("Evidence: ", "dim"), (printable(found.text), "green"), (place, "dim"))
 
 
 def render_support(episode: Episode) -> Text:
-    """The first sentence shown that contains the answer; without an answer, the passages that were seen."""
+    """The sentence shown that contains the answer, and the number of its passage as it was shown above.
+
+    A sentence of a passage that has no word of the question proves nothing, and is not called the answer's source.
+    Without an answer, the passages that were seen.
+    """
     from rich.text import Text
 
     from quaere.cli.episode_view import printable
@@ -241,7 +254,10 @@ def render_support(episode: Episode) -> Text:
     if not found:
         return Text("No sentence it was shown contains this answer", "yellow")
     sentence, passage = found
-    place = printable(f"\n  {_place(sentence, passage)}")
+    place = printable(f"\n  {passage_number(episode, passage)} {_place(sentence, passage)}")
+    if not is_about_question(episode, passage):
+        label = "The answer's words, in a passage without any word of the question: "
+        return Text.assemble((label, "yellow"), printable(sentence.text), (place, "dim"))
     return Text.assemble(("Found in: ", "dim"), (printable(sentence.text), "green"), (place, "dim"))
 
 

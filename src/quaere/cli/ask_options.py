@@ -25,7 +25,7 @@ LIMITS = ("max_turns", "topk", "turn_tokens", "sequence_tokens")
 def add_asked(parser: argparse.ArgumentParser, default_model: str = DEFAULT_MODEL) -> None:
     """Add the options for the question or file of questions, the index and the model."""
     parser.add_argument("question", nargs="?", help="the question; or give --questions FILE")
-    add_questions(parser, "JSONL file of questions, one per line")
+    add_questions(parser, "JSONL file of questions, or .txt file with a question per line")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions of the file (default: all)")
     add_index(parser, required=True)
     parser.add_argument(

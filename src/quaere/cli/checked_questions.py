@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -45,8 +47,19 @@ def run_checked(args: argparse.Namespace) -> None:
         return
     for line in summarise(written, args.out):
         print(line)
-    print(f"quaere warmup drzero --questions {args.out} --index {args.index} --model MODEL --out WARM")
-    print(f"quaere evolve search-r1 --questions {args.out} --index {args.index} --model MODEL")
+    for line in next_commands(args.out, args.index, args.model):
+        print(line)
+
+
+def next_commands(questions: Path, index: Path, model: str) -> tuple[str, str]:
+    """What to type to teach the model the form and to train it on the questions; a model at a URL cannot be trained."""
+    start = "MODEL" if model.startswith("openai:") else shlex.quote(model)
+    warm, runs = shlex.quote(f"{questions.stem}-warm"), shlex.quote(f"runs/{questions.stem}")
+    given = f"--index {shlex.quote(str(index))} --questions {shlex.quote(str(questions))}"
+    return (
+        f"quaere warmup search-r1 --style brief --model {start} --lora-rank 32 --out {warm}",
+        f"quaere evolve search-r1 {given} --model {warm} --preset single-gpu --set prompts=brief --out {runs}",
+    )
 
 
 def _counts(written: Written) -> dict[str, object]:

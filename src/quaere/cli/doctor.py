@@ -104,6 +104,7 @@ def _extras() -> Check:
         "select": ("sklearn",),
         "dense": ("faiss", "sentence_transformers"),
         "pdf": ("pypdf",),
+        "office": ("docx", "openpyxl", "pptx"),
         "parquet": ("pyarrow",),
     }
     here = [name for name, modules in extras.items() if all(importlib.util.find_spec(module) for module in modules)]

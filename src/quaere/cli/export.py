@@ -76,4 +76,4 @@ def run(args: argparse.Namespace) -> None:
     print(f"{weights.role} of {weights.run} at step {weights.step}{why}: {what} in {args.out}")
     if weights.role != "proposer":
         command = "report" if weights.role == "actor" else "ask"
-        print(f'quaere {command} "your question" --index INDEX --model {args.out}')
+        print(f'quaere {command} "your question" --index {weights.index or "INDEX"} --model {args.out}')

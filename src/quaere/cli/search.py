@@ -1,4 +1,4 @@
-"""`quaere search`: searches an index and prints the passages."""
+"""`quaere search`: searches an index and prints excerpts of the passages, or the passages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING
 
 from quaere.cli.index_option import add_index
 
+_EXCERPT_CHARS = 240
+
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from quaere.records import Hit
 
 
@@ -20,6 +24,9 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument("queries", nargs="+", metavar="QUERY", help='words to search for, in quotes: "halm bridge"')
     add_index(parser, required=True)
     parser.add_argument("--topk", type=int, default=3, metavar="N", help="passages per query (default: 3)")
+    parser.add_argument(
+        "--full", action="store_true", help="print whole passages (default: an excerpt around the words of the query)"
+    )
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
 
 
@@ -29,7 +36,7 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         _print_json(args.queries, found)
     else:
-        _print_hits(args.queries, found)
+        _print_hits(args.queries, found, full=args.full)
 
 
 async def _search(where: str, queries: Sequence[str], topk: int) -> list[list[Hit]]:
@@ -49,12 +56,12 @@ def _print_json(queries: Sequence[str], found: list[list[Hit]]) -> None:
     print(msgspec.json.encode(results).decode())
 
 
-def _print_hits(queries: Sequence[str], found: list[list[Hit]]) -> None:
+def _print_hits(queries: Sequence[str], found: list[list[Hit]], *, full: bool) -> None:
     from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text
 
-    from quaere.cli.terminal import printable, printable_line
+    from quaere.cli.terminal import printable_line
 
     console = Console(highlight=False)
     for query, hits in zip(queries, found, strict=True):
@@ -69,4 +76,17 @@ def _print_hits(queries: Sequence[str], found: list[list[Hit]]) -> None:
             heading = Text(printable_line(f"{rank}. {passage.title or passage.doc_id}{under}"), style="bold")
             heading.append(printable_line(f"  {passage.id}{place}  score {hit.score:.4g}"), style="not bold dim")
             console.print(heading)
-            console.print(Padding(Text(printable(passage.text)), (0, 0, 1, 3), expand=False))
+            console.print(Padding(render_passage(query, passage.text, full=full), (0, 0, int(full), 3), expand=False))
+
+
+def render_passage(query: str, text: str, *, full: bool = False) -> Text:
+    """The passage, or an excerpt of it on one line, with the query's words in bold."""
+    from rich.text import Text
+
+    from quaere.cli.excerpt import excerpt, find_matches
+    from quaere.cli.terminal import printable
+
+    shown = Text(printable(text) if full else excerpt(query, printable(text), _EXCERPT_CHARS))
+    for start, end, _ in find_matches(query, shown.plain):
+        shown.stylize("bold", start, end)
+    return shown

@@ -169,4 +169,4 @@ def run(args: argparse.Namespace) -> None:
         return
     print(f"{args.out}: loss of held-out episodes {manifest.loss_before:.3f} before, {manifest.loss_after:.3f} after")
     command = "report" if args.recipe == "score" else "ask"
-    print(f'quaere {command} "your question" --index INDEX --model {args.out}')
+    print(f'quaere {command} "your question" --index {args.index or "INDEX"} --model {args.out}')

@@ -59,6 +59,7 @@ class RoleWeights(Struct, frozen=True):
     dialect: SolverDialectName
     evaluation: EvaluationSettings
     best: Best | None  # validation result of these weights, if they are the best
+    index: str = ""  # that the run learnt from
 
     @property
     def name(self) -> str:
@@ -92,6 +93,7 @@ class _RunConfig(Struct):
     """The part of a run's `config.yaml` that is needed here; every recipe has it."""
 
     model: str
+    index: str = ""
     prompts: PromptStyle = "full"
     solver: _Solver = field(default_factory=_Solver)
     evidence: _Evidence = field(default_factory=_Evidence)
@@ -132,6 +134,7 @@ def find_role(
         dialect=config.solver.dialect,
         evaluation=config.solver.evaluation,
         best=best if best and (best.role, best.step) == (role, checkpoint.step) else None,
+        index=config.index,
     )
 
 

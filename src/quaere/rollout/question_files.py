@@ -3,7 +3,8 @@
 {"id": "q1", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "facts": 1, "set": "bridges"}
 
 `facts` is the number of facts a question combines, `searches` the number of searches it needs (default: `facts`). If
-`facts` is missing, `hops` is used instead.
+`facts` is missing, `hops` is used instead. A file whose name ends in `.txt` may have one question per line, as it is
+written and without answers.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _LINE = 'each line needs {"question": "...", "answers": ["..."]}'
 
 
 def read_questions(source: str | Path, limit: int | None = None, facts: Collection[int] = ()) -> list[Question]:
-    """Questions of a JSONL file (plain or compressed) or, with `hub:OWNER/NAME`, of a data set of the hub.
+    """Questions of a JSONL file (plain or compressed), of a text file or, with `hub:OWNER/NAME`, of the hub.
 
     `facts` selects the questions that combine one of these numbers of facts; `limit` applies after that selection. The
     error about a file names the number of the invalid line.
@@ -49,9 +50,12 @@ def _read_file(path: Path) -> Iterator[tuple[str, QuestionRow]]:
     seen: set[str] = set()
     for number, line in read_lines(path):
         try:
-            row = decode_json(line, QuestionRow)
+            is_bare = path.suffix.lower() == ".txt" and not line.lstrip().startswith(b"{")
+            row = _read_bare(path, number, line) if is_bare else decode_json(line, QuestionRow)
         except msgspec.DecodeError as error:
-            raise BadInput(f"{path}, line {number}: {error}", hint=_LINE) from error
+            raise BadInput(
+                f"{path}, line {number}: {error}", hint=f"{_LINE}; bare questions need a .txt file"
+            ) from error
         name = row.id or f"q{number}"
         if not row.question.strip():
             raise BadInput(f"{path}, line {number}: the question is empty")
@@ -59,3 +63,11 @@ def _read_file(path: Path) -> Iterator[tuple[str, QuestionRow]]:
             raise BadInput(f"{path}, line {number}: the id {name} occurs twice; ids must be unique")
         seen.add(name)
         yield name, row
+
+
+def _read_bare(path: Path, number: int, line: bytes) -> QuestionRow:
+    """A line of a text file as a question."""
+    try:
+        return QuestionRow(line.decode().strip())
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}, line {number}: not UTF-8", hint="save the file as UTF-8") from error

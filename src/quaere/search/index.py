@@ -304,7 +304,7 @@ def _check_target(sources: list[Path], out: Path, force: bool) -> None:
     if not is_index(out):
         raise BadInput(f"{out} exists and is not an index, so it is not replaced", hint="choose another --out")
     if not force:
-        raise BadInput(f"{out} is an index already", hint="--force replaces it")
+        raise BadInput(f"{out} is an index already", hint=f"{update_hint(out)}, or --force to replace it")
     for source in sources:
         if source.resolve().is_relative_to(out.resolve()):
             said = f"the corpus {source} lies inside the index {out} it would replace"
