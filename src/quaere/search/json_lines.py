@@ -83,10 +83,11 @@ def read_lines(
         with path.open("rb") as file, unpack(path, file) as lines:
             while line := lines.readline(max_line_bytes + 2):
                 number, num_unpacked = number + 1, num_unpacked + len(line)
-                at(file.tell())
+                num_packed = file.tell()
+                at(num_packed)
                 if len(line.rstrip(b"\r\n")) > max_line_bytes:
                     raise BadLines(path, f"longer than {max_line_bytes >> 20} MiB", line=number, hint=hint)
-                if num_unpacked > max_line_bytes + MAX_RATIO * file.tell():
+                if num_unpacked > max_line_bytes + MAX_RATIO * num_packed:
                     reason = f"unpacks to more than {MAX_RATIO} times its size"
                     raise BadLines(path, reason, line=number, hint="unpack the file first if that is right")
                 if number == 1:  # a byte-order mark is not JSON
