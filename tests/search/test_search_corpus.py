@@ -186,13 +186,20 @@ def test_a_file_that_fails_while_it_is_read_is_passed_over(folder, monkeypatch):
     assert read(folder) == (["coast/lighthouse.txt", "tokyo.txt"], ["rivers.md: Input/output error"])
 
 
-def test_rows_that_cannot_be_read_end_the_reading(folder):
-    """A file of rows is a corpus of its own: it is not passed over as one document is."""
-    (folder / "rows.jsonl").write_bytes(as_lines(ROWS))
-    documents = iter(CorpusReader(folder))
+def test_rows_that_vanish_are_left_out_and_end_the_reading_if_they_were_named(folder):
+    rows = folder / "rows.jsonl"
+    rows.write_bytes(as_lines(ROWS))
+    reader = CorpusReader(folder)
+    documents = iter(reader)
     assert next(documents).id == "coast/lighthouse.txt"
-    (folder / "rows.jsonl").unlink()
-    with pytest.raises(BadInput, match=r"rows\.jsonl cannot be read: No such file"):
+    rows.unlink()
+    assert [document.id for document in documents] == ["rivers.md", "tokyo.txt"]
+    assert reader.report.unreadable == ["rows.jsonl: No such file or directory"]
+    rows.write_bytes(as_lines(ROWS))
+    documents = iter(CorpusReader([folder / "coast", rows]))
+    assert next(documents).id == "coast/lighthouse.txt"
+    rows.unlink()
+    with pytest.raises(BadInput, match=r"rows\.jsonl: cannot be read: No such file"):
         list(documents)
 
 
@@ -215,12 +222,15 @@ def test_the_reason_that_a_library_gives_is_told_or_the_name_of_its_error(tmp_pa
         assert str(caught.value) == f"not a readable TXT file ({reason})"
 
 
-def test_documents_have_a_largest_size_and_json_lines_have_none(tmp_path):
+def test_documents_have_a_largest_size_and_json_lines_have_a_longest_line(tmp_path):
     (tmp_path / "fits.txt").write_text("x" * (1 << 20))
     (tmp_path / "large.txt").write_text("x" * ((1 << 20) + 1))
-    (tmp_path / "rows.jsonl").write_text('{"id": "1", "text": "row"}' + " " * (1 << 20))
-    assert read(tmp_path, max_file_mib=1) == (["fits.txt", "1"], ["large.txt: larger than 1 MiB"])
-    assert read(tmp_path) == (["fits.txt", "large.txt", "1"], [])
+    fits = [json.dumps({"id": number, "text": f"row {number}"}) for number in (1, 2)]
+    (tmp_path / "rows.jsonl").write_bytes("\r\n".join(line.ljust(1 << 20) for line in fits).encode())
+    (tmp_path / "wide.jsonl").write_text('\n{"id": "3", "text": "wide"}'.ljust((1 << 20) + 2) + "\n")
+    left_out = ["large.txt: larger than 1 MiB", "wide.jsonl: line 2: longer than 1 MiB"]
+    assert read(tmp_path, max_file_mib=1) == (["fits.txt", "1", "2"], left_out)
+    assert read(tmp_path) == (["fits.txt", "large.txt", "1", "2", "3"], [])
 
 
 # --------------------------------------------------------------------------------------------------------------- HTML

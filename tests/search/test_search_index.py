@@ -179,14 +179,14 @@ def test_a_failed_build_leaves_nothing_behind(folder, tmp_path):
     (folder / "z.jsonl").write_text("{broken")
     before = names_in(tmp_path)
     with pytest.raises(BadInput):
-        build_index(folder, tmp_path / "failed")
+        build_index([folder, folder / "z.jsonl"], tmp_path / "failed")
     assert names_in(tmp_path) == before
 
 
 def test_a_failed_build_leaves_the_old_index_in_place(index, folder):
     (folder / "z.jsonl").write_text("{broken")
     with pytest.raises(BadInput):
-        build_index(folder, index.path, force=True)
+        build_index([folder, folder / "z.jsonl"], index.path, force=True)
     assert open_index(index.path).fingerprint == index.fingerprint
 
 

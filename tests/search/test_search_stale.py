@@ -198,13 +198,15 @@ def test_watching_waits_until_the_sources_stand_still(folder, index, polls):
     assert polls == [pytest.fail]
 
 
-def test_watch_updates_and_survives_a_broken_file(folder, index, polls, capsys):
+def test_watch_updates_and_survives_a_broken_file(folder, tmp_path, polls, capsys):
     rows = folder / "z.jsonl"
+    rows.write_text('{"id": "1", "text": "eel"}\n{"id": "2", "text": "weir"}')
+    index = build_index([folder, rows], tmp_path / "index")
     polls += [lambda: rows.write_text("{broken"), None, None, lambda: rows.write_text('{"id": "1", "text": "salt"}')]
     polls += [None, None]
     assert main(["index", "--update", str(index.path), "--watch", "--json"]) == 0
     said = capsys.readouterr()
-    assert [json.loads(line)["num_passages"] for line in said.out.splitlines()] == [3, 4]
+    assert [json.loads(line)["num_passages"] for line in said.out.splitlines()] == [5, 4]
     begun, failed, ended = said.err.splitlines()
     assert begun.startswith("quaere: watching") and ended == "quaere: no longer watching"
     assert "z.jsonl, line 1" in failed and failed.endswith("the index stays as it was")

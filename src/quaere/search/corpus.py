@@ -8,7 +8,8 @@ reader.report.num_duplicates
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -19,7 +20,7 @@ from msgspec import Struct, field, structs
 from quaere.errors import BadInput, ExtraMissing
 from quaere.search.extracted import Heading, Part, Unreadable
 from quaere.search.files import MAX_FILE_MIB, parse_file
-from quaere.search.json_lines import is_rows_file, read_rows
+from quaere.search.json_lines import BadLines, is_rows_file, read_rows
 from quaere.search.sources import FileRecord, digest_bytes, digest_file
 from quaere.search.walk import SUPPORTED, SourceFile, SourceFolder, Walk
 
@@ -91,7 +92,8 @@ class CorpusReader:
 
     Skipped are exact duplicates (same title and text), empty documents, files that are not wanted (see `Walk`), files
     without text or that cannot be read, links out of the folder, documents larger than `max_file_mib`, and the folder
-    `leave_out`. Two different documents with the same id raise `BadInput`.
+    `leave_out`. A bad line of JSON Lines, or an id that an earlier document with another text has, raises `BadInput` if
+    the file was named itself; in a folder the whole file is left out.
     """
 
     def __init__(
@@ -111,6 +113,7 @@ class CorpusReader:
         self.records: list[FileRecord] = []
         self._limit = max_file_mib << 20
         self._known = known
+        self._named = {os.path.abspath(each) for each in self.sources if not each.is_dir()}
         # Digests rather than texts: the memory needed is some hundred bytes a document, whatever its length.
         self._seen_ids: set[bytes] = set()
         self._seen_contents: set[bytes] = set()
@@ -130,7 +133,7 @@ class CorpusReader:
 
     def __iter__(self) -> Iterator[Document]:
         """Documents in the order of their paths, and within a file in the order of its lines."""
-        for document, where in self._documents():
+        for document, file, line in self._documents():
             record = self.records[-1]
             if not document.text.strip():
                 record.num_empty += 1
@@ -142,10 +145,13 @@ class CorpusReader:
                 self.report.num_duplicates += 1
                 continue
             if identity in self._seen_ids:
-                raise BadInput(
-                    f"{where}: the id {document.id!r} is used by an earlier document with another text",
-                    hint="give every document an id of its own",
-                )
+                error = _id_is_used(file, document.id, line)
+                # Rows of a folder were checked before: this is the one document of its file.
+                if self._is_named(file) or document.kind == "row":
+                    raise error
+                record.unreadable, record.digest = _storable(error.reason), ""  # as for rows
+                self._leave_out(record.id, record.unreadable)
+                continue
             self._seen_contents.add(content)
             self._seen_ids.add(identity)
             record.num_documents += 1
@@ -163,7 +169,12 @@ class CorpusReader:
             f"found no document with text in {sources}{reason and f' ({reason})'}", hint=install or SUPPORTED
         )
 
-    def _documents(self) -> Iterator[tuple[Document, str]]:
+    def _is_named(self, file: SourceFile) -> bool:
+        """True if the file is itself one of the sources, so that an error in it is one of the command."""
+        return os.path.abspath(file.path) in self._named
+
+    def _documents(self) -> Iterator[tuple[Document, SourceFile, int]]:
+        """Documents with their file and line, which is 0 if it is not known."""
         before = 0
         for file in self._find_files():
             self.num_read, before = before, before + file.size
@@ -196,9 +207,18 @@ class CorpusReader:
         promoted = {digest for digest in record.duplicates if bytes.fromhex(digest) not in self._seen_contents}
         if promoted:  # unless what they repeat is in the same file, they are documents now, and their text is not kept
             promoted -= {_digest_content(document).hex() for document in self._known.documents(record)}
-        return None if promoted else record
+        return None if promoted or self._has_used_id(file, self._known.documents(record)) else record
 
-    def _take_over(self, file: SourceFile, known: FileRecord) -> Iterator[tuple[Document, str]]:
+    def _has_used_id(self, file: SourceFile, documents: Iterator[Document]) -> bool:
+        """True if a row has the id of an earlier document, so that its file has to be left out."""
+        if not self._seen_ids or self._is_named(file) or not is_rows_file(file.path):
+            return False
+        return any(
+            _digest(document.id) in self._seen_ids and _digest_content(document) not in self._seen_contents
+            for document in documents
+        )
+
+    def _take_over(self, file: SourceFile, known: FileRecord) -> Iterator[tuple[Document, SourceFile, int]]:
         assert self._known is not None
         now = structs.replace(known, size=file.size, mtime_ns=file.mtime_ns, num_documents=0)
         self._begin(structs.replace(now, duplicates=list(known.duplicates)))
@@ -206,23 +226,56 @@ class CorpusReader:
         self.report.num_empty += known.num_empty
         self.report.num_duplicates += len(known.duplicates)
         for document in self._known.documents(known):
-            yield document, str(file.path)
+            yield document, file, 0
 
-    def _read_rows(self, file: SourceFile) -> Iterator[tuple[Document, str]]:
+    def _read_rows(self, file: SourceFile) -> Iterator[tuple[Document, SourceFile, int]]:
         self.num_files_read += 1
+        record = FileRecord(file.id, file.size, file.mtime_ns)
+        before = begin = self.num_read
+        share = 1.0
         try:
-            digest = digest_file(file.path)
+            record.digest = digest_file(file.path)
+            if not self._is_named(file):
+                share = 0.5  # of the progress: the file is read twice
+                self._check_rows(file, partial(self._read_up_to, before, share))
+                begin = before + file.size // 2
         except OSError as error:
-            raise BadInput(f"{file.path} cannot be read: {error.strerror or error}") from error
-        self._begin(FileRecord(file.id, file.size, file.mtime_ns, digest))
-        for row in read_rows(file.path, partial(self._read_up_to, self.num_read)):
-            where = f"{file.path}, line {row.line}"
-            yield Document(id=row.id, title=row.title, text=row.text, kind="row"), where
+            if self._is_named(file):
+                raise BadLines(file.path, f"cannot be read: {error.strerror or error}") from error
+            record.unreadable = error.strerror or str(error)
+        except BadLines as error:
+            # Without a digest an update reads it again: which line is the first bad one may depend on other files.
+            record.unreadable, record.digest = _storable(error.reason), ""
+        self._begin(record)
+        if record.unreadable:
+            self.num_read = before + file.size
+            return
+        for row in read_rows(file.path, partial(self._read_up_to, begin, share), self._limit):
+            yield Document(id=row.id, title=row.title, text=row.text, kind="row"), file, row.line
 
-    def _read_up_to(self, before: int, num_bytes: int) -> None:
-        self.num_read = before + num_bytes
+    def _check_rows(self, file: SourceFile, at: Callable[[int], None]) -> None:
+        """Read a file to its end without keeping it; raises `BadLines` if a line is bad or its id is in use."""
+        contents: list[bytes] = []
+        identities: list[bytes] = []
+        try:
+            for row in read_rows(file.path, at, self._limit):
+                content, identity = _digest(row.title, row.text), _digest(row.id)
+                if not row.text.strip() or content in self._seen_contents:
+                    continue
+                if identity in self._seen_ids:
+                    raise _id_is_used(file, row.id, row.line)
+                contents.append(content)
+                identities.append(identity)
+                self._seen_contents.add(content)
+                self._seen_ids.add(identity)
+        finally:  # as if it had not been read, without a second set of digests
+            self._seen_contents.difference_update(contents)
+            self._seen_ids.difference_update(identities)
 
-    def _read_document(self, file: SourceFile) -> Iterator[tuple[Document, str]]:
+    def _read_up_to(self, begin: int, share: float, num_bytes: int) -> None:
+        self.num_read = begin + int(num_bytes * share)
+
+    def _read_document(self, file: SourceFile) -> Iterator[tuple[Document, SourceFile, int]]:
         self.num_files_read += 1
         record = FileRecord(file.id, file.size, file.mtime_ns)
         content = None
@@ -244,7 +297,7 @@ class CorpusReader:
         self.num_read += file.size
         if content:
             parts, headings = content.parts, content.headings
-            yield Document(file.id, content.title, content.text, "file", parts, headings=headings), str(file.path)
+            yield Document(file.id, content.title, content.text, "file", parts, headings=headings), file, 0
 
     def _begin(self, record: FileRecord) -> None:
         """Go on to the next file, and report what is known of it beside its documents."""
@@ -266,6 +319,15 @@ class CorpusReader:
     def _note_problem(self, name: str, problem: str) -> None:
         self.report.num_problems += 1
         _name(self.report.problems, name, problem)
+
+
+def _id_is_used(file: SourceFile, document_id: str, line: int) -> BadLines:
+    return BadLines(
+        file.path,
+        f"the id {document_id!r} is used by an earlier document with another text",
+        line=line,
+        hint="give every document an id of its own",
+    )
 
 
 def _name(named: list[str], name: str, reason: str) -> None:

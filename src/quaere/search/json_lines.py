@@ -6,22 +6,29 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
-import zlib
 from collections.abc import Callable, Iterator
-from io import BufferedIOBase, BufferedReader, RawIOBase
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from quaere.errors import BadInput
 from quaere.records.foreign_json import decode_json
+from quaere.search.packed_files import COMPRESSIONS, DAMAGED, unpack
 
-_COMPRESSIONS = ("", ".gz", ".zst", ".bz2", ".xz")
-ROW_SUFFIXES = tuple(kind + packed for kind in (".jsonl", ".ndjson") for packed in _COMPRESSIONS)
+ROW_SUFFIXES = tuple(kind + packed for kind in (".jsonl", ".ndjson") for packed in COMPRESSIONS)
+MAX_LINE_BYTES = 64 << 20
+MAX_RATIO = 200  # of unpacked bytes to those of the file, beside one line; text has 3 to 20
+
+
+class BadLines(BadInput):
+    """A file of lines that cannot be read. `reason` is the message without the name of the file.
+
+    BadLines(Path("wiki.jsonl"), "the id is empty", line=7).reason == "line 7: the id is empty"
+    """
+
+    def __init__(self, path: Path, reason: str, *, line: int = 0, hint: str = "") -> None:
+        super().__init__(f"{path}, line {line}: {reason}" if line else f"{path}: {reason}", hint=hint)
+        self.reason = f"line {line}: {reason}" if line else reason
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -50,31 +57,52 @@ def is_rows_file(path: Path) -> bool:
     return path.name.lower().endswith(ROW_SUFFIXES)
 
 
-def read_rows(path: Path, at: Callable[[int], None] = lambda num_bytes: None) -> Iterator[Row]:
-    """The rows of a file as a stream; an invalid line raises `BadInput` with its number.
+def read_rows(
+    path: Path, at: Callable[[int], None] = lambda num_bytes: None, max_line_bytes: int = MAX_LINE_BYTES
+) -> Iterator[Row]:
+    """The rows of a file as a stream; an invalid line raises `BadLines` with its number.
 
     `at` is called with the number of bytes read so far, of the compressed file.
     """
-    for number, line in read_lines(path, at):
+    for number, line in read_lines(path, at, max_line_bytes, "a line is one document; --max-file-mib N allows N MiB"):
         yield _read_row(line, path, number)
 
 
-def read_lines(path: Path, at: Callable[[int], None] = lambda num_bytes: None) -> Iterator[tuple[int, bytes]]:
-    """The lines of a plain or compressed file as a stream, with their numbers; blank lines are skipped."""
+def read_lines(
+    path: Path,
+    at: Callable[[int], None] = lambda num_bytes: None,
+    max_line_bytes: int = MAX_LINE_BYTES,
+    hint: str = "write one JSON object per line",
+) -> Iterator[tuple[int, bytes]]:
+    """The lines of a plain or compressed file as a stream, with their numbers; blank lines are skipped.
+
+    Memory for one line is needed, however much the file unpacks to. `hint` says what to do about one that is too long.
+    """
+    number = num_unpacked = 0
     try:
-        with path.open("rb") as file, _unpack(path, file) as lines:
-            for number, line in enumerate(lines, start=1):
-                at(file.tell())
+        with path.open("rb") as file, unpack(path, file) as lines:
+            while line := lines.readline(max_line_bytes + 2):
+                number, num_unpacked = number + 1, num_unpacked + len(line)
+                num_packed = file.tell()
+                at(num_packed)
+                if len(line.rstrip(b"\r\n")) > max_line_bytes:
+                    raise BadLines(path, f"longer than {max_line_bytes >> 20} MiB", line=number, hint=hint)
+                if num_unpacked > max_line_bytes + MAX_RATIO * num_packed:
+                    reason = f"unpacks to more than {MAX_RATIO} times its size"
+                    raise BadLines(path, reason, line=number, hint="unpack the file first if that is right")
                 if number == 1:  # a byte-order mark is not JSON
                     line = line.removeprefix(b"\xef\xbb\xbf")
                 if line.strip():
                     yield number, line
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, _zstd_error()) as error:
-        raise BadInput(
-            f"{path} is damaged: its compressed data is cut short, or the suffix names another compression"
+    except DAMAGED as error:
+        said = " ".join(str(error).split())
+        raise BadLines(
+            path,
+            "damaged: its compressed data is cut short, or the suffix names another compression"
+            + (f" ({said})" if said else ""),
         ) from error
     except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
+        raise BadLines(path, f"cannot be read: {error.strerror or error}") from error
 
 
 def split_contents(contents: str) -> tuple[str, str]:
@@ -100,86 +128,22 @@ def join_contents(title: str, text: str) -> str:
 
 
 def _read_row(line: bytes, path: Path, number: int) -> Row:
-    where = f"{path}, line {number}"
     try:
         fields = decode_json(line, _Line)
     except msgspec.ValidationError as error:
-        raise BadInput(f"{where}: not a document: {error}", hint=_SHAPES) from error
+        raise BadLines(path, f"not a document: {error}", line=number, hint=_SHAPES) from error
     except msgspec.DecodeError as error:
-        raise BadInput(f"{where}: not JSON: {error}", hint=_SHAPES) from error
+        raise BadLines(path, f"not JSON: {error}", line=number, hint=_SHAPES) from error
     if fields.text is not None:
         title, text = fields.title or "", fields.text
     elif fields.contents is not None:
         title, text = split_contents(fields.contents)
     else:
-        raise BadInput(f'{where}: no "text" and no "contents"', hint=_SHAPES)
+        raise BadLines(path, 'no "text" and no "contents"', line=number, hint=_SHAPES)
     if fields.id == "":
-        raise BadInput(f"{where}: the id is empty", hint=_SHAPES)
+        raise BadLines(path, "the id is empty", line=number, hint=_SHAPES)
     # Titles are a single line everywhere, because the wire format puts the title on the first line.
     return Row(id=str(fields.id), title=" ".join(title.split()), text=text, line=number)
 
 
 _SHAPES = 'each line should be {"id": ..., "title": ..., "text": ...} or {"id": ..., "contents": "TITLE\\nTEXT"}'
-
-
-def _unpack(path: Path, file: BufferedReader) -> BufferedIOBase:
-    """The decompressed content of an open file, by the suffix of its name."""
-    match path.suffix.lower():
-        case ".gz":
-            return gzip.open(file, "rb")
-        case ".bz2":
-            return bz2.open(file, "rb")
-        case ".xz":
-            return lzma.open(file, "rb")
-        case ".zst":
-            return BufferedReader(_ZstdFile(file), buffer_size=1 << 20)
-        case _:
-            return file
-
-
-class _ZstdFile(RawIOBase):
-    """Decompressor of consecutive zstandard frames. The library's own reader accepts a truncated file as complete."""
-
-    def __init__(self, file: BufferedReader) -> None:
-        import zstandard
-
-        self._file = file
-        self._library = zstandard.ZstdDecompressor()
-        self._frame: Any = None  # the current frame; None between frames
-        self._packed = b""
-        self._unpacked = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._unpacked and self._unpack_more():
-            pass
-        count = min(len(buffer), len(self._unpacked))
-        buffer[:count] = self._unpacked[:count]
-        self._unpacked = self._unpacked[count:]
-        return count
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-    def _unpack_more(self) -> bool:
-        """Decompress the next chunk; False at the end of the file."""
-        self._packed = self._packed or self._file.read(1 << 16)
-        if not self._packed:
-            if self._frame is not None:
-                raise EOFError
-            return False
-        self._frame = self._frame or self._library.decompressobj()
-        self._unpacked = memoryview(self._frame.decompress(self._packed))
-        self._packed = self._frame.unused_data
-        self._frame = None if self._frame.eof else self._frame
-        return True
-
-
-def _zstd_error() -> type[Exception]:
-    import zstandard
-
-    error: type[Exception] = zstandard.ZstdError
-    return error
