@@ -82,6 +82,12 @@ def poison(folder, proof, name):
             change(folder, "config.json", hidden_size=0, num_attention_heads=0)
         case "config that is endless":
             change(folder, "config.json", vocab_size=10**15)
+        case "config of ten million layers":
+            change(folder, "config.json", num_hidden_layers=10_000_000)
+        case "config of minus one layer":
+            change(folder, "config.json", num_hidden_layers=-1)
+        case "config of more than the weights hold":
+            change(folder, "config.json", vocab_size=10_000_000)
         case "weights that are cut":
             weights.write_bytes(weights.read_bytes()[:1000])
         case "weights with a false header":
@@ -104,7 +110,8 @@ NAMES = [
     *("pickled weights", "pickled shards", "pickle under the other name"),
     *("code for the model", "code for the config", "code for the tokenizer"),
     *("config of another kind", "config that is cut", "config that is nested", "config of strings"),
-    *("config of no layers", "config that is endless", "weights that are cut", "weights with a false header"),
+    *("config of no layers", "config that is endless", "config of ten million layers", "config of minus one layer"),
+    *("config of more than the weights hold", "weights that are cut", "weights with a false header"),
     *("shards out of the folder", "tokenizer that is cut", "tokenizer that is nested"),
     *("tokenizer config of another kind", *ENDLESS),
 ]
