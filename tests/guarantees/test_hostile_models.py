@@ -1,4 +1,4 @@
-"""S8: no pickle, no remote code, no endless template: each of 24 hostile model folders gets one line and exit code 2.
+"""S8: no pickle, no remote code, no endless template: each of 30 hostile model folders gets one line and exit code 2.
 
 Whatever in a folder would run code if it were loaded writes a file; none is written.
 """
@@ -24,6 +24,9 @@ ENDLESS = {
     "a macro that calls itself": "{% macro m(n) %}{{ m(n) }}{{ m(n) }}{% endmacro %}{{ m(1) }}",
     "a wide macro": "{% macro m(n) %}{% if n %}{{ m(n-1) }}{{ m(n-1) }}{% endif %}{% endmacro %}{{ m(99) }}",
     "a power": "{{ 9 ** 9 ** 9 }}",
+    "squares": "{% set n = namespace(v=9) %}{% for i in range(40) %}{% set n.v = n.v * n.v %}{% endfor %}",
+    "a doubled text": "{% set n = namespace(v='ab') %}{% for i in range(40) %}{% set n.v = n.v ~ n.v %}{% endfor %}",
+    "a wide format": "{{ '%9999999999d' % 1 }}",
     "words without end": "{{ lipsum(n=9999999) }}",
     "only for our words": tiny.CHATML + "{% if 'search' in messages[0].content %}{% for a in range(99999) %}"
     "{% for b in range(99999) %}{% endfor %}{% endfor %}{% endif %}",
@@ -138,8 +141,8 @@ def ask(model, index):
     return main(["ask", "Who built it?", "--model", str(model), "--index", str(index), *SHORT])
 
 
-def test_there_are_twenty_four_folders_and_the_sound_one_answers(sound, index):
-    assert len(NAMES) == 24
+def test_there_are_thirty_folders_and_the_sound_one_answers(sound, index):
+    assert len(NAMES) == 30
     assert ask(sound, index) in (0, 3)  # a model of random weights may find no answer
 
 

@@ -69,7 +69,8 @@ def check_weights(config: PretrainedConfig, folder: str | Path) -> None:
     needed = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
     if needed > num_bytes * PARAMETERS_PER_BYTE + SPARE_NUMBERS:
         raise BadInput(
-            f"the config of {folder} describes a model of {needed:,} parameters, and its weights have {num_bytes:,} bytes"
+            f"the config of {folder} describes a model of {needed:,} parameters, "
+            f"and its weights have {num_bytes:,} bytes"
         )
 
 
