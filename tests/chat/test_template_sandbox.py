@@ -92,13 +92,16 @@ SOURCES = {
     **{name: value for name, value in vars(modern_templates).items() if name.isupper() and isinstance(value, str)},
     "operators": "{{ 2 + 3 * 4 - 1 }} {{ 7 // 2 }} {{ 7 % 4 }} {{ 'a' ~ 1 ~ none }} {{ '%s-%5.2f' % ('x', 1.5) }}",
     "containers": "{% set n = namespace(l=[]) %}{% for m in messages %}{% set n.l = n.l + [m.role] %}{% endfor %}"
-    "{{ n.l }} {{ {'a': (1, 2)} }} {{ n.l[1:] }} {{ n.l[::-1]|join(', ') }} {% for a, b in {'x': 1}.items() %}{{ a }}{% endfor %}",
+    "{{ n.l }} {{ {'a': (1, 2)} }} {{ n.l[1:] }} {{ n.l[::-1]|join(', ') }} "
+    "{% for a, b in {'x': 1}.items() %}{{ a }}{% endfor %}",
     "filters": "{{ messages|tojson }} {{ tools|tojson(indent=2) }} {{ messages|map(attribute='role')|list }} "
     "{{ messages|selectattr('role', 'equalto', 'user')|list|length }} {{ 'a b'|title|replace('A', 'c')|indent(2) }}",
     "methods": "{{ messages[0].content.split(' ')[-1].upper().strip('.') }} {{ '{:>4}|{}'.format(1, 'x') }} "
     "{{ dict(a=1).items()|list }} {{ messages[0].get('none') is none }}",
-    "blocks": "{% macro m(x, y=2) %}<{{ x }}{{ y }}>{% endmacro %}{{ m(1) }}{% generation %}{{ m(3, 4) }}{% endgeneration %}"
-    "{% for i in range(9) %}{% if i == 2 %}{% continue %}{% endif %}{% if i > 4 %}{% break %}{% endif %}{{ i }}{% endfor %}"
+    "blocks": "{% macro m(x, y=2) %}<{{ x }}{{ y }}>{% endmacro %}{{ m(1) }}"
+    "{% generation %}{{ m(3, 4) }}{% endgeneration %}"
+    "{% for i in range(9) %}{% if i == 2 %}{% continue %}{% endif %}"
+    "{% if i > 4 %}{% break %}{% endif %}{{ i }}{% endfor %}"
     "{% set t %}x{{ eos_token }}{% endset %}{{ t }}{% call m(5) %}{% endcall %}\n  {%- if true %} y {% endif %}\n",
 }
 

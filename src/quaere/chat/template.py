@@ -4,8 +4,9 @@
     template.render([("system", "You search."), ("user", "Who?")])  -> "<|im_start|>system\\nYou search.<|im_end|>..."
     template.speaks_tools                                            -> True for Qwen's
 
-A template is an untrusted program: its work is limited (`template_budget.py`, `template_sandbox.py`). What a role, a tool or a form of content
-does in it is found out by rendering placeholders; only the markup of calls is chosen by strings in its source.
+A template is an untrusted program: its work and its memory are limited (`template_budget.py`, `template_sandbox.py`).
+What a role, a tool or a form of content does in it is found out by rendering placeholders; only the markup of calls is
+chosen by strings in its source.
 """
 
 from __future__ import annotations

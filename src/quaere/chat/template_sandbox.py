@@ -102,7 +102,7 @@ def _check_format(form: str, values: Iterable[Any]) -> None:
 class _Code(CodeGenerator):
     """Code in which literals of containers, slices and `~` are counted as well; sandboxes intercept only calls."""
 
-    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
         joins = "markup_join" if frame.eval_ctx.autoescape else "str_join"
         if frame.eval_ctx.volatile:
             joins = "(markup_join if context.eval_ctx.volatile else str_join)"
@@ -112,16 +112,16 @@ class _Code(CodeGenerator):
             self.write(", ")
         self.write("))")
 
-    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:
+    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:  # noqa: N802
         self._charged(super().visit_Getitem, node, frame, isinstance(node.arg, nodes.Slice))
 
-    def visit_List(self, node: nodes.List, frame: Frame) -> None:
+    def visit_List(self, node: nodes.List, frame: Frame) -> None:  # noqa: N802
         self._charged(super().visit_List, node, frame, True)
 
-    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:
+    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:  # noqa: N802
         self._charged(super().visit_Dict, node, frame, True)
 
-    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:
+    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:  # noqa: N802
         self._charged(super().visit_Tuple, node, frame, node.ctx == "load")
 
     def _charged(self, visit: Callable[[Any, Frame], None], node: nodes.Node, frame: Frame, counts: bool) -> None:
@@ -229,7 +229,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         measure(parts)
         return str(charge(join(parts))) if join.__name__ == "str_join" else charge(join(parts))
 
-    def concat(self, parts: Iterable[str]) -> str:  # type: ignore[override]
+    def concat(self, parts: Iterable[str]) -> str:
         """The output of a template, macro or block as one text."""
         found, size = [], 0
         for part in parts:

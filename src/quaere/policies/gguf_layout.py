@@ -94,7 +94,7 @@ class _Header:
             block, size = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
         except (ValueError, KeyError):
             raise self.refusal(f"a tensor has the unknown type {kind}") from None
-        return num_elements * size // block
+        return num_elements * int(size) // int(block)
 
     def size_of(self, kind: int) -> int:
         if kind not in _SIZES:
