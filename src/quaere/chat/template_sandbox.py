@@ -133,7 +133,7 @@ class _Code(CodeGenerator):
 class _Generation(jinja2.ext.Extension):
     """The block `{% generation %}`, which marks what the model wrote."""
 
-    tags = {"generation"}
+    tags = {"generation"}  # noqa: RUF012 - as jinja declares it
 
     def parse(self, parser: Parser) -> nodes.Node:
         line = next(parser.stream).lineno
