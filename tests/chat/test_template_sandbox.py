@@ -56,7 +56,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_value_without_bound_is_refused_with_a_reason(name):
-    with pytest.raises(TemplateRefused, match="the chat template (makes|uses|computes)") as caught:
+    with pytest.raises(TemplateRefused, match=r"the chat template (makes|uses|computes)") as caught:
         ChatEnvironment().render(HOSTILE[name], {})
     assert "\n" not in str(caught.value)
 
