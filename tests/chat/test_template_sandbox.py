@@ -20,6 +20,12 @@ HOSTILE = {
     "lists in lists": "{% set n = namespace(v=[1]) %}" + FORTY + "{% set n.v = [n.v, n.v] %}" + END,
     "tuples in tuples": "{% set n = namespace(v=1) %}" + FORTY + "{% set n.v = (n.v, n.v) %}" + END,
     "dicts in dicts": "{% set n = namespace(v=1) %}" + FORTY + "{% set n.v = {1: n.v, 2: n.v} %}" + END,
+    "namespaces in namespaces": "{% set n = namespace(v=1) %}"
+    + FORTY
+    + "{% set n.v = namespace(a=n.v, b=n.v) %}"
+    + END
+    + "{{ n.v }}",
+    "views of a dict": "{% set d = {1: 'a' * 1000000} %}{{ [d.values()] * 1000 }}",
     "a repeated text": "{{ 'a' * 9999999999 }}",
     "a repeated list": "{{ ([1] * 9999999999)|length }}",
     "a width of %": "{{ '%9999999999d' % 1 }}",

@@ -1,9 +1,9 @@
 """Jinja environment for chat templates in which the size of all values that a template makes is bounded.
 
 Counting lines (`template_budget.py`) does not bound what one line costs: `{% set n = n * n %}` forty times, or one
-`"%999999999d" % 1`. Here every operation that makes a value is checked before it runs, by the largest result that its
-operands allow, and the bytes of all results of a rendering are counted. What a template can call and see is otherwise
-as in transformers' `apply_chat_template`.
+`"%999999999d" % 1`. Here operations whose result may be far larger than their operands are checked before they run,
+by the largest result that these allow, and the bytes of all results of a rendering are counted. What a template can
+call and see is otherwise as in transformers' `apply_chat_template`.
 
     ChatEnvironment().render("{% for m in messages %}{{ m.content }}{% endfor %}", {"messages": [...]})
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, ItemsView, Iterable, KeysView, ValuesView
 from contextvars import ContextVar
 from datetime import datetime
 from functools import wraps
@@ -56,7 +56,9 @@ def measure(value: Any, limit: int = MAX_VALUE) -> int:
         elif isinstance(part, dict):
             total += _ITEM * len(part)
             waiting += (*part.keys(), *part.values())
-        elif isinstance(part, list | tuple | set | frozenset):
+        elif isinstance(part, Namespace):  # whose text has all its values
+            waiting.append(part._Namespace__attrs)
+        elif isinstance(part, list | tuple | set | frozenset | KeysView | ValuesView | ItemsView):
             total += _ITEM * len(part)
             waiting += part
         else:
