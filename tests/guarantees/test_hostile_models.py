@@ -1,4 +1,4 @@
-"""S8: no pickle, no remote code, no endless template: each of 24 hostile model folders gets one line and exit code 2.
+"""S8: no pickle, no remote code, no endless template: each of 30 hostile model folders gets one line and exit code 2.
 
 Whatever in a folder would run code if it were loaded writes a file; none is written.
 """
@@ -24,6 +24,9 @@ ENDLESS = {
     "a macro that calls itself": "{% macro m(n) %}{{ m(n) }}{{ m(n) }}{% endmacro %}{{ m(1) }}",
     "a wide macro": "{% macro m(n) %}{% if n %}{{ m(n-1) }}{{ m(n-1) }}{% endif %}{% endmacro %}{{ m(99) }}",
     "a power": "{{ 9 ** 9 ** 9 }}",
+    "squares": "{% set n = namespace(v=9) %}{% for i in range(40) %}{% set n.v = n.v * n.v %}{% endfor %}",
+    "a doubled text": "{% set n = namespace(v='ab') %}{% for i in range(40) %}{% set n.v = n.v ~ n.v %}{% endfor %}",
+    "a wide format": "{{ '%9999999999d' % 1 }}",
     "words without end": "{{ lipsum(n=9999999) }}",
     "only for our words": tiny.CHATML + "{% if 'search' in messages[0].content %}{% for a in range(99999) %}"
     "{% for b in range(99999) %}{% endfor %}{% endfor %}{% endif %}",
@@ -82,6 +85,12 @@ def poison(folder, proof, name):
             change(folder, "config.json", hidden_size=0, num_attention_heads=0)
         case "config that is endless":
             change(folder, "config.json", vocab_size=10**15)
+        case "config of ten million layers":
+            change(folder, "config.json", num_hidden_layers=10_000_000)
+        case "config of minus one layer":
+            change(folder, "config.json", num_hidden_layers=-1)
+        case "config of more than the weights hold":
+            change(folder, "config.json", vocab_size=10_000_000)
         case "weights that are cut":
             weights.write_bytes(weights.read_bytes()[:1000])
         case "weights with a false header":
@@ -104,7 +113,8 @@ NAMES = [
     *("pickled weights", "pickled shards", "pickle under the other name"),
     *("code for the model", "code for the config", "code for the tokenizer"),
     *("config of another kind", "config that is cut", "config that is nested", "config of strings"),
-    *("config of no layers", "config that is endless", "weights that are cut", "weights with a false header"),
+    *("config of no layers", "config that is endless", "config of ten million layers", "config of minus one layer"),
+    *("config of more than the weights hold", "weights that are cut", "weights with a false header"),
     *("shards out of the folder", "tokenizer that is cut", "tokenizer that is nested"),
     *("tokenizer config of another kind", *ENDLESS),
 ]
@@ -131,8 +141,8 @@ def ask(model, index):
     return main(["ask", "Who built it?", "--model", str(model), "--index", str(index), *SHORT])
 
 
-def test_there_are_twenty_four_folders_and_the_sound_one_answers(sound, index):
-    assert len(NAMES) == 24
+def test_there_are_thirty_folders_and_the_sound_one_answers(sound, index):
+    assert len(NAMES) == 30
     assert ask(sound, index) in (0, 3)  # a model of random weights may find no answer
 
 

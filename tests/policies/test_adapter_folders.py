@@ -258,3 +258,35 @@ def test_a_damaged_adapter_is_refused(place, tmp_path):
     (adapter / "adapter_model.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0nonsense")
     with pytest.raises(BadInput, match="does not fit"):
         load_model(resolve_model(str(adapter)), "cpu", "float32")
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"rank_pattern": {".*": 10_000_000}}, "rank 10,000,000"),
+        ({"r": 10_000_000}, "rank 10,000,000"),
+        ({"layer_replication": [[0, 3]] * 1000}, "repeats 3,000 layers"),
+    ],
+)
+def test_sizes_are_refused_before_peft_allocates_them(place, tmp_path, monkeypatch, fields, reason):
+    adapter = shutil.copytree(place / "warm", tmp_path / "adapter")
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    (adapter / "adapter_config.json").write_text(json.dumps({**config, **fields}))
+    monkeypatch.setattr(lora, "_merge_by_peft", lambda *_: pytest.fail("peft was called"))
+    with pytest.raises(BadInput, match=reason):
+        load_model(resolve_model(str(adapter)), "cpu", "float32")
+
+
+def test_a_product_of_another_shape_is_not_computed(place, tmp_path):
+    """A column times a row of a few megabytes would be a matrix of a few terabytes, which is not allocated."""
+    from safetensors.torch import load_file, save_file
+
+    adapter = shutil.copytree(place / "warm", tmp_path / "adapter")
+    tensors = load_file(adapter / "adapter_model.safetensors")
+    first = min(name for name in tensors if "lora_A" in name)
+    tensors[first] = torch.zeros(1, 1_000_000)
+    tensors[first.replace("lora_A", "lora_B")] = torch.zeros(1_000_000, 1)
+    save_file(tensors, adapter / "adapter_model.safetensors")
+    with pytest.raises(BadInput, match="does not fit its base model") as caught:
+        load_model(resolve_model(str(adapter)), "cpu", "float32")
+    assert "has another shape" in str(caught.value.__cause__)

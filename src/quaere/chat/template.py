@@ -4,8 +4,9 @@
     template.render([("system", "You search."), ("user", "Who?")])  -> "<|im_start|>system\\nYou search.<|im_end|>..."
     template.speaks_tools                                            -> True for Qwen's
 
-A template is an untrusted program: its work is limited (`template_budget.py`). What a role, a tool or a form of content
-does in it is found out by rendering placeholders; only the markup of calls is chosen by strings in its source.
+A template is an untrusted program: its work and its memory are limited (`template_budget.py`, `template_sandbox.py`).
+What a role, a tool or a form of content does in it is found out by rendering placeholders; only the markup of calls is
+chosen by strings in its source.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ import json
 import re
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quaere.chat.call_markups.registry import choose_markup
 from quaere.chat.messages import Role, wrap_tool_result
 from quaere.chat.template_budget import limited_work, refuse_powers
 from quaere.chat.tools import SEARCH, ToolSchema
 from quaere.errors import TemplateRefused
+
+if TYPE_CHECKING:
+    from quaere.chat.template_sandbox import ChatEnvironment
 
 # Placeholder for text while a template is rendered. Letters and digits only, so that no template trims, escapes or
 # splits it.
@@ -71,12 +75,16 @@ class ChatTemplate:
         if self._lists_content:
             listed = [{**turn, "content": [{"type": "text", "text": turn["content"]}]} for turn in listed]
         known = [tool.as_json() for tool in tools] if tools and self.lists_tools else None
+        source = self._own or self.tokenizer.get_chat_template(tools=known)
+        values = {**self.tokenizer.special_tokens_map, "messages": listed, "tools": known, "documents": None}
         with limited_work():
-            return str(
-                self.tokenizer.apply_chat_template(
-                    listed, tools=known, chat_template=self._own, tokenize=False, add_generation_prompt=opens_turn
-                )
-            )
+            return self._environment.render(source, {**values, "add_generation_prompt": opens_turn})
+
+    @cached_property
+    def _environment(self) -> ChatEnvironment:
+        from quaere.chat.template_sandbox import ChatEnvironment
+
+        return ChatEnvironment()
 
     def role_name(self, role: Role) -> str:
         """The template's name of a role: tool results are user turns if it has no tools."""

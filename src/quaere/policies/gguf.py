@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from quaere.errors import ModelMissing
 from quaere.policies.gguf_fields import read_field, read_token_id
+from quaere.policies.gguf_layout import check_layout
 
 if TYPE_CHECKING:
     import numpy
@@ -89,9 +90,10 @@ def convert_gguf(source: Path, out: Path) -> None:
 
     from quaere.policies.gguf_tokenizer import read_tokenizer
 
+    check_layout(source)
     try:
         reader = GGUFReader(source)
-    except (ValueError, OSError, IndexError) as error:
+    except (ValueError, OSError, IndexError, KeyError) as error:
         raise ModelMissing(f"{source.name} is not a readable GGUF file: {error}") from error
     architecture = str(read_field(reader, "general.architecture"))
     if architecture not in _FAMILIES:
@@ -101,6 +103,9 @@ def convert_gguf(source: Path, out: Path) -> None:
             hint="use the model's safetensors folder or its hub id",
         )
     family = _FAMILIES[architecture]
+    num_layers = int(read_field(reader, f"{architecture}.block_count"))
+    if not 1 <= num_layers <= len(reader.tensors):  # a layer has at least one tensor
+        raise ModelMissing(f"the GGUF file declares {num_layers:,} layers and has {len(reader.tensors):,} tensors")
     tokenizer = read_tokenizer(reader, max_length=int(read_field(reader, f"{architecture}.context_length")))
     weights = read_weights(reader, architecture)
     config = read_config(reader, architecture, tied="lm_head.weight" not in weights)

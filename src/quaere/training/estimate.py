@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct, structs
 
 from quaere.errors import ModelMissing
+from quaere.policies.model_sizes import check_config
 from quaere.training.settings import AdapterSettings, EngineSettings
 
 if TYPE_CHECKING:
@@ -227,6 +228,7 @@ class _Shape(Struct, frozen=True):
 def _read_config(model: str | Path) -> Any:
     from transformers import AutoConfig
 
+    check_config(model)
     try:
         return AutoConfig.from_pretrained(str(model), local_files_only=True, trust_remote_code=False)
     except Exception as error:  # transformers raises many types of exceptions for invalid configs

@@ -21,6 +21,7 @@ from torch import Tensor
 from quaere.errors import BadInput, ModelMissing
 from quaere.policies.catalogue import ModelPath
 from quaere.policies.loading import first_line
+from quaere.policies.model_sizes import check_config, check_weights
 from quaere.policies.native.attention import Pass
 from quaere.policies.native.attention_spec import Kind
 from quaere.policies.native.cpu_matmul import use_int8
@@ -60,12 +61,14 @@ def load_model(model: str | ModelPath, device: str, dtype: str, *, packed: bool 
         raise BadInput("int8 works only on a CPU; on a GPU use bfloat16", hint="--dtype bfloat16")
     # By default OpenMP threads spin while they wait, which slows sampling tenfold if another process needs the core.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.modeling_utils import AttentionInterface
 
     AttentionInterface.register(ATTENTION, _packed_attention)
+    check_config(path)
     kept: Any = {"int8": torch.float32, "bfloat16": "auto"}.get(dtype) or getattr(torch, dtype)  # auto: as stored
     try:
+        check_weights(AutoConfig.from_pretrained(path, trust_remote_code=False), path)
         loaded = AutoModelForCausalLM.from_pretrained(
             path,
             dtype=torch.float32 if found.adapters else kept,
@@ -74,6 +77,8 @@ def load_model(model: str | ModelPath, device: str, dtype: str, *, packed: bool 
             use_safetensors=True,  # loading a pickle runs code
             trust_remote_code=False,  # must be explicit: without it transformers asks at a terminal
         )
+    except BadInput:
+        raise
     except Exception as error:  # invalid files raise many exception types
         raise ModelMissing(f"cannot load a causal language model from {path}: {first_line(error)}") from error
     refuse_unsupported(loaded)

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from quaere.errors import BadInput, ExtraMissing
 from quaere.policies.adapter_folders import CONFIG, WEIGHTS
+from quaere.policies.model_sizes import MAX_LAYERS
 from quaere.policies.native.rounding import round_weights
 
 _PREFIX, _A, _B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
@@ -74,6 +75,7 @@ def _merge(model: Any, folder: str) -> Any:
     misfit = f"the adapter in {folder} does not fit its base model {model.name_or_path}"
     try:
         form = msgspec.json.decode((Path(folder) / CONFIG).read_bytes(), type=_Form)
+        _check_sizes(model, form)
         given = load_file(Path(folder) / WEIGHTS)
         if not form.ordinary or not all(name.endswith((_A, _B)) for name in given):
             return _merge_by_peft(model, folder, set(given), misfit)
@@ -83,15 +85,29 @@ def _merge(model: Any, folder: str) -> Any:
     return model
 
 
+def _check_sizes(model: Any, form: _Form) -> None:
+    """Refuse ranks and numbers of layers that peft would allocate before it compares them with the weights."""
+    # A product B A of a higher rank than the weight's smaller side has no more degrees of freedom than the weight.
+    linear = (module for module in model.modules() if isinstance(module, torch.nn.Linear))
+    most = max((min(module.weight.shape) for module in linear), default=0)
+    rank = max(form.r, *(form.rank_pattern or {}).values(), 0)
+    if rank > most:
+        raise BadInput(f"the adapter's config has rank {rank:,}, and no layer of the base model is wider than {most:,}")
+    num_layers = sum(end - start for start, end in form.layer_replication or ())
+    if num_layers > MAX_LAYERS:
+        raise BadInput(f"the adapter's config repeats {num_layers:,} layers; {MAX_LAYERS:,} are the most")
+
+
 def _add(model: Any, given: dict[str, torch.Tensor], form: _Form) -> None:
     """Add alpha / r * B A to each weight that the adapter names; nothing is added if one of them does not fit."""
     names = {name.removesuffix(_A).removesuffix(_B) for name in given}
     updates = []
     for name in sorted(names):
         weight = model.get_submodule(name.removeprefix(_PREFIX)).weight
-        update = given[name + _B].float() @ given[name + _A].float() * (form.lora_alpha / form.r)
-        if update.shape != weight.shape:
+        up, down = given[name + _B], given[name + _A]
+        if (*up.shape[:-1], *down.shape[1:]) != tuple(weight.shape):  # before a product that may be far larger
             raise ValueError(f"{name} has another shape")
+        update = up.float() @ down.float() * (form.lora_alpha / form.r)
         updates.append((weight, update))
     # An adapter of a model with fewer layers fits in part.
     linear = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]

@@ -1,0 +1,268 @@
+"""Jinja environment for chat templates in which the size of all values that a template makes is bounded.
+
+Counting lines (`template_budget.py`) does not bound what one line costs: `{% set n = n * n %}` forty times, or one
+`"%999999999d" % 1`. Here operations whose result may be far larger than their operands are checked before they run,
+by the largest result that these allow, and the bytes of all results of a rendering are counted. What a template can
+call and see is otherwise as in transformers' `apply_chat_template`.
+
+    ChatEnvironment().render("{% for m in messages %}{{ m.content }}{% endfor %}", {"messages": [...]})
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, ItemsView, Iterable, KeysView, ValuesView
+from contextvars import ContextVar
+from datetime import datetime
+from functools import wraps
+from typing import Any
+
+import jinja2.ext
+from jinja2 import Template, TemplateError, nodes
+from jinja2.compiler import CodeGenerator, Frame
+from jinja2.exceptions import SecurityError
+from jinja2.parser import Parser
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+
+from quaere.errors import TemplateRefused
+
+MAX_VALUE = 1 << 26  # bytes of one result, at most
+MAX_TOTAL = 1 << 29  # bytes of all results of one rendering
+MAX_BITS = 4096  # of a whole number
+_ITEM = 64  # bytes of a list's or dict's entry
+# Filters whose result is one of their operands or a part of it, which do not multiply each other.
+_CHOOSING = {"default", "d", "map", "select", "reject", "selectattr", "rejectattr", "list", "first", "last", "length"}
+_DIGITS = re.compile(r"\d+")
+_left: ContextVar[list[int]] = ContextVar("bytes_left")
+
+
+def _refuse() -> TemplateRefused:
+    return TemplateRefused(f"the chat template makes values of more than {MAX_VALUE:,} bytes and was stopped")
+
+
+def measure(value: Any, limit: int = MAX_VALUE) -> int:
+    """Bytes of a value with all that it contains, each time it is contained; `TemplateRefused` above the limit."""
+    total, waiting = 0, [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, str | bytes):
+            total += sys.getsizeof(part)
+        elif isinstance(part, int) and part.bit_length() > MAX_BITS:
+            raise TemplateRefused(f"the chat template computes a number of more than {MAX_BITS:,} bits")
+        elif isinstance(part, dict):
+            total += _ITEM * len(part)
+            waiting += (*part.keys(), *part.values())
+        elif isinstance(part, Namespace):  # whose text has all its values
+            waiting.append(part._Namespace__attrs)
+        elif isinstance(part, list | tuple | set | frozenset | KeysView | ValuesView | ItemsView):
+            total += _ITEM * len(part)
+            waiting += part
+        else:
+            total += _ITEM
+        if total > limit:
+            raise _refuse()
+    return total
+
+
+def charge(value: Any) -> Any:
+    """The value, after its bytes were counted."""
+    left = _left.get()
+    left[0] -= measure(value)
+    if left[0] < 0:
+        raise TemplateRefused(f"the chat template makes more than {MAX_TOTAL:,} bytes of values and was stopped")
+    return value
+
+
+def _factor(value: Any) -> int:
+    """How often a value may multiply another: a number as often as it says, all else by its size."""
+    if isinstance(value, int):
+        return abs(value)
+    return len(value) if isinstance(value, str | bytes) else measure(value)
+
+
+def _check_product(values: Iterable[Any]) -> None:
+    """Refuse an operation whose result may be as large as the product of its two largest operands."""
+    first, second = 1, 1
+    for factor in map(_factor, values):
+        first, second = max(first, factor), max(second, min(first, factor))
+    if first * second > MAX_VALUE:
+        raise _refuse()
+
+
+def _check_format(form: str, values: Iterable[Any]) -> None:
+    """Refuse a format whose widths, or fields times the largest value or width among `values`, are too much."""
+    widths = sum(int(digits[:20]) for digits in _DIGITS.findall(form))
+    num_fields = form.count("%") + form.count("{")
+    if widths + num_fields * max(map(_factor, values), default=0) > MAX_VALUE:
+        raise _refuse()
+
+
+class _Code(CodeGenerator):
+    """Code in which literals of containers, slices and `~` are counted as well; sandboxes intercept only calls."""
+
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
+        joins = "markup_join" if frame.eval_ctx.autoescape else "str_join"
+        if frame.eval_ctx.volatile:
+            joins = "(markup_join if context.eval_ctx.volatile else str_join)"
+        self.write(f"environment.join_parts({joins}, (")
+        for part in node.nodes:
+            self.visit(part, frame)
+            self.write(", ")
+        self.write("))")
+
+    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:  # noqa: N802
+        self._charged(super().visit_Getitem, node, frame, isinstance(node.arg, nodes.Slice))
+
+    def visit_List(self, node: nodes.List, frame: Frame) -> None:  # noqa: N802
+        self._charged(super().visit_List, node, frame, True)
+
+    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:  # noqa: N802
+        self._charged(super().visit_Dict, node, frame, True)
+
+    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:  # noqa: N802
+        self._charged(super().visit_Tuple, node, frame, node.ctx == "load")
+
+    def _charged(self, visit: Callable[[Any, Frame], None], node: nodes.Node, frame: Frame, counts: bool) -> None:
+        self.write("environment.charge(" if counts else "")
+        visit(node, frame)
+        self.write(")" if counts else "")
+
+
+class _Generation(jinja2.ext.Extension):
+    """The block `{% generation %}`, which marks what the model wrote."""
+
+    tags = {"generation"}  # noqa: RUF012 - as jinja declares it
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.CallBlock(self.call_method("_write"), [], [], body).set_lineno(line)
+
+    def _write(self, caller: Callable[[], str]) -> str:
+        return caller()
+
+
+class _Names(Namespace):
+    """A namespace without names that begin with an underscore."""
+
+    def __init__(*args: Any, **names: Any) -> None:
+        self, *rest = args
+        for name in dict(*rest, **names):
+            _Names.check(name)
+        Namespace.__init__(self, *rest, **names)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _Names.check(name)
+        super().__setitem__(name, value)
+
+    @staticmethod
+    def check(name: Any) -> None:
+        if isinstance(name, str) and name.startswith("_"):
+            raise SecurityError(f"names of a namespace cannot begin with an underscore: {name!r}")
+
+
+class _Dict:
+    """The function `dict` of templates, without the class's attributes."""
+
+    def __call__(self, *args: Any, **items: Any) -> dict[Any, Any]:
+        return dict(*args, **items)
+
+    def fromkeys(self, *args: Any) -> dict[Any, Any]:
+        return dict.fromkeys(*args)
+
+
+class ChatEnvironment(ImmutableSandboxedEnvironment):
+    """Compiles and renders chat templates within the bounds above."""
+
+    intercepted_binops = frozenset({"+", "*", "%", "**"})
+    code_generator_class = _Code
+    charge = staticmethod(charge)
+
+    def __init__(self) -> None:
+        extensions = [_Generation, jinja2.ext.loopcontrols]
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=extensions, finalize=charge)
+        self.globals.update(raise_exception=_raise, strftime_now=_now, dict=_Dict(), namespace=_Names)
+        self.filters["tojson"] = _to_json
+        self.filters = {name: self._bounded(name, filter) for name, filter in self.filters.items()}
+        self._compiled: dict[str, Template] = {}
+
+    def render(self, source: str, values: dict[str, Any]) -> str:
+        """The text of a template; `TemplateRefused` if it needs more than the bounds allow."""
+        token = _left.set([MAX_TOTAL])
+        try:
+            if source not in self._compiled:
+                self._compiled[source] = self.from_string(source)
+            return self._compiled[source].render(values)
+        except MemoryError:
+            raise TemplateRefused("the chat template needs more memory than there is") from None
+        finally:
+            _left.reset(token)
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """The result of an operator, which was checked before."""
+        if operator == "**":
+            raise TemplateRefused("the chat template uses the power operator **, whose work has no limit")
+        if operator == "%" and isinstance(left, str):
+            _check_format(left, right if isinstance(right, tuple) else (right,))
+        elif operator == "*" and not (isinstance(left, int | float) and isinstance(right, int | float)):
+            _check_product((left, right))
+        return charge(super().call_binop(context, operator, left, right))
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **options: Any) -> Any:  # noqa: N805
+        """The result of a function, method or macro, which was checked before."""
+        if not isinstance(__obj, jinja2.runtime.Macro | _Dict) and __obj is not _Names:
+            method = getattr(__obj, "__wrapped__", __obj)  # of str.format, which the sandbox wraps
+            owner = getattr(method, "__self__", None)
+            values = (*args, *options.values())
+            if getattr(method, "__name__", "") in ("format", "format_map") and isinstance(owner, str):
+                _check_format(owner, values)
+            elif __obj is _now:
+                _check_format(str(values), ())
+            else:
+                _check_product((owner, *values) if isinstance(owner, str | bytes | list | dict) else values)
+        return charge(super().call(__context, __obj, *args, **options))
+
+    def join_parts(self, join: Callable[[Iterable[Any]], str], parts: tuple[Any, ...]) -> str:
+        """The operands of `~` as one text."""
+        measure(parts)
+        return str(charge(join(parts))) if join.__name__ == "str_join" else charge(join(parts))
+
+    def concat(self, parts: Iterable[str]) -> str:
+        """The output of a template, macro or block as one text."""
+        found, size = [], 0
+        for part in parts:
+            found.append(part)
+            size += len(part)
+            if size > MAX_VALUE:
+                raise _refuse()
+        return str(charge("".join(found)))
+
+    def _bounded(self, name: str, filter: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(filter)  # with the mark of filters that are given the context
+        def checked(*args: Any, **options: Any) -> Any:
+            values = [*args, *options.values()]
+            if name == "format":
+                _check_format(str(charge(args[0])), values[1:])
+            if name not in _CHOOSING:
+                _check_product(value for value in values if not isinstance(value, Context | ChatEnvironment))
+            return charge(filter(*args, **options))
+
+        return checked
+
+
+def _raise(message: str) -> None:
+    raise TemplateError(message)
+
+
+def _now(format: str) -> str:
+    return datetime.now().strftime(format)
+
+
+def _to_json(
+    value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
+) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

@@ -1,0 +1,128 @@
+"""Check of the counts and sizes that a GGUF file declares, before the library `gguf` reads it.
+
+The library believes them: an array of 2^60 elements in a file of 49 bytes is a loop of 2^60 steps, and arrays within
+arrays are a recursion. Here the header is walked once, without keeping anything.
+
+    check_layout(Path("model.gguf"))  # raises ModelMissing if the file cannot hold what it declares
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from pathlib import Path
+from typing import BinaryIO
+
+from quaere.errors import ModelMissing
+
+MAX_ELEMENTS = 8_000_000  # of all arrays; a vocabulary of 262,144 tokens with scores, types and merges has 1.3 million
+MAX_DIMENSIONS = 4  # of a tensor, as in ggml
+MAX_NAME = 65_535  # bytes, as in the format's definition
+_MAGIC = b"GGUF"
+_STRING, _ARRAY = 8, 9
+_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # bytes, by the number of a type
+
+
+def check_layout(path: Path) -> None:
+    """Raise `ModelMissing` if a count or size that the file declares is more than the file can hold."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            _Header(file, size, path.name).walk()
+    except OSError as error:
+        raise ModelMissing(f"{path.name} cannot be read: {error.strerror}") from error
+
+
+class _Header:
+    """The header of a GGUF file, read from its start."""
+
+    def __init__(self, file: BinaryIO, size: int, name: str) -> None:
+        self.file, self.size, self.name = file, size, name
+        self.order, self.num_elements = "<", 0
+
+    def walk(self) -> None:
+        if self.file.read(4) != _MAGIC:
+            raise self.refusal("it does not begin with GGUF")
+        if self.number("I") & 65_535 == 0:  # a version such as 3 in the other byte order
+            self.order = ">"
+        num_tensors, num_fields = self.number("Q"), self.number("Q")
+        self.check_left(num_tensors, 24, "tensors")
+        self.check_left(num_fields, 13, "fields")
+        for _ in range(num_fields):
+            self.skip_string(MAX_NAME)
+            self.skip_value(self.number("I"))
+        self.check_left(num_tensors, 24, "tensors")
+        left = self.size
+        for _ in range(num_tensors):
+            left -= self.tensor_bytes()
+            if left < 0:
+                raise self.refusal("its tensors are larger than the file")
+
+    def skip_value(self, kind: int) -> None:
+        if kind == _STRING:
+            self.skip_string(self.size)
+        elif kind == _ARRAY:
+            self.skip_array(self.number("I"), self.number("Q"))
+        else:
+            self.skip(self.size_of(kind))
+
+    def skip_array(self, kind: int, count: int) -> None:
+        if kind == _ARRAY:
+            raise self.refusal("it has arrays within arrays")
+        self.check_left(count, 8 if kind == _STRING else self.size_of(kind), "array elements")
+        self.num_elements += count
+        if self.num_elements > MAX_ELEMENTS:
+            raise self.refusal(f"its arrays have more than {MAX_ELEMENTS:,} elements")
+        if kind != _STRING:
+            self.skip(count * self.size_of(kind))
+            return
+        for _ in range(count):
+            self.skip_string(self.size)
+
+    def tensor_bytes(self) -> int:
+        """The bytes of the next tensor by its shape and type."""
+        from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+        self.skip_string(MAX_NAME)
+        num_dimensions = self.number("I")
+        if num_dimensions > MAX_DIMENSIONS:
+            raise self.refusal(f"a tensor has {num_dimensions} dimensions")
+        num_elements = math.prod(self.number("Q") for _ in range(num_dimensions))
+        kind = self.number("I")
+        self.skip(8)  # the offset, which the library checks when it reads the tensor
+        try:
+            block, size = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
+        except (ValueError, KeyError):
+            raise self.refusal(f"a tensor has the unknown type {kind}") from None
+        return num_elements * int(size) // int(block)
+
+    def size_of(self, kind: int) -> int:
+        if kind not in _SIZES:
+            raise self.refusal(f"a field has the unknown type {kind}")
+        return _SIZES[kind]
+
+    def number(self, kind: str) -> int:
+        size = struct.calcsize(f"<{kind}")
+        data = self.file.read(size)
+        if len(data) < size:
+            raise self.refusal("it is cut off")
+        return int(struct.unpack(self.order + kind, data)[0])
+
+    def skip_string(self, limit: int) -> None:
+        length = self.number("Q")
+        if length > limit:
+            raise self.refusal(f"it has a text of {length:,} bytes")
+        self.skip(length)
+
+    def skip(self, num_bytes: int) -> None:
+        if num_bytes > self.size - self.file.tell():
+            raise self.refusal("it is cut off")
+        self.file.seek(num_bytes, 1)
+
+    def check_left(self, count: int, size: int, what: str) -> None:
+        """Refuse a count of things that take at least `size` bytes each, if the rest of the file is shorter."""
+        if count * size > self.size - self.file.tell():
+            raise self.refusal(f"it declares {count:,} {what}, more than the file can hold")
+
+    def refusal(self, why: str) -> ModelMissing:
+        return ModelMissing(f"{self.name} is not a readable GGUF file: {why}")

@@ -1,0 +1,88 @@
+"""Bounds on the sizes in a model's config.json, checked before a model of these sizes is built.
+
+A config is a few lines that anybody can write; `"num_hidden_layers": 10000000` takes hours and all memory. Layers are
+built one by one, so their number has a bound of its own; what the weights may be in all depends on the weights' files.
+
+    check_config("./my-model")                  # raises BadInput if a number is out of bounds
+    check_weights(config, "./my-model")         # raises BadInput if the model is larger than its files can be
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from quaere.errors import BadInput
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+MAX_LAYERS = 1_000  # the deepest of today's models have 126
+MAX_EXPERTS = 10_000
+MAX_WIDTH = 1 << 24  # of a vocabulary, of states, of a head ...
+PARAMETERS_PER_BYTE = 2  # quantised to four bits
+SPARE_NUMBERS = 1 << 28  # parameters and buffers that no file has: heads that are not stored, masks, frequencies
+
+_LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "decoder_layers", "encoder_layers")
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts", "moe_num_experts")
+_WIDTHS = (
+    *("hidden_size", "n_embd", "d_model", "n_inner", "d_ff", "ffn_dim", "intermediate_size", "moe_intermediate_size"),
+    *("num_attention_heads", "num_key_value_heads", "n_head", "n_heads", "num_heads", "head_dim", "vocab_size"),
+    *("n_positions", "n_ctx"),
+)
+_BOUNDS = {
+    **dict.fromkeys(_LAYERS, (1, MAX_LAYERS)),
+    **dict.fromkeys(_EXPERTS, (0, MAX_EXPERTS)),
+    **dict.fromkeys(_WIDTHS, (0, MAX_WIDTH)),
+}
+
+
+def check_config(folder: str | Path) -> None:
+    """Raise `BadInput` if a size in the folder's config.json is out of bounds; what cannot be read is left alone."""
+    path = Path(folder) / "config.json"
+    try:
+        config = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return  # transformers reports it
+    for key, value in _numbers(config):
+        low, high = _BOUNDS.get(key, (value, value))
+        if not low <= value <= high:
+            raise BadInput(f"{path} has {key}: {_shorten(value)}, which is not between {low} and {high:,}")
+
+
+def check_weights(config: PretrainedConfig, folder: str | Path) -> None:
+    """Raise `BadInput` if a model of this config has more parameters than the folder's weights can hold."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    # Under whatever name the family's config has it.
+    num_layers = getattr(config.get_text_config(), "num_hidden_layers", 1)
+    if not isinstance(num_layers, int) or not 1 <= num_layers <= MAX_LAYERS:
+        raise BadInput(f"the config of {folder} has no number of layers between 1 and {MAX_LAYERS:,}")
+    num_bytes = sum(path.stat().st_size for path in Path(folder).glob("*.safetensors"))
+    if not num_bytes:
+        return  # transformers reports that there are no weights
+    with torch.device("meta"):  # shapes only
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    needed = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
+    if needed > num_bytes * PARAMETERS_PER_BYTE + SPARE_NUMBERS:
+        raise BadInput(
+            f"the config of {folder} describes a model of {needed:,} parameters, "
+            f"and its weights have {num_bytes:,} bytes"
+        )
+
+
+def _numbers(config: Any) -> Iterator[tuple[str, int]]:
+    """All whole numbers in a config and the configs within it, with their keys."""
+    waiting = [config]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            waiting += part.values()
+            yield from ((key, value) for key, value in part.items() if type(value) is int)
+
+
+def _shorten(value: int) -> str:
+    return f"{value:,}" if abs(value) < 10**18 else f"a number of {value.bit_length()} bits"
