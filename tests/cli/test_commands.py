@@ -207,7 +207,7 @@ def test_broken_lines_are_named_by_number(place, tmp_path, capsys):
     bad(capsys, ["ask", "--questions", str(broken), "--index", str(place / "index")], "line 2", "twice")
     damaged = tmp_path / "cut.jsonl.gz"
     damaged.write_bytes(gzip.compress(b'{"question": "a"}\n' * 99)[:-9])
-    bad(capsys, ["ask", "--questions", str(damaged), "--index", str(place / "index")], "is damaged")
+    bad(capsys, ["ask", "--questions", str(damaged), "--index", str(place / "index")], "damaged: ")
     broken.write_text("\n")
     bad(capsys, ["ask", "--questions", str(broken), "--index", str(place / "index")], "no question")
 

@@ -335,5 +335,5 @@ def test_a_run_of_the_command_line_is_listed_and_looked_at(named, tmp_path, caps
 
 def test_a_missing_file_of_questions_is_said_before_a_run_is_begun(tmp_path):
     config = load("prompt_source=questions", f"prompt_questions={tmp_path / 'none.jsonl'}")
-    with pytest.raises(BadInput, match=r"none\.jsonl cannot be read"):
+    with pytest.raises(BadInput, match=r"none\.jsonl: cannot be read"):
         EVE.check(config)

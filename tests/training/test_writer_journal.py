@@ -41,7 +41,8 @@ async def test_a_writer_that_was_killed_goes_on_after_its_last_whole_batch(pages
     whole = await write_questions(ChatPolicy(undisturbed), pages_index, settings)
     with pytest.raises(Killed):
         await write_questions(ChatPolicy(Dying(last)), pages_index, settings, journal=Journal(path, {"seed": 0}))
-    path.write_bytes(path.read_bytes() + b'{"number":7,"kept":[')  # the kill cut a line
+    with path.open("ab") as file:
+        file.write(b'{"number":7,"kept":[')  # the kill cut a line
     journal, reader = Journal(path, {"seed": 0}), Reader()
     num_finished = len(journal.batches)
     again = await write_questions(ChatPolicy(reader), pages_index, settings, journal=journal)
@@ -54,6 +55,7 @@ async def test_a_writer_that_was_killed_goes_on_after_its_last_whole_batch(pages
 def test_a_journal_of_other_settings_is_refused_once_it_holds_something(tmp_path):
     path = tmp_path / "own.jsonl.unfinished"
     Journal(path, {"seed": 0})
+    assert not path.exists()
     Journal(path, {"seed": 1}).add(Batch(0, [], []))
     with pytest.raises(BadInput, match="was begun with another model, index or settings"):
         Journal(path, {"seed": 0})

@@ -51,7 +51,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--topk",
         type=int,
         metavar="N",
-        help="hits of a search that count as found (default: 5); with --checked, hits a search returns (default: 10)",
+        help="hits of a search that count as found; with --checked, hits that a search returns (5, with --checked 10)",
     )
     written = parser.add_argument_group("questions written by a model")
     written.add_argument(

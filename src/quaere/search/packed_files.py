@@ -15,10 +15,14 @@ from io import BufferedIOBase, BufferedReader, RawIOBase
 from pathlib import Path
 from typing import Any
 
-import zstandard
-
 COMPRESSIONS = ("", ".gz", ".zst", ".bz2", ".xz")
-DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, zstandard.ZstdError)
+
+
+class BadZstd(Exception):
+    """Damaged Zstandard data; the library has an exception of its own, but is only loaded for such files."""
+
+
+DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, BadZstd)
 
 _CHUNK = 1 << 16
 _MAX_XZ_MEMORY = 256 << 20  # `xz -9` needs 65 MiB; a file may ask for 4 GiB. Zstandard's own limit is 128 MiB.
@@ -35,7 +39,7 @@ def unpack(path: Path, file: BufferedReader) -> BufferedIOBase:
         case ".xz":
             return BufferedReader(_ChunkFile(_unpack_xz(file)), buffer_size=1 << 20)
         case ".zst":
-            return BufferedReader(_ChunkFile(_unpack_zstd(file)), buffer_size=1 << 20)
+            return BufferedReader(_ChunkFile(_name_damage(_unpack_zstd(file))), buffer_size=1 << 20)
         case _:
             return file
 
@@ -81,12 +85,23 @@ def _unpack_xz(file: BufferedReader) -> Iterator[bytes]:
             packed = more.lstrip(b"\0")
 
 
+def _name_damage(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    import zstandard
+
+    try:
+        yield from chunks
+    except zstandard.ZstdError as error:
+        raise BadZstd(str(error)) from error
+
+
 def _unpack_zstd(file: BufferedReader) -> Iterator[bytes]:
     """Chunks of consecutive frames, block by block (RFC 8878): a block unpacks to at most 128 KiB.
 
     The library's objects unpack all they are given, of which 64 KiB may be 2 GiB, and its reader, which does not,
     accepts a truncated file as complete.
     """
+    import zstandard
+
     while magic := file.read(4):
         if magic[1:] == _SKIPPABLE and magic[0] >> 4 == 5:
             _skip(file, int.from_bytes(_read(file, 4), "little"))
@@ -101,13 +116,13 @@ def _unpack_zstd(file: BufferedReader) -> Iterator[bytes]:
             bits = int.from_bytes(start, "little")
             is_last, kind, size = bool(bits & 1), bits >> 1 & 3, bits >> 3
             if kind != _RUN_LENGTH and size > 128 << 10:
-                raise zstandard.ZstdError("a block is larger than the format allows")
+                raise BadZstd("a block is larger than the format allows")
             block = start + _read(file, 1 if kind == _RUN_LENGTH else size)
             if is_last and header[4] & _CHECKSUM:
                 block += _read(file, 4)
             yield frame.decompress(block)
         if not frame.eof:
-            raise zstandard.ZstdError("a frame does not end where it says")
+            raise BadZstd("a frame does not end where it says")
 
 
 def _read(file: BufferedReader, size: int) -> bytes:

@@ -38,24 +38,23 @@ class Journal:
     def __init__(self, path: Path, written_with: Mapping[str, Any]) -> None:
         self.path = path
         self.batches: dict[int, Batch] = {}
-        head = msgspec.json.encode(written_with, order="deterministic")
-        lines = path.read_bytes().split(b"\n") if path.exists() else []
-        whole = lines[:-1]  # what follows the last line break was cut
-        if whole and whole[0] != head:
-            if len(whole) > 1:
-                said = f"{path} was begun with another model, index or settings"
-                raise BadInput(said, hint=f"the same command as then, or: rm {path}")
-            whole = []
-        for line in whole[1:]:
+        self._head = msgspec.json.encode(written_with, order="deterministic")
+        lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
+        head, *whole = lines[:-1] or [self._head]  # what follows the last line break was cut
+        if head != self._head:
+            said = f"{path} was begun with another model, index or settings"
+            raise BadInput(said, hint=f"the same command as then, or: rm {path}")
+        for line in whole:
             batch = msgspec.json.decode(line, type=Batch)
             self.batches[batch.number] = batch
-        with path.open("r+b" if path.exists() else "wb") as file:
-            file.truncate(sum(len(line) + 1 for line in whole))
-        if not whole:
-            self._append(head)
+        if path.exists():
+            with path.open("r+b") as file:
+                file.truncate(sum(len(line) + 1 for line in lines[:-1]))
 
     def add(self, batch: Batch) -> None:
         """Store a batch on disk."""
+        if not self.path.exists() or not self.path.stat().st_size:
+            self._append(self._head)
         self.batches[batch.number] = batch
         self._append(msgspec.json.encode(batch))
 
@@ -67,4 +66,4 @@ class Journal:
 
     def remove(self) -> None:
         """Delete the file: the questions are written."""
-        self.path.unlink()
+        self.path.unlink(missing_ok=True)
