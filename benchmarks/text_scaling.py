@@ -66,7 +66,7 @@ from quaere.search.files import read_file
 from quaere.search.json_lines import split_contents
 from quaere.search.words import count_words, fold, terms, word_spans
 from quaere.warmup.documents.askable_facts import find_spans, page_name
-from quaere.warmup.documents.checks import share_words, shares_words
+from quaere.warmup.documents.checks import shares_words, word_overlap
 from quaere.warmup.documents.prompts import OneLine
 
 TRIED, WHOLE = 1 << 15, 1 << 20
@@ -205,7 +205,7 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "is_title": is_title,
     "page_name": page_name,
     "find_spans": lambda text: list(find_spans(text)),
-    "share_words": lambda text: share_words(text, text[1:]),
+    "word_overlap": lambda text: word_overlap(text, text[1:]),
     "shares_words": lambda text: shares_words(text, text[1:], ("Halm",)),
     "printable": printable,
     "printable_line": printable_line,

@@ -10,7 +10,6 @@ from quaere.search.index import build_index
 from quaere.warmup.documents.askable_facts import Fact
 from quaere.warmup.documents.chains import (
     Link,
-    by_description,
     chain,
     clean_description,
     find_description_fault,
@@ -191,7 +190,6 @@ def test_a_name_that_stands_twice_or_in_another_word_is_not_replaced():
 
 def test_one_description_serves_all_questions_about_its_name():
     links = [Link(BRIDGE, VENN), Link(BRIDGE, PLACE)]
-    assert by_description(links) == {BRIDGE.id: links}
     made = [item.question for item in iterate_chains(links, {BRIDGE.id: "the builder of Halm Bridge"})]
     assert made == ["When was the builder of Halm Bridge born?", "Where was the builder of Halm Bridge born?"]
     assert list(iterate_chains(links, {})) == []

@@ -11,7 +11,7 @@ from quaere.errors import BadInput
 from quaere.records import Answer, Passage
 from quaere.warmup.documents import writer
 from quaere.warmup.documents.askable_facts import find_facts
-from quaere.warmup.documents.checks import find_fault, names_subject, share_words, shares_words
+from quaere.warmup.documents.checks import find_fault, names_subject, shares_words, word_overlap
 from quaere.warmup.documents.drafts import draw_drafts
 from quaere.warmup.documents.prompts import OneLine
 
@@ -74,7 +74,7 @@ def test_a_question_gives_its_answer_away_by_a_word_of_it(question, answer, name
     ],
 )
 def test_the_share_of_a_questions_words_that_stand_in_a_sentence(question, sentence, share):
-    assert share_words(question, sentence) == pytest.approx(share)
+    assert word_overlap(question, sentence) == pytest.approx(share)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ async def test_a_page_without_a_title_is_asked_about(tmp_path):
     assert question.scores == {
         "with_page": 1.0,
         "closed_book": 0.0,
-        "same_words": round(share_words(WHERE, SCANNER[1]), 3),
+        "same_words": round(word_overlap(WHERE, SCANNER[1]), 3),
     }
     (prompt, *_) = [asked for part, asked in reader.asked if part == "You write questions" and "inbox_share" in asked]
     assert " Name " not in prompt

@@ -84,12 +84,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run(args: argparse.Namespace) -> None:
     """Draw the questions, let a model write them if one is named, and save them."""
     _check(args)
-    kept = (
-        "what is finished is kept, and the same command goes on"
-        if args.checked
-        else f"nothing is written to {args.out}"
-    )
-    with interruptible(kept if args.checked else f"nothing is written to {args.out}"):
+    goes_on = "what is finished is kept, and the same command goes on"
+    with interruptible(goes_on if args.checked else f"nothing is written to {args.out}"):
         _write(args)
 
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from msgspec import Struct
 
 from quaere.chat.statements import split_statements
-from quaere.records import Passage
+from quaere.records import Hit, Passage
 from quaere.rewards.format import contains
 from quaere.search.index import Index
 from quaere.warmup.documents.askable_facts import Fact, find_spans, page_name
@@ -68,24 +69,25 @@ def find_links(kept: Sequence[Worded], index: Index, topk: int) -> list[Link]:
     named = [(worded, name) for worded in kept for name in find_handles(worded)[:_MAX_HANDLES]]
     named = _keep_far(named, index, topk)
     links: list[Link] = []
-    for first in range(0, len(named), _QUERIES_AT_ONCE):
-        some = named[first : first + _QUERIES_AT_ONCE]
-        for (worded, name), hits in zip(some, index.search([name for _, name in some], _TOPK), strict=True):
-            sources = (hit.passage for hit in hits if _leads(hit.passage, worded, name))
-            facts = (fact for source in sources if (fact := _find_mention(source, name)))
-            links += [Link(fact, worded) for _, fact in zip(range(_MAX_SOURCES), facts, strict=False)]
+    for (worded, name), hits in zip(named, _search(index, [name for _, name in named], _TOPK), strict=True):
+        sources = (hit.passage for hit in hits if _leads(hit.passage, worded, name))
+        facts = (fact for source in sources if (fact := _find_mention(source, name)))
+        links += [Link(fact, worded) for fact in islice(facts, _MAX_SOURCES)]
     return links
 
 
 def _keep_far(named: Sequence[tuple[Worded, str]], index: Index, topk: int) -> list[tuple[Worded, str]]:
-    far: list[tuple[Worded, str]] = []
-    for first in range(0, len(named), _QUERIES_AT_ONCE):
-        some = named[first : first + _QUERIES_AT_ONCE]
-        queries = [_pattern(name).sub("", worded.question) for worded, name in some]
-        for (worded, name), hits in zip(some, index.search(queries, topk), strict=True):
-            if all(hit.passage.id != worded.fact.passage.id for hit in hits):
-                far.append((worded, name))
-    return far
+    queries = [_pattern(name).sub("", worded.question) for worded, name in named]
+    return [
+        (worded, name)
+        for (worded, name), hits in zip(named, _search(index, queries, topk), strict=True)
+        if all(hit.passage.id != worded.fact.passage.id for hit in hits)
+    ]
+
+
+def _search(index: Index, queries: Sequence[str], topk: int) -> Iterator[list[Hit]]:
+    for first in range(0, len(queries), _QUERIES_AT_ONCE):
+        yield from index.search(queries[first : first + _QUERIES_AT_ONCE], topk)
 
 
 def _leads(source: Passage, worded: Worded, name: str) -> bool:
@@ -150,14 +152,6 @@ def clean_description(line: str) -> str:
     """
     line = line.rstrip(".").strip()
     return line[:1].lower() + line[1:] if line.startswith(("The ", "A ", "An ")) else line
-
-
-def by_description(links: Sequence[Link]) -> dict[str, list[Link]]:
-    """The links by the fact that is described: several questions may use one description."""
-    found: dict[str, list[Link]] = {}
-    for link in links:
-        found.setdefault(link.fact.id, []).append(link)
-    return found
 
 
 def iterate_chains(links: Sequence[Link], descriptions: dict[str, str]) -> Iterator[Worded]:

@@ -94,10 +94,10 @@ def shares_words(question: str, answer: str, names: Sequence[str]) -> bool:
     return bool((set(words) - allowed) & set(normalise_answer(question).split()))
 
 
-def share_words(question: str, sentence: str) -> float:
+def word_overlap(question: str, sentence: str) -> float:
     """Share of the question's words of content that stand in the sentence, compared by their beginnings.
 
-    share_words("Who built the Halm bridge?", "The bridge of Halm was built by Venn.") == 1.0
+    word_overlap("Who built the Halm bridge?", "The bridge of Halm was built by Venn.") == 1.0
     """
     asked = {word[:_STEM] for word in normalise_answer(question).split() if word not in _ASKING}
     said = {word[:_STEM] for word in normalise_answer(sentence).split()}
@@ -112,7 +112,7 @@ def names_subject(question: str, passage: Passage, sentence: str) -> bool:
     asked = {word for word in terms(question) if word not in _ASKING}
     file = passage.doc_id.rpartition(".")[0] or passage.doc_id  # an ending such as "html" names nothing
     about = set(terms(f"{passage.title} {passage.heading} {file}"))
-    return bool(asked & about) or share_words(question, sentence) >= _SAME_WORDS
+    return bool(asked & about) or word_overlap(question, sentence) >= _SAME_WORDS
 
 
 # ------------------------------------------------------------------------------------------------------------ attempts

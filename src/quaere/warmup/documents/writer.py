@@ -31,7 +31,7 @@ from quaere.warmup.documents.chains import (
     find_links,
     iterate_chains,
 )
-from quaere.warmup.documents.checks import Examiner, Lines, Verdict, find_fault, names_subject, share_words
+from quaere.warmup.documents.checks import Examiner, Lines, Verdict, find_fault, names_subject, word_overlap
 from quaere.warmup.documents.choice_questions import balance, find_wrong_answer, make_choice, make_yes_no
 from quaere.warmup.documents.comparisons import (
     Pair,
@@ -442,5 +442,5 @@ def _find_fault_of_single(worded: Worded) -> str:
 
 
 def _with_scores(worded: Worded, verdict: Verdict) -> Worded:
-    same = round(share_words(worded.question, worded.fact.sentence), 3)
+    same = round(word_overlap(worded.question, worded.fact.sentence), 3)
     return structs.replace(worded, scores={"with_page": verdict.share, "closed_book": 0.0, "same_words": same})
