@@ -116,7 +116,7 @@ def _write_lines(document):
     fact = Fact("a#0:0", passage, short, passage.text, 0, 0, min(60, len(passage.text)), "name")
     prompts = (
         word_question(fact, "everyday"),
-        describe_name(document[:2000], short),
+        describe_name(passage, short),
         word_pair(short, (short, short), "earlier"),
         propose_answer(short, short),
         write_query(short),

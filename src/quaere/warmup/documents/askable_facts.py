@@ -89,6 +89,9 @@ _NO_STATEMENT = re.compile(
     r"\w@\w|^(?:From|To|Cc|Bcc|Reply-To|Date|Sent|Subject|Received|Message-ID|In-Reply-To): |^\d{4}-\d\d-\d\d\b|"
     r"[{}<>;=|]\s*[{}<>;=|]|©|(?i:\bcopyright\b|^\W*(?:last changed|accessed|thanks to)\b)"
 )
+# An answer beside "or" is one of several right ones ("accounts of type STOCK or FUND").
+_OR_BEFORE = re.compile(r"\bor (?:an? |the )?[\"'`“‘(*]{0,3}$")
+_OR_AFTER = re.compile(r"[\"'`”’)*]{0,3},? \(?(?:or|and/or)\b")
 _ROW = re.compile(r"^\||^[^:;]+: [^:;]+; [^:;]+: ")
 _PLAIN = re.compile(r"[(\"'“*`]*[^\W\d_][^\W\d_'’-]+[)\"'”*`,.;:!?]*")
 _NUMBERED = re.compile(r"^(?:(?:chapter|section|appendix|part)\s+[\dA-Z]+[.:]?|\d+(?:\.\d+)*\.?)\s+", re.IGNORECASE)
@@ -190,7 +193,7 @@ def find_facts(passage: Passage) -> Iterator[Fact]:
         if _CROSS_REFERENCE.match(said.text) or _NO_STATEMENT.search(said.text) or not _is_prose(said.text):
             continue
         for kind, start, end in find_spans(said.text):
-            if _can_be_asked(said.text[start:end], passage.title):
+            if _can_be_asked(said.text[start:end], passage.title) and not _is_alternative(said.text, start, end):
                 place = said.start + start
                 yield Fact(
                     id=f"{passage.id}:{place}",
@@ -231,6 +234,14 @@ def _take(kind: Kind, spans: Sequence[Span], taken: bytearray) -> Iterator[tuple
         if 1 not in taken[start:end]:
             taken[start:end] = b"\1" * (end - start)
             yield kind, start, end
+
+
+def _is_alternative(sentence: str, start: int, end: int) -> bool:
+    """True if the sentence offers the span or something else.
+
+    _is_alternative("Press Alt or Shift.", 6, 9) is True
+    """
+    return bool(_OR_AFTER.match(sentence, end) or _OR_BEFORE.search(sentence[max(0, start - 12) : start]))
 
 
 def _can_be_asked(span: str, title: str) -> bool:

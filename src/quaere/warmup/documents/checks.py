@@ -209,9 +209,12 @@ class Examiner:
             found.append(query is not None)
         return found
 
-    async def attempt(self, name: str, worded: Sequence[Worded]) -> list[Verdict]:
-        """Whether each question is answered with its passages beside others, and never without them."""
-        shares = await self.read(f"{name}: with the page", worded)
+    async def attempt(self, name: str, worded: Sequence[Worded], *, is_composed: bool = False) -> list[Verdict]:
+        """Whether each question is answered with its passages beside others, and never without them.
+
+        A question that is composed of checked ones must be answered once only: its parts were.
+        """
+        shares = await self.read(f"{name}: with the page", worded, is_composed=is_composed)
         going = [at for at, share in enumerate(shares) if share]
         known = await self._count_from_memory(f"{name}: from memory", [worded[at] for at in going], self.tries)
         faults = [UNREAD] * len(worded)
@@ -219,7 +222,7 @@ class Examiner:
             faults[at] = KNOWN if num else ""
         return [Verdict(share, fault) for share, fault in zip(shares, faults, strict=True)]
 
-    async def read(self, name: str, worded: Sequence[Worded]) -> list[float]:
+    async def read(self, name: str, worded: Sequence[Worded], *, is_composed: bool = False) -> list[float]:
         """Of each question the share of right answers with its passages beside others; 0.0 if that is not enough.
 
         Answers are sampled only until it is known whether there are enough.
@@ -227,15 +230,16 @@ class Examiner:
         shown = [self._show(item) for item in worded]
         rights = await self._count(f"{name}, greedily", worded, shown, 0.0)
         tried = [1] * len(worded)
-        going = [at for at, right in enumerate(rights) if right]
+        needed = 1 if is_composed else self.min_right
+        going = [at for at, right in enumerate(rights) if right or is_composed]
         for number in range(2, self.tries + 1):
-            going = [at for at in going if rights[at] < self.min_right <= rights[at] + self.tries - tried[at]]
+            going = [at for at in going if rights[at] < needed <= rights[at] + self.tries - tried[at]]
             some, texts = [worded[at] for at in going], [shown[at] for at in going]
             more = await self._count(f"{name}, attempt {number}", some, texts, 1.0)
             for at, right in zip(going, more, strict=True):
                 rights[at] += right
                 tried[at] += 1
-        return [right / num if right >= self.min_right else 0.0 for right, num in zip(rights, tried, strict=True)]
+        return [right / num if right >= needed else 0.0 for right, num in zip(rights, tried, strict=True)]
 
     async def read_both(self, name: str, pairs: Sequence[tuple[Worded, Worded]]) -> list[Verdict]:
         """Whether both questions of each pair are answered with the page, greedily, and not both without it."""

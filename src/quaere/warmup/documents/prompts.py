@@ -16,11 +16,11 @@ from msgspec import Struct
 
 from quaere.chat.messages import Message, Part, Quoted
 from quaere.chat.tools import ToolSchema
-from quaere.records import Action, Answer, Failure, Malformed, SearchResult, Task, Turn
+from quaere.records import Action, Answer, Failure, Malformed, Passage, SearchResult, Task, Turn
 from quaere.warmup.documents.askable_facts import Fact, Kind
 
 Form = Literal["earlier", "later", "same"]
-Style = Literal["plain", "everyday"]
+Style = Literal["plain", "everyday", "short"]
 
 _QUOTED = re.compile(r'["“]([^"“”]*)["”]')
 _LABEL = re.compile(r"^(?:Question|Answer|Description|Text|Title|Query|Search): ")
@@ -44,6 +44,7 @@ _ASKING = (
 _STYLES: dict[Style, str] = {
     "plain": "Use the words of the text.",
     "everyday": "Use other words than the text, as someone asks who has a problem and has not read it.",
+    "short": "Ask in as few words as possible.",
 }
 _DESCRIBING = (
     "You describe a thing without naming it, by what a text says of it. The description can stand in a sentence in "
@@ -109,9 +110,9 @@ class OneLine:
 # ------------------------------------------------------------------------------------------------------------- prompts
 
 
-def word_question(fact: Fact, style: Style) -> list[Message]:
-    """The prompt for a question about the passage whose answer is the fact's span."""
-    request = _want_question(fact.passage.titled_text, fact.answer, fact.kind, style, fact.name)
+def word_question(fact: Fact, style: Style, name: str = "") -> list[Message]:
+    """The prompt for a question about the passage whose answer is the fact's span; it is to contain `name`."""
+    request = _want_question(_show_place(fact.passage), fact.answer, fact.kind, style, name or fact.name)
     return [Message("system", (_ASKING,)), *_EXAMPLES, Message("user", request)]
 
 
@@ -126,9 +127,10 @@ def write_query(question: str) -> list[Message]:
     return [Message("system", (_QUERYING,)), *_QUERIES, Message("user", ("Question: ", Quoted(question)))]
 
 
-def describe_name(text: str, name: str) -> list[Message]:
-    """The prompt for a description of a name, by what the text says of it, that does not contain the name."""
-    return [Message("system", (_DESCRIBING,)), *_DESCRIBED, Message("user", _ask_description(text, name))]
+def describe_name(passage: Passage, name: str) -> list[Message]:
+    """The prompt for a description of a name, by what the passage says of it, that does not contain the name."""
+    request = _ask_description(_show_place(passage), name)
+    return [Message("system", (_DESCRIBING,)), *_DESCRIBED, Message("user", request)]
 
 
 def word_pair(question: str, names: tuple[str, str], form: Form) -> list[Message]:
@@ -139,6 +141,12 @@ def word_pair(question: str, names: tuple[str, str], form: Form) -> list[Message
 def propose_answer(question: str, answer: str) -> list[Message]:
     """The prompt for a yes/no question: is this the answer of the question?"""
     return [Message("system", (_PROPOSING,)), *_PROPOSED, Message("user", _ask_proposed(question, answer))]
+
+
+def _show_place(passage: Passage) -> str:
+    """The passage with its titles, and with its file if that is in a folder, which often names the program."""
+    file = f"File: {passage.doc_id}\n" if "/" in passage.doc_id else ""
+    return f"{file}{passage.titled_text}"
 
 
 def _want_question(text: str, answer: str, kind: Kind, style: Style, name: str) -> tuple[Part, ...]:
@@ -189,8 +197,8 @@ class Example(Struct, frozen=True):
 
 EXAMPLES: tuple[Example, ...] = (
     Example(  # a manual
-        "tarnctl manual > Restoring\ntarnctl restore reads the volumes in order and stops at the first damaged one. "
-        "With --keep-going it skips damaged volumes and restores the rest.",
+        "File: tarnctl/restoring.html\nRestoring\nThe restore command reads the volumes in order and stops at the first "
+        "damaged one. With --keep-going it skips damaged volumes and restores the rest.",
         "--keep-going",
         "option",
         "everyday",
@@ -206,8 +214,8 @@ EXAMPLES: tuple[Example, ...] = (
         "Ferrin Town Hall",
     ),
     Example(  # a reference
-        "Heron Server settings > Network\nidle_timeout: how long a connection may be silent before it is closed. "
-        "Default: 90 seconds. Set it to 0 to keep connections open.",
+        "File: heron/settings.md\nHeron Server settings > Network\nidle_timeout: how long a connection may be silent "
+        "before it is closed. Default: 90 seconds. Set it to 0 to keep connections open.",
         "90 seconds",
         "quantity",
         "everyday",
@@ -222,8 +230,8 @@ EXAMPLES: tuple[Example, ...] = (
         "How many requests per hour does the Mossberry API allow on the team plan?",
     ),
     Example(  # a change log
-        "Pelikan NEWS > 2.4.1\n- The map no longer crashes on empty tracks.\n- Export to GPX has moved to the File "
-        "menu.",
+        "File: apps/pelikan/NEWS.txt\nNEWS > 2.4.1\n- The map no longer crashes on empty tracks.\n- Export to GPX has "
+        "moved to the File menu.",
         "File menu",
         "name",
         "everyday",
@@ -236,6 +244,30 @@ EXAMPLES: tuple[Example, ...] = (
         "identifier",
         "plain",
         "Which error does close() of a quillpdf Writer raise if it is called again?",
+    ),
+    Example(  # questions with answers
+        "File: support/garnet/faq.html\nFAQ > Can I undo a merge?\nYes, for 30 days. Open History, choose the merge "
+        "and press Split. Comments written since then stay with the first record.",
+        "30 days",
+        "quantity",
+        "plain",
+        "For how long can a merge be undone in Garnet?",
+    ),
+    Example(  # a ticket
+        "File: tickets/4127.txt\nPrinter queue stuck after update\nThe queue is stuck since the update to Lindow 6.2. "
+        "Cause: the spooler starts before the disk is mounted. Fixed by setting spool_delay to 20.",
+        "the spooler starts before the disk is mounted",
+        "phrase",
+        "everyday",
+        "Why does my printer queue hang since the update to Lindow 6.2?",
+    ),
+    Example(  # prose
+        "The Salt Road\nCaravans left Osk in spring. They carried salt as far as Veldin, nine days away, and came home "
+        "with copper.",
+        "copper",
+        "phrase",
+        "plain",
+        "What did the caravans of the Salt Road bring home to Osk?",
     ),
     Example(  # a mail
         "Re: scanner on floor 3\nHi all, the new scanner saves to the share called inbox. Ask Jonna for the door "
@@ -275,8 +307,8 @@ _DESCRIBED = _show(
                 "the painter of the ceiling of Ferrin Town Hall",
             ),
             (
-                "tarnctl manual > Restoring\nRestored files keep their owners only if the helper tarn-chown is "
-                "installed.",
+                "File: tarnctl/restoring.html\nRestoring\nRestored files keep their owners only if the helper "
+                "tarn-chown is installed.",
                 "tarn-chown",
                 "the helper that keeps the owners of files restored by tarnctl",
             ),

@@ -20,6 +20,7 @@ from msgspec import Struct, structs
 from quaere.errors import BadInput
 from quaere.records import Evidence, Passage, Question
 from quaere.rewards.answers import normalise_answer
+from quaere.rewards.format import contains
 from quaere.rollout.policy import Policy
 from quaere.search.index import Index
 from quaere.setting_types import NonNegativeFloat, PositiveInt, check_settings
@@ -28,6 +29,7 @@ from quaere.warmup.documents.chains import (
     ask_description,
     clean_description,
     find_description_fault,
+    find_handles,
     find_links,
     iterate_chains,
 )
@@ -56,6 +58,7 @@ _WORDINGS = 3  # of a comparison, per template
 _STYLES: tuple[Style, ...] = ("everyday", "plain", "plain")  # wordings of a fact; the first that passes is kept
 _FIRST, _BATCH, _AT_ONCE = 64, 512, 3  # facts in the first batch and in the others, and batches in flight
 _DESCRIPTIONS = 2  # of a name
+_SHORT = 2  # wordings of a question in few words
 _LINKS_PER_DRAFT = 0.5  # names described for each drafted fact
 _CHOICE_SHARE = 0.1  # of single facts that are also asked as a choice, and as many as yes or no
 
@@ -172,7 +175,7 @@ async def write_questions(
     if not kept:
         return Written([], writer.dropped, writer.num_drafts)
     dice = Dice(settings.seed, "compositions")
-    links = find_links(kept, index, settings.topk)
+    links = await writer.link(kept)
     dice.shuffle(links)
     links = links[: int(_LINKS_PER_DRAFT * settings.drafts)]
     descriptions = await writer.describe(links)
@@ -288,10 +291,36 @@ class _Writer:
 
     # ----------------------------------------------------------------------------------------------------------- chains
 
+    async def link(self, kept: Sequence[Worded]) -> list[Link]:
+        """Links of the kept questions; those that are found without the name are first asked again in fewer words."""
+        index, topk = self.examiner.index, self.settings.topk
+        links = find_links(kept, index, topk)
+        linked = {link.second.draft.id for link in links}
+        short = await self._shorten([worded for worded in kept if worded.draft.id not in linked])
+        more = find_links(short, index, topk)
+        asked = list({link.second.draft.id: link.second for link in more}.values())
+        verdicts = await self.examiner.attempt("short questions", asked)
+        good = {worded.draft.id for worded, verdict in zip(asked, verdicts, strict=True) if not verdict.fault}
+        self.report(f"facts asked about in few words ({len(good)} kept)", len(kept), len(kept))
+        return links + [link for link in more if link.second.draft.id in good]
+
+    async def _shorten(self, kept: Sequence[Worded]) -> list[Worded]:
+        """The questions in as few words as possible, with a name of theirs: the shortest wording that is sound."""
+        named = [(worded, handles[0]) for worded in kept if (handles := find_handles(worded))]
+        prompts = [word_question(worded.fact, "short", name) for worded, name in named for _ in range(_SHORT)]
+        lines = iter(await self.lines.write("short questions: wording", prompts, self.settings.temperature))
+        short: list[Worded] = []
+        for worded, name in named:
+            wordings = [Worded(worded.draft, next(lines)) for _ in range(_SHORT)]
+            sound = [item for item in wordings if contains(item.question, name) and not _find_fault_of_single(item)]
+            short += sorted(sound, key=lambda item: len(item.question))[:1]
+        await self.examiner.search([worded.question for worded in short])
+        return [worded for worded in short if self.examiner.finds(worded.question, worded, self.settings.max_rank)]
+
     async def describe(self, links: Sequence[Link]) -> dict[str, str]:
         """By fact of a link: a description of its name that leads to the passage, and from there to the name."""
         facts = list({link.fact.id: link.fact for link in links}.values())
-        prompts = [describe_name(fact.passage.titled_text, fact.answer) for fact in facts for _ in range(_DESCRIPTIONS)]
+        prompts = [describe_name(fact.passage, fact.answer) for fact in facts for _ in range(_DESCRIPTIONS)]
         lines = await self.lines.write("descriptions: wording", prompts, self.settings.temperature)
         described: dict[str, str] = {}
         for turn in range(_DESCRIPTIONS):
@@ -316,7 +345,7 @@ class _Writer:
         await self.examiner.search([worded.question for worded in sound])
         near = [self.examiner.finds(worded.question, worded) for worded in sound]
         far = self._keep(sound, ["one search finds the answer" if is_near else "" for is_near in near])
-        verdicts = await self.examiner.attempt("chains", far)
+        verdicts = await self.examiner.attempt("chains", far, is_composed=True)
         kept = self._keep(far, [verdict.fault for verdict in verdicts])
         self.report(f"chains asked ({len(kept)} kept)", len(chains), len(chains))
         shares = {worded.draft.id: verdict for worded, verdict in zip(far, verdicts, strict=True)}
