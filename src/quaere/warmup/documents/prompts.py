@@ -197,8 +197,8 @@ class Example(Struct, frozen=True):
 
 EXAMPLES: tuple[Example, ...] = (
     Example(  # a manual
-        "File: tarnctl/restoring.html\nRestoring\nThe restore command reads the volumes in order and stops at the first "
-        "damaged one. With --keep-going it skips damaged volumes and restores the rest.",
+        "File: tarnctl/restoring.html\nRestoring\nThe restore command reads the volumes in order and stops at the "
+        "first damaged one. With --keep-going it skips damaged volumes and restores the rest.",
         "--keep-going",
         "option",
         "everyday",

@@ -1,0 +1,348 @@
+"""Which signal tells a good question from one that is unclear or wrong? The AUROC of each, on questions that were read.
+
+    python benchmarks/question_signals.py --model Qwen/Qwen2.5-1.5B-Instruct --out signals.jsonl \\
+        --set docs=INDEX:benchmarks/results/own-documents/docs-questions.jsonl.gz:reads-docs.tsv,reads-docs-first.tsv
+
+A set is NAME=INDEX:QUESTIONS:READS,...; reads are the sheets of `blind_sample.py` with a label per question: good,
+unclear or wrong. Only single facts count, and no planted ones. Signals: what the writer stores (`with_page`,
+`same_words`), the rank of the passage for the question, log-probs of the question and of its answer, the model's own
+yes or no, and how far other wordings of the question agree with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from quaere.chat.messages import Message, Quoted
+from quaere.records import Passage
+from quaere.rewards.answers import exact_match_score
+from quaere.search.index import Index, open_index
+from quaere.search.json_lines import read_lines
+from quaere.warmup.documents.askable_facts import Fact, find_facts
+from quaere.warmup.documents.checks import word_overlap
+from quaere.warmup.documents.prompts import answer_question, word_question
+
+NUM_WORDINGS = 6
+MAX_TOKENS = 1536
+
+# Invented, good and bad: unclear what they are about, several right answers, nonsense, an answer that does not fit.
+SHOWN = (
+    (
+        "File: tarnctl/restoring.html\nRestoring\nWith --keep-going the restore command skips damaged volumes.",
+        "Which option makes tarnctl restore skip damaged volumes?",
+        "--keep-going",
+        "yes",
+    ),
+    (
+        "File: apps/pelikan/NEWS.txt\nNEWS > 2.4.1\nExport to GPX has moved to the File menu.",
+        "What has moved?",
+        "File menu",
+        "no",
+    ),
+    (
+        "File: heron/settings.md\nHeron Server settings\nidle_timeout: default 90 seconds. Allowed: 0 to 3600.",
+        "Which value can I give to idle_timeout of Heron Server?",
+        "90 seconds",
+        "no",
+    ),
+    (
+        "The Salt Road\nCaravans carried salt as far as Veldin and came home with copper.",
+        "What did the caravans of the Salt Road bring home?",
+        "copper",
+        "yes",
+    ),
+    (
+        "File: garnet/merge.html\nMerging\nChoose the merge in History and press Split to undo it.",
+        "Which Split does the History of a merge press on the record?",
+        "History",
+        "no",
+    ),
+    (
+        "File: quill/api.md\nWriter\nclose() raises ClosedError if it is called again.",
+        "Which error does Writer.close() of quill raise when it is called twice?",
+        "ClosedError",
+        "yes",
+    ),
+    ("File: lindow/faq.txt\nFAQ\nThe example below uses disk 3 of 5.", "What is the number of the disk?", "3", "no"),
+    (
+        "File: lindow/faq.txt\nFAQ > Spooler\nThe spooler waits 20 seconds for the disk before it starts.",
+        "How long does Lindow's spooler wait for the disk?",
+        "20 seconds",
+        "yes",
+    ),
+)
+WITH_TEXT = (
+    "You check questions that were written about a text. Say yes if the question makes sense, can be understood by "
+    "someone who has not seen the text, and has this answer and no other. Otherwise say no."
+)
+ALONE = (
+    "You check questions. Say yes if someone who sees the question alone understands what is asked and about which "
+    "program, page, person or thing. Otherwise say no."
+)
+FITTING = "You check answers. Say yes if the answer can be the answer of such a question. Otherwise say no."
+
+
+class Item:
+    """A question that was read: its label, its fact and the passages that a search with it finds."""
+
+    def __init__(
+        self, name: str, row: dict[str, str], question: dict[str, Any], fact: Fact, found: list[Passage]
+    ) -> None:
+        self.set, self.label = name, row["label"]
+        self.id, self.text, self.answers = row["id"], question["question"], question["answers"]
+        self.answer = question["answers"][-1]
+        self.fact, self.passage = fact, fact.passage
+        others = [passage for passage in found if passage.id != fact.passage.id]
+        self.shown = [passage.titled_text for passage in [fact.passage, *others[:3]]]
+        ids = [passage.id for passage in found]
+        self.signals = {name: float(value) for name, value in question["scores"].items() if name != "closed_book"}
+        self.signals["rank"] = -float(ids.index(fact.passage.id) if fact.passage.id in ids else 20)
+        self.signals["num_words"] = float(len(self.text.split()))
+
+
+def read_set(given: str) -> list[Item]:
+    name, _, rest = given.partition("=")
+    index_path, questions_path, reads = rest.split(":")
+    index = open_index(Path(index_path), check_sources=False)
+    questions = {row["id"]: row for row in (json.loads(line) for _, line in read_lines(Path(questions_path)))}
+    rows = []
+    for sheet in reads.split(","):
+        path = Path(sheet) if Path(sheet).exists() else Path(questions_path).parent / sheet
+        with path.open(encoding="utf-8") as lines:
+            rows += list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
+    rows = [row for row in rows if row["planted"] == "false" and row["kind"] == "single"]
+    return make_items(name, rows, questions, index)
+
+
+def make_items(name: str, rows: list[dict[str, str]], questions: dict[str, Any], index: Index) -> list[Item]:
+    wanted = {questions[row["id"]]["evidence"][0]["doc_id"] for row in rows}
+    facts = {fact.id: fact for passage in index.passages() if passage.doc_id in wanted for fact in find_facts(passage)}
+    known = [row for row in rows if row["id"] in facts]
+    found = index.search([questions[row["id"]]["question"] for row in known], 20)
+    return [
+        Item(name, row, questions[row["id"]], facts[row["id"]], [hit.passage for hit in hits])
+        for row, hits in zip(known, found, strict=True)
+    ]
+
+
+class Model:
+    """A causal language model that scores and writes lines for chat prompts, batched."""
+
+    def __init__(self, path: str, batch: int) -> None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.tokenizer = AutoTokenizer.from_pretrained(path)
+        dtype = torch.bfloat16 if device == "cuda" else torch.float32
+        self.model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype).to(device).eval()
+        self.batch, self.device = batch, device
+        self.pad = self.tokenizer.eos_token_id
+
+    def encode(self, messages: Sequence[Message]) -> list[int]:
+        chat = [{"role": message.role, "content": "".join(map(plain, message.parts))} for message in messages]
+        text = self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        return self.tokenizer(text, add_special_tokens=False).input_ids[-MAX_TOKENS:]
+
+    @torch.no_grad()
+    def score(self, prompts: Sequence[Sequence[Message]], lines: Sequence[str]) -> list[list[float]]:
+        """Log-probs of the tokens of each line after its prompt."""
+        rows = [
+            (self.encode(prompt), self.tokenizer(line, add_special_tokens=False).input_ids)
+            for prompt, line in zip(prompts, lines, strict=True)
+        ]
+        scores: list[list[float]] = []
+        for first in range(0, len(rows), self.batch):
+            some = rows[first : first + self.batch]
+            width = max(len(prompt) + len(line) for prompt, line in some)
+            ids = torch.full((len(some), width), self.pad)
+            mask = torch.zeros_like(ids)
+            for at, (prompt, line) in enumerate(some):
+                ids[at, width - len(prompt) - len(line) :] = torch.tensor(prompt + line)
+                mask[at, width - len(prompt) - len(line) :] = 1
+            longest = max(len(line) for _, line in some)
+            out = self.model(
+                input_ids=ids.to(self.device), attention_mask=mask.to(self.device), logits_to_keep=longest + 1
+            ).logits.float()
+            logps = out.log_softmax(-1)[:, :-1].gather(-1, ids[:, -longest:, None].to(self.device))[..., 0].cpu()
+            scores += [logps[at, longest - len(line) :].tolist() for at, (_, line) in enumerate(some)]
+        return scores
+
+    @torch.no_grad()
+    def write(self, prompts: Sequence[Sequence[Message]], temperature: float, num: int) -> list[list[str]]:
+        """`num` lines for each prompt."""
+        lines: list[list[str]] = []
+        for first in range(0, len(prompts), self.batch):
+            rows = [self.encode(prompt) for prompt in prompts[first : first + self.batch]]
+            width = max(map(len, rows))
+            ids = torch.tensor([[self.pad] * (width - len(row)) + row for row in rows])
+            mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+            out = self.model.generate(
+                input_ids=ids.to(self.device),
+                attention_mask=mask.to(self.device),
+                do_sample=True,
+                temperature=temperature,
+                num_return_sequences=num,
+                max_new_tokens=48,
+                pad_token_id=self.pad,
+            )
+            texts = self.tokenizer.batch_decode(out[:, width:], skip_special_tokens=True)
+            firsts = [text.strip().partition("\n")[0] for text in texts]
+            lines += [firsts[at : at + num] for at in range(0, len(firsts), num)]
+        return lines
+
+    def choose(self, prompts: Sequence[Sequence[Message]]) -> list[float]:
+        """Log-odds of yes against no."""
+        yes, no = self.score(prompts, ["yes"] * len(prompts)), self.score(prompts, ["no"] * len(prompts))
+        return [sum(one) - sum(other) for one, other in zip(yes, no, strict=True)]
+
+
+def plain(part: Any) -> str:
+    return part.text if isinstance(part, Quoted) else str(part)
+
+
+def judge(system: str, show: Callable[[str, str, str], str], item: Item) -> list[Message]:
+    """A prompt for yes or no with the invented examples before it."""
+    examples = [
+        message
+        for text, question, answer, label in SHOWN
+        for message in (Message("user", (show(text, question, answer),)), Message("assistant", (label,)))
+    ]
+    text = f"File: {item.passage.doc_id}\n{item.passage.titled_text}"
+    return [Message("system", (system,)), *examples, Message("user", (show(text, item.text, item.answer),))]
+
+
+def show_all(text: str, question: str, answer: str) -> str:
+    return f"{text}\n\nQuestion: {question}\nAnswer: {answer}"
+
+
+def show_question(text: str, question: str, answer: str) -> str:
+    return f"Question: {question}"
+
+
+def show_both(text: str, question: str, answer: str) -> str:
+    return f"Question: {question}\nAnswer: {answer}"
+
+
+def mean(values: Sequence[float]) -> float:
+    return sum(values) / max(1, len(values))
+
+
+def add_signals(model: Model, items: list[Item]) -> None:
+    """Every signal that needs the model."""
+
+    def put(name: str, values: Sequence[float]) -> None:
+        for item, value in zip(items, values, strict=True):
+            item.signals[name] = value
+
+    put("yes: with the text", model.choose([judge(WITH_TEXT, show_all, item) for item in items]))
+    put("yes: question alone", model.choose([judge(ALONE, show_question, item) for item in items]))
+    put("yes: answer fits", model.choose([judge(FITTING, show_both, item) for item in items]))
+    questions = [item.text for item in items]
+    given = model.score([word_question(item.fact, "plain") for item in items], questions)
+    bare = model.score([[Message("user", ("Write a question.",))]] * len(items), questions)
+    put("question given passage, mean", [mean(logps) for logps in given])
+    put("question given passage, least", [min(logps) for logps in given])
+    put("question alone, mean", [mean(logps) for logps in bare])
+    put("question, gain by passage", [mean(one) - mean(other) for one, other in zip(given, bare, strict=True)])
+    answers = [item.answer for item in items]
+    alone = model.score([answer_question(item.text, [item.passage.titled_text]) for item in items], answers)
+    beside = model.score([answer_question(item.text, item.shown) for item in items], answers)
+    closed = model.score([answer_question(item.text) for item in items], answers)
+    put("answer given passage", [sum(logps) for logps in alone])
+    put("answer given passages", [sum(logps) for logps in beside])
+    put("answer from memory", [-sum(logps) for logps in closed])
+    put("answer, gain by passages", [sum(one) - sum(other) for one, other in zip(beside, closed, strict=True)])
+    wordings = model.write([word_question(item.fact, "plain") for item in items], 0.7, NUM_WORDINGS)
+    put(
+        "agreement of wordings",
+        [mean([word_overlap(item.text, text) for text in texts]) for item, texts in zip(items, wordings, strict=True)],
+    )
+    again = [
+        [Message("user", ("Say this question in other words, in one line: ", Quoted(item.text)))] for item in items
+    ]
+    reworded = model.write(again, 0.7, 4)
+    flat = [(item, text) for item, texts in zip(items, reworded, strict=True) for text in texts]
+    logps = model.score([answer_question(text, item.shown) for item, text in flat], [item.answer for item, _ in flat])
+    chances = [math.exp(sum(row)) for row in logps]
+    put("answer to other wordings", [mean(chances[at * 4 : at * 4 + 4]) for at in range(len(items))])
+    said = model.write([answer_question(item.text, item.shown) for item in items], 1.0, 8)
+    right = [
+        mean([float(exact_match_score(line, item.answers)) for line in lines])
+        for item, lines in zip(items, said, strict=True)
+    ]
+    put("right of 8 with passages", right)
+
+
+def auroc(good: Sequence[float], bad: Sequence[float]) -> float:
+    """The chance that a good one is above a bad one; ties count half."""
+    wins = sum((one > other) + 0.5 * (one == other) for one in good for other in bad)
+    return wins / max(1, len(good) * len(bad))
+
+
+def fit(features: np.ndarray, labels: np.ndarray, penalty: float = 3.0) -> np.ndarray:
+    """Weights of a logistic regression with a bias in the last column, by gradient descent."""
+    weights = np.zeros(features.shape[1])
+    for _ in range(2000):
+        chance = 1 / (1 + np.exp(-features @ weights))
+        shrink = penalty * np.append(weights[:-1], 0.0)
+        weights -= 0.5 * (features.T @ (chance - labels) + shrink) / len(labels)
+    return weights
+
+
+def cross_validate(items: list[Item], names: Sequence[str], folds: int = 10) -> list[float]:
+    """Scores by a logistic regression over the signals that has not seen the question."""
+    raw = np.array([[item.signals[name] for name in names] for item in items])
+    order = np.argsort(np.argsort(raw, axis=0), axis=0) / len(items) - 0.5  # ranks: units do not matter
+    features = np.hstack([order * 3.4, np.ones((len(items), 1))])
+    labels = np.array([float(item.label == "good") for item in items])
+    scores = np.zeros(len(items))
+    fold = np.arange(len(items)) % folds
+    for number in range(folds):
+        weights = fit(features[fold != number], labels[fold != number])
+        scores[fold == number] = features[fold == number] @ weights
+    return scores.tolist()
+
+
+def make_table(items: list[Item]) -> str:
+    sets = sorted({item.set for item in items})
+    names = sorted(items[0].signals)
+    for item, score in zip(items, cross_validate(items, names), strict=True):
+        item.signals["all, cross-validated"] = score
+    lines = ["| signal | " + " | ".join([*sets, "all"]) + " |", "|---" * (len(sets) + 2) + "|"]
+    for name in [*names, "all, cross-validated"]:
+        cells = []
+        for one in [*sets, ""]:
+            some = [item for item in items if one in ("", item.set)]
+            good = [item.signals[name] for item in some if item.label == "good"]
+            cells.append(f"{auroc(good, [item.signals[name] for item in some if item.label != 'good']):.3f}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--set", action="append", required=True, metavar="NAME=INDEX:QUESTIONS:READS,...")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--batch", type=int, default=32)
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    items = [item for given in args.set for item in read_set(given)]
+    add_signals(Model(args.model, args.batch), items)
+    table = make_table(items)
+    rows = [{"id": one.id, "set": one.set, "label": one.label, "question": one.text} | one.signals for one in items]
+    args.out.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    counts = {label: sum(item.label == label for item in items) for label in ("good", "unclear", "wrong")}
+    print(f"{len(items)} questions: {counts}\n{table}")
+
+
+if __name__ == "__main__":
+    main()
