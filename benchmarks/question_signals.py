@@ -3,7 +3,8 @@
     python benchmarks/question_signals.py --model Qwen/Qwen2.5-1.5B-Instruct --out signals.jsonl \\
         --set docs=INDEX:benchmarks/results/own-documents/docs-questions.jsonl.gz:reads-docs.tsv,reads-docs-first.tsv
 
-A set is NAME=INDEX:QUESTIONS:READS,...; reads are the sheets of `blind_sample.py` with a label per question: good,
+A set is NAME=INDEX:QUESTIONS:READS,...; without reads, signals of its first --num questions are written, but none that
+needs the model to write. Reads are the sheets of `blind_sample.py` with a label per question: good,
 unclear or wrong. Only single facts count, and no planted ones. Signals: what the writer stores (`with_page`,
 `same_words`), the rank of the passage for the question, log-probs of the question and of its answer, the model's own
 yes or no, and how far other wordings of the question agree with it.
@@ -13,9 +14,11 @@ from __future__ import annotations
 
 import argparse
 import csv
+import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,12 +113,16 @@ class Item:
         self.signals["num_words"] = float(len(self.text.split()))
 
 
-def read_set(given: str) -> list[Item]:
+def read_set(given: str, num: int) -> list[Item]:
     name, _, rest = given.partition("=")
     index_path, questions_path, reads = rest.split(":")
     index = open_index(Path(index_path), check_sources=False)
     questions = {row["id"]: row for row in (json.loads(line) for _, line in read_lines(Path(questions_path)))}
     rows = []
+    if not reads:
+        single = [row for row in questions.values() if row["kind"] == "single"]
+        single.sort(key=lambda row: hashlib.sha256(row["id"].encode()).hexdigest())
+        return make_items(name, [{"id": row["id"], "label": ""} for row in single[:num]], questions, index)
     for sheet in reads.split(","):
         path = Path(sheet) if Path(sheet).exists() else Path(questions_path).parent / sheet
         with path.open(encoding="utf-8") as lines:
@@ -161,17 +168,10 @@ class Model:
         scores: list[list[float]] = []
         for first in range(0, len(rows), self.batch):
             some = rows[first : first + self.batch]
-            width = max(len(prompt) + len(line) for prompt, line in some)
-            ids = torch.full((len(some), width), self.pad)
-            mask = torch.zeros_like(ids)
-            for at, (prompt, line) in enumerate(some):
-                ids[at, width - len(prompt) - len(line) :] = torch.tensor(prompt + line)
-                mask[at, width - len(prompt) - len(line) :] = 1
+            ids, mask = self._pad([prompt + line for prompt, line in some])
             longest = max(len(line) for _, line in some)
-            out = self.model(
-                input_ids=ids.to(self.device), attention_mask=mask.to(self.device), logits_to_keep=longest + 1
-            ).logits.float()
-            logps = out.log_softmax(-1)[:, :-1].gather(-1, ids[:, -longest:, None].to(self.device))[..., 0].cpu()
+            out = self.model(input_ids=ids, attention_mask=mask, logits_to_keep=longest + 1).logits.float()
+            logps = out.log_softmax(-1)[:, :-1].gather(-1, ids[:, -longest:, None])[..., 0].cpu()
             scores += [logps[at, longest - len(line) :].tolist() for at, (_, line) in enumerate(some)]
         return scores
 
@@ -181,27 +181,41 @@ class Model:
         lines: list[list[str]] = []
         for first in range(0, len(prompts), self.batch):
             rows = [self.encode(prompt) for prompt in prompts[first : first + self.batch]]
-            width = max(map(len, rows))
-            ids = torch.tensor([[self.pad] * (width - len(row)) + row for row in rows])
-            mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+            ids, mask = self._pad(rows)
             out = self.model.generate(
-                input_ids=ids.to(self.device),
-                attention_mask=mask.to(self.device),
+                input_ids=ids,
+                attention_mask=mask,
                 do_sample=True,
                 temperature=temperature,
                 num_return_sequences=num,
                 max_new_tokens=48,
                 pad_token_id=self.pad,
             )
-            texts = self.tokenizer.batch_decode(out[:, width:], skip_special_tokens=True)
+            texts = self.tokenizer.batch_decode(out[:, ids.shape[1] :], skip_special_tokens=True)
             firsts = [text.strip().partition("\n")[0] for text in texts]
             lines += [firsts[at : at + num] for at in range(0, len(firsts), num)]
         return lines
 
     def choose(self, prompts: Sequence[Sequence[Message]]) -> list[float]:
         """Log-odds of yes against no."""
-        yes, no = self.score(prompts, ["yes"] * len(prompts)), self.score(prompts, ["no"] * len(prompts))
-        return [sum(one) - sum(other) for one, other in zip(yes, no, strict=True)]
+        (yes,), (no,) = (self.tokenizer(word, add_special_tokens=False).input_ids for word in ("yes", "no"))
+        odds: list[float] = []
+        for logits in self._last_logits(prompts):
+            odds += (logits[:, yes] - logits[:, no]).tolist()
+        return odds
+
+    @torch.no_grad()
+    def _last_logits(self, prompts: Sequence[Sequence[Message]]) -> Iterator[torch.Tensor]:
+        for first in range(0, len(prompts), self.batch):
+            ids, mask = self._pad([self.encode(prompt) for prompt in prompts[first : first + self.batch]])
+            yield self.model(input_ids=ids, attention_mask=mask, logits_to_keep=1).logits[:, -1].float()
+
+    def _pad(self, rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        """The rows and their masks, filled on the left."""
+        width = max(map(len, rows))
+        ids = torch.tensor([[self.pad] * (width - len(row)) + row for row in rows])
+        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+        return ids.to(self.device), mask.to(self.device)
 
 
 def plain(part: Any) -> str:
@@ -235,13 +249,14 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / max(1, len(values))
 
 
-def add_signals(model: Model, items: list[Item]) -> None:
-    """Every signal that needs the model."""
+def put_into(items: list[Item], name: str, values: Sequence[float]) -> None:
+    for item, value in zip(items, values, strict=True):
+        item.signals[name] = value
 
-    def put(name: str, values: Sequence[float]) -> None:
-        for item, value in zip(items, values, strict=True):
-            item.signals[name] = value
 
+def add_scores(model: Model, items: list[Item]) -> None:
+    """Every signal that is a log-prob of a text that is there."""
+    put = partial(put_into, items)
     put("yes: with the text", model.choose([judge(WITH_TEXT, show_all, item) for item in items]))
     put("yes: question alone", model.choose([judge(ALONE, show_question, item) for item in items]))
     put("yes: answer fits", model.choose([judge(FITTING, show_both, item) for item in items]))
@@ -260,6 +275,11 @@ def add_signals(model: Model, items: list[Item]) -> None:
     put("answer given passages", [sum(logps) for logps in beside])
     put("answer from memory", [-sum(logps) for logps in closed])
     put("answer, gain by passages", [sum(one) - sum(other) for one, other in zip(beside, closed, strict=True)])
+
+
+def add_written(model: Model, items: list[Item]) -> None:
+    """Every signal for which the model writes."""
+    put = partial(put_into, items)
     wordings = model.write([word_question(item.fact, "plain") for item in items], 0.7, NUM_WORDINGS)
     put(
         "agreement of wordings",
@@ -275,7 +295,7 @@ def add_signals(model: Model, items: list[Item]) -> None:
     put("answer to other wordings", [mean(chances[at * 4 : at * 4 + 4]) for at in range(len(items))])
     said = model.write([answer_question(item.text, item.shown) for item in items], 1.0, 8)
     right = [
-        mean([float(exact_match_score(line, item.answers)) for line in lines])
+        mean([float(exact_match_score(line, tuple(item.answers))) for line in lines])
         for item, lines in zip(items, said, strict=True)
     ]
     put("right of 8 with passages", right)
@@ -332,16 +352,19 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--set", action="append", required=True, metavar="NAME=INDEX:QUESTIONS:READS,...")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--num", type=int, default=1000, help="questions of a set without reads")
     parser.add_argument("--batch", type=int, default=32)
     args = parser.parse_args()
     torch.manual_seed(0)
-    items = [item for given in args.set for item in read_set(given)]
-    add_signals(Model(args.model, args.batch), items)
-    table = make_table(items)
+    items = [item for given in args.set for item in read_set(given, args.num)]
+    model, read = Model(args.model, args.batch), [item for item in items if item.label]
+    add_scores(model, items)
+    add_written(model, read)
+    table = make_table(read) if read else ""
     rows = [{"id": one.id, "set": one.set, "label": one.label, "question": one.text} | one.signals for one in items]
     args.out.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    counts = {label: sum(item.label == label for item in items) for label in ("good", "unclear", "wrong")}
-    print(f"{len(items)} questions: {counts}\n{table}")
+    counts = {label: sum(item.label == label for item in read) for label in ("good", "unclear", "wrong")}
+    print(f"{len(read)} questions were read: {counts}\n{table}")
 
 
 if __name__ == "__main__":
