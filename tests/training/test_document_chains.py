@@ -100,8 +100,10 @@ def test_a_passage_that_tells_the_answer_or_is_about_the_name_itself_leads_nowhe
 
 def test_the_document_of_the_answer_does_not_lead_to_itself(tmp_path):
     for doc_id, num in (("Orsolya Venn", 0), ("letters", 1)):
-        row = {"id": doc_id, "title": "Letters", "text": "She signed as Orsolya Venn all her life."}
-        (tmp_path / f"{num}.jsonl").write_text(json.dumps(row) + "\n")
+        texts = {"Orsolya Venn": PAGES["Orsolya Venn"], "Register": REGISTER}
+        texts[doc_id] = "She signed as Orsolya Venn all her life."
+        rows = [{"id": name, "title": "Letters", "text": text} for name, text in texts.items()]
+        (tmp_path / f"{num}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         assert len(find_links([PLACE], build_index(tmp_path / f"{num}.jsonl", tmp_path / f"index{num}"), 1)) == num
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from urllib.parse import unquote
 
 from msgspec import Struct
 
@@ -17,7 +16,7 @@ MAX_LINKS = 20_000  # of a document; the others are not kept
 MAX_ANCHOR_CHARS = 200  # a longer one is a region of the page, or was never closed
 MAX_TARGET_CHARS = 500
 _ELSEWHERE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*+:|//|\\\\")
-_REST = re.compile(r"[#?]")
+_QUERY = re.compile(r"\?[^#]*+")
 _WORD = re.compile(r"\S++")
 
 
@@ -37,14 +36,15 @@ class Hyperlink(Struct, frozen=True, gc=False, array_like=True):
 
 
 def clean_target(written: str) -> str:
-    """The path or the name a link leads to, without query and fragment; "" if that is no document of the corpus.
+    """The path or the name a link leads to, with its fragment; "" if it is no other document of the corpus.
 
-    [clean_target(written) for written in ("a%20b.html#top", "https://a.example", "#top")] == ["a b.html", "", ""]
+    [clean_target(written) for written in ("a.html?b=1#c", "https://a.example", "#c")] == ["a.html#c", "", ""]
     """
-    if len(written) > MAX_TARGET_CHARS or _ELSEWHERE.match(written.strip()):
+    target = written.strip()
+    if len(target) > MAX_TARGET_CHARS or not target.isprintable() or _ELSEWHERE.match(target):
         return ""
-    target = unquote(_REST.split(written.strip(), maxsplit=1)[0])
-    return target if target.isprintable() else ""
+    target = _QUERY.sub("", target)
+    return "" if target.startswith("#") else target
 
 
 # --------------------------------------------------------------------------------------------------------- linked text

@@ -11,6 +11,7 @@ import re
 from array import array
 from collections.abc import Iterator
 from functools import cached_property
+from urllib.parse import unquote
 
 import numpy as np
 from msgspec import Struct
@@ -27,18 +28,19 @@ _LABEL = re.compile(
 )
 _FOLDER_PAGES = ("index", "readme", "_index")  # the page that a folder is called by
 _SPACES = str.maketrans(" _", "--")  # wiki pages: "Halm Bridge" is halm-bridge.md
-_SEVERAL = -1
+_NONE = -1
 
 
 class Backlink(Struct, frozen=True):
-    """The anchor `passage.text[start:end]` of a link.
+    """The anchor `passage.text[start:end]` of a link; `to_part` if it leads to a place inside of the document.
 
-    Backlink(passage=Passage(..., text="Built by Orsolya Venn."), start=9, end=21)
+    Backlink(passage=Passage(..., text="Built by Orsolya Venn."), start=9, end=21, to_part=False)
     """
 
     passage: Passage
     start: int
     end: int
+    to_part: bool
 
 
 class LinkGraph:
@@ -51,21 +53,21 @@ class LinkGraph:
         """The links of other documents to this one, in order; those whose anchor is not whole in a passage excepted."""
         number = self._store.find_document(doc_id)
         first, end = np.searchsorted(self._links[:, 0], (number, number + 1)).tolist()
-        for _, source, start, stop in self._links[first:end].tolist():
+        for _, source, start, stop, to_part in self._links[first:end].tolist():
             passage = self._store.find_passage(source, start, stop)
             if passage:
-                yield Backlink(passage, start - passage.start, stop - passage.start)
+                yield Backlink(passage, start - passage.start, stop - passage.start, bool(to_part))
 
     @cached_property
     def _links(self) -> NDArray[np.int64]:
-        """Per link the document it leads to, its own document, and its start and end there; sorted by the first."""
+        """Per link the document it leads to, its own, its start and end there, and if it leads to a part; sorted."""
         targets, rows = _Targets(self._store), array("q")
         for source, doc_id in enumerate(self._store.document_ids()):
             for link in self._store.links(source):
-                number = targets.find(doc_id, link.target)
-                if number not in (None, source):
-                    rows.extend((number, source, link.start, link.end))
-        links = np.array(rows, dtype=np.int64).reshape(-1, 4)
+                number, to_part = targets.find(doc_id, link.target)
+                if number not in (_NONE, source):
+                    rows.extend((number, source, link.start, link.end, to_part))
+        links = np.array(rows, dtype=np.int64).reshape(-1, 5)
         return links[np.argsort(links[:, 0], kind="stable")]
 
 
@@ -82,26 +84,29 @@ class _Targets:
             key = _key(doc_id)
             self._by_key.setdefault(key, number)
             name = posixpath.basename(key)
-            self._by_name[name] = _SEVERAL if name in self._by_name else number
+            self._by_name[name] = _NONE if name in self._by_name else number
 
-    def find(self, doc_id: str, target: str) -> int | None:
-        """The number of the document, or None: by path, else by a label in its text, else by its file's name."""
-        path = _resolve(doc_id, target)
+    def find(self, doc_id: str, target: str) -> tuple[int, bool]:
+        """The number of a document, and whether a part of it is meant: by path, else by label, else by file name."""
+        written, _, fragment = target.partition("#")
+        written = unquote(written)
+        path = _resolve(doc_id, written)
         if path is None:
-            return None
+            return _NONE, False
         number = self._by_id.get(path, self._by_key.get(_key(path)))
-        if number is None and "/" not in target:
-            name = target.casefold()
-            number = self._labels.get(name, self._by_name.get(name.translate(_SPACES)))
-        return None if number == _SEVERAL else number
+        if number is not None or "/" in written:
+            return (_NONE if number is None else number), bool(fragment)
+        name = written.casefold()
+        return self._labels.get(name, (self._by_name.get(name.translate(_SPACES), _NONE), bool(fragment)))
 
     @cached_property
-    def _labels(self) -> dict[str, int]:
-        found: dict[str, int] = {}
+    def _labels(self) -> dict[str, tuple[int, bool]]:
+        """Labels with their documents; the first of a text is taken for that of the whole."""
+        found: dict[str, tuple[int, bool]] = {}
         for doc_id, number in self._by_id.items():
             if doc_id.lower().endswith(_LABELLED_SUFFIXES):
-                for label in _LABEL.finditer(self._store.read_text(number)):
-                    found.setdefault((label.group(label.lastindex or 0)).casefold(), number)
+                for place, label in enumerate(_LABEL.finditer(self._store.read_text(number))):
+                    found.setdefault(label[label.lastindex or 0].casefold(), (number, place > 0))
         return found
 
 
