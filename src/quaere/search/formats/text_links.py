@@ -29,7 +29,7 @@ _MARKDOWN = re.compile(
 _DEFINITION = re.compile(rf"^ {{0,3}}\[(?!\^)(?P<ref>{_ANCHOR})\]:[ \t]*+<?+(?P<target>[^\s<>]++)", re.MULTILINE)
 _RST = re.compile(
     rf":(?:std:)?(?:ref|doc|any):{_ROLE}"
-    r"|``[^`]*+``"
+    r"|``(?:[^`]|`(?!`))*+``"
     rf"|`(?P<text>[^`<>]{{1,{MAX_ANCHOR_CHARS}}}+)<(?P<path>[^`<>\s]++)>`_"
 )
 _ADOC = re.compile(

@@ -19,8 +19,8 @@ from itertools import islice
 
 from msgspec import Struct
 
-from quaere.chat.statements import Statement, split_statements
-from quaere.records import Hit, Passage
+from quaere.chat.statements import split_statements
+from quaere.records import Hit, Passage, Statement
 from quaere.rewards.format import contains
 from quaere.search.index import Index
 from quaere.search.link_graph import Backlink
