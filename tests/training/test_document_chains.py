@@ -192,6 +192,11 @@ def test_a_hyperlink_leads_to_its_page_by_whatever_name(tmp_path):
     assert (made.answers, made.draft.hidden) == (("Korrin Vale",), "Orsolya Venn")
 
 
+def test_the_name_of_the_page_in_small_letters_is_a_name_too(tmp_path):
+    (link,) = find_linked(make_linked_index(tmp_path, WALK.replace("Venn the Mason", "orsolya venn")))
+    assert (link.fact.answer, link.name) == ("orsolya venn", "Orsolya Venn")
+
+
 @pytest.mark.parametrize(
     "walk",
     [

@@ -1,7 +1,7 @@
 """Which passages link to a document: the hyperlinks of an index, resolved and turned round.
 
 graph = LinkGraph(store)
-list(graph.links_to("people/venn.html")) -> [Backlink(passage=Passage(...), start=9, end=21)]
+list(graph.links_to("people/venn.html")) -> [Backlink(passage=Passage(...), start=9, end=21, to_part=False)]
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _LABELLED_SUFFIXES = (".md", ".markdown", ".rst", ".adoc")
 _LABEL = re.compile(
     r"^[ \t]*+(?:\(([\w.:-]++)\)=|\.\. _([^:`\n]++):|\[\[([\w.:-]++)\]\]|\[#([\w.:-]++)\])[ \t\r]*+$", re.MULTILINE
 )
-_FOLDER_PAGES = ("index", "readme", "_index")  # the page that a folder is called by
 _SPACES = str.maketrans(" _", "--")  # wiki pages: "Halm Bridge" is halm-bridge.md
+_FOLDER_PAGES = ("index", "readme", "-index")  # the page that a folder is called by, with `_SPACES`
 _NONE = -1
 
 
@@ -61,6 +61,8 @@ class LinkGraph:
     @cached_property
     def _links(self) -> NDArray[np.int64]:
         """Per link the document it leads to, its own, its start and end there, and if it leads to a part; sorted."""
+        if not self._store.has_links:
+            return np.empty((0, 5), dtype=np.int64)  # rather than the ids of millions of rows in memory
         targets, rows = _Targets(self._store), array("q")
         for source, doc_id in enumerate(self._store.document_ids()):
             for link in self._store.links(source):
@@ -127,4 +129,4 @@ def _key(path: str) -> str:
     stem, suffix = posixpath.splitext(key)
     key = stem if suffix in FILE_SUFFIXES else key
     folder, _, name = key.rpartition("/")
-    return folder if name.replace("-index", "index") in _FOLDER_PAGES else key
+    return folder if name in _FOLDER_PAGES else key

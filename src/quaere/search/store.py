@@ -145,13 +145,13 @@ class _MappedBlobs:
     """Reads what `_Blobs` wrote; every string is empty where nothing was written, or by an earlier version."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        self._is_empty = not (folder / f"{name}.npy").exists()
-        if not self._is_empty:
+        self.is_empty = not (folder / f"{name}.npy").exists()
+        if not self.is_empty:
             self._bytes = _map_bytes(folder / f"{name}.bin")
             self._ends = _map_array(folder / f"{name}.npy")
 
     def read(self, number: int) -> bytes:
-        if self._is_empty:
+        if self.is_empty:
             return b""
         start, end = self._ends[number : number + 2].tolist()
         return self._bytes[start:end]
@@ -211,6 +211,11 @@ class Store:
         parts = msgspec.msgpack.decode(zlib.decompress(packed), type=tuple[Part, ...]) if packed else ()
         text = self._bytes[text_at:end].decode()
         return Document(doc_id, title, text, kind, parts, stored=number, links=self.links(number))
+
+    @property
+    def has_links(self) -> bool:
+        """True if any document has hyperlinks."""
+        return not self._links.is_empty
 
     def links(self, number: int) -> tuple[Hyperlink, ...]:
         """The hyperlinks of document `number`; none in an index of an earlier version."""

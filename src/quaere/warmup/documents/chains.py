@@ -12,10 +12,9 @@ chain only if a search with its question does not show the passage of the answer
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain as join
-from itertools import islice
 
 from msgspec import Struct
 
@@ -34,6 +33,7 @@ _MAX_SOURCES = 8  # passages that describe one name of one question
 _TOPK = 40  # passages searched for a name
 _MIN_CHARS = 4  # of a name: shorter ones are mostly ordinary words
 _QUERIES_AT_ONCE = 256
+_MAX_ANCHORS = 200  # links to a page that are looked at: some pages are linked from everywhere
 _MAX_ANCHOR_WORDS = 6
 _MIN_SAID = 4  # plain words of a statement beside its anchor: a list of links ("See also") describes nothing
 _PLAIN = re.compile(r"(?<!\S)[(\"“]?[a-z]{2,}[)\"”,.;:]*(?!\S)")
@@ -82,10 +82,11 @@ def find_links(kept: Sequence[Worded], index: Index, topk: int) -> list[Link]:
     named = _keep_far(named, index, topk)
     links: list[Link] = []
     for (worded, name), hits in zip(named, _search(index, [name for _, name in named], _TOPK), strict=True):
-        linked = (_read_anchor(each, worded, name) for each in index.links_to(worded.fact.passage.doc_id))
+        anchors = itertools.islice(index.links_to(worded.fact.passage.doc_id), _MAX_ANCHORS)
+        linked = (_read_anchor(anchor, worded, name) for anchor in anchors)
         found = (_find_mention(hit.passage, name) for hit in hits if contains(hit.passage.text, name))
-        facts = (fact for fact in join(linked, found) if fact and _leads(fact, worded, name))
-        links += [Link(fact, worded, name) for fact in islice(_drop_repeated(facts), _MAX_SOURCES)]
+        facts = (fact for fact in itertools.chain(linked, found) if fact and _leads(fact, worded, name))
+        links += [Link(fact, worded, name) for fact in itertools.islice(_drop_repeated(facts), _MAX_SOURCES)]
     return links
 
 
@@ -135,25 +136,27 @@ def _read_anchor(link: Backlink, worded: Worded, name: str) -> Fact | None:
     said = next((each for each in split_statements(source.text) if each.start <= start and end <= each.end), None)
     if said is None:
         return None
-    if found := _pattern(name).search(source.text[start:end]):
+    anchor = source.text[start:end]
+    if found := _pattern(name).search(anchor):
         start, end = start + found.start("name"), start + found.end("name")
     elif link.to_part or name != page_name(worded.fact.passage.title).removeprefix("The "):
         return None  # what it is called is not this name
-    elif not _is_name(said.text, start - said.start, end - said.start, worded.question):
+    elif not contains(anchor, name) and not _is_name(said, start, end, worded.question):
         return None
     num_plain = len(_PLAIN.findall(said.text)) - len(_PLAIN.findall(source.text[start:end]))
     return _make_fact(source, said, start, end) if num_plain >= _MIN_SAID else None
 
 
-def _is_name(statement: str, start: int, end: int, question: str) -> bool:
+def _is_name(said: Statement, start: int, end: int, question: str) -> bool:
     """True for a short anchor with a name in it that is not another one of the question."""
-    anchor = statement[start:end]
+    start, end = start - said.start, end - said.start
+    anchor = said.text[start:end]
     if len(anchor) < _MIN_CHARS or len(anchor.split()) > _MAX_ANCHOR_WORDS or _NUMBERED.match(anchor):
         return False
     if contains(question, anchor):
         return False
     # An identifier is rather that of a part ("limits.cpu") than another name of the page.
-    return any(kind == "name" and first < end and start < last for kind, first, last in find_spans(statement))
+    return any(kind == "name" and first < end and start < last for kind, first, last in find_spans(said.text))
 
 
 def _make_fact(source: Passage, said: Statement, start: int, end: int) -> Fact:
