@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from msgspec import structs
 from reading_endpoint import ANSWERS, DESCRIPTIONS, PAGES, Reader, write
 
 from quaere.records import Passage
@@ -100,8 +101,10 @@ def test_a_passage_that_tells_the_answer_or_is_about_the_name_itself_leads_nowhe
 
 def test_the_document_of_the_answer_does_not_lead_to_itself(tmp_path):
     for doc_id, num in (("Orsolya Venn", 0), ("letters", 1)):
-        row = {"id": doc_id, "title": "Letters", "text": "She signed as Orsolya Venn all her life."}
-        (tmp_path / f"{num}.jsonl").write_text(json.dumps(row) + "\n")
+        texts = {"Orsolya Venn": PAGES["Orsolya Venn"], "Register": REGISTER}
+        texts[doc_id] = "She signed as Orsolya Venn all her life."
+        rows = [{"id": name, "title": "Letters", "text": text} for name, text in texts.items()]
+        (tmp_path / f"{num}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         assert len(find_links([PLACE], build_index(tmp_path / f"{num}.jsonl", tmp_path / f"index{num}"), 1)) == num
 
 
@@ -155,6 +158,79 @@ async def test_all_questions_that_are_written_have_ids_of_their_own(tmp_path):
     written = await write(make_index(tmp_path, TOWER), reader, topk=1)
     assert {item.question for item in written.questions} == {CLOSED, *chains.values()}
     assert len({item.id for item in written.questions}) == len(written.questions) == 3
+
+
+# ---------------------------------------------------------------------------------------------------------- hyperlinks
+
+WALK = "A walk leads from the town to what [Venn the Mason](venn.md) built there."
+
+
+def make_linked_index(folder, walk, more=()):
+    """Files; no text but hers has her name."""
+    texts = {"venn": f"# Orsolya Venn\n\n{PAGES['Orsolya Venn']}", "register": f"# Register\n\n{REGISTER}"}
+    for name, text in {**texts, "walks": f"# Walks\n\n{walk}", **dict(more)}.items():
+        (folder / f"{name}.md").write_text(text)
+    return build_index(folder, folder / "index")
+
+
+def find_linked(index):
+    """The links of a question about her, whose passage is one of the index."""
+    (place,) = (passage for passage in index.passages() if passage.doc_id == "venn.md")
+    fact = structs.replace(
+        PLACE.fact, passage=place, start=place.text.index("Korrin"), end=place.text.index("Vale") + 4
+    )
+    return find_links([Worded(Draft("place", "single", (fact,), PLACE.answers), PLACE.question)], index, 1)
+
+
+def test_a_hyperlink_leads_to_its_page_by_whatever_name(tmp_path):
+    (link,) = find_linked(make_linked_index(tmp_path, WALK))
+    assert (link.fact.answer, link.name, link.fact.passage.doc_id) == ("Venn the Mason", "Orsolya Venn", "walks.md")
+    assert link.fact.passage.text[link.fact.start : link.fact.end] == "Venn the Mason"
+    assert link.fact.sentence == WALK and not find_description_fault("the builder of the walk", link.fact.answer)
+    made = chain(link, "the builder of what the walk leads to")
+    assert made.question == "Where was the builder of what the walk leads to born?"
+    assert (made.answers, made.draft.hidden) == (("Korrin Vale",), "Orsolya Venn")
+
+
+def test_the_name_of_the_page_in_small_letters_is_a_name_too(tmp_path):
+    (link,) = find_linked(make_linked_index(tmp_path, WALK.replace("Venn the Mason", "orsolya venn")))
+    assert (link.fact.answer, link.name) == ("orsolya venn", "Orsolya Venn")
+
+
+@pytest.mark.parametrize(
+    "walk",
+    [
+        WALK.replace("(venn.md)", "(register.md)"),
+        WALK.replace("(venn.md)", "(venn.md#born)"),  # a part of her page is another thing
+        WALK.replace("Venn the Mason", "this page"),
+        WALK.replace("Venn the Mason", "Section 2.1"),
+        WALK.replace("Venn the Mason", "venn_mason"),
+        WALK.replace("town", "town of Korrin Vale"),  # tells the answer
+        WALK.replace("Venn the Mason", "The Long and Old Life of Venn"),  # of more words than a name
+        "See also [Venn the Mason](venn.md), [Halm](halm.md).",
+    ],
+)
+def test_a_hyperlink_that_names_or_describes_nothing_makes_no_link(tmp_path, walk):
+    assert find_linked(make_linked_index(tmp_path, walk)) == []
+
+
+def test_hyperlinks_come_first_and_each_passage_once(tmp_path):
+    more = {f"bridge{number}": f"# Bridge {number}\n\nIt was built by Orsolya Venn. More." for number in range(9)}
+    walk = f"Orsolya Venn, of whom all speak. {WALK.replace('Venn the Mason', 'Orsolya Venn, mason')}"
+    links = find_linked(make_linked_index(tmp_path, walk, more))
+    assert len(links) == 8 and [link.fact.passage.doc_id for link in links].count("walks.md") == 1
+    assert links[0].fact.answer == "Orsolya Venn" and links[0].fact.sentence.startswith("A walk leads")
+
+
+async def test_a_chain_is_written_through_a_hyperlink(tmp_path):
+    described = "the builder of what a walk from the town leads to"
+    asks = f"Where was {described} born?"
+    told = {f"Who or what is {described}?": "Venn the Mason", asks: "Korrin Vale"}
+    reader = Reader(descriptions={"Venn the Mason": described}, answers=ANSWERS | told)
+    written = await write(make_linked_index(tmp_path, WALK), reader, topk=1)
+    (question,) = (item for item in written.questions if item.kind == "chain")
+    assert (question.question, question.answers) == (asks, ("Korrin Vale",))
+    assert [span.doc_id for span in question.evidence] == ["walks.md", "venn.md"]
 
 
 # -------------------------------------------------------------------------------------------------------------- chains

@@ -20,6 +20,7 @@ from msgspec import Struct, field, structs
 from quaere.errors import BadInput, ExtraMissing
 from quaere.search.extracted import Heading, Part, Unreadable
 from quaere.search.files import MAX_FILE_MIB, parse_file
+from quaere.search.hyperlinks import Hyperlink
 from quaere.search.json_lines import BadLines, is_rows_file, read_rows
 from quaere.search.sources import FileRecord, digest_bytes, digest_file
 from quaere.search.walk import SUPPORTED, SourceFile, SourceFolder, Walk
@@ -33,7 +34,7 @@ class Document(Struct, frozen=True):
 
     `parts` say where its pages, rows or cells begin; a file without them is its own text, line for line.
     `headings` say where its sections begin. One that was taken over from an earlier index has its number there in
-    `stored`, and no headings: its passages have them.
+    `stored`, and no headings: its passages have them. `links` lead to other documents of the corpus.
 
         Document(id="rivers.md", title="The Oss", text="# The Oss ...", kind="file")
     """
@@ -45,6 +46,7 @@ class Document(Struct, frozen=True):
     parts: tuple[Part, ...] = ()
     stored: int | None = None
     headings: tuple[Heading, ...] = ()
+    links: tuple[Hyperlink, ...] = ()
 
 
 class KnownFiles(Protocol):
@@ -296,8 +298,8 @@ class CorpusReader:
         self._begin(record)
         self.num_read += file.size
         if content:
-            parts, headings = content.parts, content.headings
-            yield Document(file.id, content.title, content.text, "file", parts, headings=headings), file, 0
+            text, parts, headings, links = content.text, content.parts, content.headings, content.links
+            yield Document(file.id, content.title, text, "file", parts, headings=headings, links=links), file, 0
 
     def _begin(self, record: FileRecord) -> None:
         """Go on to the next file, and report what is known of it beside its documents."""

@@ -17,6 +17,7 @@ from types import ModuleType
 from msgspec import Struct
 
 from quaere.errors import ExtraMissing
+from quaere.search.hyperlinks import MAX_LINKS, Hyperlink
 
 
 class Unreadable(Exception):
@@ -58,7 +59,8 @@ SECTION_LEVELS = 6
 class Block(Struct, frozen=True):
     """A paragraph, list item, table row or heading of a page; `headings` are levels and texts that begin with it.
 
-    A `tight` block is on the line after the one before: an item below its lead, a row below its header.
+    A `tight` block is on the line after the one before: an item below its lead, a row below its header. `links` are
+    those of its text.
 
         Block(text="- The Halm bridge", tight=True); Block(text="Bridges", headings=((2, "Bridges"),))
     """
@@ -66,6 +68,7 @@ class Block(Struct, frozen=True):
     text: str
     tight: bool = False
     headings: tuple[tuple[int, str], ...] = ()
+    links: tuple[Hyperlink, ...] = ()
 
 
 class FileText(Struct, frozen=True):
@@ -84,6 +87,7 @@ class FileText(Struct, frozen=True):
     problems: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     headings: tuple[Heading, ...] = ()
+    links: tuple[Hyperlink, ...] = ()
 
 
 class TextBuilder:
@@ -95,14 +99,25 @@ class TextBuilder:
         self._parts: list[Part] = []
         self._headings: list[Heading] = []
         self._next_headings: list[Heading] = []
+        self._links: list[Hyperlink] = []
         self._num_chars = 0
 
     def begin(self, level: int, heading: str, offset: int = 0) -> None:
         """Put the text that is added next, from a character on, and what follows, under a heading."""
         self._next_headings.append(Heading(offset, level, storable_text(heading)))
 
-    def add(self, text: str, *, group: str = "", unit: str = "", number: int = 0, gap: str = "\n\n") -> None:
-        """Append the text of one part, if there is any, behind a blank line or another `gap`."""
+    def add(
+        self,
+        text: str,
+        *,
+        group: str = "",
+        unit: str = "",
+        number: int = 0,
+        gap: str = "\n\n",
+        links: Sequence[Hyperlink] = (),
+    ) -> None:
+        """Append the text of one part and its links, if there is any, behind a blank line or another `gap`."""
+        added = text
         # A line of its own may be indented, as an item of a list is.
         text = storable_text(text.rstrip().lstrip("\n") if gap == "\n" else text.strip())
         if not text:
@@ -116,6 +131,9 @@ class TextBuilder:
         self._parts.append(Part(start, group, unit, number))
         self._headings += [Heading(start + each.start, each.level, each.text) for each in self._next_headings]
         self._next_headings = []
+        if links:
+            moved = start - len(added.rstrip()) + len(text)
+            self._links += [link.shift(moved) for link in links[: MAX_LINKS - len(self._links)]]
         self._texts += [before, text]
 
     def add_paragraphs(self, paragraphs: Sequence[str], *, group: str = "") -> None:
@@ -131,12 +149,13 @@ class TextBuilder:
             for level, heading in block.headings:
                 self.begin(level, heading)
             gap = "\n" if block.tight else "\n\n"
-            self.add(block.text, group=group, unit="paragraph", number=number, gap=gap)
+            self.add(block.text, group=group, unit="paragraph", number=number, gap=gap, links=block.links)
 
     def build(self, title: str, encoding: str = "", problems: Sequence[str] = ()) -> FileText:
         """The document so far."""
         text, parts, headings = "".join(self._texts), tuple(self._parts), tuple(self._headings)
-        return FileText(title, text, encoding, parts, tuple(problems), headings=headings)
+        links = tuple(self._links)
+        return FileText(title, text, encoding, parts, tuple(problems), headings=headings, links=links)
 
 
 def storable_text(text: str) -> str:

@@ -34,6 +34,7 @@ from quaere.search.json_lines import is_rows_file
 from quaere.search.lance import open_lance
 from quaere.search.lance_table import LanceBuild, LanceContents
 from quaere.search.languages import detect_language
+from quaere.search.link_graph import Backlink, LinkGraph
 from quaere.search.manifest import (
     KIND,
     MANIFEST,
@@ -66,6 +67,7 @@ class Index:
         self.path = path
         self.manifest = manifest
         self._store = Store(path)
+        self._links = LinkGraph(self._store)
         self._engine: Engine | None = None
         self._engine_lock = threading.Lock()
 
@@ -89,6 +91,10 @@ class Index:
     def document(self, doc_id: str) -> str:
         """The whole text of a document, which the offsets of its passages refer to."""
         return self._store.document(doc_id)
+
+    def links_to(self, doc_id: str) -> Iterator[Backlink]:
+        """Hyperlinks of other documents to this one, each with its passage; none in an index of an earlier version."""
+        return self._links.links_to(doc_id)
 
     def document_file(self, doc_id: str) -> Path | None:
         """The file a document was read from, if it was a file of its own and still exists; else None."""

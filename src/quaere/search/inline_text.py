@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import re
 
+from quaere.search.hyperlinks import MAX_ANCHOR_CHARS, Hyperlink, LinkedText, count_solid
+
 _POWER = re.compile(r"[+−-]?[0-9]+(?:[.,/][0-9]+)?|[A-Za-z]|[+−-]")
 _EXPRESSION = re.compile(r"[+−-]?[0-9A-Za-z][^\[\]]*")
 _SEPARATORS = re.compile(r"[\s|·•»›«‹>/\\–—:\[\]()-]*")
@@ -19,16 +21,19 @@ _MENU_LINKS = 3
 
 
 class InlineText:
-    """Collector of a block's text. A link may have begun before the block."""
+    """Collector of a block's text. A link may have begun before the block; `target` is where the open one leads."""
 
-    def __init__(self, *, in_link: bool = False) -> None:
+    def __init__(self, *, in_link: bool = False, target: str = "") -> None:
         self._lines: list[str] = []
         self._pieces: list[str] = []
         self._has_words = False
         self._raised_at: int | None = None
         self._num_links = 0
         self.in_link = in_link
+        self.target = target
         self._unlinked: list[str] = []
+        self._links: list[Hyperlink] = []
+        self._link_at = self._num_solid = self._num_counted = 0  # solid characters in all, and pieces of this line
 
     def add(self, text: str) -> None:
         """Append text as it is in the page."""
@@ -41,8 +46,10 @@ class InlineText:
         """Begin another line; False if nothing has been added since the last break."""
         if not self._has_words:
             return False
+        self._raised_at = None
+        self._count_solid()
         self._lines.append("".join(self._pieces))
-        self._pieces, self._has_words, self._raised_at = [], False, None
+        self._pieces, self._has_words, self._num_counted = [], False, 0
         return True
 
     def start_raised(self) -> None:
@@ -59,14 +66,28 @@ class InlineText:
         self._pieces[self._raised_at :] = [_write_raised(raised, before)]
         self._raised_at = None
 
-    def start_link(self) -> None:
-        """Begin a link."""
-        self.in_link = True
+    def start_link(self, target: str = "") -> None:
+        """Begin a link, to another document if a target is given."""
+        self.end_link()
+        self.in_link, self.target = True, target
         self._num_links += 1
+        if target:
+            self._link_at = self._count_solid()
 
     def end_link(self) -> None:
         """End a link."""
-        self.in_link = False
+        if self.target:
+            end = self._count_solid()
+            if self._link_at < end <= self._link_at + MAX_ANCHOR_CHARS:
+                self._links.append(Hyperlink(self._link_at, end, self.target))
+        self.in_link, self.target = False, ""
+
+    def _count_solid(self) -> int:
+        """The number of characters so far, without white space and without a superscript that has not ended."""
+        pieces = self._pieces[self._num_counted : self._raised_at]
+        self._num_counted += len(pieces)
+        self._num_solid += sum(map(count_solid, pieces))
+        return self._num_solid
 
     @property
     def is_menu(self) -> bool:
@@ -80,6 +101,11 @@ class InlineText:
             code = [line.rstrip() for line in "\n".join(lines).expandtabs().split("\n")]
             return "\n".join(code).strip("\n")
         return "\n".join(line for line in (" ".join(each.split()) for each in lines) if line)
+
+    def finish(self, *, verbatim: bool = False) -> LinkedText:
+        """The text with its links; one that is open ends with it."""
+        self.end_link()
+        return LinkedText(self.write(verbatim=verbatim), tuple(self._links))
 
 
 def _write_raised(raised: str, before: str) -> str:

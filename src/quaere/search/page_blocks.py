@@ -9,10 +9,12 @@ blocks, and so is the lead above it that ends with a colon.
 from __future__ import annotations
 
 from collections import Counter
+from html import unescape
 
 from msgspec import Struct
 
 from quaere.search.extracted import SECTION_LEVELS, Block
+from quaere.search.hyperlinks import MAX_LINKS, MAX_TARGET_CHARS, LinkedText, clean_target, join_linked, place_links
 from quaere.search.inline_text import InlineText
 from quaere.search.page_regions import is_around, read_attribute
 from quaere.search.page_tables import MAX_NESTED_TABLES, Line, Table
@@ -58,12 +60,13 @@ class PageBlocks:
         self._around_depth = 0
         self._lists: list[_List] = []
         self._open_lists: Counter[str] = Counter()
-        self._terms: list[str] = []
+        self._terms: list[LinkedText] = []
         self._entries: list[_Entry] = []
-        self._marker: str | None = None  # what comes before the next line, if that is the first of an item
+        self._marker: LinkedText | None = None  # what comes before the next line, if that is the first of an item
         self._tables: list[Table] = []
         self._num_deep_tables = 0
         self._headings: list[tuple[int, str]] = []
+        self._num_targets = 0
         self._main: list[int] = []  # how many lines there were where each <main> began and ended
 
     def finish(self) -> list[Block]:
@@ -75,7 +78,10 @@ class PageBlocks:
         lines = self._lines[self._main[0] : self._main[-1]] if self._main and not self._whole else self._lines
         if self._around or all(line.kind == "heading" for line in lines):
             return []
-        return [Block(line.text, line.tight, tuple(line.headings)) for line in lines]
+        return [
+            Block(line.text, line.tight, tuple(line.headings), place_links(LinkedText(line.text, line.links)))
+            for line in lines
+        ]
 
     # ------------------------------------------------------------------------------------------------------------- tags
 
@@ -103,7 +109,7 @@ class PageBlocks:
         elif tag in _TABLE_TAGS:
             self._start_table_tag(tag, attributes)
         else:
-            self._start_inline(tag)
+            self._start_inline(tag, attributes)
 
     def end_tag(self, tag: str) -> None:
         """Take an end tag."""
@@ -138,7 +144,7 @@ class PageBlocks:
         elif not self._silent_depth and not self._around:
             self._inline.add(text)
 
-    def _start_inline(self, tag: str) -> None:
+    def _start_inline(self, tag: str, attributes: str) -> None:
         if tag == "pre":
             self._write_lead()
             self._pre_depth += 1
@@ -147,7 +153,13 @@ class PageBlocks:
         elif tag == "sup":
             self._inline.start_raised()
         elif tag == "a":
-            self._inline.start_link()
+            self._inline.start_link(self._read_target(attributes))
+
+    def _read_target(self, attributes: str) -> str:
+        written = read_attribute(attributes, "href") if self._num_targets < MAX_LINKS else ""
+        target = clean_target(unescape(written)) if len(written) <= MAX_TARGET_CHARS else ""
+        self._num_targets += bool(target)
+        return target
 
     # ------------------------------------------------------------------------------------------------------------ lists
 
@@ -174,18 +186,18 @@ class PageBlocks:
             of = self._lists[-1] if self._lists else _List("ul")
             of.number += 1
             indent = "  " * min(max(0, depth - 1), _MAX_INDENT)
-            self._marker = f"{indent}{of.number}. " if of.tag == "ol" else f"{indent}- "
+            self._marker = LinkedText(f"{indent}{of.number}. " if of.tag == "ol" else f"{indent}- ")
         elif tag == "dt":
             self._end_entries(depth)
         elif self._terms:
             self._end_entries(depth)
-            term = ", ".join(self._terms)
+            term = join_linked(", ", self._terms)
             self._terms = []
-            self._marker = f"{term} " if term.endswith(":") else f"{term}: "
+            self._marker = LinkedText(term.text + (" " if term.text.endswith(":") else ": "), term.links)
             if len(self._entries) < _MAX_ENTRIES:
-                self._entries.append(_Entry(term, depth))
+                self._entries.append(_Entry(term.text, depth))
         else:  # another definition of the term before, or text that is only indented
-            self._marker = "  " if self._entries and self._entries[-1].depth == depth else ""
+            self._marker = LinkedText("  " if self._entries and self._entries[-1].depth == depth else "")
 
     def _end_entries(self, depth: int) -> None:
         """End the definitions in lists of this depth and below."""
@@ -195,15 +207,15 @@ class PageBlocks:
 
     def _write_lead(self) -> None:
         """Write a term on a line of its own, above the list, table or code that defines it."""
-        if self._marker and self._marker.rstrip().endswith(":"):
-            lead, self._marker = self._marker.rstrip(), ""
+        if self._marker and self._marker.text.rstrip().endswith(":"):
+            lead, self._marker = LinkedText(self._marker.text.rstrip(), self._marker.links), LinkedText("")
             self._write(lead, "item")
 
     def _write_terms(self) -> None:
         """Write terms without a definition."""
-        terms, self._terms, self._in_term = ", ".join(self._terms), [], False
-        if terms:
-            self._marker = ""
+        terms, self._terms, self._in_term = join_linked(", ", self._terms), [], False
+        if terms.text:
+            self._marker = LinkedText("")
             self._write(terms, "item")
 
     # ----------------------------------------------------------------------------------------------------------- tables
@@ -255,23 +267,24 @@ class PageBlocks:
 
     def _end_block(self) -> None:
         inline, level = self._inline, self._level
-        self._inline, self._level = InlineText(in_link=inline.in_link), 0
-        text = inline.write(verbatim=self._pre_depth > 0)
-        if not text.strip() or (inline.is_menu and not self._whole):
+        self._inline, self._level = InlineText(in_link=inline.in_link, target=inline.target), 0
+        said = inline.finish(verbatim=self._pre_depth > 0)
+        if not said.text.strip() or (inline.is_menu and not self._whole):
             return
+        on_one_line = " ".join(said.text.split())
         if self._in_term:
-            self._terms.append(" ".join(text.split()))
+            self._terms.append(LinkedText(on_one_line, said.links))
         elif level:
-            heading = " ".join(text.split()).rstrip(" ¶")
+            heading = on_one_line.rstrip(" ¶")
             self._headings.append((level, heading))
             self._marker = None
-            self._write(heading, "heading")
+            self._write(LinkedText(heading, said.links), "heading")
         else:
-            self._write(text, "code" if self._pre_depth else "text")
+            self._write(said, "code" if self._pre_depth else "text")
 
-    def _write(self, text: str, kind: str) -> None:
+    def _write(self, said: LinkedText, kind: str) -> None:
         if self._marker is not None:
-            text, kind, self._marker = self._marker + text, "item" if kind == "text" else kind, None
+            said, kind, self._marker = join_linked("", [self._marker, said]), "item" if kind == "text" else kind, None
         for number, entry in enumerate(self._entries):
             entry.num_lines += 1
             if entry.num_lines == 2:
@@ -279,7 +292,7 @@ class PageBlocks:
         lines = self._find_lines()
         follows = kind == "item" and lines and lines[-1].kind == "item"
         tight = bool(follows) or (kind in ("item", "code") and _leads(lines))
-        lines.append(Line(text, kind, tight, self._headings))
+        lines.append(Line(said.text, kind, tight, self._headings, said.links))
         self._headings = []
 
 

@@ -11,6 +11,8 @@ import re
 
 from msgspec import Struct, field
 
+from quaere.search.hyperlinks import Hyperlink, LinkedText, join_linked
+
 MAX_NESTED_TABLES = 4  # deeper ones are read as text: every level copies the lines of those inside it
 _MAX_COLUMNS = 64
 _MAX_ROWSPAN = 1000
@@ -26,6 +28,7 @@ class Line(Struct):
     kind: str = "text"
     tight: bool = False
     headings: list[tuple[int, str]] = field(default_factory=list)
+    links: tuple[Hyperlink, ...] = ()  # as in a `LinkedText`
 
 
 class _Cell(Struct):
@@ -33,8 +36,8 @@ class _Cell(Struct):
     is_header: bool
     lines: list[Line] = field(default_factory=list)
 
-    def join(self) -> str:
-        return " ".join(" ".join(line.text.split()) for line in self.lines)
+    def join(self) -> LinkedText:
+        return join_linked(" ", [LinkedText(" ".join(line.text.split()), line.links) for line in self.lines])
 
 
 class Table:
@@ -83,22 +86,24 @@ class Table:
         is_plain = all(line.kind in ("text", "item") for line in lines)
         if len(texts) == 1 and not self._has_line:
             return _as_label(lines) if cells[0].is_header and is_plain else lines
-        if not is_plain or sum(len(text) for _, text in texts) > _MAX_ROW_CHARS:
+        if not is_plain or sum(len(said.text) for _, said in texts) > _MAX_ROW_CHARS:
             return lines
         is_header = all(cell.is_header for cell in cells) and not self._num_rows
         if is_header:
-            self._columns = {column: text[:_MAX_COLUMN_NAME] for column, text in texts if column < _MAX_COLUMNS}
-        row = Line(self._write(texts, is_header), "row", headings=[each for line in lines for each in line.headings])
-        row.tight = self._has_line
+            self._columns = {column: said.text[:_MAX_COLUMN_NAME] for column, said in texts if column < _MAX_COLUMNS}
+        said = self._write(texts, is_header)
+        headings = [each for line in lines for each in line.headings]
+        row = Line(said.text, "row", self._has_line, headings, said.links)
         self._has_line = True
         self._num_rows += not is_header
         return [row]
 
-    def _write(self, texts: list[tuple[int, str]], is_header: bool) -> str:
+    def _write(self, texts: list[tuple[int, LinkedText]], is_header: bool) -> LinkedText:
         if is_header or not self._columns:
-            return " | ".join(text for _, text in texts)
-        named = ((self._columns.get(column, ""), text) for column, text in texts)
-        return "; ".join(f"{name.rstrip(':')}: {text}" if name else text for name, text in named)
+            return join_linked(" | ", [said for _, said in texts])
+        named = ((self._columns.get(column, ""), said) for column, said in texts)
+        cells = [join_linked(": ", [LinkedText(name.rstrip(":")), said]) if name else said for name, said in named]
+        return join_linked("; ", cells)
 
 
 def _as_label(lines: list[Line]) -> list[Line]:

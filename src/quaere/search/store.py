@@ -12,6 +12,8 @@ All files are memory-mapped, so opening is instant and reading a passage touches
     headings.npy      0, then per passage where its headings end
     parts.bin         the parts of each document, in MessagePack and compressed; only if any document has parts
     parts.npy         0, then per document where its parts end
+    links.bin         the hyperlinks of each document, in the same way; only if any document has one
+    links.npy         0, then per document where its hyperlinks end
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from quaere.errors import BadInput
 from quaere.records import Passage
 from quaere.search.corpus import Document
 from quaere.search.extracted import Part
+from quaere.search.hyperlinks import Hyperlink
 
 _DOCUMENT_FIELDS = 4  # begins_at, id_bytes, title_bytes, text_bytes
 _PASSAGE_FIELDS = 6  # document, number_there, start, end, start_byte, end_byte
@@ -54,6 +57,7 @@ class StoreWriter:
         self._places = _Blobs(folder, "places")
         self._headings = _Blobs(folder, "headings")
         self._parts = _Blobs(folder, "parts")
+        self._links = _Blobs(folder, "links")
         self._content = sha256()
 
     def __enter__(self) -> StoreWriter:
@@ -61,7 +65,7 @@ class StoreWriter:
 
     def __exit__(self, kind: object, *rest: object) -> None:
         self._bytes.close()
-        for blobs in (self._places, self._headings, self._parts):
+        for blobs in (self._places, self._headings, self._parts, self._links):
             blobs.close(keep=kind is None)
         if kind is None:
             self._write_arrays()
@@ -92,6 +96,8 @@ class StoreWriter:
             self._content.update(encoded)
             packed = zlib.compress(encoded)
         self._parts.add(packed)
+        # Not part of the digest: the same text with other links is found by the same words.
+        self._links.add(zlib.compress(msgspec.msgpack.encode(document.links)) if document.links else b"")
         byte_at = _byte_positions(document.text, passages)
         for number, passage in enumerate(passages):
             positions = (passage.start, passage.end, byte_at[passage.start], byte_at[passage.end])
@@ -139,13 +145,13 @@ class _MappedBlobs:
     """Reads what `_Blobs` wrote; every string is empty where nothing was written, or by an earlier version."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        self._is_empty = not (folder / f"{name}.npy").exists()
-        if not self._is_empty:
+        self.is_empty = not (folder / f"{name}.npy").exists()
+        if not self.is_empty:
             self._bytes = _map_bytes(folder / f"{name}.bin")
             self._ends = _map_array(folder / f"{name}.npy")
 
     def read(self, number: int) -> bytes:
-        if self._is_empty:
+        if self.is_empty:
             return b""
         start, end = self._ends[number : number + 2].tolist()
         return self._bytes[start:end]
@@ -162,6 +168,7 @@ class Store:
         self._places = _MappedBlobs(folder, "places")
         self._headings = _MappedBlobs(folder, "headings")
         self._parts = _MappedBlobs(folder, "parts")
+        self._links = _MappedBlobs(folder, "links")
 
     def __len__(self) -> int:
         """Number of passages."""
@@ -176,6 +183,13 @@ class Store:
         text = self._bytes[text_at + start_byte : text_at + end_byte].decode()
         place, heading = self._places.read(number).decode(), self._headings.read(number).decode()
         return Passage(f"{doc_id}#{there}", doc_id, title, text, start, end, place, heading)
+
+    def find_passage(self, number: int, start: int, end: int) -> Passage | None:
+        """The last passage of document `number` that contains its characters from `start` to `end`."""
+        numbers = self.passage_numbers(number)
+        starts = self._passages[numbers.start : numbers.stop, 2]
+        place = numbers.start + int(np.searchsorted(starts, start, side="right")) - 1
+        return self.passage(place) if place in numbers and end <= self._passages[place, 3] else None
 
     def passages(self) -> Iterator[Passage]:
         """All passages in order."""
@@ -195,7 +209,18 @@ class Store:
         doc_id, title, text_at, end = self._read_document(number)
         packed = self._parts.read(number)
         parts = msgspec.msgpack.decode(zlib.decompress(packed), type=tuple[Part, ...]) if packed else ()
-        return Document(doc_id, title, self._bytes[text_at:end].decode(), kind, parts, stored=number)
+        text = self._bytes[text_at:end].decode()
+        return Document(doc_id, title, text, kind, parts, stored=number, links=self.links(number))
+
+    @property
+    def has_links(self) -> bool:
+        """True if any document has hyperlinks."""
+        return not self._links.is_empty
+
+    def links(self, number: int) -> tuple[Hyperlink, ...]:
+        """The hyperlinks of document `number`; none in an index of an earlier version."""
+        packed = self._links.read(number)
+        return msgspec.msgpack.decode(zlib.decompress(packed), type=tuple[Hyperlink, ...]) if packed else ()
 
     def document_ids(self) -> Iterator[str]:
         """Ids of all documents in order."""
@@ -203,13 +228,22 @@ class Store:
 
     def document(self, doc_id: str) -> str:
         """The whole text of a document."""
+        return self.read_text(self.find_document(doc_id))
+
+    def read_text(self, number: int) -> str:
+        """The whole text of document `number`."""
+        _, _, text_at, end = self._read_document(number)
+        return self._bytes[text_at:end].decode()
+
+    def find_document(self, doc_id: str) -> int:
+        """The number of a document."""
         digest = np.uint64(_id_digest(doc_id))
         place = int(np.searchsorted(self._digests, digest))
         # Ids with equal digests are adjacent; in practice there is never a second one.
         while place < len(self._digests) and self._digests[place] == digest:
-            found_id, _, text_at, end = self._read_document(int(self._numbers[place]))
-            if found_id == doc_id:
-                return self._bytes[text_at:end].decode()
+            number = int(self._numbers[place])
+            if self._read_document(number)[0] == doc_id:
+                return number
             place += 1
         raise BadInput(f"there is no document {doc_id!r} in the index")
 

@@ -6,6 +6,8 @@ import posixpath
 import zipfile
 from urllib.parse import unquote
 
+from msgspec import structs
+
 from quaere.search.extracted import FileText, TextBuilder, Unreadable
 from quaere.search.formats.archive import open_archive
 from quaere.search.formats.text import decode
@@ -30,7 +32,9 @@ def read_epub(data: bytes, limit: int) -> FileText:
                 problems.append(f"chapter {number} ({name}) cannot be read")
                 continue
             page = read_page(markup)
-            text.add_blocks(page.blocks, group=f"chapter {choose_title(page.heading)[:_MAX_HEADING] or number}")
+            # A link leads to a chapter of the same book, which is one document.
+            blocks = [structs.replace(block, links=()) for block in page.blocks]
+            text.add_blocks(blocks, group=f"chapter {choose_title(page.heading)[:_MAX_HEADING] or number}")
     return text.build(choose_title(title), problems=problems)
 
 

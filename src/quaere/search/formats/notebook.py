@@ -10,6 +10,8 @@ from quaere.records.foreign_json import decode_json
 from quaere.search.extracted import FileText, TextBuilder, Unreadable
 from quaere.search.formats.text import find_heading
 from quaere.search.formats.text_headings import find_markdown_headings
+from quaere.search.formats.text_links import find_markdown_links
+from quaere.search.hyperlinks import Hyperlink
 from quaere.search.titles import choose_title
 
 _Lines = str | list[str]
@@ -40,13 +42,15 @@ def read_ipynb(data: bytes, limit: int) -> FileText:
     text, heading = TextBuilder(limit), ""
     for number, cell in enumerate(notebook.cells, start=1):
         source = _join(cell.source).strip()
+        links: list[Hyperlink] = []
         if cell.cell_type == "markdown":
             heading = heading or find_heading(source)
             for each in find_markdown_headings(source):
                 text.begin(each.level, each.text, each.start)
+            links = find_markdown_links(source)
         shown = [_join(output.text) or _join(output.data.get("text/plain", "")) for output in cell.outputs]
         written = "\n\n".join(part.strip() for part in (source, *shown) if part.strip())
-        text.add(written, unit="cell", number=number)
+        text.add(written, unit="cell", number=number, links=links)
     return text.build(choose_title(str(notebook.metadata.get("title") or ""), heading))
 
 

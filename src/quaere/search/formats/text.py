@@ -12,6 +12,8 @@ from io import StringIO
 
 from quaere.search.extracted import SECTION_LEVELS, FileText, Heading, Part, Unreadable
 from quaere.search.formats.text_headings import find_adoc_headings, find_markdown_headings, find_underlined_headings
+from quaere.search.formats.text_links import find_adoc_links, find_markdown_links, find_rst_links
+from quaere.search.hyperlinks import Hyperlink
 from quaere.search.titles import choose_title
 
 # Longest first: the mark of UTF-16 opens the mark of UTF-32.
@@ -58,7 +60,7 @@ def find_heading(text: str) -> str:
 
 def read_markdown(data: bytes, limit: int) -> FileText:
     """Markdown, called by its first heading."""
-    return _read_outlined(data, find_markdown_headings)
+    return _read_outlined(data, find_markdown_headings, find_markdown_links)
 
 
 def read_rst(data: bytes, limit: int) -> FileText:
@@ -67,18 +69,21 @@ def read_rst(data: bytes, limit: int) -> FileText:
     The text stays the source, so that nothing but its titles are needed of the markup; docutils for that alone would be
     a parser with directives that read other files.
     """
-    return _read_outlined(data, find_underlined_headings)
+    return _read_outlined(data, find_underlined_headings, find_rst_links)
 
 
 def read_adoc(data: bytes, limit: int) -> FileText:
     """An AsciiDoc document, called by its first heading."""
-    return _read_outlined(data, find_adoc_headings)
+    return _read_outlined(data, find_adoc_headings, find_adoc_links)
 
 
-def _read_outlined(data: bytes, find_headings: Callable[[str], list[Heading]]) -> FileText:
+def _read_outlined(
+    data: bytes, find_headings: Callable[[str], list[Heading]], find_links: Callable[[str], list[Hyperlink]]
+) -> FileText:
     text, encoding = decode(data)
     headings = find_headings(text)
-    return FileText(choose_title(_first_section(headings)), text, encoding, headings=tuple(headings))
+    title = choose_title(_first_section(headings))
+    return FileText(title, text, encoding, headings=tuple(headings), links=tuple(find_links(text)))
 
 
 def _first_section(headings: list[Heading]) -> str:

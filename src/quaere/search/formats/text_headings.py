@@ -16,7 +16,7 @@ from quaere.search.extracted import SECTION_LEVELS, Heading
 
 _HASHES = re.compile(r" {0,3}(#{1,6})[ \t]++(.*+)")
 _EQUALS = re.compile(r"(={1,6})[ \t]++(.*+)")
-_FENCE = re.compile(r"[ \t]*+(`{3,}|~{3,}|:{3,})")
+FENCE = re.compile(r"[ \t]*+(`{3,}|~{3,}|:{3,})")
 _ADOC_FENCE = re.compile(r"(-{4,}|\.{4,}|\+{4,}|/{4,}|_{4,}|={4,}|\*{4,})[ \t]*+$")
 _UNDERLINE = re.compile(r"([!-/:-@\[-`{-~])\1++[ \t]*+$")
 _TABLE_RULE = re.compile(r"[ \t]*+\|?+[ \t]*+:?+-++:?+[ \t]*+(?:\|[ \t:-]*+)*+$")
@@ -32,7 +32,7 @@ def find_markdown_headings(text: str) -> list[Heading]:
     fence, in_table = "", False
     above, before, before_start = "", "", 0  # the two lines before this one
     for start, line in _lines(_blank_front_matter(text)):
-        marks = _FENCE.match(line)
+        marks = FENCE.match(line)
         if fence:
             fence = "" if marks and marks.group(1).startswith(fence) and not line[marks.end() :].strip() else fence
             line = ""

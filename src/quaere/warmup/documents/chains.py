@@ -5,22 +5,24 @@
     chain(link, "the builder of Halm Bridge").question -> "When was the builder of Halm Bridge born?"
 
 The second question is a checked one. Another document that contains a name or an identifier of that question describes
-it; the description replaces the name. The writer checks the description and the chain by themselves, and keeps the
+it; the description replaces the name. Documents with a hyperlink to that of the question come first, and are taken also
+where the link is called by another name. The writer checks the description and the chain by themselves, and keeps the
 chain only if a search with its question does not show the passage of the answer.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
 from quaere.chat.statements import split_statements
-from quaere.records import Hit, Passage
+from quaere.records import Hit, Passage, Statement
 from quaere.rewards.format import contains
 from quaere.search.index import Index
+from quaere.search.link_graph import Backlink
 from quaere.warmup.documents.askable_facts import Fact, find_spans, page_name
 from quaere.warmup.documents.checks import shares_words
 from quaere.warmup.documents.drafts import Draft, Worded
@@ -31,16 +33,25 @@ _MAX_SOURCES = 8  # passages that describe one name of one question
 _TOPK = 40  # passages searched for a name
 _MIN_CHARS = 4  # of a name: shorter ones are mostly ordinary words
 _QUERIES_AT_ONCE = 256
+_MAX_ANCHORS = 200  # links to a page that are looked at: some pages are linked from everywhere
+_MAX_ANCHOR_WORDS = 6
+_MIN_SAID = 4  # plain words of a statement beside its anchor: a list of links ("See also") describes nothing
+_PLAIN = re.compile(r"(?<!\S)[(\"“]?[a-z]{2,}[)\"”,.;:]*(?!\S)")
+# What a link is called by where its page is, and not by what it is: "Section 8.6", "Table 2".
+_NUMBERED = re.compile(r"(?:section|chapter|appendix|part|table|figure|example|page|step)\W+(?:\w\.)?\d", re.IGNORECASE)
 
 
 class Link(Struct, frozen=True):
-    """A passage of another document whose span `fact` is a name in the question of `second`.
+    """A passage of another document whose span `fact` is a name in the question of `second`, or a link to its page.
 
-    Link(fact=Fact(..., answer="Orsolya Venn"), second=Worded(..., question="When was Orsolya Venn born?"))
+    `name` is the name in the question, if the span is another one.
+
+        Link(fact=Fact(..., answer="Orsolya Venn"), second=Worded(..., question="When was Orsolya Venn born?"))
     """
 
     fact: Fact
     second: Worded
+    name: str = ""
 
     @property
     def id(self) -> str:
@@ -64,15 +75,18 @@ def find_handles(worded: Worded) -> list[str]:
 def find_links(kept: Sequence[Worded], index: Index, topk: int) -> list[Link]:
     """For each question and name in it, passages of other documents that contain the name and not the answer.
 
-    Questions that find their passage among `topk` without the name are left out: a chain would need one search.
+    Those with a hyperlink to the document of the question come first. Questions that find their passage among `topk`
+    without the name are left out: a chain would need one search.
     """
     named = [(worded, name) for worded in kept for name in find_handles(worded)[:_MAX_HANDLES]]
     named = _keep_far(named, index, topk)
     links: list[Link] = []
     for (worded, name), hits in zip(named, _search(index, [name for _, name in named], _TOPK), strict=True):
-        sources = (hit.passage for hit in hits if _leads(hit.passage, worded, name))
-        facts = (fact for source in sources if (fact := _find_mention(source, name)))
-        links += [Link(fact, worded) for fact in islice(facts, _MAX_SOURCES)]
+        anchors = itertools.islice(index.links_to(worded.fact.passage.doc_id), _MAX_ANCHORS)
+        linked = (_read_anchor(anchor, worded, name) for anchor in anchors)
+        found = (_find_mention(hit.passage, name) for hit in hits if contains(hit.passage.text, name))
+        facts = (fact for fact in itertools.chain(linked, found) if fact and _leads(fact, worded, name))
+        links += [Link(fact, worded, name) for fact in itertools.islice(_drop_repeated(facts), _MAX_SOURCES)]
     return links
 
 
@@ -90,11 +104,21 @@ def _search(index: Index, queries: Sequence[str], topk: int) -> Iterator[list[Hi
         yield from index.search(queries[first : first + _QUERIES_AT_ONCE], topk)
 
 
-def _leads(source: Passage, worded: Worded, name: str) -> bool:
+def _drop_repeated(facts: Iterable[Fact]) -> Iterator[Fact]:
+    """The first fact of every passage."""
+    seen: set[str] = set()
+    for fact in facts:
+        if fact.passage.id not in seen:
+            seen.add(fact.passage.id)
+            yield fact
+
+
+def _leads(fact: Fact, worded: Worded, name: str) -> bool:
     """True if the passage is of another document, is not about the name itself, and does not tell the answer."""
-    other = source.doc_id != worded.fact.passage.doc_id and not contains(source.title, name)
-    shown = source.titled_text
-    return other and contains(source.text, name) and not any(contains(shown, said) for said in worded.answers)
+    source, shown = fact.passage, fact.passage.titled_text
+    if source.doc_id == worded.fact.passage.doc_id or any(contains(source.title, each) for each in (name, fact.answer)):
+        return False
+    return not any(contains(shown, said) for said in worded.answers)
 
 
 def _find_mention(source: Passage, name: str) -> Fact | None:
@@ -102,11 +126,43 @@ def _find_mention(source: Passage, name: str) -> Fact | None:
     for said in split_statements(source.text):
         found = _pattern(name).search(said.text)
         if found:
-            start, end = said.start + found.start("name"), said.start + found.end("name")
-            # The end is part of the id: two names may begin at one place ("Halm", "Halm Bridge").
-            name_id = f"{source.id}:{start}-{end}"
-            return Fact(name_id, source, page_name(source.title), said.text, said.start, start, end, "name")
+            return _make_fact(source, said, said.start + found.start("name"), said.start + found.end("name"))
     return None
+
+
+def _read_anchor(link: Backlink, worded: Worded, name: str) -> Fact | None:
+    """The name where it is in the anchor of a link to the question's page; if it is that page's name, the anchor."""
+    source, start, end = link.passage, link.start, link.end
+    said = next((each for each in split_statements(source.text) if each.start <= start and end <= each.end), None)
+    if said is None:
+        return None
+    anchor = source.text[start:end]
+    if found := _pattern(name).search(anchor):
+        start, end = start + found.start("name"), start + found.end("name")
+    elif link.to_part or name != page_name(worded.fact.passage.title).removeprefix("The "):
+        return None  # what it is called is not this name
+    elif not contains(anchor, name) and not _is_name(said, start, end, worded.question):
+        return None
+    num_plain = len(_PLAIN.findall(said.text)) - len(_PLAIN.findall(source.text[start:end]))
+    return _make_fact(source, said, start, end) if num_plain >= _MIN_SAID else None
+
+
+def _is_name(said: Statement, start: int, end: int, question: str) -> bool:
+    """True for a short anchor with a name in it that is not another one of the question."""
+    start, end = start - said.start, end - said.start
+    anchor = said.text[start:end]
+    if len(anchor) < _MIN_CHARS or len(anchor.split()) > _MAX_ANCHOR_WORDS or _NUMBERED.match(anchor):
+        return False
+    if contains(question, anchor):
+        return False
+    # An identifier is rather that of a part ("limits.cpu") than another name of the page.
+    return any(kind == "name" and first < end and start < last for kind, first, last in find_spans(said.text))
+
+
+def _make_fact(source: Passage, said: Statement, start: int, end: int) -> Fact:
+    # The end is part of the id: two names may begin at one place ("Halm", "Halm Bridge").
+    name_id = f"{source.id}:{start}-{end}"
+    return Fact(name_id, source, page_name(source.title), said.text, said.start, start, end, "name")
 
 
 def _pattern(name: str) -> re.Pattern[str]:
@@ -116,7 +172,7 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 def chain(link: Link, description: str) -> Worded | None:
     """The second question with the name described; None if a word of the answer is in the description."""
-    name = link.fact.answer
+    name = link.name or link.fact.answer
     question, count = _pattern(name).subn(lambda found: description, link.second.question)
     if count != 1 or shares_words(description, link.second.answers[-1], ()):
         return None

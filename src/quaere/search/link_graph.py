@@ -1,0 +1,132 @@
+"""Which passages link to a document: the hyperlinks of an index, resolved and turned round.
+
+graph = LinkGraph(store)
+list(graph.links_to("people/venn.html")) -> [Backlink(passage=Passage(...), start=9, end=21, to_part=False)]
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from array import array
+from collections.abc import Iterator
+from functools import cached_property
+from urllib.parse import unquote
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from quaere.records import Passage
+from quaere.search.files import FILE_SUFFIXES
+from quaere.search.store import Store
+
+_LABELLED_SUFFIXES = (".md", ".markdown", ".rst", ".adoc")
+# A name that a text gives to the place below: MyST's, reStructuredText's, AsciiDoc's.
+_LABEL = re.compile(
+    r"^[ \t]*+(?:\(([\w.:-]++)\)=|\.\. _([^:`\n]++):|\[\[([\w.:-]++)\]\]|\[#([\w.:-]++)\])[ \t\r]*+$", re.MULTILINE
+)
+_SPACES = str.maketrans(" _", "--")  # wiki pages: "Halm Bridge" is halm-bridge.md
+_FOLDER_PAGES = ("index", "readme", "-index")  # the page that a folder is called by, with `_SPACES`
+_NONE = -1
+
+
+class Backlink(Struct, frozen=True):
+    """The anchor `passage.text[start:end]` of a link; `to_part` if it leads to a place inside of the document.
+
+    Backlink(passage=Passage(..., text="Built by Orsolya Venn."), start=9, end=21, to_part=False)
+    """
+
+    passage: Passage
+    start: int
+    end: int
+    to_part: bool
+
+
+class LinkGraph:
+    """The links between the documents of a store; resolved at the first question, which takes a moment."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def links_to(self, doc_id: str) -> Iterator[Backlink]:
+        """The links of other documents to this one, in order; those whose anchor is not whole in a passage excepted."""
+        number = self._store.find_document(doc_id)
+        first, end = np.searchsorted(self._links[:, 0], (number, number + 1)).tolist()
+        for _, source, start, stop, to_part in self._links[first:end].tolist():
+            passage = self._store.find_passage(source, start, stop)
+            if passage:
+                yield Backlink(passage, start - passage.start, stop - passage.start, bool(to_part))
+
+    @cached_property
+    def _links(self) -> NDArray[np.int64]:
+        """Per link the document it leads to, its own, its start and end there, and if it leads to a part; sorted."""
+        if not self._store.has_links:
+            return np.empty((0, 5), dtype=np.int64)  # rather than the ids of millions of rows in memory
+        targets, rows = _Targets(self._store), array("q")
+        for source, doc_id in enumerate(self._store.document_ids()):
+            for link in self._store.links(source):
+                number, to_part = targets.find(doc_id, link.target)
+                if number not in (_NONE, source):
+                    rows.extend((number, source, link.start, link.end, to_part))
+        links = np.array(rows, dtype=np.int64).reshape(-1, 5)
+        return links[np.argsort(links[:, 0], kind="stable")]
+
+
+class _Targets:
+    """Finds the document that a link of another one leads to."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._by_id: dict[str, int] = {}
+        self._by_key: dict[str, int] = {}  # for links with other capitals, without a suffix, or to a folder
+        self._by_name: dict[str, int] = {}  # of a file, in whatever folder
+        for number, doc_id in enumerate(store.document_ids()):
+            self._by_id[doc_id] = number
+            key = _key(doc_id)
+            self._by_key.setdefault(key, number)
+            name = posixpath.basename(key)
+            self._by_name[name] = _NONE if name in self._by_name else number
+
+    def find(self, doc_id: str, target: str) -> tuple[int, bool]:
+        """The number of a document, and whether a part of it is meant: by path, else by label, else by file name."""
+        written, _, fragment = target.partition("#")
+        written = unquote(written)
+        path = _resolve(doc_id, written)
+        if path is None:
+            return _NONE, False
+        number = self._by_id.get(path, self._by_key.get(_key(path)))
+        if number is not None or "/" in written:
+            return (_NONE if number is None else number), bool(fragment)
+        name = written.casefold()
+        return self._labels.get(name, (self._by_name.get(name.translate(_SPACES), _NONE), bool(fragment)))
+
+    @cached_property
+    def _labels(self) -> dict[str, tuple[int, bool]]:
+        """Labels with their documents; the first of a text is taken for that of the whole."""
+        found: dict[str, tuple[int, bool]] = {}
+        for doc_id, number in self._by_id.items():
+            if doc_id.lower().endswith(_LABELLED_SUFFIXES):
+                for place, label in enumerate(_LABEL.finditer(self._store.read_text(number))):
+                    found.setdefault(label[label.lastindex or 0].casefold(), (number, place > 0))
+        return found
+
+
+def _resolve(doc_id: str, target: str) -> str | None:
+    """The path of a target; None if it leads out of the corpus.
+
+    _resolve("guide/walks.md", "../people/venn.md") == _resolve("guide/walks.md", "/people/venn.md") == "people/venn.md"
+    """
+    # A path from the root is one of a site, which the corpus is taken for.
+    folder = "" if target.startswith("/") else posixpath.dirname(doc_id)
+    path = posixpath.normpath(posixpath.join(folder, target.lstrip("/")))
+    return None if path.partition("/")[0] == ".." else "" if path == "." else path
+
+
+def _key(path: str) -> str:
+    """What two ways to write a path have in common: `_key("Guide/README.md") == _key("guide/") == "guide"`."""
+    key = path.casefold().rstrip("/").translate(_SPACES)
+    stem, suffix = posixpath.splitext(key)
+    key = stem if suffix in FILE_SUFFIXES else key
+    folder, _, name = key.rpartition("/")
+    return folder if name in _FOLDER_PAGES else key
