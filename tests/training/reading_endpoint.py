@@ -113,7 +113,8 @@ class Reader:
             return f"Were {both[1]} and {both[2]} born in the same place?" if "born" in both[3] else "Are they?"
         answer, name = re.search(r'the answer is "(.*?)"\.', asked)[1], re.search(r'Name "(.*?)"\.', asked)
         line = self.wordings.get((name[1] if name else "", answer), "Why?")
-        return line if isinstance(line, str) else line["everyday" if "Use other words" in asked else "plain"]
+        style = "everyday" if "Use other words" in asked else "short" if "few words" in asked else "plain"
+        return line if isinstance(line, str) else line.get(style, "Why?")
 
     async def stop(self):
         pass

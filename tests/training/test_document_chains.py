@@ -4,7 +4,7 @@ import json
 
 import pytest
 from msgspec import structs
-from reading_endpoint import ANSWERS, DESCRIPTIONS, PAGES, Reader, write
+from reading_endpoint import ANSWERS, DESCRIPTIONS, PAGES, WORDINGS, Reader, singles, write
 
 from quaere.records import Passage
 from quaere.search.index import build_index
@@ -326,6 +326,49 @@ async def test_every_chain_that_is_kept_needs_two_searches(pages_index):
         assert (given.text, given.answers, given.evidence) == (text, question.answers, question.evidence)
         assert (given.facts, given.searches) == (2, 2) and question.deciding == question.evidence[1:]
     assert not any("Ferrin Hall" in text for text in kept)  # its description names the painter
+
+
+MASON = "Where was the mason Orsolya Venn born?"  # found without the name, since the page says that she was a mason
+PLAIN = "Where was Orsolya Venn born?"
+
+
+@pytest.mark.parametrize(
+    ("short", "known", "is_kept"),
+    [(PLAIN, (), 1), (PLAIN, (PLAIN,), 0), (MASON, (), 0), ("Where was she born?", (), 0)],
+)
+async def test_a_question_that_is_found_without_the_name_is_asked_in_fewer_words(pages_index, short, known, is_kept):
+    styles = {"everyday": MASON, "plain": MASON, "short": short}
+    reader = Reader(
+        wordings=WORDINGS | {("Orsolya Venn", "Korrin Vale"): styles},
+        answers=ANSWERS | {MASON: "Korrin Vale"},
+        known=known,
+    )
+    written = await write(pages_index, reader, topk=1)
+    asked = [item.question for item in written.questions if item.answers[-1] == "Korrin Vale" and item.kind == "chain"]
+    assert asked == ["Where was the builder of Halm Bridge born?"] * is_kept
+    assert MASON in [item.question for item in written.questions] and PLAIN not in singles(written)
+
+
+async def test_a_chain_must_be_answered_once_only(pages_index):
+    """Its parts were checked by themselves; a single fact must be answered greedily, and three times of five."""
+
+    class Forgetful(Reader):
+        def __init__(self, once, **tables):
+            super().__init__(**tables)
+            self.once = once
+
+        def answer(self, shown, question):
+            read = super().answer(shown, question)
+            earlier = sum(asked.endswith(question) for part, asked in self.asked if part == "You answer questions")
+            return "?" if question == self.once and shown and earlier != 2 else read
+
+    chained = "Where was the builder of Halm Bridge born?"
+    for once, is_kept in ((chained, True), (PLAIN, False)):
+        written = await write(pages_index, Forgetful(once), topk=1)
+        assert (once in [item.question for item in written.questions]) == is_kept
+        assert [item.reason for item in written.dropped if item.question == once] == (
+            [] if is_kept else ["single: not answered with the page"]
+        )
 
 
 @pytest.mark.parametrize(("described", "is_kept"), [("the builder of Halm Bridge", 1), ("the mason of Halm Bridge", 0)])
