@@ -192,6 +192,20 @@ def write_eval(path, answers, *, titles=("",), evidence=False, sets=()):
     return path
 
 
+def write_asked(path, answers, *, titles=("",), spans=("",), scored=False, **settings):
+    """A run of `quaere ask`: a question for each answer; None is no answer."""
+    with Run.create(path, "ask", {"model": f"tiny {titles[-1]}", "min_overlap": 0.0, **settings}) as run:
+        for number, answer in enumerate(answers):
+            title, span = titles[number % len(titles)], spans[number % len(spans)]
+            made = make_episode(f"ask-{number}", "ask", title=title, answer=answer or "", ends=answer is not None)
+            outcome = None if answer is None else Answer(answer, span=span)
+            right = float(answer == "Orsolya Venn")
+            episode = structs.replace(made, outcome=outcome, seed=409_052_349_433_385_006)
+            run.add_episode(episode, {"answer/exact_match": right, "answer/f1": right} if scored else None)
+        run.note_end(RunState("done"))
+    return path
+
+
 def open_client(folder, queue=None, files=()):
     """The pages of a folder, or of one run, without a server around them."""
     return TestClient(make_app(open_folder(str(folder)), queue=queue, files=files), base_url="http://127.0.0.1")
