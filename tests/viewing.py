@@ -18,6 +18,8 @@ from quaere.records import (
     Hit,
     Malformed,
     Passage,
+    Proposal,
+    ProposeTask,
     Question,
     Search,
     SearchResult,
@@ -112,6 +114,16 @@ def make_episode(id, task_id="q1", *, title="", answer="Orsolya Venn", num_token
     question = Question(task_id, f"Who built the Halm bridge? {title}", (f"Orsolya Venn{title}",))
     outcome, end = (final, "answered") if ends else (None, "turn_limit")
     return Episode(id, SolveTask(question), "solver", f"tiny {title}", 7, segments, tuple(turns), outcome, end)
+
+
+def make_proposal(id, question, answer):
+    """A proposer that read a document named "Halm" and wrote a question."""
+    proposal = Proposal(question, answer)
+    turns = (Turn(0, "I ask.", proposal, "end_of_turn"),)
+    segments = (Segment("prompt", (1,), (), (False,)), Segment("model", (7,), (-0.25,), (True,)))
+    text = "Halm is a bridge."
+    task = ProposeTask(id, Passage("halm#0", "halm", "Halm", text, 0, len(text)), 1)
+    return Episode(id, task, "proposer", "tiny", 7, segments, turns, proposal, "answered")
 
 
 def add_episodes(run, *, title="", step=1, longest=3000):
