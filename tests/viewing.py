@@ -209,7 +209,9 @@ def write_asked(path, answers, *, titles=("",), spans=("",), scored=False, **set
     with Run.create(path, "ask", {"model": f"tiny {titles[-1]}", "min_overlap": 0.0, **settings}) as run:
         for number, answer in enumerate(answers):
             title, span = titles[number % len(titles)], spans[number % len(spans)]
-            made = make_episode(f"ask-{number}", "ask", title=title, answer=answer or "", ends=answer is not None)
+            made = make_episode(
+                f"ask-{number}", f"q{number}", title=title, answer=answer or "", ends=answer is not None
+            )
             outcome = None if answer is None else Answer(answer, span=span)
             right = float(answer == "Orsolya Venn")
             episode = structs.replace(made, outcome=outcome, seed=409_052_349_433_385_006)

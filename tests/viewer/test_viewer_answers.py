@@ -66,7 +66,7 @@ def test_a_run_of_ask_shows_its_answer_and_no_health(client, name, state, quotat
     page = client.get(f"/run/{name}").text
     assert says in words(page)
     assert f'/run/{name}/episode?id=ask-0">Who built the Halm bridge?' in page
-    assert "Health" not in page and "no steps" not in page
+    assert "Health" not in page and "no steps" not in page and "open the step" not in page
     assert ("no evidence" in page) == (name == "nowhere")  # never above a sentence that contains the answer
 
 

@@ -155,6 +155,15 @@ def test_a_run_that_was_not_trained_has_a_page_too(client):
     assert "0 episodes" in page and "Health" not in page
 
 
+def test_a_phase_of_one_step_is_no_range(tmp_path):
+    write_run(tmp_path / "one", num_steps=1)
+    write_run(tmp_path / "six")
+    client = open_client(tmp_path)
+    ranges = {name: client.get(f"/run/{name}").text.partition("Timeline")[2] for name in ("one", "six")}
+    assert 'step/1">1</a></td>' in ranges["one"] and "→" not in ranges["one"]
+    assert 'step/1">1</a> to <a' in ranges["six"] and "0.1 → 0.3" in ranges["six"]
+
+
 def test_a_training_that_has_just_begun_has_no_step(tmp_path):
     with Run.create(tmp_path / "alpha", "evolve", {"model": "tiny", "preset": None}):
         page = open_client(tmp_path).get("/run/alpha").text
