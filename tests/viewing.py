@@ -18,6 +18,8 @@ from quaere.records import (
     Hit,
     Malformed,
     Passage,
+    Proposal,
+    ProposeTask,
     Question,
     Search,
     SearchResult,
@@ -114,6 +116,16 @@ def make_episode(id, task_id="q1", *, title="", answer="Orsolya Venn", num_token
     return Episode(id, SolveTask(question), "solver", f"tiny {title}", 7, segments, tuple(turns), outcome, end)
 
 
+def make_proposal(id, question, answer):
+    """A proposer that read a document named "Halm" and wrote a question."""
+    proposal = Proposal(question, answer)
+    turns = (Turn(0, "I ask.", proposal, "end_of_turn"),)
+    segments = (Segment("prompt", (1,), (), (False,)), Segment("model", (7,), (-0.25,), (True,)))
+    text = "Halm is a bridge."
+    task = ProposeTask(id, Passage("halm#0", "halm", "Halm", text, 0, len(text)), 1)
+    return Episode(id, task, "proposer", "tiny", 7, segments, turns, proposal, "answered")
+
+
 def add_episodes(run, *, title="", step=1, longest=3000):
     """A group of three attempts at one question: two right ones, of which one is long, and one that a limit ended."""
     episodes = [
@@ -188,6 +200,22 @@ def write_eval(path, answers, *, titles=("",), evidence=False, sets=()):
             episode = structs.replace(episode, task=SolveTask(question))
             right = float(answer == "Orsolya Venn")
             run.add_episode(episode, {"answer/exact_match": right, "answer/f1": right})
+        run.note_end(RunState("done"))
+    return path
+
+
+def write_asked(path, answers, *, titles=("",), spans=("",), scored=False, **settings):
+    """A run of `quaere ask`: a question for each answer; None is no answer."""
+    with Run.create(path, "ask", {"model": f"tiny {titles[-1]}", "min_overlap": 0.0, **settings}) as run:
+        for number, answer in enumerate(answers):
+            title, span = titles[number % len(titles)], spans[number % len(spans)]
+            made = make_episode(
+                f"ask-{number}", f"q{number}", title=title, answer=answer or "", ends=answer is not None
+            )
+            outcome = None if answer is None else Answer(answer, span=span)
+            right = float(answer == "Orsolya Venn")
+            episode = structs.replace(made, outcome=outcome, seed=409_052_349_433_385_006)
+            run.add_episode(episode, {"answer/exact_match": right, "answer/f1": right} if scored else None)
         run.note_end(RunState("done"))
     return path
 

@@ -74,7 +74,7 @@ def test_a_question_is_taken_and_has_a_page(client, queue):
     [
         ("move the backups", "verbatim", "quoted", "as a document has it"),
         ("made up", "not found", "", "It wrote: We never moved."),
-        ("without proof", "none", "support", "no evidence"),
+        ("without proof", "none", "support", "contains the answer; the model quoted none"),
         ("out of nowhere", "none", "", "No sentence that it was shown contains this answer"),
         ("no answer", "none", "seen", "it ended without an answer: turn limit"),
     ],
@@ -83,11 +83,12 @@ def test_the_states_of_an_answer(client, queue, question, quotation, chips_are, 
     twin, page = asked(client, queue, question)
     assert (twin["quotation"], twin["chips_are"]) == (quotation, chips_are)
     assert says in page and bool(twin["chips"]) == bool(chips_are)
+    assert ("no evidence" in page) == (question == "out of nowhere")  # a warning above a right sentence would mislead
 
 
 def test_a_model_that_was_not_asked_to_quote_is_told_apart(place, index):
     with open_queue(index, evidence=False) as queue:
-        assert "was not asked for any" in asked(open_client(place / "runs", queue), queue, "without proof")[1]
+        assert "was not asked to quote one" in asked(open_client(place / "runs", queue), queue, "without proof")[1]
 
 
 def test_a_chip_leads_to_the_sentence_in_its_document(client, queue, index):

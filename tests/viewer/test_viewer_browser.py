@@ -12,7 +12,7 @@ from hostile_markup import PAYLOADS
 from quaere.runs import Run, RunState
 from quaere.search.index import build_index
 from viewed_reports import TEXTS, write_reports_run
-from viewing import add_episodes, log_step, serve_view, write_eval, write_hostile, write_run
+from viewing import add_episodes, log_step, serve_view, write_asked, write_eval, write_hostile, write_run
 from village_runs import make_config, run_drzero
 
 pytestmark = pytest.mark.browser
@@ -20,6 +20,7 @@ pytestmark = pytest.mark.browser
 PATHS = ["/", "/run/drzero", "/run/drzero/step/5", "/run/alpha", "/compare?run=drzero&run=alpha", "/?text=nothing"]
 PATHS += ["/run/drzero/curriculum", "/run/alpha/item?id=c0", "/run/drzero/unproven"]
 PATHS += ["/run/score", "/run/score/reports", "/run/score/report?id=r1-0", "/run/score/report?id=r1-2"]
+PATHS += ["/run/asked", "/run/asked/questions", "/run/first", "/run/first/questions"]
 PATHS += ["/evaluations", "/evaluation?of=first", "/evaluations/compare?of=first&of=second"]
 PATHS += ["/run/drzero/questions?phase=solver", "/run/alpha/group?task=q1", "/run/alpha/episode?id=s6-a0"]
 
@@ -39,6 +40,7 @@ def runs(chromium, request, tmp_path_factory):
     write_reports_run(folder / "score", index=index.path)
     for name, answers in (("first", ["Orsolya Venn", "x", None]), ("second", ["x", "Orsolya Venn", "y"])):
         write_eval(folder / name, answers * 20, evidence=True)
+    write_asked(folder / "asked", ["Orsolya Venn", "x", None], scored=True)
     # By name: fixtures of a session are made before all others, so also where there is no browser.
     village_paths = request.getfixturevalue("village_paths")
     run, _ = run_drzero(folder / "drzero", make_config(village_paths))

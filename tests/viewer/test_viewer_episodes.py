@@ -1,6 +1,7 @@
 """Pages of questions, groups of attempts, and episodes."""
 
 import math
+import re
 
 import pytest
 from msgspec import structs
@@ -8,13 +9,12 @@ from msgspec import structs
 from quaere.records import Search, Turn
 from quaere.records.token_trace import TokenTrace
 from quaere.runs import Run
-from quaere.runs.groups import EpisodeFilter
 from quaere.viewer import attempt_groups
-from quaere.viewer.attempt_groups import describe_turn, rank_attempts, reward_of
+from quaere.viewer.attempt_groups import describe_turn, reward_of
 from quaere.viewer.reward_bars import REST, WIDTH, stack_rewards
 from quaere.viewer.token_lane import NUM_TOKENS, TokenCell, read_lane
 from quaere.viewer.transcript import TextPart, mark_span
-from viewing import add_episodes, make_episode, open_client, write_run
+from viewing import add_episodes, make_episode, make_proposal, open_client, write_run
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_attempts_are_ranked_by_reward_within_a_step(client):
     shown = twin(client, "group?task=q1")
     assert [section["step"] for section in shown["sections"]] == [4, 6]  # the same question at two steps
     first = shown["sections"][0]["attempts"]
-    assert [(one["id"], one["rank"], one["reward"], one["advantage"]) for one in first] == [
+    assert [(one["id"], one["number"], one["reward"], one["advantage"]) for one in first] == [
         ("s4-a0", 1, 1.0, 0.5),
         ("s4-a2", 2, 0.75, 0.5),
         ("s4-a1", 3, 0.0, -1.0),
@@ -109,16 +109,73 @@ def test_attempts_of_a_group_are_filtered(client):
     assert twin(client, "group?task=q/2%20%26%203")["sections"][0]["attempts"][0]["reward"] is None
 
 
-def test_equal_rewards_have_equal_ranks(runs):
-    with Run.open(runs / "alpha") as run:
-        rows = run.rows(EpisodeFilter(task_id="q1", step=4))
-        assert [rank for rank, _ in rank_attempts([*rows, rows[0]])] == [1, 1, 3, 4]
+def test_attempts_of_equal_reward_are_numbered_in_the_order_they_were_made(tmp_path):
+    with Run.create(tmp_path / "alpha", "evolve") as run:
+        made = [make_episode(f"a{number}") for number in range(3)]
+        run.add_episodes(made, [{"reward/total": reward} for reward in (0.0, 0.0, 1.0)], step=1, phase="solver")
+    client = open_client(tmp_path)
+    (section,) = twin(client, "group?task=q1")["sections"]
+    assert [(one["number"], one["id"]) for one in section["attempts"]] == [(1, "a2"), (2, "a0"), (3, "a1")]
+    page = client.get("/run/alpha/group?task=q1").text
+    assert re.findall(r">(\d)\. reward ([\d.]+)<", page) == [("1", "1"), ("2", "0"), ("3", "0")]
+
+
+def test_a_reward_that_is_no_number_is_none():
     assert reward_of({"reward/total": math.nan, "answer/exact_match": 1.0}) == 1.0 and reward_of({}) is None
 
 
 @pytest.mark.parametrize(("query", "line"), [("x" * 200, "x" * 200), ("x" * 201, "x" * 200 + " …"), ("a\n b", "a b")])
 def test_a_turn_is_one_line_of_200_characters(query, line):
     assert describe_turn(Turn(0, "", Search((query,)), "stop_string")).text == line
+
+
+@pytest.mark.parametrize(("num_solved", "answers"), [(0, ["Tavi"]), (2, ["Orsolya Venn"])])
+def test_a_group_is_titled_by_its_question_and_not_by_the_document(tmp_path, num_solved, answers):
+    """A proposer's own episode belongs to the group of its question, and comes first."""
+    with Run.create(tmp_path / "alpha", "evolve") as run:
+        episodes = [make_proposal("p1", "Who built the Halm bridge?", "Tavi")]
+        episodes += [make_episode(f"a{number}", "p1") for number in range(num_solved)]
+        run.add_episodes(episodes, [{}] * len(episodes), step=1, phase="proposer")
+    client = open_client(tmp_path)
+    shown = twin(client, "group?task=p1")
+    assert (shown["question"].strip(), shown["answers"]) == ("Who built the Halm bridge?", answers)
+    assert "<h1>Who built the Halm bridge?" in client.get("/run/alpha/group?task=p1").text
+    assert "Who built the Halm bridge? -&gt; Tavi" in client.get("/run/alpha/questions").text
+
+
+def test_a_group_of_several_proposals_is_titled_by_what_they_are_about(tmp_path):
+    with Run.create(tmp_path / "alpha", "evolve") as run:
+        asked = ["Who built it?", "Who paid for it?"]
+        episodes = [
+            structs.replace(make_proposal("p1", text, "Tavi"), id=f"p1-{number}") for number, text in enumerate(asked)
+        ]
+        run.add_episodes(episodes, [{}, {}], step=1, phase="proposer")
+    assert twin(open_client(tmp_path), "group?task=p1")["question"] == "Halm"
+
+
+def test_an_episode_that_proposes_is_titled_by_its_question(tmp_path):
+    with Run.create(tmp_path / "alpha", "evolve") as run:
+        run.add_episode(make_proposal("p1", "Who built the Halm bridge?", "Tavi"), step=1, phase="proposer")
+    shown = twin(open_client(tmp_path), "episode?id=p1")
+    assert (shown["question"], shown["answer"]) == ("Who built the Halm bridge?", "Tavi")
+
+
+@pytest.mark.parametrize(("seed", "said"), [(7, "7"), (12_345_678, "12345678"), (409_052_349_433_385_006, "4090…5006")])
+def test_a_long_seed_is_shortened_and_whole_in_its_title(tmp_path, seed, said):
+    with Run.create(tmp_path / "alpha", "evolve") as run:
+        run.add_episode(structs.replace(make_episode("a0"), seed=seed))
+    page = open_client(tmp_path).get("/run/alpha/episode?id=a0").text
+    assert f'<span title="seed {seed}">seed {said}</span>' in page
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(0.00081, "0.8 ms"), (0.0839, "84 ms"), (4.21, "4.2 s"), (300, "5 min")])
+def test_durations_have_the_unit_that_suits_them(tmp_path, seconds, said):
+    with Run.create(tmp_path / "alpha", "evolve") as run:
+        episode = make_episode("a0")
+        first, *others = episode.turns
+        turns = (structs.replace(first, sample_s=seconds), *others)
+        run.add_episode(structs.replace(episode, turns=turns))
+    assert f"sampled in {said}<" in open_client(tmp_path).get("/run/alpha/episode?id=a0").text
 
 
 def test_unknown_questions_and_episodes_are_said(client):

@@ -2,8 +2,11 @@
 
 import json
 import math
+import re
 import tarfile
+from html import unescape
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -16,7 +19,8 @@ from quaere.runs.checkpoints import save_checkpoint
 from quaere.viewer import run_list
 from quaere.viewer.app import read_static
 from quaere.viewer.run_folder import open_folder, read_signature
-from viewing import log_step, make_episode, open_client, write_run
+from viewed_reports import write_reports_run
+from viewing import log_step, make_episode, open_client, write_asked, write_eval, write_run
 
 FIXTURE = Path(__file__).parents[1] / "fixtures/run-0.1.0.tar.xz"
 
@@ -147,7 +151,24 @@ def test_the_slider_stands_where_the_address_says(client):
 
 
 def test_a_run_that_was_not_trained_has_a_page_too(client):
-    assert "was not a training" in client.get("/run/asked").text
+    page = client.get("/run/asked").text
+    assert "0 episodes" in page and "Health" not in page
+
+
+def test_a_phase_of_one_step_is_no_range(tmp_path):
+    write_run(tmp_path / "one", num_steps=1)
+    write_run(tmp_path / "six")
+    client = open_client(tmp_path)
+    ranges = {name: client.get(f"/run/{name}").text.partition("Timeline")[2] for name in ("one", "six")}
+    assert 'step/1">1</a></td>' in ranges["one"] and "→" not in ranges["one"]
+    assert 'step/1">1</a> to <a' in ranges["six"] and "0.1 → 0.3" in ranges["six"]
+
+
+def test_a_training_that_has_just_begun_has_no_step(tmp_path):
+    with Run.create(tmp_path / "alpha", "evolve", {"model": "tiny", "preset": None}):
+        page = open_client(tmp_path).get("/run/alpha").text
+    assert "No step so far" in page
+    assert '<th scope="row">model</th>' in page and "preset" not in page  # settings that nobody made
 
 
 def test_the_harness_over_time_is_shown(tmp_path):
@@ -321,15 +342,28 @@ def test_a_page_draws_so_many_metrics_and_says_how_many_are_left_out(tmp_path, n
 def _write_small(folder):
     write_run(folder / "one", num_steps=1)
     with Run.open(folder / "one", write=True) as run:
-        run.add_episodes([make_episode("s1-a0")], [{"reward/total": 1.0}], step=1, phase="solver")
+        run.add_episodes([make_episode("s1-a0", "c0")], [{"reward/total": 1.0}], step=1, phase="solver")
     return folder
 
 
-def test_one_episode_is_not_called_episodes(tmp_path):
-    client = open_client(_write_small(tmp_path))
-    for address in ("/", "/run/one", "/run/one/step/1"):
+def test_one_thing_is_not_called_things(tmp_path):
+    """On no page that the list leads to, where there is one of everything."""
+    write_eval(_write_small(tmp_path) / "eval", ["Orsolya Venn"])
+    write_asked(tmp_path / "ask", ["Orsolya Venn"])
+    write_reports_run(tmp_path / "score")
+    client, seen, found = open_client(tmp_path), [], []
+    addresses = ["/", "/evaluations"]
+    while addresses:
+        address = addresses.pop()
+        if address in seen or address.startswith(("/static", "/json")):
+            continue
+        seen.append(address)
         page = client.get(address).text
-        assert "1 episode" in page.replace('<span class="narrow">', "") and "1 episodes" not in page, address
+        text = re.sub(r"<[^>]*>", "", page)  # what only narrow screens show is read too
+        found += [(address, words) for words in re.findall(r"(?<![\w.,/#-])1 [a-z]{3,}s\b", text)]
+        addresses += [unescape(link) for link in re.findall(r'href="(/[^"]*)"', page)]
+    assert found == []
+    assert {urlsplit(address).path.rpartition("/")[2] for address in seen} > {"questions", "group", "episode", "report"}
 
 
 def test_an_iteration_that_is_no_number_is_none(tmp_path):

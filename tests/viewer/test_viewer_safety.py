@@ -18,7 +18,7 @@ from quaere.viewer.app import HEADERS
 from quaere.viewer.run_folder import open_folder
 from quaere.viewer.viewer_server import make_view_server
 from viewed_reports import write_reports_run
-from viewing import add_episodes, make_pipe, open_client, serve_view, write_eval, write_hostile, write_run
+from viewing import add_episodes, make_pipe, open_client, serve_view, write_asked, write_eval, write_hostile, write_run
 
 PAGES = (
     "/",
@@ -34,6 +34,8 @@ PAGES = (
     "/run/main/curriculum?page=3",
     "/run/main/item?id=c7",
     "/run/main/unproven",
+    "/run/asked",
+    "/run/asked/questions",
     "/run/score",
     "/run/score/reports",
     "/run/score/reports?page=3",
@@ -67,6 +69,7 @@ def clients(tmp_path_factory):
             write_reports_run(folder / "runs/score", titles=payloads)
             for name, answers in (("first", ["Orsolya Venn", "x", None]), ("second", ["x", "Orsolya Venn", "y"])):
                 write_eval(folder / "runs" / name, answers * 30, titles=payloads, sets=payloads[:5])
+            write_asked(folder / "runs/asked", payloads, titles=payloads, spans=payloads, scored=True)
             queue = held.enter_context(open_queue(write_payloads(folder, payloads)))
             fill_history(queue, payloads)
             made.append(open_client(folder / "runs", queue))

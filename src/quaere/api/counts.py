@@ -70,8 +70,16 @@ def count(number: int, noun: str) -> str:
 
     count(1, "search") == "1 search"; count(2, "search") == "2 searches"
     """
+    return f"{number} {inflect(number, noun)}"
+
+
+def inflect(number: float, noun: str) -> str:
+    """The noun in the form that goes with a number.
+
+    inflect(1, "search") == "search"; inflect(1.5, "search") == "searches"
+    """
     plural = "es" if noun.endswith("ch") else "s"
-    return f"{number} {noun if number == 1 else noun + plural}"
+    return noun if number == 1 else noun + plural
 
 
 def format_duration(seconds: float) -> str:

@@ -52,8 +52,8 @@ class AskRecord(AskLine, frozen=True):
     """A question, the turns so far, and once it is over its answer.
 
     `evidence` is the quoted sentence as its document has it, `span` as the model wrote it, `support` the first sentence
-    the model was shown that contains the answer. `quotes` is whether the model was asked to quote. `problem` is why it
-    ended without an answer.
+    the model was shown that contains the answer. `quotes` is whether the model was asked to quote, None if that is not
+    known. `problem` is why it ended without an answer.
 
         AskRecord(id="5f3a9c01d2e4", question="Who built the Halm bridge?", time="2025-03-01T10:15:00+00:00",
                   state="answered", answer="Orsolya Venn", model="smollm2-135m", index="notes-index",
@@ -62,7 +62,7 @@ class AskRecord(AskLine, frozen=True):
 
     model: str = ""
     index: str = ""
-    quotes: bool = False
+    quotes: bool | None = False
     turns: tuple[Turn, ...] = ()
     evidence: Evidence | None = None
     span: str = ""

@@ -29,6 +29,7 @@ from quaere.api.background import Started
 from quaere.errors import BadInput, QuaereError, failure_line
 from quaere.records import Turn
 from quaere.search.index import Index
+from quaere.viewer.answer_view import describe_answer
 from quaere.viewer.ask_history import AskHistory, AskLine, AskRecord
 
 MAX_WAITING = 20
@@ -193,7 +194,7 @@ class AskQueue:
         finally:
             with self._changed:
                 self._running = None
-        return _describe(answer)
+        return describe_answer(answer)
 
     def _add_turn(self, id: str) -> Callable[[Turn], None]:
         def add(turn: Turn) -> None:
@@ -209,20 +210,3 @@ class AskQueue:
         self._history.add(record)
         del self._open[id]
         self._cancelled.discard(id)
-
-
-def _describe(answer: Answer) -> dict[str, Any]:
-    """What a record says of an answer."""
-    if answer.episode.end != "answered":
-        said = f"it ended without an answer: {answer.episode.end.replace('_', ' ')}"
-        return {"state": "unanswered", "problem": said}
-    if not answer.found:
-        said = "not found in these documents: the passage with its answer has too few of the question's key words"
-        return {"state": "unanswered", "problem": f"{said} (it would have been: {answer.text})"}
-    return {
-        "state": "answered",
-        "answer": answer.text,
-        "evidence": answer.evidence,
-        "span": answer.span,
-        "support": answer.support,
-    }

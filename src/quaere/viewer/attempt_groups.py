@@ -1,7 +1,7 @@
 """The pages of groups: the questions of a run, and all attempts at one of them, ranked by reward.
 
 read_group(run, "notes", GroupQuery(task="i0g-000003")).sections[0].attempts[0] ->
-Attempt(id="i0-s0-i0g-000003-a1", rank=1, reward=1.0, advantage=0.6, parts={"answer/exact_match": 1.0}, ...)
+Attempt(id="i0-s0-i0g-000003-a1", number=1, reward=1.0, advantage=0.6, parts={"answer/exact_match": 1.0}, ...)
 
 The same question at several steps, such as those of a validation, is one page: a section for each step.
 """
@@ -64,23 +64,31 @@ class QuestionsQuery(Bounds, frozen=True):
 class GroupLine(Struct, frozen=True):
     """A group in the list; the reward is None where none was stored.
 
-    GroupLine(EpisodeGroup(...), mean_reward=0.4, least_reward=0.0, most_reward=1.0)
+    `answer` and `scores` are those of a group's only attempt.
+
+        GroupLine(EpisodeGroup(...), mean_reward=0.4, least_reward=0.0, most_reward=1.0)
     """
 
     group: EpisodeGroup
     mean_reward: float | None
     least_reward: float | None
     most_reward: float | None
+    answer: str = ""
+    scores: dict[str, float] = {}
 
 
 class QuestionsPage(Struct, frozen=True):
-    """The questions of a run that were attempted, one page of them; `phases` and `parts` can be filtered by."""
+    """The questions of a run that were attempted, one page of them; `phases` and `parts` can be filtered by.
+
+    `is_training` is false for runs without steps, such as those of `quaere ask`.
+    """
 
     run: str
     query: QuestionsQuery
     phases: list[str]
     parts: list[str]
     page: Page[GroupLine]
+    is_training: bool
 
 
 class GroupQuery(Bounds, frozen=True):
@@ -105,10 +113,10 @@ class TurnLine(Struct, frozen=True):
 
 
 class Attempt(Struct, frozen=True):
-    """An attempt at a question; `rank` 1 has the highest reward of its group, and equal rewards have equal ranks."""
+    """An attempt at a question; number 1 has the highest reward of its section."""
 
     id: str
-    rank: int
+    number: int
     reward: float | None
     advantage: float | None
     parts: dict[str, float]
@@ -159,7 +167,8 @@ def read_questions(run: Run, name: str, query: QuestionsQuery) -> QuestionsPage:
     parts = {part for group in page.items[:1] for row in _rows_of(run, group) for part in row.metrics}
     phases = run.phases_of_episodes()
     shown = Page(lines, page.number, page.num_pages, page.num_items)
-    return QuestionsPage(name, query, phases, sorted(parts | ({query.part} - {""})), shown)
+    is_training = run.info.kind == "evolve" or bool(run.last_step())
+    return QuestionsPage(name, query, phases, sorted(parts | ({query.part} - {""})), shown, is_training)
 
 
 def read_group(run: Run, name: str, query: GroupQuery) -> GroupPage:
@@ -178,30 +187,27 @@ def read_group(run: Run, name: str, query: GroupQuery) -> GroupPage:
     sections = []
     for (step, phase, protocol), members in groupby(rows, key=lambda row: (row.step, row.phase, row.protocol)):
         attempts = rank_attempts(list(members))
-        shown = [_read_attempt(run, row, rank) for rank, row in attempts[:MAX_ATTEMPTS]]
+        shown = [_read_attempt(run, row, number) for number, row in enumerate(attempts[:MAX_ATTEMPTS], start=1)]
         sections.append(GroupSection(step, phase, protocol, len(attempts), shown))
-    first = run.episode(everything[0].id)
-    question = getattr(first.task, "question", None)
+    question, answers = _read_question(run, everything)
     return GroupPage(
         run=name,
         query=query,
-        question=everything[0].question,
-        answers=list(question.answers) if question is not None else [],
+        question=question,
+        answers=answers,
         parts=sorted({part for row in everything for part in row.metrics}),
         sections=sections,
     )
 
 
-def rank_attempts(rows: Sequence[EpisodeRow]) -> list[tuple[int, EpisodeRow]]:
-    """The rows with their ranks, the highest reward first; rows without a reward come last."""
-    rewards = {row.id: reward_of(row.metrics) for row in rows}
+def rank_attempts(rows: Sequence[EpisodeRow]) -> list[EpisodeRow]:
+    """The rows by reward, the highest first; of equal ones the earlier, and those without a reward last."""
 
     def worth(row: EpisodeRow) -> float:
-        reward = rewards[row.id]
+        reward = reward_of(row.metrics)
         return -math.inf if reward is None else reward
 
-    ordered = sorted(rows, key=lambda row: (-worth(row), row.number))
-    return [(1 + sum(worth(other) > worth(row) for other in rows), row) for row in ordered]
+    return sorted(rows, key=lambda row: (-worth(row), row.number))
 
 
 def reward_of(metrics: Mapping[str, float]) -> float | None:
@@ -240,18 +246,41 @@ def _rows_of(run: Run, group: EpisodeGroup) -> list[EpisodeRow]:
 
 
 def _summarise(run: Run, group: EpisodeGroup) -> GroupLine:
-    rewards = [reward for row in _rows_of(run, group) if (reward := reward_of(row.metrics)) is not None]
+    rows = _rows_of(run, group)
+    only = rows[0] if len(rows) == 1 else None
+    answer, scores = (only.answer or "", only.metrics) if only else ("", {})
+    rewards = [reward for row in rows if (reward := reward_of(row.metrics)) is not None]
     if not rewards:
-        return GroupLine(group, None, None, None)
-    return GroupLine(group, sum(rewards) / len(rewards), min(rewards), max(rewards))
+        return GroupLine(group, None, None, None, answer, scores)
+    return GroupLine(group, sum(rewards) / len(rewards), min(rewards), max(rewards), answer, scores)
 
 
-def _read_attempt(run: Run, row: EpisodeRow, rank: int) -> Attempt:
+def _read_question(run: Run, rows: Sequence[EpisodeRow]) -> tuple[str, list[str]]:
+    """The question of a group and its accepted answers.
+
+    The group of a proposer has its own episode too, whose row names the document that it read. Where nobody attempted
+    what it wrote, the question is the one it proposed; the document stands for several.
+    """
+    firsts: dict[str, EpisodeRow] = {}
+    for row in rows:
+        firsts.setdefault(row.protocol, row)
+    episodes = [run.episode(row.id) for row in firsts.values()]
+    for episode in episodes:
+        question = getattr(episode.task, "question", None)
+        if question is not None:
+            return question.text, list(question.answers)
+    outcome = episodes[0].outcome
+    if isinstance(outcome, Proposal) and len(rows) == 1:
+        return outcome.question, [outcome.answer]
+    return rows[0].question, []
+
+
+def _read_attempt(run: Run, row: EpisodeRow, number: int) -> Attempt:
     episode: Episode = run.episode(row.id)
     parts = {name: value for name, value in row.metrics.items() if name != "advantage"}
     return Attempt(
         id=row.id,
-        rank=rank,
+        number=number,
         reward=reward_of(row.metrics),
         advantage=row.metrics.get("advantage"),
         parts=parts,

@@ -79,7 +79,10 @@ class GroupRow(Struct, frozen=True):
 
 
 class ItemLine(Struct, frozen=True):
-    """A question of a result; `question` is "" in results that have no texts, `episode` where there is no run."""
+    """A question of a result; `question` is "" in results that have no texts, `episode` where there is no run.
+
+    `present` and `verbatim` are whether a sentence was quoted, and as it was shown; None where none was asked for.
+    """
 
     id: str
     question: str
@@ -88,6 +91,7 @@ class ItemLine(Struct, frozen=True):
     f1: float
     end: EndReason
     num_searches: int
+    present: bool | None
     verbatim: bool | None
     episode: str
 
@@ -225,6 +229,7 @@ def _line(result: Result, item: Item) -> ItemLine:
         f1=item.f1,
         end=item.end,
         num_searches=item.num_searches,
+        present=item.present,
         verbatim=item.verbatim,
         episode=result.episodes.get(item.id, ""),
     )

@@ -119,7 +119,7 @@ class EvaluationResults:
             if key in self._files:
                 return _describe(_read_file(key, self._files[key]))
             with self._folder.open(key) as run:
-                return _describe_run(key, run)
+                return describe_run(key, run)
         except BadInput as error:
             return EvaluationLine(key, key, problem=str(error))
 
@@ -128,6 +128,23 @@ class EvaluationResults:
             return _read_file(key, self._files[key])
         with self._folder.open(key) as run:
             return _score_run(key, run)
+
+
+def describe_run(key: str, run: Run) -> EvaluationLine:
+    """A run as a line, out of the scores that were stored with its episodes."""
+    settings = run.info.settings
+    scores = [row.metrics for row in run.rows(EpisodeFilter()) if "answer/exact_match" in row.metrics]
+    rights, f1s = ([one.get(name, 0.0) for one in scores] for name in ("answer/exact_match", "answer/f1"))
+    return EvaluationLine(
+        key=key,
+        name=str(settings.get("name") or key),
+        model=name_model(settings),
+        questions=str(settings.get("questions") or ""),
+        created=run.info.created,
+        num=len(scores),
+        exact_match=rate_interval(rights) if scores else None,
+        f1=rate_interval(f1s) if scores else None,
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------- details
@@ -145,23 +162,6 @@ def _describe(result: Result) -> EvaluationLine:
     score = scored.score
     return EvaluationLine(
         result.key, scored.name, result.model, questions, "", len(scored.items), score.exact_match, score.f1
-    )
-
-
-def _describe_run(key: str, run: Run) -> EvaluationLine:
-    """A run as a line, out of the scores that were stored with its episodes."""
-    settings = run.info.settings
-    scores = [row.metrics for row in run.rows(EpisodeFilter()) if "answer/exact_match" in row.metrics]
-    rights, f1s = ([one.get(name, 0.0) for one in scores] for name in ("answer/exact_match", "answer/f1"))
-    return EvaluationLine(
-        key=key,
-        name=str(settings.get("name") or key),
-        model=name_model(settings),
-        questions=str(settings.get("questions") or ""),
-        created=run.info.created,
-        num=len(scores),
-        exact_match=rate_interval(rights) if scores else None,
-        f1=rate_interval(f1s) if scores else None,
     )
 
 

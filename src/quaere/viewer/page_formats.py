@@ -14,12 +14,15 @@ import msgspec
 from msgspec import Struct
 
 from quaere import __version__
-from quaere.chat.terminal_text import printable
+from quaere.api.counts import count, format_duration, inflect
+from quaere.chat.terminal_text import printable, shorten_number
 from quaere.viewer import plot
 from quaere.viewer.page_settings import write_query
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+_SEED_DIGITS = 8  # of a seed that is shown whole
 
 
 def render(template: str, data: Struct, **context: object) -> bytes:
@@ -68,8 +71,10 @@ def _environment() -> Environment:
         "place_band": plot.place_band,
         "chart": {name: getattr(plot, name) for name in ("WIDTH", "HEIGHT", "LEFT", "RIGHT", "TOP", "BOTTOM")},
         "version": __version__,
+        "count": count,
+        "inflect": inflect,
     }
-    made.filters |= {"short": plot.short, "minute": _minute}
+    made.filters |= {"short": plot.short, "minute": _minute, "seconds": _seconds, "seed": _short_seed}
     return made
 
 
@@ -81,3 +86,14 @@ def _visible(value: Any) -> Any:
 def _minute(time: str) -> str:
     """A time to the minute: "2025-03-01 10:15"."""
     return time[:16].replace("T", " ")
+
+
+def _seconds(value: float) -> str:
+    """A duration: "0.8 ms", "84 ms", "4.2 s", "35 min"."""
+    return f"{shorten_number(1000 * value)} ms" if value < 1 else format_duration(value)
+
+
+def _short_seed(seed: int) -> str:
+    """A seed that can be told from others at a glance: "7", "4090…5006". Those of episodes have 18 digits or so."""
+    digits = str(seed)
+    return digits if len(digits) <= _SEED_DIGITS else f"{digits[:4]}…{digits[-4:]}"

@@ -15,18 +15,22 @@ from msgspec import Struct, structs
 from quaere.api.run import Run
 from quaere.errors import BadInput
 from quaere.runs.brief import read_brief
+from quaere.runs.groups import EpisodeFilter
 from quaere.runs.list import next_command
 from quaere.runs.phases import name_phase
 from quaere.runs.rows import RunInfo, RunState
 from quaere.viewer.metric_groups import MAIN
 from quaere.viewer.page_settings import Page, PageNumber, cut_page
 from quaere.viewer.plot import Series, thin
+from quaere.viewer.run_answers import KIND as ASK
+from quaere.viewer.run_answers import read_record
 from quaere.viewer.run_folder import RunFolder, Signature, open_run, read_signature
 
 PAGE_SIZE = 50
 TREND = "reward/mean"
 _TREND_POINTS = 120
 _NUM_FIGURES = 3
+_SCORES = ("answer/exact_match", "answer/f1")  # of a run that was not trained
 
 StateName = Literal["", "running", "stopped", "done", "failed", "unknown"]
 
@@ -48,6 +52,8 @@ class RunCard(Struct, frozen=True):
     RunCard(name="notes", kind="evolve", recipe="drzero", model="smollm2-135m", created="2025-03-01T10:15:00+00:00",
             state=RunState("stopped"), step=12, num_episodes=640, num_answered=512, figures={"reward/mean": 0.4},
             trend=Series("reward/mean", [1, 2], [0.2, 0.4]), next="quaere evolve --resume runs/notes")
+
+    `question` and `answer` are those of a run of `quaere ask` with a single question.
     """
 
     name: str
@@ -64,6 +70,8 @@ class RunCard(Struct, frozen=True):
     trend_phase: str = ""  # of which the trend is; "" if the run has no phases
     next: str = ""
     problem: str = ""
+    question: str = ""
+    answer: str = ""
 
 
 class RunsPage(Struct, frozen=True):
@@ -148,17 +156,29 @@ def _complete(run: Run, card: RunCard) -> RunCard:
     state, step = run.state(), run.last_step()
     num_episodes, num_answered = run.count_episodes()
     phase, series = _read_trend(run) if step else ("", Series(TREND, [], []))
+    asked = run.rows(EpisodeFilter()) if run.info.kind == ASK and num_episodes == 1 else []
+    record = read_record(run, asked[0]) if asked else None
     return structs.replace(
         card,
         state=state,
         step=step,
         num_episodes=num_episodes,
         num_answered=num_answered,
-        figures=pick_figures(run.metrics_at(step)) if step else {},
+        figures=pick_figures(run.metrics_at(step)) if step else _read_scores(run),
         trend=thin(series, _TREND_POINTS),
         trend_phase=phase,
         next=next_command(run, state),
+        question=record.question if record else "",
+        answer=record.answer if record else "",
     )
+
+
+def _read_scores(run: Run) -> dict[str, float]:
+    """The mean scores of a run without steps: as `quaere eval` logs them at its end, until then of its episodes."""
+    logged = run.metrics_at(0)
+    scores = [logged] if logged else [row.metrics for row in run.rows(EpisodeFilter())]
+    values = {name: [one[name] for one in scores if math.isfinite(one.get(name, math.nan))] for name in _SCORES}
+    return {name: sum(found) / len(found) for name, found in values.items() if found}
 
 
 def _read_trend(run: Run) -> tuple[str, Series]:

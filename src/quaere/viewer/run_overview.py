@@ -16,8 +16,11 @@ from quaere.runs.checkpoints import find_checkpoints
 from quaere.runs.list import describe_state, next_command
 from quaere.runs.phases import CandidateCount, PhaseSummary, count_candidates, summarise_phases
 from quaere.runs.rows import Event, RunInfo, RunState
+from quaere.viewer.evaluation_results import KIND as EVAL
+from quaere.viewer.evaluation_results import EvaluationLine, describe_run
 from quaere.viewer.metric_groups import bound_groups, group_metrics
 from quaere.viewer.plot import Series, Span
+from quaere.viewer.run_answers import RunAnswer, read_answers
 from quaere.viewer.run_folder import NotShown
 
 MAX_ROWS = 1000  # metrics in the table of a step
@@ -75,7 +78,7 @@ class RunQuery(Struct, frozen=True):
 
 
 class RunPage(Struct, frozen=True):
-    """All that the page of a run shows.
+    """All that the page of a run shows; `answers` are those of `quaere ask`, `scores` those of `quaere eval`.
 
     RunPage(name="notes", info=RunInfo(...), state=RunState("running"), said="running after step 12", step=12, ...)
     """
@@ -99,7 +102,13 @@ class RunPage(Struct, frozen=True):
     config: str
     num_left_out: int = 0  # metrics beyond those of `sections`
     has_reports: bool = False
-    is_evaluation: bool = False
+    answers: list[RunAnswer] = []
+    scores: EvaluationLine | None = None
+
+    @property
+    def is_training(self) -> bool:
+        """True if it has, or will have, steps whose health can be watched."""
+        return self.info.kind == "evolve" or bool(self.last_step or self.events)
 
     @property
     def spans(self) -> list[Span]:
@@ -162,7 +171,8 @@ def read_run(run: Run, name: str, query: RunQuery) -> RunPage:
         checkpoints=_read_checkpoints(run.path),
         config=_read_config(run),
         has_reports=REPORT_WRITER in run.first_protocols(),
-        is_evaluation=run.info.kind == "eval",
+        answers=read_answers(run, name),
+        scores=describe_run(name, run) if run.info.kind == EVAL else None,
     )
 
 

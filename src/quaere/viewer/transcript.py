@@ -85,8 +85,9 @@ class TurnView(Struct, frozen=True):
 class EpisodePage(Struct, frozen=True):
     """All that the page of an episode shows.
 
-    `learner` says whether training stored the advantage of every token and the learner's own log-probs and entropy.
-    `before` and `after` are the neighbours in the group, by reward; "" at its ends.
+    `question` and `answer` of a proposer are those that it wrote. `learner` says whether training stored the advantage
+    of every token and the learner's own log-probs and entropy. `before` and `after` are the neighbours in the group, by
+    reward; "" at its ends.
     """
 
     run: str
@@ -122,8 +123,9 @@ def read_episode(run: Run, name: str, query: EpisodeQuery) -> EpisodePage:
     if row is None:
         raise NotShown(f"run {name} has no episode {query.id}", hint="its questions are listed with their attempts")
     episode = run.episode(query.id)
-    question = getattr(episode.task, "question", None)
-    span = episode.outcome.span if isinstance(episode.outcome, Answer | Proposal) else ""
+    question, outcome = getattr(episode.task, "question", None), episode.outcome
+    proposed = outcome if isinstance(outcome, Proposal) else None
+    span = outcome.span if isinstance(outcome, Answer | Proposal) else ""
     turns = [view_turn(turn, span) for turn in episode.turns]
     before, after = _neighbours(run, row)
     trace = run.token_trace(row.id)
@@ -131,7 +133,7 @@ def read_episode(run: Run, name: str, query: EpisodeQuery) -> EpisodePage:
         run=name,
         id=row.id,
         task_id=row.task_id,
-        question=row.question,
+        question=proposed.question if proposed else row.question,
         answers=list(question.answers) if question is not None else [],
         document=_document_text(episode),
         protocol=row.protocol,
@@ -145,7 +147,7 @@ def read_episode(run: Run, name: str, query: EpisodeQuery) -> EpisodePage:
         bars=stack_rewards(row.metrics),
         metrics=row.metrics,
         turns=turns,
-        answer=row.answer or "",
+        answer=proposed.answer if proposed else row.answer or "",
         span=span,
         quotation=_judge_span(span, turns, _document_text(episode)),
         lane=read_lane(episode, trace, query.start),
@@ -219,6 +221,6 @@ def _judge_span(span: str, turns: list[TurnView], document: str) -> Quotation:
 def _neighbours(run: Run, row: EpisodeRow) -> tuple[str, str]:
     """The attempts before and after this one in its group, ranked by reward."""
     group = EpisodeFilter(task_id=row.task_id, step=row.step, phase=row.phase, protocol=row.protocol)
-    ids = [other.id for _, other in rank_attempts(run.rows(group))]
+    ids = [other.id for other in rank_attempts(run.rows(group))]
     at = ids.index(row.id)
     return ids[at - 1] if at else "", ids[at + 1] if at + 1 < len(ids) else ""
