@@ -66,15 +66,15 @@ def doubling(depth):
     }
 
 
-FLATE_OF_FLATE = zlib.compress(zlib.compress(zlib.compress(SHOWN * 200_000, 9), 9), 9)
+FLATE_OF_FLATE = zlib.compress(zlib.compress(zlib.compress(SHOWN * 60_000, 9), 9), 9)
 CMAP = b"begincmap 1 begincodespacerange <0000> <FFFF> endcodespacerange 1 beginbfrange %s endbfrange endcmap"
 DRAWN = b"/XObject << /A 10 0 R >> " + FONT
 PAPERS = {
     "doubling.pdf": (pdf(doubling(40), contents=b"10 0 R", resources=DRAWN), "either"),
     "cycle.pdf": (pdf({10: form(b"/A Do " + SHOWN, b"/XObject << /A 10 0 R >>")}, contents=b"10 0 R", resources=DRAWN), "either"),
-    "shared.pdf": (pdf({3: stream(SHOWN * 60_000)}, pages=90), "too long for its size"),
+    "shared.pdf": (pdf({3: stream(SHOWN * 30_000)}, pages=30), "too long for its size"),
     "repeated.pdf": (pdf({3: stream(SHOWN * 9000)}, contents=b"[" + b"3 0 R " * 9000 + b"]"), "not a readable PDF"),
-    "numbers.pdf": (pdf({3: stream(b"[" + b"1 " * (20 * MIB) + b"] TJ")}, pages=60), "too long for its size"),
+    "numbers.pdf": (pdf({3: stream(b"[" + b"1 " * (8 * MIB) + b"] TJ")}, pages=20), "too long for its size"),
     "bomb.pdf": (pdf({3: stream(b" " * (300 * MIB))}), "not a readable PDF"),
     "thrice.pdf": (pdf({3: b"<< /Length %d /Filter [/FlateDecode /FlateDecode /FlateDecode] >>\nstream\n%s\nendstream" % (len(FLATE_OF_FLATE), FLATE_OF_FLATE)}), "either"),
     "filters.pdf": (pdf({3: stream(SHOWN, b"/Filter [%s] " % (b"/ASCIIHexDecode " * 9000))}), "either"),
