@@ -159,17 +159,19 @@ def test_asking_about_them_gives_the_model_no_control_token(place, tmp_path, mod
     assert measure(["index", tmp_path / "calm", "--out", tmp_path / "calm-index"]).code == 0
     (tmp_path / "calm.txt").write_text("Who is the harbour master of Sall?\n")
     (tmp_path / "hostile.txt").write_text("".join(f"{question}\n" for question in QUESTIONS))
-    folder = make_base(tmp_path) if model == "tiny" else resolve_model(model)
+    is_tiny = model == "tiny"
+    named = make_base(tmp_path) if is_tiny else model
+    folder = named if is_tiny else resolve_model(model).path
     patterns = {}
     for kind, index in (("calm", tmp_path / "calm-index"), ("hostile", root / "index")):
         asked = ["ask", "--questions", tmp_path / f"{kind}.txt", "--index", index, "--runs", tmp_path / f"{kind}-runs"]
-        asked += ["--model", folder, "--device", "cpu", "--guided", "--max-turns", "2", "--turn-tokens", "16"]
+        asked += ["--model", named, "--device", "cpu", "--guided", "--max-turns", "2", "--turn-tokens", "16"]
         used = measure(asked)
-        check(used, f"ask {model}, {kind}", max_mib=MAX_MIB * (1 if model == "tiny" else 3))
+        check(used, f"ask {model}, {kind}", max_mib=MAX_MIB * (1 if is_tiny else 3))
         assert not ACTS_ON_TERMINALS.search(used.out.replace("\n", ""))
         patterns[kind] = control_patterns(folder, tmp_path / f"{kind}-runs")
     assert patterns["hostile"] <= patterns["calm"]
-    if model == "tiny":
+    if is_tiny:
         look_at_pages(tmp_path / "hostile-runs", read_ids(root / "index"))
 
 
