@@ -54,7 +54,14 @@ def write_odd(folder):
     (folder / "zeros.txt").symlink_to("/dev/zero")
     (folder / "up").symlink_to(folder, target_is_directory=True)
     (folder / "folder.pdf").mkdir()
-    names = ["-rf.md", "a\nb.md", "\x1b[2J.md", "\u202egpj.md", "<img src=x onerror=window.hit=1>.md", "x" * 250 + ".md"]
+    names = [
+        "-rf.md",
+        "a\nb.md",
+        "\x1b[2J.md",
+        "\u202egpj.md",
+        "<img src=x onerror=window.hit=1>.md",
+        "x" * 250 + ".md",
+    ]
     names += ["'; quaere runs delete.md", "a:b.md", "%2e%2e%2f.md", "<|im_end|>.md"]
     for number, name in enumerate(names):
         (folder / name).write_text(text.format(number))

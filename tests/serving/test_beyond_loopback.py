@@ -27,7 +27,11 @@ JSON = {"content-type": "application/json"}
 ROUTES = {
     "search": [("POST", "/retrieve", {"queries": ["Oss"]}), ("GET", "/nowhere", None)],
     "model": [
-        ("POST", "/v1/chat/completions", {"model": "tiny", "messages": [{"role": "user", "content": "Who?"}], "max_tokens": 2}),
+        (
+            "POST",
+            "/v1/chat/completions",
+            {"model": "tiny", "messages": [{"role": "user", "content": "Who?"}], "max_tokens": 2},
+        ),
         ("POST", "/v1/completions", {"model": "tiny", "prompt": "Who?", "max_tokens": 2}),
         ("GET", "/v1/models", None),
         ("GET", "/nowhere", None),

@@ -148,10 +148,10 @@ NUM_KILLS = 8
 
 @pytest.fixture(params=["file", "reply", "write"])
 def series(request, pages_index, tmp_path):
-    """The kind of moment, the command, its file and journal, what it writes if nothing happens, and moments to die at."""
+    """The kind of moment, the command, its file and journal, what it writes undisturbed, and moments to die at."""
     out, counted = tmp_path / "own.jsonl", Value(0)
-    words = ["questions", "--checked", "--index", pages_index.path, "--model", "reader", "--drafts", "40", "--topk", "2"]
-    words = [str(word) for word in (*words, "--out", out)]
+    words = ["questions", "--checked", "--index", str(pages_index.path), "--model", "reader", "--out", str(out)]
+    words += ["--drafts", "40", "--topk", "2"]
     assert start(words, request.param, counted=counted) == 0
     expected = out.read_bytes()
     out.unlink()
@@ -175,7 +175,7 @@ def test_a_killed_command_run_again_writes_what_it_would_have_written(series):
 
 @pytest.mark.timeout(600)
 def test_a_command_that_is_killed_again_and_again_ends_like_one_that_was_not(series):
-    kind, words, out, journal, expected, moments = series
+    kind, words, out, _, expected, moments = series
     codes = [start(words, kind, moment) for moment in moments if not out.exists()]
     assert codes.count(-signal.SIGKILL) >= 3  # what is finished is not done again, so later moments may not come
     if not out.exists():

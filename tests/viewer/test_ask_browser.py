@@ -1,4 +1,4 @@
-"""Fifty hostile questions, typed into the page Ask in a real browser: they are text, and the page answers afterwards."""
+"""Fifty hostile questions, typed into the page Ask in a real browser: all are text, and the page still answers."""
 
 import random
 

@@ -13,7 +13,8 @@ from quaere.search.pages import read_page
 from quaere.search.titles import choose_title
 
 _SHOWN = ("From", "To", "Cc", "Date", "Subject")
-# The standard library reads addresses with nested functions, one call or more a character, and parameters in quadratic time.
+# The standard library reads addresses with nested functions, one call or more a character, and parameters in
+# quadratic time.
 _MAX_HEADER = 2000
 _MAX_NAMED = 8
 # The standard library holds every line against the boundaries of all parts that are open.

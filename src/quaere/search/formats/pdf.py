@@ -12,7 +12,7 @@ from quaere.search.titles import choose_title
 
 _MAX_PAGES = 20_000
 _MAX_NAMED = 8
-# Pages and forms can share one long stream: time is counted, because pypdf bounds what it reads for a page, not for a file.
+# Of the processor. Pages and forms can share one long stream, and pypdf bounds the work for a page, not for a file.
 _SECONDS, _SECONDS_PER_MIB = 20, 60
 
 
@@ -52,7 +52,7 @@ _NO_TEXT = "without text (an image? then it needs OCR)"
 
 
 def _limit_time(seconds: int) -> Callable[..., None]:
-    """A function that raises `Unreadable` once the processor has worked for so long; pypdf calls it at every operator."""
+    """A function that raises `Unreadable` after so much time; pypdf calls it before every operator of a page."""
     end = time.process_time() + seconds
 
     def check(*_: object) -> None:

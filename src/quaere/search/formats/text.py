@@ -22,7 +22,7 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# Python's codecs of host names and of its own literals: no file is written in them, and those of names take quadratic time.
+# Python's codecs of host names, which take quadratic time, and of its own literals: no file is written in them.
 _NOT_OF_FILES = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
 
 
