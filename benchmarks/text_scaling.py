@@ -157,6 +157,7 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     **{f"read_file {suffix}": read(suffix) for suffix in (".md", ".txt", ".rst", ".csv", ".html")},
     "read_file .eml": read(".eml", "From: a\n\n"),
     "read_file .eml (header)": read(".eml", "From: a\nSubject: "),
+    "read_file .eml (parameters)": read(".eml", "From: a\nContent-Type: text/plain; "),
     "read_file .eml (HTML)": read(".eml", "From: a\nContent-Type: text/html\n\n"),
     "read_file .ipynb": read(".ipynb", '{"cells": [{"cell_type": "markdown", "source": "', '"}]}'),
     "cut": lambda text: cut(Document(id="a", title="", text=text, kind="file"), ChunkSettings()),

@@ -30,8 +30,10 @@ settings.load_profile("full")
 
 # Files that take longest come first, or one worker is left with one of them when all others are done.
 LONGEST = (
+    "test_hostile_folder.py",
     "test_viewer_browser.py",
     "test_page_files_browser.py",
+    "test_ask_browser.py",
     "test_score_train.py",
     "test_validation.py",
     "test_eve_options.py",

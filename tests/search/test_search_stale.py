@@ -83,10 +83,11 @@ def test_a_source_that_is_one_file_is_looked_at(tmp_path):
 
 def test_links_that_lead_nowhere_and_odd_names_are_no_change(folder, tmp_path):
     (folder / "gone.md").symlink_to(folder / "nowhere")
+    (folder / "loop.md").symlink_to(folder / "loop.md")
     with open(os.path.join(os.fsencode(folder), b"odd\xff.txt"), "wb") as file:
         file.write(b"eel")
     index = build_index(folder, tmp_path / "index")
-    assert index.manifest.corpus.num_unreadable == 2
+    assert index.manifest.corpus.num_unreadable == 3
     assert not is_stale(index)
     assert update_index(index.path).counts.num_changed == 0
 

@@ -1,9 +1,18 @@
 """A question writer that is killed goes on where it was."""
 
+import contextlib
+import os
+import random
+import signal
+import sys
+
 import pytest
 from reading_endpoint import PAGES, Reader, make_index
 
+from preloaded import Process, Value
+from quaere.cli.main import main
 from quaere.errors import BadInput
+from quaere.rollout import policy
 from quaere.rollout.policy import ChatPolicy
 from quaere.warmup.documents import writer
 from quaere.warmup.documents.journal import Batch, Journal
@@ -60,3 +69,115 @@ def test_a_journal_of_other_settings_is_refused_once_it_holds_something(tmp_path
     with pytest.raises(BadInput, match="was begun with another model, index or settings"):
         Journal(path, {"seed": 0})
     assert list(Journal(path, {"seed": 1}).batches) == [0]
+
+
+def test_a_damaged_journal_is_said_in_one_line(tmp_path):
+    path = tmp_path / "own.jsonl.unfinished"
+    Journal(path, {"seed": 0}).add(Batch(0, [], []))
+    path.write_bytes(path.read_bytes().replace(b'"kept":[', b'"kept":[[') + b"{}\n")
+    with pytest.raises(BadInput, match="is damaged") as caught:
+        Journal(path, {"seed": 0})
+    assert str(path) in caught.value.hint
+
+
+# ----------------------------------------------------------------------------------------------- kills of the command
+
+TOUCHES = {"open", "os", "shutil", "fcntl"}
+
+
+class Moments:
+    """Counts moments of three kinds, and kills the process at one of them.
+
+    "file": a file is touched. "reply": the endpoint is asked. "write": the journal writes a line, of which a part is
+    on the disk when the kill comes; the part is drawn from the number of the moment.
+    """
+
+    def __init__(self, kind, moment):
+        self.kind, self.moment, self.num_seen = kind, moment, 0
+
+    def pass_by(self, kind):
+        self.num_seen += kind == self.kind
+        if kind == self.kind and self.num_seen == self.moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def touch(self, event, args):
+        if event.partition(".")[0] in TOUCHES:
+            self.pass_by("file")
+
+    def append(self, journal, line):
+        if self.kind == "write" and self.num_seen + 1 == self.moment:
+            cut = random.Random(self.moment).randint(0, len(line))
+            with journal.path.open("ab") as file:
+                file.write(line[:cut])
+        self.pass_by("write")
+        APPEND(journal, line)
+
+
+APPEND = Journal._append
+
+
+def run_and_die(words, kind, moment, counted):
+    """The command with small batches; dies at a moment, or counts the moments if that is 0."""
+    moments = Moments(kind, moment)
+
+    class Counting(Reader):
+        async def reply(self, messages, params):
+            moments.pass_by("reply")
+            return await super().reply(messages, params)
+
+    writer._FIRST, writer._BATCH = 2, 1
+    policy.open_policy = lambda *args, **options: ChatPolicy(Counting())
+    Journal._append = lambda journal, line: moments.append(journal, line)
+    sys.addaudithook(moments.touch)
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        code = main(words)
+    if counted is not None:
+        counted.value = moments.num_seen
+    os._exit(code)
+
+
+def start(words, kind="file", moment=0, counted=None):
+    process = Process(target=run_and_die, args=(words, kind, moment, counted))
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+NUM_KILLS = 8
+
+
+@pytest.fixture(params=["file", "reply", "write"])
+def series(request, pages_index, tmp_path):
+    """The kind of moment, the command, its file and journal, what it writes undisturbed, and moments to die at."""
+    out, counted = tmp_path / "own.jsonl", Value(0)
+    words = ["questions", "--checked", "--index", str(pages_index.path), "--model", "reader", "--out", str(out)]
+    words += ["--drafts", "40", "--topk", "2"]
+    assert start(words, request.param, counted=counted) == 0
+    expected = out.read_bytes()
+    out.unlink()
+    draw = random.Random(request.param)
+    moments = sorted(draw.sample(range(1, counted.value + 1), NUM_KILLS))
+    return request.param, words, out, tmp_path / "own.jsonl.unfinished", expected, moments
+
+
+@pytest.mark.timeout(600)
+def test_a_killed_command_run_again_writes_what_it_would_have_written(series):
+    kind, words, out, journal, expected, moments = series
+    for moment in moments:
+        assert start(words, kind, moment) == -signal.SIGKILL
+        assert not out.exists() or out.read_bytes() == expected  # nothing, or all of it
+        if not out.exists():
+            assert start(words) == 0 and not journal.exists()
+        assert out.read_bytes() == expected
+        out.unlink()
+        journal.unlink(missing_ok=True)
+
+
+@pytest.mark.timeout(600)
+def test_a_command_that_is_killed_again_and_again_ends_like_one_that_was_not(series):
+    kind, words, out, _, expected, moments = series
+    codes = [start(words, kind, moment) for moment in moments if not out.exists()]
+    assert codes.count(-signal.SIGKILL) >= 3  # what is finished is not done again, so later moments may not come
+    if not out.exists():
+        assert start(words) == 0
+    assert out.read_bytes() == expected

@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import structs
 
 from quaere.errors import ExtraMissing
-from quaere.search.extracted import FileText, Unreadable
+from quaere.search.extracted import FileText, Unreadable, storable_text
 from quaere.search.formats.epub import read_epub
 from quaere.search.formats.mail import read_eml
 from quaere.search.formats.notebook import read_ipynb
@@ -66,7 +66,7 @@ def parse_file(path: Path, data: bytes, limit: int) -> FileText:
     except Exception as error:
         kind, reason = suffix[1:].upper(), _one_line(str(error))[:200] or type(error).__name__
         raise Unreadable(f"not a readable {kind} file ({reason})") from error
-    title = found.title or _name_as_title(path)
+    title = storable_text(found.title) or _name_as_title(path)
     return structs.replace(found, title=f"{title} ({', '.join(found.columns)})" if found.columns else title)
 
 

@@ -153,7 +153,7 @@ def _list_folder(
     """
     try:
         with os.scandir(path) as listing:
-            entries = [(entry.name, entry.is_dir()) for entry in islice(listing, max_entries)]
+            entries = [(entry.name, _is_folder(entry)) for entry in islice(listing, max_entries)]
     except OSError:
         return None, 1
     if len(entries) == max_entries:
@@ -161,6 +161,13 @@ def _list_folder(
     folders = [name for name, is_folder in entries if is_folder]
     files = [name for name, is_folder in entries if not is_folder]
     return describe_folder(path, record.id, folders, files, leave_out), len(entries) + 1
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # links that lead to one another, which a walk takes for files
+        return False
 
 
 def _look_at(path: str) -> tuple[int, int]:

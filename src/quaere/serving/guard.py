@@ -106,9 +106,9 @@ class Guard:
     # ------------------------------------------------------------------------------------------------------- checks
 
     def _check(self, request: _Request) -> None:
-        own = request.scope.get("server") or ("", None)
+        own, _ = request.scope.get("server") or ("", None)
         host = name_of(request.header("host"))
-        if host not in self._rules.hosts and host != own[0]:
+        if not host or (host not in self._rules.hosts and host != name_of(own)):
             raise _Refused(403, "the Host header names another server; start this server with --allow-host NAME")
         if request.num_origins > 1:
             raise _Refused(403, "the request has several Origin headers; it must have one or none")
@@ -221,14 +221,16 @@ def name_of(host: str) -> str:
     """Name or address in a Host header, without the port; "" if the header is invalid.
 
     name_of("LocalHost:8000") == "localhost"; name_of("[::1]:8000") == "::1"; name_of("a@b") == ""
+    name_of("::ffff:192.0.2.7") == "192.0.2.7", which is what a server of both kinds of address calls it.
     """
     host = host.strip().lower()
     match = _HOST.fullmatch(host)
     name = (match[1] or match[2]) if match else host
     try:
-        return str(ip_address(name))
+        address = ip_address(name)
     except ValueError:
         return name if match else ""
+    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def _cors(origin: str) -> list[tuple[bytes, bytes]]:

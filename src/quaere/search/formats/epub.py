@@ -52,4 +52,5 @@ def _read_package(archive: zipfile.ZipFile) -> tuple[str, list[str]]:
     spine = [files.get(item.get("idref")) for item in package.iter(f"{_PACKAGE}itemref")]
     folder = posixpath.dirname(root)
     title = next((element.text or "" for element in package.iter(_TITLE)), "")
-    return title, [posixpath.normpath(posixpath.join(folder, unquote(name))) for name in spine if name]
+    names = [posixpath.normpath(posixpath.join(folder, unquote(name))) for name in spine if name]
+    return title, list(dict.fromkeys(names))  # once each: a short spine could name a long chapter without end

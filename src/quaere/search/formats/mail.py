@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from email import message_from_bytes, policy
+from email.headerregistry import HeaderRegistry
 from email.message import EmailMessage
 
 from quaere.search.extracted import FileText, TextBuilder, Unreadable
-from quaere.search.formats.text import decode
+from quaere.search.formats.text import decode, find_encoding
 from quaere.search.pages import read_page
 from quaere.search.titles import choose_title
 
 _SHOWN = ("From", "To", "Cc", "Date", "Subject")
-_MAX_HEADER = 2000  # the standard library reads addresses with nested functions, one call or more a character
+# The standard library reads addresses with nested functions, one call or more a character, and parameters in
+# quadratic time.
+_MAX_HEADER = 2000
 _MAX_NAMED = 8
 # The standard library holds every line against the boundaries of all parts that are open.
 _NESTING = re.compile(rb"content-type:\s*+(?:multipart|message)/", re.IGNORECASE)
@@ -23,7 +26,7 @@ def read_eml(data: bytes, limit: int) -> FileText:
     """The headers a reader sees and the body; attachments are not read, and named as a problem."""
     if len(_NESTING.findall(data)) > _MAX_NESTED:
         raise Unreadable(f"holds more than {_MAX_NESTED} messages and parts inside one another")
-    message = message_from_bytes(data, policy=policy.default)
+    message = message_from_bytes(data, policy=_POLICY)
     assert isinstance(message, EmailMessage)
     headers = _read_headers(message)
     if not headers:
@@ -42,12 +45,13 @@ def read_eml(data: bytes, limit: int) -> FileText:
     return text.build(choose_title(headers.get("Subject", "")), problems=problems)
 
 
+_registry = HeaderRegistry()
+_POLICY = policy.default.clone(header_factory=lambda name, value: _registry(name, value[:_MAX_HEADER]))
+
+
 def _read_headers(message: EmailMessage) -> dict[str, str]:
     """The decoded headers of `_SHOWN` that the message has, the first of each."""
-    raw = {name.lower(): str(value) for name, value in reversed(list(message.raw_items()))}
-    found = {name: raw[name.lower()][:_MAX_HEADER] for name in _SHOWN if name.lower() in raw}
-    decoded = {name: str(policy.default.header_fetch_parse(name, value)) for name, value in found.items()}
-    return {name: " ".join(value.split()) for name, value in decoded.items()}
+    return {name: " ".join(str(message[name]).split()) for name in _SHOWN if name in message}
 
 
 def _split(message: EmailMessage) -> tuple[list[EmailMessage], list[str]]:
@@ -70,7 +74,7 @@ def _read_body(part: EmailMessage) -> str:
     data = payload if isinstance(payload, bytes) else b""
     try:
         # What is declared comes first: the encodings of Japanese mail look like ASCII.
-        text = data.decode(part.get_content_charset("utf-8"))
+        text = data.decode(find_encoding(part.get_content_charset()))
     except (UnicodeError, LookupError):
         text, _ = decode(data)
     return read_page(text).text if part.get_content_subtype() == "html" else text

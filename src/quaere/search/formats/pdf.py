@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 from io import BytesIO
 
 from quaere.search.extracted import FileText, TextBuilder, Unreadable, load_library
@@ -10,10 +12,15 @@ from quaere.search.titles import choose_title
 
 _MAX_PAGES = 20_000
 _MAX_NAMED = 8
+# Of the processor. Pages and forms can share one long stream, and pypdf bounds the work for a page, not for a file.
+_SECONDS, _SECONDS_PER_MIB = 20, 60
 
 
 def read_pdf(data: bytes, limit: int) -> FileText:
-    """The text of every page; pages that cannot be read or hold none are named among the problems."""
+    """The text of every page; pages that cannot be read or hold none are named among the problems.
+
+    A file that takes the processor longer than its size explains is `Unreadable`.
+    """
     pypdf = load_library("pypdf", package="pypdf", extra="pdf", suffix=".pdf")
     logging.getLogger("pypdf").setLevel(logging.ERROR)  # a warning for every slip of the program that wrote the file
     reader = pypdf.PdfReader(BytesIO(data))
@@ -21,9 +28,13 @@ def read_pdf(data: bytes, limit: int) -> FileText:
     if num_pages > _MAX_PAGES:
         raise Unreadable(f"has more than {_MAX_PAGES} pages")
     text, failed, empty = TextBuilder(limit), [], []
+    check_time = _limit_time(_SECONDS + (_SECONDS_PER_MIB * len(data) >> 20))
     for number in range(1, num_pages + 1):
+        check_time()
         try:
-            page = reader.pages[number - 1].extract_text()
+            page = reader.pages[number - 1].extract_text(visitor_operand_before=check_time)
+        except Unreadable:
+            raise
         # A damaged page makes pypdf fail in many ways (KeyError, RecursionError, ...): whatever it was, it is out.
         except Exception:
             failed.append(number)
@@ -38,6 +49,17 @@ def read_pdf(data: bytes, limit: int) -> FileText:
 
 
 _NO_TEXT = "without text (an image? then it needs OCR)"
+
+
+def _limit_time(seconds: int) -> Callable[..., None]:
+    """A function that raises `Unreadable` after so much time; pypdf calls it before every operator of a page."""
+    end = time.process_time() + seconds
+
+    def check(*_: object) -> None:
+        if time.process_time() > end:
+            raise Unreadable(f"takes more than {seconds} s to read, which is too long for its size")
+
+    return check
 
 
 def _find_title(reader: object) -> str:

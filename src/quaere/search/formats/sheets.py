@@ -21,13 +21,14 @@ def read_xlsx(data: bytes, limit: int) -> FileText:
     """
     openpyxl = load_library("openpyxl", package="openpyxl", extra="office", suffix=".xlsx")
     open_archive(data, limit).close()
+    _check_sheets(openpyxl, data)
     book = openpyxl.load_workbook(BytesIO(data), read_only=True, data_only=True)
     text, num_cells = TextBuilder(limit), 0
     for sheet in book.worksheets:
         sheet.reset_dimensions()  # what a file says about its size may be wrong
         columns: Sequence[str] | None = None
         for number, row in enumerate(sheet.iter_rows(values_only=True), start=1):
-            num_cells += len(row)
+            num_cells += len(row) or 1  # rows that the file leaves out are empty, and may be any number
             if num_cells > _MAX_CELLS:
                 raise Unreadable(f"spreads over more than {_MAX_CELLS} cells")
             if row.count(None) == len(row):
@@ -39,6 +40,20 @@ def read_xlsx(data: bytes, limit: int) -> FileText:
     title = book.properties.title or ""
     book.close()
     return text.build(choose_title(title))
+
+
+def _check_sheets(openpyxl: Any, data: bytes) -> None:
+    """Raise `Unreadable` if a part is several sheets: a short file could repeat a long one without end.
+
+    To load a workbook is to look into every sheet, so its list is read before.
+    """
+    reader = openpyxl.reader.excel.ExcelReader(BytesIO(data), read_only=True)
+    reader.read_manifest()
+    reader.read_workbook()
+    parts = [link.target for _, link in reader.parser.find_sheets()]
+    reader.archive.close()
+    if len(set(parts)) < len(parts):
+        raise Unreadable("several of its sheets are the same part of the file")
 
 
 def _column_names(row: Sequence[Any]) -> Sequence[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from io import BytesIO
 from typing import Any
 
-from quaere.search.extracted import FileText, TextBuilder, load_library
+from quaere.search.extracted import FileText, TextBuilder, Unreadable, load_library
 from quaere.search.formats.archive import open_archive
 from quaere.search.titles import choose_title
 
@@ -17,7 +17,10 @@ def read_pptx(data: bytes, limit: int) -> FileText:
     open_archive(data, limit).close()
     presentation = pptx.Presentation(BytesIO(data))
     text, first_title = TextBuilder(limit), ""
-    for number, slide in enumerate(presentation.slides, start=1):
+    slides = list(presentation.slides)
+    if len({slide.part for slide in slides}) < len(slides):
+        raise Unreadable("several of its slides are the same part of the file")
+    for number, slide in enumerate(slides, start=1):
         title = slide.shapes.title
         if not first_title and title is not None:
             first_title = choose_title(title.text_frame.text)

@@ -24,6 +24,8 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+# Python's codecs of host names, which take quadratic time, and of its own literals: no file is written in them.
+_NOT_OF_FILES = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
 
 
 def decode(data: bytes, declared: str | None = None) -> tuple[str, str]:
@@ -35,7 +37,7 @@ def decode(data: bytes, declared: str | None = None) -> tuple[str, str]:
         ('café', 'windows-1252')
     """
     marked = next((encoding for mark, encoding in _BYTE_ORDER_MARKS if data.startswith(mark)), None)
-    candidates = (marked,) if marked else ("utf-8", declared or "utf-8", "windows-1252", "latin-1")
+    candidates = (marked,) if marked else ("utf-8", find_encoding(declared), "windows-1252", "latin-1")
     for encoding in candidates:
         try:
             text = data.decode(encoding)
@@ -45,6 +47,15 @@ def decode(data: bytes, declared: str | None = None) -> tuple[str, str]:
             raise Unreadable("contains NUL bytes: not a text file")
         return text, encoding
     raise Unreadable(f"opens with the mark of {marked} but is not {marked}")
+
+
+def find_encoding(declared: str | None) -> str:
+    """The encoding that a file declares, if files can be in it; else UTF-8: `find_encoding("punycode") == "utf-8"`."""
+    try:
+        is_of_files = declared is not None and codecs.lookup(declared).name not in _NOT_OF_FILES
+    except (LookupError, ValueError):  # ValueError: a name with characters that no name has
+        is_of_files = False
+    return declared if declared and is_of_files else "utf-8"
 
 
 def read_text(data: bytes, limit: int) -> FileText:

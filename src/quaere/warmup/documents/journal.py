@@ -45,7 +45,10 @@ class Journal:
             said = f"{path} was begun with another model, index or settings"
             raise BadInput(said, hint=f"the same command as then, or: rm {path}")
         for line in whole:
-            batch = msgspec.json.decode(line, type=Batch)
+            try:
+                batch = msgspec.json.decode(line, type=Batch)
+            except msgspec.DecodeError as error:
+                raise BadInput(f"{path} is damaged: {error}", hint=f"rm {path}, to begin again") from error
             self.batches[batch.number] = batch
         if path.exists():
             with path.open("r+b") as file:
