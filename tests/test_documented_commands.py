@@ -2,12 +2,14 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 
 import pytest
 
 from documented import ROOT, check_command, faults, read_document
+from quaere.cli.main import build_parser
 from quaere.errors import BadInput
 
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "Makefile"]
@@ -173,3 +175,15 @@ def test_a_list_of_words_is_checked_as_it_is():
     check_command(["search", "Halm", "--index", "DIR"])
     with pytest.raises(BadInput, match="there is no option --colour"):
         check_command(["search", "Halm", "--index", "DIR", "--colour"])
+
+
+def test_the_readme_measures_what_training_gains():
+    """On questions that were not trained on, and against the model that training began with."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = read_document("README.md", text[text.index("## Evolve") : text.index("## Recipes")])
+    words = [shlex.split(line.text)[1:] for line in shown if line.is_whole]
+    parsed = [(line[0], build_parser().parse_args(line)) for line in words]
+    (evolved,) = [args for command, args in parsed if command == "evolve"]
+    before, after = [args for command, args in parsed if command == "eval"]
+    assert before.model == evolved.model and str(after.compare) in (str(before.out), str([before.out]))
+    assert before.questions == after.questions != evolved.questions

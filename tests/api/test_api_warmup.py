@@ -32,7 +32,7 @@ async def test_a_model_is_taught_beside_a_running_loop(base, tmp_path):
     out = quaere.warmup("drzero", model=base, out=tmp_path / "warm", settings=settings, **told)
     manifest = json.loads((out / "warmup.json").read_text())
     assert manifest["loss_after"] < manifest["loss_before"] and manifest["style"] == "brief"
-    assert [step.step for step in steps] == [1, 2] and notes[0].startswith("4 episodes kept")
+    assert [step.step for step in steps] == [1, 2] and notes[1].startswith("4 episodes kept")
     with quaere.Agent(out, search=lambda query: [], max_turns=2, turn_tokens=4) as agent:
         assert agent.protocol.style == "brief" and agent.ask("Who?").episode.turns
 

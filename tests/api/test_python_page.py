@@ -72,7 +72,7 @@ def trained(tmp_path, village_paths, monkeypatch):
 
     monkeypatch.setattr(catalogue, "resolve_model", resolved)
     monkeypatch.setattr(work, "_warm_up", teach_little)
-    monkeypatch.setitem(PRESETS, "large-gpu", SMALL)
+    monkeypatch.setitem(PRESETS, "demo", SMALL)
     return folder
 
 
@@ -105,6 +105,11 @@ def test_examples_about_asking(notes, monkeypatch):
     assert f"{SENTENCE} [1]\n[1] Backups\ncitations that lead nowhere: ()" in said["Report"]
     assert SENTENCE in (notes / "report.html").read_text(encoding="utf-8")
     assert "nowhere" in said["Errors"] and "try: quaere index" in said["Errors"]
+
+
+def test_examples_fit_a_machine_without_a_gpu():
+    blocks = read_sections(PAGE.read_text(encoding="utf-8"))["Train"]
+    assert re.findall(r'preset="([^"]+)"', "\n".join(blocks)) == ["demo"]
 
 
 def test_examples_about_training(trained, monkeypatch):

@@ -113,7 +113,13 @@ def test_attempts_are_counted_with_their_tokens_a_second(monkeypatch):
 def test_a_model_that_does_not_know_the_form_is_taught_it_first_and_then_deleted(tmp_path):
     given = settings(model=str(tmp_path), out=tmp_path / "warm", index=Path("i"))
     asked = []
-    with teach_form(given, asked.append) as taught:
+
+    def teach(form):
+        asked.append(form)
+        return SimpleNamespace(stopped=False)
+
+    with teach_form(given, teach) as (taught, stopped):
+        assert stopped is None
         (form,) = asked
         assert (form.index, form.model, form.out) == (None, given.model, Path(taught.model))
         assert (taught.base_model, taught.index) == (given.model, given.index)
@@ -121,9 +127,20 @@ def test_a_model_that_does_not_know_the_form_is_taught_it_first_and_then_deleted
     assert not form.out.parent.exists()
     with (
         pytest.raises(BadInput, match="was not taught the form"),
-        teach_form(settings(model=str(tmp_path), out=tmp_path / "warm", adapter=True, lora_rank=8), asked.append),
+        teach_form(settings(model=str(tmp_path), out=tmp_path / "warm", adapter=True, lora_rank=8), teach),
     ):
         pass
+
+
+def test_a_form_whose_teaching_was_stopped_is_what_is_written(tmp_path):
+    def teach(form):
+        form.out.mkdir()
+        (form.out / "weights").write_text("half taught")
+        return SimpleNamespace(stopped=True)
+
+    with teach_form(settings(model=str(tmp_path), out=tmp_path / "warm"), teach) as (_, stopped):
+        assert stopped is not None and stopped.stopped
+    assert (tmp_path / "warm" / "weights").read_text() == "half taught"
 
 
 def test_a_model_that_knows_the_form_is_not_taught_it_again(monkeypatch, tmp_path):
@@ -131,5 +148,5 @@ def test_a_model_that_knows_the_form_is_not_taught_it_again(monkeypatch, tmp_pat
 
     monkeypatch.setattr("quaere.dialects.notes.find_notes", lambda model: Notes(taught=("drzero", "eve")))
     known = settings(also=("eve",), adapter=True, lora_rank=8)
-    with teach_form(known, lambda form: pytest.fail("taught again")) as taught:
+    with teach_form(known, lambda form: pytest.fail("taught again")) as (taught, _):
         assert taught is known

@@ -1,6 +1,7 @@
 """`quaere evolve` as a person meets it: start, watch, stop, go on, look, export."""
 
 import json
+import shlex
 import shutil
 import signal
 from contextlib import redirect_stdout
@@ -12,7 +13,7 @@ from msgspec import structs
 import village_runs
 from dictating import dictating
 from quaere.cli import interrupt
-from quaere.cli.main import main
+from quaere.cli.main import build_parser, main
 from quaere.errors import TrainingStopped
 from quaere.recipes.registry import find_recipe
 from quaere.runs import Run
@@ -122,6 +123,22 @@ def test_print_config_gives_a_file_that_can_be_used(place, tmp_path, capsys):
     (tmp_path / "all.yaml").write_text(capsys.readouterr().out, encoding="utf-8")
     assert evolve("drzero", "--config", tmp_path / "all.yaml", "--print-config") == 0
     assert capsys.readouterr().out == (tmp_path / "all.yaml").read_text(encoding="utf-8")
+
+
+def test_a_dry_run_knows_the_time_of_a_step_from_an_earlier_run(place, run_path, tmp_path, capsys):
+    def time_said(*args):
+        assert evolve("drzero", *place[1], "--dry-run", "--json", *args) == 0
+        return json.loads(capsys.readouterr().out)["time"]
+
+    with Run.open(run_path) as run:
+        seconds = sorted(metric.value for metric in run.metrics("step/seconds"))
+    known = time_said("--runs", run_path.parent)
+    assert f" a step, by the {len(seconds)} steps of {run_path} (same recipe and model" in known
+    assert seconds[0] - 0.1 <= float(known.split(" s a step")[0]) <= seconds[-1] + 0.1
+    assert time_said("--runs", tmp_path).startswith("not known before the first step")
+    shutil.copytree(place[1][3], tmp_path / "other")
+    other = time_said("--runs", run_path.parent, "--model", tmp_path / "other")
+    assert other.startswith("not known before the first step")
 
 
 @pytest.mark.parametrize("preset", ["paper", "single-gpu", "demo"])
@@ -288,6 +305,39 @@ def test_a_model_that_cannot_follow_the_protocol_is_told_to_be_taught(place, tmp
     assert "done; look" not in said
     assert main(["runs", "show", str(tmp_path / "run")]) == 0
     assert "failed after step 4: nothing was learned" in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_a_model_that_was_warmed_up_is_not_told_to_be_warmed_up(place, tmp_path, capsys):
+    shutil.copytree(place[1][3], tmp_path / "warm")
+    (tmp_path / "warm" / "warmup.json").write_text('{"style": "brief", "recipe": "drzero"}')
+    few = ["--set", "proposer.steps=3", "--set", "proposer.batch=2", "--set", "generation.candidates=2"]
+    warm = ["--model", tmp_path / "warm", "--set", "prompts=brief", "--out", tmp_path / "run"]
+    with dictating(lambda job: ["I would rather not."] * 9):
+        assert evolve("drzero", *place[1], *few, *warm) == 2
+    said = capsys.readouterr().err
+    assert f"no episode of the first 3 steps wrote a valid question, though {tmp_path / 'warm'} was warmed up" in said
+    assert "never followed the protocol, though it was warmed up" in said
+    assert f"try: quaere runs show {tmp_path / 'run'} --episodes" in said
+    assert "quaere warmup" not in said
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("smollm2-135m", "the warm-up of smollm2-135m taught the dialect search-r1, not drzero"),
+        ("smollm2-135m-plain", "smollm2-135m-plain is too small to speak the dialect drzero without a warm-up"),
+    ],
+)
+def test_a_built_in_model_that_does_not_speak_the_dialect_is_refused_at_once(place, tmp_path, capsys, model, said):
+    assert evolve("drzero", *place[1], "--model", model, "--out", tmp_path / "run") == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 2
+    hint = error.splitlines()[1].strip().removeprefix("try: ").split(", then --model DIR")
+    words = shlex.split(hint[0])
+    assert hint[1:] == [""] and words[:3] == ["quaere", "warmup", "drzero"]
+    parsed = build_parser().parse_args(words[1:])
+    assert parsed.model == "smollm2-135m-plain"
+    assert not (tmp_path / "run").exists()
 
 
 def test_questions_that_are_all_dropped_are_no_matter_of_the_protocol(place, tmp_path, monkeypatch, capsys):

@@ -11,6 +11,7 @@ import pytest
 import tiny
 from preloaded import start_command
 from quaere.cli.main import main
+from quaere.search.index import build_index
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +49,25 @@ def test_serve_until_ctrl_c_even_while_it_writes(folder):
         assert server.exitcode == 0
         asking.join(timeout=20)
         assert replies[0].status_code == 200  # what was begun was finished
+    finally:
+        server.kill()
+        server.join()
+        stderr.close()
+
+
+def test_serve_with_an_index_answers_from_it(folder, tmp_path):
+    (tmp_path / "oss.md").write_text("# The Oss\n\nThe Oss rises in the Korrin hills.\n")
+    build_index(tmp_path / "oss.md", tmp_path / "index")
+    options = ("--port", "0", "--dtype", "float32", "--max-tokens", "8", "--index", tmp_path / "index")
+    server, stderr = start_command("serve", "--model", folder, *options)
+    try:
+        _, ready, told = (stderr.readline() for _ in range(3))
+        assert told == f"small answers from {tmp_path / 'index'}; small:model is the model alone\n"
+        url = ready.split(" at ")[1].split("/v1")[0]
+        body = {"model": "small", "messages": [{"role": "user", "content": "Where does the Oss rise?"}]}
+        reply = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60, trust_env=False).json()
+        # A model that nobody has taught finds nothing, but as an agent does.
+        assert reply["choices"][0]["message"]["content"].startswith("not found in these documents (")
     finally:
         server.kill()
         server.join()

@@ -2,6 +2,9 @@
 
 import argparse
 import json
+import os
+import shlex
+import signal
 import sys
 from functools import cache
 
@@ -11,7 +14,7 @@ import torch
 import tiny
 from quaere.api import warmup as work
 from quaere.api.warmup_settings import WarmupSettings
-from quaere.cli import warmup
+from quaere.cli import interrupt, warmup, warmup_view
 from quaere.cli.main import main as quaere
 from quaere.dialects.notes import Notes, find_notes
 from quaere.errors import QuaereError
@@ -19,7 +22,7 @@ from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.bridge import load_model
 from quaere.policies.native.rounding import round_weights
 from quaere.rollout.episode import Limits
-from quaere.warmup import lessons
+from quaere.warmup import imitation, lessons
 from quaere.warmup.lessons import build_world
 
 LIMITS = ["--topk", "1", "--turn-tokens", "1024", "--tool-response-tokens", "200", "--style", "brief"]
@@ -112,6 +115,75 @@ def test_from_a_model_to_a_model_that_asks(base, tmp_path, capsys):
     assert quaere(["index", str(docs), "--out", str(tmp_path / "index")]) == 0
     asked = ["ask", "Who?", "--index", str(tmp_path / "index"), "--model", str(out), "--runs", str(tmp_path / "runs")]
     assert quaere([*asked, "--max-turns", "2", "--turn-tokens", "4"]) in (0, 3)  # it may find no answer
+
+
+@pytest.fixture
+def press(monkeypatch):
+    """Press Ctrl-C so many times when the first step was taken, and show what was said until then."""
+    step = warmup_view.Display.step
+
+    def press(times):
+        def step_and_press(display, taken):
+            step(display, taken)
+            if taken.step == 1:
+                for _ in range(times):
+                    os.kill(os.getpid(), signal.SIGINT)
+
+        monkeypatch.setattr(interrupt, "ONE_PRESS_S", 0)
+        monkeypatch.setattr(warmup_view.Display, "step", step_and_press)
+
+    return press
+
+
+@pytest.mark.usefixtures("_soon_told", "_one_world")
+def test_ctrl_c_keeps_what_was_taught(base, tmp_path, press, capfd):
+    press(1)
+    out, other = tmp_path / "warm", tmp_path / "other"
+    args = ["--learning-rate", "3e-3", *SMALL, *LIMITS, "--also", "eve"]
+    with pytest.raises(KeyboardInterrupt):
+        main("drzero", "--model", base, "--out", out, *args)
+    streams = capfd.readouterr()
+    assert "stopping after the step under way, whose model is then saved" in streams.err
+    assert "step 1/2" in streams.err and "step 2/2" not in streams.err
+    manifest = json.loads((out / "warmup.json").read_text())
+    assert manifest["stopped"] and manifest["num_steps"] == 1 and manifest["loss_after"] < manifest["loss_before"]
+    assert manifest["learnt"] == {}  # what it can do is not tried out either
+    more = streams.out.splitlines()[-1]
+    assert more.startswith("stopped after 1 step, and saved as it is; teach it more with: quaere warmup drzero")
+    words = shlex.split(more.partition("with: quaere warmup ")[2].replace("OTHER", str(other)))
+    press(0)
+    main(*words, *args)
+    assert not json.loads((other / "warmup.json").read_text())["stopped"]
+
+
+@pytest.mark.usefixtures("_soon_told", "_one_world")
+def test_two_ctrl_c_write_nothing(base, tmp_path, press, capfd):
+    press(2)
+    with pytest.raises(KeyboardInterrupt):
+        main("drzero", "--model", base, "--out", tmp_path / "warm", *SMALL, *LIMITS)
+    assert "press Ctrl-C again to stop now (no model is written)" in capfd.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("_soon_told", "_one_world")
+def test_ctrl_c_before_the_first_step_has_nothing_to_keep(base, tmp_path, monkeypatch):
+    monkeypatch.setattr(imitation, "stop_requested", lambda: True)
+    with pytest.raises(KeyboardInterrupt):
+        main("drzero", "--model", base, "--out", tmp_path / "warm", *SMALL, *LIMITS)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("_soon_told", "_one_world")
+def test_what_is_done_before_the_first_step_is_said(base, tmp_path, monkeypatch, capsys):
+    told = []
+    monkeypatch.setattr(warmup_view.Display, "progress", lambda display, *amounts: told.append(amounts))
+    main("drzero", "--model", base, "--out", tmp_path / "warm", *SMALL, *LIMITS)
+    before = capsys.readouterr().err.partition("step 1/2 ·")[0]
+    said = ("making lessons: 4 episodes in a world of 200 articles", "4 episodes kept", f"teaching {base} on cpu")
+    places = [before.index(line) for line in (*said, "the loss of 1 held-out episodes, then step 1 of 2")]
+    assert places == sorted(places)
+    parts = [amounts for amounts in told if amounts[0].startswith("step 1")]
+    assert parts[0][1] == 0 and parts[0][2] == len(parts)  # of the first step, and of no other
 
 
 @pytest.mark.usefixtures("_soon_told", "_one_world")

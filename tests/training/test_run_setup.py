@@ -10,7 +10,7 @@ from msgspec import structs
 from quaere.errors import BadInput
 from quaere.rollout.episode import Limits
 from quaere.training import run_setup
-from quaere.training.estimate import MemoryParts, RunEstimate
+from quaere.training.estimate import MemoryParts, RunEstimate, machine_bytes
 from quaere.training.phases.solver import SolverConfig
 from quaere.training.qa_run import PracticeConfig, plan_practice
 from quaere.training.settings import AdapterSettings, EngineSettings, RunConfig, SamplingSettings, SearchSettings
@@ -80,6 +80,7 @@ def config(monkeypatch, tmp_path):
     estimate = RunEstimate("cpu", 1_234_567, 4_321, memory)
     monkeypatch.setattr(run_setup, "resolve_model", lambda name: SimpleNamespace(path=name))
     monkeypatch.setattr(run_setup, "estimate_run", lambda path, **how: estimate)
+    monkeypatch.setattr(run_setup, "machine_bytes", lambda device: 2.5 * GIB + 2**20 + 2**20)
     rows = [{"question": f"Who {number}?", "answers": ["Venn"]} for number in range(10)]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     solver = SolverConfig(steps=50, attempts=4, max_draws=2, limits=Limits(sequence_tokens=100, max_searches=6))
@@ -98,3 +99,20 @@ def test_a_dry_run_on_given_questions_by_hand(config):
         "weights": "1,234,567, of which 4,321 are trained in each role",
         "memory": "about 2.5 GiB on the cpu: weights 2.00, kv cache 0.50, logits 0.00",
     }
+
+
+@pytest.mark.parametrize(("device", "preset"), [("cpu", ", or --preset demo, which is for a CPU"), ("cuda", "")])
+def test_a_dry_run_says_what_to_change_where_the_memory_is_too_small(config, monkeypatch, device, preset):
+    memory = structs.replace(MemoryParts(*[0] * 10), activations=46 * GIB, kv_cache=56 * GIB, weights=GIB)
+    monkeypatch.setattr(run_setup, "estimate_run", lambda path, **how: RunEstimate(device, 1, 1, memory))
+    monkeypatch.setattr(run_setup, "machine_bytes", lambda device: 24 * GIB)
+    assert dict(plan_practice(config))["does not fit"] == (
+        "there are 24.0 GiB here; take --set engine.max_rows=N with a lower N, and "
+        f"--set solver.learner.gradient_checkpointing=true (a proposer's too){preset}"
+    )
+    monkeypatch.setattr(run_setup, "machine_bytes", lambda device: 103 * GIB)
+    assert "does not fit" not in dict(plan_practice(config))
+
+
+def test_the_memory_of_this_machine_is_known():
+    assert GIB / 4 < machine_bytes("cpu") < 2**50

@@ -136,6 +136,17 @@ def passage_number(episode: Episode, passage: Passage) -> str:
     return ""
 
 
+def passage_name(passage: Passage) -> str:
+    """A passage as a person would look it up: its document, title and place in the file."""
+    named = f" ({passage.title})" if passage.title else ""
+    return f"{passage.doc_id}{named}{f', {passage.place}' if passage.place else ''}"
+
+
+def describe_place(found: Evidence, passage: Passage) -> str:
+    """Where a sentence of a passage stands: "ops.md (Backups), characters 118 to 163"."""
+    return f"{passage_name(passage)}, characters {found.start} to {found.end}"
+
+
 def _as_written(answer: str) -> re.Pattern[str]:
     """Pattern of the answer as whole words, in any case and with any white space. "9" is not in "3.9"."""
     words = r"\s+".join(map(re.escape, answer.split()))

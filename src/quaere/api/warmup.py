@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -89,6 +89,10 @@ class Display(Protocol):
         """A step of teaching was taken."""
         ...
 
+    def teaching(self) -> AbstractContextManager[None]:
+        """Context of the teaching, in which a stop may be requested (`training/stop_request.py`)."""
+        ...
+
 
 class _Callbacks:
     """A display that calls functions, and stops the work when its caller was interrupted."""
@@ -108,6 +112,9 @@ class _Callbacks:
     def step(self, step: TeachingStep) -> None:
         self._check()
         self._on_step(step)
+
+    def teaching(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 def warm_up(settings: WarmupSettings, display: Display) -> WarmupManifest:
@@ -142,8 +149,8 @@ def _warm_up_on_documents(settings: WarmupSettings, display: Display) -> WarmupM
     def play(taught: WarmupSettings, renderer: Renderer) -> Demonstrations:
         return play_documents(taught, questions, renderer, limits=limits, note=display.note, progress=display.progress)
 
-    with teach_form(settings, lambda form: _warm_up(form, display)) as taught:
-        return _warm_up(taught, display, partial(play, taught))
+    with teach_form(settings, lambda form: _warm_up(form, display)) as (taught, stopped):
+        return stopped or _warm_up(taught, display, partial(play, taught))
 
 
 def _warm_up(
@@ -163,7 +170,7 @@ def _warm_up(
         save_adapter(model, _ADAPTER, settings.out, manifest, dtype=dtype, force=settings.force)
     else:
         save_folder(model, renderer.tokenizer, settings.out, manifest, force=settings.force)
-    if settings.also and play is None:
+    if settings.also and play is None and not taught.stopped:
         del model  # frees its memory: the check below loads the saved model
         learnt = measure_dialects(settings, played.episodes, settings.limits_of, display.note)
         manifest = structs.replace(manifest, learnt=learnt)
@@ -206,6 +213,7 @@ def _play(settings: WarmupSettings, renderer: Renderer, display: Display) -> Dem
         seed=settings.seed,
     )
 
+    display.note(f"making lessons: {settings.num_episodes} episodes in a world of {settings.articles} articles")
     counted = itertools.count(1)
 
     def on_episode(episode: Episode) -> None:
@@ -254,7 +262,7 @@ def _teach(settings: WarmupSettings, found: ModelPath, episodes: list[Episode], 
     from quaere.training.adapters import add_adapters
     from quaere.training.learner import Learner
     from quaere.training.settings import AdapterSettings
-    from quaere.warmup.imitation import count_steps, imitation, teach
+    from quaere.warmup.imitation import count_held_out, count_steps, imitation, teach
 
     device = choose_device(settings.device, display.note)
     num_tokens = sum(len(segment.token_ids) for episode in episodes for segment in episode.segments)
@@ -270,9 +278,19 @@ def _teach(settings: WarmupSettings, found: ModelPath, episodes: list[Episode], 
     learning = imitation(settings.rate, settings.micro_tokens)
     warmup_steps = learning.warmup_steps(num_steps)
     learner = Learner(model, learning, adapter=_ADAPTER if settings.lora_rank else "", warmup_steps=warmup_steps)
-    taught = teach(
-        learner, episodes, epochs=settings.epochs, batch=settings.batch, seed=settings.seed, report=display.step
+    display.note(
+        f"loaded; first the loss of {count_held_out(len(episodes))} held-out episodes, then step 1 of {num_steps}"
     )
+
+    def on_batch(num_done: int, num_all: int, seconds: float) -> None:
+        if learner.num_steps == 0:  # later steps are reported themselves
+            display.progress("step 1, parts of its batch", num_done, num_all)
+
+    learner.on_batch = on_batch
+    with display.teaching():
+        taught = teach(
+            learner, episodes, epochs=settings.epochs, batch=settings.batch, seed=settings.seed, report=display.step
+        )
     if settings.adapter:
         return model, taught
     if settings.lora_rank:
@@ -311,4 +329,5 @@ def _describe(settings: WarmupSettings, played: Demonstrations, taught: Taught) 
         evidence=any(cites(dialect) for dialect in dialects),
         fact_ratio=settings.facts,
         lesson_ratio=settings.lessons if "score" in dialects else (),
+        stopped=taught.stopped,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ import msgspec
 from msgspec import structs
 
 from quaere.api.counts import Progress
-from quaere.atomic import scratch_folder
+from quaere.atomic import new_folder, scratch_folder
 from quaere.chat.terminal_text import shorten_number
 from quaere.errors import BadInput
 from quaere.records.foreign_json import decode_json
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from quaere.rollout.episode import Limits
     from quaere.warmup.dialects import Dialect, Role
     from quaere.warmup.documents.writer import CheckedQuestion
+    from quaere.warmup.model_folder import WarmupManifest
     from quaere.warmup.scripted_episodes import Demonstrations
 
 Note = Callable[[str], None]
@@ -82,12 +84,17 @@ def obtain_questions(settings: WarmupSettings, note: Note, progress: Progress) -
 
 
 @contextmanager
-def teach_form(settings: WarmupSettings, warm_up: Callable[[WarmupSettings], object]) -> Iterator[WarmupSettings]:
-    """The settings with a model that knows the form: the one named, or one that is taught it first, in a world."""
+def teach_form(
+    settings: WarmupSettings, warm_up: Callable[[WarmupSettings], WarmupManifest]
+) -> Iterator[tuple[WarmupSettings, WarmupManifest | None]]:
+    """The settings with a model that knows the form: the one named, or one that is taught it first, in a world.
+
+    If that is stopped by the user, what it was taught is written to `out`, and its manifest is given as well.
+    """
     from quaere.dialects.notes import find_notes
 
     if set(settings.dialects) <= set(find_notes(settings.model).taught):
-        yield settings
+        yield settings, None
         return
     if settings.adapter:
         raise BadInput(
@@ -96,8 +103,12 @@ def teach_form(settings: WarmupSettings, warm_up: Callable[[WarmupSettings], obj
         )
     with scratch_folder(settings.out) as folder:
         form = folder / "form"
-        warm_up(structs.replace(settings, index=None, out=form))
-        yield structs.replace(settings, model=str(form), base_model=settings.model)
+        manifest = warm_up(structs.replace(settings, index=None, out=form))
+        if manifest.stopped:
+            with new_folder(settings.out) as kept:
+                shutil.copytree(form, kept, dirs_exist_ok=True)
+        taught = structs.replace(settings, model=str(form), base_model=settings.model)
+        yield taught, manifest if manifest.stopped else None
 
 
 def play_documents(

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from quaere.api.answer import (
     answer_scores,
+    describe_place,
     find_span,
     find_support,
     is_about_question,
     is_found,
+    passage_name,
     passage_number,
     refuse_all_failed,
     refuse_unanswered,
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from quaere.chat.protocol import Protocol
-    from quaere.records import Episode, Evidence, Passage, Question
+    from quaere.records import Episode, Question
     from quaere.rollout.episode import Limits
     from quaere.rollout.policy import Policy
     from quaere.runs import Run
@@ -233,7 +235,7 @@ def render_evidence(episode: Episode) -> Text:
     if found is None or passage is None:
         lost = "\n  not found in anything it was shown"
         return Text.assemble(("Evidence: ", "dim"), (printable(span) + lost, "yellow"))
-    place = printable(f"\n  found verbatim in {passage_number(episode, passage)} {_place(found, passage)}")
+    place = printable(f"\n  found verbatim in {passage_number(episode, passage)} {describe_place(found, passage)}")
     return Text.assemble(("Evidence: ", "dim"), (printable(found.text), "green"), (place, "dim"))
 
 
@@ -254,7 +256,7 @@ def render_support(episode: Episode) -> Text:
     if not found:
         return Text("No sentence it was shown contains this answer", "yellow")
     sentence, passage = found
-    place = printable(f"\n  {passage_number(episode, passage)} {_place(sentence, passage)}")
+    place = printable(f"\n  {passage_number(episode, passage)} {describe_place(sentence, passage)}")
     if not is_about_question(episode, passage):
         label = "The answer's words, in a passage without any word of the question: "
         return Text.assemble((label, "yellow"), printable(sentence.text), (place, "dim"))
@@ -281,18 +283,8 @@ def _render_seen(episode: Episode) -> Text:
     from quaere.chat.spans import shown_passages
     from quaere.cli.episode_view import printable
 
-    seen = [f"\n  {_name(passage)}" for passage in shown_passages(episode)[:_MAX_SEEN]]
+    seen = [f"\n  {passage_name(passage)}" for passage in shown_passages(episode)[:_MAX_SEEN]]
     return Text("Passages seen:" + printable("".join(seen)) if seen else "No passage was seen", "dim")
-
-
-def _name(passage: Passage) -> str:
-    """A passage as a person would look it up: its document, title and place in the file."""
-    named = f" ({passage.title})" if passage.title else ""
-    return f"{passage.doc_id}{named}{f', {passage.place}' if passage.place else ''}"
-
-
-def _place(found: Evidence, passage: Passage) -> str:
-    return f"{_name(passage)}, characters {found.start} to {found.end}"
 
 
 def _evidence_word(episode: Episode) -> str:

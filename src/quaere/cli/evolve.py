@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> None:
 
     check_writers(args.writer)
     if args.dry_run:
-        _print_plan(recipe, config, as_json=args.json)
+        _print_plan(recipe, config, args)
         return
     store = create_store(recipe, config, out=args.out, runs=args.runs, writers=args.writer)
     _train(recipe, config, store, args)
@@ -148,9 +148,11 @@ def _train(recipe: Recipe, config: Any, store: Run, args: argparse.Namespace, re
         asyncio.run(train_to_end(recipe, config, store, reporter, args.writer, remembered))
 
 
-def _print_plan(recipe: Recipe, config: Any, *, as_json: bool) -> None:
-    lines = recipe.plan(config)
-    if as_json:
+def _print_plan(recipe: Recipe, config: Any, args: argparse.Namespace) -> None:
+    from quaere.api.evolution import expect_time
+
+    lines = [*recipe.plan(config), ("time", expect_time(recipe.name, config.model, args.runs))]
+    if args.json:
         print(json.dumps(dict(lines)))
         return
     width = max(len(name) for name, _ in lines)

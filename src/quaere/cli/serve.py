@@ -1,6 +1,7 @@
-"""`quaere serve`: serves a model over an OpenAI-compatible HTTP interface.
+"""`quaere serve`: serves a model, or with an index a search agent, over an OpenAI-compatible HTTP interface.
 
 quaere serve --model smollm2-135m
+quaere serve --model smollm2-135m --index docs-index
 quaere serve --model ./exported --name mine --index docs-index --port 8001
 quaere serve --run drzero-20250301-101500
 """
@@ -20,19 +21,23 @@ from quaere.errors import BadInput, install_hint
 from quaere.policies.native.device import Precision
 
 if TYPE_CHECKING:
+    from quaere.api.served_agent import ServedAgent
+    from quaere.dialects.notes import Notes
     from quaere.rollout.policy import TokenPolicy
+    from quaere.search.index import Index
 
 _DESCRIPTION = """\
 Serve a model at /v1/chat/completions, /v1/completions and /v1/embeddings, in the form OpenAI's clients speak. With
---index, also the documents: a retriever for gpt-researcher and a page for each document. Only this machine can reach
-it; --host lets others in, and needs a key.
+--index, chat under the model's name is with the search agent: it answers from the documents and names the sentence and
+its place; NAME:model is the model alone. The documents are served too: a retriever for gpt-researcher and a page for
+each document. Only this machine can reach it; --host lets others in, and needs a key.
 """
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `serve` to the command line."""
     parser = commands.add_parser(
-        "serve", help="serve a model as an OpenAI-compatible endpoint", description=_DESCRIPTION
+        "serve", help="serve a model or a search agent as an OpenAI-compatible endpoint", description=_DESCRIPTION
     )
     parser.set_defaults(run=run)
     what = parser.add_argument_group("model and documents")
@@ -53,7 +58,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     what.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
     what.add_argument("--name", help="model name in requests (default: the last part of its name)")
-    what.add_argument("--index", type=Path, metavar="DIR", help="also serve the documents of this index")
+    what.add_argument("--index", type=Path, metavar="DIR", help="answer from this index, and serve its documents")
     what.add_argument("--retriever-topk", type=int, default=5, metavar="N", help="passages per search (default: 5)")
     what.add_argument(
         "--embeddings",
@@ -72,7 +77,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--max-tokens", type=int, default=2048, metavar="N", help="most tokens per answer (default: 2048)"
     )
     engine.add_argument(
-        "--temperature", type=float, default=1.0, metavar="T", help="if a request has none (default: 1)"
+        "--temperature", type=float, metavar="T", help="if a request has none (default: 1, for an agent 0)"
     )
     engine.add_argument(
         "--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs (default: auto)"
@@ -99,13 +104,15 @@ def run(args: argparse.Namespace) -> None:
     index = open_index(args.index) if args.index else None
     embedder = open_embedder(args.embeddings, index)
     documents = Documents(index, args.retriever_topk) if index is not None else None
-    policy = _open_policy(args)
+    policy, notes = _open_policy(args)
     name = args.name or Path(policy.name).name
+    agent = _open_agent(args, policy, index, notes) if index is not None and notes is not None else None
     service = Service(
         name=name,
         policy=policy,
         embedder=embedder,
         documents=documents,
+        agent=agent,
         max_tokens=args.max_tokens,
         max_waiting=args.max_waiting,
         temperature=args.temperature,
@@ -114,6 +121,8 @@ def run(args: argparse.Namespace) -> None:
     def say_ready(url: str) -> None:
         embeddings = f"embeddings by {embedder.name}" if embedder else f"no embeddings ({install_hint('select')})"
         print(f"serving {name} at {url}/v1, {embeddings}, Ctrl-C ends", file=sys.stderr)
+        if agent is not None:
+            print(f"{name} answers from {args.index}; {service.model_name} is the model alone", file=sys.stderr)
         if index is not None:
             print(f"{len(index)} passages at {url}/retrieve-gpt-researcher?query=...", file=sys.stderr)
         sys.stderr.flush()
@@ -133,8 +142,10 @@ def _check(args: argparse.Namespace) -> None:
     check_positive(args, ("max_rows", "max_tokens", "retriever_topk"))
 
 
-def _open_policy(args: argparse.Namespace) -> TokenPolicy:
-    from quaere.dialects.trained_role import find_role, role_policy
+def _open_policy(args: argparse.Namespace) -> tuple[TokenPolicy, Notes | None]:
+    """The policy, and how it was trained to answer questions; None for a role that answers none."""
+    from quaere.dialects.notes import find_notes
+    from quaere.dialects.trained_role import find_role, notes_of, role_policy
     from quaere.rollout.policy import TokenPolicy, open_policy
     from quaere.runs import find_run, runs_root
 
@@ -146,7 +157,14 @@ def _open_policy(args: argparse.Namespace) -> TokenPolicy:
     report(f"loading {args.model or args.run_name}")
     if args.run_name:
         weights = find_role(find_run(runs_root(args.runs), args.run_name), args.role, args.checkpoint, say_line)
-        return role_policy(weights, **setting)
+        return role_policy(weights, **setting), notes_of(weights) if weights.role == "solver" else None
     policy = open_policy(args.model, **setting)
     assert isinstance(policy, TokenPolicy)
-    return policy
+    return policy, find_notes(args.model)
+
+
+def _open_agent(args: argparse.Namespace, policy: TokenPolicy, index: Index, notes: Notes) -> ServedAgent:
+    from quaere.api.served_agent import ServedAgent
+    from quaere.policies.catalogue import needs_guide
+
+    return ServedAgent(policy, index, notes, needs_guide=needs_guide(args.model))

@@ -16,7 +16,9 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from quaere.api.counts import count
 from quaere.api.warmup_settings import (
     EVALUATED_MAX_TURNS,
     FULL_RATE,
@@ -32,6 +34,9 @@ from quaere.cli.interrupt import interruptible
 from quaere.cli.warmup_ratios import add_ratios, read_ratios
 from quaere.cli.warmup_view import open_display
 from quaere.warmup.dialects import DIALECTS
+
+if TYPE_CHECKING:
+    from quaere.warmup.model_folder import WarmupManifest
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -166,7 +171,19 @@ def run(args: argparse.Namespace) -> None:
         manifest = warm_up(settings, display)
     if args.json:
         print(json.dumps({"event": "done", **msgspec.to_builtins(manifest)}), flush=True)
-        return
+    else:
+        _print_result(args, manifest)
+    if manifest.stopped:
+        raise KeyboardInterrupt
+
+
+def _print_result(args: argparse.Namespace, manifest: WarmupManifest) -> None:
+    """What the model has learned, and the command to go on with."""
     print(f"{args.out}: loss of held-out episodes {manifest.loss_before:.3f} before, {manifest.loss_after:.3f} after")
+    if manifest.stopped:
+        documents = f" --index {args.index}" if args.index else ""
+        more = f"quaere warmup {args.recipe} --model {args.out} --style {args.style}{documents} --out OTHER"
+        print(f"stopped after {count(manifest.num_steps, 'step')}, and saved as it is; teach it more with: {more}")
+        return
     command = "report" if args.recipe == "score" else "ask"
     print(f'quaere {command} "your question" --index {args.index or "INDEX"} --model {args.out}')

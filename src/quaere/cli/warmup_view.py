@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from quaere.cli.interrupt import interruptible
 from quaere.cli.work_progress import LogProgress
+from quaere.training.stop_request import accept_stop
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -56,6 +60,13 @@ class Display:
         left_s = sum(self._taken_s) / len(self._taken_s) * (step.num_steps - step.step)
         left = f" · about {format_duration(left_s)} left" if left_s else ""
         self.note(f"step {step.step}/{step.num_steps} · loss {step.loss:.3f} · {step.tokens_per_s:.0f} tok/s{left}")
+
+    @contextmanager
+    def teaching(self) -> Iterator[None]:
+        """Context in which the first Ctrl-C ends the teaching after a step, with a model to save."""
+        step = "the step under way, whose model is then saved"
+        with accept_stop() as stop, interruptible("no model is written", after=step, ask=stop):
+            yield
 
 
 class _JsonDisplay(Display):

@@ -29,7 +29,8 @@ class Notes(Struct, frozen=True):
     """How a model in a folder was trained to be prompted, as far as its files say.
 
     `evidence` is true if it learned to quote its evidence. `taught` are the names of the dialects that a warm-up taught
-    it; a model taught several can start a run of any of them. `dialect` is the one it answers questions in, if there is
+    it, or the model it was trained from; a model taught several can start a run of any of them. `untaught` is the model
+    before that warm-up, "" if unknown. `dialect` is the one it answers questions in, if there is
     exactly one, and `evaluation` holds that dialect's options. `recipe` is the recipe that trained it. `min_overlap` is
     the share of a question's key words below which its answers are not believed; 0 where that was not measured.
 
@@ -40,16 +41,11 @@ class Notes(Struct, frozen=True):
     limits: Limits | None = None
     evidence: bool = False
     taught: tuple[str, ...] = ()
+    untaught: str = ""
     dialect: SolverDialectName | None = None
     evaluation: EvaluationSettings = EvaluationSettings()
     recipe: str = ""
     min_overlap: float = 0.0
-
-
-class _Export(Struct):
-    """The field of `quaere.json` whose name has changed since version 0.1.0."""
-
-    protocol: SolverDialectName | None = None
 
 
 class _Warmup(Struct):
@@ -57,10 +53,18 @@ class _Warmup(Struct):
     recipe: str = ""
     also: tuple[str, ...] = ()
     evidence: bool = False
+    base_model: str = ""
 
     @property
     def taught(self) -> tuple[str, ...]:
         return (self.recipe, *self.also) if self.recipe else ()
+
+
+class _Export(Struct):
+    """Other fields of `quaere.json`: a name that has changed since version 0.1.0, and the warm-up before training."""
+
+    protocol: SolverDialectName | None = None
+    warmup: _Warmup | None = None
 
 
 def read_notes(folder: Path) -> Notes:
@@ -69,16 +73,18 @@ def read_notes(folder: Path) -> Notes:
     if notes.style is None and (folder / WARMUP).is_file():
         warmup = read_json(folder / WARMUP, _Warmup)
         dialect = taught_dialect(warmup.taught)
-        return Notes(warmup.style, notes.limits, warmup.evidence, warmup.taught, dialect)
+        return Notes(warmup.style, notes.limits, warmup.evidence, warmup.taught, warmup.base_model, dialect)
     return notes
 
 
 def _read_export(path: Path) -> Notes:
-    notes, old = read_json(path, Notes), read_json(path, _Export)
-    if old.protocol is None:
+    notes, export = read_json(path, Notes), read_json(path, _Export)
+    if export.warmup is not None:
+        notes = structs.replace(notes, taught=export.warmup.taught, untaught=export.warmup.base_model)
+    if export.protocol is None:
         return notes
     warn_old_name(f"protocol in {path}", "dialect")
-    return structs.replace(notes, dialect=old.protocol)
+    return structs.replace(notes, dialect=export.protocol)
 
 
 def find_notes(model: str) -> Notes:

@@ -8,6 +8,7 @@ micro-batch are a rough estimate, by the formula in `_activation_bytes`.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -178,6 +179,18 @@ def needs_checkpointing(
         + _activation_bytes(shape, learner, _micro_tokens(learner, sequence_tokens), base_bytes, 2)
     )
     return bool(needed * _MARGIN > _free_bytes())
+
+
+def machine_bytes(device: Device) -> float:
+    """Memory of the GPU, or of the machine; infinite if the system does not say."""
+    if device == "cuda":
+        import torch
+
+        return float(torch.cuda.mem_get_info()[1])
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (ValueError, OSError, AttributeError):  # not every system has them
+        return math.inf
 
 
 def _free_bytes() -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from quaere.dialects.notes import find_notes
 from quaere.errors import TrainingStopped
 from quaere.runs import Run
 
@@ -20,6 +21,7 @@ _FOLLOWED = {
     "reports": ("report/finished", "finished a report"),
 }
 _LEARNED = "gradient/norm"
+_AFTER_WARMUP = "a longer warm-up (--episodes, --epochs), a larger model or longer limits may help"
 
 
 def describe_useless(phase: str, values: Mapping[str, list[float]], number: int, recipe: str, model: str) -> str:
@@ -27,6 +29,8 @@ def describe_useless(phase: str, values: Mapping[str, list[float]], number: int,
 
     describe_useless("proposer", {"proposer/valid": [0.0, 0.0, 0.0]}, 3, "drzero", "M")
     -> "no episode of the first 3 steps wrote a valid question: M may need `quaere warmup drzero --model M --out DIR`"
+
+    A model that was warmed up is not told to be warmed up.
     """
     if number != FIRST_STEPS or phase not in _FOLLOWED:
         return ""
@@ -34,12 +38,20 @@ def describe_useless(phase: str, values: Mapping[str, list[float]], number: int,
     shares = values.get(name, [])
     if not shares or any(shares):
         return ""
-    return f"no episode of the first {number} steps {what}: {model} may need `{warmup_hint(recipe, model)}`"
+    useless = f"no episode of the first {number} steps {what}"
+    if is_taught(model):
+        return f"{useless}, though {model} was warmed up: {_AFTER_WARMUP}"
+    return f"{useless}: {model} may need `{warmup_hint(recipe, model)}`"
 
 
 def followed_metric(phase: str) -> str:
     """Metric of the share of a phase's episodes that followed the protocol; "" if there is none."""
     return _FOLLOWED[phase][0] if phase in _FOLLOWED else ""
+
+
+def is_taught(model: str) -> bool:
+    """True if a warm-up taught the model a dialect; `evolve` refuses a model that was taught others than the run's."""
+    return bool(find_notes(model).taught)
 
 
 def warmup_hint(recipe: str, model: str) -> str:
@@ -62,6 +74,12 @@ def check_learned(store: Run, recipe: str, model: str, *, writes_questions: bool
         candidate.reason not in ("invalid", "unfinished") for candidate in store.candidates()
     )
     why = "no question was kept" if writes_questions else "no episode could be learned from"
+    if not has_followed and is_taught(model):
+        raise TrainingStopped(
+            f"nothing was learned: {why}, because {model} never followed the protocol, though it was warmed up; "
+            f"{_AFTER_WARMUP}",
+            hint=f"quaere runs show {store.path} --episodes",
+        )
     if not has_followed:
         raise TrainingStopped(
             f"nothing was learned: {why}, because {model} never followed the protocol; it needs a warm-up first",

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from msgspec import Struct, structs
 
-from quaere.dialects.notes import find_notes
+from quaere.dialects.notes import Notes, find_notes
 from quaere.errors import BadInput, SearchFailed
-from quaere.policies.catalogue import resolve_model
+from quaere.policies.catalogue import needs_guide, resolve_model
 from quaere.policies.native.device import choose_device
 from quaere.rollout.episode import Limits
 from quaere.runs import Run
@@ -20,7 +20,7 @@ from quaere.search.index import Index, open_index
 from quaere.search.pool import SearchPool
 from quaere.search.searcher import LocalSearcher, Searcher, open_searcher
 from quaere.training.actors import open_actors
-from quaere.training.estimate import estimate_run
+from quaere.training.estimate import RunEstimate, estimate_run, machine_bytes
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.progress import Reporter
 from quaere.training.remote.remote_actors import open_remote_actors
@@ -120,31 +120,43 @@ def open_training(
 
 
 def check_openable(config: RunConfig, recipe: str, dialects: Sequence[str]) -> None:
-    """Raise BadInput if the model or the index cannot be opened, or if the model's warm-up does not fit.
-
-    The warm-up must have used the same prompts and, if it taught any dialects, all of `dialects`.
-    """
+    """Raise BadInput if the model or the index cannot be opened, or if the model's warm-up does not fit."""
     if not config.model:
-        raise BadInput("no model is given", hint=f"quaere evolve {recipe} --model smollm2-135m --index DIR")
+        raise BadInput("no model is given", hint=f"quaere evolve {recipe} --model MODEL --index DIR")
     open_documents(config, recipe)
     if config.search_url:
         server_urls(config.search_url)
     notes = find_notes(config.model)
+    _check_taught(config.model, notes, dialects)
     if notes.style not in (None, config.prompts):
         raise BadInput(
             f"the warm-up of {config.model} used {notes.style} prompts, but the config has prompts={config.prompts}",
             hint=f"--set prompts={notes.style}",
         )
-    lacking = [dialect for dialect in dialects if dialect not in notes.taught] if notes.taught else []
-    if lacking:
-        taught, wanted = " and ".join(notes.taught), " --also ".join(dialects)
-        also = f" --also {notes.taught[0]}" if notes.taught[0] not in dialects else ""
-        raise BadInput(
-            f"the warm-up of {config.model} taught the dialect {taught}, not {lacking[0]}",
-            hint=f"quaere warmup {wanted}{also} --model BASE --out DIR",
-        )
     check_trainer(config)
     resolve_model(config.model)  # find or download the model before a run directory is created
+
+
+def _check_taught(model: str, notes: Notes, dialects: Sequence[str]) -> None:
+    """Raise BadInput if the model is known not to speak one of `dialects`: its first steps would all be for nothing.
+
+    A model that was taught some dialects must have been taught all of these. One that was taught none is refused only
+    if the catalogue calls it too small to follow a prompt.
+    """
+    lacking = [dialect for dialect in dialects if dialect not in notes.taught]
+    if not lacking or not (notes.taught or needs_guide(model)):
+        return
+    wanted = " --also ".join(dialects)
+    if not notes.taught:
+        raise BadInput(
+            f"{model} is too small to speak the dialect {lacking[0]} without a warm-up",
+            hint=f"quaere warmup {wanted} --model {model} --out DIR, then --model DIR",
+        )
+    also = f" --also {notes.taught[0]}" if notes.taught[0] not in dialects else ""
+    raise BadInput(
+        f"the warm-up of {model} taught the dialect {' and '.join(notes.taught)}, not {lacking[0]}",
+        hint=f"quaere warmup {wanted}{also} --model {notes.untaught or 'BASE'} --out DIR, then --model DIR",
+    )
 
 
 def open_documents(config: RunConfig, recipe: str = "drzero") -> Index:
@@ -191,4 +203,24 @@ def plan_memory(
     return [
         ("weights", f"{largest.num_parameters:,}, of which {largest.num_trainable:,} are trained in each role"),
         ("memory", f"about {largest.memory.total / 2**30:.1f} GiB on the {device}: {said}"),
+        *_plan_lack(largest),
     ]
+
+
+# By part of the memory: the settings that make it smaller.
+_CUTS = {
+    "kv_cache": "--set engine.max_rows=N with a lower N",
+    "activations": "--set solver.learner.gradient_checkpointing=true (a proposer's too)",
+    "logits": "a model with a smaller vocabulary",
+}
+
+
+def _plan_lack(estimate: RunEstimate) -> list[tuple[str, str]]:
+    """The line of a dry run that needs more memory than there is: what has most of it, and what to change."""
+    there_is = machine_bytes(estimate.device)
+    if estimate.memory.total <= there_is:
+        return []
+    parts = sorted(structs.asdict(estimate.memory).items(), key=lambda part: -part[1])
+    cuts = {_CUTS.get(name, "a smaller --model or adapter.rank"): None for name, size in parts[:2] if size}
+    preset = ", or --preset demo, which is for a CPU" if estimate.device == "cpu" else ""
+    return [("does not fit", f"there are {there_is / 2**30:.1f} GiB here; take {', and '.join(cuts)}{preset}")]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -18,6 +18,7 @@ from quaere.rollout.samples import Sample, make_sample
 from quaere.rollout.seeds import derive_seed
 from quaere.training.learner import Learner
 from quaere.training.learner_settings import LearnerSettings
+from quaere.training.stop_request import stop_requested
 
 HELD_OUT = 0.1
 
@@ -40,6 +41,8 @@ class Taught(Struct, frozen=True):
     """The result of `teach`; both losses are on the held-out episodes, in nats per model token.
 
     Taught(num_steps=46, num_learnt=360, num_held_out=40, loss_before=2.31, loss_after=0.38)
+
+    `stopped` is true if a stop was requested before the last step (`training/stop_request.py`).
     """
 
     num_steps: int
@@ -47,6 +50,7 @@ class Taught(Struct, frozen=True):
     num_held_out: int
     loss_before: float
     loss_after: float
+    stopped: bool = False
 
 
 def imitation(learning_rate: float, micro_tokens: int = 8192) -> LearnerSettings:
@@ -61,11 +65,12 @@ def count_steps(num_episodes: int, epochs: int, batch: int) -> int:
 
     count_steps(400, epochs=2, batch=16) == 46
     """
-    num_learnt = num_episodes - _num_held_out(num_episodes)
+    num_learnt = num_episodes - count_held_out(num_episodes)
     return epochs * -(-num_learnt // batch)
 
 
-def _num_held_out(num_episodes: int) -> int:
+def count_held_out(num_episodes: int) -> int:
+    """The number of episodes that `teach` holds out."""
     return max(1, round(HELD_OUT * num_episodes))
 
 
@@ -75,7 +80,7 @@ def split_held_out(episodes: Sequence[Episode], seed: int) -> tuple[list[Episode
     The split depends only on positions, protocols and seed.
     """
     mixed = spread_evenly(episodes, derive_seed(seed, "held out"))
-    num_held_out = _num_held_out(len(mixed))
+    num_held_out = count_held_out(len(mixed))
     return mixed[:num_held_out], mixed[num_held_out:]
 
 
@@ -105,7 +110,11 @@ def teach(
     seed: int = 0,
     report: Callable[[TeachingStep], None] = lambda step: None,
 ) -> Taught:
-    """Imitate the episodes, `epochs` times in batches that have every protocol by its share; a tenth is held out."""
+    """Imitate the episodes, `epochs` times in batches that have every protocol by its share; a tenth is held out.
+
+    A requested stop ends it after the step under way; before the first step there is nothing to keep, and
+    KeyboardInterrupt is raised.
+    """
     if len(episodes) < 2:
         raise BadInput(f"teaching needs at least 2 episodes, one of them held out, and there are {len(episodes)}")
     if epochs < 1 or batch < 1:
@@ -113,18 +122,28 @@ def teach(
     held_out, learnt = split_held_out(episodes, seed)
     unseen = [make_sample(episode, 1.0) for episode in held_out]
     loss_before = measure_loss(learner, unseen)
+    if stop_requested():
+        raise KeyboardInterrupt
     step, num_steps = 0, count_steps(len(episodes), epochs, batch)
+    for epoch, taken in _batches(learnt, epochs, batch, seed):
+        started = time.perf_counter()
+        chosen = [make_sample(episode, 1.0) for episode in taken]
+        loss = learner.step(chosen)["loss/policy"]
+        step += 1
+        num_tokens = sum(len(sample.token_ids) for sample in chosen)
+        pace = num_tokens / (time.perf_counter() - started)
+        report(TeachingStep(step, num_steps, epoch, loss, num_tokens, pace))
+        if stop_requested():
+            break
+    return Taught(step, len(learnt), len(held_out), loss_before, measure_loss(learner, unseen), step < num_steps)
+
+
+def _batches(episodes: Sequence[Episode], epochs: int, size: int, seed: int) -> Iterator[tuple[int, list[Episode]]]:
+    """The batches of every epoch, in a new order each time."""
     for epoch in range(epochs):
-        mixed = spread_evenly(learnt, derive_seed(seed, "epoch", epoch))
-        for first in range(0, len(mixed), batch):
-            started = time.perf_counter()
-            chosen = [make_sample(episode, 1.0) for episode in mixed[first : first + batch]]
-            loss = learner.step(chosen)["loss/policy"]
-            step += 1
-            num_tokens = sum(len(sample.token_ids) for sample in chosen)
-            pace = num_tokens / (time.perf_counter() - started)
-            report(TeachingStep(step, num_steps, epoch, loss, num_tokens, pace))
-    return Taught(step, len(learnt), len(held_out), loss_before, measure_loss(learner, unseen))
+        mixed = spread_evenly(episodes, derive_seed(seed, "epoch", epoch))
+        for first in range(0, len(mixed), size):
+            yield epoch, mixed[first : first + size]
 
 
 def measure_loss(learner: Learner, samples: Sequence[Sample]) -> float:

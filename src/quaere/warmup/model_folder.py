@@ -50,6 +50,7 @@ class WarmupManifest(Struct, frozen=True):
     fact_ratio: tuple[int, ...] = ()  # of a solver's lessons; if empty, `hop_ratio` was the ratio of facts too
     lesson_ratio: tuple[int, ...] = ()  # of score's reports, rubrics and assessments; empty if it was not taught score
     learnt: dict[str, Learnt] = {}  # of several dialects: the held-out tasks of each, by dialect and role
+    stopped: bool = False  # by the user, after `num_steps` of more steps
 
 
 def check_target(out: Path, force: bool) -> None:

@@ -2,6 +2,8 @@
 
     app = make_app(Service(name="smollm2-135m", policy=policy, embedder=HashEmbedder()))
 
+With an agent, the service's name is the agent's, and chat with it searches the documents; `NAME:model` is its model.
+
 Every error of a request is returned in the API's error format; no request can end the server. When a client
 disconnects, its generation is cancelled and its rows are free at the next step.
 """
@@ -11,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -20,9 +21,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import structs
 
 from quaere import __version__
-from quaere.errors import BadInput, QuaereError, failure_line
+from quaere.errors import BadInput
 from quaere.rollout.policy import TokenPolicy
 from quaere.rollout.seeds import derive_seed
+from quaere.serving.model.answering import MODEL, Answerer, read_question, stream_reply
 from quaere.serving.model.embeddings import TextEmbedder
 from quaere.serving.model.generation import Growing, Writer, Written
 from quaere.serving.model.prompt_tokens import Prompt, Prompter
@@ -34,6 +36,7 @@ from quaere.serving.model.wire import (
     EmbeddingRequest,
     Refused,
     WriteRequest,
+    as_refusal,
     read_body,
 )
 
@@ -51,7 +54,11 @@ _Answer = tuple[Prompt, Any]  # a prompt and its sampling parameters
 
 
 class Service:
-    """The model, embedder and documents served, with their limits. `max_tokens` bounds every response."""
+    """The model, agent, embedder and documents served, with their limits.
+
+    `max_tokens` bounds every response, and every turn of the agent. `temperature` is that of requests without one; by
+    default 1 for the model and 0 for the agent.
+    """
 
     def __init__(
         self,
@@ -60,20 +67,24 @@ class Service:
         policy: TokenPolicy,
         embedder: TextEmbedder | None = None,
         documents: Documents | None = None,
+        agent: Answerer | None = None,
         max_tokens: int = 2048,
         max_waiting: int = 256,
-        temperature: float = 1.0,
+        temperature: float | None = None,
     ) -> None:
         from quaere.policies.native.sampler import NativeSampler
 
         if not isinstance(policy.sampler, NativeSampler) or policy.lockstep:
             raise BadInput("only the native engine in fast mode can serve a model")
-        if max_tokens < 1 or max_waiting < 0 or not 0 <= temperature <= 2:
+        if max_tokens < 1 or max_waiting < 0 or not 0 <= (temperature or 0) <= 2:
             raise BadInput("max_tokens must be at least 1, max_waiting at least 0, and temperature 0 to 2")
         self.name = name
+        self.model_name = name if agent is None else f"{name}{MODEL}"
         self.policy = policy
+        self.agent = agent
         self.embedder = embedder
         self.documents = documents
+        self.temperature = temperature
         self.started = int(time.time())
         self._prompter = Prompter(policy.renderer)
         self._writer = Writer(
@@ -81,7 +92,7 @@ class Service:
             policy.renderer,
             max_tokens=max_tokens,
             max_waiting=max_waiting,
-            temperature=temperature,
+            temperature=1.0 if temperature is None else temperature,
         )
 
     # --------------------------------------------------------------------------------------------------- the routes
@@ -89,12 +100,14 @@ class Service:
     async def chat(self, http: Request) -> Response:
         """POST /v1/chat/completions."""
         request = read_body(await http.body(), ChatRequest)
+        if self.agent is not None and request.model == self.name:
+            return await self._ask(http, request, self.agent)
         if request.model == f"{self.name}{LIST}":
-            request = structs.replace(request, model=self.name, response_format={"type": "json_list"})
+            request = structs.replace(request, model=self.model_name, response_format={"type": "json_list"})
         self._check(request, request.num_chars)
         with self._writer.admit(request.num_choices):  # tokenising counts towards the limit as well
             prompt = await asyncio.to_thread(self._prompter.of_chat, request)
-        return await self._answer(http, request, [prompt], ChatForm(self.name, bool(request.logprobs)))
+        return await self._answer(http, request, [prompt], ChatForm(self.model_name, bool(request.logprobs)))
 
     async def complete(self, http: Request) -> Response:
         """POST /v1/completions."""
@@ -102,7 +115,7 @@ class Service:
         self._check(request, request.num_chars)
         with self._writer.admit(len(request.prompts) * request.num_choices):
             prompts = [await asyncio.to_thread(self._prompter.of_text, prompt) for prompt in request.prompts]
-        return await self._answer(http, request, prompts, TextForm(self.name, request.logprobs is not None))
+        return await self._answer(http, request, prompts, TextForm(self.model_name, request.logprobs is not None))
 
     async def embed(self, http: Request) -> Response:
         """POST /v1/embeddings."""
@@ -123,7 +136,8 @@ class Service:
 
     async def models(self, http: Request) -> Response:
         """GET /v1/models, and /v1/models/NAME."""
-        names = [self.name, f"{self.name}{LIST}", *([self.embedder.name] if self.embedder else [])]
+        names = [*dict.fromkeys((self.name, self.model_name)), f"{self.name}{LIST}"]
+        names += [self.embedder.name] if self.embedder else []
         listed = [{"id": name, "object": "model", "created": self.started, "owned_by": "quaere"} for name in names]
         wanted = http.path_params.get("name")
         if wanted is None:
@@ -169,19 +183,40 @@ class Service:
 
     def _check(self, request: WriteRequest, num_chars: int) -> None:
         """Refuse a wrong model, invalid options and over-long prompts before anything is tokenised."""
-        if request.model != self.name:
-            raise _no_model(request.model, f"model; it is {self.name}")
+        if request.model != self.model_name:
+            raise _no_model(request.model, f"model; it is {self.model_name}")
         request.check()
+        self._check_length(num_chars)
+
+    def _check_length(self, num_chars: int) -> None:
         most = self._writer.sampler.max_positions * self._prompter.max_token_chars
         if num_chars > most:
             said = f"the prompt has {num_chars} characters; at most {most} can fit into this model's context"
             raise Refused(said, param="messages", code="context_length_exceeded")
 
+    async def _ask(self, http: Request, request: ChatRequest, agent: Answerer) -> Response:
+        """The agent's answer to the last message, whole or as a stream of one piece."""
+        from starlette.responses import StreamingResponse
+
+        request.check()
+        question = read_question(request)
+        self._check_length(len(question))
+        max_tokens = min(request.wanted_tokens or self._writer.max_tokens, self._writer.max_tokens)
+        params = request.sampling(max_tokens, self.temperature or 0.0, _seed_of(request))
+        form = ChatForm(self.name)
+        if request.stream:
+            self._writer.check_room(1)
+            events = stream_reply(agent, question, params, form, self._writer.admit, usage=request.wants_usage)
+            return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+        with self._writer.admit(1):
+            reply = await _unless_gone(http, agent.answer(question, params))
+        return _json(form.whole([reply.written], reply.num_prompt_tokens))
+
     async def _answer(self, http: Request, request: WriteRequest, prompts: list[Prompt], form: ChatForm) -> Response:
         """Response with one or several answers to each prompt, whole or as a stream."""
         from starlette.responses import StreamingResponse
 
-        seed = secrets.randbits(62) if request.seed is None else request.seed % (1 << 63)
+        seed = _seed_of(request)
         answers: list[_Answer] = []
         for prompt in prompts:
             for _ in range(request.num_choices):
@@ -220,7 +255,7 @@ class Service:
                 while len(finished) < len(answers):
                     index, news = await queue.get()
                     if isinstance(news, Exception):
-                        yield as_error_event(_as_refusal(news))
+                        yield as_error_event(as_refusal(news))
                         break
                     if isinstance(news, Written):
                         finished.append(news)
@@ -277,8 +312,9 @@ def make_app(service: Service) -> Starlette:
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
-        if service.documents is not None:
-            await service.documents.close()
+        for opened in (service.agent, service.documents):
+            if opened is not None:
+                await opened.close()
         await service.policy.stop()
 
     routes = [Route(path, _guarded(handler), methods=[method]) for method, path, handler in table]
@@ -296,18 +332,9 @@ def _guarded(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Req
         except ClientDisconnect:
             return Response(status_code=499)  # the client is gone; only the log shows it
         except Exception as error:
-            return _refuse(_as_refusal(error))
+            return _refuse(as_refusal(error))
 
     return answer
-
-
-def _as_refusal(error: Exception) -> Refused:
-    if isinstance(error, Refused):
-        return error
-    if not isinstance(error, QuaereError):
-        logging.getLogger("quaere.serving").error("a request failed: %s", failure_line(error))
-    said = str(error) if isinstance(error, QuaereError) else f"the server failed: {type(error).__name__}"
-    return Refused(said, status=500)
 
 
 def _refuse(refusal: Refused) -> Response:
@@ -343,6 +370,10 @@ async def _unless_gone(http: Request, work: Coroutine[Any, Any, _Result]) -> _Re
     finally:
         gone.cancel()
         task.cancel()
+
+
+def _seed_of(request: WriteRequest) -> int:
+    return secrets.randbits(62) if request.seed is None else request.seed % (1 << 63)
 
 
 def _vector(row: Any, form: str | None) -> list[float] | str:

@@ -8,12 +8,14 @@ something other than it requested.
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from quaere.errors import QuaereError, failure_line
 from quaere.policies.sampler import SamplingParams
 from quaere.records.foreign_json import decode_json
 
@@ -48,6 +50,16 @@ class Refused(Exception):
 def error_form(status: int, message: str) -> dict[str, Any]:
     """Body of the error response for a request that was refused before the application saw it."""
     return Refused(message, status=status, code="invalid_api_key" if status == 401 else None).as_json()
+
+
+def as_refusal(error: Exception) -> Refused:
+    """The refusal that answers a failed request; a failure of our own is logged, and described by its type alone."""
+    if isinstance(error, Refused):
+        return error
+    if not isinstance(error, QuaereError):
+        logging.getLogger("quaere.serving").error("a request failed: %s", failure_line(error))
+    said = str(error) if isinstance(error, QuaereError) else f"the server failed: {type(error).__name__}"
+    return Refused(said, status=500)
 
 
 # ------------------------------------------------------------------------------------------------------------ requests

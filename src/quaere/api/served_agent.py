@@ -1,0 +1,86 @@
+"""The agent of `quaere serve --index`: the solver of `quaere ask` on the event loop of a server.
+
+agent = ServedAgent(policy, index, find_notes("warm"))
+(await agent.answer("Who built the Halm bridge?", SamplingParams(temperature=0))).text
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from msgspec import structs
+
+from quaere.api.answer import (
+    describe_place,
+    find_span,
+    find_support,
+    is_about_question,
+    passage_number,
+    refuse_all_failed,
+    refuse_unanswered,
+)
+from quaere.api.solver_setup import choose_solver
+from quaere.dialects.notes import Notes
+from quaere.errors import NotFound
+from quaere.policies.sampler import SamplingParams
+from quaere.records import Answer, Episode, Question, SolveTask
+from quaere.rollout.episode import run_episode
+from quaere.rollout.policy import Policy
+from quaere.search.index import Index
+from quaere.search.searcher import LocalSearcher
+from quaere.serving.model.answering import Reply
+
+
+class ServedAgent:
+    """Answers questions by searching an index, prompted as the model's notes say; the policy is its server's."""
+
+    def __init__(self, policy: Policy, index: Index, notes: Notes, *, needs_guide: bool = False) -> None:
+        self._policy = policy
+        self._searcher = LocalSearcher(index)
+        self._min_overlap = notes.min_overlap
+        self._protocol, self._limits = choose_solver(notes, needs_guide=needs_guide, limits={})
+        self._numbers = itertools.count()
+
+    async def answer(self, question: str, params: SamplingParams) -> Reply:
+        """Answer a question; cancelling the call stops the model. `params.max_tokens` bounds each turn."""
+        name = f"ask-{next(self._numbers)}"
+        episode = await run_episode(
+            self._policy,
+            self._protocol,
+            self._searcher,
+            SolveTask(Question(id=name, text=question)),
+            structs.replace(self._limits, turn_tokens=min(self._limits.turn_tokens, params.max_tokens)),
+            episode_id=name,
+            seed=params.seed,
+            params=params,
+        )
+        refuse_all_failed([episode])
+        num_sampled = sum(turn.num_tokens for turn in episode.turns)
+        num_tokens = sum(len(segment.token_ids) for segment in episode.segments)
+        return Reply(describe_answer(episode, self._min_overlap), num_tokens - num_sampled, num_sampled)
+
+    async def close(self) -> None:
+        """Release the search threads; the model is not the agent's own."""
+        await self._searcher.close()
+
+
+def describe_answer(episode: Episode, min_overlap: float = 0.0) -> str:
+    """The answer, and below it the sentence and the place it was found in; or that it was not found.
+
+    "Orsolya Venn\\n\\nFound in: Orsolya Venn built the bridge.\\n[1] rivers.md (The Oss), characters 38 to 68"
+    """
+    try:
+        refuse_unanswered(episode, min_overlap)
+    except NotFound as error:
+        return str(error)
+    assert isinstance(episode.outcome, Answer)
+    _, quoted, passage = find_span(episode)
+    found = (quoted, passage) if quoted and passage else find_support(episode)
+    if not found:
+        return f"{episode.outcome.text}\n\nNo sentence it was shown contains this answer."
+    sentence, source = found
+    label = "Evidence" if quoted else "Found in"
+    if not quoted and not is_about_question(episode, source):
+        label = "The answer's words, in a passage without any word of the question"
+    place = f"{passage_number(episode, source)} {describe_place(sentence, source)}"
+    return f"{episode.outcome.text}\n\n{label}: {sentence.text}\n{place}"
