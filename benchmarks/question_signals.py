@@ -261,7 +261,7 @@ def add_scores(model: Model, items: list[Item]) -> None:
     put("yes: question alone", model.choose([judge(ALONE, show_question, item) for item in items]))
     put("yes: answer fits", model.choose([judge(FITTING, show_both, item) for item in items]))
     questions = [item.text for item in items]
-    given = model.score([word_question(item.fact, "plain") for item in items], questions)
+    given = model.score([word_question(item.fact, "plain", item.fact.name) for item in items], questions)
     bare = model.score([[Message("user", ("Write a question.",))]] * len(items), questions)
     put("question given passage, mean", [mean(logps) for logps in given])
     put("question given passage, least", [min(logps) for logps in given])
@@ -280,7 +280,7 @@ def add_scores(model: Model, items: list[Item]) -> None:
 def add_written(model: Model, items: list[Item]) -> None:
     """Every signal for which the model writes."""
     put = partial(put_into, items)
-    wordings = model.write([word_question(item.fact, "plain") for item in items], 0.7, NUM_WORDINGS)
+    wordings = model.write([word_question(item.fact, "plain", item.fact.name) for item in items], 0.7, NUM_WORDINGS)
     put(
         "agreement of wordings",
         [mean([word_overlap(item.text, text) for text in texts]) for item, texts in zip(items, wordings, strict=True)],

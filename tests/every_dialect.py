@@ -115,7 +115,7 @@ def _write_lines(document):
     passage, short = tiny.passage(document[:2000], document[:200]), document[:200]
     fact = Fact("a#0:0", passage, short, passage.text, 0, 0, min(60, len(passage.text)), "name")
     prompts = (
-        word_question(fact, "everyday"),
+        word_question(fact, "everyday", fact.name),
         describe_name(passage, short),
         word_pair(short, (short, short), "earlier"),
         propose_answer(short, short),

@@ -50,7 +50,8 @@ class Reader:
     """Words questions by page and answer, and gives the answer of a question if the answer stands in what it is shown.
 
     A wording may be one line, or one for each style. `queries` are lines by question, `descriptions` by name; a yes/no
-    question is "Is ANSWER the answer to QUESTION". `asked` counts the prompts of each part.
+    question is "Is ANSWER the answer to QUESTION". Questions of `unclear` are called so. `asked` counts the prompts of
+    each part.
     """
 
     name = "reader"
@@ -58,6 +59,7 @@ class Reader:
 
     def __init__(self, **tables):
         self.queries = {}
+        self.unclear = ()
         vars(self).update(tables)
         self.asked = []
 
@@ -67,6 +69,7 @@ class Reader:
             "You answer questions": self.read,
             "You search documents": lambda asked: self.query(asked.removeprefix("Question: ")),
             "You describe a thing": self.describe,
+            "You check questions": self.judge,
             "You turn a question": self.propose,
             "You write questions": self.word,
         }
@@ -97,6 +100,9 @@ class Reader:
 
     def query(self, question):
         return self.queries.get(question, "nothing of the kind")
+
+    def judge(self, asked):
+        return "no" if re.search("Question: (.*)\n", asked)[1] in self.unclear else "yes"
 
     def describe(self, asked):
         return self.descriptions.get(re.search(r'Describe "(.*?)" without', asked)[1], "No?")

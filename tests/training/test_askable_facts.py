@@ -52,6 +52,55 @@ def test_an_answer_has_six_words_at_most():
         assert [fact.answer for fact in find_facts(page)] == answers
 
 
+@pytest.mark.parametrize(
+    ("sentence", "answers"),
+    [
+        ("Accounts of type STOCK or FUND display four columns here.", []),
+        ('They go into the "Required" or "Options" tab of it.', []),
+        ("It is shown by STOCK, or by the fund itself.", []),
+        ("It is shown by STOCK (or by the fund itself).", []),
+        ("It is shown by STOCK and/or by the fund itself.", []),
+        ("Accounts of type STOCK display four columns or fewer.", ["STOCK"]),
+        ("The floor of STOCK accounts is shown here.", ["STOCK"]),  # "or" as the end of a word
+        ("Accounts of type STOCK and FUND display four columns.", ["STOCK", "FUND"]),
+    ],
+)
+def test_one_of_two_alternatives_is_not_the_answer(sentence, answers):
+    assert [fact.answer for fact in find_facts(passage("Notes", sentence)) if fact.kind != "phrase"] == answers
+
+
+def test_nothing_of_an_example_is_asked_about():
+    """Also nothing that follows one: values there are made up."""
+    facts = "Files are kept in silver_disk at night."
+    for example in (
+        "For example, they may be on gold_disk.",
+        "EXAMPLES\n\nThey may be kept on gold_disk.",
+        "See e.g. them.",
+    ):
+        said = passage("Notes", f"{facts} {example} Others are kept in iron_disk.")
+        assert [fact.answer for fact in find_facts(said)] == ["silver_disk"]
+    said = passage("Notes", f"{facts} No counterexample is at halm.example. Others are kept in iron_disk.")
+    assert [fact.answer for fact in find_facts(said) if fact.kind == "identifier"] == ["silver_disk", "halm.example", "iron_disk"]
+
+
+@pytest.mark.parametrize(
+    ("doc_id", "is_asked"), [("lxd/faq.md", 0), ("notes/lxd/faq.md", 0), ("lxd.md", 1), ("lxd-notes/faq.md", 1)]
+)
+def test_the_name_of_the_folder_is_not_the_answer(doc_id, is_asked):
+    facts = find_facts(passage("Limits", "Every container is limited by LXD alone.", doc_id))
+    assert [fact.answer for fact in facts if fact.kind == "identifier"] == ["LXD"] * is_asked
+
+
+def test_phrases_are_drawn_seldom():
+    """Ten to one, by the weights: of two statements, and of two spans of one."""
+    two = passage("Notes", "To go on press the green button. Files lie on silver_disk there.")
+    one = passage("Notes", "If you press the green button, silver_disk is used.")
+    for page in (two, one):
+        assert {fact.kind for fact in find_facts(page)} == {"phrase", "identifier"}
+        first = [draw_facts(page, Dice(seed), 1)[0].kind for seed in range(600)]
+        assert 25 <= first.count("phrase") <= 90  # expected 600 / 11
+
+
 def test_the_name_of_a_page_is_its_title_if_that_is_a_name_which_the_text_uses():
     assert page_name("Halm (river)") == page_name("Halm - History") == page_name("20.5. Halm") == "Halm"
     assert page_name("Saint-Malo") == "Saint-Malo" and page_name("notes_2.md") == ""
@@ -68,7 +117,7 @@ def test_the_name_of_a_page_is_its_title_if_that_is_a_name_which_the_text_uses()
         ("Give -v twice and it says more about files.", {("option", "-v")}),
         ("The setting idle_timeout closes silent connections.", {("identifier", "idle_timeout")}),
         (
-            "Look into /etc/heron.conf or call close() yourself.",
+            "Look into /etc/heron.conf and call close() yourself.",
             {("identifier", "/etc/heron.conf"), ("identifier", "close()")},
         ),
         ("A second call raises the error quill::Closed at once.", {("identifier", "quill::Closed")}),
@@ -239,6 +288,15 @@ def test_folders_take_turns():
     assert [sorted(drawn[first : first + 3]) for first in (0, 3)] == [["", "changes", "manual"]] * 2
     assert sorted(drawn[6:8]) == ["changes", "manual"] and set(drawn[8:]) == {"changes"}
     assert draw_drafts([], 5, seed=1) == []
+
+
+def test_a_small_folder_is_asked_about_again_before_a_large_one_is_through():
+    two = "Files are kept in silver_disk at night. Others are kept in iron_disk by day."
+    pages = [passage("", two, id) for id in ("small/a.md", *(f"large/{number}.md" for number in range(9)))]
+    drawn = [draft.facts[0].passage.doc_id for draft in draw_drafts(pages, 6, seed=1)]
+    assert drawn.count("small/a.md") == 2
+    large = [doc_id for doc_id in drawn if doc_id != "small/a.md"]
+    assert len(set(large)) == len(large) == 4
 
 
 @pytest.mark.parametrize(("num_folders", "take_turns"), [(50, True), (51, False)])

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from reading_endpoint import PAGES, WORDINGS, Reader, make_index, singles, write
 
-from quaere.errors import BadInput
+from quaere.errors import BadInput, SamplingFailed
 from quaere.records import Answer, Passage
 from quaere.warmup.documents import writer
 from quaere.warmup.documents.askable_facts import find_facts
@@ -82,21 +82,34 @@ def test_the_share_of_a_questions_words_that_stand_in_a_sentence(question, sente
     [
         ("What is the name of the volume?", False),  # of any page
         ("What is the name of the Heron volume?", True),  # the title
-        ("Which volume is used when restoring?", True),  # a heading
+        ("Which volume is used when restoring?", False),  # a heading: there is one of that name in many manuals
         ("Which volume does nightly use?", True),  # a folder
         ("Which volume does tarn use?", True),  # the file
         ("Which volume do herons use?", False),  # a word of the title, not the beginning of another
-        ("Which volume has the old pages?", True),  # two words of three are in the sentence
-        ("Which volume keeps pages?", False),  # one of three
-        ("Which volume keeps old pages?", True),  # half
-        ("Who is it after that?", True),  # no word of content: other rules refuse it
+        ("Which volume keeps old_pages?", True),  # an identifier
+        ("Which volume is used with --old?", True),  # an option
+        ("Which volume has the old pages?", False),  # the sentence
         ("How is it kept with care?", False),  # the words by which one asks are in many titles
     ],
 )
-def test_a_question_names_the_page_or_says_what_the_sentence_says(question, names):
+def test_a_question_names_the_page(question, names):
     text = "Old pages lie on silver_disk."
     passage = Passage("p", "nightly/tarn.md", "Using the Heron", text, 0, len(text), heading="How it is > Restoring")
     assert names_subject(question, passage, text) is names
+
+
+@pytest.mark.parametrize(
+    ("question", "says"),
+    [
+        ("Which volume has the old pages?", True),  # two words of three
+        ("Which volume keeps old pages?", True),  # half
+        ("Which volume keeps pages?", False),  # one of three
+        ("Who is it after that?", True),  # no word of content: other rules refuse it
+    ],
+)
+def test_a_question_about_a_page_without_a_title_says_what_the_sentence_says(question, says):
+    text = "Old pages lie on silver_disk."
+    assert names_subject(question, Passage("p", "d7", "", text, 0, len(text)), text) is says
 
 
 async def test_a_question_that_could_be_asked_of_any_page_is_dropped(tmp_path):
@@ -362,6 +375,61 @@ async def test_a_fact_is_worded_three_times_and_the_first_wording_that_passes_is
     written = await write(make_index(tmp_path / "one", [SCANNER]), reader)
     assert singles(written) == [kept] and not written.dropped
     assert reader.count("You write questions") == 3
+
+
+@pytest.mark.parametrize(("unclear", "kept"), [((), WHERE), ((WHERE,), PLAIN), ((WHERE, PLAIN), "")])
+async def test_a_wording_that_the_model_calls_unclear_is_not_attempted(tmp_path, unclear, kept):
+    reader = Reader(
+        wordings={("", "inbox_share"): {"everyday": WHERE, "plain": PLAIN}},
+        answers={WHERE: "inbox_share", PLAIN: "inbox_share"},
+        unclear=unclear,
+    )
+    written = await write(make_index(tmp_path / "one", [SCANNER]), reader)
+    assert singles(written) == ([kept] if kept else [])
+    assert [item.reason for item in written.dropped] == ([] if kept else ["single: is unclear"])
+    attempted = {asked.rpartition("Question: ")[2] for part, asked in reader.asked if part == "You answer questions"}
+    assert attempted.isdisjoint(unclear)
+
+
+async def test_the_program_whose_folder_it_is_is_to_be_named(tmp_path):
+    page, named = ("Scanner", "The scanner of Heron saves every page to inbox_share."), "Where do scans of Heron go?"
+    reader = Reader(wordings={("Heron", "inbox_share"): named}, answers={named: "inbox_share"})
+    written = await write(make_index(tmp_path / "one", [page], ids=["manuals/heron/scan.html"]), reader)
+    assert singles(written) == [named]
+    asked = next(asked for part, asked in reader.asked if part == "You write questions")
+    assert asked.startswith("File: manuals/heron/scan.html\nScanner\n") and 'Name "Heron".' in asked
+
+
+class Failing(Reader):
+    """Fails at the first requests, or at those of one line."""
+
+    def __init__(self, num_failures, only="", **tables):
+        super().__init__(**tables)
+        self.left, self.only = num_failures, only
+
+    async def reply(self, messages, params):
+        if self.left and self.only in messages[-1]["content"]:
+            self.left -= 1
+            raise SamplingFailed("the model failed while sampling: out of memory")
+        return await super().reply(messages, params)
+
+
+async def test_a_model_that_fails_for_a_moment_is_asked_again(pages_index):
+    """What it would have written is written: nothing is dropped for it."""
+    whole = await write(pages_index)
+    assert await write(pages_index, Failing(20)) == whole
+
+
+async def test_a_model_that_goes_on_failing_is_an_error(pages_index):
+    with pytest.raises(SamplingFailed, match="out of memory") as told:
+        await write(pages_index, Failing(10**6))
+    assert "same command again" in told.value.hint
+
+
+async def test_a_single_prompt_that_always_fails_costs_its_question_alone(pages_index):
+    whole, lame = await write(pages_index), await write(pages_index, Failing(10**6, only='the answer is "Sall Haven"'))
+    assert "Where was Ada Brandt born?" in singles(whole)
+    assert set(singles(lame)) == set(singles(whole)) - {"Where was Ada Brandt born?"}
 
 
 async def test_the_same_question_is_kept_once(tmp_path):

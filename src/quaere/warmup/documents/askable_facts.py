@@ -11,6 +11,7 @@ is measured later, by searching with it.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -75,11 +76,14 @@ PATTERNS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
         ),
     ),
 )
+# How likely a kind is drawn, where not 1: questions for phrases are seldom kept (2 % in manuals, others 18 %).
+WEIGHTS: dict[Kind, float] = {"phrase": 0.1, "description": 0.1}
+_LOTS = 1 << 20
 # Words that make no answer by themselves: they begin sentences, or are pronouns.
 _NO_ANSWERS = frozenset(
     "he she it they his her its their this that these those when while after before during since if as at by from in "
     "on of to with although though however there then also but and or not you your we one example note see section "
-    "chapter table figure version default use used using such other same following above below e.g i.e etc".split()
+    "chapter table figure version default use used using such other same following above below e.g i.e etc and/or".split()
 )
 _CROSS_REFERENCE = re.compile(
     r"^(?:see|refer to|for (?:more|further) |please see|(?:next|previous|up|home)\b)", re.IGNORECASE
@@ -89,6 +93,7 @@ _NO_STATEMENT = re.compile(
     r"\w@\w|^(?:From|To|Cc|Bcc|Reply-To|Date|Sent|Subject|Received|Message-ID|In-Reply-To): |^\d{4}-\d\d-\d\d\b|"
     r"[{}<>;=|]\s*[{}<>;=|]|©|(?i:\bcopyright\b|^\W*(?:last changed|accessed|thanks to)\b)"
 )
+_EXAMPLE = re.compile(r"(?i)(?<![\w.@-])(?:examples?\b|e\.g\.)")  # what follows is made up, and means nothing outside of it
 # An answer beside "or" is one of several right ones ("accounts of type STOCK or FUND").
 _OR_BEFORE = re.compile(r"\bor (?:an? |the )?[\"'`“‘(*]{0,3}$")
 _OR_AFTER = re.compile(r"[\"'`”’)*]{0,3},? \(?(?:or|and/or)\b")
@@ -174,26 +179,36 @@ def draw_facts(passage: Passage, dice: Dice, num: int) -> list[Fact]:
     for fact in find_facts(passage):
         by_sentence.setdefault(fact.sentence_start, []).append(fact)
     chosen = [_pick(facts, dice) for facts in by_sentence.values()]
-    dice.shuffle(chosen)
+    chosen.sort(key=lambda fact: _draw_lot(fact.kind, dice), reverse=True)
     return chosen[:num]
 
 
 def _pick(facts: Sequence[Fact], dice: Dice) -> Fact:
-    """One of a statement's facts, each kind with equal probability: names alone would be most of all spans."""
-    kind = dice.pick(sorted({fact.kind for fact in facts}))
-    return dice.pick([fact for fact in facts if fact.kind == kind])
+    """One of a statement's facts, the kinds by their weights: names alone would be most of all spans."""
+    kinds = sorted({fact.kind for fact in facts})
+    chosen = max(kinds, key=lambda kind: _draw_lot(kind, dice))
+    return dice.pick([fact for fact in facts if fact.kind == chosen])
+
+
+def _draw_lot(kind: Kind, dice: Dice) -> float:
+    """A random number; sorted by these, kinds stand in the order of a draw by their weights without replacement."""
+    return math.pow((dice.below(_LOTS) + 1) / _LOTS, 1 / WEIGHTS.get(kind, 1.0))
 
 
 def find_facts(passage: Passage) -> Iterator[Fact]:
-    """Every fact of a passage that can be asked about, in text order."""
+    """Every fact of a passage that can be asked about, in text order, up to the first example."""
     name = _used_name(passage)
+    example = _EXAMPLE.search(passage.text)
+    end = example.start() if example else len(passage.text)
     for said in split_statements(passage.text):
+        if said.end > end:
+            return
         if not _MIN_WORDS <= len(said.text.split()) <= _MAX_WORDS:
             continue
         if _CROSS_REFERENCE.match(said.text) or _NO_STATEMENT.search(said.text) or not _is_prose(said.text):
             continue
-        for kind, start, end in find_spans(said.text):
-            if _can_be_asked(said.text[start:end], passage.title) and not _is_alternative(said.text, start, end):
+        for kind, start, stop in find_spans(said.text):
+            if _can_be_asked(said.text[start:stop], passage) and not _is_alternative(said.text, start, stop):
                 place = said.start + start
                 yield Fact(
                     id=f"{passage.id}:{place}",
@@ -202,7 +217,7 @@ def find_facts(passage: Passage) -> Iterator[Fact]:
                     sentence=said.text,
                     sentence_start=said.start,
                     start=place,
-                    end=said.start + end,
+                    end=said.start + stop,
                     kind=kind,
                 )
 
@@ -244,11 +259,12 @@ def _is_alternative(sentence: str, start: int, end: int) -> bool:
     return bool(_OR_AFTER.match(sentence, end) or _OR_BEFORE.search(sentence[max(0, start - 12) : start]))
 
 
-def _can_be_asked(span: str, title: str) -> bool:
-    """True for a short span with a word of its own: not one of the title, and not one that only begins a sentence."""
+def _can_be_asked(span: str, passage: Passage) -> bool:
+    """True for a short span with words of its own: not the title's or the folders', not one that begins sentences."""
     words = set(normalise_answer(span).split())
     if not words or len(span.split()) > _MAX_SPAN_WORDS or span.split()[0].lower() in _NO_ANSWERS:
         return False
     if len(span) == 1:  # a digit is guessed too easily, and says too little to tell two facts apart
         return False
-    return not words & set(normalise_answer(title).split())
+    folders = normalise_answer(passage.doc_id.rpartition("/")[0].replace("/", " ")).split()
+    return not words & set(normalise_answer(passage.title).split()) and not words <= set(folders)

@@ -35,6 +35,7 @@ _MIN_CHARS = 4  # of a name: shorter ones are mostly ordinary words
 _QUERIES_AT_ONCE = 256
 _MAX_ANCHORS = 200  # links to a page that are looked at: some pages are linked from everywhere
 _MAX_ANCHOR_WORDS = 6
+_QUALIFIED = re.compile(r"\([^()]*\)$")  # "Sarah Connor (singer)"
 _MIN_SAID = 4  # plain words of a statement beside its anchor: a list of links ("See also") describes nothing
 _PLAIN = re.compile(r"(?<!\S)[(\"“]?[a-z]{2,}[)\"”,.;:]*(?!\S)")
 # What a link is called by where its page is, and not by what it is: "Section 8.6", "Table 2".
@@ -65,6 +66,8 @@ def find_handles(worded: Worded) -> list[str]:
     find_handles(Worded(..., "When was Orsolya Venn born?")) == ["Orsolya Venn"]
     """
     passage, question = worded.fact.passage, worded.question
+    if _QUALIFIED.search(passage.title):
+        return []  # others have that name
     trail = [page_name(part) for part in (passage.title, *reversed(passage.heading.split(" > ")))]
     inside = [question[start:end] for kind, start, end in find_spans(question) if kind in _HANDLES]
     handles = dict.fromkeys(name.removeprefix("The ") for name in (*trail, *inside) if len(name) >= _MIN_CHARS)

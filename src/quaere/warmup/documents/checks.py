@@ -19,8 +19,9 @@ from msgspec import Struct
 
 from quaere.chat.messages import Message
 from quaere.chat.question_wordings import LEANING
+from quaere.errors import SamplingFailed
 from quaere.policies.sampler import SamplingParams
-from quaere.records import Answer, Passage, Question, SolveTask
+from quaere.records import Answer, Episode, Passage, Question, SolveTask
 from quaere.rewards.answers import exact_match_score, normalise_answer
 from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
@@ -30,13 +31,14 @@ from quaere.rollout.seeds import derive_seed
 from quaere.search.index import Index
 from quaere.search.searcher import NoSearcher
 from quaere.search.words import terms
+from quaere.warmup.documents.askable_facts import find_spans
 from quaere.warmup.documents.drafts import Worded
-from quaere.warmup.documents.prompts import OneLine, answer_question, write_query
+from quaere.warmup.documents.prompts import OneLine, answer_question, judge_question, write_query
 from quaere.worlds.dice import Dice
 
 _MIN_WORDS, _MAX_WORDS = 4, 35
 _LIMITS = Limits(max_turns=1, turn_tokens=64, sequence_tokens=3072)
-_SAME_WORDS = 0.5  # a question with so many words of its sentence needs no word of the page's titles
+_SAME_WORDS = 0.5  # share of a question's words, where a page has no title to name
 _STEM = 5  # letters by which two forms of a word are the same
 _ASKING = frozenset(
     """who whom whose what which when where why how many much long often i my me you your we our they it its is are was
@@ -49,6 +51,7 @@ _SMALL = frozenset("of in on at by for to and de la von van di del der el al".sp
 
 
 _QUERIES_AT_ONCE = 256
+_TRIES = 3  # at a prompt at which the model fails
 _OWN_QUERIES = 3  # queries the model may write where a search with the question itself does not find the passage
 _BESIDE = 3  # other passages that are shown beside the one that answers
 
@@ -105,14 +108,17 @@ def word_overlap(question: str, sentence: str) -> float:
 
 
 def names_subject(question: str, passage: Passage, sentence: str) -> bool:
-    """True if the question has a word of the page's title, headings or file, or at least half of its sentence's words.
+    """True if the question has a word of the page's title, file or folders, or an identifier or an option.
 
-    "What is the name of the volume?" can be asked of any page; such questions are found by chance.
+    "What is the name of the volume?" can be asked of any page; such questions are found by chance. Of a page without a
+    title the question must have at least half of its words from the sentence.
     """
     asked = {word for word in terms(question) if word not in _ASKING}
     file = passage.doc_id.rpartition(".")[0] or passage.doc_id  # an ending such as "html" names nothing
-    about = set(terms(f"{passage.title} {passage.heading} {file}"))
-    return bool(asked & about) or word_overlap(question, sentence) >= _SAME_WORDS
+    about = set(terms(f"{passage.title} {file}"))
+    if asked & about or any(kind in ("identifier", "option") for kind, _, _ in find_spans(question)):
+        return True
+    return not passage.title and word_overlap(question, sentence) >= _SAME_WORDS
 
 
 # ------------------------------------------------------------------------------------------------------------ attempts
@@ -133,23 +139,40 @@ class Lines:
         self.concurrency = concurrency
 
     async def write(self, name: str, prompts: Sequence[Sequence[Message]], temperature: float) -> list[str]:
-        """One line per prompt; "" where nothing could be read. `name` separates the seeds of two calls."""
+        """One line per prompt; "" where nothing could be read. `name` separates the seeds of two calls.
+
+        Prompts at which the model failed are tried again. Raises `SamplingFailed` if it still fails at most of them: an
+        outage must not be taken for bad questions.
+        """
+        seed = derive_seed(self.seed, name)
         jobs = [
-            Job(OneLine(messages), SolveTask(Question(f"{name}-{number}", "")))
+            Job(OneLine(messages), SolveTask(Question(f"{name}-{number}", "")), seed=derive_seed(seed, number))
             for number, messages in enumerate(prompts)
         ]
-        lines: list[str] = []
-        async for episode in run_many(
-            self.policy,
-            jobs,
-            NoSearcher(),
-            _LIMITS,
-            seed=derive_seed(self.seed, name),
-            params=SamplingParams(temperature=temperature),
-            concurrency=self.concurrency,
-        ):
-            lines.append(episode.outcome.text if isinstance(episode.outcome, Answer) else "")
+        lines = [""] * len(jobs)
+        going = list(range(len(jobs)))
+        for _ in range(_TRIES):
+            episodes = await self._run([jobs[at] for at in going], temperature)
+            for at, episode in zip(going, episodes, strict=True):
+                lines[at] = episode.outcome.text if isinstance(episode.outcome, Answer) else ""
+            failures = {at: _find_failure(episode) for at, episode in zip(going, episodes, strict=True)}
+            going = [at for at in going if failures[at]]
+            if not going:
+                break
+        if 2 * len(going) > len(jobs):
+            raise SamplingFailed(failures[going[0]], hint="type the same command again: it goes on where it stopped")
         return lines
+
+    async def _run(self, jobs: Sequence[Job], temperature: float) -> list[Episode]:
+        params = SamplingParams(temperature=temperature)
+        episodes = run_many(self.policy, jobs, NoSearcher(), _LIMITS, params=params, concurrency=self.concurrency)
+        return [episode async for episode in episodes]
+
+
+def _find_failure(episode: Episode) -> str:
+    """What the model failed at, in the last turn; "" if it did not fail."""
+    failure = episode.turns[-1].failure if episode.turns else None
+    return failure.message if failure and (failure.boundary, failure.kind) == ("model", "sampling") else ""
 
 
 class Verdict(Struct, frozen=True):
@@ -208,6 +231,11 @@ class Examiner:
                 self.hits[item.question] = self.hits[query]
             found.append(query is not None)
         return found
+
+    async def find_clear(self, name: str, worded: Sequence[Worded]) -> list[bool]:
+        """Whether the model says that a question is understood without its passage and has this one answer."""
+        prompts = [judge_question(item.fact.passage, item.question, item.answers[-1]) for item in worded]
+        return [line.lower().startswith("yes") for line in await self.lines.write(f"{name}: judged", prompts, 0.0)]
 
     async def attempt(self, name: str, worded: Sequence[Worded], *, is_composed: bool = False) -> list[Verdict]:
         """Whether each question is answered with its passages beside others, and never without them.

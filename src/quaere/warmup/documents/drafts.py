@@ -5,8 +5,8 @@ draw_drafts(passages, num=6000, seed=7)     # one fact each, every passage in tu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import zip_longest
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -100,34 +100,33 @@ class Dropped(Struct, frozen=True):
     reason: str
 
 
-def _take_turns(passages: Sequence[Passage]) -> list[Passage]:
-    """The passages so that the folders take turns: otherwise a folder of change logs would be asked about most.
-
-    Documents without folders, and folders too many for turns, keep their order.
-    """
-    by_folder: dict[str, list[Passage]] = {}
-    for passage in passages:
-        by_folder.setdefault(passage.doc_id.partition("/")[0] if "/" in passage.doc_id else "", []).append(passage)
-    if len(by_folder) > _MAX_FOLDERS:
-        return list(passages)
-    rounds = zip_longest(*by_folder.values())
-    return [passage for some in rounds for passage in some if passage is not None]
-
-
 def draw_drafts(passages: Sequence[Passage], num: int, seed: int) -> list[Draft]:
-    """At most `num` drafts of single facts: one of every passage in random order, then a second one of each, ..."""
+    """At most `num` drafts of single facts; the folders take turns.
+
+    Without turns a folder of change logs would be asked about most. In a folder, one fact of every passage in random
+    order, then a second one of each, and so on. Folders too many for turns are taken as one.
+    """
     dice = Dice(seed, "drafts")
     order = list(passages)
     dice.shuffle(order)
-    order = _take_turns(order)
-    drawn: list[list[Fact]] = []
-    found: list[Fact] = []
-    for passage in order:
-        if len(found) >= num:
-            break
+    facts = itertools.zip_longest(*(_iterate_facts(folder, dice) for folder in _split_by_folder(order)))
+    found = (fact for turn in facts for fact in turn if fact is not None)
+    return [Draft(fact.id, "single", (fact,), fact.accept()) for fact in itertools.islice(found, num)]
+
+
+def _split_by_folder(passages: Sequence[Passage]) -> list[list[Passage]]:
+    by_folder: dict[str, list[Passage]] = {}
+    for passage in passages:
+        by_folder.setdefault(passage.doc_id.partition("/")[0] if "/" in passage.doc_id else "", []).append(passage)
+    return list(by_folder.values()) if len(by_folder) <= _MAX_FOLDERS else [list(passages)]
+
+
+def _iterate_facts(passages: Sequence[Passage], dice: Dice) -> Iterator[Fact]:
+    """The first fact of each passage, then the second of each, ...; none is looked for before it is needed."""
+    left: list[list[Fact]] = []
+    for passage in passages:
         facts = draw_facts(passage, dice, _MAX_ROUNDS)
-        found += facts[:1]
-        drawn.append(facts[1:])
-    for later in range(_MAX_ROUNDS - 1):
-        found += [facts[later] for facts in drawn if later < len(facts)]
-    return [Draft(fact.id, "single", (fact,), fact.accept()) for fact in found[:num]]
+        yield from facts[:1]
+        left.append(facts[1:])
+    for later in itertools.zip_longest(*left):
+        yield from (fact for fact in later if fact is not None)

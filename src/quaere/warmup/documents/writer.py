@@ -4,7 +4,8 @@
     written.questions[0]    # CheckedQuestion(id="halm#0:16", question="Who built the Halm bridge?", ...)
 
 A question is kept if it stands alone: a search with it finds its passage (or a search with a query that the model wrote
-from the question alone), the model answers it with that passage among three others that were found, and never without.
+from the question alone), the model calls it clear, answers it with that passage among three others that were found, and
+never without.
 The model is used untrained, before any warm-up: the lessons of the warm-up are made from these questions.
 """
 
@@ -43,10 +44,10 @@ from quaere.warmup.documents.comparisons import (
     read_wording,
 )
 from quaere.warmup.documents.drafts import Draft, Dropped, QuestionKind, Worded, draw_drafts, is_choice
+from quaere.warmup.documents.examples import Form, Style
+from quaere.warmup.documents.folder_names import FolderNames
 from quaere.warmup.documents.journal import Batch, Journal
 from quaere.warmup.documents.prompts import (
-    Form,
-    Style,
     describe_name,
     propose_answer,
     word_pair,
@@ -200,6 +201,7 @@ class _Writer:
         self.settings = settings
         self.report = report
         self.passages = list(index.passages())
+        self.folder_names = FolderNames(self.passages)
         self.dropped: list[Dropped] = []
         self.num_drafts = 0
         self._asked: set[str] = set()
@@ -247,7 +249,12 @@ class _Writer:
     async def _ask_batch(self, drafts: Sequence[Draft], number: int) -> list[Worded]:
         """One question for each fact that has a wording which passes every check."""
         name = f"batch {number}"
-        prompts = [word_question(draft.facts[0], style) for draft in drafts for style in _STYLES]
+        names = [self.folder_names.find(draft.facts[0].passage.doc_id) for draft in drafts]
+        prompts = [
+            word_question(draft.facts[0], style, draft.facts[0].name or name)
+            for draft, name in zip(drafts, names, strict=True)
+            for style in _STYLES
+        ]
         lines = iter(await self.lines.write(f"{name}: wording", prompts, self.settings.temperature))
         going: list[list[Worded]] = []  # of each fact, the wordings that are left
         for draft in drafts:
@@ -256,7 +263,8 @@ class _Writer:
             if not sound:
                 self._drop(wordings[-1], _find_fault_of_single(wordings[-1]))
             going.append(sound)
-        going = [wordings for wordings in await self._keep_found(name, going) if wordings]
+        found = await self._keep_found(name, going)
+        going = [wordings for wordings in await self._keep_clear(name, found) if wordings]
         num_wordings = {wordings[0].draft.id: len(wordings) for wordings in going}
         kept: dict[str, Worded] = {}
         for turn in range(len(_STYLES)):
@@ -289,6 +297,16 @@ class _Writer:
                 self._drop(worded, "its passage is not found")
         return found
 
+    async def _keep_clear(self, name: str, by_fact: Sequence[Sequence[Worded]]) -> list[list[Worded]]:
+        """Of each fact, the wordings that the model calls understandable and answered by the fact alone."""
+        asked = [worded for wordings in by_fact for worded in wordings]
+        is_clear = iter(await self.examiner.find_clear(name, asked))
+        clear = [[worded for worded in wordings if next(is_clear)] for wordings in by_fact]
+        for wordings, left in zip(by_fact, clear, strict=True):
+            if wordings and not left:
+                self._drop(wordings[-1], "is unclear")
+        return clear
+
     # ----------------------------------------------------------------------------------------------------------- chains
 
     async def link(self, kept: Sequence[Worded]) -> list[Link]:
@@ -299,6 +317,8 @@ class _Writer:
         short = await self._shorten([worded for worded in kept if worded.draft.id not in linked])
         more = find_links(short, index, topk)
         asked = list({link.second.draft.id: link.second for link in more}.values())
+        is_clear = await self.examiner.find_clear("short questions", asked)
+        asked = [worded for worded, clear in zip(asked, is_clear, strict=True) if clear]
         verdicts = await self.examiner.attempt("short questions", asked)
         good = {worded.draft.id for worded, verdict in zip(asked, verdicts, strict=True) if not verdict.fault}
         self.report(f"facts asked about in few words ({len(good)} kept)", len(kept), len(kept))
@@ -464,8 +484,7 @@ def _break_rules(worded: Worded) -> str:
 def _find_fault_of_single(worded: Worded) -> str:
     """The rule that a question about one fact breaks: also that it says what it is about; "" if it breaks none."""
     fault = _break_rules(worded)
-    fact = worded.fact
-    if not fault and not names_subject(worded.question, fact.passage, fact.sentence):
+    if not fault and not names_subject(worded.question, worded.fact.passage, worded.fact.sentence):
         return "does not name what it is about"
     return fault
 

@@ -1,0 +1,66 @@
+"""What a folder of documents is about, if its name says so: a program, a product, a project.
+
+    names = FolderNames(passages)
+    names.find("gnucash/help/invoices.html") == "GnuCash"; names.find("docs/invoices.html") == ""
+
+A folder's name is taken if its own documents use it as a word, and written as they write it most often. Questions about
+documents of several programs can then say which program they are about.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+
+from quaere.records import Passage
+
+_MIN_SHARE = 0.3  # of a folder's documents that use its name as a word
+_MIN_CHARS = 3
+_WORD = re.compile(r"\w+")
+
+
+class FolderNames:
+    """The names of folders that their documents use."""
+
+    def __init__(self, passages: Sequence[Passage]) -> None:
+        documents: dict[str, Counter[str]] = defaultdict(Counter)
+        for passage in passages:
+            if "/" in passage.doc_id:
+                documents[passage.doc_id].update(_WORD.findall(passage.titled_text))
+        num_documents: Counter[tuple[str, str]] = Counter()  # by folder and word of its name
+        users: dict[tuple[str, str], list[Counter[str]]] = defaultdict(list)
+        for doc_id, words in documents.items():
+            written = _group_by_fold(words)
+            for key in _iterate_names(doc_id):
+                num_documents[key] += 1
+                if key[1] in written:
+                    users[key].append(written[key[1]])
+        self._names = {
+            key: max(sorted(forms := sum(used, Counter())), key=forms.__getitem__)
+            for key, used in users.items()
+            if len(used) >= _MIN_SHARE * num_documents[key]
+        }
+
+    def find(self, doc_id: str) -> str:
+        """The name of the innermost folder of the document that has one; "" if none has."""
+        return next((self._names[key] for key in _iterate_names(doc_id) if key in self._names), "")
+
+
+def _group_by_fold(words: Counter[str]) -> dict[str, Counter[str]]:
+    """The written forms of each word: {"lxd": Counter({"LXD": 3, "lxd": 1})}."""
+    grouped: dict[str, Counter[str]] = defaultdict(Counter)
+    for word, num in words.items():
+        grouped[word.casefold()][word] = num
+    return grouped
+
+
+def _iterate_names(doc_id: str) -> Iterator[tuple[str, str]]:
+    """Each folder of a document, from the innermost, with its name and the parts of that: "icewm-common", "icewm"."""
+    folder = doc_id
+    while "/" in folder:
+        folder = folder.rpartition("/")[0]
+        name = folder.rpartition("/")[2].casefold()
+        for word in dict.fromkeys((name, *_WORD.findall(name))):
+            if len(word) >= _MIN_CHARS:
+                yield folder, word
