@@ -80,7 +80,8 @@ def test_nothing_of_an_example_is_asked_about():
         said = passage("Notes", f"{facts} {example} Others are kept in iron_disk.")
         assert [fact.answer for fact in find_facts(said)] == ["silver_disk"]
     said = passage("Notes", f"{facts} No counterexample is at halm.example. Others are kept in iron_disk.")
-    assert [fact.answer for fact in find_facts(said) if fact.kind == "identifier"] == ["silver_disk", "halm.example", "iron_disk"]
+    found = [fact.answer for fact in find_facts(said) if fact.kind == "identifier"]
+    assert found == ["silver_disk", "halm.example", "iron_disk"]
 
 
 @pytest.mark.parametrize(

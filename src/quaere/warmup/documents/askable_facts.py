@@ -82,8 +82,9 @@ _LOTS = 1 << 20
 # Words that make no answer by themselves: they begin sentences, or are pronouns.
 _NO_ANSWERS = frozenset(
     "he she it they his her its their this that these those when while after before during since if as at by from in "
-    "on of to with although though however there then also but and or not you your we one example note see section "
-    "chapter table figure version default use used using such other same following above below e.g i.e etc and/or".split()
+    "on of to with although though however there then also but and or and/or not you your we one example note see "
+    "section chapter table figure version default use used using such other same following above below e.g i.e "
+    "etc".split()
 )
 _CROSS_REFERENCE = re.compile(
     r"^(?:see|refer to|for (?:more|further) |please see|(?:next|previous|up|home)\b)", re.IGNORECASE
@@ -93,7 +94,7 @@ _NO_STATEMENT = re.compile(
     r"\w@\w|^(?:From|To|Cc|Bcc|Reply-To|Date|Sent|Subject|Received|Message-ID|In-Reply-To): |^\d{4}-\d\d-\d\d\b|"
     r"[{}<>;=|]\s*[{}<>;=|]|©|(?i:\bcopyright\b|^\W*(?:last changed|accessed|thanks to)\b)"
 )
-_EXAMPLE = re.compile(r"(?i)(?<![\w.@-])(?:examples?\b|e\.g\.)")  # what follows is made up, and means nothing outside of it
+_EXAMPLE = re.compile(r"(?i)(?<![\w.@-])(?:examples?\b|e\.g\.)")  # what follows is made up
 # An answer beside "or" is one of several right ones ("accounts of type STOCK or FUND").
 _OR_BEFORE = re.compile(r"\bor (?:an? |the )?[\"'`“‘(*]{0,3}$")
 _OR_AFTER = re.compile(r"[\"'`”’)*]{0,3},? \(?(?:or|and/or)\b")
