@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from quaere.api import checked_questions
 from quaere.cli.checked_questions import next_commands
 from quaere.cli.main import main
 from quaere.errors import BadInput
@@ -28,6 +29,8 @@ class Reader:
 
     async def reply(self, messages, params):
         asked = messages[-1]["content"]
+        if messages[0]["content"].startswith("You check questions"):
+            return ChatReply("yes", "end_of_turn", 1)
         if not messages[0]["content"].startswith("You answer questions"):
             return ChatReply("Who built Halm Bridge?" if 'is "Orsolya Venn"' in asked else "Why?", "end_of_turn", 5)
         shown = asked.rpartition("Question: ")[0]
@@ -76,10 +79,11 @@ def test_checked_questions_are_written_as_questions_to_learn_from(monkeypatch, i
 
 
 def test_the_next_commands_are_those_of_the_readme():
+    """There with some questions held back, to measure the gain with."""
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8").replace("\\\n", "")
     shown = {" ".join(line.split()) for line in readme.splitlines()}
     for line in next_commands(Path("notes.jsonl"), Path("notes-index"), "Qwen/Qwen2.5-3B-Instruct"):
-        assert line.replace("notes-warm", "warm") in shown
+        assert line.replace("notes-warm", "warm").replace("notes.jsonl", "practice.jsonl") in shown
 
 
 def test_a_model_at_a_url_is_not_proposed_for_training():
@@ -103,6 +107,20 @@ def test_what_was_dropped_is_written_where_it_is_asked_for(monkeypatch, index_of
     assert record == {"question": "Why?", "answer": "Marta Oleen", "reason": "single: is not one question"}
     counted = json.loads(capsys.readouterr().out)
     assert (counted["drafts"], counted["dropped"]) == (2, {"single: is not one question": 1})
+
+
+def test_what_was_dropped_is_written_before_the_questions(monkeypatch, index_of_two, tmp_path):
+    """So that a kill between the two files loses neither: with OUT there, the command would not be repeated."""
+    dropped, real = tmp_path / "dropped.jsonl", checked_questions.write_lines
+
+    def write(path, rows):
+        if path != dropped:
+            raise KeyboardInterrupt
+        real(path, rows)
+
+    monkeypatch.setattr(checked_questions, "write_lines", write)
+    assert run(monkeypatch, index_of_two, "--dropped", dropped)[0] == 130
+    assert len(dropped.read_text().splitlines()) == 1
 
 
 def test_nothing_more_is_written_where_it_is_not_asked_for(monkeypatch, index_of_two, tmp_path):

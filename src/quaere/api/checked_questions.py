@@ -28,13 +28,17 @@ def write_checked(
     out: Path,
     note: Callable[[str], None],
     progress: Progress = no_progress,
+    dropped: Path | None = None,
 ) -> Written:
     """Write questions that a model wrote and checked about an index to `out`; `BadInput` if none passed.
 
-    What is finished is kept in a journal beside `out` until then, from which the same call goes on after a kill.
+    What is finished is kept in a journal beside `out` until then, from which the same call goes on after a kill. What
+    was dropped is written to `dropped` before: once `out` is there, the call is not repeated.
     """
     settings.check()
     written, journal = asyncio.run(_write(model, index, settings, device, out, note, progress))
+    if dropped:
+        write_lines(dropped, written.dropped)
     if not written.questions:
         journal.remove()
         raise BadInput(

@@ -17,7 +17,7 @@ def run_checked(args: argparse.Namespace) -> None:
     """Write the questions to a file, and print how many were kept and why others were dropped."""
     from rich.console import Console
 
-    from quaere.api.checked_questions import summarise, write_checked, write_lines
+    from quaere.api.checked_questions import summarise, write_checked
     from quaere.cli.work_progress import show_progress
     from quaere.warmup.documents.writer import WriterSettings
 
@@ -38,10 +38,15 @@ def run_checked(args: argparse.Namespace) -> None:
 
     with show_progress() as progress:
         written = write_checked(
-            args.model, args.index, settings, device=args.device, out=args.out, note=note, progress=progress
+            args.model,
+            args.index,
+            settings,
+            device=args.device,
+            out=args.out,
+            note=note,
+            progress=progress,
+            dropped=args.dropped,
         )
-    if args.dropped:
-        write_lines(args.dropped, written.dropped)
     if args.json:
         print(json.dumps(_counts(written)))
         return
