@@ -33,61 +33,12 @@ from quaere.search.index import Index, open_index
 from quaere.search.json_lines import read_lines
 from quaere.warmup.documents.askable_facts import Fact, find_facts
 from quaere.warmup.documents.checks import word_overlap
-from quaere.warmup.documents.prompts import answer_question, word_question
+from quaere.warmup.documents.prompt_examples import JUDGED
+from quaere.warmup.documents.prompts import answer_question, judge_question, word_question
 
 NUM_WORDINGS = 6
 MAX_TOKENS = 1536
 
-# Invented, good and bad: unclear what they are about, several right answers, nonsense, an answer that does not fit.
-SHOWN = (
-    (
-        "File: tarnctl/restoring.html\nRestoring\nWith --keep-going the restore command skips damaged volumes.",
-        "Which option makes tarnctl restore skip damaged volumes?",
-        "--keep-going",
-        "yes",
-    ),
-    (
-        "File: apps/pelikan/NEWS.txt\nNEWS > 2.4.1\nExport to GPX has moved to the File menu.",
-        "What has moved?",
-        "File menu",
-        "no",
-    ),
-    (
-        "File: heron/settings.md\nHeron Server settings\nidle_timeout: default 90 seconds. Allowed: 0 to 3600.",
-        "Which value can I give to idle_timeout of Heron Server?",
-        "90 seconds",
-        "no",
-    ),
-    (
-        "The Salt Road\nCaravans carried salt as far as Veldin and came home with copper.",
-        "What did the caravans of the Salt Road bring home?",
-        "copper",
-        "yes",
-    ),
-    (
-        "File: garnet/merge.html\nMerging\nChoose the merge in History and press Split to undo it.",
-        "Which Split does the History of a merge press on the record?",
-        "History",
-        "no",
-    ),
-    (
-        "File: quill/api.md\nWriter\nclose() raises ClosedError if it is called again.",
-        "Which error does Writer.close() of quill raise when it is called twice?",
-        "ClosedError",
-        "yes",
-    ),
-    ("File: lindow/faq.txt\nFAQ\nThe example below uses disk 3 of 5.", "What is the number of the disk?", "3", "no"),
-    (
-        "File: lindow/faq.txt\nFAQ > Spooler\nThe spooler waits 20 seconds for the disk before it starts.",
-        "How long does Lindow's spooler wait for the disk?",
-        "20 seconds",
-        "yes",
-    ),
-)
-WITH_TEXT = (
-    "You check questions that were written about a text. Say yes if the question makes sense, can be understood by "
-    "someone who has not seen the text, and has this answer and no other. Otherwise say no."
-)
 ALONE = (
     "You check questions. Say yes if someone who sees the question alone understands what is asked and about which "
     "program, page, person or thing. Otherwise say no."
@@ -222,26 +173,21 @@ def plain(part: Any) -> str:
     return part.text if isinstance(part, Quoted) else str(part)
 
 
-def judge(system: str, show: Callable[[str, str, str], str], item: Item) -> list[Message]:
-    """A prompt for yes or no with the invented examples before it."""
+def judge(system: str, show: Callable[[str, str], str], item: Item) -> list[Message]:
+    """A prompt for yes or no without the text, with the writer's examples before it."""
     examples = [
         message
-        for text, question, answer, label in SHOWN
-        for message in (Message("user", (show(text, question, answer),)), Message("assistant", (label,)))
+        for _, question, answer, label in JUDGED
+        for message in (Message("user", (show(question, answer),)), Message("assistant", (label,)))
     ]
-    text = f"File: {item.passage.doc_id}\n{item.passage.titled_text}"
-    return [Message("system", (system,)), *examples, Message("user", (show(text, item.text, item.answer),))]
+    return [Message("system", (system,)), *examples, Message("user", (show(item.text, item.answer),))]
 
 
-def show_all(text: str, question: str, answer: str) -> str:
-    return f"{text}\n\nQuestion: {question}\nAnswer: {answer}"
-
-
-def show_question(text: str, question: str, answer: str) -> str:
+def show_question(question: str, answer: str) -> str:
     return f"Question: {question}"
 
 
-def show_both(text: str, question: str, answer: str) -> str:
+def show_both(question: str, answer: str) -> str:
     return f"Question: {question}\nAnswer: {answer}"
 
 
@@ -257,7 +203,7 @@ def put_into(items: list[Item], name: str, values: Sequence[float]) -> None:
 def add_scores(model: Model, items: list[Item]) -> None:
     """Every signal that is a log-prob of a text that is there."""
     put = partial(put_into, items)
-    put("yes: with the text", model.choose([judge(WITH_TEXT, show_all, item) for item in items]))
+    put("yes: with the text", model.choose([judge_question(item.passage, item.text, item.answer) for item in items]))
     put("yes: question alone", model.choose([judge(ALONE, show_question, item) for item in items]))
     put("yes: answer fits", model.choose([judge(FITTING, show_both, item) for item in items]))
     questions = [item.text for item in items]

@@ -20,7 +20,7 @@ from quaere.chat.question_wordings import fill_form
 from quaere.rewards.answers import normalise_answer
 from quaere.warmup.documents.chains import Link
 from quaere.warmup.documents.drafts import Draft, QuestionKind, Worded
-from quaere.warmup.documents.examples import Form
+from quaere.warmup.documents.prompt_examples import Form
 from quaere.warmup.documents.templates import asks_the_same, find_thing, mend_grammar, read_choice
 from quaere.worlds.dice import Dice
 

@@ -3,7 +3,7 @@
     OneLine(word_question(fact, "plain")).read("Who built Halm bridge?") -> Answer(text="Who built Halm bridge?")
 
 The model is untrained, so the prompt holds everything it needs. All text from documents is quoted. What differs between
-kinds of text and of answers is data: `examples.py`, all invented, and `BEGINNINGS`.
+kinds of text and of answers is data: `prompt_examples.py`, all invented, and `BEGINNINGS`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from quaere.chat.messages import Message, Part, Quoted
 from quaere.chat.tools import ToolSchema
 from quaere.records import Action, Answer, Failure, Malformed, Passage, SearchResult, Task, Turn
 from quaere.warmup.documents.askable_facts import Fact, Kind
-from quaere.warmup.documents.examples import (
+from quaere.warmup.documents.prompt_examples import (
     COMPARISONS,
     DESCRIPTIONS,
     EXAMPLES,

@@ -13,7 +13,7 @@ import re
 from msgspec import Struct
 
 from quaere.rewards.answers import normalise_answer
-from quaere.warmup.documents.examples import Form
+from quaere.warmup.documents.prompt_examples import Form
 
 _YES_NO = re.compile(r"(?:Do|Does|Did|Are|Is|Was|Were|Have|Has)\b")
 _WHICH = re.compile(r"(?:Who|Which|What|Whose)\b")

@@ -44,9 +44,9 @@ from quaere.warmup.documents.comparisons import (
     read_wording,
 )
 from quaere.warmup.documents.drafts import Draft, Dropped, QuestionKind, Worded, draw_drafts, is_choice
-from quaere.warmup.documents.examples import Form, Style
 from quaere.warmup.documents.folder_names import FolderNames
 from quaere.warmup.documents.journal import Batch, Journal
+from quaere.warmup.documents.prompt_examples import Form, Style
 from quaere.warmup.documents.prompts import (
     describe_name,
     propose_answer,
