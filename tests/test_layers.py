@@ -1,7 +1,6 @@
 """Who may import whom: downwards only, and never sideways except where this table says so."""
 
 import ast
-import re
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -129,16 +128,6 @@ def shared_names(files):
 def test_modules_of_one_name_play_the_same_part():
     assert shared_names(ROOT.rglob("*.py")) == SAME_PART
     assert shared_names([Path("records/facts.py"), Path("worlds/facts.py"), Path("worlds/dice.py")]) == {"facts"}
-
-
-def test_no_recipe_imports_another():
-    recipes = {path.name for path in (ROOT / "recipes").iterdir() if path.is_dir() and not path.name.startswith("__")}
-    for path in (ROOT / "recipes").rglob("*.py"):
-        own = path.relative_to(ROOT / "recipes").parts[0]
-        if own not in recipes:
-            continue  # the registry knows them all
-        for name in re.findall(r"quaere\.recipes\.(\w+)", path.read_text(encoding="utf-8")):
-            assert name == own or name not in recipes, f"{path}: {own} imports {name}"
 
 
 def test_an_upward_or_sideways_import_is_seen(tmp_path, monkeypatch):

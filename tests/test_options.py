@@ -16,8 +16,8 @@ import observing
 import observing_runs as runs
 from option_places import PLACES
 from quaere.recipes.drzero.config import DrZeroConfig
-from quaere.recipes.evalact.config import EvalActConfig
 from quaere.recipes.eve.config import EvidenceConfig
+from quaere.recipes.practice import EvalActConfig
 from quaere.recipes.registry import RECIPES, find_recipe
 from quaere.recipes.score.config import HarnessSettings, ScoreConfig, ScoreSolverConfig
 from quaere.recipes.score.harness import HarnessLimits

@@ -42,7 +42,7 @@ REWARDS = {
     "eve": ("quaere.recipes.eve.train.judge_triple", math.inf),
     "search-r1": ("quaere.dialects.solver_dialect.solver_reward", -math.inf),
     "score": ("quaere.recipes.score.train.report_reward", math.nan),
-    "report-grpo": ("quaere.recipes.baselines.report_baselines.check_report", math.inf),
+    "report-grpo": ("quaere.recipes.report_baselines.check_report", math.inf),
 }
 # A weight that went wrong after the last step, on its way to disk: 5 saves.
 SAVES = [
