@@ -33,8 +33,8 @@ FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in room
 SAME_PART = {
     # a dialect's files, with the interface or base of each
     *("dialect", "prompts", "protocol", "reward", "demonstration", "settings"),
-    # a recipe's files, with what several recipes share
-    *("config", "protocols", "recipe", "rewards", "train"),
+    # the settings of a recipe, of self-play and of every run
+    "config",
     # a command, the function or class of `import quaere` behind it, and what both show
     *("index", "export", "report", "warmup", "checked_questions", "run", "world", "curriculum", "curriculum_quality"),
     # an interface and its implementation; two registries; two evaluations; wire formats and applications of two servers

@@ -74,8 +74,8 @@ def writes_reports(name: str) -> bool:
 
 # By name: the module, and its constant.
 _PLACES = {
-    "drzero": ("drzero.recipe", "DRZERO"),
-    "eve": ("eve.recipe", "EVE"),
+    "drzero": ("drzero", "DRZERO"),
+    "eve": ("eve", "EVE"),
     "evalact": ("practice", "EVALACT"),
     "evalrar": ("practice", "EVALRAR"),
     "search-r1": ("practice", "SEARCH_R1"),
