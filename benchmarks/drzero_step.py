@@ -29,6 +29,7 @@ class Directed:
 
     def __init__(self, inner: Any, titles: list[str], end: Any) -> None:
         self.name, self.tools, self.stop, self.marks = inner.name, inner.tools, inner.stop, inner.marks
+        self.turns_per_search = inner.turns_per_search
         self.opening, self.prefix, self.reply = inner.opening, inner.prefix, inner.reply
         self._titles, self._end = titles, end
 
@@ -111,7 +112,9 @@ def run_drzero(spec: dict[str, Any]) -> dict[str, Any]:
         if len(taken) == 1 + spec["repeat"]:
             raise Finished
 
-    reporter: Any = SimpleNamespace(step=note_step, note=lambda line: None, close=lambda: None)
+    reporter: Any = SimpleNamespace(
+        step=note_step, progress=lambda progress: None, note=lambda line: None, close=lambda: None
+    )
     folder = Path(spec["scratch"]) / "run"
     with Run.create(folder, "evolve", {}, config=config_to_yaml(config)) as store, suppress(Finished):
         asyncio.run(drzero.train(config, store, reporter))
