@@ -29,6 +29,7 @@ class Directed:
 
     def __init__(self, inner: Any, titles: list[str], end: Any) -> None:
         self.name, self.tools, self.stop, self.marks = inner.name, inner.tools, inner.stop, inner.marks
+        self.turns_per_search = inner.turns_per_search
         self.opening, self.prefix, self.reply = inner.opening, inner.prefix, inner.reply
         self._titles, self._end = titles, end
 
@@ -69,8 +70,7 @@ class Finished(Exception):
 def run_drzero(spec: dict[str, Any]) -> dict[str, Any]:
     """The recipe's own `train`, until so many proposer steps are reported."""
     from quaere.policies.native.engine import Engine
-    from quaere.recipes.drzero import recipe, train
-    from quaere.recipes.drzero.config import PRESETS, DrZeroConfig
+    from quaere.recipes import drzero
     from quaere.runs import Run
     from quaere.training import actors
     from quaere.training.config import config_to_yaml, load_config
@@ -80,7 +80,7 @@ def run_drzero(spec: dict[str, Any]) -> dict[str, Any]:
     if not spec["model"]:
         text_tokenizer(texts, spec["vocab"]).save_pretrained(spec["path"])
     if not spec["as_written"]:
-        direct_turns(train, titles)
+        direct_turns(drzero, titles)
     limits = {
         "max_turns": 4,
         "turn_tokens": spec["new"],
@@ -100,7 +100,9 @@ def run_drzero(spec: dict[str, Any]) -> dict[str, Any]:
         "solver.limits": limits,
         "checkpoints.every": 10_000,
     }
-    config = load_config(DrZeroConfig, presets=PRESETS, preset=None, file=None, assignments=spec["set"], given=given)
+    config = load_config(
+        drzero.DrZeroConfig, presets=drzero.PRESETS, preset=None, file=None, assignments=spec["set"], given=given
+    )
     busy, taken = Busy(), []
     watch_parts(busy, Engine, Learner, actors, Run)
 
@@ -110,10 +112,12 @@ def run_drzero(spec: dict[str, Any]) -> dict[str, Any]:
         if len(taken) == 1 + spec["repeat"]:
             raise Finished
 
-    reporter: Any = SimpleNamespace(step=note_step, note=lambda line: None, close=lambda: None)
+    reporter: Any = SimpleNamespace(
+        step=note_step, progress=lambda progress: None, note=lambda line: None, close=lambda: None
+    )
     folder = Path(spec["scratch"]) / "run"
     with Run.create(folder, "evolve", {}, config=config_to_yaml(config)) as store, suppress(Finished):
-        asyncio.run(recipe.train(config, store, reporter))
+        asyncio.run(drzero.train(config, store, reporter))
     return {"steps": taken[1:], "given": given}
 
 
@@ -158,11 +162,13 @@ def text_tokenizer(texts: list[str], vocab: int) -> Any:
     return made
 
 
-def direct_turns(train: Any, titles: list[str]) -> None:
+def direct_turns(recipe: Any, titles: list[str]) -> None:
     """Let the recipe read turns through `Directed`. Answers are yes or no, so that half of the attempts are right."""
+    from msgspec import structs
+
     from quaere.records import Answer, Proposal
 
-    proposer, solver = train.proposer_protocol, train.solver_protocol
+    proposer, solver = recipe.proposer_protocol, recipe.solver_of
 
     def propose(draw: random.Random) -> Proposal:
         return Proposal(f"Is {draw.choice(titles)} older than {draw.choice(titles)}?", draw.choice(("yes", "no")))
@@ -170,8 +176,12 @@ def direct_turns(train: Any, titles: list[str]) -> None:
     def answer(draw: random.Random) -> Answer:
         return Answer(draw.choice(("yes", "no")))
 
-    train.proposer_protocol = lambda config: Directed(proposer(config), titles, propose)
-    train.solver_protocol = lambda config: Directed(solver(config), titles, answer)
+    def open_solver(*args: Any, **options: Any) -> Any:
+        opened = solver(*args, **options)
+        return structs.replace(opened, protocol=Directed(opened.protocol, titles, answer))
+
+    recipe.proposer_protocol = lambda *args, **options: Directed(proposer(*args, **options), titles, propose)
+    recipe.solver_of = open_solver
 
 
 def drzero_table(found: dict[str, Any]) -> str:

@@ -15,8 +15,8 @@ from quaere.cli.reference import reference_pages
 
 ROOT = Path(__file__).parents[1]
 RECIPES = {
-    path.relative_to(ROOT).as_posix(): f"recipes/{path.parent.name}.md"
-    for path in sorted(ROOT.glob("src/quaere/recipes/*/README.md"))
+    path.relative_to(ROOT).as_posix(): f"recipes/{path.parent.name if path.name == 'README.md' else path.stem}.md"
+    for path in sorted(ROOT.glob("src/quaere/recipes/**/*.md"))
 }
 PROJECT = {name: f"project/{name.lower()}" for name in ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")}
 # By its path in the repository, where a page stands in the site.

@@ -16,12 +16,8 @@ from quaere.dialects.report.assessment import Assessor
 from quaere.dialects.report.rubric import RubricChooser
 from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.errors import BadInput, SearchFailed
-from quaere.recipes.drzero.config import DrZeroConfig
-from quaere.recipes.drzero.rewards import judge_proposal
-from quaere.recipes.eve.config import EveConfig
-from quaere.recipes.eve.protocols import proposer_protocol
-from quaere.recipes.eve.rewards import candidate_scores, judge_triple
-from quaere.recipes.eve.traces import claim_of, trace
+from quaere.recipes.drzero import DrZeroConfig, judge_proposal, proposer_protocol
+from quaere.recipes.eve import EveConfig, candidate_scores, judge_triple
 from quaere.recipes.score.config import ScoreConfig
 from quaere.recipes.score.harness import default_harness, parse_harness
 from quaere.recipes.score.metaharness import RulesHarness
@@ -62,6 +58,7 @@ from quaere.training.selector.passage_vectors import Embedded
 from quaere.training.selector.selector import Selector
 from quaere.training.self_play.config import ProposerConfig
 from quaere.training.self_play.config import check_self_play as check_config
+from quaere.training.self_play.proposal_evidence import claim_of, trace
 from scripted import ScriptedSampler
 
 # -------------------------------------------------------------------------------------------------------- the learner
@@ -239,7 +236,7 @@ def quoted(evidence):
         support = Support(1.0, 0.5, 4)
         judged = judge_triple(traced, [1.0, 0.0], support if claim_of(traced, evidence) else None, config)
         found.append((judged.reward, traced.refusals, candidate_scores(traced, config)))
-    return found, proposer_protocol(config).opening(task)
+    return found, proposer_protocol(config, evidence=evidence.cite).opening(task)
 
 
 # ------------------------------------------------------------------------------------------------- verifier and health

@@ -11,7 +11,7 @@ from observing import SEGMENTS, proposal
 from quaere.dialects.solver_dialect import Solver
 from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.errors import QuaereError, TrainingStopped
-from quaere.recipes.drzero.train import evolve
+from quaere.recipes.drzero import DrZero
 from quaere.records import Answer, Episode, ProposeTask, Question
 from quaere.rollout.seeds import derive_seed
 from quaere.runs import Run
@@ -22,6 +22,7 @@ from quaere.training.phases.solver import practise
 from quaere.training.phases.stage import Stage
 from quaere.training.role_play import Played
 from quaere.training.run_setup import open_run
+from quaere.training.self_play.proposer_documents import UniformDocuments
 from quaere.training.settings import AdapterSettings, CheckpointSettings, HealthSettings, ValidationSettings
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun
@@ -104,7 +105,8 @@ class Numbers:
 def evolved(config):
     """A whole run of Dr. Zero in which nobody thinks: everything that was asked, kept and learned from."""
     training = Training()
-    asyncio.run(evolve(config, training, Numbers(), tiny.ListSearcher()))
+    documents = UniformDocuments(Numbers(), config.proposer)
+    asyncio.run(DrZero(config, training, tiny.ListSearcher(), first=documents, second=documents).evolve())
     return training.actors.asked, training.done
 
 

@@ -20,8 +20,8 @@ from contextlib import suppress
 from types import SimpleNamespace
 
 LIBRARIES = (
-    "quaere.recipes.drzero.recipe",
-    "quaere.recipes.eve.recipe",
+    "quaere.recipes.drzero",
+    "quaere.recipes.eve",
     "quaere.warmup.imitation",
     "quaere.policies.native.sampler",
     "quaere.search.update",

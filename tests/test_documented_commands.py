@@ -14,7 +14,7 @@ from quaere.errors import BadInput
 
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "Makefile"]
 DOCUMENTS += sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/*.md"))
-DOCUMENTS += sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("src/quaere/recipes/*/README.md"))
+DOCUMENTS += sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("src/quaere/recipes/**/*.md"))
 WHOLE = "quaere evolve drzero --index INDEX --model MODEL"
 
 

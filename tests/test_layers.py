@@ -1,7 +1,6 @@
 """Who may import whom: downwards only, and never sideways except where this table says so."""
 
 import ast
-import re
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -34,8 +33,8 @@ FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in room
 SAME_PART = {
     # a dialect's files, with the interface or base of each
     *("dialect", "prompts", "protocol", "reward", "demonstration", "settings"),
-    # a recipe's files, with what several recipes share
-    *("config", "protocols", "recipe", "rewards", "train"),
+    # the settings of a recipe, of self-play and of every run
+    "config",
     # a command, the function or class of `import quaere` behind it, and what both show
     *("index", "export", "report", "warmup", "checked_questions", "run", "world", "curriculum", "curriculum_quality"),
     # an interface and its implementation; two registries; two evaluations; wire formats and applications of two servers
@@ -129,16 +128,6 @@ def shared_names(files):
 def test_modules_of_one_name_play_the_same_part():
     assert shared_names(ROOT.rglob("*.py")) == SAME_PART
     assert shared_names([Path("records/facts.py"), Path("worlds/facts.py"), Path("worlds/dice.py")]) == {"facts"}
-
-
-def test_no_recipe_imports_another():
-    recipes = {path.name for path in (ROOT / "recipes").iterdir() if path.is_dir() and not path.name.startswith("__")}
-    for path in (ROOT / "recipes").rglob("*.py"):
-        own = path.relative_to(ROOT / "recipes").parts[0]
-        if own not in recipes:
-            continue  # the registry knows them all
-        for name in re.findall(r"quaere\.recipes\.(\w+)", path.read_text(encoding="utf-8")):
-            assert name == own or name not in recipes, f"{path}: {own} imports {name}"
 
 
 def test_an_upward_or_sideways_import_is_seen(tmp_path, monkeypatch):

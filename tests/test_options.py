@@ -15,9 +15,8 @@ from msgspec import Struct, structs
 import observing
 import observing_runs as runs
 from option_places import PLACES
-from quaere.recipes.drzero.config import DrZeroConfig
-from quaere.recipes.evalact.config import EvalActConfig
-from quaere.recipes.eve.config import EvidenceConfig
+from quaere.recipes.drzero import DrZeroConfig
+from quaere.recipes.practice import EvalActConfig
 from quaere.recipes.registry import RECIPES, find_recipe
 from quaere.recipes.score.config import HarnessSettings, ScoreConfig, ScoreSolverConfig
 from quaere.recipes.score.harness import HarnessLimits
@@ -32,6 +31,7 @@ from quaere.training.qa_run import PracticeConfig
 from quaere.training.report_run import EvaluatorConfig, ResearchConfig
 from quaere.training.selector.selector import SelectorSettings
 from quaere.training.self_play.config import GenerationConfig, ProposerConfig, RewardConfig
+from quaere.training.self_play.proposal_evidence import EvidenceConfig
 from quaere.training.settings import (
     AdapterSettings,
     CheckpointSettings,

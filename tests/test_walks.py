@@ -54,11 +54,11 @@ def copy(tmp_path_factory):
     return folder
 
 
-def test_the_walks_touch_their_own_folders_and_the_registries_alone():
+def test_the_walks_touch_their_own_files_and_the_registries_alone():
     changed = {path for path, kind, _ in read_walks() if kind == "diff"}
     assert changed == {"src/quaere/dialects/registry.py", "src/quaere/recipes/registry.py"}
-    written = [Path(path).parts[2:4] for path, kind, _ in read_walks() if kind == "python"]
-    assert set(written) == {("dialects", "frugal"), ("recipes", "frugal")} and len(written) == 5
+    written = {path.removeprefix("src/quaere/") for path, kind, _ in read_walks() if kind == "python"}
+    assert written == {"dialects/frugal/__init__.py", "dialects/frugal/dialect.py", "recipes/frugal.py"}
 
 
 def test_a_recipe_of_the_walks_trains_two_steps(copy, village_paths, tmp_path):
@@ -100,7 +100,7 @@ def test_the_code_of_the_walks_passes_style_and_layers(copy):
         "--config",
         ROOT / "pyproject.toml",
         "src/quaere/dialects/frugal",
-        "src/quaere/recipes/frugal",
+        "src/quaere/recipes/frugal.py",
     ]
     done = subprocess.run([sys.executable, "-m", *map(str, checks)], cwd=copy, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import quoting
-from quaere.recipes.drzero.config import PRESETS, DrZeroConfig
-from quaere.recipes.drzero.recipe import train as train_drzero
-from quaere.recipes.eve.config import PRESETS as EVE_PRESETS
-from quaere.recipes.eve.config import EveConfig
-from quaere.recipes.eve.recipe import train as train_eve
+from quaere.recipes.drzero import PRESETS, DrZeroConfig
+from quaere.recipes.drzero import train as train_drzero
+from quaere.recipes.eve import PRESETS as EVE_PRESETS
+from quaere.recipes.eve import EveConfig
+from quaere.recipes.eve import train as train_eve
 from quaere.runs import Run
 from quaere.training.config import config_to_yaml, load_config
 from quaere.training.given import copy_given

@@ -13,7 +13,7 @@ import tiny
 from backups import SENTENCE, TURNS, EverySession, scripted, write_notes
 from quaere.api import warmup as work
 from quaere.policies import catalogue
-from quaere.recipes.drzero.config import PRESETS
+from quaere.recipes.drzero import PRESETS
 from village_runs import SMALL
 
 PAGE = Path(__file__).parents[2] / "docs/python.md"

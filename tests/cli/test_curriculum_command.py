@@ -9,7 +9,7 @@ import pytest
 
 from quaere.cli.main import main
 from quaere.errors import install_hint
-from quaere.recipes.drzero.config import DrZeroConfig
+from quaere.recipes.drzero import DrZeroConfig
 from quaere.records import Candidate, Episode, Evidence, ProposeTask, Support
 from quaere.runs import Run
 from quaere.search.index import IndexSettings, build_index

@@ -18,7 +18,7 @@ from quaere.errors import BadInput
 from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.bridge import load_model
 from quaere.policies.native.rounding import copy_rounded
-from quaere.recipes.drzero.config import DrZeroConfig
+from quaere.recipes.drzero import DrZeroConfig
 from quaere.runs import Run
 from quaere.runs.checkpoints import save_checkpoint
 from quaere.training import exports

@@ -38,11 +38,11 @@ PLACES = ("advantage", "log-prob", "gradient", "weight", "unused row")
 STEPS = [(kind, place, value) for kind in KINDS for place in PLACES for value in VALUES]
 # A reward, where a recipe works it out: 5 runs.
 REWARDS = {
-    "drzero": ("quaere.recipes.drzero.train.judge_proposal", math.nan),
-    "eve": ("quaere.recipes.eve.train.judge_triple", math.inf),
+    "drzero": ("quaere.recipes.drzero.judge_proposal", math.nan),
+    "eve": ("quaere.recipes.eve.judge_triple", math.inf),
     "search-r1": ("quaere.dialects.solver_dialect.solver_reward", -math.inf),
     "score": ("quaere.recipes.score.train.report_reward", math.nan),
-    "report-grpo": ("quaere.recipes.baselines.report_baselines.check_report", math.inf),
+    "report-grpo": ("quaere.recipes.report_baselines.check_report", math.inf),
 }
 # A weight that went wrong after the last step, on its way to disk: 5 saves.
 SAVES = [

@@ -6,8 +6,8 @@ import pytest
 from msgspec import Struct, structs
 
 from quaere.errors import BadInput
-from quaere.recipes.drzero import config as module
-from quaere.recipes.drzero.config import PRESETS, DrZeroConfig
+from quaere.recipes import drzero as module
+from quaere.recipes.drzero import PRESETS, DrZeroConfig
 from quaere.recipes.registry import find_recipe
 from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs, load_config
 from quaere.training.self_play.config import check_self_play as check_config

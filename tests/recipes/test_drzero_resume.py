@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from preloaded import Process
-from quaere.recipes.drzero.recipe import train
+from quaere.recipes.drzero import train
 from quaere.runs import Run, checkpoints
 from quaere.runs.checkpoints import find_checkpoints
 from quaere.search.index import open_index

@@ -7,11 +7,10 @@ from msgspec import Struct
 
 from quaere.cli.main import main
 from quaere.errors import BadInput
-from quaere.recipes.drzero.config import PRESETS as DRZERO_PRESETS
-from quaere.recipes.drzero.config import DrZeroConfig
-from quaere.recipes.eve import config as module
-from quaere.recipes.eve.config import PRESETS, EveConfig, check_config
-from quaere.recipes.eve.recipe import EVE
+from quaere.recipes import eve as module
+from quaere.recipes.drzero import PRESETS as DRZERO_PRESETS
+from quaere.recipes.drzero import DrZeroConfig
+from quaere.recipes.eve import EVE, PRESETS, EveConfig, check_config
 from quaere.rewards.guards import GUARDS, OURS
 from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs, load_config
 from village_runs import QUOTING

@@ -7,9 +7,8 @@ import pytest
 
 import quoting
 from dictating import dictating
-from quaere.recipes.drzero.rewards import judge_proposal
-from quaere.recipes.eve.rewards import judge_triple
-from quaere.recipes.eve.traces import trace
+from quaere.recipes.drzero import judge_proposal
+from quaere.recipes.eve import judge_triple
 from quaere.records import Answer, Proposal, Support
 from quaere.rewards.evidence import TripleReward, triple_reward
 from quaere.rewards.format import FormatScore
@@ -17,6 +16,7 @@ from quaere.rewards.guards import GUARDS, OURS
 from quaere.runs.checkpoints import find_checkpoints
 from quaere.search.index import open_index
 from quaere.training.phases.proposals import read_proposal
+from quaere.training.self_play.proposal_evidence import trace
 from quoting import count_tokens
 from village_runs import about, make_quoting, proposals, run_eve
 
@@ -90,7 +90,7 @@ def test_one_proposal_by_hand():
     reward = triple_reward(
         FormatScore(1.0, 1.0, 1.0, True, 1.0), 2, 3, value=2 / 3, num_span_tokens=4, is_verbatim=True
     )
-    assert reward == TripleReward(0.5, 0.5, pytest.approx(1 / 3), pytest.approx(0.0984375), pytest.approx(1.43177083))
+    assert reward == TripleReward(0.5, 0.5, pytest.approx(1.43177083), pytest.approx(1 / 3), pytest.approx(0.0984375))
 
 
 def test_invalid_proposals_earn_their_format_alone_and_cost_nothing(whole):

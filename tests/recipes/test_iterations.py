@@ -12,7 +12,7 @@ import village
 from dictating import dictating
 from properties import examples
 from quaere.errors import TrainingStopped
-from quaere.recipes.drzero.config import DrZeroConfig
+from quaere.recipes.drzero import DrZeroConfig
 from quaere.records import Candidate, ProposeTask
 from quaere.runs import Run
 from quaere.runs.checkpoints import find_checkpoints

@@ -10,12 +10,7 @@ from msgspec import structs
 
 import tiny
 from quaere.errors import BadInput
-from quaere.recipes.eve.config import EveConfig, EvidenceConfig
-from quaere.recipes.eve.proposer_documents import UniformDocuments, find_passages
-from quaere.recipes.eve.recipe import _open_shards
-from quaere.recipes.eve.rewards import judge_triple
-from quaere.recipes.eve.traces import hear, trace
-from quaere.recipes.eve.verifier import Verifier
+from quaere.recipes.eve import EveConfig, _open_shards, judge_triple
 from quaere.records import Answer, Episode, Hit, Proposal, ProposeTask, Search, SearchResult, Support, Turn
 from quaere.search.searcher import NoSearcher
 from quaere.training.phases.curriculum_filter import make_candidate
@@ -24,6 +19,8 @@ from quaere.training.phases.stage import Stage
 from quaere.training.phases.verification import VerifierSettings
 from quaere.training.self_play.config import ProposerConfig
 from quaere.training.self_play.proposal_advantages import proposer_advantages
+from quaere.training.self_play.proposal_evidence import EvidenceConfig, Verifier, hear, trace
+from quaere.training.self_play.proposer_documents import UniformDocuments, find_passages
 from quaere.training.step import Step
 
 GIVEN = tiny.passage("The Halm bridge crosses the Oss at Korrin. Orsolya Venn built the Halm bridge in 1702.", number=1)
@@ -179,7 +176,7 @@ def test_the_verifier_speaks_at_its_own_temperature_without_searching_and_is_cou
     config = EveConfig(verifier=VerifierSettings(temperature=0.3, samples=2))
     proposals = [propose("p", span=FOUND.text, results=(FOUND,)), propose("q", span="Made up.", results=(FOUND,))]
     step = Step(1, 0, "proposer", 0, 5, None)
-    verifier = Verifier(Stage(SimpleNamespace(play=play), tiny.ListSearcher()), config)
+    verifier = Verifier(Stage(SimpleNamespace(play=play), tiny.ListSearcher()), config.evidence, config.verifier)
     found = asyncio.run(verifier.ask(step, trace(proposals, config.evidence, count_words)))
     assert found == [Support(0.5, 0.0, 2), None]  # one of two is right with the span; who quotes nothing is not asked
     assert seen == [("solver", NoSearcher, 1, 0.3)]
@@ -198,7 +195,7 @@ class Numbered(list):
 
 @pytest.mark.parametrize("document", [True, False])
 def test_eves_uniform_draws_show_a_document_if_so_wished(document):
-    drawn = UniformDocuments(Numbered([GIVEN, FOUND]), (1, 1), document=document)
+    drawn = UniformDocuments(Numbered([GIVEN, FOUND]), ProposerConfig(hop_ratio=(1, 1), document=document))
     tasks = drawn.draw(range(6), seed=1, name="i0", step_seed=2)
     assert len(tasks) == 6 and {task.hops for task in tasks} == {1, 2}
     assert all((task.document is not None) == document for task in tasks)

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from judging import QUESTION, report
-from quaere.recipes.baselines.report_baselines import FixedJudge, Paid
-from quaere.recipes.baselines.reports_config import ReportDpoConfig, ReportGrpoConfig
+from quaere.recipes.report_baselines import FixedJudge, Paid, ReportDpoConfig, ReportGrpoConfig
 from quaere.records import Assessment, Episode, ReportTask, Scores, Search, SearchResult, Segment, Turn
 from quaere.training.phases.report_episodes import Written
 from quaere.training.report_run import EvaluatorConfig, Research

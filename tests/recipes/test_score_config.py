@@ -6,7 +6,7 @@ import pytest
 
 from quaere.chat.dimensions import POOL
 from quaere.errors import BadInput
-from quaere.recipes.baselines import reports_config
+from quaere.recipes import report_baselines
 from quaere.recipes.registry import RECIPES, find_recipe, writes_reports
 from quaere.recipes.score import config as score_config
 from quaere.recipes.score.config import check_config
@@ -98,7 +98,7 @@ def test_an_ablation_changes_its_value_and_nothing_else(name, assignment):
 
 
 @pytest.mark.parametrize(
-    ("module", "names"), [(score_config, ["score"]), (reports_config, ["report-grpo", "report-dpo"])]
+    ("module", "names"), [(score_config, ["score"]), (report_baselines, ["report-grpo", "report-dpo"])]
 )
 def test_every_ablation_the_modules_name_is_among_them(module, names):
     named = re.findall(r"^    ([a-z_]+(?:\.[a-z_.]+)?=(?:\"[^\"]*\"|\S+))", module.__doc__, re.MULTILINE)

@@ -138,15 +138,15 @@ def test_the_format_score_of_the_paper_by_hand():
 @pytest.mark.parametrize("check", CHECKS)
 def test_an_invalid_proposal_earns_its_format_alone(score, check):
     paid = triple_reward(score, 1, 5, value=1, num_span_tokens=1, is_verbatim=True, evidence_check=check)
-    assert paid == TripleReward(score.total / 2, 0, 0, 0, score.total / 2)
+    assert paid == TripleReward(score.total / 2, 0, score.total / 2, 0, 0)
 
 
 @pytest.mark.parametrize(
     ("check", "paid"),
     [
-        ("none", TripleReward(0.5, 0.75, 0.2, 0.1, 1.55)),
-        ("zero_value", TripleReward(0.5, 0.75, 0, 0, 1.25)),
-        ("invalid", TripleReward(0.5, 0, 0, 0, 0.5)),
+        ("none", TripleReward(0.5, 0.75, 1.55, 0.2, 0.1)),
+        ("zero_value", TripleReward(0.5, 0.75, 1.25, 0, 0)),
+        ("invalid", TripleReward(0.5, 0, 0.5, 0, 0)),
     ],
 )
 def test_a_span_that_is_empty_or_not_verbatim(check, paid):

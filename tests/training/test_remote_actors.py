@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 import tiny
-from quaere.recipes.drzero.config import DrZeroConfig
+from quaere.recipes.drzero import DrZeroConfig
 from quaere.training.remote import remote_actors
 from quaere.training.remote.remote_actors import RemoteActors, open_remote_actors
 from quaere.training.settings import AdapterSettings, TrainerSettings

@@ -6,7 +6,7 @@ from msgspec import structs
 from described_trainer import described_server
 from quaere.errors import BadInput, ExtraMissing
 from quaere.policies import tinker_service
-from quaere.recipes.drzero.config import DrZeroConfig
+from quaere.recipes.drzero import DrZeroConfig
 from quaere.recipes.score.config import ScoreConfig
 from quaere.recipes.score.recipe import check as check_score
 from quaere.training.remote import trainer_check

@@ -12,7 +12,7 @@ import pytest
 
 from quaere.cli.main import main
 from quaere.errors import BadInput
-from quaere.recipes.baselines.report_baselines import HARNESS
+from quaere.recipes.report_baselines import HARNESS
 from quaere.recipes.score.versions import HarnessVersion, Versions
 from quaere.runs import Run
 from quaere.runs.checkpoints import save_checkpoint

@@ -1,1 +1,1 @@
-"""Recipes, one folder per paper: config, prompts, and a `train.py` that follows the paper's algorithm."""
+"""Recipes, one file per paper (config, reward, loop, registration) that follows the paper's algorithm."""

@@ -51,8 +51,8 @@ def find_recipe(name: str) -> Recipe:
     if name not in _PLACES:
         near = get_close_matches(name, RECIPES, 1)
         raise BadInput(f"there is no recipe {name}", hint=f"quaere evolve {near[0] if near else RECIPES[0]} ...")
-    folder, constant = _PLACES[name]
-    found = getattr(import_module(f"quaere.recipes.{folder}.recipe"), constant)
+    module, constant = _PLACES[name]
+    found = getattr(import_module(f"quaere.recipes.{module}"), constant)
     assert isinstance(found, Recipe)
     return found
 
@@ -72,16 +72,16 @@ def writes_reports(name: str) -> bool:
     return isinstance(recipe.solver_protocol(recipe.schema()), ReportWriter)
 
 
-# By name: the folder, and the constant in its `recipe.py`.
+# By name: the module, and its constant.
 _PLACES = {
     "drzero": ("drzero", "DRZERO"),
     "eve": ("eve", "EVE"),
-    "evalact": ("evalact", "EVALACT"),
-    "evalrar": ("evalrar", "EVALRAR"),
-    "search-r1": ("baselines", "SEARCH_R1"),
-    "autorefine": ("baselines", "AUTOREFINE"),
-    "score": ("score", "SCORE"),
-    "report-grpo": ("baselines", "REPORT_GRPO"),
-    "report-dpo": ("baselines", "REPORT_DPO"),
+    "evalact": ("practice", "EVALACT"),
+    "evalrar": ("practice", "EVALRAR"),
+    "search-r1": ("practice", "SEARCH_R1"),
+    "autorefine": ("practice", "AUTOREFINE"),
+    "score": ("score.recipe", "SCORE"),
+    "report-grpo": ("report_baselines", "REPORT_GRPO"),
+    "report-dpo": ("report_baselines", "REPORT_DPO"),
 }
 RECIPES = tuple(_PLACES)

@@ -15,7 +15,7 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from quaere.rewards.answers import exact_match_score, f1_score
-from quaere.rewards.difficulty import FORMAT_WEIGHT, DifficultyShape, proposer_reward
+from quaere.rewards.difficulty import FORMAT_WEIGHT, DifficultyShape, ProposerReward, proposer_reward
 from quaere.rewards.format import FormatScore
 
 EvidenceCheck = Literal["none", "zero_value", "invalid"]
@@ -77,17 +77,14 @@ def brevity_score(num_tokens: int, limit: int = BREVITY_TOKENS) -> float:
     return max(0.0, 1 - num_tokens / limit)
 
 
-class TripleReward(Struct, frozen=True):
+class TripleReward(ProposerReward, frozen=True):
     """A proposer's reward for question, answer and span, with its weighted parts, which add up to `total`.
 
-    TripleReward(format=0.5, difficulty=0.75, value=0.25, brevity=0.075, total=1.575)
+    TripleReward(format=0.5, difficulty=0.75, total=1.575, value=0.25, brevity=0.075)
     """
 
-    format: float
-    difficulty: float
     value: float
     brevity: float
-    total: float
 
 
 def triple_reward(
@@ -113,7 +110,7 @@ def triple_reward(
     weights 0 the total equals Dr. Zero's to the bit, unless "invalid" removed the difficulty reward.
 
         triple_reward(FormatScore(1.0, 1.0, 1.0, True, 1.0), 2, 5, value=0.5, num_span_tokens=64, is_verbatim=True)
-        -> TripleReward(format=0.5, difficulty=0.75, value=0.25, brevity=0.075, total=1.575)
+        -> TripleReward(format=0.5, difficulty=0.75, total=1.575, value=0.25, brevity=0.075)
     """
     if evidence_check not in ("none", "zero_value", "invalid"):
         raise ValueError(f"evidence_check must be 'none', 'zero_value' or 'invalid', not {evidence_check!r}")
@@ -127,7 +124,7 @@ def triple_reward(
     value_part = value_weight * value if earns else 0.0
     brevity_part = brevity_weight * brevity if earns else 0.0
     total = asked.total + value_part + brevity_part
-    return TripleReward(asked.format, asked.difficulty, value_part, brevity_part, total)
+    return TripleReward(asked.format, asked.difficulty, total, value_part, brevity_part)
 
 
 class SolverReward(Struct, frozen=True):

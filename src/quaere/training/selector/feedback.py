@@ -15,6 +15,8 @@ import numpy as np
 from msgspec import Struct
 
 from quaere.dialects.tool_call.question_types import QuestionType
+from quaere.runs import Run
+from quaere.runs.phases import PHASES
 from quaere.training.selector.bandits import Floats
 
 RunScore = Literal["clip", "rescale"]
@@ -93,3 +95,23 @@ def raw_rewards(samples: Sequence[Pulled], score: float) -> Floats:
     copies = Counter(sample.question for sample in samples)
     qualities = [judge_quality(sample.question, sample.answer, copies[sample.question]) for sample in samples]
     return score * np.array(qualities, dtype=np.float64)
+
+
+def pulled_questions(store: Run, iteration: int) -> list[Pulled]:
+    """The questions that reward the selector's arms: the kept ones."""
+    return [
+        Pulled(item.cluster, item.question_type, item.question, item.answer)
+        for item in store.candidates(iteration=iteration, kept=True)
+        if item.cluster >= 0
+    ]
+
+
+def last_reward(store: Run, iteration: int, phase: str) -> float:
+    """The mean reward in the last step of a phase; 0 if the phase has no step."""
+    iterations, phases = (
+        {metric.step: metric.value for metric in store.metrics(f"run/{name}")} for name in ("iteration", "phase")
+    )
+    place = (iteration, PHASES.index(phase))
+    rewards = store.metrics("reward/mean")
+    found = [metric.value for metric in rewards if (iterations[metric.step], phases[metric.step]) == place]
+    return found[-1] if found else 0.0

@@ -17,6 +17,7 @@ from quaere.search.searcher import Searcher
 from quaere.training.phases.tasks import Passages, draw_hops, draw_tasks
 from quaere.training.selector.feedback import Choice
 from quaere.training.selector.selector import Selector
+from quaere.training.self_play.config import ProposerConfig
 
 Mask = NDArray[np.bool_]
 
@@ -96,16 +97,16 @@ async def find_passages(questions: str | Path, searcher: Searcher) -> list[Passa
 
 
 class UniformDocuments:
-    """Tasks on documents of a shard, drawn uniformly."""
+    """Tasks on documents of an index or a shard, drawn uniformly."""
 
-    def __init__(self, passages: Passages, hop_ratio: Sequence[int], *, document: bool) -> None:
+    def __init__(self, passages: Passages, config: ProposerConfig) -> None:
         self._passages = passages
-        self._hop_ratio = hop_ratio
-        self._document = document
+        self._config = config
 
     def draw(self, numbers: Sequence[int], *, seed: int, name: str, step_seed: int) -> list[ProposeTask]:
         """The tasks with these numbers; equal for equal seeds."""
-        return draw_tasks(self._passages, numbers, self._hop_ratio, seed=seed, name=name, document=self._document)
+        config = self._config
+        return draw_tasks(self._passages, numbers, config.hop_ratio, seed=seed, name=name, document=config.document)
 
 
 class SelectedDocuments:

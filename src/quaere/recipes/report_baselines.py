@@ -1,39 +1,140 @@
 """Reports graded by a fixed judge, from top to bottom: the baselines of SCORE.
 
-repeat:
-    draw questions, and let the actor write K reports on each
-    let the judge score them; the judge is never trained
-        checks:   by rules, without a model: citations, words, length
-        model:    the initial model, by a fixed rubric, searching as SCORE's evaluator does
-    report-grpo:  compare the reports on a question with one another; one clipped update, with a KL term    (GRPO)
-    report-dpo:   the best and the worst report on each question are a pair; raise the odds of the better    (DPO)
+    repeat:
+        draw questions, and let the actor write K reports on each
+        let the judge score them; the judge is never trained
+            checks:   by rules, without a model: citations, words, length
+            model:    the initial model, by a fixed rubric, searching as SCORE's evaluator does
+        report-grpo:  compare the reports on a question with one another; one clipped update, with a KL term    (GRPO)
+        report-dpo:   the best and the worst report on each question are a pair; raise the odds of the better    (DPO)
+
+The defaults for writing are SCORE's, so that the runs differ from it only in judge and update.
+
+    judge=model                           the initial model is the judge, with a fixed rubric
+    fixed_rubric="factuality, depth 0.3"  this rubric, which writers are shown; else the first dimensions of the pool
+    dpo_beta=0.5                          report-dpo: strength of the pull towards the initial model
+    shuffle_advantages=true               the shuffle control, which must not learn
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from msgspec import Struct
 
 from quaere.chat.dimensions import POOL
+from quaere.chat.protocol import Protocol
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.report.rubric import default_rubric
+from quaere.errors import BadInput
 from quaere.objectives.advantages import Advantages, dpo_advantages, grpo
-from quaere.recipes.baselines.reports_config import ReportDpoConfig, ReportGrpoConfig
+from quaere.recipes.registry import Recipe
 from quaere.records import Harness, Rubric
 from quaere.rewards.reports import check_report, report_reward
 from quaere.rollout.samples import Sample, make_sample
 from quaere.runs import Run
+from quaere.setting_types import PositiveFloat
+from quaere.training.learner_settings import LearnerSettings
 from quaere.training.measures import mean_parts, measure_advantages
 from quaere.training.phases.assessments import assess_reports, measure_assessments, view_reports
 from quaere.training.phases.report_episodes import Written, measure_groups, measure_report, write_jobs, write_reports
 from quaere.training.phases.stage import check_finite, coin, shuffled
 from quaere.training.progress import Reporter
-from quaere.training.report_run import ROLE, Research, group_samples, learn_in_parts, open_research, parse_rubric
+from quaere.training.report_run import (
+    DEMO,
+    ROLE,
+    SINGLE_GPU,
+    Research,
+    ResearchConfig,
+    WriterConfig,
+    check_research,
+    check_research_run,
+    group_samples,
+    learn_in_parts,
+    open_research,
+    parse_rubric,
+    plan_research,
+)
 from quaere.training.step import Step
 
 JUDGE = "judge"  # a role that is never trained
 HARNESS = Harness(0, POOL)
+Judge = Literal["checks", "model"]
+
+
+class ReportGrpoConfig(ResearchConfig, frozen=True, forbid_unknown_fields=True):
+    """Settings of a report run with a fixed judge.
+
+        ReportGrpoConfig(model="warm", index="demo/index", questions="open.jsonl", judge="model")
+
+    Attributes:
+        judge: checks scores citations, words and length by rules (`rewards/reports.py`); model is the initial
+            model, with a fixed rubric. [Quaere]
+    """
+
+    judge: Judge = "checks"
+
+
+class ReportDpoConfig(ReportGrpoConfig, frozen=True, forbid_unknown_fields=True):
+    """Settings of a DPO run: the best and the worst report on a question are a pair.
+
+        ReportDpoConfig(model="warm", index="demo/index", questions="open.jsonl", dpo_beta=0.1)
+
+    Attributes:
+        dpo_beta: Strength of the pull towards the initial model: a greater value keeps the policy closer to it.
+            [DPO]
+    """
+
+    dpo_beta: PositiveFloat = 0.1
+    solver: WriterConfig = WriterConfig(
+        minibatch=0,  # DPO's weights of the pairs are computed once per step and go stale after an update
+        learner=LearnerSettings(
+            learning_rate=1e-6,
+            warmup_ratio=0.05,
+            loss="policy_gradient",
+            aggregation="token_sum",
+            keep_reference=True,
+        ),
+    )
+
+
+# The settings that each preset changes, for both recipes.
+PRESETS: dict[str, dict[str, object]] = {
+    # The paper reserves no turn for the report or the assessment.
+    "paper": {
+        "engine.max_rows": 256,
+        "solver.limits.answer_turn": False,
+        "evaluator.limits.answer_turn": False,
+    },
+    "single-gpu": SINGLE_GPU,
+    "demo": DEMO,
+}
+
+
+def check_grpo(config: ReportGrpoConfig, recipe: str = "report-grpo") -> None:
+    """Raise `BadInput` for settings that cannot be run, before anything is loaded."""
+    check_research(config, recipe, POOL)
+    check_research_run(config, recipe)
+
+
+def check_dpo(config: ReportDpoConfig) -> None:
+    """As `check_grpo`, and raise `BadInput` if the learner's settings are not those of DPO."""
+    learner = config.solver.learner
+    if (learner.loss, learner.aggregation, learner.keep_reference) != ("policy_gradient", "token_sum", True):
+        raise BadInput(
+            "report-dpo needs solver.learner.loss=policy_gradient, solver.learner.aggregation=token_sum and "
+            "solver.learner.keep_reference=true",
+            hint="leave these three settings at their defaults",
+        )
+    if config.solver.minibatch:
+        raise BadInput(
+            f"report-dpo makes one update per batch: solver.minibatch must be 0, not {config.solver.minibatch}"
+        )
+    check_grpo(config, "report-dpo")
+
+
+# ------------------------------------------------------------------------------------------------------------- the loop
 
 
 class Paid(Struct, frozen=True):
@@ -192,3 +293,43 @@ def log_ratios(step: Step, samples: Sequence[Sample]) -> list[float]:
     """log pi - log pi_ref of each sample, summed over all tokens that the model wrote."""
     now, before = step.learner.score(samples), step.learner.score_reference(samples)
     return [sum(new) - sum(old) for new, old in zip(now, before, strict=True)]
+
+
+# --------------------------------------------------------------------------------------------------------- registration
+
+
+def report_protocol(config: ReportGrpoConfig) -> Protocol:
+    """The report writer's protocol, in training and afterwards."""
+    return find_dialect("report", "writer").open(style=config.prompts)
+
+
+def plan_reports(config: ReportGrpoConfig) -> list[tuple[str, str]]:
+    """The run's plan as lines of name and text: what it would do, and the most that a step costs."""
+    judge = "rules, which read nothing" if config.judge == "checks" else f"{config.model} as it is now, never trained"
+    return [*plan_research(config, has_evaluator=config.judge == "model"), ("judge", judge)]
+
+
+REPORT_GRPO = Recipe(
+    name="report-grpo",
+    summary="reports under a judge that never changes, compared with one another",
+    schema=ReportGrpoConfig,
+    presets=PRESETS,
+    check=check_grpo,
+    plan=plan_reports,
+    train=train,
+    solver_protocol=report_protocol,
+    takes_questions=True,
+    needs_answers=False,
+)
+REPORT_DPO = Recipe(
+    name="report-dpo",
+    summary="the same judge, and pairs of its best and its worst",
+    schema=ReportDpoConfig,
+    presets=PRESETS,
+    check=check_dpo,
+    plan=plan_reports,
+    train=train,
+    solver_protocol=report_protocol,
+    takes_questions=True,
+    needs_answers=False,
+)

@@ -1,0 +1,355 @@
+"""Dr. Zero, from top to bottom (the paper's Figure 2 and Eq. 2 to 5).
+
+    repeat:
+        the proposer learns to write questions the frozen solver answers sometimes         (HRPO)
+        the trained proposer writes the solver's questions
+        the solver learns to answer them                                                   (GRPO)
+
+No question, answer or demonstration written by a person is used. The preset `paper` has the paper's values, and each of
+its ablations is one value:
+
+    proposer.hop_ratio=[1,1,1,1]        other ratios of hops
+    proposer.reward.format_weight=0     no format reward
+    proposer.reward.format_rule=eve     not of the paper: a leaked answer keeps its format reward
+    proposer.reward.needed_searches=true     not of the paper: attempts that searched less than claimed do not count
+    proposer.reward.shape=parabola      difficulty peaks at one half
+    proposer.document=false             no initial document
+    proposer.steps=100                  longer phases
+    proposer.advantage=grpo             with proposer.questions=4, proposer.attempts=4
+    proposer.advantage=global           REINFORCE++'s baseline
+    solver.dialect=evalact              not of the paper: a solver that evaluates what it found (or evalrar, ...)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct, structs
+
+from quaere.chat.protocol import Protocol
+from quaere.dialects.registry import find_dialect, open_protocol
+from quaere.dialects.solver_dialect import Solver
+from quaere.recipes.registry import Recipe
+from quaere.records import Candidate, DropReason, Episode, ProposeTask
+from quaere.rewards.difficulty import ProposerReward, proposer_reward
+from quaere.runs import Run
+from quaere.search.searcher import Searcher
+from quaere.training.phases.attempts import rights
+from quaere.training.phases.curriculum_filter import judge_attempts, judge_form, make_candidate, remember_questions
+from quaere.training.phases.proposals import Proposed, propose_jobs
+from quaere.training.phases.solver import solver_of, train_solver
+from quaere.training.phases.stage import Stage, can_be_judged, keep_best, learn
+from quaere.training.progress import Reporter
+from quaere.training.run_setup import check_openable, open_run, open_training
+from quaere.training.self_play.config import (
+    LARGE_LOOP,
+    ProposerConfig,
+    SelfPlayConfig,
+    check_self_play,
+    needed_dialects,
+)
+from quaere.training.self_play.proposal_advantages import proposer_advantages
+from quaere.training.self_play.proposer_documents import Documents, UniformDocuments
+from quaere.training.self_play.proposer_metrics import measure_proposer
+from quaere.training.self_play.schedule import ROLES, count_steps, generation_steps, place_tasks, plan_self_play
+from quaere.training.step import Step
+from quaere.training.training_run import TrainingRun
+
+# ------------------------------------------------------------------------------------------------------------- settings
+
+
+class DrZeroConfig(SelfPlayConfig, frozen=True, forbid_unknown_fields=True):
+    """Settings of a Dr. Zero run.
+
+    DrZeroConfig(model="smollm2-135m", index="demo/index", iterations=3)
+    """
+
+
+# The settings that each preset changes.
+PRESETS: dict[str, dict[str, object]] = {
+    "paper": {
+        "engine.max_rows": 256,
+        "proposer.limits.answer_turn": False,  # the paper reserves no turn for the answer
+        "solver.limits.answer_turn": False,
+        "generation.samples": 5,
+        "proposer.carry_on": True,  # as the released code of Dr. Zero resumes the proposer's training
+        "proposer.learner.kl_flat": True,
+        "solver.learner.kl_flat": True,
+        "solver.max_draws": 0,
+        "solver.several_share": 0.0,
+        "validation.questions": 0,  # no validation: the last checkpoint is the result
+    },
+    "single-gpu": {
+        "proposer.batch": 64,
+        "proposer.learner.learning_rate": 2e-5,
+        "proposer.learner.warmup_ratio": 0.1,
+        "proposer.learner.min_warmup_steps": 5,
+        "generation.batch": 64,
+        "generation.attempts": 5,
+        "solver.batch": 32,
+        "solver.learner.learning_rate": 2e-5,
+        "solver.learner.warmup_ratio": 0.1,
+        "solver.learner.min_warmup_steps": 5,
+        "adapter.rank": 16,
+        "proposer.learner.gradient_checkpointing": True,
+        "solver.learner.gradient_checkpointing": True,
+    },
+    "large-gpu": {**LARGE_LOOP, "iterations": 1},
+    "demo": {
+        "iterations": 1,
+        "prompts": "brief",
+        "proposer.steps": 2,
+        "proposer.batch": 4,
+        "proposer.hop_ratio": (1,),
+        "proposer.attempts": 2,
+        "proposer.limits": {"max_turns": 2, "turn_tokens": 80, "sequence_tokens": 640, "tool_response_tokens": 160},
+        "proposer.learner.learning_rate": 1e-4,
+        "generation.candidates": 6,
+        "generation.batch": 6,
+        "solver.steps": 2,
+        "solver.batch": 2,
+        "solver.attempts": 3,
+        "solver.limits": {
+            "max_turns": 3,
+            "turn_tokens": 80,
+            "sequence_tokens": 640,
+            "tool_response_tokens": 160,
+            "topk": 1,
+        },
+        "solver.learner.learning_rate": 1e-4,
+        "adapter.rank": 8,
+        "checkpoints.every": 1,
+        "checkpoints.keep": 2,
+    },
+}
+
+
+# --------------------------------------------------------------------------------------------------------------- reward
+
+
+class Judged(Struct, frozen=True):
+    """A proposal with the results of the solver's attempts and its reward.
+
+    Judged(proposed=Proposed(...), num_right=1, num_attempts=5, reward=ProposerReward(0.4375, 1.0, 1.4375))
+    """
+
+    proposed: Proposed
+    num_right: int
+    num_attempts: int
+    reward: ProposerReward
+
+    def measured(self) -> dict[str, float]:
+        """Every component of the reward, as metrics for the store."""
+        return {
+            "reward/total": self.reward.total,
+            **{f"reward/{name}": value for name, value in structs.asdict(self.reward).items()},
+            **self.proposed.measured(),
+            "attempts/right": float(self.num_right),
+            "attempts/num": float(self.num_attempts),
+        }
+
+
+def judge_proposal(proposed: Proposed, rights: Sequence[float], config: ProposerConfig) -> Judged:
+    """A proposal with its reward (Eq. 4). An invalid proposal is not attempted and earns its format part alone."""
+    num_right, num_attempts = int(sum(rights)), len(rights)
+    reward = proposer_reward(
+        proposed.score,
+        num_right,
+        max(2, num_attempts),  # an unattempted proposal has no right attempt; the reward needs a number of at least 2
+        shape=config.reward.shape,
+        format_weight=config.reward.format_weight,
+    )
+    return Judged(proposed, num_right, num_attempts, reward)
+
+
+# ------------------------------------------------------------------------------------------------------------- the loop
+
+
+class DrZero:
+    """A run of Dr. Zero: its phases, with what they share.
+
+    `first` are the documents that the proposer learns on, `second` those of the solver's questions; here, they are the
+    same. A recipe that extends this one (`eve.py`) has its own `judge`, `examine` and `paid_solver`.
+    """
+
+    config: SelfPlayConfig
+
+    def __init__(
+        self,
+        config: SelfPlayConfig,
+        training: TrainingRun,
+        searcher: Searcher,
+        *,
+        first: Documents,
+        second: Documents,
+        evidence: bool = False,
+    ) -> None:
+        self.config = config
+        self.training = training
+        self.stage = Stage(training.actors, searcher)
+        self.first, self.second = first, second
+        self.proposing = proposer_protocol(config, evidence=evidence)
+        self.solver = solver_of(config.solver, config.prompts, evidence=evidence)
+        self.asking = self.solver.protocol
+        self.limits = config.solver.limits  # of the solver's episodes, in both phases
+
+    async def evolve(self) -> None:
+        """Run to the end, from the run's last checkpoint or from the start."""
+        await self.training.iterate(self.config.iterations, self.iterate)
+
+    async def iterate(self, iteration: int) -> None:
+        """One iteration: all three phases."""
+        await self.train_proposer(iteration)
+        await self.generate_questions(iteration)
+        await self.train_solver(iteration)
+
+    # ------------------------------------------------------------------------------------------------- three phases
+
+    async def train_proposer(self, iteration: int) -> None:
+        """HRPO: one question per document, n attempts of the frozen solver at each, one update (Eq. 2 to 4)."""
+        config = self.config.proposer
+        steps = self.training.steps(
+            iteration, "proposer", config.steps, role="proposer", settings=config.learner, carry_on=config.carry_on
+        )
+        for step in steps:
+            tasks = self.draw(step, range(step.number * config.batch, (step.number + 1) * config.batch))
+            judged = await self.judge(step, await self.propose(step, tasks, config.questions))
+            rewards, learned = [item.reward.total for item in judged], [item.proposed for item in judged]
+            advantages = proposer_advantages(rewards, learned, config, step.seed)
+            learn(step, [proposed.episode for proposed in learned], advantages)
+            measure_proposer(step, judged, advantages, len(tasks), config.attempts)
+
+    async def generate_questions(self, iteration: int) -> None:
+        """Let the trained proposer write the solver's curriculum, from the tasks it was trained on."""
+        config, training = self.config.generation, self.training
+        seen = remember_questions(training.store.candidates(iteration=iteration))
+        steps = generation_steps(self.config, training, self.stage, self.asking, iteration, seen)
+        async for step, numbers in steps:
+            written = await self.propose(step, self.draw(step, numbers), config.questions * config.samples)
+            proposals = keep_best(step, written, config.samples, config.max_words)
+            step.candidates += await self.examine(step, proposals, seen)
+
+    async def train_solver(self, iteration: int) -> None:
+        """GRPO on groups of answers to each question; the reward is exact match (Eq. 5), or the dialect's own."""
+        curriculum = self.training.store.curriculum(iteration)
+        await train_solver(
+            self.training,
+            self.stage,
+            iteration,
+            self.config.solver,
+            solver=self.paid_solver(curriculum),
+            curriculum=curriculum,
+            validation=self.config.validation,
+            seed=self.config.seed,
+        )
+
+    # --------------------------------------------------------------------------------------------- parts of a phase
+
+    def draw(self, step: Step, numbers: Sequence[int]) -> list[ProposeTask]:
+        """The tasks (document and hops) with these numbers; equal in the proposer's phase and in generation."""
+        documents = self.first if step.phase == "proposer" else self.second
+        seed, numbers = place_tasks(self.config, step.iteration, numbers)
+        return documents.draw(numbers, seed=seed, name=f"i{step.iteration}{step.phase[0]}", step_seed=step.seed)
+
+    async def propose(self, step: Step, tasks: Sequence[ProposeTask], num_questions: int) -> list[Proposed]:
+        """Proposals of the proposer on these tasks, with their format scores."""
+        config = self.config.proposer
+        jobs = propose_jobs(self.proposing, tasks, num_questions)
+        played = await self.stage.play(step, "proposer", jobs, config.limits)
+        return [config.reward.read(episode) for episode in played.episodes]
+
+    async def judge(self, step: Step, proposals: Sequence[Proposed]) -> Sequence[Judged]:
+        """The proposals that can be judged with their rewards, after the solver's attempts."""
+        config = self.config.proposer
+        attempts = await self.stage.attempt(step, self.asking, proposals, config.attempts, self.limits)
+        return [
+            judge_proposal(proposed, rights(group, config.reward.min_searches(proposed.hops)), config)
+            for proposed, group in zip(proposals, attempts, strict=True)
+            if can_be_judged(proposed, group)
+        ]
+
+    async def examine(self, step: Step, proposals: Sequence[Proposed], seen: set[str]) -> list[Candidate]:
+        """The proposals as candidates of the curriculum: kept, or dropped with a reason."""
+        screened = await self.screen(step, proposals, seen)
+        return [
+            self.record(step, proposed, reason, group)
+            for proposed, (reason, group) in zip(proposals, screened, strict=True)
+        ]
+
+    def paid_solver(self, curriculum: Sequence[Candidate]) -> Solver:
+        """The solver with its reward for answers to these questions."""
+        return self.solver
+
+    # ---------------------------------------------------------------------------------------- parts of an examination
+
+    async def screen(
+        self, step: Step, proposals: Sequence[Proposed], seen: set[str]
+    ) -> list[tuple[DropReason, list[Episode]]]:
+        """Why each question is dropped, by its form or the solver's attempts ("": it is not), and these attempts."""
+        config = self.config.generation
+        reasons = [judge_form(proposed, seen, config.max_words) for proposed in proposals]
+        tried = [proposed for proposed, reason in zip(proposals, reasons, strict=True) if not reason]
+        groups = iter(await self.stage.attempt(step, self.asking, tried, config.attempts, self.limits))
+        attempts = [[] if reason else next(groups) for reason in reasons]
+        if config.attempts:
+            reasons = [
+                reason or judge_attempts(int(sum(rights(group))), len(group))
+                for reason, group in zip(reasons, attempts, strict=True)
+            ]
+        return list(zip(reasons, attempts, strict=True))
+
+    def record(self, step: Step, proposed: Proposed, reason: DropReason, group: Sequence[Episode]) -> Candidate:
+        """The record of a candidate; its episode is kept unless a search of it failed."""
+        if not proposed.episode.search_failed:
+            step.keep(proposed.episode, {"format/total": proposed.score.total})
+        return make_candidate(
+            proposed,
+            step=step.step,
+            iteration=step.iteration,
+            reason=reason,
+            num_right=int(sum(rights(group))),
+            num_attempts=len(group),
+        )
+
+
+# --------------------------------------------------------------------------------------------------------- registration
+
+
+def proposer_protocol(config: SelfPlayConfig, *, evidence: bool = False) -> Protocol:
+    """The proposer's protocol; with `evidence` it asks for the sentence that proves the answer."""
+    return find_dialect("tool-call", "proposer").open(style=config.prompts, evidence=evidence)
+
+
+def solver_protocol(config: SelfPlayConfig, *, evidence: bool = False) -> Protocol:
+    """The solver's protocol, in both phases and in evaluation."""
+    solver = config.solver
+    return open_protocol(solver.dialect, style=config.prompts, evidence=evidence, settings=solver.evaluation)
+
+
+async def train(config: DrZeroConfig, store: Run, reporter: Reporter) -> None:
+    """Train from the run's last checkpoint, or from the start; close all resources at the end."""
+    async with open_run(config, ROLES, reporter) as opened:
+        training = open_training(
+            config, store, opened.actors, reporter, count_steps(config), read_document=opened.index.document
+        )
+        documents = UniformDocuments(opened.index, config.proposer)
+        await DrZero(config, training, opened.searcher, first=documents, second=documents).evolve()
+
+
+def check(config: DrZeroConfig) -> None:
+    """Raise `BadInput` for settings that cannot be run, before anything is loaded."""
+    check_self_play(config)
+    check_openable(config, "drzero", needed_dialects(config, "drzero"))
+
+
+DRZERO = Recipe(
+    name="drzero",
+    summary="a proposer and a solver that teach each other, without data",
+    schema=DrZeroConfig,
+    presets=PRESETS,
+    check=check,
+    plan=plan_self_play,
+    train=train,
+    solver_protocol=solver_protocol,
+    given=lambda config: config.generation.given,
+)

@@ -1,1 +1,0 @@
-"""Dr. Zero: a proposer writes questions that a solver answers only sometimes; both learn, without any data."""

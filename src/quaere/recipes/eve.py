@@ -1,0 +1,537 @@
+"""EVE-Agent, from top to bottom (the paper's Algorithms 1 and 2): Dr. Zero (`drzero.py`) with evidence.
+
+    repeat:
+        phase A    the proposer learns to write questions with evidence that helps the frozen solver       (HRPO)
+        then       the trained proposer writes triples about documents that were held out
+        phase B    the solver learns to answer them and to quote its evidence                              (GRPO)
+        between    the selector, if there is one, learns which topics and types of question earn reward
+
+No question, answer or demonstration written by a person is used. The preset `paper` has the paper's values, and every
+choice the paper leaves open is one value:
+
+    evidence.check=none                 a span is rewarded wherever it comes from (others: zero_value, invalid)
+    evidence.value_weight=0             no verifier (lambda_V); evidence.brevity_weight=0: no brevity (lambda_B)
+    evidence.span_weight=0              the solver is rewarded for its answer alone (lambda_E)
+    evidence.paid=verbatim              and for a span that it really was shown
+    proposer.reward.invalid_rule=algorithm
+    prompt_source=questions             documents that a file of questions leads to; or prompt_source=selector
+    phase_b_documents=same              the solver's questions are about the proposer's own documents
+    verifier.form=teacher_forced        or hosted, with verifier.model=openai:NAME@URL
+    selector.run_score=rescale          selector.previous_mean="arm mean"
+
+With `evidence.cite=false`, its three weights 0, `phase_b_documents=same`, and `generation.questions`, `iterations`,
+`max_grad_norm` and `proposer.reward.format_rule` as there, it equals Dr. Zero bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib.util import find_spec
+from typing import Literal
+
+from msgspec import structs
+
+from quaere.chat.messages import Quoted
+from quaere.chat.protocol import Protocol
+from quaere.chat.spans import find_evidence, shown_passages
+from quaere.dialects.solver_dialect import Solver
+from quaere.errors import BadInput
+from quaere.recipes import drzero
+from quaere.recipes.drzero import DrZero, Judged
+from quaere.recipes.registry import Recipe
+from quaere.records import Answer, Candidate, DropReason, Episode, SolveTask, Support
+from quaere.rewards.evidence import brevity_score, cited_answer_reward, triple_reward
+from quaere.rewards.guards import OURS
+from quaere.rollout.policy import ChatPolicy
+from quaere.rollout.question_files import read_questions
+from quaere.runs import Run
+from quaere.search.searcher import Searcher
+from quaere.setting_types import PositiveInt, ProperFraction
+from quaere.training.learner_settings import LearnerSettings
+from quaere.training.phases.attempts import rights
+from quaere.training.phases.proposals import Proposed
+from quaere.training.phases.solver import SolverConfig
+from quaere.training.phases.stage import can_be_judged
+from quaere.training.phases.tasks import Passages
+from quaere.training.phases.verification import VerifierSettings, open_hosted
+from quaere.training.progress import Reporter
+from quaere.training.run_setup import Opened, check_openable, open_run, open_training
+from quaere.training.selector.clusters import sklearn_missing
+from quaere.training.selector.feedback import Choice, last_reward, pulled_questions
+from quaere.training.selector.passage_vectors import embed_index
+from quaere.training.selector.selector import Selector, SelectorSettings
+from quaere.training.self_play.config import (
+    GenerationConfig,
+    ProposerConfig,
+    RewardConfig,
+    SelfPlayConfig,
+    check_self_play,
+    needed_dialects,
+)
+from quaere.training.self_play.proposal_evidence import EvidenceConfig, Traced, Verifier, check_evidence, hear, trace
+from quaere.training.self_play.proposer_documents import (
+    Documents,
+    FoundPassages,
+    Mask,
+    SelectedDocuments,
+    Shard,
+    UniformDocuments,
+    find_passages,
+    split_documents,
+)
+from quaere.training.self_play.schedule import ROLES, count_steps, plan_self_play
+from quaere.training.step import Step
+from quaere.training.training_run import TrainingRun
+
+MAX_GRAD_NORM = 0.1  # EVE-Agent's value; Dr. Zero's tables have two
+
+# ------------------------------------------------------------------------------------------------------------- settings
+
+
+class EveConfig(SelfPlayConfig, frozen=True, forbid_unknown_fields=True):
+    """Settings of an EVE-Agent run: those of Dr. Zero, and evidence.
+
+        EveConfig(model="smollm2-135m", index="demo/index", iterations=1)
+
+    Attributes:
+        prompt_source: How the proposer's documents are drawn: uniformly, by searching with the questions of a
+            file, or by the corpus selector. [EVE-Agent, Sec. 3.3]
+        prompt_questions: The file of questions for `prompt_source=questions`. [EVE-Agent]
+        phase_b_documents: Documents of the solver's questions: held-out ones, or the same as the proposer's.
+            [EVE-Agent]
+        held_out_share: Share of the documents that is withheld from the proposer's phase and used for the
+            solver's questions. [EVE-Agent]
+        verify_candidates: Verify the evidence of the solver's questions too; no reward depends on it. [Quaere]
+    """
+
+    iterations: PositiveInt = 1
+    proposer: ProposerConfig = ProposerConfig(
+        reward=RewardConfig(format_rule="eve"),
+        learner=LearnerSettings(loss="policy_gradient", max_grad_norm=MAX_GRAD_NORM),
+    )
+    solver: SolverConfig = SolverConfig(
+        learner=LearnerSettings(loss="clipped", epsilon=0.2, max_grad_norm=MAX_GRAD_NORM)
+    )
+    generation: GenerationConfig = GenerationConfig(questions=5)
+    prompt_source: Literal["uniform", "questions", "selector"] = "uniform"
+    prompt_questions: str = ""  # a file or hub:OWNER/NAME, for prompt_source=questions
+    phase_b_documents: Literal["held-out", "same"] = "held-out"
+    held_out_share: ProperFraction = 0.2
+    evidence: EvidenceConfig = EvidenceConfig()
+    verifier: VerifierSettings = VerifierSettings()
+    verify_candidates: bool = False
+    selector: SelectorSettings = SelectorSettings()
+
+    @property
+    def verifies_proposals(self) -> bool:
+        """True if a reward or guard of the proposer's phase depends on the verifier."""
+        return self.evidence.cite and (self.evidence.value_weight != 0 or "needed" in self.evidence.guards)
+
+    @property
+    def verifies_candidates(self) -> bool:
+        """True if the verifier is asked about the solver's questions."""
+        return self.evidence.cite and (self.verify_candidates or "needed" in self.evidence.guards)
+
+    @property
+    def proposer_range(self) -> tuple[float, float]:
+        """The least and the greatest reward of a proposer."""
+        value, brevity = self.evidence.value_weight, self.evidence.brevity_weight
+        return -value, self.proposer.reward.format_weight + 1 + value + brevity
+
+    @property
+    def solver_range(self) -> tuple[float, float]:
+        """The least and the greatest reward of a solver."""
+        return 0.0, 1 + self.evidence.span_weight
+
+
+# Dr. Zero's presets, without settings of which EVE-Agent keeps its default: one iteration, one sample of a question.
+_DRZERO = {
+    preset: {name: value for name, value in values.items() if name not in ("iterations", "generation.samples")}
+    for preset, values in drzero.PRESETS.items()
+}
+# The settings that each preset changes. The guards are Quaere's, not the paper's.
+PRESETS: dict[str, dict[str, object]] = {
+    "paper": {
+        **_DRZERO["paper"],
+        "evidence.gold": "written",  # the paper compares with whatever span the proposer wrote
+    },
+    "single-gpu": {
+        **_DRZERO["single-gpu"],
+        "evidence.guards": OURS,
+        "verify_candidates": True,
+        "proposer.learner.max_grad_norm": 1.0,  # as in Dr. Zero's presets
+        "solver.learner.max_grad_norm": 1.0,
+        "generation.batch": 60,
+    },
+    "large-gpu": {
+        **_DRZERO["large-gpu"],
+        "evidence.guards": OURS,
+        "verify_candidates": True,
+        "proposer.limits.turn_tokens": 256,  # 64 more than in Dr. Zero's: a turn has room for the quoted sentence
+        "solver.limits.turn_tokens": 224,
+        "solver.limits.sequence_tokens": 5120,
+        "proposer.learner.max_grad_norm": 1.0,
+        "solver.learner.max_grad_norm": 1.0,
+        "generation.batch": 250,
+    },
+    "demo": {
+        **_DRZERO["demo"],
+        "evidence.guards": OURS,
+        "verify_candidates": True,
+        "verifier.samples": 2,
+        "verifier.turn_tokens": 24,
+        "verifier.guided": True,
+        "generation.questions": 2,
+        "proposer.limits": {"max_turns": 2, "turn_tokens": 128, "sequence_tokens": 704, "tool_response_tokens": 160},
+        "solver.limits": {
+            "max_turns": 3,
+            "turn_tokens": 112,
+            "sequence_tokens": 704,
+            "tool_response_tokens": 160,
+            "topk": 1,
+        },
+    },
+}
+
+
+def check_config(config: EveConfig) -> None:
+    """Raise `BadInput` for values out of bounds and for values that contradict each other."""
+    check_self_play(config)
+    config.verifier.check()
+    config.selector.check()
+    check_evidence(config.evidence)
+    if (config.prompt_source == "questions") != bool(config.prompt_questions):
+        raise BadInput("prompt_source=questions and prompt_questions=FILE must be set together, or neither")
+    if config.prompt_source != "uniform" and not config.proposer.document:
+        raise BadInput(f"prompt_source={config.prompt_source} chooses documents: it needs proposer.document=true")
+
+
+# -------------------------------------------------------------------------------------------------------------- rewards
+
+
+class JudgedTriple(Judged, frozen=True):
+    """A proposal with the results of solver and verifier, and its reward.
+
+    JudgedTriple(Proposed(...), num_right=2, num_attempts=5, reward=TripleReward(...), traced=Traced(...),
+                 support=Support(0.8, 0.2, 5), cluster=-1)
+    """
+
+    traced: Traced
+    support: Support | None
+    cluster: int  # chosen by the selector; -1 without one
+
+    def measured(self) -> dict[str, float]:
+        """Every component of the reward, as metrics for the store."""
+        found = super().measured() | {
+            "evidence/verbatim": float(self.traced.is_verbatim),
+            "evidence/tokens": float(self.traced.triple.num_span_tokens),
+            "evidence/refused": float(bool(self.traced.refusals)),
+        }
+        if self.support is not None:
+            found["evidence/chance_with"] = self.support.chance_with
+            found["evidence/chance_without"] = self.support.chance_without
+            found["evidence/value"] = self.support.value
+        if self.cluster >= 0:
+            found["selector/cluster"] = float(self.cluster)
+        return found
+
+
+def judge_triple(
+    traced: Traced, rights: Sequence[float], support: Support | None, config: EveConfig, cluster: int = -1
+) -> JudgedTriple:
+    """A proposal with its reward (Eq. 16 to 18).
+
+    An invalid proposal is not attempted and earns its format part alone.
+    """
+    evidence, reward_config = config.evidence, config.proposer.reward
+    num_right, num_attempts = int(sum(rights)), len(rights)
+    reward = triple_reward(
+        traced.proposed.score,
+        num_right,
+        max(2, num_attempts),  # an unattempted proposal has no right attempt; the reward needs a number of at least 2
+        value=support.value if support else 0.0,
+        num_span_tokens=traced.triple.num_span_tokens,
+        is_verbatim=traced.is_verbatim,
+        evidence_check=evidence.check,
+        value_weight=evidence.value_weight,
+        brevity_weight=evidence.brevity_weight,
+        brevity_tokens=evidence.brevity_tokens,
+        shape=reward_config.shape,
+        format_weight=reward_config.format_weight,
+    )
+    return JudgedTriple(traced.proposed, num_right, num_attempts, reward, traced, support, cluster)
+
+
+def candidate_scores(traced: Traced, config: EveConfig) -> dict[str, float]:
+    """Scores of a candidate to store besides its format score."""
+    return {"brevity": brevity_score(traced.triple.num_span_tokens, config.evidence.brevity_tokens)}
+
+
+def pay_cited_answer(
+    episode: Episode, curriculum: Mapping[str, Candidate], evidence: EvidenceConfig, solver: Solver
+) -> dict[str, float]:
+    """The solver's reward: its dialect's reward for the answer plus the overlap of its span with the proposer's.
+
+    Eq. 19 to 21; with tool-call the reward for the answer is exact match. If the dialect gives reward 0 for a broken
+    format (`gated`), the span earns nothing either, nor with `evidence.paid=verbatim` if it is in no text shown.
+    """
+    assert isinstance(episode.task, SolveTask)
+    question = episode.task.question
+    answer = episode.outcome if isinstance(episode.outcome, Answer) else Answer("")
+    candidate = curriculum[question.id]
+    # A made-up span proves nothing: a solver that repeats it would be paid for inventing evidence. What a person added
+    # is taken at their word.
+    is_made_up = candidate.evidence is None and not candidate.added
+    gold_span = "" if is_made_up and evidence.gold == "verbatim" else candidate.gold_span
+    cited = cited_answer_reward(answer.text, question.answers, answer.span, gold_span, span_weight=evidence.span_weight)
+    paid = dict(solver.pay(episode))
+    is_verbatim = find_evidence(answer.span, shown_passages(episode)) is not None
+    is_unpaid = (solver.gated and not paid["format/held"]) or (evidence.paid == "verbatim" and not is_verbatim)
+    span = 0.0 if is_unpaid else cited.span
+    return {
+        "reward/answer": paid["reward/total"],
+        **paid,
+        "reward/span": span,
+        "reward/total": paid["reward/total"] + span,
+        "evidence/present": float(bool(answer.span)),
+        "evidence/verbatim": float(is_verbatim),
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------- the loop
+
+
+class Eve(DrZero):
+    """A run of EVE-Agent: Dr. Zero's phases; every proposal's evidence is traced, guarded and verified."""
+
+    config: EveConfig
+
+    def __init__(
+        self,
+        config: EveConfig,
+        training: TrainingRun,
+        searcher: Searcher,
+        *,
+        first: Documents,
+        second: Documents,
+        selector: Selector | None = None,
+        scorer: ChatPolicy | None = None,
+    ) -> None:
+        super().__init__(config, training, searcher, first=first, second=second, evidence=config.evidence.cite)
+        self.selector = selector
+        self.verifier = Verifier(self.stage, config.evidence, config.verifier, scorer)
+
+    async def iterate(self, iteration: int) -> None:
+        """One iteration: phase A, the triples, phase B, and the selector between iterations."""
+        await super().iterate(iteration)
+        self.teach_selector(iteration)
+
+    async def judge(self, step: Step, proposals: Sequence[Proposed]) -> Sequence[JudgedTriple]:
+        """The triples that can be judged with their rewards, after solver and verifier (Algorithm 1)."""
+        config, triples = self.config.proposer, self.trace(proposals)
+        proposals = [traced.proposed for traced in triples]
+        attempts = await self.stage.attempt(step, self.asking, proposals, config.attempts, self.limits)
+        supports = await self.verify(step, triples, self.config.verifies_proposals)
+        return [
+            self.judge_traced(traced, group, support)
+            for traced, group, support in zip(triples, attempts, supports, strict=True)
+            if can_be_judged(traced.proposed, group) and not self.is_unverified(traced, support)
+        ]
+
+    async def examine(self, step: Step, proposals: Sequence[Proposed], seen: set[str]) -> list[Candidate]:
+        """The triples as candidates of the curriculum: kept, or dropped with a reason."""
+        triples = self.trace(proposals)
+        screened = await self.screen(step, [traced.proposed for traced in triples], seen)
+        supports = await self.verify(step, triples, self.config.verifies_candidates)
+        return [
+            self.decide(step, traced, reason, group, support)
+            for traced, (reason, group), support in zip(triples, screened, supports, strict=True)
+        ]
+
+    def paid_solver(self, curriculum: Sequence[Candidate]) -> Solver:
+        """The solver, rewarded for its answer and its evidence (Algorithm 2)."""
+        gold = {candidate.id: candidate for candidate in curriculum}
+        pay = partial(pay_cited_answer, curriculum=gold, evidence=self.config.evidence, solver=self.solver)
+        return structs.replace(self.solver, pay=pay)
+
+    def teach_selector(self, iteration: int) -> None:
+        """Update the selector's bandits with the kept questions and the last rewards of both roles."""
+        if self.selector is None:
+            return
+        store = self.training.store
+        pulled = pulled_questions(store, iteration)
+        rewards = {phase: last_reward(store, iteration, phase) for phase in ROLES}
+        self.selector.learn(
+            iteration,
+            pulled,
+            proposer_reward=rewards["proposer"],
+            solver_reward=rewards["solver"],
+            proposer_range=self.config.proposer_range,
+            solver_range=self.config.solver_range,
+        )
+
+    # --------------------------------------------------------------------------------------- parts of a judgement
+
+    def trace(self, proposals: Sequence[Proposed]) -> list[Traced]:
+        """The proposals with their evidence located and checked by the guards."""
+        return trace(proposals, self.config.evidence, self.count_tokens)
+
+    async def verify(self, step: Step, triples: Sequence[Traced], is_wanted: bool) -> list[Support | None]:
+        """The value of each span to the solver; None for all if `is_wanted` is false."""
+        return await self.verifier.ask(step, triples) if is_wanted else [None] * len(triples)
+
+    def is_unverified(self, traced: Traced, support: Support | None) -> bool:
+        """True if the reward needs a verifier result and there is none; such a proposal gets no reward."""
+        return self.config.verifies_proposals and self.verifier.is_silent(traced, support)
+
+    def judge_traced(self, traced: Traced, group: list[Episode], support: Support | None) -> JudgedTriple:
+        """A proposal with its reward, after the verifier's result."""
+        choice = choice_of(self.first, traced)
+        traced = hear(traced, support, self.config.evidence)
+        right = rights(group, self.config.proposer.reward.min_searches(traced.proposed.hops))
+        return judge_triple(traced, right, support, self.config, choice.cluster if choice else -1)
+
+    def decide(
+        self, step: Step, traced: Traced, reason: DropReason, group: list[Episode], support: Support | None
+    ) -> Candidate:
+        """The record of a candidate: kept, or dropped with a reason."""
+        traced = hear(traced, support, self.config.evidence)
+        if traced.refusals and reason in ("", "invalid"):
+            reason = "refused"
+        made = self.record(step, traced.proposed, reason, group)
+        if not self.config.evidence.cite:
+            return made
+        choice = choice_of(self.second, traced)
+        return structs.replace(
+            made,
+            span=traced.triple.span,
+            evidence=traced.evidence,
+            support=support,
+            refusals=traced.refusals,
+            cluster=choice.cluster if choice else -1,
+            question_type=choice.question_type if choice else "",
+            scores=made.scores | candidate_scores(traced, self.config),
+        )
+
+    def count_tokens(self, text: str) -> int:
+        """The number of tokens of a text in the proposer's tokenizer."""
+        return len(self.stage.actors.policy.renderer.encode_parts((Quoted(text),))) if text else 0
+
+
+def choice_of(documents: Documents, traced: Traced) -> Choice | None:
+    """The selector's choice for this proposal; None without a selector."""
+    if not isinstance(documents, SelectedDocuments):
+        return None
+    return documents.chosen.get(traced.proposed.episode.task.id)
+
+
+# --------------------------------------------------------------------------------------------------------- registration
+
+
+def solver_protocol(config: EveConfig) -> Protocol:
+    """The solver's protocol, in both phases and in evaluation."""
+    return drzero.solver_protocol(config, evidence=config.evidence.cite)
+
+
+async def train(config: EveConfig, store: Run, reporter: Reporter) -> None:
+    """Train from the run's last checkpoint, or from the start; close all resources at the end."""
+    async with open_run(config, ROLES, reporter) as opened, _open_scorer(config) as scorer:
+        selector = _open_selector(config, opened, store)
+        first, second = await _open_shards(config, opened, selector)
+        training = open_training(
+            config,
+            store,
+            opened.actors,
+            reporter,
+            count_steps(config),
+            # A search server may hold other documents than the local index, so their text cannot be read here.
+            read_document=None if config.search_url else opened.index.document,
+            memory=selector,
+        )
+        searcher = opened.searcher
+        eve = Eve(config, training, searcher, first=first, second=second, selector=selector, scorer=scorer)
+        await eve.evolve()
+
+
+@asynccontextmanager
+async def _open_scorer(config: EveConfig) -> AsyncIterator[ChatPolicy | None]:
+    """The endpoint of a hosted verifier; None for the other forms."""
+    if config.verifier.form != "hosted":
+        yield None
+        return
+    scorer = open_hosted(config.verifier)
+    try:
+        yield scorer
+    finally:
+        await scorer.stop()
+
+
+def _open_selector(config: EveConfig, opened: Opened, store: Run) -> Selector | None:
+    if config.prompt_source != "selector":
+        return None
+    return Selector(embed_index(opened.index, store.path / "embeddings"), config.selector, config.seed)
+
+
+async def _open_shards(config: EveConfig, opened: Opened, selector: Selector | None) -> tuple[Documents, Documents]:
+    """The documents of phase A, and those of the solver's questions."""
+    passages: Passages = opened.index
+    if config.prompt_source == "questions":
+        found = await find_passages(config.prompt_questions, opened.searcher)
+        passages = FoundPassages(found)
+    if config.phase_b_documents == "same":
+        same = _documents(config, passages, None, selector)
+        return same, same
+    masks = split_documents(passages, config.held_out_share, config.seed)
+    first, second = (_documents(config, passages, mask, selector) for mask in masks)
+    return first, second
+
+
+def _documents(config: EveConfig, passages: Passages, mask: Mask | None, selector: Selector | None) -> Documents:
+    proposer = config.proposer
+    if selector is not None:
+        return SelectedDocuments(selector, passages, mask, proposer.hop_ratio)
+    shard = passages if mask is None else Shard(passages, mask.nonzero()[0].tolist())
+    return UniformDocuments(shard, proposer)
+
+
+def check(config: EveConfig) -> None:
+    """Raise `BadInput` for settings that cannot be run, before anything is loaded."""
+    check_config(config)
+    if config.prompt_source == "selector" and find_spec("sklearn") is None:
+        raise sklearn_missing()
+    if config.prompt_source == "questions":
+        read_questions(config.prompt_questions)
+    check_openable(config, "eve", needed_dialects(config, "eve" if config.evidence.cite else "drzero"))
+
+
+def plan(config: EveConfig) -> list[tuple[str, str]]:
+    """The run's plan as lines of name and text: what it would do, and the most that a step costs."""
+    evidence, verifier = config.evidence, config.verifier
+    asked = "not asked"
+    whom = {"proposer's": config.verifies_proposals, "solver's": config.verifies_candidates}
+    if any(whom.values()):
+        turns = f"{verifier.form}: {2 * verifier.samples} single turns"
+        cost = "teacher-forced: 2 passes" if verifier.form == "teacher_forced" else turns
+        asked = f"{cost} for each valid question of the {' and '.join(name for name in whom if whom[name])} phase"
+    documents = "the same documents" if config.phase_b_documents == "same" else f"{config.held_out_share:.0%} held out"
+    lines = [
+        ("evidence", f"check {evidence.check}; guards: {', '.join(evidence.guards) or 'none'}"),
+        ("verifier", asked),
+        ("documents", f"{config.prompt_source}; triples about {documents}"),
+    ]
+    return [*plan_self_play(config), *lines]
+
+
+EVE = Recipe(
+    name="eve",
+    summary="Dr. Zero with evidence: who asks and who answers must quote what proves it",
+    schema=EveConfig,
+    presets=PRESETS,
+    check=check,
+    plan=plan,
+    train=train,
+    solver_protocol=solver_protocol,
+    given=lambda config: config.generation.given,
+)

@@ -1,0 +1,210 @@
+"""Recipes on given questions, from top to bottom: EvalAct, Eval-RAR, Search-R1 and AutoRefine.
+
+    repeat:
+        draw questions, and let the solver play G episodes of each
+        reward each episode as its dialect does
+        compare the episodes of a question with one another                                 (GRPO)
+        one clipped update, with a KL term in the preset `paper`
+
+They differ in the solver's dialect, which is its prompts, its reward and its token weights (`dialects/registry.py`),
+and in their papers' settings: each is a config and a row at the end of this file. Retrieved text carries no loss.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from msgspec import structs
+
+from quaere.chat.protocol import Protocol
+from quaere.dialects.registry import open_protocol
+from quaere.recipes.registry import Recipe
+from quaere.rollout.episode import Limits
+from quaere.runs import Run
+from quaere.setting_types import NonNegativeFloat
+from quaere.training.learner_settings import LearnerSettings
+from quaere.training.phases.solver import SolverConfig, solver_of
+from quaere.training.progress import Reporter
+from quaere.training.qa_run import (
+    DEMO,
+    LARGE_GPU,
+    PAPER,
+    SINGLE_GPU,
+    PracticeConfig,
+    check_practice,
+    open_practice,
+    plan_practice,
+)
+
+Presets = dict[str, dict[str, object]]
+
+_LEARNER = LearnerSettings(learning_rate=1e-6, loss="clipped", epsilon=0.2)
+# Eval-RAR's values, also for Search-R1 and AutoRefine, so that runs of the three differ in dialect and reward alone.
+_TAGGED = SolverConfig(
+    dialect="evalrar",
+    steps=200,
+    batch=512,
+    attempts=5,
+    limits=Limits(topk=3, sequence_tokens=4096),
+    learner=_LEARNER,
+)
+
+# ------------------------------------------------------------------------------------------------------------- settings
+
+
+class EvalActConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
+    """Settings of an EvalAct run; `answer_score` is explicit, so that a solver without Evaluate has the same reward.
+
+    An episode: think, Search, Evaluate with a score, a cue by the score, ..., answer. Its reward is F1 if it kept the
+    format, else 0 (Eq. 4), and the advantages of each search's and evaluation's tokens are scaled by the score (PCAR,
+    Eq. 5 to 10). The scores are the policy's own; their calibration is measured, but is no part of the reward.
+
+        EvalActConfig(model="warm", index="demo/index", questions="train.jsonl")
+
+    Each ablation of the paper, and each choice it leaves open, is one value. To leave the warm-up out, name a model
+    without one after `--model`.
+
+        epochs=0                                          no reinforcement learning: the warm-up alone
+        solver.dialect=tool-call                          no Evaluate; the reward is still F1
+        solver.evaluation.pcar=false                      Evaluate without PCAR
+        solver.evaluation.base=0.05                       with solver.evaluation.most=0.25: PCAR, low
+        solver.evaluation.base=0.2                        with solver.evaluation.most=1 and
+                                                          solver.evaluation.floor=0.01: PCAR, high
+        solver.evaluation.segment=search_eval             PCAR weighs the calls alone, not the thoughts
+        solver.evaluation.bad_score=clamp                 a score off the scale becomes the nearest one
+        solver.evaluation.think_before_evaluate=fail      thoughts before an evaluation break the format
+        solver.shuffle_advantages=true                    the shuffle control, which must not learn
+    """
+
+    epochs: NonNegativeFloat = 2.0
+    solver: SolverConfig = SolverConfig(
+        dialect="evalact",
+        answer_score="f1",
+        steps=0,
+        batch=256,
+        attempts=5,
+        # Twenty searches, twenty evaluations, the answer, and one spare turn.
+        limits=Limits(max_turns=42, max_searches=20, topk=3, sequence_tokens=16384),
+        learner=_LEARNER,
+    )
+
+
+class EvalRarConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
+    """Settings of an Eval-RAR run.
+
+    An episode: think, <search>, <information>, <evaluate> what it found or what is missing, ..., <answer>. Its reward
+    is 1 for the right answer, else 0.1 if an evaluation has it (Eq. 2 to 5); only the policy's own words count as one.
+
+        EvalRarConfig(model="warm", index="demo/index", questions="train.jsonl")
+
+    Each ablation of the paper, and each choice it leaves open, is one value:
+
+        solver.evaluation.bonus=0            no evaluation reward
+        solver.evaluation.contain=raw        an evaluation must contain the answer letter for letter
+        solver.dialect=search-r1             no evaluation at all
+        solver.shuffle_advantages=true       the shuffle control, which must not learn
+    """
+
+    solver: SolverConfig = _TAGGED
+
+
+class SearchR1Config(PracticeConfig, frozen=True, forbid_unknown_fields=True):
+    """Settings of a Search-R1 run, trained with GRPO.
+
+    An episode: think, <search>, <information>, ..., <answer>. Its reward is 1 for the right answer.
+
+        SearchR1Config(model="warm", index="demo/index", questions="train.jsonl")
+
+        solver.answer_score=f1               the reward is F1
+        solver.shuffle_advantages=true       the shuffle control, which must not learn
+    """
+
+    solver: SolverConfig = structs.replace(_TAGGED, dialect="search-r1")
+
+
+class AutoRefineConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
+    """Settings of an AutoRefine run.
+
+    An episode: think, <search>, <documents>, <refine> what helps, ..., <answer>. Its reward is F1 of the answer or, if
+    that is 0, 0.1 if a note contains the right answer.
+
+        AutoRefineConfig(model="warm", index="demo/index", questions="train.jsonl")
+
+        solver.answer_score=exact_match      the reward for the answer is exact match
+        solver.evaluation.bonus=0            no reward for notes
+        solver.evaluation.contain=raw        a note must contain the answer letter for letter
+        solver.shuffle_advantages=true       the shuffle control, which must not learn
+    """
+
+    solver: SolverConfig = structs.replace(_TAGGED, dialect="autorefine")
+
+
+# The settings that each preset changes. The defaults differ from the paper only in the settings that `paper` lists. A
+# mean over the tokens of each episode gives tokens of short episodes more weight, which rewards searching less. A KL
+# term as weak as the papers' costs a forward pass of the reference model and has no effect.
+PRESETS: Presets = {
+    "paper": {**PAPER, "solver.learner.aggregation": "sequence_mean"},
+    "single-gpu": SINGLE_GPU,
+    "large-gpu": LARGE_GPU,
+    "demo": DEMO,
+}
+EVALACT_PRESETS: Presets = {
+    "paper": {**PAPER, "solver.learner.aggregation": "token_sum"},
+    "single-gpu": {**SINGLE_GPU, "solver.limits.max_turns": 14, "solver.limits.sequence_tokens": 6144},
+    # Six searches, six evaluations, an answer, and one spare turn.
+    "large-gpu": {**LARGE_GPU, "solver.limits.max_turns": 14, "solver.limits.sequence_tokens": 6144},
+    "demo": {**DEMO, "solver.limits.max_turns": 6, "solver.limits.sequence_tokens": 1024},
+}
+
+# ------------------------------------------------------------------------------------------------------------- the loop
+
+
+async def train(config: PracticeConfig, store: Run, reporter: Reporter) -> None:
+    """Train from the run's last checkpoint, or from the start; close all resources at the end."""
+    solver = solver_of(config.solver, config.prompts)
+    async with open_practice(config, store, reporter) as practice:
+        await practice.run(solver)
+
+
+def solver_protocol(config: PracticeConfig) -> Protocol:
+    """The solver's protocol, in training and in evaluation."""
+    return open_protocol(config.solver.dialect, style=config.prompts, settings=config.solver.evaluation)
+
+
+def practice_recipe(name: str, schema: type[PracticeConfig], summary: str, presets: Presets = PRESETS) -> Recipe:
+    """A recipe that trains the solver of its config on given questions.
+
+    practice_recipe("frugal", FrugalConfig, "a solver that pays for its searches")
+    """
+    return Recipe(
+        name=name,
+        summary=summary,
+        schema=schema,
+        presets=presets,
+        check=partial(check_practice, recipe=name),
+        plan=plan_practice,
+        train=train,
+        solver_protocol=solver_protocol,
+        takes_questions=True,
+    )
+
+
+EVALACT = practice_recipe(
+    "evalact",
+    EvalActConfig,
+    "a solver that scores each of its searches, and learns most from those it relied on",
+    EVALACT_PRESETS,
+)
+EVALRAR = practice_recipe(
+    "evalrar",
+    EvalRarConfig,
+    "a solver that writes after each search what it found or what is missing, and may be paid for it",
+)
+SEARCH_R1 = practice_recipe(
+    "search-r1", SearchR1Config, "a solver that searches between tags, paid for the right answer"
+)
+AUTOREFINE = practice_recipe(
+    "autorefine",
+    AutoRefineConfig,
+    "Search-R1 with a note on what was found after each search, which may be paid for",
+)
