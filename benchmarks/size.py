@@ -20,6 +20,8 @@ import argparse
 import ast
 import inspect
 import io
+import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -124,9 +126,13 @@ class Trace:
 
 def trace_question(folder: Path) -> set[str]:
     """The files that one question enters, from its document to the end of the step that learns from it."""
+    # In a process of its own: what teaching the model leaves in caches would not be entered again here.
+    where = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    subprocess.run([sys.executable, ROOT / "tests/village_runs.py", folder], check=True, env=where)
     sys.path[:0] = [str(PACKAGE.parent), str(ROOT / "tests")]
-    import village
-    from village_runs import Told, make_config, run_drzero
+    from quaere.recipes.drzero.config import DrZeroConfig
+    from quaere.training.config import config_from_yaml
+    from village_runs import Told, run_drzero
 
     trace = Trace(PACKAGE, "draw_tasks")
 
@@ -137,7 +143,7 @@ def trace_question(folder: Path) -> set[str]:
             trace.stop()
             raise Done
 
-    config = make_config(village.build(folder))
+    config = config_from_yaml(DrZeroConfig, (folder / "village.yaml").read_text(encoding="utf-8"))
     with trace, suppress(Done):
         run_drzero(folder / "run", config, FirstStep())
     return trace.files
