@@ -201,3 +201,9 @@ class ListSearcher:
             await self.pause()
         self.queries += queries
         return [self.hits[:topk] for _ in queries]
+
+
+def interleave_halves(weight, num_heads):
+    """A weight of transformers with each head's rows in llama.cpp's order: 0, h, 1, h+1, ... for a head of 2h rows."""
+    per_head = weight.reshape(num_heads, 2, weight.shape[0] // num_heads // 2, *weight.shape[1:])
+    return per_head.swapaxes(1, 2).reshape(weight.shape)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 import shlex
 import traceback
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -66,25 +65,12 @@ class NotFound(QuaereError):
     exit_code = 3
 
 
-class OldName(FutureWarning):
-    """A name that has changed was used and is still read. The command line prints the message as one line."""
-
-
 class StaleIndex(UserWarning):
     """The sources of an index have changed since it was built. The command line prints the message as one line."""
 
 
 class ServerDown(UserWarning):
     """One of several search servers no longer answers. The command line prints the message as one line."""
-
-
-def warn_old_name(old: str, new: str) -> None:
-    """Say once that `old` is now called `new`.
-
-    warn_old_name("--solver-protocol", "--solver-dialect")
-    """
-    # The place is always this line, so that a name that is read in several places is spoken of once.
-    warnings.warn(f"{old} is now called {new}", OldName, stacklevel=1)
 
 
 class IndexMissing(QuaereError):

@@ -4,11 +4,14 @@ import gzip
 import json
 import subprocess
 import sys
+import warnings
 
 import pytest
 
 import tiny
+from quaere.cli import terminal
 from quaere.cli.main import COMMANDS, main
+from quaere.errors import StaleIndex
 
 ANSWERED_OR_NOT = (0, 3)  # a model of random weights rarely answers
 
@@ -241,3 +244,12 @@ def test_what_was_typed_does_not_act_on_the_terminal(words, capsys):
     said = capsys.readouterr().err
     assert not set(said) & set("\x1b\u202e") and "\nquaere: done" not in said
     assert "␛[2J␊quaere: done \\u202e" in said
+
+
+def test_warnings_for_the_user_are_one_line_and_others_are_shown_as_before(recwarn, capsys):
+    assert main(["models", "list"]) == 0
+    warnings.warn("something else", UserWarning, stacklevel=1)
+    assert [str(one.message) for one in recwarn] == ["something else"]
+    capsys.readouterr()
+    terminal._show("the index\x1b[2J is stale", StaleIndex, "index.py", 7)
+    assert capsys.readouterr().err == "quaere: the index␛[2J is stale\n"

@@ -5,7 +5,7 @@ from msgspec import structs
 
 from quaere.chat.messages import Quoted, as_chat
 from quaere.chat.tools import MAX_QUERY_CHARS
-from quaere.dialects.tagged.protocol import TagSolver, noted_share, read_note
+from quaere.dialects.tagged.protocol import TagSolver, read_note
 from quaere.records import (
     Answer,
     Evaluate,
@@ -145,35 +145,12 @@ def test_proposing_is_refused():
         TagSolver("evalrar").opening(ProposeTask("p", passage("x"), 1))
 
 
-# ---------------------------------------------------------------------------------------------------------- sharing
+# ------------------------------------------------------------------------------------------------------------ notes
 
 
-def turn(index, action, results=(), stop_reason="stop_string"):
-    return Turn(index, "", action, stop_reason, results=results)
-
-
-def test_the_share_of_noted_turns_by_hand():
-    searched = Search(("q",))
-    first = [
-        turn(0, searched, FOUND),
-        turn(1, Search(("q",), note="no"), FOUND),  # noted
-        turn(2, Malformed("x", note="so"), ()),  # noted
-        turn(3, searched, (SearchResult("q", ()),)),  # after no search
-        turn(4, Answer("Venn")),  # after a search that found nothing
-    ]
-    second = [turn(0, Search(("q",), note="early"), FOUND), turn(1, Answer("Venn"))]  # not noted
-    assert noted_share(first) == 1
-    assert noted_share(second) == 0
-    assert noted_share(first + second) == pytest.approx(2 / 3)
-    assert noted_share([]) == noted_share(second[:1]) == noted_share([turn(0, Answer("x", note="n"))]) == 0
-
-
-def test_only_turns_that_were_written_count():
-    searched = turn(0, Search(("q",)), FOUND)
-    assert noted_share([searched, turn(1, Malformed("the policy wrote nothing"), (), "failed")]) == 0
-    # An episode cut off right after its search is followed by another's first turn.
-    assert noted_share([searched, searched, turn(1, Answer("x", note="n"))]) == 1
-    assert read_note(turn(0, Evaluate("good", 9.0))) == ""
+def test_an_action_without_a_note_has_an_empty_one():
+    assert read_note(Turn(0, "", Evaluate("good", 9.0), "stop_string")) == ""
+    assert read_note(Turn(1, "", Answer("x", note="n"), "stop_string")) == "n"
 
 
 fragments = st.sampled_from(

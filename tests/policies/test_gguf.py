@@ -20,9 +20,10 @@ from safetensors.torch import load_file
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
+import tiny
 from quaere.errors import ModelMissing
 from quaere.policies.catalogue import CatalogueEntry, find_pulled, pull_entry
-from quaere.policies.gguf import _read_rope, convert_gguf, interleave_halves, rename, split_halves
+from quaere.policies.gguf import _read_rope, convert_gguf, rename, split_halves
 
 F32, Q8_0, Q4_1 = GGMLQuantizationType.F32, GGMLQuantizationType.Q8_0, GGMLQuantizationType.Q4_1
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -99,7 +100,7 @@ def llama_cpp_tensors(model: LlamaForCausalLM) -> dict[str, numpy.ndarray]:
     tensors = {name: state[rename(name)] for name in names}
     for name, array in tensors.items():
         if "attn_q" in name or "attn_k" in name:
-            tensors[name] = interleave_halves(array, 4 if "attn_q" in name else 2)
+            tensors[name] = tiny.interleave_halves(array, 4 if "attn_q" in name else 2)
     return tensors
 
 
@@ -135,13 +136,13 @@ def test_quantised_weights_are_the_dequantised_blocks(
 def test_rows_are_interleaved_as_llama_cpp_does() -> None:
     # Two heads of four rows: transformers rotates (0, 2) and (1, 3) together, llama.cpp (0, 1) and (2, 3).
     rows = numpy.arange(8, dtype=numpy.float32).reshape(8, 1)
-    assert interleave_halves(rows, 2).ravel().tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
+    assert tiny.interleave_halves(rows, 2).ravel().tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
 
 
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.data())
 def test_split_halves_undoes_interleave_halves(heads: int, half: int, columns: int, data: st.DataObject) -> None:
     weight = data.draw(arrays.arrays(numpy.float32, (heads * half * 2, columns), elements=st.floats(-1, 1, width=32)))
-    assert numpy.array_equal(split_halves(interleave_halves(weight, heads), heads), weight)
+    assert numpy.array_equal(split_halves(tiny.interleave_halves(weight, heads), heads), weight)
 
 
 def test_the_tokenizer_round_trips_and_knows_its_control_tokens(llama: LlamaForCausalLM, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 import tiny
 from quaere.errors import ModelMissing
 from quaere.policies.catalogue import lasting_name, resolve_model
-from quaere.policies.gguf import _read_gemma, convert_gguf, interleave_halves, rename
+from quaere.policies.gguf import _read_gemma, convert_gguf, rename
 from quaere.policies.gguf_tokenizer import find_merges, read_tokenizer
 
 BYTES = sorted(ByteLevel.alphabet())
@@ -98,7 +98,7 @@ def write_model(path, name, model=None, **changes):
         array, theirs = tensor.numpy(), names[ours]
         if architecture == "llama" and ("attn_q." in theirs or "attn_k." in theirs):
             heads = config.num_attention_heads if "attn_q." in theirs else config.num_key_value_heads
-            array = interleave_halves(array, heads)
+            array = tiny.interleave_halves(array, heads)
         if architecture == "gemma3" and theirs.endswith("norm.weight"):
             array = array + 1
         writer.add_tensor(theirs, array)

@@ -10,7 +10,7 @@ part, which is what an invalid proposal earns. Words stand in for tokens.
 from msgspec import Struct, structs
 
 from quaere.chat.spans import locate_span
-from quaere.rewards.evidence import EvidenceCheck, TripleReward, triple_reward, verifier_value
+from quaere.rewards.evidence import EvidenceCheck, TripleReward, triple_reward
 from quaere.rewards.format import FormatScore, format_score
 from quaere.rewards.guards import OURS, PAPER, Triple, guarded, refusals
 
@@ -345,7 +345,7 @@ def pay(item: Item, guards: tuple[str, ...] = PAPER, evidence_check: EvidenceChe
         guarded(score_of(item), refusals(triple, guards)),
         item.num_right,
         NUM_SAMPLES,
-        value=verifier_value(item.num_right_with, item.num_right_without, NUM_SAMPLES),
+        value=(item.num_right_with - item.num_right_without) / NUM_SAMPLES,
         num_span_tokens=triple.num_span_tokens,
         is_verbatim=not refusals(triple, ("verbatim",)),
         evidence_check=evidence_check,

@@ -1,14 +1,10 @@
-import random
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from quaere.rewards.difficulty import (
     ProposerReward,
-    best_pass_rate,
     difficulty_reward,
-    expected_difficulty,
     parabola_reward,
     proposer_reward,
 )
@@ -45,48 +41,6 @@ def test_rewards_are_bounded_and_nothing_is_paid_for_all_or_none(num_attempts, d
         assert difficulty_reward(1, num_attempts) > difficulty_reward(2, num_attempts)
 
 
-def test_expected_difficulty_by_hand():
-    # Two attempts pay 1 when exactly one is right: 2 p (1 - p).
-    assert expected_difficulty(0.3, 2) == pytest.approx(2 * 0.3 * 0.7)
-    # Three pay 1 for one right and 1/2 for two: 3 p q^2 + 3 p^2 q / 2.
-    assert expected_difficulty(0.4, 3) == pytest.approx(3 * 0.4 * 0.36 + 1.5 * 0.16 * 0.6)
-
-
-def test_best_pass_rate_by_hand():
-    assert best_pass_rate(2) == pytest.approx(0.5)
-    assert best_pass_rate(3) == pytest.approx(1 - 3**-0.5)
-    assert best_pass_rate(5) == pytest.approx(0.331, abs=5e-4)
-
-
-@given(attempts, st.floats(0, 1))
-def test_expected_difficulty_is_bounded_and_highest_at_the_best_pass_rate(num_attempts, pass_rate):
-    best = best_pass_rate(num_attempts)
-    assert 0 <= expected_difficulty(pass_rate, num_attempts) <= 1
-    assert expected_difficulty(pass_rate, num_attempts) <= expected_difficulty(best, num_attempts) + 1e-12
-    assert expected_difficulty(best, num_attempts) == pytest.approx(1 - best)
-    assert expected_difficulty(0, num_attempts) == expected_difficulty(1, num_attempts) == 0
-
-
-@pytest.mark.parametrize("num_attempts", [2, 5, 8])
-def test_simulated_attempts_agree_with_the_closed_form(num_attempts):
-    dice = random.Random(num_attempts)
-    num_questions = 5000
-    means = {}
-    for pass_rate in [step / 20 for step in range(21)]:
-        rewards = [
-            difficulty_reward(sum(dice.random() < pass_rate for _ in range(num_attempts)), num_attempts)
-            for _ in range(num_questions)
-        ]
-        mean = sum(rewards) / num_questions
-        spread = sum((reward - mean) ** 2 for reward in rewards) / num_questions
-        # Five standard errors, and room for the rates at which every draw is the same.
-        assert mean == pytest.approx(
-            expected_difficulty(pass_rate, num_attempts), abs=5 * (spread / num_questions) ** 0.5
-        )
-        means[pass_rate] = mean
-    assert max(means, key=means.__getitem__) == pytest.approx(best_pass_rate(num_attempts), abs=0.1)
-
-
 def test_a_proposer_is_paid_for_difficulty_and_half_its_format():
     assert proposer_reward(GOOD, 2, 5) == ProposerReward(format=0.4375, difficulty=0.75, total=1.1875)
     assert proposer_reward(GOOD, 2, 4, shape="parabola") == ProposerReward(format=0.4375, difficulty=1, total=1.4375)
@@ -105,9 +59,6 @@ def test_an_invalid_proposal_earns_its_format_alone():
         lambda: difficulty_reward(6, 5),
         lambda: difficulty_reward(-1, 5),
         lambda: parabola_reward(0, 0),
-        lambda: expected_difficulty(0.5, 1),
-        lambda: expected_difficulty(1.01, 5),
-        lambda: best_pass_rate(1),
         lambda: proposer_reward(INVALID, 0, 1),
         lambda: proposer_reward(GOOD, 1, 5, shape="cubic"),
     ],

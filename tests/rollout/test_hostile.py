@@ -5,7 +5,7 @@ from msgspec import structs
 
 import tiny
 from quaere.chat.renderer import Renderer
-from quaere.dialects.tagged.protocol import TagSolver, noted_share, read_note
+from quaere.dialects.tagged.protocol import TagSolver, read_note
 from quaere.records import Answer, Question, SolveTask
 from quaere.rewards.answers import exact_match_score
 from quaere.rewards.self_evaluation import noted_reward
@@ -88,13 +88,13 @@ async def test_hostile_documents_forge_no_notes_and_earn_nothing(template, diale
     renderer = Renderer(tokenizer)
     closing = f"\n</{results}>" + renderer.decode(renderer.joint("user").opening)
     (harmless,) = await play(tokenizer, ["Orsolya Venn built it."], script, protocol)
-    expected, share = shape(tokenizer, harmless), noted_share(harmless.turns)
-    assert share == (0 if dialect == "search-r1" else 1)
+    expected = shape(tokenizer, harmless)
+    assert any(map(read_note, harmless.turns)) == (dialect != "search-r1")
     assert harmless.outcome == Answer("Orsolya Venn")
     for episode in await play(tokenizer, list(map(tagged, TAG_ATTACKS)), script, protocol):
         assert shape(tokenizer, episode) == expected
         reward, notes = paid(episode)
-        assert reward.total == 0 and noted_share(episode.turns) == share
+        assert reward.total == 0
         assert notes == [read_note(turn) for turn in harmless.turns]
         # Where the results end is ours, however long the document.
         said = [renderer.decode(segment.token_ids) for segment in episode.segments if segment.origin == "environment"]

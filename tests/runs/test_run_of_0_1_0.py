@@ -1,17 +1,19 @@
-"""A run that version 0.1.0 wrote and did not finish: it is opened, shown and gone on with.
+"""What version 0.1.0 wrote: a run is opened and shown, and neither its training nor its model is used.
 
 `tests/fixtures/run-0.1.0.tar.xz` holds a village, its model and a run of Dr. Zero (rank 4, stopped after its first
 step), made by commit 2c0cdb7 with the settings of `tests/village_runs.py`.
 """
 
+import re
 import tarfile
 from pathlib import Path
 
 import pytest
 
 from quaere.cli.main import main
+from quaere.dialects.notes import read_notes
+from quaere.errors import BadInput
 from quaere.runs import Run
-from quaere.runs.checkpoints import find_checkpoints
 
 FIXTURE = Path(__file__).parents[1] / "fixtures/run-0.1.0.tar.xz"
 
@@ -32,16 +34,32 @@ def test_it_is_opened_and_shown(run, capsys):
         assert [metric.step for metric in stored.metrics("reward/mean")] == [1]
     assert main(["runs", "show", str(run)]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "stopped after step 1" in said and "quaere evolve --resume" in said
+    assert "stopped after step 1" in said and "quaere evolve --resume" not in said
     assert main(["runs", "show", str(run), episodes[0].id]) == 0
 
 
-def test_it_goes_on_to_its_end(run, capsys):
-    first = find_checkpoints(run / "checkpoints")[-1].path.name
-    assert main(["evolve", "--resume", str(run)]) == 0
-    assert "going on after step 1 of 6" in capsys.readouterr().err
-    with Run.open(run) as stored:
-        assert [metric.step for metric in stored.metrics("step/seconds")] == [1, 2, 3, 4, 5, 6]
-        assert stored.candidates(kept=True)
-    last = find_checkpoints(run / "checkpoints")[-1].path.name
-    assert (first, last) == ("step-000001", "step-000006")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["evolve", "--resume", "old-run/run"],
+        ["export", "old-run/run", "--role", "solver", "--out", "out"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_it_is_neither_resumed_nor_loaded(run, capsys, command):
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert main(command) == 2
+    said = capsys.readouterr().err
+    assert re.fullmatch(r"quaere: run \S+ was written by version 0\.1\.0: .*\n  try: quaere evolve drzero\n", said)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_its_exports_are_refused(tmp_path):
+    (tmp_path / "quaere.json").write_text('{"style": "brief", "protocol": "evalact"}')
+    with pytest.raises(BadInput, match=r"quaere\.json was written by version 0\.1\.0"):
+        read_notes(tmp_path)
+
+
+def test_its_names_of_settings_are_unknown(capsys):
+    assert main(["evolve", "drzero", "--set", "solver.protocol=evalact", "--print-config"]) == 2
+    assert capsys.readouterr().err.startswith("quaere: unknown setting solver.protocol")

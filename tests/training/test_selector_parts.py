@@ -17,7 +17,7 @@ from quaere.training.selector.bandits import (
     pull,
     score_arms,
 )
-from quaere.training.selector.choices import choose_passages, passage_probabilities
+from quaere.training.selector.choices import choose_passages, weigh_passages
 from quaere.training.selector.clusters import Clustering, count_clusters, inherit, nearest
 from quaere.training.selector.feedback import Choice, Pulled, judge_quality, raw_rewards, run_score
 
@@ -193,21 +193,6 @@ def test_growth_loses_no_reward_and_resets_no_arm(rows, more, seed):
 # ------------------------------------------------------------------------------------------------------------ passages
 
 
-def test_far_and_unused_passages_come_first():
-    assert passage_probabilities(np.array([0.6, 0.2, 0.0]), np.array([2, 0, 0])) == pytest.approx([0.5, 0.5, 0.0])
-    assert passage_probabilities(np.array([0.3, 0.1]), np.array([0, 0])) == pytest.approx([0.75, 0.25])
-
-
-def test_passages_without_distance_are_drawn_alike():
-    assert passage_probabilities(np.zeros(4), np.array([9, 0, 0, 0])).tolist() == [0.25] * 4
-
-
-@given(st.lists(st.tuples(st.floats(0, 2, width=32), st.integers(0, 10**6)), min_size=1, max_size=50))
-def test_passage_chances_sum_to_one(rows):
-    chances = passage_probabilities(*(np.array(column) for column in zip(*rows, strict=True)))
-    assert chances.sum() == pytest.approx(1) and (chances >= 0).all()
-
-
 def clustering(labels, distances, num_clusters):
     centroids = np.zeros((num_clusters, 2), np.float32)
     return Clustering(centroids, np.array(labels, np.int32), np.array(distances, np.float32))
@@ -229,13 +214,18 @@ def test_a_passage_counts_as_used_for_the_rest_of_its_batch():
 def test_many_draws_of_a_batch_follow_the_formula_step_by_step(num):
     """The share of each passage among fifth draws is what enumerating all courses of four draws gives."""
     distances = np.array([0.1, 1.0])
+
+    def chances(uses):
+        weights = weigh_passages(distances, uses)
+        return weights / weights.sum()
+
     exact = np.zeros(2)
     for course in product(range(2), repeat=4):
         uses, likelihood = np.zeros(2, np.int32), 1.0
         for place in course:
-            likelihood *= passage_probabilities(distances, uses)[place]
+            likelihood *= chances(uses)[place]
             uses[place] += 1
-        exact += likelihood * passage_probabilities(distances, uses)
+        exact += likelihood * chances(uses)
     topics, dice = clustering([0, 0], distances, 1), chance()
     fifth = [choose_passages(np.zeros(5, np.int64), topics, np.zeros(2, np.int32), dice)[4] for _ in range(num)]
     error = (exact[0] * exact[1] / num) ** 0.5

@@ -14,7 +14,7 @@ from quaere.dialects.evalact.pairs import find_pairs
 from quaere.dialects.evalact.protocol import format_fault
 from quaere.dialects.evalact.score_calibration import judge_searches
 from quaere.dialects.registry import open_solver
-from quaere.dialects.tagged.protocol import noted_share, read_note
+from quaere.dialects.tagged.protocol import read_note
 from quaere.errors import BadInput
 from quaere.records import Answer, Evaluate, Evidence, Hit, Passage, Question, Search, SearchResult, SolveTask, Turn
 from quaere.rewards.answers import exact_match_score
@@ -303,7 +303,7 @@ def test_every_result_is_noted_and_the_last_note_holds_the_answer(tagged, dialec
     tag = {"evalrar": "evaluate", "autorefine": "refine"}[dialect]
     assert len(tagged[dialect]) == 12
     for episode in tagged[dialect]:
-        assert noted_share(episode.turns) == 1.0
+        assert all(map(read_note, episode.turns[1:]))
         for before, turn in pairwise(episode.turns):
             assert turn.text.startswith(f"<{tag}>") and isinstance(before.action, Search)
         assert not read_note(episode.turns[0])

@@ -10,7 +10,7 @@ import tiny
 from quaere.chat.renderer import Renderer
 from quaere.dialects.evalact.pairs import find_pairs
 from quaere.dialects.evalact.protocol import format_fault
-from quaere.dialects.tagged.protocol import noted_share
+from quaere.dialects.tagged.protocol import read_note
 from quaere.policies.sampler import ChatReply
 from quaere.records import Answer, Evaluate, Search
 from quaere.rollout.episode import Limits
@@ -87,7 +87,7 @@ def test_tags_are_played_again_as_tokens(place, dialect):
     assert len(played.episodes) == 6 and not played.dropped
     for episode in played.episodes:
         assert episode.protocol == f"{dialect}-solver"
-        assert noted_share(episode.turns) == float(dialect != "search-r1")
+        assert {bool(read_note(turn)) for turn in episode.turns[1:]} == {dialect != "search-r1"}
 
 
 BAD = [

@@ -250,7 +250,7 @@ def open_stopped(
         if recipe not in (None, found.name):
             raise BadInput(f"{path} is a run of {found.name}, not of {recipe}", hint=f"quaere evolve --resume {path}")
         remembered = tuple(stored.info.settings.get("writers", ()))
-        before = config_from_yaml(found.schema, stored.config_text())
+        before = config_from_yaml(found.schema, stored.trained_config())
         fingerprint = stored.info.settings["index_fingerprint"]
     if options.preset or options.file:
         raise BadInput("--resume uses the run's own config", hint="change single settings with --set K=V and --force")

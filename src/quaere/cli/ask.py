@@ -39,7 +39,7 @@ from quaere.cli.ask_options import (
 )
 from quaere.cli.eval_options import add_titles_first
 from quaere.cli.interrupt import interruptible
-from quaere.cli.old_names import add_solver_dialect
+from quaere.dialects.registry import SOLVER_DIALECTS
 
 _MAX_SEEN = 10  # passages listed when no answer was found
 
@@ -79,7 +79,11 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="share of the question's names (without names, of its words) that the passage with the answer must have; "
         "with fewer the answer is 'not found' (default: as was measured for the model, else 0: every answer counts)",
     )
-    add_solver_dialect(parser, "prompts and protocol of the model (default: as it was trained, else tool-call)")
+    parser.add_argument(
+        "--solver-dialect",
+        choices=SOLVER_DIALECTS,
+        help="prompts and protocol of the model (default: as it was trained, else tool-call)",
+    )
     limits = parser.add_argument_group("limits", "default: as the model was trained, else the values in parentheses")
     limits.add_argument("--max-turns", type=int, metavar="N", help="most turns of an episode (5; evalact: 42)")
     limits.add_argument("--topk", type=int, metavar="N", help="passages per search (3)")

@@ -373,7 +373,7 @@ def _solver_protocol(run: Run) -> Any:
     if "recipe" not in run.info.settings:
         raise BadInput(f"run {run.info.id} is no run of `quaere evolve`, so its solver's prompts are not known")
     recipe = find_recipe(run.info.settings["recipe"])
-    return recipe.solver_protocol(config_from_yaml(recipe.schema, run.config_text()))
+    return recipe.solver_protocol(config_from_yaml(recipe.schema, run.trained_config()))
 
 
 def _tell(counts: dict[str, int], args: argparse.Namespace, said: str = "") -> None:

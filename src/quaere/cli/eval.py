@@ -23,8 +23,8 @@ from quaere.cli.bounds import check_positive, checkpoint
 from quaere.cli.eval_options import LIMITS, add_engine, add_evidence, add_limits, add_output
 from quaere.cli.index_option import add_index
 from quaere.cli.interrupt import interruptible
-from quaere.cli.old_names import add_solver_dialect
 from quaere.cli.terminal import say_line
+from quaere.dialects.registry import SOLVER_DIALECTS
 from quaere.errors import BadInput, SamplingFailed
 
 if TYPE_CHECKING:
@@ -72,7 +72,11 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument(
         "--style", choices=["full", "brief"], help="style of the prompts (default: as the model was trained, else full)"
     )
-    add_solver_dialect(parser, "prompts and protocol of the model (default: as it was trained, else tool-call)")
+    parser.add_argument(
+        "--solver-dialect",
+        choices=SOLVER_DIALECTS,
+        help="prompts and protocol of the model (default: as it was trained, else tool-call)",
+    )
     parser.add_argument(
         "--guided",
         action=argparse.BooleanOptionalAction,

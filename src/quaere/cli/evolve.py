@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quaere.cli.old_names import add_solver_dialect
+from quaere.dialects.registry import SOLVER_DIALECTS
 from quaere.errors import BadInput
 from quaere.recipes.registry import RECIPES, find_recipe
 from quaere.training.metric_sinks import WRITERS
@@ -40,7 +40,9 @@ def register(commands: Any) -> None:
         help="questions to train on: a JSONL file (with answers, except for recipes that write reports), a run of "
         "drzero or eve, or a data set of the hub, hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]",
     )
-    add_solver_dialect(parser, "prompts and protocol of the solver (default: the recipe's)")
+    parser.add_argument(
+        "--solver-dialect", choices=SOLVER_DIALECTS, help="prompts and protocol of the solver (default: the recipe's)"
+    )
     parser.add_argument(
         "--preset", metavar="P", help="named settings to start from: paper, single-gpu, large-gpu, demo (default: none)"
     )

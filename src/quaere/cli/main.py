@@ -15,9 +15,8 @@ from importlib import import_module
 from quaere import __version__
 from quaere.api.background import set_library_defaults
 from quaere.atomic import DISK_ERRORS
-from quaere.cli.old_names import show_old_names
 from quaere.cli.parser import Parser
-from quaere.cli.terminal import printable_line
+from quaere.cli.terminal import printable_line, show_warnings
 from quaere.credentials import refuse_login
 from quaere.errors import BadInput, QuaereError, catch_missing_libraries
 
@@ -84,7 +83,7 @@ def check_logins(args: argparse.Namespace) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; exit code 2 with one clear line when the input is at fault, 3 when no answer was found."""
     set_library_defaults()
-    show_old_names()
+    show_warnings()
     if not faulthandler.is_enabled():
         with suppress(RuntimeError, ValueError, OSError):  # no stderr to write to
             faulthandler.enable()  # a crash in a library's native code ends with a traceback, not in silence

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from quaere.chat.prompt_style import PromptStyle
 from quaere.dialects.registry import SolverDialectName, taught_dialect
 from quaere.dialects.settings import EvaluationSettings
-from quaere.errors import BadInput, warn_old_name
+from quaere.errors import BadInput
 from quaere.policies.adapter_folders import is_adapter, split_base
 from quaere.policies.catalogue import CATALOGUE, ModelPath, resolve_model
 from quaere.regular_files import read_regular
@@ -61,9 +61,9 @@ class _Warmup(Struct):
 
 
 class _Export(Struct):
-    """Other fields of `quaere.json`: a name that has changed since version 0.1.0, and the warm-up before training."""
+    """Other fields of `quaere.json`: the warm-up before training, and a field that only version 0.1.0 wrote."""
 
-    protocol: SolverDialectName | None = None
+    protocol: str = ""
     warmup: _Warmup | None = None
 
 
@@ -79,12 +79,14 @@ def read_notes(folder: Path) -> Notes:
 
 def _read_export(path: Path) -> Notes:
     notes, export = read_json(path, Notes), read_json(path, _Export)
+    if export.protocol:
+        raise BadInput(
+            f"{path} was written by version 0.1.0, whose exports are no longer read",
+            hint="train the model with this version: quaere evolve --help",
+        )
     if export.warmup is not None:
         notes = structs.replace(notes, taught=export.warmup.taught, untaught=export.warmup.base_model)
-    if export.protocol is None:
-        return notes
-    warn_old_name(f"protocol in {path}", "dialect")
-    return structs.replace(notes, dialect=export.protocol)
+    return notes
 
 
 def find_notes(model: str) -> Notes:

@@ -20,7 +20,7 @@ from quaere.chat.prompt_style import PromptStyle
 from quaere.dialects.notes import Notes
 from quaere.dialects.registry import SolverDialectName
 from quaere.dialects.settings import EvaluationSettings
-from quaere.errors import BadInput, warn_old_name
+from quaere.errors import BadInput
 from quaere.policies.adapter_folders import CONFIG as _ADAPTER_CONFIG
 from quaere.policies.catalogue import ModelPath, resolve_model
 from quaere.policies.native.device import Precision
@@ -70,23 +70,11 @@ class RoleWeights(Struct, frozen=True):
 class _Solver(Struct):
     limits: Limits = Limits()
     dialect: SolverDialectName = "tool-call"
-    protocol: SolverDialectName | None = None  # what runs of 0.1.0 call `dialect`
     evaluation: EvaluationSettings = EvaluationSettings()
-
-    def __post_init__(self) -> None:
-        if self.protocol:
-            warn_old_name("solver.protocol", "solver.dialect")
-            self.dialect = self.protocol
 
 
 class _Evidence(Struct):
     cite: bool = False
-    protocol: bool | None = None  # what runs of 0.1.0 call `cite`
-
-    def __post_init__(self) -> None:
-        if self.protocol is not None:
-            warn_old_name("evidence.protocol", "evidence.cite")
-            self.cite = self.protocol
 
 
 class _RunConfig(Struct):
@@ -177,7 +165,7 @@ def notes_of(weights: RoleWeights) -> Notes:
 
 
 def _read_config(run: Run) -> _RunConfig:
-    text = run.config_text()
+    text = run.trained_config()
     try:
         config = msgspec.yaml.decode(text, type=_RunConfig)
     except msgspec.DecodeError as error:

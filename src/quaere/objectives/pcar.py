@@ -54,13 +54,3 @@ def standardise_scores(scores: Sequence[float], *, epsilon: float = EPSILON) -> 
     std = sqrt(fsum((score - mean) ** 2 for score in scores) / len(scores))
     # Where the squared deviations underflow to 0, the scores count as equal.
     return [(score - mean) / (std + epsilon) if std else 0.0 for score in scores]
-
-
-def importance_ratio(most: float, floor: float = FLOOR) -> float:
-    """Ratio of the largest to the smallest factor, if both scores are one deviation from the mean at full strength.
-
-    A closed form for comparing settings; with more than two scores a step may lie further from the mean.
-
-        importance_ratio(0.5) -> 3.0
-    """
-    return (1 + most) / max(floor, 1 - most)

@@ -177,18 +177,12 @@ def rename(name: str, architecture: str = "llama") -> str:
     return f"model.layers.{layer}.{parts[part]}"
 
 
-def interleave_halves(weight: NDArray[numpy.float32], num_heads: int) -> NDArray[numpy.float32]:
-    """The weight with the rows of each head in llama.cpp's order: 0, h, 1, h+1, ... for a head of 2h rows.
-
-    Rotary embedding rotates pairs of rows: transformers pairs row i with row h+i, llama.cpp pairs adjacent rows.
-    """
-    rows = weight.shape[0]
-    per_head = weight.reshape(num_heads, 2, rows // num_heads // 2, *weight.shape[1:])
-    return per_head.swapaxes(1, 2).reshape(weight.shape)
-
-
 def split_halves(weight: NDArray[numpy.float32], num_heads: int) -> NDArray[numpy.float32]:
-    """The inverse of `interleave_halves`: rows 0, 2, 4, ... of each head first, then 1, 3, 5, ..."""
+    """The weight with the rows of each head in transformers' order: 0, 2, 4, ... first, then 1, 3, 5, ...
+
+    Rotary embedding rotates pairs of rows: transformers pairs row i of a head of 2h rows with row h+i, llama.cpp pairs
+    adjacent rows.
+    """
     rows = weight.shape[0]
     per_head = weight.reshape(num_heads, rows // num_heads // 2, 2, *weight.shape[1:])
     return per_head.swapaxes(1, 2).reshape(weight.shape)

@@ -43,31 +43,6 @@ def parabola_reward(num_right: int, num_attempts: int) -> float:
     return 4 * pass_rate * (1 - pass_rate)
 
 
-def expected_difficulty(pass_rate: float, num_attempts: int) -> float:
-    """Expectation of `difficulty_reward` if each attempt is right with probability p (EVE, Eq. 4 and Lemma B.1).
-
-    phi_n(p) = n / (n - 1) * (1 - p) * (1 - (1 - p)^(n - 1))
-
-        expected_difficulty(0.5, 2) -> 0.5
-    """
-    _check(0, num_attempts)
-    if not 0 <= pass_rate <= 1:
-        raise ValueError(f"pass_rate must be in [0, 1], not {pass_rate}")
-    failing = 1 - pass_rate
-    return num_attempts / (num_attempts - 1) * failing * (1 - failing ** (num_attempts - 1))
-
-
-def best_pass_rate(num_attempts: int) -> float:
-    """The pass rate with the highest expected difficulty reward: p* = 1 - n^(-1 / (n - 1)) (EVE, Lemma B.1).
-
-    The expected reward at p* is 1 - p*. p* falls with n: 0.5 for 2 attempts, about 0.331 for 5.
-
-        best_pass_rate(2) -> 0.5
-    """
-    _check(0, num_attempts)
-    return float(1 - num_attempts ** (-1 / (num_attempts - 1)))
-
-
 class ProposerReward(Struct, frozen=True):
     """A proposer's reward and its parts, which add up to `total`.
 

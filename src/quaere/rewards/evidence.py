@@ -26,45 +26,6 @@ BREVITY_TOKENS = 256
 SPAN_WEIGHT = 0.3
 
 
-def verifier_value(num_right_with: int, num_right_without: int, num_samples: int) -> float:
-    """Verifier value of a span: the solver's accuracy with it minus without it, over m samples each (Eq. 14).
-
-    verifier_value(4, 1, 5) -> 0.6
-    """
-    if num_samples < 1:
-        raise ValueError(f"num_samples must be at least 1, not {num_samples}")
-    for num_right in (num_right_with, num_right_without):
-        if not 0 <= num_right <= num_samples:
-            raise ValueError(f"the number of right samples must be from 0 to {num_samples}, not {num_right}")
-    return (num_right_with - num_right_without) / num_samples
-
-
-def expected_value(chance_with: float, chance_without: float) -> float:
-    """Expected verifier value for known accuracies, V = p+ - p- (Eq. 11); `verifier_value` is its estimate.
-
-    The accuracies may also be teacher-forced probabilities of the answer. If the solver ignores the span, both are
-    equal and the value is 0.
-
-        expected_value(0.9, 0.25) -> 0.65
-    """
-    for chance in (chance_with, chance_without):
-        if not 0 <= chance <= 1:
-            raise ValueError(f"a probability must be in [0, 1], not {chance}")
-    return chance_with - chance_without
-
-
-def value_variance(chance_with: float, chance_without: float, num_samples: int) -> float:
-    """Variance of `verifier_value` over its samples, at most 1 / (2m) (Proposition B.2).
-
-    [p+ (1 - p+) + p- (1 - p-)] / m
-
-        value_variance(0.5, 0.5, 5) -> 0.1
-    """
-    expected_value(chance_with, chance_without)
-    verifier_value(0, 0, num_samples)
-    return (chance_with * (1 - chance_with) + chance_without * (1 - chance_without)) / num_samples
-
-
 def brevity_score(num_tokens: int, limit: int = BREVITY_TOKENS) -> float:
     """max(0, 1 - |e| / 256), with |e| the span's length in the proposer's tokens (Eq. 15). An empty span scores 1.
 

@@ -89,8 +89,8 @@ def _summarise(path: Path) -> RunSummary:
 
 
 def next_command(run: RunReader, state: RunState) -> str:
-    """The command that resumes a training run or uses its result; "" for one that is running and for other runs."""
-    if run.info.kind != "evolve" or state.name == "running":
+    """The command that resumes a training run or uses its result; "" if it is running, too old or no training run."""
+    if run.info.kind != "evolve" or state.name == "running" or run.is_too_old:
         return ""
     path = shlex.quote(str(run.path))
     return f"quaere export {path} --merge --out DIR" if state.name == "done" else f"quaere evolve --resume {path}"

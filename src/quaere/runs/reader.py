@@ -69,6 +69,18 @@ class RunReader:
         except UnicodeDecodeError as error:
             raise BadInput(f"{self.path / CONFIG} is not text in UTF-8: {error}") from error
 
+    @property
+    def is_too_old(self) -> bool:
+        """True for a run of version 0.1.0, whose settings had other names."""
+        return self.info.version == "0.1.0"
+
+    def trained_config(self) -> str:
+        """`config_text`, to resume a run or to load what it trained; raises BadInput for a run of version 0.1.0."""
+        if self.is_too_old:
+            said = f"run {self.info.id} was written by version 0.1.0: it can be shown, but neither resumed nor loaded"
+            raise BadInput(said, hint=f"quaere evolve {self.info.settings.get('recipe', '--help')}")
+        return self.config_text()
+
     def index(
         self,
         *,

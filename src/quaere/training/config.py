@@ -22,15 +22,13 @@ import msgspec
 from msgspec import NODEFAULT, Struct, inspect, structs
 
 from quaere.credentials import refuse_login
-from quaere.errors import BadInput, warn_old_name
+from quaere.errors import BadInput
 from quaere.runs.config_yaml import parse_yaml, write_yaml
 from quaere.setting_types import MAX_SHOWN, check_value, describe_type, fields_of, is_section, shorten
 
 T = TypeVar("T", bound=Struct)
 
 _NEAR = 0.6  # minimum similarity of a name to be suggested
-# Of settings in files and runs of 0.1.0.
-_OLD_NAMES = {"solver.protocol": "solver.dialect", "evidence.protocol": "evidence.cite"}
 
 
 def load_config(
@@ -149,7 +147,7 @@ def _choose(presets: Mapping[str, Mapping[str, object]], name: str) -> Mapping[s
 def _read_assignment(settings: Mapping[str, Any], assignment: str) -> dict[str, object]:
     """`proposer.steps=2` as a layer. The value is YAML, except that text never needs quotes."""
     key, equals, text = assignment.partition("=")
-    key = _current_name(settings, key.strip())
+    key = key.strip()
     if not equals or not key:
         raise BadInput(f"a setting must have the form KEY=VALUE, not {shorten(assignment)}")
     if key not in settings:
@@ -182,7 +180,7 @@ def _flatten(
     """Checked values by dotted name, from a mapping that may be nested and may itself have dotted names."""
     found: dict[str, object] = {}
     for name, value in layer.items():
-        key = _current_name(settings, f"{prefix}{name}")
+        key = f"{prefix}{name}"
         if key not in settings:
             raise BadInput(source + _unknown(settings, key))
         if not is_section(settings[key]):
@@ -197,15 +195,6 @@ def _flatten(
             raise BadInput(f"{source}{min(twice)} is given twice")
         found |= new
     return found
-
-
-def _current_name(settings: Mapping[str, Any], key: str) -> str:
-    """The name of a setting that was given by an old one."""
-    new = _OLD_NAMES.get(key, key)
-    if new == key or new not in settings:
-        return key
-    warn_old_name(key, new)
-    return new
 
 
 # --------------------------------------------------------------------------------------------------- error messages

@@ -20,7 +20,6 @@ policy itself wrote counts as a note.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Literal
 
 from msgspec import Struct, structs
@@ -150,18 +149,3 @@ def read_note(turn: Turn) -> str:
     read_note(Turn(action=Answer("Venn", note="Passage 1 names her."), ...)) -> "Passage 1 names her."
     """
     return turn.action.note if isinstance(turn.action, Search | Answer | Malformed) else ""
-
-
-def noted_share(turns: Sequence[Turn]) -> float:
-    """The share of turns right after a search with results that carry a note; 0 if there are no such turns.
-
-    The turns of several episodes may follow one another: every episode begins with turn 0, which comes after no search.
-
-        noted_share([searched, answered_with_a_note]) -> 1.0
-    """
-    after = [
-        bool(read_note(turn))
-        for before, turn in pairwise(turns)
-        if turn.index > 0 and turn.stop_reason != "failed" and any(result.hits for result in before.results)
-    ]
-    return sum(after) / len(after) if after else 0.0

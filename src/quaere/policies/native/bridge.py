@@ -26,7 +26,7 @@ from quaere.policies.native.attention import Pass
 from quaere.policies.native.attention_spec import Kind
 from quaere.policies.native.cpu_matmul import use_int8
 from quaere.policies.native.layer_support import refuse_unsupported
-from quaere.policies.native.llama_parts import LayerParts, LlamaParts, Norm
+from quaere.policies.native.llama_step import LayerParts, LlamaParts, Norm
 from quaere.policies.native.lora import merge_adapters
 from quaere.policies.native.merge import merge
 from quaere.policies.native.rounding import round_weights

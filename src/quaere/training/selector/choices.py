@@ -20,16 +20,6 @@ def weigh_passages(distances: NDArray[np.floating], uses: Uses) -> Floats:
     return np.asarray(distances, np.float64) / (1.0 + uses)
 
 
-def passage_probabilities(distances: NDArray[np.floating], uses: Uses) -> Floats:
-    """Probability of each passage of a cluster; uniform if every weight is zero.
-
-    passage_probabilities([0.6, 0.2, 0.0], uses=[2, 0, 0]) -> [0.5, 0.5, 0.0]
-    """
-    weights = weigh_passages(distances, uses)
-    total = weights.sum()
-    return np.asarray(weights / total) if total > 0 else np.full(len(weights), 1 / len(weights))
-
-
 def choose_passages(
     arms: Integers, clustering: Clustering, uses: Uses, chance: np.random.Generator, among: Mask | None = None
 ) -> list[int]:
