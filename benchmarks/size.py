@@ -130,7 +130,7 @@ def trace_question(folder: Path) -> set[str]:
     where = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
     subprocess.run([sys.executable, ROOT / "tests/village_runs.py", folder], check=True, env=where)
     sys.path[:0] = [str(PACKAGE.parent), str(ROOT / "tests")]
-    from quaere.recipes.drzero.config import DrZeroConfig
+    from quaere.recipes.drzero import DrZeroConfig
     from quaere.training.config import config_from_yaml
     from village_runs import Told, run_drzero
 

@@ -2,7 +2,7 @@
 
 askable_facts.py       a statement and a short span in it, picked by patterns: the answer, chosen before the question
 folder_names.py        what a folder of documents is about, if its name says so
-prompts.py             what the model is asked, one short turn each; its examples are data in a file of their own
+prompts.py             what the model is asked, one short turn each; prompt_examples.py: the examples in it
 drafts.py              facts to be asked about, and the questions that the model wrote for them
 checks.py              checks of a question: rules, then attempts at it with its passage and without
 chains.py              a name in a checked question replaced by a description that another document gives
