@@ -464,21 +464,21 @@ def mills(tmp_path_factory):
 async def test_where_the_first_facts_give_no_question_no_more_are_asked_about(mills):
     reader = Reader(wordings={})
     written = await write(mills.index, reader, drafts=140)
-    assert written.questions == [] and written.num_drafts == len(written.dropped) == 64
-    assert reader.count("You write questions") == 3 * 64
+    assert written.questions == [] and written.num_drafts == len(written.dropped) == 50
+    assert reader.count("You write questions") == 3 * 50
 
 
 async def test_one_question_of_the_first_facts_is_enough_to_go_on(mills):
     drafts = draw_drafts(list(mills.index.passages()), 140, 0)
     assert len(drafts) == 140
-    fact = drafts[63].facts[0]
+    fact = drafts[49].facts[0]
     key = (fact.name, fact.answer)
     reader = Reader(**mills.tables | {"wordings": {key: mills.tables["wordings"][key]}})
     written = await write(mills.index, reader, drafts=140)
     assert singles(written) == [mills.tables["wordings"][key]] and written.num_drafts == 140
 
 
-@pytest.mark.parametrize(("seconds", "minutes", "num"), [(119, 2, 140), (121, 2, 64), (10**9, 0, 140)])
+@pytest.mark.parametrize(("seconds", "minutes", "num"), [(119, 2, 140), (121, 2, 50), (10**9, 0, 140)])
 async def test_after_so_many_minutes_no_more_facts_are_drafted(mills, monkeypatch, seconds, minutes, num):
     clock = iter([0])
     monkeypatch.setattr(writer, "time", SimpleNamespace(monotonic=lambda: next(clock, seconds)))

@@ -57,7 +57,7 @@ from quaere.worlds.dice import Dice
 
 _WORDINGS = 3  # of a comparison, per template
 _STYLES: tuple[Style, ...] = ("everyday", "plain", "plain")  # wordings of a fact; the first that passes is kept
-_FIRST, _BATCH, _AT_ONCE = 64, 512, 3  # facts in the first batch and in the others, and batches in flight
+_FIRST, _BATCH, _AT_ONCE = 50, 512, 3  # facts in the first batch and in the others, and batches in flight
 _DESCRIPTIONS = 2  # of a name
 _SHORT = 2  # wordings of a question in few words
 _LINKS_PER_DRAFT = 0.5  # names described for each drafted fact
