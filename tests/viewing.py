@@ -220,6 +220,14 @@ def write_asked(path, answers, *, titles=("",), spans=("",), scored=False, **set
     return path
 
 
+def twin(client, path):
+    """The JSON twin of a page."""
+    reply = client.get(f"/json{path}")
+    assert reply.status_code == 200, reply.text
+    assert reply.headers["content-type"] == "application/json"
+    return reply.json()
+
+
 def open_client(folder, queue=None, files=()):
     """The pages of a folder, or of one run, without a server around them."""
     return TestClient(make_app(open_folder(str(folder)), queue=queue, files=files), base_url="http://127.0.0.1")

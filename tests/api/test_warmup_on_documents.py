@@ -12,7 +12,7 @@ from quaere.api.warmup_settings import WarmupSettings
 from quaere.chat.renderer import Renderer
 from quaere.records import Evidence
 from quaere.rollout.episode import Limits
-from quaere.warmup.documents.writer import CheckedQuestion
+from quaere.warmup.documents.checked_question import CheckedQuestion
 
 START = DOCUMENT.index(SENTENCE)
 EVIDENCE = Evidence("ops.md", START, START + len(SENTENCE), SENTENCE)

@@ -14,7 +14,7 @@ from quaere.policies.sampler import ChatReply
 from quaere.rollout.policy import ChatPolicy
 from quaere.rollout.question_files import read_questions
 from quaere.search.index import build_index
-from quaere.warmup.documents.writer import CheckedQuestion, Written
+from quaere.warmup.documents.checked_question import CheckedQuestion, Written
 
 TEXT = "Halm Bridge was built by Orsolya Venn for the old town."
 

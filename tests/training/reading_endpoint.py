@@ -6,7 +6,8 @@ import re
 from quaere.policies.sampler import ChatReply
 from quaere.rollout.policy import ChatPolicy
 from quaere.search.index import build_index
-from quaere.warmup.documents.writer import WriterSettings, write_questions
+from quaere.warmup.documents.checked_question import WriterSettings
+from quaere.warmup.documents.writer import write_questions
 
 PAGES = {
     "Halm Bridge": "Halm Bridge crosses the River Oss near the old mill. It was built by Orsolya Venn for the town.",

@@ -400,6 +400,14 @@ async def test_the_program_whose_folder_it_is_is_to_be_named(tmp_path):
     assert asked.startswith("File: manuals/heron/scan.html\nScanner\n") and 'Name "Heron".' in asked
 
 
+async def test_a_program_that_is_in_the_answer_is_not_to_be_named(tmp_path):
+    """A question with its name would give the answer away."""
+    page, asked = ("Scanner", "The scanner is started by Heron Start at night."), "What starts the scanner?"
+    reader = Reader(wordings={("", "Heron Start"): asked}, answers={asked: "Heron Start"})
+    written = await write(make_index(tmp_path / "one", [page], ids=["heron/scan.html"]), reader)
+    assert singles(written) == [asked]
+
+
 class Failing(Reader):
     """Fails at the first requests, or at those of one line."""
 

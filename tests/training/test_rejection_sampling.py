@@ -11,8 +11,8 @@ from quaere.errors import SearchFailed
 from quaere.records import Evidence
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
+from quaere.warmup.documents.checked_question import CheckedQuestion
 from quaere.warmup.documents.rejection_sampling import count_searches, draw_evenly, play_own
-from quaere.warmup.documents.writer import CheckedQuestion
 from scripted import ScriptedSampler
 
 SEARCH, RIGHT, WRONG = "<search>Halm bridge</search>", "<answer>Venn</answer>", "<answer>Oleen</answer>"

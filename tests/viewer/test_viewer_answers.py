@@ -9,7 +9,7 @@ import pytest
 from quaere.runs import Run
 from quaere.search.index import build_index
 from quaere.viewer import run_answers
-from viewing import open_client, write_asked, write_eval
+from viewing import open_client, twin, write_asked, write_eval
 
 SENTENCE = "Orsolya Venn built it."
 
@@ -36,12 +36,6 @@ def runs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def client(runs):
     return open_client(runs)
-
-
-def twin(client, path):
-    reply = client.get(f"/json{path}")
-    assert reply.status_code == 200, reply.text
-    return reply.json()
 
 
 def words(page):

@@ -17,7 +17,7 @@ from quaere.evaluation.qa.scores import (
 )
 from quaere.runs import Run
 from quaere.viewer import evaluation_pages
-from viewing import open_client, write_eval, write_run
+from viewing import open_client, twin, write_eval, write_run
 
 RIGHT, WRONG = "Orsolya Venn", "Someone"
 FIRST = [RIGHT] * 6 + [WRONG] * 3 + [None]
@@ -51,12 +51,6 @@ def place(made, tmp_path):
 @pytest.fixture
 def client(place):
     return open_client(place / "runs", files=[place / "stored.json", place / "stored.items.jsonl.gz"])
-
-
-def twin(client, path):
-    reply = client.get(f"/json{path}")
-    assert reply.status_code == 200, reply.text
-    return reply.json()
 
 
 def test_results_are_listed_with_their_intervals(client, place):

@@ -20,7 +20,7 @@ from quaere.viewer import run_list
 from quaere.viewer.app import read_static
 from quaere.viewer.run_folder import open_folder, read_signature
 from viewed_reports import write_reports_run
-from viewing import log_step, make_episode, open_client, write_asked, write_eval, write_run
+from viewing import log_step, make_episode, open_client, twin, write_asked, write_eval, write_run
 
 FIXTURE = Path(__file__).parents[1] / "fixtures/run-0.1.0.tar.xz"
 
@@ -41,13 +41,6 @@ def runs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def client(runs):
     return open_client(runs)
-
-
-def twin(client, path):
-    reply = client.get(f"/json{path}")
-    assert reply.status_code == 200, reply.text
-    assert reply.headers["content-type"] == "application/json"
-    return reply.json()
 
 
 # --------------------------------------------------------------------------------------------------------------- runs

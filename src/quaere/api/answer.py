@@ -109,9 +109,7 @@ def _find_sentence(
         if not has_answer(passage.text):
             continue
         if said := [statement for statement in split_statements(passage.text) if has_answer(statement.text)]:
-            best = max(
-                said, key=lambda statement: len(asked & set(content_words(statement.text)))
-            )  # the first of equals
+            best = max(said, key=lambda statement: len(asked & set(content_words(statement.text))))
             start = passage.start + best.start
             return Evidence(passage.doc_id, start, start + len(best.text), best.text), passage
     return None
@@ -121,6 +119,10 @@ def is_about_question(episode: Episode, passage: Passage) -> bool:
     """True if the passage or its title has a word of the question: else an answer in it is there by chance."""
     asked = set(content_words(episode.task.question.text)) if isinstance(episode.task, SolveTask) else set()
     return not asked or not asked.isdisjoint(content_words(passage.titled_text))
+
+
+BY_CHANCE = "The answer's words, in a passage without any word of the question"
+"""What is said in place of "Found in" of a sentence that is not `is_about_question`."""
 
 
 def passage_number(episode: Episode, passage: Passage) -> str:

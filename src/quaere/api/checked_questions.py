@@ -15,8 +15,8 @@ from quaere.atomic import write_file
 from quaere.errors import BadInput
 
 if TYPE_CHECKING:
+    from quaere.warmup.documents.checked_question import WriterSettings, Written
     from quaere.warmup.documents.journal import Journal
-    from quaere.warmup.documents.writer import WriterSettings, Written
 
 
 def write_checked(

@@ -11,6 +11,7 @@ import itertools
 from msgspec import structs
 
 from quaere.api.answer import (
+    BY_CHANCE,
     describe_place,
     find_span,
     find_support,
@@ -81,6 +82,6 @@ def describe_answer(episode: Episode, min_overlap: float = 0.0) -> str:
     sentence, source = found
     label = "Evidence" if quoted else "Found in"
     if not quoted and not is_about_question(episode, source):
-        label = "The answer's words, in a passage without any word of the question"
+        label = BY_CHANCE
     place = f"{passage_number(episode, source)} {describe_place(sentence, source)}"
     return f"{episode.outcome.text}\n\n{label}: {sentence.text}\n{place}"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from quaere.records import Episode
     from quaere.rollout.episode import Limits
     from quaere.warmup.dialects import Dialect, Role
-    from quaere.warmup.documents.writer import CheckedQuestion
+    from quaere.warmup.documents.checked_question import CheckedQuestion
     from quaere.warmup.model_folder import WarmupManifest
     from quaere.warmup.scripted_episodes import Demonstrations
 
@@ -41,7 +41,7 @@ GetLimits = Callable[["Dialect"], "Limits"]
 def read_checked(path: Path) -> list[CheckedQuestion]:
     """The questions of a file that `quaere questions --checked` wrote."""
     from quaere.search.json_lines import read_lines
-    from quaere.warmup.documents.writer import CheckedQuestion
+    from quaere.warmup.documents.checked_question import CheckedQuestion
 
     found = []
     for number, line in read_lines(path):
@@ -66,8 +66,8 @@ def refuse_others(settings: WarmupSettings) -> None:
 def obtain_questions(settings: WarmupSettings, note: Note, progress: Progress) -> list[CheckedQuestion]:
     """The questions of the file, which the model writes first, as it is, if there is none."""
     from quaere.api.checked_questions import summarise, write_checked
+    from quaere.warmup.documents.checked_question import WriterSettings
     from quaere.warmup.documents.rejection_sampling import draw_evenly
-    from quaere.warmup.documents.writer import WriterSettings
 
     assert settings.index is not None
     path = settings.questions or settings.out.with_name(f"{settings.out.name}-questions.jsonl")

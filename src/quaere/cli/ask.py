@@ -14,6 +14,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from quaere.api.answer import (
+    BY_CHANCE,
     answer_scores,
     describe_place,
     find_span,
@@ -262,8 +263,7 @@ def render_support(episode: Episode) -> Text:
     sentence, passage = found
     place = printable(f"\n  {passage_number(episode, passage)} {describe_place(sentence, passage)}")
     if not is_about_question(episode, passage):
-        label = "The answer's words, in a passage without any word of the question: "
-        return Text.assemble((label, "yellow"), printable(sentence.text), (place, "dim"))
+        return Text.assemble((f"{BY_CHANCE}: ", "yellow"), printable(sentence.text), (place, "dim"))
     return Text.assemble(("Found in: ", "dim"), (printable(sentence.text), "green"), (place, "dim"))
 
 

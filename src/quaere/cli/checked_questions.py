@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from quaere.warmup.documents.writer import Written
+    from quaere.warmup.documents.checked_question import Written
 
 
 def run_checked(args: argparse.Namespace) -> None:
@@ -19,7 +19,7 @@ def run_checked(args: argparse.Namespace) -> None:
 
     from quaere.api.checked_questions import summarise, write_checked
     from quaere.cli.work_progress import show_progress
-    from quaere.warmup.documents.writer import WriterSettings
+    from quaere.warmup.documents.checked_question import WriterSettings
 
     quiet = Console(stderr=True, highlight=False)
     settings = WriterSettings(

@@ -10,6 +10,7 @@ comparisons.py         two checked facts compared
 templates.py           whether a comparison asks what its template asks
 choice_questions.py    a checked fact asked as a choice of two answers, and for yes or no
 journal.py             what a writer has finished, so that it goes on after a kill
+checked_question.py    a question as it is kept, and the settings of its writer
 writer.py              from an index to a list of checked questions
 links.py               which pages name which others, for the proposer's lessons
 rejection_sampling.py  the solver's own right episodes on checked questions

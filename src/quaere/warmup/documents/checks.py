@@ -51,7 +51,7 @@ _SMALL = frozenset("of in on at by for to and de la von van di del der el al".sp
 
 
 _QUERIES_AT_ONCE = 256
-_TRIES = 3  # at a prompt at which the model fails
+_REQUESTS = 3  # of a line, if the model fails at it
 _OWN_QUERIES = 3  # queries the model may write where a search with the question itself does not find the passage
 _BESIDE = 3  # other passages that are shown beside the one that answers
 
@@ -151,7 +151,7 @@ class Lines:
         ]
         lines = [""] * len(jobs)
         going = list(range(len(jobs)))
-        for _ in range(_TRIES):
+        for _ in range(_REQUESTS):
             episodes = await self._run([jobs[at] for at in going], temperature)
             for at, episode in zip(going, episodes, strict=True):
                 lines[at] = episode.outcome.text if isinstance(episode.outcome, Answer) else ""
@@ -232,7 +232,7 @@ class Examiner:
             found.append(query is not None)
         return found
 
-    async def find_clear(self, name: str, worded: Sequence[Worded]) -> list[bool]:
+    async def are_clear(self, name: str, worded: Sequence[Worded]) -> list[bool]:
         """Whether the model says that a question is understood without its passage and has this one answer."""
         prompts = [judge_question(item.fact.passage, item.question, item.answers[-1]) for item in worded]
         return [line.lower().startswith("yes") for line in await self.lines.write(f"{name}: judged", prompts, 0.0)]

@@ -37,14 +37,18 @@ class FolderNames:
                 if key[1] in written:
                     users[key].append(written[key[1]])
         self._names = {
-            key: max(sorted(forms := sum(used, Counter())), key=forms.__getitem__)
-            for key, used in users.items()
-            if len(used) >= _MIN_SHARE * num_documents[key]
+            key: _find_usual(used) for key, used in users.items() if len(used) >= _MIN_SHARE * num_documents[key]
         }
 
     def find(self, doc_id: str) -> str:
         """The name of the innermost folder of the document that has one; "" if none has."""
         return next((self._names[key] for key in _iterate_names(doc_id) if key in self._names), "")
+
+
+def _find_usual(used: Sequence[Counter[str]]) -> str:
+    """The written form that is most frequent over all documents; of equals the first by the alphabet."""
+    forms = sum(used, Counter[str]())
+    return min(forms, key=lambda form: (-forms[form], form))
 
 
 def _group_by_fold(words: Counter[str]) -> dict[str, Counter[str]]:

@@ -25,8 +25,8 @@ from quaere.rollout.episode import Limits
 from quaere.search.searcher import Searcher
 from quaere.warmup.dialects import Dialect, cites, proposer_turns
 from quaere.warmup.documents.askable_facts import page_name
+from quaere.warmup.documents.checked_question import CheckedQuestion
 from quaere.warmup.documents.links import Pages
-from quaere.warmup.documents.writer import CheckedQuestion
 from quaere.warmup.oracle import find_flaw
 from quaere.warmup.scripted_episodes import Demonstrations, demonstrate, open_protocol
 from quaere.worlds.dice import Dice

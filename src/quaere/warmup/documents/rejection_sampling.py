@@ -24,7 +24,7 @@ from quaere.rollout.policy import Policy
 from quaere.search.searcher import Searcher
 from quaere.training.phases.attempts import attempt_jobs, group_attempts, rights
 from quaere.warmup.dialects import Dialect
-from quaere.warmup.documents.writer import CheckedQuestion
+from quaere.warmup.documents.checked_question import CheckedQuestion
 from quaere.warmup.scripted_episodes import Demonstrations, judge
 from quaere.worlds.dice import Dice
 

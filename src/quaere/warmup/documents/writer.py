@@ -13,18 +13,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from quaere.errors import BadInput
-from quaere.records import Evidence, Passage, Question
+from quaere.records import Passage
 from quaere.rewards.answers import normalise_answer
 from quaere.rewards.format import contains
 from quaere.rollout.policy import Policy
 from quaere.search.index import Index
-from quaere.setting_types import NonNegativeFloat, PositiveInt, check_settings
+from quaere.warmup.documents.askable_facts import Fact
 from quaere.warmup.documents.chains import (
     Link,
     ask_description,
@@ -34,6 +33,7 @@ from quaere.warmup.documents.chains import (
     find_links,
     iterate_chains,
 )
+from quaere.warmup.documents.checked_question import CheckedQuestion, WriterSettings, Written
 from quaere.warmup.documents.checks import Examiner, Lines, Verdict, find_fault, names_subject, word_overlap
 from quaere.warmup.documents.choice_questions import balance, find_wrong_answer, make_choice, make_yes_no
 from quaere.warmup.documents.comparisons import (
@@ -43,7 +43,7 @@ from quaere.warmup.documents.comparisons import (
     comparison_questions,
     read_wording,
 )
-from quaere.warmup.documents.drafts import Draft, Dropped, QuestionKind, Worded, draw_drafts, is_choice
+from quaere.warmup.documents.drafts import Draft, Dropped, Worded, draw_drafts
 from quaere.warmup.documents.folder_names import FolderNames
 from quaere.warmup.documents.journal import Batch, Journal
 from quaere.warmup.documents.prompt_examples import Form, Style
@@ -64,95 +64,6 @@ _LINKS_PER_DRAFT = 0.5  # names described for each drafted fact
 _CHOICE_SHARE = 0.1  # of single facts that are also asked as a choice, and as many as yes or no
 
 Report = Callable[[str, int, int], None]
-
-
-class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings of the question writer: the number of drafted facts and the thresholds of the checks.
-
-    Of `tries` answers with the passage and others beside it, at least `min_right` must be right; of `tries` without it,
-    none. A search returns `topk` passages: the passage of a single fact must be among the first `max_rank`, and of a
-    chain the last one must not be among them at all. After `minutes` no further facts are drafted (0: no limit); what
-    was kept until then is still put together.
-
-        WriterSettings(drafts=6000, tries=5, min_right=3, topk=10, max_rank=2)
-    """
-
-    drafts: PositiveInt = 6000
-    tries: PositiveInt = 5
-    min_right: PositiveInt = 3
-    topk: PositiveInt = 10
-    max_rank: PositiveInt = 2
-    temperature: NonNegativeFloat = 0.7
-    minutes: NonNegativeFloat = 0.0
-    seed: int = 0
-    concurrency: PositiveInt = 32
-
-    def check(self) -> None:
-        """Raise `BadInput` for values out of bounds and for `min_right` above `tries`."""
-        check_settings(self)
-        if self.min_right > self.tries:
-            raise BadInput(f"min_right must be at most tries ({self.tries}), not {self.min_right}")
-
-
-class CheckedQuestion(Struct, frozen=True):
-    """A line of a question file: a question whose answer stands in the documents, and its check results.
-
-    `facts` is the number of facts it combines, `searches` the number of searches it needs: 1 if a search with the
-    question itself returns the passage that states the answer. `hops` repeats `facts` for programs that read `hops`.
-    `scores` has the share of right answers with the passage (`with_page`), without it (`closed_book`), and the share of
-    the question's words that stand in its sentence (`same_words`).
-
-        {"id": "halm#0:16", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "kind": "single",
-         "facts": 1, "searches": 1, "hops": 1, "evidence": [...], "scores": {"with_page": 1.0, "closed_book": 0.0}}
-    """
-
-    id: str
-    question: str
-    answers: tuple[str, ...]
-    kind: QuestionKind
-    facts: int
-    searches: int
-    hops: int
-    evidence: tuple[Evidence, ...]
-    scores: dict[str, float] = {}
-
-    @property
-    def is_choice(self) -> bool:
-        """True if a guess is right half of the time."""
-        return is_choice(self.kind)
-
-    @property
-    def deciding(self) -> tuple[Evidence, ...]:
-        """The evidence that must be read to answer: of a chain the last sentence, else all of them."""
-        return self.evidence[-1:] if self.kind == "chain" else self.evidence
-
-    def to_question(self) -> Question:
-        """The record that a solver is given."""
-        return Question(
-            self.id,
-            self.question,
-            self.answers,
-            self.hops,
-            self.evidence,
-            facts=self.facts,
-            searches=self.searches,
-        )
-
-
-class Written(Struct, frozen=True):
-    """The questions that were kept, those that were dropped, and the number of facts that were drafted.
-
-    Written(questions=[...], dropped=[...], num_drafts=6000)
-    """
-
-    questions: list[CheckedQuestion]
-    dropped: list[Dropped]
-    num_drafts: int
-
-    @property
-    def reasons(self) -> Counter[str]:
-        """The number of dropped questions by kind and reason: `Counter({"single: answered without the page": 12})`."""
-        return Counter(question.reason for question in self.dropped)
 
 
 async def write_questions(
@@ -249,10 +160,10 @@ class _Writer:
     async def _ask_batch(self, drafts: Sequence[Draft], number: int) -> list[Worded]:
         """One question for each fact that has a wording which passes every check."""
         name = f"batch {number}"
-        names = [self.folder_names.find(draft.facts[0].passage.doc_id) for draft in drafts]
+        names = [self._choose_name(draft.facts[0]) for draft in drafts]
         prompts = [
-            word_question(draft.facts[0], style, draft.facts[0].name or name)
-            for draft, name in zip(drafts, names, strict=True)
+            word_question(draft.facts[0], style, subject)
+            for draft, subject in zip(drafts, names, strict=True)
             for style in _STYLES
         ]
         lines = iter(await self.lines.write(f"{name}: wording", prompts, self.settings.temperature))
@@ -278,6 +189,11 @@ class _Writer:
                     self._drop(item, verdict.fault)
         return list(kept.values())
 
+    def _choose_name(self, fact: Fact) -> str:
+        """What a question about the fact is to name: its page, else what its folder is about; never the answer."""
+        name = fact.name or self.folder_names.find(fact.passage.doc_id)
+        return "" if name and contains(fact.answer, name) else name
+
     async def _keep_found(self, name: str, by_fact: Sequence[Sequence[Worded]]) -> list[list[Worded]]:
         """Of each fact, the wordings that find its passage; without one the first, if the model's queries find it."""
         within = self.settings.max_rank
@@ -300,7 +216,7 @@ class _Writer:
     async def _keep_clear(self, name: str, by_fact: Sequence[Sequence[Worded]]) -> list[list[Worded]]:
         """Of each fact, the wordings that the model calls understandable and answered by the fact alone."""
         asked = [worded for wordings in by_fact for worded in wordings]
-        is_clear = iter(await self.examiner.find_clear(name, asked))
+        is_clear = iter(await self.examiner.are_clear(name, asked))
         clear = [[worded for worded in wordings if next(is_clear)] for wordings in by_fact]
         for wordings, left in zip(by_fact, clear, strict=True):
             if wordings and not left:
@@ -317,7 +233,7 @@ class _Writer:
         short = await self._shorten([worded for worded in kept if worded.draft.id not in linked])
         more = find_links(short, index, topk)
         asked = list({link.second.draft.id: link.second for link in more}.values())
-        is_clear = await self.examiner.find_clear("short questions", asked)
+        is_clear = await self.examiner.are_clear("short questions", asked)
         asked = [worded for worded, clear in zip(asked, is_clear, strict=True) if clear]
         verdicts = await self.examiner.attempt("short questions", asked)
         good = {worded.draft.id for worded, verdict in zip(asked, verdicts, strict=True) if not verdict.fault}
