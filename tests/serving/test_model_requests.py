@@ -214,6 +214,7 @@ def test_text_is_held_back_while_it_may_become_a_stop_string():
     assert _safe_length("good <b>", held) == 8
     assert _safe_length("</answe", held) == 0
     assert _safe_length("any", ()) == 3
+    assert _safe_length("good </answe", ("</answer>", "e")) == 5  # "e" is found, but the other may have begun earlier
     assert _first_of("one two three", ("three", "two")) == (4, "two")
     assert _first_of("one", ("two",)) == (3, None)
     assert _json_length('{"a": 1} and so on') == 8

@@ -205,14 +205,13 @@ def _safe_length(text: str, held: Sequence[str]) -> int:
 
     _safe_length("good </ans", ("</answer>",)) == 5
     """
-    end, found = _first_of(text, held)
-    if found is not None:
-        return end
+    end, _ = _first_of(text, held)
     longest = max((len(string) for string in held), default=1)
-    for begin in range(max(0, len(text) - longest + 1), len(text)):
+    # A string that begins earlier than one that was found may still be completed by the token that completed that one.
+    for begin in range(max(0, len(text) - longest + 1), end):
         if any(string.startswith(text[begin:]) for string in held):
             return begin
-    return len(text)
+    return end
 
 
 def _ids_within(renderer: Renderer, ids: tuple[int, ...], num_chars: int) -> tuple[int, ...]:
