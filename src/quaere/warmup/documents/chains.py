@@ -29,13 +29,13 @@ from quaere.warmup.documents.drafts import Draft, Worded
 
 _HANDLES = ("name", "identifier", "option")  # kinds of span that other documents may name
 _MAX_HANDLES = 2  # names of a question that are tried
-_MAX_SOURCES = 8  # passages that describe one name of one question
+_MAX_SOURCES = 4  # passages that describe one name of one question
 _TOPK = 40  # passages searched for a name
 _MIN_CHARS = 4  # of a name: shorter ones are mostly ordinary words
 _QUERIES_AT_ONCE = 256
 _MAX_ANCHORS = 200  # links to a page that are looked at: some pages are linked from everywhere
 _MAX_ANCHOR_WORDS = 6
-_QUALIFIED = re.compile(r"\([^()]*\)$")  # "Sarah Connor (singer)"
+_QUALIFIED = re.compile(r"\([^()]*\)(?:$| [-–|] )")  # "Sarah Connor (singer)", "Rick Wilson (jockey) - Family"
 _MIN_SAID = 4  # plain words of a statement beside its anchor: a list of links ("See also") describes nothing
 _PLAIN = re.compile(r"(?<!\S)[(\"“]?[a-z]{2,}[)\"”,.;:]*(?!\S)")
 # What a link is called by where its page is, and not by what it is: "Section 8.6", "Table 2".
@@ -75,14 +75,54 @@ def find_handles(worded: Worded) -> list[str]:
     return [name for name in once if contains(passage.titled_text, name)]
 
 
+def iterate_named(passages: Sequence[Passage], index: Index) -> Iterator[Passage]:
+    """The passages whose page another document names, in their order; searched for in blocks, as far as is needed.
+
+    Only questions about such pages can be the second half of a chain.
+    """
+    is_named: dict[str, bool] = {"": False}  # by name
+    for first in range(0, len(passages), _QUERIES_AT_ONCE):
+        named = [(passage, _find_page_name(passage)) for passage in passages[first : first + _QUERIES_AT_ONCE]]
+        new = {name: passage for passage, name in named if name not in is_named}
+        for (name, passage), hits in zip(new.items(), _search(index, list(new), _TOPK), strict=True):
+            is_named[name] = any(_names_page(hit.passage, passage, name) for hit in hits)
+        yield from (passage for passage, name in named if is_named[name])
+
+
+def _find_page_name(passage: Passage) -> str:
+    """The name by which other documents may speak of the page; "" if it has none, or one that is a common word."""
+    name = page_name(passage.title).removeprefix("The ")
+    is_common = len(name) < _MIN_CHARS or (name.isalpha() and (name[1:].islower() or name.isupper()))
+    return "" if is_common or _QUALIFIED.search(passage.title) else name
+
+
+def _names_page(other: Passage, passage: Passage, name: str) -> bool:
+    if other.doc_id == passage.doc_id or name not in other.text or name in other.title:
+        return False
+    return _pattern(name).search(other.text) is not None
+
+
+def find_far(worded: Sequence[Worded], index: Index, topk: int) -> list[tuple[Worded, str]]:
+    """The questions, each with a name in it without which its passage is not found among `topk`.
+
+    With any other name a chain would need one search.
+    """
+    named = [(item, name) for item in worded for name in find_handles(item)[:_MAX_HANDLES]]
+    queries = [_pattern(name).sub("", item.question) for item, name in named]
+    return [
+        (item, name)
+        for (item, name), hits in zip(named, _search(index, queries, topk), strict=True)
+        if all(hit.passage.id != item.fact.passage.id for hit in hits)
+    ]
+
+
 def find_links(kept: Sequence[Worded], index: Index, topk: int) -> list[Link]:
     """For each question and name in it, passages of other documents that contain the name and not the answer.
 
     Those with a hyperlink to the document of the question come first. Questions that find their passage among `topk`
-    without the name are left out: a chain would need one search.
+    without the name are left out.
     """
-    named = [(worded, name) for worded in kept for name in find_handles(worded)[:_MAX_HANDLES]]
-    named = _keep_far(named, index, topk)
+    named = find_far(kept, index, topk)
     links: list[Link] = []
     for (worded, name), hits in zip(named, _search(index, [name for _, name in named], _TOPK), strict=True):
         anchors = itertools.islice(index.links_to(worded.fact.passage.doc_id), _MAX_ANCHORS)
@@ -91,15 +131,6 @@ def find_links(kept: Sequence[Worded], index: Index, topk: int) -> list[Link]:
         facts = (fact for fact in itertools.chain(linked, found) if fact and _leads(fact, worded, name))
         links += [Link(fact, worded, name) for fact in itertools.islice(_drop_repeated(facts), _MAX_SOURCES)]
     return links
-
-
-def _keep_far(named: Sequence[tuple[Worded, str]], index: Index, topk: int) -> list[tuple[Worded, str]]:
-    queries = [_pattern(name).sub("", worded.question) for worded, name in named]
-    return [
-        (worded, name)
-        for (worded, name), hits in zip(named, _search(index, queries, topk), strict=True)
-        if all(hit.passage.id != worded.fact.passage.id for hit in hits)
-    ]
 
 
 def _search(index: Index, queries: Sequence[str], topk: int) -> Iterator[list[Hit]]:

@@ -233,8 +233,11 @@ class Examiner:
         return found
 
     async def are_clear(self, name: str, worded: Sequence[Worded]) -> list[bool]:
-        """Whether the model says that a question is understood without its passage and has this one answer."""
-        prompts = [judge_question(item.fact.passage, item.question, item.answers[-1]) for item in worded]
+        """Whether the model says that a question is understood without its passages and has this one answer."""
+        passages = [[fact.passage for fact in item.draft.facts] for item in worded]
+        prompts = [
+            judge_question(shown, item.question, item.answers[-1]) for item, shown in zip(worded, passages, strict=True)
+        ]
         return [line.lower().startswith("yes") for line in await self.lines.write(f"{name}: judged", prompts, 0.0)]
 
     async def attempt(self, name: str, worded: Sequence[Worded], *, is_composed: bool = False) -> list[Verdict]:

@@ -135,9 +135,9 @@ def write_query(question: str) -> list[Message]:
     return [Message("system", (_QUERYING,)), *_QUERIES, Message("user", ("Question: ", Quoted(question)))]
 
 
-def judge_question(passage: Passage, question: str, answer: str) -> list[Message]:
-    """The prompt that asks for yes or no: is it understood without the passage, and answered by this alone?"""
-    request = _ask_judgement(_show_place(passage), question, answer)
+def judge_question(passages: Sequence[Passage], question: str, answer: str) -> list[Message]:
+    """The prompt that asks for yes or no: is it understood without the passages, and answered by this alone?"""
+    request = _ask_judgement("\n\n".join(map(_show_place, passages)), question, answer)
     return [Message("system", (_JUDGING,)), *_JUDGEMENTS, Message("user", request)]
 
 

@@ -12,10 +12,11 @@ The model is used untrained, before any warm-up: the lessons of the warm-up are 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from quaere.errors import BadInput
 from quaere.records import Passage
@@ -29,9 +30,10 @@ from quaere.warmup.documents.chains import (
     ask_description,
     clean_description,
     find_description_fault,
-    find_handles,
+    find_far,
     find_links,
     iterate_chains,
+    iterate_named,
 )
 from quaere.warmup.documents.checked_question import CheckedQuestion, WriterSettings, Written
 from quaere.warmup.documents.checks import Examiner, Lines, Verdict, find_fault, names_subject, word_overlap
@@ -57,9 +59,10 @@ from quaere.worlds.dice import Dice
 
 _WORDINGS = 3  # of a comparison, per template
 _STYLES: tuple[Style, ...] = ("everyday", "plain", "plain")  # wordings of a fact; the first that passes is kept
+_NAMED_STYLES: tuple[Style, ...] = ("short", "everyday", "plain")  # of a page that others name: few words need its name
+_NAMED_SHARE = 0.5  # of all drafts, as far as there are such pages
 _FIRST, _BATCH, _AT_ONCE = 50, 512, 3  # facts in the first batch and in the others, and batches in flight
 _DESCRIPTIONS = 2  # of a name
-_SHORT = 2  # wordings of a question in few words
 _LINKS_PER_DRAFT = 0.5  # names described for each drafted fact
 _CHOICE_SHARE = 0.1  # of single facts that are also asked as a choice, and as many as yes or no
 
@@ -80,14 +83,11 @@ async def write_questions(
     settings.check()
     lines = Lines(policy, seed=settings.seed, concurrency=settings.concurrency)
     writer = _Writer(lines, index, settings, report, journal)
-    drafts = draw_drafts(writer.passages, settings.drafts, settings.seed)
-    if not drafts:
-        raise BadInput("no passage of the index states a fact to ask about", hint="index documents with sentences")
-    kept = await writer.ask_singles(drafts)
+    kept = await writer.ask_singles()
     if not kept:
         return Written([], writer.dropped, writer.num_drafts)
     dice = Dice(settings.seed, "compositions")
-    links = await writer.link(kept)
+    links = await asyncio.to_thread(find_links, kept, index, settings.topk)
     dice.shuffle(links)
     links = links[: int(_LINKS_PER_DRAFT * settings.drafts)]
     descriptions = await writer.describe(links)
@@ -98,6 +98,21 @@ async def write_questions(
     choices = await writer.ask_choices(kept, dice)
     questions = [*kept, *chains, *await writer.check_comparisons(compared), *choices]
     return Written([writer.finish(worded) for worded in questions], writer.dropped, writer.num_drafts)
+
+
+class _Asking(Struct, frozen=True):
+    """A batch of drafts, the styles in which each is worded, and the minutes after which it is not begun."""
+
+    drafts: Sequence[Draft]
+    styles: tuple[Style, ...]
+    until: float
+
+
+def _split(drafts: Sequence[Draft], styles: tuple[Style, ...], until: float) -> Iterator[_Asking]:
+    """Batches of the drafts; the first is small, since it decides whether the writer goes on."""
+    for first in (0, *range(_FIRST, len(drafts), _BATCH)):
+        if some := drafts[first : first + _BATCH if first else _FIRST]:
+            yield _Asking(some, styles, until)
 
 
 class _Writer:
@@ -115,70 +130,86 @@ class _Writer:
         self.folder_names = FolderNames(self.passages)
         self.dropped: list[Dropped] = []
         self.num_drafts = 0
+        self.clear_names: set[str] = set()
         self._asked: set[str] = set()
-        self._ends_at = time.monotonic() + 60 * settings.minutes if settings.minutes else float("inf")
+        self._began_at = time.monotonic()
 
     # ----------------------------------------------------------------------------------------------------- single facts
 
-    async def ask_singles(self, drafts: Sequence[Draft]) -> list[Worded]:
-        """The kept questions about single facts, in the order of the drafts."""
-        kept = await self._finish_batch(drafts[:_FIRST], 0)
-        self.report(f"facts asked about ({len(kept)} kept)", self.num_drafts, len(drafts))
-        if not kept:
+    async def ask_singles(self) -> list[Worded]:
+        """The kept questions about single facts: of any pages, then of pages that other documents name."""
+        num, minutes = self.settings.drafts, self.settings.minutes or float("inf")
+        named = await asyncio.to_thread(self._draw_named)
+        drafted = {draft.id for draft in named}
+        others = [draft for draft in draw_drafts(self.passages, num, self.settings.seed) if draft.id not in drafted]
+        others = others[: num - len(named)]
+        if not others and not named:
+            raise BadInput("no passage of the index states a fact to ask about", hint="index documents with sentences")
+        share = len(others) / (len(others) + len(named))
+        batches = [*_split(others, _STYLES, minutes * share), *_split(named, _NAMED_STYLES, minutes)]
+        kept = await self._finish_batch(batches[0], 0)
+        if not kept and len(batches[0].drafts) == _FIRST:
             return []
-        batches = [drafts[first : first + _BATCH] for first in range(_FIRST, len(drafts), _BATCH)]
-        found: list[list[Worded]] = [[] for _ in batches]
-        waiting = iter(range(len(batches)))
-
-        async def work() -> None:
-            for number in waiting:
-                if time.monotonic() > self._ends_at:
-                    return
-                found[number] = await self._finish_batch(batches[number], number + 1)
-                num_kept = len(kept) + sum(map(len, found))
-                self.report(f"facts asked about ({num_kept} kept)", self.num_drafts, len(drafts))
-
-        await asyncio.gather(*(work() for _ in range(_AT_ONCE)))
-        new = self._keep_new([*kept, *(worded for batch in found for worded in batch)])
+        kept += await self._finish_batches(batches, len(kept))
+        new = self._keep_new(kept)
         await self.examiner.search([worded.question for worded in new])  # those of the journal were not searched with
         return new
 
-    async def _finish_batch(self, drafts: Sequence[Draft], number: int) -> list[Worded]:
+    def _draw_named(self) -> list[Draft]:
+        """Drafts about pages that other documents name: questions about them can end a chain."""
+        num = int(_NAMED_SHARE * self.settings.drafts)
+        order = list(self.passages)
+        Dice(self.settings.seed, "named pages").shuffle(order)
+        named = list(itertools.islice(iterate_named(order, self.examiner.index), num))
+        return draw_drafts(named, num, self.settings.seed)
+
+    async def _finish_batches(self, batches: Sequence[_Asking], num_kept: int) -> list[Worded]:
+        """The kept questions of all batches but the first that are begun in time; several are asked at once."""
+        found: list[list[Worded]] = [[] for _ in batches]
+        waiting = iter(range(1, len(batches)))
+
+        async def work() -> None:
+            for number in waiting:
+                if time.monotonic() > self._began_at + 60 * batches[number].until:
+                    continue
+                found[number] = await self._finish_batch(batches[number], number)
+                so_far = num_kept + sum(map(len, found))
+                self.report(f"facts asked about ({so_far} kept)", self.num_drafts, self.settings.drafts)
+
+        self.report(f"facts asked about ({num_kept} kept)", self.num_drafts, self.settings.drafts)
+        await asyncio.gather(*(work() for _ in range(_AT_ONCE)))
+        return [worded for batch in found for worded in batch]
+
+    async def _finish_batch(self, asking: _Asking, number: int) -> list[Worded]:
         """The kept questions of a batch: from the journal if it has them, else asked and stored there."""
         finished = self.journal.batches.get(number) if self.journal else None
         if finished is None:
-            kept = await self._ask_batch(drafts, number)
-            names = {draft.id for draft in drafts}
+            kept = await self._ask_batch(asking, number)
+            names = {draft.id for draft in asking.drafts}
             finished = Batch(number, kept, [item for item in self.dropped if item.id in names])
             if self.journal:
                 self.journal.add(finished)
         else:
             self.dropped += finished.dropped
-        self.num_drafts += len(drafts)
+        self.num_drafts += len(asking.drafts)
         return finished.kept
 
-    async def _ask_batch(self, drafts: Sequence[Draft], number: int) -> list[Worded]:
+    async def _ask_batch(self, asking: _Asking, number: int) -> list[Worded]:
         """One question for each fact that has a wording which passes every check."""
         name = f"batch {number}"
-        names = [self._choose_name(draft.facts[0]) for draft in drafts]
-        prompts = [
-            word_question(draft.facts[0], style, subject)
-            for draft, subject in zip(drafts, names, strict=True)
-            for style in _STYLES
-        ]
-        lines = iter(await self.lines.write(f"{name}: wording", prompts, self.settings.temperature))
         going: list[list[Worded]] = []  # of each fact, the wordings that are left
-        for draft in drafts:
-            wordings = [Worded(draft, line) for line in dict.fromkeys(next(lines) for _ in _STYLES)]
+        for wordings in await self._word(name, asking):
             sound = [worded for worded in wordings if not _find_fault_of_single(worded)]
             if not sound:
                 self._drop(wordings[-1], _find_fault_of_single(wordings[-1]))
             going.append(sound)
         found = await self._keep_found(name, going)
         going = [wordings for wordings in await self._keep_clear(name, found) if wordings]
+        if asking.styles == _NAMED_STYLES:
+            going = await asyncio.to_thread(self._put_far_first, going)
         num_wordings = {wordings[0].draft.id: len(wordings) for wordings in going}
         kept: dict[str, Worded] = {}
-        for turn in range(len(_STYLES)):
+        for turn in range(len(asking.styles)):
             worded = [wordings[turn] for wordings in going if turn < len(wordings)]
             worded = [item for item in worded if item.draft.id not in kept]
             verdicts = await self.examiner.attempt(f"{name}, wording {turn + 1}", worded)
@@ -188,6 +219,26 @@ class _Writer:
                 elif turn + 1 == num_wordings[item.draft.id]:
                     self._drop(item, verdict.fault)
         return list(kept.values())
+
+    async def _word(self, name: str, asking: _Asking) -> list[list[Worded]]:
+        """Of each fact, the distinct wordings that the model writes in the styles."""
+        subjects = [self._choose_name(draft.facts[0]) for draft in asking.drafts]
+        prompts = [
+            word_question(draft.facts[0], style, subject)
+            for draft, subject in zip(asking.drafts, subjects, strict=True)
+            for style in asking.styles
+        ]
+        lines = iter(await self.lines.write(f"{name}: wording", prompts, self.settings.temperature))
+        return [
+            [Worded(draft, line) for line in dict.fromkeys(next(lines) for _ in asking.styles)]
+            for draft in asking.drafts
+        ]
+
+    def _put_far_first(self, by_fact: Sequence[Sequence[Worded]]) -> list[list[Worded]]:
+        """Of each fact, first the wordings that do not find their passage without a name: they can end a chain."""
+        asked = [worded for wordings in by_fact for worded in wordings]
+        far = {worded.question for worded, _ in find_far(asked, self.examiner.index, self.settings.topk)}
+        return [sorted(wordings, key=lambda worded: worded.question not in far) for wordings in by_fact]
 
     def _choose_name(self, fact: Fact) -> str:
         """What a question about the fact is to name: its page, else what its folder is about; never the answer."""
@@ -225,34 +276,6 @@ class _Writer:
 
     # ----------------------------------------------------------------------------------------------------------- chains
 
-    async def link(self, kept: Sequence[Worded]) -> list[Link]:
-        """Links of the kept questions; those that are found without the name are first asked again in fewer words."""
-        index, topk = self.examiner.index, self.settings.topk
-        links = find_links(kept, index, topk)
-        linked = {link.second.draft.id for link in links}
-        short = await self._shorten([worded for worded in kept if worded.draft.id not in linked])
-        more = find_links(short, index, topk)
-        asked = list({link.second.draft.id: link.second for link in more}.values())
-        is_clear = await self.examiner.are_clear("short questions", asked)
-        asked = [worded for worded, clear in zip(asked, is_clear, strict=True) if clear]
-        verdicts = await self.examiner.attempt("short questions", asked)
-        good = {worded.draft.id for worded, verdict in zip(asked, verdicts, strict=True) if not verdict.fault}
-        self.report(f"facts asked about in few words ({len(good)} kept)", len(kept), len(kept))
-        return links + [link for link in more if link.second.draft.id in good]
-
-    async def _shorten(self, kept: Sequence[Worded]) -> list[Worded]:
-        """The questions in as few words as possible, with a name of theirs: the shortest wording that is sound."""
-        named = [(worded, handles[0]) for worded in kept if (handles := find_handles(worded))]
-        prompts = [word_question(worded.fact, "short", name) for worded, name in named for _ in range(_SHORT)]
-        lines = iter(await self.lines.write("short questions: wording", prompts, self.settings.temperature))
-        short: list[Worded] = []
-        for worded, name in named:
-            wordings = [Worded(worded.draft, next(lines)) for _ in range(_SHORT)]
-            sound = [item for item in wordings if contains(item.question, name) and not _find_fault_of_single(item)]
-            short += sorted(sound, key=lambda item: len(item.question))[:1]
-        await self.examiner.search([worded.question for worded in short])
-        return [worded for worded in short if self.examiner.finds(worded.question, worded, self.settings.max_rank)]
-
     async def describe(self, links: Sequence[Link]) -> dict[str, str]:
         """By fact of a link: a description of its name that leads to the passage, and from there to the name."""
         facts = list({link.fact.id: link.fact for link in links}.values())
@@ -268,6 +291,8 @@ class _Writer:
             ]
             await self.examiner.search([worded.question for worded in tried])
             led = [worded for worded in tried if self.examiner.finds(worded.question, worded)]
+            clear = await self.examiner.are_clear(f"descriptions {turn + 1}", led)
+            self.clear_names |= {worded.draft.id for worded, is_clear in zip(led, clear, strict=True) if is_clear}
             shares = await self.examiner.read(f"descriptions {turn + 1}", led)
             good = [worded.draft.id for worded, share in zip(led, shares, strict=True) if share]
             described |= {name: texts[name] for name in good}
@@ -285,7 +310,16 @@ class _Writer:
         kept = self._keep(far, [verdict.fault for verdict in verdicts])
         self.report(f"chains asked ({len(kept)} kept)", len(chains), len(chains))
         shares = {worded.draft.id: verdict for worded, verdict in zip(far, verdicts, strict=True)}
-        return [_with_scores(worded, shares[worded.draft.id]) for worded in kept]
+        clear = await self.examiner.are_clear("chains", kept)
+        scored = [_with_scores(worded, shares[worded.draft.id]) for worded in kept]
+        return [
+            structs.replace(
+                worded,
+                scores=worded.scores
+                | {"clear": float(is_clear), "clear_name": float(worded.draft.facts[0].id in self.clear_names)},
+            )
+            for worded, is_clear in zip(scored, clear, strict=True)
+        ]
 
     # ------------------------------------------------------------------------------------------ comparisons and choices
 
