@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 
 import tiny
 from quaere.chat.messages import Message, Quoted
-from quaere.chat.renderer import Renderer
+from quaere.chat.renderer import PlainEncoder, Renderer
 from quaere.chat.tools import SEARCH
-from quaere.chat.untrusted_text import PlainEncoder
 from quaere.errors import TemplateRefused
 
 SYSTEM = Message("system", ("You search.",))

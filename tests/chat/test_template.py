@@ -5,7 +5,7 @@ import pytest
 import tiny
 from modern_templates import CALLS, LISTED, make_tokenizer
 from quaere.chat.template import ChatTemplate
-from quaere.chat.template_budget import limited_work
+from quaere.chat.template_sandbox import limited_work
 from quaere.chat.tools import SEARCH
 from quaere.errors import TemplateRefused
 
@@ -75,7 +75,7 @@ def test_work_is_counted_line_by_line(monkeypatch):
         for _ in range(num_lines // 2):
             pass
 
-    monkeypatch.setattr("quaere.chat.template_budget.MAX_LINES", 1000)
+    monkeypatch.setattr("quaere.chat.template_sandbox.MAX_LINES", 1000)
     with limited_work():
         loop(900)
     with pytest.raises(TemplateRefused, match="ran more than 1,000 lines"), limited_work():

@@ -17,7 +17,6 @@ import pytest
 from quaere.cli import models as cli
 from quaere.errors import BadInput, ModelMissing
 from quaere.policies import catalogue
-from quaere.policies.adapter_folders import is_adapter
 from quaere.policies.catalogue import (
     CATALOGUE,
     CatalogueEntry,
@@ -30,6 +29,7 @@ from quaere.policies.catalogue import (
     plain_name,
     resolve_model,
 )
+from quaere.policies.model_folders import is_adapter
 
 SMOLLM = CATALOGUE["smollm2-135m"]
 

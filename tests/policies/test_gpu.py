@@ -9,8 +9,8 @@ import torch
 import tiny
 from quaere.policies.native.bridge import merge_products, use_packed_attention
 from quaere.policies.native.engine import Engine, Request
-from quaere.policies.native.rounding import copy_rounded
 from quaere.policies.native.sampler import NativeSampler
+from quaere.policies.native.weights import copy_rounded
 from quaere.policies.sampler import SamplingParams
 from quaere.training.adapters import copy_weights
 

@@ -7,8 +7,8 @@ from engines import finish, play, prompt
 import tiny
 from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.bridge import load_model, read_llama, use_packed_attention
-from quaere.policies.native.cpu_matmul import use_int8
 from quaere.policies.native.engine import Engine, Request
+from quaere.policies.native.products import use_int8
 from quaere.policies.sampler import SamplingParams
 
 TOKENIZER = tiny.tokenizer()

@@ -9,9 +9,9 @@ from msgspec import structs
 
 import tiny
 from quaere.policies.native.bridge import use_packed_attention
-from quaere.policies.native.cpu_matmul import prepare_products
 from quaere.policies.native.decoder import _rounded
 from quaere.policies.native.engine import Engine, Request
+from quaere.policies.native.products import prepare_products
 from quaere.policies.sampler import SamplingParams
 
 FAMILIES = {

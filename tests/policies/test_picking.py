@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.policies.native.sampling import how_to_draw, pick_tokens, uniform, uniforms
+from quaere.policies.native.decoder import how_to_draw, pick_tokens, uniform, uniforms
 from quaere.policies.sampler import SamplingParams
 
 

@@ -5,8 +5,7 @@ from msgspec import json as mjson
 
 import tiny
 from exact_episodes import CALL, NUM_KINDS, assert_exact, jobs_and_scripts
-from quaere.chat.renderer import Renderer
-from quaere.chat.untrusted_text import PlainEncoder
+from quaere.chat.renderer import PlainEncoder, Renderer
 from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.engine import Engine

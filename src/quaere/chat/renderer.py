@@ -2,8 +2,8 @@
 
 The template is rendered once per episode, for the opening. After that the token sequence only grows: the ids the model
 sampled, then the *joint* (the template's text between two turns), then the environment's reply. Joints are derived from
-the template when a `Renderer` is made (`joints.py`). A template that would write earlier turns differently is used all
-the same: the episode keeps them as they were sampled, and `Renderer.differences` names what differs.
+the template when a `Renderer` is made (`template.py`). A template that would write earlier turns differently is used
+all the same: the episode keeps them as they were sampled, and `Renderer.differences` names what differs.
 
     renderer = Renderer(tokenizer)
     context = renderer.opening(messages, tools)            # [1, 9690, ...]
@@ -22,13 +22,11 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from quaere.chat.call_markups.call_markup import Reading, read_turn, write_prompt, write_turn
-from quaere.chat.joints import Joint, JointText, cuts_thoughts, derive_joint
+from quaere.chat.call_markup import Reading, read_turn, write_prompt, write_turn
 from quaere.chat.messages import Message, Part, Quoted, Role
 from quaere.chat.tags import THOUGHT, has_unclosed
-from quaere.chat.template import SLOT, SLOT_PATTERN, ChatTemplate
+from quaere.chat.template import SLOT, SLOT_PATTERN, ChatTemplate, Joint, JointText, cuts_thoughts, derive_joint
 from quaere.chat.tools import ToolSchema
-from quaere.chat.untrusted_text import PlainEncoder
 from quaere.errors import TemplateRefused
 
 ROLES: tuple[Role, ...] = ("user", "tool")  # the roles of an environment message
@@ -51,7 +49,7 @@ class Renderer:
         self._encode_quoted = lru_cache(NUM_REMEMBERED)(lambda text: tuple(self._plain.encode(text)))
         self._encode = lru_cache(NUM_REMEMBERED)(lambda text: tuple(tokenizer.encode(text, add_special_tokens=False)))
         # Quoted texts are placeholders, so all rollouts of a dialect have the same opening; rendering it under a limit
-        # (`template_budget.py`) takes longer than encoding a question.
+        # (`template_sandbox.py`) takes longer than encoding a question.
         self._pieces = lru_cache(NUM_OPENINGS)(self._render) if self.template.repeats else self._render
         texts = {role: derive_joint(self.template, role) for role in ROLES}
         self._joints: dict[Role, Joint] = {role: self._encode_joint(text) for role, text in texts.items()}
@@ -259,3 +257,54 @@ class Renderer:
     def _first_control(self, ids: Sequence[int]) -> int | None:
         """Position of the first control token."""
         return next((at for at, token in enumerate(ids) if token in self._plain.control_ids), None)
+
+
+# ------------------------------------------------------------------------------------------------------- untrusted text
+
+
+class PlainEncoder:
+    """Encodes untrusted text with a tokenizer's vocabulary but none of its added tokens."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        from tokenizers import Tokenizer
+
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            raise TemplateRefused(
+                f"{type(tokenizer).__name__} is not a fast tokenizer, so documents could carry control tokens",
+                hint="choose a model that ships a tokenizer.json",
+            )
+        # The vocabulary, which is nearly all of it, is passed on unread: reading it takes longest.
+        layout = msgspec.json.decode(backend.to_str(), type=dict[str, msgspec.Raw])
+        # Not control tokens: a token of one character, which cannot be split and controls nothing, and the unknown
+        # token, which stands for text without an id.
+        self.control_ids = frozenset(
+            entry["id"]
+            for entry in msgspec.json.decode(layout["added_tokens"])
+            if len(entry["content"]) > 1 and entry["id"] != tokenizer.unk_token_id
+        )
+        nothing = msgspec.Raw(b"null")
+        layout.update(added_tokens=msgspec.Raw(b"[]"), post_processor=nothing, truncation=nothing, padding=nothing)
+        self._twin = Tokenizer.from_buffer(msgspec.json.encode(layout))
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of `text`, none of them an added token."""
+        # Half a surrogate pair, which broken files can contain, has no encoding: it becomes a question mark.
+        text = text.encode("utf-8", "replace").decode()
+        encoding = self._twin.encode(text, add_special_tokens=False)
+        if self.control_ids.isdisjoint(encoding.ids):
+            return list(encoding.ids)
+        cuts = [
+            start + 1
+            for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
+            if token in self.control_ids and end - start > 1
+        ]
+        if not cuts:
+            raise TemplateRefused(
+                "the tokenizer cannot encode some text without control tokens, so documents could carry them",
+                hint="choose another model",
+            )
+        ids: list[int] = []
+        for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
+            ids += self.encode(text[begin:end])
+        return ids

@@ -1,12 +1,19 @@
-"""A tokenizer's chat template as a function from turns to text, and what it supports.
+"""A tokenizer's chat template as a function from turns to text, what it supports, and its joints.
 
     template = ChatTemplate(tokenizer)
     template.render([("system", "You search."), ("user", "Who?")])  -> "<|im_start|>system\\nYou search.<|im_end|>..."
     template.speaks_tools                                            -> True for Qwen's
+    derive_joint(template, "user") -> JointText(closing="<|im_end|>\\n<|im_start|>user\\n", ...)
 
-A template is an untrusted program: its work and its memory are limited (`template_budget.py`, `template_sandbox.py`).
-What a role, a tool or a form of content does in it is found out by rendering placeholders; only the markup of calls is
-chosen by strings in its source.
+A template is an untrusted program: its work and its memory are limited (`template_sandbox.py`). What a role, a tool or
+a form of content does in it is found out by rendering placeholders; only the markup of calls is chosen by strings in
+its source.
+
+A joint is what the template writes between two turns. An episode only grows: nothing that was sampled or shown is
+written again. So a joint is what the template writes around the *newest* turn of a conversation, and it must be the
+same after the first turn as after the second. A template may write earlier turns differently once they are no longer
+the newest (most cut thoughts out of them); the episode keeps them as they were, and `JointText.differences` names what
+differs.
 """
 
 from __future__ import annotations
@@ -17,14 +24,17 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from quaere.chat.call_markups.registry import choose_markup
+from msgspec import Struct
+
+from quaere.chat.known_markups import choose_markup
 from quaere.chat.messages import Role, wrap_tool_result
-from quaere.chat.template_budget import limited_work, refuse_powers
+from quaere.chat.template_sandbox import limited_work, refuse_powers
 from quaere.chat.tools import SEARCH, ToolSchema
 from quaere.errors import TemplateRefused
 
 if TYPE_CHECKING:
     from quaere.chat.template_sandbox import ChatEnvironment
+
 
 # Placeholder for text while a template is rendered. Letters and digits only, so that no template trims, escapes or
 # splits it.
@@ -156,3 +166,158 @@ def _fold_system(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return turns
     first = {"role": "user", "content": turns[0]["content"] + "\n\n" + turns[1]["content"]}
     return [first, *turns[2:]]
+
+
+# --------------------------------------------------------------------------------------------------------------- joints
+
+_MAX_SHOWN = 60  # characters of a template's text in a message
+
+
+class Joint(Struct, frozen=True):
+    """Token ids that the template writes before and after an environment message.
+
+    For a ChatML user message: `closing` is "<|im_end|>\\n<|im_start|>user\\n", beginning with the end of the model's
+    turn, which are its first `num_ending` ids; `opening` is "<|im_end|>\\n<|im_start|>assistant\\n". `end_of_turn` is
+    the id with which the model itself ends a turn. It may differ from what the template writes: GPT-OSS ends a turn
+    with <|return|> and its template writes <|end|> in earlier ones.
+
+        Joint(closing=(2, 198, 1, 4093, 198), opening=(2, 198, 1, 520, 9531, 198), end_of_turn=2, num_ending=1)
+    """
+
+    closing: tuple[int, ...]
+    opening: tuple[int, ...]
+    end_of_turn: int | None
+    num_ending: int = 0
+    other_ends: tuple[int, ...] = ()  # ids with which a turn can end as well: GPT-OSS's <|call|>
+
+    def after(self, last_token: int | None) -> tuple[int, ...]:
+        """The closing ids that are still missing after the model's last token.
+
+        Only this function decides who writes the end-of-turn token: the model if it sampled it; otherwise it is added
+        here and carries no loss.
+        """
+        if last_token is not None and last_token in (self.end_of_turn, *self.other_ends):
+            return self.closing[self.num_ending :]
+        return self.closing
+
+
+class JointText(Struct, frozen=True):
+    """A joint as text. `ending` is what the template writes after the last turn of a finished conversation.
+
+    JointText(closing="<|im_end|>\\n<|im_start|>user\\n", opening="<|im_end|>\\n<|im_start|>assistant\\n",
+              ending="<|im_end|>\\n", differences=())
+    """
+
+    closing: str
+    opening: str
+    ending: str
+    differences: tuple[str, ...] = ()
+
+
+def derive_joint(template: ChatTemplate, role: Role) -> JointText:
+    """The joint for a role, read off renderings of a conversation with no, one and two replies.
+
+    Raises `TemplateRefused` if a message is not shown exactly once, or if the second reply's joint differs from the
+    first's: then no joint is right, and episodes could not be token-exact.
+    """
+    shown = _render(template, role, with_prompt=True)
+    moves_prompt = any(text in shown.middle.rpartition(SLOT.format(2))[2] for text in (_PROMPT, SEARCH.description))
+    if moves_prompt:  # Mistral's do: to the newest question. An episode has its prompt where it began.
+        shown = _render(template, role, with_prompt=False)
+    # Texts around the slots: before the question, before the turn, closing, opening, closing, opening.
+    short, middle, long = (_around(text) for text in (shown.short, shown.middle, shown.long))
+    if [len(short), len(middle), len(long)] != [2, 4, 6]:
+        raise TemplateRefused("the chat template drops or repeats messages, so it cannot be used for episodes")
+    if middle[2:] != long[4:]:
+        raise TemplateRefused(
+            "the chat template writes different text between the same kinds of turns, so replies cannot be added"
+        )
+    found = ("moves the prompt to the newest question",) if moves_prompt else ()
+    ending = shown.ended.partition(SLOT.format(2))[2]
+    return JointText(long[4], long[5], ending, found + _differences(short, long))
+
+
+_PROMPT = SLOT.format(0)
+
+
+class _Renderings(Struct, frozen=True):
+    """A conversation with no, one and two replies, and one that ends with a turn of the model."""
+
+    short: str
+    middle: str
+    long: str
+    ended: str
+
+
+def _render(template: ChatTemplate, role: Role, *, with_prompt: bool) -> _Renderings:
+    start = [("system", _PROMPT), ("user", SLOT.format(1))][0 if with_prompt else 1 :]
+    tools = (SEARCH,) if with_prompt else ()
+    first, second = (
+        [("assistant", SLOT.format(at)), (template.role_name(role), template.wrap(role, SLOT.format(at + 1)))]
+        for at in (2, 4)
+    )
+    try:
+        return _Renderings(
+            template.render(start, tools),
+            template.render(start + first, tools),
+            template.render(start + first + second, tools),
+            template.render([*start, first[0]], tools, opens_turn=False),
+        )
+    except TemplateRefused:
+        raise
+    except Exception as error:
+        raise TemplateRefused(f"the chat template cannot render a {role} reply: {one_line(error)}") from error
+
+
+def _around(text: str) -> list[str]:
+    """The texts around the messages, which must be in order and shown once; [] if they are not."""
+    pieces = SLOT_PATTERN.split(text)
+    if pieces[1:2] == [_PROMPT]:
+        pieces = ["".join(pieces[:3]), *pieces[3:]]
+    is_sound = pieces[1::2] == [SLOT.format(number + 1) for number in range(len(pieces) // 2)]
+    return pieces[::2] if is_sound else []
+
+
+def _differences(short: Sequence[str], long: Sequence[str]) -> tuple[str, ...]:
+    """What differs between a grown conversation and the template's own rendering of it, each in a few words.
+
+    White space before the model's text does not count: some templates put a space there that is not there when the
+    model starts to write.
+    """
+    found = []
+    if long[0] != short[0]:
+        found.append("rewrites the prompt as a conversation grows")
+    begins, closing, opening = short[1], long[4], long[5]
+    # A later turn begins after a reply, the first after the question: one of them is enough to say it.
+    for is_now, was in ((long[3], opening), (long[1], begins)):
+        if is_now != was and (not is_now.startswith(was) or is_now[len(was) :].strip()):
+            found.append(f"begins earlier turns with {_shown(is_now, was)} instead of {_shown(was, is_now)}")
+            break
+    if long[2] != closing:
+        found.append(f"ends earlier turns with {_shown(long[2], closing)} instead of {_shown(closing, long[2])}")
+    return tuple(found)
+
+
+def _shown(text: str, other: str) -> str:
+    """The text for a message, without what both texts begin with and at most `_MAX_SHOWN` characters of it."""
+    same = next((at for at, (one, two) in enumerate(zip(text, other, strict=False)) if one != two), None)
+    text = text[min(len(text), len(other)) if same is None else same :]
+    return repr(text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "...") if text else "nothing"
+
+
+def cuts_thoughts(template: ChatTemplate) -> bool:
+    """True if the template does not show the thought of an earlier turn."""
+    thought = f"<think>{SLOT.format(1)}</think>{SLOT.format(2)}"
+    reply = (template.role_name("tool"), template.wrap("tool", "r"))
+    turns = [("user", "q"), ("assistant", thought), reply, ("assistant", "a"), ("user", "q")]
+    try:
+        return SLOT.format(1) not in template.render(turns, (SEARCH,))
+    except TemplateRefused:
+        raise
+    except Exception:  # a template may refuse this conversation and still render episodes
+        return False
+
+
+def one_line(error: Exception) -> str:
+    """The error's message on one line, at most 200 characters."""
+    return " ".join(str(error).split())[:200]

@@ -29,7 +29,7 @@ def open_renderer(model: str, *, pull: bool) -> Renderer:
     """The renderer of a model's tokenizer."""
     from quaere.chat.renderer import Renderer
     from quaere.policies.catalogue import resolve_model
-    from quaere.policies.loading import load_tokenizer
+    from quaere.policies.model_folders import load_tokenizer
 
     return Renderer(load_tokenizer(resolve_model(model, pull=pull).tokenizer))
 

@@ -116,7 +116,7 @@ def open_policy(
     from quaere.policies.catalogue import resolve_model
 
     found = resolve_model(model, report=report)
-    from quaere.policies.loading import load_tokenizer
+    from quaere.policies.model_folders import load_tokenizer
     from quaere.policies.native.device import choose_device, choose_dtype
     from quaere.policies.native.sampler import NativeSampler
 

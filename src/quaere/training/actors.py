@@ -112,7 +112,7 @@ def open_actors(
 
     from quaere.chat.renderer import Renderer
     from quaere.policies.catalogue import resolve_model
-    from quaere.policies.loading import load_tokenizer
+    from quaere.policies.model_folders import load_tokenizer
     from quaere.policies.native.bridge import load_model
     from quaere.policies.native.device import choose_device, choose_dtype
     from quaere.policies.native.sampler import NativeSampler

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct, field
 
-from quaere.chat.prompt_style import PromptStyle
-from quaere.chat.protocol import Protocol
+from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.chat.renderer import Renderer
 from quaere.dialects import registry
 from quaere.dialects.registry import find_dialect, find_taught

@@ -74,7 +74,7 @@ def _seconds_of_product(dtype: str, rows: int) -> float:
     """Best time of several tries, which reduces the influence of other load on the machine."""
     import torch
 
-    from quaere.policies.native.cpu_matmul import pack
+    from quaere.policies.native.products import pack
 
     # 16 MB in float32, so that one row is bound by memory as it is in a model.
     states, weight = torch.ones(rows, 1024), torch.ones(4096, 1024)

@@ -26,16 +26,13 @@ from typing import Any
 from msgspec import Struct
 
 from quaere.policies.native.bridge import forward, fuse, read_llama
-from quaere.policies.native.cpu_matmul import decodes_in_int8, prepare_products
-from quaere.policies.native.decoder import Decoder, Drawn, Forward, Joining
+from quaere.policies.native.decoder import Decoder, Draw, Drawn, Forward, Joining, how_to_draw
 from quaere.policies.native.device import has_kernels
 from quaere.policies.native.llama_step import LlamaStep
-from quaere.policies.native.sampling import Draw, how_to_draw
+from quaere.policies.native.products import decodes_in_int8, prepare_products
 from quaere.policies.native.sequence_logprobs import score_sequences
-from quaere.policies.native.slots import Slot, SlotTable
-from quaere.policies.native.stop_strings import StopStrings
-from quaere.policies.native.storage import KVStorage, Span
-from quaere.policies.sampler import Sampled, SamplingParams
+from quaere.policies.native.slots import KVStorage, Slot, SlotTable, Span
+from quaere.policies.sampler import Sampled, SamplingParams, StopStrings
 from quaere.records import StopReason
 
 

@@ -12,7 +12,7 @@ The weights of a joined product become views of one matrix, so that new weights 
 A single row is decoded by `OneToken`, written for the cost of a call rather than of arithmetic: calling an operation of
 torch takes about as long as its arithmetic there, and a view takes as long as a norm. So states are in buffers whose
 views are made once, values are rotated along with queries and keys (by an angle of 0), and what a product needs twice
-(`cpu_matmul.Halves`) is written twice by the operation before it.
+(`products.Halves`) is written twice by the operation before it.
 
 Legend: T tokens, W width, H heads (of queries, then of keys; in `OneToken` of values too), D size of a head,
 V vocabulary, C copies of the states.
@@ -30,11 +30,9 @@ from torch import Tensor
 from torch.nn import Linear
 from torch.nn.functional import embedding, linear, rms_norm, scaled_dot_product_attention, silu
 
-from quaere.policies.native.attention import DecodePass, Pass
-from quaere.policies.native.attention_spec import Kind
-from quaere.policies.native.cpu_matmul import Packed, multiply, pack
-from quaere.policies.native.merge import join_rows
-from quaere.policies.native.storage import KVStorage
+from quaere.policies.native.attention import DecodePass, Kind, Pass
+from quaere.policies.native.products import Packed, join_rows, multiply, pack
+from quaere.policies.native.slots import KVStorage
 
 # ------------------------------------------------------------------------------------------------- the parts of a model
 

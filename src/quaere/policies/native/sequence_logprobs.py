@@ -16,7 +16,7 @@ import torch
 
 from quaere.policies.native.attention import PrefillPass
 from quaere.policies.native.bridge import forward
-from quaere.policies.native.storage import KVStorage, Span
+from quaere.policies.native.slots import KVStorage, Span
 
 _MAX_LOGITS = 2048  # rows of logits at once
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from quaere.errors import ModelMissing
-from quaere.policies.native.attention_spec import Kind, explicit_attention
+from quaere.policies.native.attention import Kind, explicit_attention
 
 VARLEN = "quaere_varlen"
 _is_expected: ContextVar[bool] = ContextVar("quaere_packing_expected", default=False)

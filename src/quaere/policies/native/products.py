@@ -20,6 +20,7 @@ Legend: T tokens, I inputs, O outputs, G groups of inputs.
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -182,3 +183,70 @@ def use_int8(model: Any) -> Any:
 def decodes_in_int8(model: Any) -> bool:
     """True if `use_int8` was called on the model."""
     return bool(getattr(model, "decodes_in_int8", False))
+
+
+# ---------------------------------------------------------------------------------------- several layers as one product
+
+
+class _Waiting(NamedTuple):
+    """Results computed for the other layers, until these are called with the same states."""
+
+    states: Tensor
+    parts: dict[int, Tensor]
+
+
+class _Merged:
+    """A group of layers and the matrix that their weights are views of."""
+
+    def __init__(self, layers: Sequence[Linear]) -> None:
+        self.layers = list(layers)
+        self.sizes = [layer.out_features for layer in layers]
+        self.weight = join_rows([layer.weight for layer in layers])
+        self.bias = None if layers[0].bias is None else join_rows([layer.bias for layer in layers])
+        self._places = self._where_weights_lie()
+        self._waiting: _Waiting | None = None
+
+    def forward(self, number: int, states: Tensor) -> Tensor:
+        """Output of layer `number` for the states."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and waiting.states is states and number in waiting.parts:
+            part = waiting.parts.pop(number)
+            if waiting.parts:  # after the last layer nothing is kept
+                self._waiting = waiting
+            return part
+        if self._places != self._where_weights_lie():
+            layer = self.layers[number]
+            return linear(states, layer.weight, layer.bias)
+        parts = dict(enumerate(linear(states, self.weight, self.bias).split(self.sizes, -1)))
+        part = parts.pop(number)
+        self._waiting = _Waiting(states, parts)
+        return part
+
+    def _where_weights_lie(self) -> list[int]:
+        """Addresses of the weights; they change if the model was moved, copied or given weights outside the matrix."""
+        tensors = [tensor for layer in self.layers for tensor in (layer.weight, layer.bias) if tensor is not None]
+        return [tensor.data_ptr() for tensor in tensors]
+
+
+def merge(layers: Sequence[Any]) -> bool:
+    """Merge linear layers that have the same input; returns False if they cannot be merged or are merged already.
+
+    Layers with a forward function of their own (int8 weights, layers spread over devices, merged layers) are not
+    changed.
+    """
+    plain = [layer for layer in layers if type(layer) is Linear and "forward" not in vars(layer)]
+    kinds = {(layer.in_features, layer.weight.dtype, layer.weight.device, layer.bias is None) for layer in plain}
+    if len(plain) != len(layers) or len({id(layer) for layer in plain}) != len(layers) or len(kinds) != 1:
+        return False
+    merged = _Merged(plain)
+    for number, layer in enumerate(plain):
+        layer.forward = partial(merged.forward, number)
+    return True
+
+
+def join_rows(tensors: Sequence[Tensor]) -> Tensor:
+    """One tensor of all rows; the tensors become views of it, and their own memory is freed."""
+    whole = torch.cat([tensor.detach() for tensor in tensors])
+    for tensor, part in zip(tensors, whole.split([len(tensor) for tensor in tensors]), strict=True):
+        tensor.data = part
+    return whole
