@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
@@ -133,13 +134,10 @@ def _replace_calls(text: str, write: Callable[[ToolCall], str]) -> str:
 # --------------------------------------------------------------------------------------------- what readers share
 
 
-def json_call(name: str, arguments: Any) -> str:
-    """A call in the dialects' form.
-
-    json_call("evaluate", {"score": 9}) == '<tool_call>{"name": "evaluate", "arguments": {"score": 9}}</tool_call>'
-    """
+def json_call(call: ToolCall) -> str:
+    """A call in the dialects' form: '<tool_call>{"name": "evaluate", "arguments": {"score": 9}}</tool_call>'."""
     # A closing tag inside a string would end the block: JSON may write it with an escape.
-    written = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False).replace("</", "<\\/")
+    written = json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False).replace("</", "<\\/")
     return f"<{CALL_TAG}>{written}</{CALL_TAG}>"
 
 
@@ -224,3 +222,13 @@ def find_between(text: str, begin: str, end: str, *, or_rest: bool = False) -> I
             return
         position = stop + len(end)
         yield start, position, text[inner:stop]
+
+
+def find_calls(
+    text: str, begin: str, end: str, read: Callable[[str], ToolCall | None], max_chars: int = MAX_CALL_CHARS
+) -> Iterator[Rewrite]:
+    """The calls between two strings that `read` can read, in the dialects' form."""
+    for start, stop, content in islice(find_between(text, begin, end), MAX_CALLS):
+        call = read(content) if len(content) <= max_chars else None
+        if call is not None:
+            yield Rewrite(start, stop, json_call(call))

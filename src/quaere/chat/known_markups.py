@@ -16,9 +16,9 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from quaere.chat.call_markup import (
     CALL_TAG,
@@ -26,6 +26,7 @@ from quaere.chat.call_markup import (
     CallMarkup,
     Rewrite,
     find_between,
+    find_calls,
     json_call,
     read_arguments,
     read_json,
@@ -36,47 +37,56 @@ from quaere.chat.call_markup import (
 from quaere.chat.tags import THOUGHT, find_blocks
 from quaere.chat.tools import MAX_CALL_CHARS, ToolCall
 
-_FUNCTION = re.compile(r"\s*<function=([^<>\n]{1,64})>")
-_PARAMETER = re.compile(r"\s*<parameter=([^<>\n]{1,64})>")
-_GLM_NAME = re.compile(r"\s*([\w.-]{1,64})\s*(?=<arg_key>|\Z)")
-_GLM_ARGUMENT = re.compile(r"\s*<arg_key>([^<>\n]{1,64})</arg_key>\s*<arg_value>")
+# ----------------------------------------------------------------------------------------------------- between tags
+
+# <tool_call>                                         <tool_call>search
+# <function=search>                                   <arg_key>query</arg_key>
+# <parameter=query>                                   <arg_value>Halm bridge</arg_value>
+# Halm bridge                                         </tool_call>
+# </parameter>
+# </function>
+# </tool_call>
+
+
+class _Tagged(NamedTuple):
+    """A form of calls between tags: the function's name, what begins and ends an argument, what may follow the last."""
+
+    name: re.Pattern[str]
+    argument: re.Pattern[str]
+    end: str
+    clean: Callable[[str], str]
+    rest: tuple[str, ...]
+
+    def read(self, content: str) -> ToolCall | None:
+        named = self.name.match(content)
+        found = read_arguments(content, named.end(), self.argument, self.end, self.clean) if named else None
+        if named is None or found is None or content[found[1] :].strip() not in self.rest:
+            return None
+        return ToolCall(named[1].strip(), found[0])
+
+
+_FUNCTION_FORM = _Tagged(
+    re.compile(r"\s*<function=([^<>\n]{1,64})>"),
+    re.compile(r"\s*<parameter=([^<>\n]{1,64})>"),
+    "</parameter>",
+    # The line breaks that the markup puts around a value are not its own.
+    lambda value: value.removeprefix("\n").removesuffix("\n"),
+    ("", "</function>"),  # the closing tag of the function may be missing
+)
+_GLM_FORM = _Tagged(
+    re.compile(r"\s*([\w.-]{1,64})\s*(?=<arg_key>|\Z)"),
+    re.compile(r"\s*<arg_key>([^<>\n]{1,64})</arg_key>\s*<arg_value>"),
+    "</arg_value>",
+    str.strip,
+    ("",),
+)
 
 
 def _find_tagged(text: str) -> Iterator[Rewrite]:
-    """Calls in either form; what stands between the tags tells which."""
-    for start, end, content in islice(find_between(text, f"<{CALL_TAG}>", f"</{CALL_TAG}>"), MAX_CALLS):
-        call = read_function(content) or _read_glm(content) if len(content) <= MAX_CALL_CHARS else None
-        if call is not None:
-            yield Rewrite(start, end, json_call(call.name, call.arguments))
-
-
-def read_function(content: str) -> ToolCall | None:
-    """The call of a `<function=...>` block; the closing tag of the function may be missing."""
-    named = _FUNCTION.match(content)
-    if named is None:
-        return None
-    found = read_arguments(content, named.end(), _PARAMETER, "</parameter>", _without_newlines)
-    if found is None:
-        return None
-    arguments, position = found
-    is_whole = content[position:].strip() in ("", "</function>")
-    return ToolCall(named[1].strip(), arguments) if is_whole else None
-
-
-def _without_newlines(value: str) -> str:
-    """The value without the line breaks that the markup puts around it, which are not its own."""
-    return value.removeprefix("\n").removesuffix("\n")
-
-
-def _read_glm(content: str) -> ToolCall | None:
-    named = _GLM_NAME.match(content)
-    if named is None:
-        return None
-    found = read_arguments(content, named.end(), _GLM_ARGUMENT, "</arg_value>", str.strip)
-    if found is None:
-        return None
-    arguments, position = found
-    return None if content[position:].strip() else ToolCall(named[1], arguments)
+    """Calls in either form; the text between the tags tells which."""
+    return find_calls(
+        text, f"<{CALL_TAG}>", f"</{CALL_TAG}>", lambda said: _FUNCTION_FORM.read(said) or _GLM_FORM.read(said)
+    )
 
 
 def _write_function(call: ToolCall) -> str:
@@ -117,7 +127,7 @@ def _find_deepseek(text: str) -> Iterator[Rewrite]:
             continue
         begin = start - len(_ALL_BEGIN) if text.endswith(_ALL_BEGIN, position, start) else start
         position = end + len(_ALL_END) if text.startswith(_ALL_END, end) else end
-        yield Rewrite(begin, position, json_call(call.name, call.arguments))
+        yield Rewrite(begin, position, json_call(call))
 
 
 def _read_deepseek(content: str) -> ToolCall | None:
@@ -147,11 +157,11 @@ def _find_mistral(text: str) -> Iterator[Rewrite]:
         named = _ARGS.match(text, inner)
         value, position = read_json_prefix(text, named.end() if named else inner)
         if named and isinstance(value, dict):
-            yield Rewrite(start, position, json_call(named[1], value))
+            yield Rewrite(start, position, json_call(ToolCall(named[1], value)))
         elif not named and isinstance(value, list):
             calls = [call for item in value[:MAX_CALLS] if (call := _read_item(item))]
             if calls:
-                yield Rewrite(start, position, "".join(json_call(call.name, call.arguments) for call in calls))
+                yield Rewrite(start, position, "".join(map(json_call, calls)))
 
 
 def _read_item(item: object) -> ToolCall | None:
@@ -169,15 +179,11 @@ def _find_llama(text: str) -> Iterator[Rewrite]:
     start = thoughts[-1].end if thoughts else 0
     content = text[start:].strip().removeprefix(_PYTHON_TAG)
     if content.startswith("{") and (call := read_json_call(content)) is not None:
-        yield Rewrite(start, len(text), json_call(call.name, call.arguments))
+        yield Rewrite(start, len(text), json_call(call))
 
 
 def _find_python(text: str) -> Iterator[Rewrite]:
-    found = find_between(text, "<|tool_call_start|>", "<|tool_call_end|>")
-    for start, end, content in islice(found, MAX_CALLS):
-        call = _read_python(content) if len(content) <= _MAX_PYTHON_CHARS else None
-        if call is not None:
-            yield Rewrite(start, end, json_call(call.name, call.arguments))
+    return find_calls(text, "<|tool_call_start|>", "<|tool_call_end|>", _read_python, _MAX_PYTHON_CHARS)
 
 
 def _read_python(content: str) -> ToolCall | None:
@@ -188,14 +194,10 @@ def _read_python(content: str) -> ToolCall | None:
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
             return None
         arguments = {given.arg: ast.literal_eval(given.value) for given in call.keywords if given.arg}
-        return read_json_call(_as_json(call.func.id, arguments))
+        # JSON also refuses values that it does not have, such as sets and bytes.
+        return read_json_call(json.dumps({"name": call.func.id, "arguments": arguments}, ensure_ascii=False))
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return None
-
-
-def _as_json(name: str, arguments: object) -> str:
-    """The call as JSON, which also refuses values that JSON does not have, such as sets and bytes."""
-    return json_call(name, arguments).removeprefix("<tool_call>").removesuffix("</tool_call>")
 
 
 DEEPSEEK = CallMarkup(name="DeepSeek calls", signs=(_BEGIN,), find=_find_deepseek, stop=(_ALL_END,))
@@ -227,7 +229,7 @@ def _find_messages(text: str) -> Iterator[Rewrite]:
         kind = _kind_of(header)
         if kind == "thought":
             yield Rewrite(begin, body, _OPEN)
-            yield from (Rewrite(at, at + len(_CLOSE), "") for at in _occurrences(text, _CLOSE, body, end))
+            yield from (Rewrite(*found.span(), "") for found in re.compile(_CLOSE).finditer(text, body, end))
             if ended:
                 yield Rewrite(end, after, _CLOSE)
         elif kind and num_calls < MAX_CALLS:
@@ -266,7 +268,7 @@ def _write_call(name: str, body: str) -> str:
         arguments = _read_invoke(body)
     if arguments is None:  # nothing a dialect could read: it says so
         return f"<tool_call>{body.replace('</', '< /')}</tool_call>"
-    return json_call(name, arguments)
+    return json_call(ToolCall(name, arguments))
 
 
 _INVOKE = re.compile(r'\s*<atem:function_calls>\s*<atem:invoke name="[^"<>]{1,64}">')
@@ -276,22 +278,12 @@ _ATEM = re.compile(r'\s*<atem:parameter name="([^"<>]{1,64})">')
 def _read_invoke(body: str) -> dict[str, Any] | None:
     begun = _INVOKE.match(body) if len(body) <= MAX_CALL_CHARS else None
     found = read_arguments(body, begun.end(), _ATEM, "</atem:parameter>") if begun else None
-    if found is None:
-        return None
-    arguments, position = found
-    return arguments if body[position:].lstrip().startswith("</atem:invoke>") else None
-
-
-def _occurrences(text: str, wanted: str, begin: int, end: int) -> Iterator[int]:
-    while (begin := text.find(wanted, begin, end)) >= 0:
-        yield begin
-        begin += len(wanted)
+    return found[0] if found and body[found[1] :].lstrip().startswith("</atem:invoke>") else None
 
 
 def _harmony_call(call: ToolCall) -> str:
-    arguments = json.dumps(call.arguments, ensure_ascii=False)
     header = f"<|channel|>commentary to=functions.{call.name} <|constrain|>json"
-    return f"{header}{_MESSAGE}{arguments}<|call|>"
+    return f"{header}{_MESSAGE}{json.dumps(call.arguments, ensure_ascii=False)}<|call|>"
 
 
 def _harmony_mention(call: ToolCall) -> str:
@@ -312,10 +304,7 @@ def _find_gemma(text: str) -> Iterator[Rewrite]:
         thought = _OPEN + content.removeprefix("thought").strip("\n").replace(_CLOSE, "")
         is_closed = text.startswith(_GEMMA_END, end - len(_GEMMA_END))
         found.append(Rewrite(start, end, thought + _CLOSE * is_closed))
-    for start, end, content in islice(find_between(text, "<|tool_call>", "<tool_call|>"), MAX_CALLS):
-        call = _read_gemma(content) if len(content) <= MAX_CALL_CHARS else None
-        if call is not None:
-            found.append(Rewrite(start, end, json_call(call.name, call.arguments)))
+    found += find_calls(text, "<|tool_call>", "<tool_call|>", _read_gemma)
     last = 0
     for rewrite in sorted(found, key=lambda one: one.start):
         if rewrite.start >= last:  # a call inside a thought is part of the thought

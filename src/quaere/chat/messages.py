@@ -74,12 +74,13 @@ def wrap_tool_result(text: str) -> str:
 
 # Control strings of common chat templates, between turns and around tool calls. An endpoint does not tell which its
 # tokenizer has, so these are the usual forms. Lengths are bounded, or a text of opening brackets takes quadratic time.
+# Only the first character is matched, because one string may contain another: <|[INST]|>.
 _CONTROL = re.compile(
-    r"<\|[^<>|\n]{1,64}\|>"  # <|im_end|>, <|eot_id|>, <|start_header_id|>
+    r"(?=<\|[^<>|\n]{1,64}\|>"  # <|im_end|>, <|eot_id|>, <|start_header_id|>
     r"|<｜[^<>｜\n]{1,64}｜>"  # DeepSeek's, with wide bars
     r"|</?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn|think|tool_call|tool_calls|tool_response|tools)>"
     r"|<</?SYS>>"
-    r"|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|THINK|ARGS|IMG)\]",
+    r"|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|THINK|ARGS|IMG)\])(.)",
     re.IGNORECASE,
 )
 
@@ -89,7 +90,7 @@ def break_controls(text: str) -> str:
 
     break_controls("Halm <|im_end|>") == "Halm < |im_end|>"
     """
-    return _CONTROL.sub(lambda found: f"{found.group()[0]} {found.group()[1:]}", text)
+    return _CONTROL.sub(r"\1 ", text)
 
 
 def as_chat(message: Message) -> dict[str, str]:

@@ -35,18 +35,15 @@ class Protocol(typing.Protocol):
 
     def opening(self, task: Task) -> list[Message]:
         """The first messages of the episode."""
-        ...
 
     def prefix(self, turn: int, is_last: bool) -> str:
         """Text that opens the policy's turn; "" for none. Its tokens carry no loss.
 
         `is_last` says that the turn is for the answer: it is the last one, or no further search is possible.
         """
-        ...
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The action in a turn; `Malformed` if there is none, or if it is not allowed after the `earlier` turns."""
-        ...
 
     def reply(
         self,
@@ -61,7 +58,6 @@ class Protocol(typing.Protocol):
 
         With `final`, no further search is possible and the reply says so.
         """
-        ...
 
 
 @typing.runtime_checkable
@@ -70,7 +66,6 @@ class GivesTurns(typing.Protocol):
 
     def given_turn(self, task: Task, turn: int) -> Message | None:
         """The whole turn; None for one of the policy's own, as the last of an episode always is."""
-        ...
 
 
 @typing.runtime_checkable
@@ -79,7 +74,6 @@ class KeepsCutAnswers(typing.Protocol):
 
     def read_cut(self, answer: Answer) -> Action:
         """What is left of an answer that ended at the limit of its turn; `Malformed` if nothing is."""
-        ...
 
 
 # -------------------------------------------------------------------------------------------------------------- prompts

@@ -38,39 +38,33 @@ class Renderer:
     """Writes conversations in a tokenizer's chat template, or as plain paragraphs if it has none.
 
     `opened` is the start of a thought that the template itself writes before each turn ("<think>\\n"), or "". What the
-    model samples then begins inside that thought.
+    model samples then begins inside that thought. `speaks_tools` and `lists_tools` are the template's; `thought_end`
+    ends a thought, `thought_stop` are strings with which the model ends one, and `call_stop` those that end a turn with
+    a call in its own markup. `joints` has the joint around an environment message by its role.
     """
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
-        self.template = ChatTemplate(tokenizer)
+        self.template = template = ChatTemplate(tokenizer)
+        self.has_template, self.speaks_tools = template.has_template, template.speaks_tools
+        self.lists_tools, markup = template.lists_tools, template.markup
+        self.thought_end, self.thought_stop, self.call_stop = markup.thought_end, markup.thought_stop, markup.stop
         self._plain = PlainEncoder(tokenizer)
         # Cached: the rollouts of one question are shown the same passages, and all rollouts the same instructions.
         self._encode_quoted = lru_cache(NUM_REMEMBERED)(lambda text: tuple(self._plain.encode(text)))
-        self._encode = lru_cache(NUM_REMEMBERED)(lambda text: tuple(tokenizer.encode(text, add_special_tokens=False)))
+        self._encode_ours = lru_cache(NUM_REMEMBERED)(
+            lambda text: tuple(tokenizer.encode(text, add_special_tokens=False)) if text else ()
+        )
         # Quoted texts are placeholders, so all rollouts of a dialect have the same opening; rendering it under a limit
         # (`template_sandbox.py`) takes longer than encoding a question.
-        self._pieces = lru_cache(NUM_OPENINGS)(self._render) if self.template.repeats else self._render
-        texts = {role: derive_joint(self.template, role) for role in ROLES}
-        self._joints: dict[Role, Joint] = {role: self._encode_joint(text) for role, text in texts.items()}
+        self._pieces = lru_cache(NUM_OPENINGS)(self._render) if template.repeats else self._render
+        texts = {role: derive_joint(template, role) for role in ROLES}
+        self.joints: dict[Role, Joint] = {role: self._encode_joint(text) for role, text in texts.items()}
         opening = texts["user"].opening
         self.opened = opening[opening.rfind(f"<{THOUGHT}>") :] if has_unclosed(opening, THOUGHT) else ""
+        # What stands before the environment's words in a turn that it begins: the end of a thought, or a channel.
+        self.turn_start = self.thought_end if self.opened else markup.begin
         self._differences = texts["user"].differences
-
-    @property
-    def has_template(self) -> bool:
-        """False for a base model's tokenizer."""
-        return self.template.has_template
-
-    @property
-    def speaks_tools(self) -> bool:
-        """True if the template lists tools and has turns for their results; else results are user turns."""
-        return self.template.speaks_tools
-
-    @property
-    def lists_tools(self) -> bool:
-        """True if the template lists tools; else they are described in the prompt."""
-        return self.template.lists_tools
 
     @cached_property
     def differences(self) -> tuple[str, ...]:
@@ -79,7 +73,7 @@ class Renderer:
         Renderer(tokenizer).differences -> ("cuts thoughts out of earlier turns",)
         """
         found: tuple[str, ...] = ("cuts thoughts out of earlier turns",) if cuts_thoughts(self.template) else ()
-        joint = self._joints["user"]
+        joint = self.joints["user"]
         ends, end = joint.closing[joint.num_ending - 1 : joint.num_ending], joint.end_of_turn
         if end is not None and ends != (end,):
             found += (f"ends earlier turns with {self.decode(ends)!r} instead of {self.decode([end])!r}",)
@@ -97,10 +91,7 @@ class Renderer:
     def opening(self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()) -> list[int]:
         """Ids of the first messages, up to where the model starts to write."""
         quoted: list[str] = []
-        turns = [
-            (self.template.role_name(message.role), self.template.wrap(message.role, self._slotted(message, quoted)))
-            for message in messages
-        ]
+        turns = [self.template.turn(message.role, self._slotted(message, quoted)) for message in messages]
         pieces = self._pieces(tuple(turns), msgspec.json.encode(tools))
         if sorted(pieces[1::2]) != sorted(SLOT.format(number) for number in range(len(quoted))):
             raise TemplateRefused("the chat template drops or repeats messages of the prompt, so it cannot be used")
@@ -118,21 +109,6 @@ class Renderer:
         """What the environment writes at the start of a turn that begins with `prefix`: a thought is closed first."""
         return self.turn_start + prefix if prefix else ""
 
-    @property
-    def turn_start(self) -> str:
-        """What stands before the environment's words in a turn that it begins: the end of a thought, or a channel."""
-        return self.thought_end if self.opened else self.template.markup.begin
-
-    @property
-    def thought_end(self) -> str:
-        """What ends a thought for the model."""
-        return self.template.markup.thought_end
-
-    @property
-    def thought_stop(self) -> tuple[str, ...]:
-        """Strings with which the model itself ends a thought."""
-        return self.template.markup.thought_stop
-
     def write_turn(self, text: str, prefix: str = "") -> list[int]:
         """Ids of a turn that a script wrote, as the model would write it after the template's text and `prefix`."""
         if prefix:
@@ -149,7 +125,7 @@ class Renderer:
         `last_token` is the last id the model sampled. `max_tokens` limits the message's parts; tags, note and joint are
         never cut.
         """
-        joint = self._joints[message.role]
+        joint = self.joints[message.role]
         before, after = (self._encode_ours(text) for text in message.frame)
         content = self.encode_parts(message.parts)[:max_tokens]
         return [*joint.after(last_token), *before, *content, *after, *joint.opening]
@@ -176,10 +152,6 @@ class Renderer:
             break
         return structs.replace(message, parts=tuple(parts))
 
-    def joint(self, role: Role) -> Joint:
-        """The joint around an environment message of this role."""
-        return self._joints[role]
-
     def encode_parts(self, parts: Sequence[Part]) -> list[int]:
         """Ids of the parts: control tokens are recognised in `str` parts, never in quoted ones."""
         ids: list[int] = []
@@ -190,9 +162,6 @@ class Renderer:
     def _own_words(self, text: str) -> str:
         """The program's words with calls as the model writes them."""
         return write_prompt(self.template.markup, text)
-
-    def _encode_ours(self, text: str) -> tuple[int, ...]:
-        return self._encode(text) if text else ()
 
     # -------------------------------------------------------------------------------------------------- reading
 
@@ -212,16 +181,11 @@ class Renderer:
         """A turn's text in the form that dialects read: thoughts in `<think>` tags, calls as JSON in `<tool_call>`."""
         return read_turn(self.template.markup, text)
 
-    @property
-    def call_stop(self) -> tuple[str, ...]:
-        """Strings that end a turn with a call in the model's own markup."""
-        return self.template.markup.stop
-
     @cached_property
     def stop_token_ids(self) -> tuple[int, ...]:
         """Ids that end a turn: the template's end-of-turn tokens and the tokenizer's end-of-text token."""
         ends = {self.tokenizer.eos_token_id}
-        for joint in self._joints.values():
+        for joint in self.joints.values():
             ends |= {joint.end_of_turn, *joint.other_ends}
         return tuple(sorted(token for token in ends if token is not None))
 

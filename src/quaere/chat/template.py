@@ -21,20 +21,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
 from quaere.chat.known_markups import choose_markup
 from quaere.chat.messages import Role, wrap_tool_result
-from quaere.chat.template_sandbox import limited_work, refuse_powers
 from quaere.chat.tools import SEARCH, ToolSchema
+from quaere.endpoint import one_line
 from quaere.errors import TemplateRefused
-
-if TYPE_CHECKING:
-    from quaere.chat.template_sandbox import ChatEnvironment
-
 
 # Placeholder for text while a template is rendered. Letters and digits only, so that no template trims, escapes or
 # splits it.
@@ -44,7 +39,6 @@ SLOT_PATTERN = re.compile(r"(Slot\d+OfQuaere)")
 # Template for tokenizers without one: no roles, no control tokens, a blank line after every message. A turn ends with a
 # stop string of its protocol or the end-of-text token; the template writes no end-of-turn token.
 _PARAGRAPHS = "{% for message in messages %}{{ message.content }}\n\n{% endfor %}"
-
 
 # Names of functions and filters that may give another text in a later rendering of the same turns.
 _CHANGING = ("strftime_now", "random", "lipsum")
@@ -57,16 +51,21 @@ class ChatTemplate:
     """
 
     def __init__(self, tokenizer: Any) -> None:
+        from quaere.chat.template_sandbox import ChatEnvironment, refuse_powers
+
         self.tokenizer = tokenizer
         self.has_template = bool(getattr(tokenizer, "chat_template", None))
         templates = tokenizer.chat_template if self.has_template else ""
         sources = tuple(templates.values()) if isinstance(templates, dict) else (templates,)
         for source in sources:
             refuse_powers(source)
+        self._environment = ChatEnvironment()
         self.markup = choose_markup("\n".join(sources))
         self.repeats = not any(word in source for word in _CHANGING for source in sources)
         self.folds_system = self.speaks_tools = self.lists_tools = self._lists_content = False
-        self._lists_content = not self._shows(user=SLOT.format(0)) and self._shows(user=SLOT.format(0), listed=True)
+        if not self._shows(user=SLOT.format(0)):  # some templates take content only as a list
+            self._lists_content = True
+            self._lists_content = self._shows(user=SLOT.format(0))
         self.folds_system = not self._shows(system=SLOT.format(0), user=SLOT.format(1))
         # Both are found out by rendering as if tools were supported.
         self.lists_tools = self.speaks_tools = True
@@ -77,6 +76,8 @@ class ChatTemplate:
         self, turns: Sequence[tuple[str, str]], tools: Sequence[ToolSchema] = (), *, opens_turn: bool = True
     ) -> str:
         """The text of `(role, text)` pairs, with `opens_turn` up to where the model starts to write."""
+        from quaere.chat.template_sandbox import limited_work
+
         listed: list[dict[str, Any]] = [{"role": role, "content": text} for role, text in turns]
         if tools and not self.lists_tools:
             listed = _list_tools(listed, tools)
@@ -85,66 +86,43 @@ class ChatTemplate:
         if self._lists_content:
             listed = [{**turn, "content": [{"type": "text", "text": turn["content"]}]} for turn in listed]
         known = [tool.as_json() for tool in tools] if tools and self.lists_tools else None
-        source = self._own or self.tokenizer.get_chat_template(tools=known)
+        source = self.tokenizer.get_chat_template(tools=known) if self.has_template else self._paragraphs()
         values = {**self.tokenizer.special_tokens_map, "messages": listed, "tools": known, "documents": None}
         with limited_work():
             return self._environment.render(source, {**values, "add_generation_prompt": opens_turn})
 
-    @cached_property
-    def _environment(self) -> ChatEnvironment:
-        from quaere.chat.template_sandbox import ChatEnvironment
-
-        return ChatEnvironment()
-
-    def role_name(self, role: Role) -> str:
-        """The template's name of a role: tool results are user turns if it has no tools."""
-        return role if role != "tool" or self.speaks_tools else "user"
-
-    def wrap(self, role: Role, text: str) -> str:
-        """The text, or a tool result in `<tool_response>` tags if the template has no tool role."""
-        return wrap_tool_result(text) if role == "tool" and not self.speaks_tools else text
-
-    @cached_property
-    def _own(self) -> str | None:
-        """The paragraph template if the tokenizer has none, beginning with BOS if the tokenizer adds it to any text."""
-        if self.has_template:
-            return None
-        begins_text = self.tokenizer.encode("")[:1] == [self.tokenizer.bos_token_id]
-        return "{{ bos_token }}" + _PARAGRAPHS if begins_text else _PARAGRAPHS
-
-    def _shows(self, *, listed: bool = False, **turns: str) -> bool:
-        """True if the template accepts these turns and shows all their texts; `listed` gives content as a list."""
-        before, self._lists_content = self._lists_content, self._lists_content or listed
+    def try_render(self, turns: Sequence[tuple[str, str]], tools: Sequence[ToolSchema] = ()) -> str:
+        """As `render`; "" if the template rejects the turns, which templates do by raising exceptions of any type."""
         try:
-            text = self.render(list(turns.items()))
+            return self.render(turns, tools)
         except TemplateRefused:
             raise
         except Exception:
-            # Templates reject a role by raising exceptions of any type, so every exception means no.
-            return False
-        finally:
-            self._lists_content = before
+            return ""
+
+    def turn(self, role: Role, text: str) -> tuple[str, str]:
+        """The template's name of a role, and the text: without tools, a result is a user turn in `<tool_response>`."""
+        return ("user", wrap_tool_result(text)) if role == "tool" and not self.speaks_tools else (role, text)
+
+    def _paragraphs(self) -> str:
+        """The template of a tokenizer that has none; it begins with BOS if the tokenizer adds it to any text."""
+        begins_text = self.tokenizer.encode("")[:1] == [self.tokenizer.bos_token_id]
+        return "{{ bos_token }}" + _PARAGRAPHS if begins_text else _PARAGRAPHS
+
+    def _shows(self, **turns: str) -> bool:
+        """True if the template accepts these turns and shows all their texts."""
+        text = self.try_render(list(turns.items()))
         return all(shown in text for shown in turns.values())
 
     def _shows_tools(self) -> bool:
         """True if the template lists tools and shows tool results in the `<tool_call>` format."""
         turns = [("user", SLOT.format(0)), ("assistant", SLOT.format(1)), ("tool", SLOT.format(2))]
-        try:
-            text = self.render([("system", "You search."), *turns], (SEARCH,))
-        except TemplateRefused:
-            raise
-        except Exception:
-            return False
+        text = self.try_render([("system", "You search."), *turns], (SEARCH,))
         return SEARCH.name in text and "<tool_call>" in text and all(SLOT.format(slot) in text for slot in range(3))
 
     def _lists_search(self) -> bool:
         """True if the template lists tools; it may show no results, or only those of calls it has parsed itself."""
-        try:
-            return SEARCH.description in self.render([("system", "You search."), ("user", SLOT.format(0))], (SEARCH,))
-        except TemplateRefused:
-            raise
-        except Exception:
-            return False
+        return SEARCH.description in self.try_render([("system", "You search."), ("user", SLOT.format(0))], (SEARCH,))
 
 
 def describe_tools(tools: Sequence[ToolSchema]) -> str:
@@ -220,12 +198,12 @@ def derive_joint(template: ChatTemplate, role: Role) -> JointText:
     Raises `TemplateRefused` if a message is not shown exactly once, or if the second reply's joint differs from the
     first's: then no joint is right, and episodes could not be token-exact.
     """
-    shown = _render(template, role, with_prompt=True)
-    moves_prompt = any(text in shown.middle.rpartition(SLOT.format(2))[2] for text in (_PROMPT, SEARCH.description))
+    *grown, ended = _render(template, role, with_prompt=True)
+    moves_prompt = any(text in grown[1].rpartition(SLOT.format(2))[2] for text in (_PROMPT, SEARCH.description))
     if moves_prompt:  # Mistral's do: to the newest question. An episode has its prompt where it began.
-        shown = _render(template, role, with_prompt=False)
+        *grown, ended = _render(template, role, with_prompt=False)
     # Texts around the slots: before the question, before the turn, closing, opening, closing, opening.
-    short, middle, long = (_around(text) for text in (shown.short, shown.middle, shown.long))
+    short, middle, long = map(_around, grown)
     if [len(short), len(middle), len(long)] != [2, 4, 6]:
         raise TemplateRefused("the chat template drops or repeats messages, so it cannot be used for episodes")
     if middle[2:] != long[4:]:
@@ -233,40 +211,25 @@ def derive_joint(template: ChatTemplate, role: Role) -> JointText:
             "the chat template writes different text between the same kinds of turns, so replies cannot be added"
         )
     found = ("moves the prompt to the newest question",) if moves_prompt else ()
-    ending = shown.ended.partition(SLOT.format(2))[2]
+    ending = ended.partition(SLOT.format(2))[2]
     return JointText(long[4], long[5], ending, found + _differences(short, long))
 
 
 _PROMPT = SLOT.format(0)
 
 
-class _Renderings(Struct, frozen=True):
+def _render(template: ChatTemplate, role: Role, *, with_prompt: bool) -> list[str]:
     """A conversation with no, one and two replies, and one that ends with a turn of the model."""
-
-    short: str
-    middle: str
-    long: str
-    ended: str
-
-
-def _render(template: ChatTemplate, role: Role, *, with_prompt: bool) -> _Renderings:
     start = [("system", _PROMPT), ("user", SLOT.format(1))][0 if with_prompt else 1 :]
     tools = (SEARCH,) if with_prompt else ()
-    first, second = (
-        [("assistant", SLOT.format(at)), (template.role_name(role), template.wrap(role, SLOT.format(at + 1)))]
-        for at in (2, 4)
-    )
+    first, second = ([("assistant", SLOT.format(at)), template.turn(role, SLOT.format(at + 1))] for at in (2, 4))
     try:
-        return _Renderings(
-            template.render(start, tools),
-            template.render(start + first, tools),
-            template.render(start + first + second, tools),
-            template.render([*start, first[0]], tools, opens_turn=False),
-        )
+        grown = [template.render(turns, tools) for turns in (start, start + first, start + first + second)]
+        return [*grown, template.render([*start, first[0]], tools, opens_turn=False)]
     except TemplateRefused:
         raise
     except Exception as error:
-        raise TemplateRefused(f"the chat template cannot render a {role} reply: {one_line(error)}") from error
+        raise TemplateRefused(f"the chat template cannot render a {role} reply: {one_line(str(error))}") from error
 
 
 def _around(text: str) -> list[str]:
@@ -308,16 +271,7 @@ def _shown(text: str, other: str) -> str:
 def cuts_thoughts(template: ChatTemplate) -> bool:
     """True if the template does not show the thought of an earlier turn."""
     thought = f"<think>{SLOT.format(1)}</think>{SLOT.format(2)}"
-    reply = (template.role_name("tool"), template.wrap("tool", "r"))
+    reply = template.turn("tool", "r")
     turns = [("user", "q"), ("assistant", thought), reply, ("assistant", "a"), ("user", "q")]
-    try:
-        return SLOT.format(1) not in template.render(turns, (SEARCH,))
-    except TemplateRefused:
-        raise
-    except Exception:  # a template may refuse this conversation and still render episodes
-        return False
-
-
-def one_line(error: Exception) -> str:
-    """The error's message on one line, at most 200 characters."""
-    return " ".join(str(error).split())[:200]
+    text = template.try_render(turns, (SEARCH,))  # "": a template may refuse this and still render episodes
+    return bool(text) and SLOT.format(1) not in text

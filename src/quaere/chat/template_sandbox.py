@@ -122,15 +122,17 @@ class _Code(CodeGenerator):
         self._charged(super().visit_Getitem, node, frame, isinstance(node.arg, nodes.Slice))
 
     def visit_List(self, node: nodes.List, frame: Frame) -> None:  # noqa: N802
-        self._charged(super().visit_List, node, frame, True)
+        self._charged(super().visit_List, node, frame)
 
     def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:  # noqa: N802
-        self._charged(super().visit_Dict, node, frame, True)
+        self._charged(super().visit_Dict, node, frame)
 
     def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:  # noqa: N802
         self._charged(super().visit_Tuple, node, frame, node.ctx == "load")
 
-    def _charged(self, visit: Callable[[Any, Frame], None], node: nodes.Node, frame: Frame, counts: bool) -> None:
+    def _charged(
+        self, visit: Callable[[Any, Frame], None], node: nodes.Node, frame: Frame, counts: bool = True
+    ) -> None:
         self.write("environment.charge(" if counts else "")
         visit(node, frame)
         self.write(")" if counts else "")

@@ -36,7 +36,7 @@ def open_renderer(model: str, *, pull: bool) -> Renderer:
 
 def describe_joint(renderer: Renderer) -> str:
     """What ends a turn and what stands between two, for a line of output."""
-    joint = renderer.joint("tool")
+    joint = renderer.joints["tool"]
     ends = " or ".join(repr(renderer.decode([token])) for token in renderer.stop_token_ids) or "nothing"
     between = renderer.decode([*joint.closing]) + "..." + renderer.decode([*joint.opening])
     return f"a turn ends with {ends}; between turns {between!r}"

@@ -53,27 +53,21 @@ class TokenSampler(Protocol):
 
     def open(self, session: str) -> None:
         """Register a session before its first turn."""
-        ...
 
     def close(self, session: str) -> None:
         """End a session; closing one that is not open does nothing."""
-        ...
 
     async def sample(self, session: str, token_ids: Sequence[int], params: SamplingParams) -> Sampled:
         """Sample the next turn after the whole context `token_ids`."""
-        ...
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
         """Log-prob of every token given those before it; 0 for the first token."""
-        ...
 
     async def score_many(self, sequences: Sequence[Sequence[int]], starts: Sequence[int] = ()) -> list[list[float]]:
         """As `score`, for many sequences at once; with `starts`, only the tokens from that position on; 0 before."""
-        ...
 
     async def stop(self) -> None:
         """Release threads, memory and connections."""
-        ...
 
 
 class ChatReply(Struct, frozen=True):
@@ -94,11 +88,9 @@ class ChatSampler(Protocol):
 
     async def reply(self, messages: Sequence[Mapping[str, str]], params: SamplingParams) -> ChatReply:
         """Write the next assistant message."""
-        ...
 
     async def stop(self) -> None:
         """Release threads, memory and connections."""
-        ...
 
 
 # --------------------------------------------------------------------------------------------------------- stop strings

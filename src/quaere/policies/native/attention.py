@@ -27,7 +27,6 @@ class Pass(Protocol):
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, kind: Kind) -> Tensor:
         """Attention of packed `(1, heads, tokens, head_dim)`; returns `(1, tokens, heads, head_dim)`."""
-        ...
 
 
 class PrefillPass:

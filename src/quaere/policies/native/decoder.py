@@ -31,7 +31,6 @@ class Forward(Protocol):
 
     def __call__(self, where: Pass, token_ids: Tensor, positions: Tensor, wanted: Tensor | None = None, /) -> Tensor:
         """Logits `(wanted, vocabulary)` of the wanted (or all) packed tokens."""
-        ...
 
 
 class Drawn:
