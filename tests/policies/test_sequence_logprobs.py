@@ -31,7 +31,7 @@ def engine(family="llama", **options):
 
 @cache
 def scored_alone(family):
-    return [engine(family).score(ids) for ids in sequences(7, longest=14)]
+    return [engine(family).score_many([ids])[0] for ids in sequences(7, longest=14)]
 
 
 @pytest.mark.parametrize("family", MODELS)

@@ -35,7 +35,7 @@ async def test_episodes_of_a_real_sampler_are_exact(template):
         policy = TokenPolicy(sampler, renderer)
         async for episode in run_many(policy, jobs, tiny.ListSearcher(), limits, params=params):
             assert_exact(episode, seen[episode.id])
-            scores = await sampler.score(episode.token_ids)
+            scores = (await sampler.score_many([episode.token_ids]))[0]
             logprobs = iter(scores)
             for segment in episode.segments:
                 scored = [next(logprobs) for _ in segment.token_ids]

@@ -52,9 +52,7 @@ class Renderer:
         self._plain = PlainEncoder(tokenizer)
         # Cached: the rollouts of one question are shown the same passages, and all rollouts the same instructions.
         self._encode_quoted = lru_cache(NUM_REMEMBERED)(lambda text: tuple(self._plain.encode(text)))
-        self._encode_ours = lru_cache(NUM_REMEMBERED)(
-            lambda text: tuple(tokenizer.encode(text, add_special_tokens=False)) if text else ()
-        )
+        self._encode = lru_cache(NUM_REMEMBERED)(lambda text: tuple(tokenizer.encode(text, add_special_tokens=False)))
         # Quoted texts are placeholders, so all rollouts of a dialect have the same opening; rendering it under a limit
         # (`template_sandbox.py`) takes longer than encoding a question.
         self._pieces = lru_cache(NUM_OPENINGS)(self._render) if template.repeats else self._render
@@ -162,6 +160,9 @@ class Renderer:
     def _own_words(self, text: str) -> str:
         """The program's words with calls as the model writes them."""
         return write_prompt(self.template.markup, text)
+
+    def _encode_ours(self, text: str) -> tuple[int, ...]:
+        return self._encode(text) if text else ()
 
     # -------------------------------------------------------------------------------------------------- reading
 

@@ -57,7 +57,6 @@ _GEMMA_NORMS = {
     "post_ffw_norm.weight": "post_feedforward_layernorm.weight",
 }
 _ROPE_FACTORS = "rope_freqs.weight"
-_CONTROL_TOKEN = 3  # llama.cpp's type number for tokens such as <|im_start|>
 _ENDS = ("<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<end_of_turn>")  # those that a model may sample besides EOS
 _GEMMA_27B_LAYERS = 62
 
@@ -91,8 +90,6 @@ def convert_gguf(source: Path, out: Path) -> None:
     """Write the model in `source` to the directory `out`, as bf16 safetensors with its tokenizer."""
     from gguf import GGUFReader
     from safetensors.torch import save_file
-
-    from quaere.policies.gguf import read_tokenizer
 
     check_layout(source)
     try:
@@ -289,7 +286,7 @@ def read_generation_config(reader: GGUFReader) -> GenerationConfig:
 
     tokens, types = read_field(reader, "tokenizer.ggml.tokens"), read_field(reader, "tokenizer.ggml.token_type")
     ends = [read_token_id(reader, "eos"), read_token_id(reader, "eot")]
-    ends += [i for i, token in enumerate(tokens) if types[i] == _CONTROL_TOKEN and token in _ENDS]
+    ends += [i for i, token in enumerate(tokens) if types[i] == _CONTROL and token in _ENDS]
     return GenerationConfig(
         bos_token_id=read_token_id(reader, "bos"),
         eos_token_id=list(dict.fromkeys(end for end in ends if end is not None)),
@@ -315,7 +312,7 @@ _PLAIN_RULES = ("smollm", "gpt-2", "default")
 
 def read_tokenizer(reader: GGUFReader, max_length: int) -> PreTrainedTokenizerFast:
     """The tokenizer with its control tokens and its chat template."""
-    from tokenizers import AddedToken
+    from tokenizers import AddedToken, processors
     from transformers import PreTrainedTokenizerFast
 
     kind, rule = read_field(reader, "tokenizer.ggml.model"), read_field(reader, "tokenizer.ggml.pre", "default")
@@ -337,7 +334,8 @@ def read_tokenizer(reader: GGUFReader, max_length: int) -> PreTrainedTokenizerFa
     named = {f"{name}_token": read_token_id(reader, key) for name, key in _NAMED_TOKENS.items()}
     begin = named["bos_token"]
     if begin is not None and read_field(reader, "tokenizer.ggml.add_bos_token", kind == "llama"):
-        backend.post_processor = _begin_with(tokens[begin], begin)
+        special_tokens = [(tokens[begin], begin)]
+        backend.post_processor = processors.TemplateProcessing(f"{tokens[begin]} $A", special_tokens=special_tokens)
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         chat_template=read_field(reader, "tokenizer.chat_template", None),
@@ -345,12 +343,6 @@ def read_tokenizer(reader: GGUFReader, max_length: int) -> PreTrainedTokenizerFa
         clean_up_tokenization_spaces=False,
         **{name: tokens[token_id] for name, token_id in named.items() if token_id is not None},
     )
-
-
-def _begin_with(token: str, token_id: int) -> Any:
-    from tokenizers import processors
-
-    return processors.TemplateProcessing(single=f"{token} $A", special_tokens=[(token, token_id)])
 
 
 def _byte_level(reader: GGUFReader, tokens: list[str], rule: str) -> Any:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from quaere.errors import SamplingFailed
 from quaere.records import StopReason
 
 
@@ -40,6 +41,17 @@ class Sampled(Struct, frozen=True):
     stop_reason: StopReason
 
 
+def check_context(token_ids: Sequence[int], params: SamplingParams, max_positions: int) -> None:
+    """Raise `SamplingFailed` if a context is empty, or too long for the turn that is to follow it."""
+    if not token_ids:
+        raise SamplingFailed("the context is empty; sampling needs at least one token")
+    if len(token_ids) + params.max_tokens > max_positions:
+        raise SamplingFailed(
+            f"a context of {len(token_ids)} tokens plus {params.max_tokens} new tokens exceeds the model's context "
+            f"length of {max_positions}"
+        )
+
+
 class TokenSampler(Protocol):
     """A policy that takes and returns token ids.
 
@@ -60,11 +72,8 @@ class TokenSampler(Protocol):
     async def sample(self, session: str, token_ids: Sequence[int], params: SamplingParams) -> Sampled:
         """Sample the next turn after the whole context `token_ids`."""
 
-    async def score(self, token_ids: Sequence[int]) -> list[float]:
-        """Log-prob of every token given those before it; 0 for the first token."""
-
     async def score_many(self, sequences: Sequence[Sequence[int]], starts: Sequence[int] = ()) -> list[list[float]]:
-        """As `score`, for many sequences at once; with `starts`, only the tokens from that position on; 0 before."""
+        """Per sequence, the log-prob of every token given those before it; 0 for the first and before `starts`."""
 
     async def stop(self) -> None:
         """Release threads, memory and connections."""

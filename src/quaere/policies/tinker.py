@@ -29,8 +29,8 @@ from typing import Any, TypeVar
 import httpx
 
 from quaere.credentials import read_secret
-from quaere.errors import BadInput, ExtraMissing, SamplingFailed, TrainingStopped, requirement_hint
-from quaere.policies.sampler import Sampled, SamplingParams, StopStrings
+from quaere.errors import BadInput, ExtraMissing, TrainingStopped, requirement_hint
+from quaere.policies.sampler import Sampled, SamplingParams, StopStrings, check_context
 
 T = TypeVar("T")
 
@@ -241,13 +241,7 @@ class TinkerSampler:
 
     async def sample(self, session: str, token_ids: Sequence[int], params: SamplingParams) -> Sampled:
         """Sample a turn."""
-        if not token_ids:
-            raise SamplingFailed("the context is empty; sampling needs at least one token")
-        if len(token_ids) + params.max_tokens > self.max_positions:
-            raise SamplingFailed(
-                f"a context of {len(token_ids)} tokens plus {params.max_tokens} new tokens exceeds the model's context "
-                f"length of {self.max_positions}"
-            )
+        check_context(token_ids, params, self.max_positions)
         types = self._service.types
         wanted = types.SamplingParams(
             max_tokens=params.max_tokens,
@@ -264,23 +258,16 @@ class TinkerSampler:
             raise TrainingStopped(f"the trainer at {self._service.name} returns no log-probs of what it samples")
         return cut_turn(drawn.tokens, drawn.logprobs, params, self._stops)
 
-    async def score(self, token_ids: Sequence[int]) -> list[float]:
-        """Log-prob of every token given those before it; 0 for the first token."""
-        return await self._score(self._client, token_ids)
-
     async def score_many(self, sequences: Sequence[Sequence[int]], starts: Sequence[int] = ()) -> list[list[float]]:
-        """As `score`, for many sequences at once; with `starts`, only the tokens from that position on; 0 before."""
-        scored = await asyncio.gather(*(self._score(self._client, token_ids) for token_ids in sequences))
-        if not starts:
-            return list(scored)
-        return [[0.0] * start + row[start:] for row, start in zip(scored, starts, strict=True)]
+        """See `TokenSampler`."""
+        make_input = self._service.types.ModelInput.from_ints
+        futures = [self._client.compute_logprobs(make_input(list(token_ids))) for token_ids in sequences]
+        found = await asyncio.gather(*map(self._service.wait, futures))
+        scored = [prompt_scores(row, len(token_ids)) for row, token_ids in zip(found, sequences, strict=True)]
+        return [[0.0] * start + row[start:] for row, start in zip(scored, starts or [0] * len(scored), strict=True)]
 
     async def stop(self) -> None:
         """Nothing is held: the SDK's threads end with the process."""
-
-    async def _score(self, client: Any, token_ids: Sequence[int]) -> list[float]:
-        prompt = self._service.types.ModelInput.from_ints(list(token_ids))
-        return prompt_scores(await self._service.wait(client.compute_logprobs(prompt)), len(token_ids))
 
 
 def cut_turn(tokens: Sequence[int], logprobs: Sequence[float], params: SamplingParams, stops: StopStrings) -> Sampled:

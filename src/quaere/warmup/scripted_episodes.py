@@ -87,13 +87,9 @@ class _Writer:
         # These tokens were not sampled, so they have no log-probs.
         return Sampled(cut, (0.0,) * len(cut), "stop_string" if cut == ids else "length")
 
-    async def score(self, token_ids: Sequence[int]) -> list[float]:
-        """Zeros: a script has no log-probs."""
-        return [0.0] * len(token_ids)
-
     async def score_many(self, sequences: Sequence[Sequence[int]], starts: Sequence[int] = ()) -> list[list[float]]:
-        """Zeros for every sequence."""
-        return [await self.score(token_ids) for token_ids in sequences]
+        """Zeros: a script has no log-probs."""
+        return [[0.0] * len(token_ids) for token_ids in sequences]
 
     async def stop(self) -> None:
         """Does nothing: no state is held."""

@@ -22,7 +22,7 @@ from quaere.errors import BadInput, ModelMissing
 from quaere.policies.catalogue import ModelPath
 from quaere.policies.model_folders import check_config, check_weights, first_line
 from quaere.policies.native.attention import Kind, Pass
-from quaere.policies.native.llama_step import LayerParts, LlamaParts, Norm
+from quaere.policies.native.llama_step import Layer, LlamaParts, Norm, Product
 from quaere.policies.native.products import merge, use_int8
 from quaere.policies.native.varlen import VARLEN, Packing, varlen_attention
 from quaere.policies.native.weights import merge_adapters, round_weights
@@ -214,7 +214,10 @@ def forward(model: Any, where: Pass, token_ids: Tensor, positions: Tensor, wante
 
 
 def read_llama(model: Any) -> LlamaParts | None:
-    """The parts of a float32 model on a CPU that `llama_step` can run; None if it has another form."""
+    """The parts of a float32 model on a CPU that `llama_step` can run; None if it has another form.
+
+    The weights of joined products become views of one matrix.
+    """
     config, weight = model.config, next(model.parameters())
     if type(model).__name__ not in LLAMA_LIKE or config.hidden_act != "silu":
         return None
@@ -228,7 +231,7 @@ def read_llama(model: Any) -> LlamaParts | None:
         body.embed_tokens.weight.detach(),
         [_read_layer(layer, config) for layer in body.layers],
         _read_norm(body.norm),
-        model.lm_head,
+        Product([model.lm_head]),
         body.rotary_emb,
         config.num_attention_heads,
         config.num_key_value_heads,
@@ -236,19 +239,19 @@ def read_llama(model: Any) -> LlamaParts | None:
     )
 
 
-def _read_layer(layer: Any, config: Any) -> LayerParts:
+def _read_layer(layer: Any, config: Any) -> Layer:
     attention, mlp = layer.self_attn, layer.mlp
     # Mistral has one window for all layers, in its config; Llama's config has none.
     window = getattr(attention, "sliding_window", getattr(config, "sliding_window", None))
     has_norms = hasattr(attention, "q_norm")
-    return LayerParts(
+    return Layer(
         _read_norm(layer.input_layernorm),
-        [attention.q_proj, attention.k_proj, attention.v_proj],
+        Product([attention.q_proj, attention.k_proj, attention.v_proj]),
         (_read_norm(attention.q_norm), _read_norm(attention.k_norm)) if has_norms else None,
-        attention.o_proj,
+        Product([attention.o_proj]),
         _read_norm(layer.post_attention_layernorm),
-        [mlp.gate_proj, mlp.up_proj],
-        mlp.down_proj,
+        Product([mlp.gate_proj, mlp.up_proj]),
+        Product([mlp.down_proj]),
         Kind(attention.scaling, window),
     )
 

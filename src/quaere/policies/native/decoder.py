@@ -231,14 +231,6 @@ _BLOCK = 256  # tokens of the vocabulary
 Draw = Literal["greedy", "plain", "cut"]
 
 
-def uniform(seed: int, index: int) -> float:
-    """A number in [0, 1) from a seed and an index, by the splitmix64 finaliser.
-
-    uniform(7, 0) == uniform(7, 0) != uniform(7, 1)
-    """
-    return float(uniforms(torch.tensor([signed(seed)]), torch.tensor([index])))
-
-
 def uniforms(seeds: Tensor, indices: Tensor) -> Tensor:
     """One float64 number in [0, 1) per int64 seed and index; arithmetic wraps at 64 bits."""
     state = seeds * signed(_STRIDE) + (indices + 1) * signed(_STEP)

@@ -171,12 +171,8 @@ class Engine:
             self.observe([*((row.key, 1) for row in decoded), *prefilled])
         return self._collect()
 
-    def score(self, token_ids: Sequence[int]) -> list[float]:
-        """Log-prob of every token given those before it, in separate passes; 0 for the first token."""
-        return self.score_many([token_ids])[0]
-
     def score_many(self, sequences: Sequence[Sequence[int]], starts: Sequence[int] = ()) -> list[list[float]]:
-        """As `score`, for many sequences side by side; with `starts`, only the tokens from that position on in each."""
+        """Log-probs of given tokens (`sequence_logprobs`), in separate passes."""
         return score_sequences(
             self.model, sequences, starts, max_rows=self.max_rows, max_step_tokens=self.max_step_tokens
         )

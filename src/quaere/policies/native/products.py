@@ -22,9 +22,10 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import torch
+from msgspec import Struct
 from torch import Tensor
 from torch.nn import Linear
 from torch.nn.functional import linear
@@ -42,43 +43,33 @@ _LOW, _HIGH = -136, 119  # 16 * high + low with halves from -8 to 7
 # ------------------------------------------------------------------------------------------------ weights in eight bits
 
 
-class Bytes(NamedTuple):
+class Bytes(Struct, frozen=True):
     """An int8 weight: `values[row] * scales[row]` approximates the row.
 
     Bytes(values=int8 (O, I), scales=bfloat16 (O,))
     """
 
+    copies: ClassVar[int] = 1  # how often `repeated_product` wants the states in a row
     values: Tensor
     scales: Tensor
-
-    @property
-    def copies(self) -> int:
-        """How often `repeated_product` wants the states in a row."""
-        return 1
 
     def product(self, states_TI: Tensor) -> Tensor:
         """`states @ weight.T`, computed in bfloat16."""
         return torch._weight_int8pack_mm(states_TI.bfloat16(), self.values, self.scales).to(states_TI.dtype)
 
-    def repeated_product(self, states_TI: Tensor) -> Tensor:
-        """As `product`: the states are needed once."""
-        return self.product(states_TI)
+    repeated_product = product
 
 
-class Halves(NamedTuple):
+class Halves(Struct, frozen=True):
     """A weight as two 4-bit halves side by side, `(O, 2 * I)`: the high halves, scaled by 16, and the low ones.
 
     Halves(content=uint8 in KleidiAI's own order, num_inputs=2 * 576, num_outputs=1536)
     """
 
+    copies: ClassVar[int] = 2
     content: Tensor
     num_inputs: int
     num_outputs: int
-
-    @property
-    def copies(self) -> int:
-        """How often `repeated_product` wants the states in a row."""
-        return 2
 
     def product(self, states_TI: Tensor) -> Tensor:
         """`states @ weight.T`; each row of states is rounded to eight bits."""
@@ -188,13 +179,6 @@ def decodes_in_int8(model: Any) -> bool:
 # ---------------------------------------------------------------------------------------- several layers as one product
 
 
-class _Waiting(NamedTuple):
-    """Results computed for the other layers, until these are called with the same states."""
-
-    states: Tensor
-    parts: dict[int, Tensor]
-
-
 class _Merged:
     """A group of layers and the matrix that their weights are views of."""
 
@@ -204,22 +188,22 @@ class _Merged:
         self.weight = join_rows([layer.weight for layer in layers])
         self.bias = None if layers[0].bias is None else join_rows([layer.bias for layer in layers])
         self._places = self._where_weights_lie()
-        self._waiting: _Waiting | None = None
+        # Results computed for the other layers, until these are called with the same states.
+        self._states: Tensor | None = None
+        self._parts: dict[int, Tensor] = {}
 
     def forward(self, number: int, states: Tensor) -> Tensor:
         """Output of layer `number` for the states."""
-        waiting, self._waiting = self._waiting, None
-        if waiting is not None and waiting.states is states and number in waiting.parts:
-            part = waiting.parts.pop(number)
-            if waiting.parts:  # after the last layer nothing is kept
-                self._waiting = waiting
-            return part
-        if self._places != self._where_weights_lie():
-            layer = self.layers[number]
-            return linear(states, layer.weight, layer.bias)
-        parts = dict(enumerate(linear(states, self.weight, self.bias).split(self.sizes, -1)))
-        part = parts.pop(number)
-        self._waiting = _Waiting(states, parts)
+        if self._states is not states or number not in self._parts:
+            self._states, self._parts = None, {}
+            if self._places != self._where_weights_lie():
+                layer = self.layers[number]
+                return linear(states, layer.weight, layer.bias)
+            self._states = states
+            self._parts = dict(enumerate(linear(states, self.weight, self.bias).split(self.sizes, -1)))
+        part = self._parts.pop(number)
+        if not self._parts:  # after the last layer nothing is kept
+            self._states = None
         return part
 
     def _where_weights_lie(self) -> list[int]:
