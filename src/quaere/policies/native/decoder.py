@@ -214,11 +214,9 @@ def _rounded(size: int) -> int:
 
     _rounded(17) == 24
     """
-    if size <= 8:
-        return 1 << (size - 1).bit_length()
     power = 1 << (size - 1).bit_length()
     middle = power // 4 * 3
-    return middle if size <= middle else power
+    return middle if 8 < size <= middle else power
 
 
 # ----------------------------------------------------------------------------------------------------- logits to tokens

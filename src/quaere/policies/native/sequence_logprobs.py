@@ -24,12 +24,7 @@ _MAX_LOGITS = 2048  # rows of logits at once
 
 
 def score_sequences(
-    model: Any,
-    sequences: Sequence[Sequence[int]],
-    starts: Sequence[int] = (),
-    *,
-    max_rows: int,
-    max_step_tokens: int,
+    model: Any, sequences: Sequence[Sequence[int]], starts: Sequence[int] = (), *, max_rows: int, max_step_tokens: int
 ) -> list[list[float]]:
     """Per sequence, the log-prob of every token given those before it; 0 for the first token.
 
