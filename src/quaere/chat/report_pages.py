@@ -151,7 +151,7 @@ def _markdown_line(line: str, known: set[int]) -> str:
         words = _markdown_words(line[at : cite.start])
         if words.endswith("!"):  # or a link becomes an image
             words = f"{words[:-1]}\\!"
-        pieces += [words, _markdown_cite(line, cite, known)]
+        pieces += [words, *(_markdown_number(number, said, number in known) for number, said in _written(line, cite))]
         at = cite.end
     return "".join([*pieces, _markdown_words(line[at:])])
 
@@ -160,11 +160,8 @@ def _markdown_words(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", text).replace("&", "&amp;").replace("<", "&lt;")
 
 
-def _markdown_cite(line: str, cite: Citation, known: set[int]) -> str:
-    return "".join(
-        f"[\\[{said}\\]](#source-{number})" if number in known else f"**\\[{said}: no such source\\]**"
-        for number, said in _written(line, cite)
-    )
+def _markdown_number(number: int, said: str, is_known: bool) -> str:
+    return f"[\\[{said}\\]](#source-{number})" if is_known else f"**\\[{said}: no such source\\]**"
 
 
 def _markdown_source(source: Source, link: Link, index: str) -> str:

@@ -103,14 +103,13 @@ class Element(Struct, frozen=True):
         return tuple(child for child in self.children if child.name == name)
 
 
-class _Open:
+class _Open(Struct):
     """An element whose closing tag has not been read yet."""
 
-    def __init__(self, name: str, attributes: dict[str, str]) -> None:
-        self.name = name
-        self.attributes = attributes
-        self.pieces: list[str] = []
-        self.children: list[Element] = []
+    name: str
+    attributes: dict[str, str]
+    pieces: list[str] = []
+    children: list[Element] = []
 
     def close(self) -> Element:
         return Element(self.name, self.attributes, "".join(self.pieces).strip(), tuple(self.children))

@@ -79,10 +79,11 @@ class ChatTemplate:
         from quaere.chat.template_sandbox import limited_work
 
         listed: list[dict[str, Any]] = [{"role": role, "content": text} for role, text in turns]
-        if tools and not self.lists_tools:
-            listed = _list_tools(listed, tools)
-        if self.folds_system:
-            listed = _fold_system(listed)
+        if listed and listed[0]["role"] == "system":
+            if tools and not self.lists_tools:
+                listed[0]["content"] += describe_tools(tools)
+            if self.folds_system and len(listed) > 1:  # into the first user message
+                listed[:2] = [{"role": "user", "content": f"{listed[0]['content']}\n\n{listed[1]['content']}"}]
         if self._lists_content:
             listed = [{**turn, "content": [{"type": "text", "text": turn["content"]}]} for turn in listed]
         known = [tool.as_json() for tool in tools] if tools and self.lists_tools else None
@@ -129,21 +130,6 @@ def describe_tools(tools: Sequence[ToolSchema]) -> str:
     """The tools as a paragraph for the system prompt, for templates and endpoints without tools."""
     listed = "\n".join(json.dumps(tool.as_json()["function"], ensure_ascii=False) for tool in tools)
     return f"\n\nTools you can call, one JSON object a line:\n{listed}"
-
-
-def _list_tools(turns: list[dict[str, Any]], tools: Sequence[ToolSchema]) -> list[dict[str, Any]]:
-    """The turns with the tools described at the end of the system message."""
-    if not turns or turns[0]["role"] != "system":
-        return turns
-    return [{"role": "system", "content": turns[0]["content"] + describe_tools(tools)}, *turns[1:]]
-
-
-def _fold_system(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The turns with the system prompt at the start of the first user message, for templates without a system role."""
-    if len(turns) < 2 or turns[0]["role"] != "system":
-        return turns
-    first = {"role": "user", "content": turns[0]["content"] + "\n\n" + turns[1]["content"]}
-    return [first, *turns[2:]]
 
 
 # --------------------------------------------------------------------------------------------------------------- joints

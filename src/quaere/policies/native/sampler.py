@@ -89,18 +89,16 @@ class NativeSampler:
         name: str,
         mode: Mode = "fast",
         max_rows: int = 32,
-        reuse: bool = True,
         quick: bool = False,
     ) -> NativeSampler:
         """A sampler over a model in memory that uses packed attention; `decode` is the tokenizer's, for stop strings.
 
-        With `reuse=False` every context is computed from its first token: no KV cache is kept between turns or shared.
         `quick` is for sampling that nothing is trained on: results equal those of the model's own code up to rounding.
         """
         # A GPU needs thousands of tokens to be busy; on a CPU a long step only delays the other rows.
         is_cuda = next(model.parameters()).device.type == "cuda"
         max_step_tokens = 32768 if is_cuda else 2048
-        engine = Engine(model, decode, max_rows=max_rows, max_step_tokens=max_step_tokens, reuse=reuse, quick=quick)
+        engine = Engine(model, decode, max_rows=max_rows, max_step_tokens=max_step_tokens, quick=quick)
         return cls(engine, name=name, mode=mode, max_positions=max_positions(model))
 
     # ------------------------------------------------------------------------------------------- called by coroutines

@@ -24,19 +24,21 @@ from quaere.policies.native.device import has_kernels
 BLOCK = 16  # tokens; prefixes are looked up in multiples of this length
 
 
-class Slot:
-    """KV cache of one conversation. The first `num_stored` of `tokens` have their keys and values stored."""
+class Slot(Struct, eq=False):
+    """KV cache of one conversation. The first `num_stored` of `tokens` have their keys and values stored.
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.session = ""
-        self.tokens: list[int] = []
-        self.num_stored = 0
-        self.num_promised = 0  # number of tokens that a row in flight will have stored
-        self.in_flight = False
-        self.last_used = 0
-        self.epoch = 0  # changes when the slot's content is replaced
-        self.prefixes: list[int] = []
+    Slot(number=3)
+    """
+
+    number: int
+    session: str = ""
+    tokens: list[int] = []
+    num_stored: int = 0
+    num_promised: int = 0  # number of tokens that a row in flight will have stored
+    in_flight: bool = False
+    last_used: int = 0
+    epoch: int = 0  # changes when the slot's content is replaced
+    prefixes: list[int] = []
 
 
 class Taken(Struct, frozen=True):
