@@ -45,7 +45,7 @@ class CallMarkup(Struct, frozen=True):
     A template has the markup if it contains all `signs`. `find` yields what is to be read otherwise, in order. `write`
     makes the text of a call; without it, prompts and demonstrations keep the dialects' form, which every markup's
     reader leaves as it is. `lists_tools` says that the template's own list of tools is used. `stop` are strings that
-    end a turn with a call, and `ends` control strings that the model ends such a turn with. `begin` is what stands
+    end a turn with a call, and `ends` control strings that the model ends such a turn with. `begin` is written
     before text that is not a thought, and `thought_end` what ends a thought for the model.
 
         CallMarkup(name="JSON in <tool_call>")
@@ -178,7 +178,7 @@ def read_arguments(
 ) -> tuple[dict[str, Any], int] | None:
     """Arguments that follow each other from `position` on, and where they end; None if one of them is not closed.
 
-    `begin` matches what stands before a value, its first group being the argument's name, and `end` what stands behind;
+    `begin` matches the text before a value, its first group being the argument's name, and `end` the text after it;
     `clean` removes from a value what belongs to the markup.
 
         read_arguments("<p=k>3</p>", 0, re.compile("<p=(.)>"), "</p>") == ({"k": 3}, 10)
@@ -194,7 +194,7 @@ def read_arguments(
 
 
 def read_value(text: str) -> Any:
-    """An argument that stands without quotes: JSON if it is a number, a list, an object or the like, else the text.
+    """An argument without quotes: JSON if it is a number, a list, an object or the like, else the text.
 
     read_value('["Halm"]') == ["Halm"]; read_value("Halm bridge") == "Halm bridge"; read_value("9") == 9
     """

@@ -211,7 +211,7 @@ PYTHON = CallMarkup(name="Python calls", signs=("<|tool_call_start|>",), find=_f
 _OPEN, _CLOSE = f"<{THOUGHT}>", f"</{THOUGHT}>"
 _MESSAGE, _ENDS = "<|message|>", re.compile(r"<\|(?:end|call|return|eom|eot|start)\|>")
 _TO_TOOL = re.compile(r"\bto=(?:functions\.)?([\w.-]{1,64})")
-_TO_BEFORE = re.compile(r" ?\bto=[\w.-]{1,80}\Z")  # the recipient may stand before the channel
+_TO_BEFORE = re.compile(r" ?\bto=[\w.-]{1,80}\Z")  # the recipient may come before the channel
 _MAX_HEADER_CHARS = 200
 
 
@@ -243,7 +243,7 @@ def _find_messages(text: str) -> Iterator[Rewrite]:
 
 
 def _find_header(text: str, position: int, header_end: int) -> int:
-    """Where the header that ends at `header_end` begins; what stands before it is text."""
+    """Where the header that ends at `header_end` begins; the text before it is no part of it."""
     begun = text.rfind("<|start|>", position, header_end)
     if begun < 0:
         begun = text.find("<|channel|>", position, header_end)

@@ -37,7 +37,7 @@ class Message(Struct, frozen=True):
     """One message to the policy.
 
     Role `tool` is a tool's answer to the policy's last turn. Role `assistant` is used only for the few-shot examples
-    that open an episode, never for the policy's own turns. With a `tag`, the parts stand between tags of that name;
+    that open an episode, never for the policy's own turns. With a `tag`, the parts are between tags of that name;
     `note`, the program's own words, follows them. A limit on the length of a message cuts the parts, never tags or
     note.
 

@@ -60,7 +60,7 @@ class Renderer:
         self.joints: dict[Role, Joint] = {role: self._encode_joint(text) for role, text in texts.items()}
         opening = texts["user"].opening
         self.opened = opening[opening.rfind(f"<{THOUGHT}>") :] if has_unclosed(opening, THOUGHT) else ""
-        # What stands before the environment's words in a turn that it begins: the end of a thought, or a channel.
+        # The environment begins a turn with this text: the end of a thought, or a channel.
         self.turn_start = self.thought_end if self.opened else markup.begin
         self._differences = texts["user"].differences
 
@@ -242,7 +242,7 @@ class PlainEncoder:
         # The vocabulary, which is nearly all of it, is passed on unread: reading it takes longest.
         layout = msgspec.json.decode(backend.to_str(), type=dict[str, msgspec.Raw])
         # Not control tokens: a token of one character, which cannot be split and controls nothing, and the unknown
-        # token, which stands for text without an id.
+        # token, which replaces text without an id.
         self.control_ids = frozenset(
             entry["id"]
             for entry in msgspec.json.decode(layout["added_tokens"])

@@ -7,7 +7,7 @@
 is marked in the text and listed at the end.
 
 No text of a document or a model can become markup. The HTML page is a template (`templates/report.html.j2`) that
-escapes all of it, and a content security policy forbids scripts. In Markdown, passages stand in fences longer than any
+escapes all of it, and a content security policy forbids scripts. In Markdown, passages are in fences longer than any
 run of backticks in them, all punctuation in titles is escaped, and the report keeps its headings, lists and emphasis,
 but no links, images, HTML or code. Addresses are built from fixed words and percent-encoded paths, so none can name a
 scheme such as `javascript:`.

@@ -78,7 +78,7 @@ _WHOLE = re.compile(rf"[.!?…。！？][\"'”’»)\]*_」』）]*+(?:[ \t]*+{
 
 
 def keep_whole_sentences(text: str) -> str:
-    """A text that was cut off, up to its last whole sentence; and up to the first that stands in it before.
+    """The whole sentences of a text that was cut off, up to the first repeated one.
 
     What a small model goes on with until it is cut off is often the same again. Citations are no part of a sentence
     here.
@@ -247,8 +247,8 @@ def extract_conclusion(text: str) -> str:
     if listed and text[: listed[-1].start()].strip():
         text = text[: listed[-1].start()]
     paragraphs = [part.strip() for part in _PARAGRAPHS.split(text) if part.strip()]
-    told = [part for part in paragraphs if "\n" in part or not _is_heading(part, part[_marker_end(part) :])]
-    return (told or paragraphs or [""])[-1]
+    stated = [part for part in paragraphs if "\n" in part or not _is_heading(part, part[_marker_end(part) :])]
+    return (stated or paragraphs or [""])[-1]
 
 
 # --------------------------------------------------------------------------------------------------- hard-wrapped lines

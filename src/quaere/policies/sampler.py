@@ -116,16 +116,24 @@ class StopStrings:
         self._pieces: dict[int, str] = {}
         self._lasts: dict[tuple[str, ...], frozenset[str]] = {}
 
-    def just_ended(self, new: list[int], stop: tuple[str, ...]) -> bool:
+    def find_reason(self, tokens: list[int], params: SamplingParams, num_prompt: int = 0) -> StopReason | None:
+        """Why a turn ends with its newest token; None if it goes on. The turn begins after `num_prompt` tokens."""
+        if tokens[-1] in params.stop_token_ids:
+            return "end_of_turn"
+        if params.stop and self.just_ended(tokens, params.stop, num_prompt):
+            return "stop_string"
+        return "length" if len(tokens) - num_prompt >= params.max_tokens else None
+
+    def just_ended(self, tokens: list[int], stop: tuple[str, ...], num_prompt: int = 0) -> bool:
         """True if a stop string has just appeared. It may end inside the last token, which is kept whole.
 
         A token is at least one byte of text, so a tail of as many tokens as the longest string has bytes contains any
         string that the newest token completes; a few more keep a character cut at the front from mattering.
         """
-        if not self._may_end(new[-1], stop):
+        if not self._may_end(tokens[-1], stop):
             return False
         longest = max(len(text.encode()) for text in stop)
-        tail = self._decode(new[-(longest + 4) :])
+        tail = self._decode(tokens[max(num_prompt, len(tokens) - longest - 4) :])
         return any(text in tail for text in stop)
 
     def _may_end(self, token: int, stop: tuple[str, ...]) -> bool:

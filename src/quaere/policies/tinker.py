@@ -31,6 +31,7 @@ import httpx
 from quaere.credentials import read_secret
 from quaere.errors import BadInput, ExtraMissing, TrainingStopped, requirement_hint
 from quaere.policies.sampler import Sampled, SamplingParams, StopStrings, check_context
+from quaere.records import StopReason
 
 T = TypeVar("T")
 
@@ -38,10 +39,10 @@ KEY = "TINKER_API_KEY"
 HOSTED = "the hosted Tinker service"  # how an empty URL is named
 _NEWEST = (0, 36)  # tried; the interface changes with every version
 _WITH_EXPORTS = (0, 28)  # the first with the hosted service's way to download an adapter
-_WITH_OWN_REST = (0, 36)  # the first whose client of saved states stands alone; the way before it warns
+_WITH_OWN_REST = (0, 36)  # the first with a client of saved states alone; the older way warns
 _GO_ON = "quaere evolve --resume RUN goes on from the last checkpoint"
 _LOOK_S = 2.0  # seconds between two looks at a request that is under way
-_NO_KEY = "tml-none"  # servers of one's own need no key, but the SDK wants one
+_NO_KEY = "tml-none"  # a server of your own needs no key, but the SDK wants one
 
 
 def check_sdk() -> None:
@@ -145,7 +146,7 @@ class TinkerService:
             httpx.post(f"{self.url}/api/v1/unload_model", json=body, headers=self._headers(), timeout=10.0)
 
     def get_file(self, place: str, timeout_s: float = 600.0) -> bytes:
-        """A file of one's own server, or of where it sends us for it; that place is not told the key."""
+        """Download a file; redirects are followed, and the key is sent to the first host only."""
         reply = httpx.get(self.url + place, headers=self._headers(), timeout=timeout_s)
         if reply.next_request is not None:
             reply = httpx.get(reply.next_request.url, follow_redirects=True, timeout=timeout_s)
@@ -276,13 +277,12 @@ def cut_turn(tokens: Sequence[int], logprobs: Sequence[float], params: SamplingP
     cut_turn([7, 8, 2, 9], [-0.1] * 4, SamplingParams(stop_token_ids=(2,)), stops).token_ids == (7, 8, 2)
     """
     new: list[int] = []
+    reason: StopReason | None = None
     for token in tokens[: params.max_tokens]:
         new.append(token)
-        if token in params.stop_token_ids:
-            return Sampled(tuple(new), tuple(logprobs[: len(new)]), "end_of_turn")
-        if params.stop and stops.just_ended(new, params.stop):
-            return Sampled(tuple(new), tuple(logprobs[: len(new)]), "stop_string")
-    return Sampled(tuple(new), tuple(logprobs[: len(new)]), "length")
+        if reason := stops.find_reason(new, params):
+            break
+    return Sampled(tuple(new), tuple(logprobs[: len(new)]), reason or "length")
 
 
 def prompt_scores(values: Sequence[float | None] | None, num_tokens: int) -> list[float]:

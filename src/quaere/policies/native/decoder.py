@@ -11,9 +11,9 @@ addresses, so copying new weights in place needs no new capture.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -25,12 +25,8 @@ from quaere.policies.native.device import has_kernels
 from quaere.policies.native.slots import KVStorage, Span
 from quaere.policies.sampler import SamplingParams
 
-
-class Forward(Protocol):
-    """A model's forward pass, such as `bridge.forward` of a model."""
-
-    def __call__(self, where: Pass, token_ids: Tensor, positions: Tensor, wanted: Tensor | None = None, /) -> Tensor:
-        """Logits `(wanted, vocabulary)` of the wanted (or all) packed tokens."""
+Forward = Callable[[Pass, Tensor, Tensor, Tensor | None], Tensor]
+"""A model's forward pass, such as `bridge.forward` of a model: logits of the wanted (or all) packed tokens."""
 
 
 class Drawn:
@@ -120,7 +116,7 @@ class Decoder:
 
     def _step(self, slots: Tensor, draw: Draw) -> Tensor:
         tokens, positions = self._last_token[slots], self._length[slots]
-        logits = self.forward(DecodePass(self.storage, slots, positions), tokens, positions)
+        logits = self.forward(DecodePass(self.storage, slots, positions), tokens, positions, None)
         drawn = self._draw(logits, slots, draw)
         self._length[slots] = positions + 1
         self._length[self.padding :].zero_()

@@ -205,7 +205,7 @@ class OneToken:
 
 
 class LlamaStep:
-    """A model as its products and norms. Call `prepare` after its weights have changed."""
+    """A model as its products and norms. Call `prepare` before the first pass, and after its weights have changed."""
 
     def __init__(self, parts: LlamaParts, *, in_int8: bool) -> None:
         self.parts = parts
@@ -215,7 +215,6 @@ class LlamaStep:
         self._exchange = torch.arange(parts.head_dim).roll(half)  # exchanges the halves of a head
         self._signs = torch.ones(parts.head_dim)
         self._signs[:half] = -1
-        self.prepare()
 
     def prepare(self) -> None:
         """Use the current weights: they are packed if the model decodes in int8."""

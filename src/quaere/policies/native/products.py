@@ -76,7 +76,7 @@ class Halves(Struct, frozen=True):
         return self.repeated_product(torch.cat((states_TI, states_TI), 1))
 
     def repeated_product(self, states_TI: Tensor) -> Tensor:
-        """As `product` for states that stand in each row twice: one half of the weight is multiplied by each."""
+        """As `product` for rows that hold the states twice: one half of the weight is multiplied by each."""
         return _multiply_4bit(states_TI, self.content, GROUP, self.num_inputs, self.num_outputs)
 
 
