@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 Link = Callable[[Passage], str]
 """Path of a passage's document, relative to the page: `lambda passage: f"docs/{passage.doc_id}"`."""
 
-_WORD = re.compile(r"\S+")
 _NUM_FRAGMENT_WORDS = 6
 
 
@@ -79,7 +78,7 @@ def _fragment(text: str) -> str:
 
     _fragment("The Oss rises.") -> "#:~:text=The%20Oss%20rises."
     """
-    lines = [words for line in text.splitlines() if (words := _WORD.findall(line.lstrip("#*->+ \t")))]
+    lines = [words for line in text.splitlines() if (words := line.lstrip("#*->+ \t").split())]
     if not lines:
         return ""
     is_short = len(lines) == 1 and len(lines[0]) <= 2 * _NUM_FRAGMENT_WORDS

@@ -260,7 +260,6 @@ _OWN_LINE = re.compile(
     r"|\||#{1,6}[ \t]|>|:\w[\w -]*+:(?=\s|$)|\.\. |==|--|```|~~~|[{}@$%])"
 )
 _LINE_ENDED = re.compile(r"[.!?…:;。！？][\"'”’»)\]*_`]*+$")
-_FIRST_WORD = re.compile(r"\s*+(\S*+)")
 
 
 def starts_own_line(line: str) -> bool:
@@ -276,8 +275,7 @@ def goes_on(line: str, following: str, width: int) -> bool:
     line = line.rstrip()
     if not line or _LINE_ENDED.search(line[-8:]) or starts_own_line(following) or line.lstrip()[:1] in ("|", "#"):
         return False
-    word = _FIRST_WORD.match(following)
-    first = word.group(1) if word else ""
+    first = next(iter(following.split(maxsplit=1)), "")
     if first[:1].islower():
         return True
     return _MIN_CHARS <= len(line) <= _MAX_CHARS and width <= _MAX_CHARS and len(line) + 1 + len(first) > width

@@ -14,7 +14,6 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import httpx
@@ -59,9 +58,7 @@ class OpenAISampler:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.stop()
 
     async def _post(self, body: dict[str, Any]) -> tuple[int, bytes]:

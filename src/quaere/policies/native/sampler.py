@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from quaere.errors import SamplingFailed
@@ -169,7 +168,7 @@ class NativeSampler:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.stop()
 
     async def stop(self) -> None:
