@@ -46,7 +46,7 @@ def rotate(query: Tensor, key: Tensor, cosines: Tensor, sines: Tensor) -> tuple[
     new_query, new_key = query.new_empty(1, tokens, heads, dim), key.new_empty(1, tokens, key_heads, dim)
     _rotate_kernel[(tokens, 2)](
         query, key, cosines, sines, new_query, new_key,
-        *query.stride()[1:3], *key.stride()[1:3], cosines.stride(1), sines.stride(1),
+        query.stride(1), query.stride(2), key.stride(1), key.stride(2), cosines.stride(1), sines.stride(1),
         HEADS=heads, KEY_HEADS=key_heads, HALF=dim // 2, BLOCK_H=triton.next_power_of_2(heads),
         BLOCK_K=triton.next_power_of_2(key_heads), BLOCK=triton.next_power_of_2(dim // 2),
     )  # fmt: skip
@@ -58,7 +58,8 @@ def write_slots(keys: Tensor, values: Tensor, key: Tensor, value: Tensor, slots:
     _, heads, tokens, dim = key.shape
     _write_kernel[(tokens,)](
         keys, values, key, value, slots, positions,
-        *keys.stride()[:3], *values.stride()[:3], *key.stride()[1:3], *value.stride()[1:3],
+        keys.stride(0), keys.stride(1), keys.stride(2), values.stride(0), values.stride(1), values.stride(2),
+        key.stride(1), key.stride(2), value.stride(1), value.stride(2),
         HEADS=heads, DIM=dim, VALUE_DIM=value.shape[3], BLOCK_H=triton.next_power_of_2(heads),
         BLOCK_D=triton.next_power_of_2(dim), BLOCK_V=triton.next_power_of_2(value.shape[3]),
     )  # fmt: skip

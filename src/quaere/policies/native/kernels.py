@@ -36,14 +36,23 @@ def query_blocks(spans: list[Span], device: torch.device) -> Tensor:
     return torch.tensor(blocks, dtype=torch.int32, device=device)
 
 
-def prefill_attention(query: Tensor, keys: Tensor, values: Tensor, blocks: Tensor, kind: Kind) -> Tensor:
+def prefill_attention(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    blocks: Tensor,
+    kind: Kind,
+) -> Tensor:
     """Attention of packed queries `(1, heads, tokens, head_dim)` of slots; returns `(1, tokens, heads, head_dim)`."""
     _, heads, tokens, head_dim = query.shape
     output = query.new_empty(1, tokens, heads, values.shape[3])
     _prefill_kernel[(len(blocks), heads)](
         query, keys, values, output, blocks, query if kind.sinks is None else kind.sinks,
         kind.scale, kind.window or 0, kind.softcap or 0.0,
-        *query.stride()[1:3], *keys.stride()[:3], *values.stride()[:3], *output.stride()[1:3],
+        query.stride(1), query.stride(2),
+        keys.stride(0), keys.stride(1), keys.stride(2),
+        values.stride(0), values.stride(1), values.stride(2),
+        output.stride(1), output.stride(2),
         GROUPS=heads // keys.shape[1], HEAD_DIM=head_dim, VALUE_DIM=values.shape[3],
         BLOCK_D=_padded(head_dim), BLOCK_V=_padded(values.shape[3]), BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N,
         HAS_SINKS=kind.sinks is not None, EXACT=query.dtype == torch.float32, num_warps=4, num_stages=2,
@@ -52,7 +61,12 @@ def prefill_attention(query: Tensor, keys: Tensor, values: Tensor, blocks: Tenso
 
 
 def decode_attention(
-    query: Tensor, keys: Tensor, values: Tensor, slots: Tensor, positions: Tensor, kind: Kind
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    slots: Tensor,
+    positions: Tensor,
+    kind: Kind,
 ) -> Tensor:
     """Attention of one query per slot, packed `(1, heads, rows, head_dim)`; returns `(1, rows, heads, head_dim)`."""
     _, heads, rows, head_dim = query.shape
@@ -65,7 +79,9 @@ def decode_attention(
     _decode_kernel[(rows, key_heads, parts)](
         query, keys, values, output, partial, slots, positions, query if kind.sinks is None else kind.sinks,
         kind.scale, kind.window or 0, kind.softcap or 0.0,
-        *query.stride()[1:3], *keys.stride()[:3], *values.stride()[:3],
+        query.stride(1), query.stride(2),
+        keys.stride(0), keys.stride(1), keys.stride(2),
+        values.stride(0), values.stride(1), values.stride(2),
         GROUPS=groups, HEAD_DIM=head_dim, VALUE_DIM=value_dim, BLOCK_G=_padded(groups),
         BLOCK_D=_padded(head_dim), BLOCK_V=_padded(value_dim), BLOCK_N=BLOCK_N, PARTS=parts,
         HAS_SINKS=kind.sinks is not None, EXACT=query.dtype == torch.float32, num_warps=4, num_stages=2,
@@ -94,39 +110,12 @@ def _padded(size: int) -> int:
 
 
 @triton.jit
-def _attend_block(
-    q, key_base, value_base, key_token, value_token, at, end, seen, scale, softcap, best, total, result,
-    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
-    PRECISION: tl.constexpr,
-):  # fmt: skip
-    """One step of the online softmax: the maximum, sum and result after the keys `at` that are `seen`."""
-    d = tl.arange(0, BLOCK_D)
-    v = tl.arange(0, BLOCK_V)
-    k = tl.load(
-        key_base + at[None, :] * key_token + d[:, None], mask=(at < end)[None, :] & (d < HEAD_DIM)[:, None], other=0.0
-    )
-    scores = tl.dot(q, k, input_precision=PRECISION) * scale
-    if softcap > 0:
-        scores = softcap * (2 * tl.sigmoid(2 * scores / softcap) - 1)
-    scores = tl.where(seen, scores, float("-inf"))
-    new_best = tl.maximum(best, tl.max(scores, 1))
-    # For a query without any visible key so far, -inf - -inf would be NaN.
-    safe = tl.where(new_best == float("-inf"), 0.0, new_best)
-    weights = tl.exp(scores - safe[:, None])
-    shrink = tl.exp(best - safe)
-    total = total * shrink + tl.sum(weights, 1)
-    w = tl.load(
-        value_base + at[:, None] * value_token + v[None, :],
-        mask=(at < end)[:, None] & (v < VALUE_DIM)[None, :], other=0.0,
-    )  # fmt: skip
-    result = result * shrink[:, None] + tl.dot(weights.to(w.dtype), w, input_precision=PRECISION)
-    return new_best, total, result
-
-
-@triton.jit
 def _prefill_kernel(
-    query, keys, values, output, blocks, sinks, scale, window, softcap, query_head, query_token,
-    key_slot, key_head, key_token, value_slot, value_head, value_token, output_token, output_head,
+    query, keys, values, output, blocks, sinks, scale, window, softcap,
+    query_head, query_token,
+    key_slot, key_head, key_token,
+    value_slot, value_head, value_token,
+    output_token, output_head,
     GROUPS: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     HAS_SINKS: tl.constexpr, EXACT: tl.constexpr,
@@ -165,10 +154,26 @@ def _prefill_kernel(
         seen = (at[None, :] <= asked[:, None]) & (at < end)[None, :]
         if window > 0:
             seen = seen & (at[None, :] > asked[:, None] - window)
-        best, total, result = _attend_block(
-            q, key_base, value_base, key_token, value_token, at, end, seen, scale, softcap, best, total, result,
-            HEAD_DIM, VALUE_DIM, BLOCK_D, BLOCK_V, PRECISION,
+        k = tl.load(
+            key_base + at[None, :] * key_token + d[:, None],
+            mask=(at < end)[None, :] & (d < HEAD_DIM)[:, None], other=0.0,
         )  # fmt: skip
+        scores = tl.dot(q, k, input_precision=PRECISION) * scale
+        if softcap > 0:
+            scores = softcap * (2 * tl.sigmoid(2 * scores / softcap) - 1)
+        scores = tl.where(seen, scores, float("-inf"))
+        new_best = tl.maximum(best, tl.max(scores, 1))
+        # For a query without any visible key so far, -inf - -inf would be NaN.
+        safe = tl.where(new_best == float("-inf"), 0.0, new_best)
+        weights = tl.exp(scores - safe[:, None])
+        shrink = tl.exp(best - safe)
+        total = total * shrink + tl.sum(weights, 1)
+        w = tl.load(
+            value_base + at[:, None] * value_token + v[None, :],
+            mask=(at < end)[:, None] & (v < VALUE_DIM)[None, :], other=0.0,
+        )  # fmt: skip
+        result = result * shrink[:, None] + tl.dot(weights.to(w.dtype), w, input_precision=PRECISION)
+        best = new_best
     total = tl.where(total == 0, 1.0, total)
     tl.store(
         output + (offset + m)[:, None] * output_token + head * output_head + v[None, :],
@@ -179,8 +184,10 @@ def _prefill_kernel(
 
 @triton.jit
 def _decode_kernel(
-    query, keys, values, output, partial, slots, positions, sinks, scale, window, softcap, query_head, query_token,
-    key_slot, key_head, key_token, value_slot, value_head, value_token,
+    query, keys, values, output, partial, slots, positions, sinks, scale, window, softcap,
+    query_head, query_token,
+    key_slot, key_head, key_token,
+    value_slot, value_head, value_token,
     GROUPS: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_G: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
     HAS_SINKS: tl.constexpr, EXACT: tl.constexpr,
@@ -219,10 +226,24 @@ def _decode_kernel(
     result = tl.zeros([BLOCK_G, BLOCK_V], tl.float32)
     for begin in range(begin_part, end_part, BLOCK_N):
         at = begin + n
-        best, total, result = _attend_block(
-            q, key_base, value_base, key_token, value_token, at, end_part, (at < end_part)[None, :], scale, softcap,
-            best, total, result, HEAD_DIM, VALUE_DIM, BLOCK_D, BLOCK_V, PRECISION,
+        k = tl.load(
+            key_base + at[None, :] * key_token + d[:, None],
+            mask=(at < end_part)[None, :] & (d < HEAD_DIM)[:, None], other=0.0,
         )  # fmt: skip
+        scores = tl.dot(q, k, input_precision=PRECISION) * scale
+        if softcap > 0:
+            scores = softcap * (2 * tl.sigmoid(2 * scores / softcap) - 1)
+        scores = tl.where((at < end_part)[None, :], scores, float("-inf"))
+        new_best = tl.maximum(best, tl.max(scores, 1))
+        weights = tl.exp(scores - new_best[:, None])
+        shrink = tl.exp(best - new_best)
+        total = total * shrink + tl.sum(weights, 1)
+        w = tl.load(
+            value_base + at[:, None] * value_token + v[None, :],
+            mask=(at < end_part)[:, None] & (v < VALUE_DIM)[None, :], other=0.0,
+        )  # fmt: skip
+        result = result * shrink[:, None] + tl.dot(weights.to(w.dtype), w, input_precision=PRECISION)
+        best = new_best
     there = (g < GROUPS)[:, None] & (v < VALUE_DIM)[None, :]
     if PARTS == 1:
         target = output + (row * heads + head)[:, None] * VALUE_DIM + v[None, :]
