@@ -157,7 +157,7 @@ def line(name: str, engines: dict[str, Any], runs: dict[str, list[Timed]], args:
 def apart(engine: Ours, whole: Ours) -> str:
     """How far the log-probs of what an engine wrote are from those of the model's own forward pass in float32."""
     assert engine.last is not None
-    scores = whole.engine.score(engine.last.tokens)[engine.last.num_prompt :]
+    scores = whole.engine.score_many([engine.last.tokens])[0][engine.last.num_prompt :]
     gaps = [abs(ours - theirs) for ours, theirs in zip(engine.last.logprobs, scores, strict=True)]
     return f"{statistics.mean(gaps):.4f}, {max(gaps):.4f}"
 

@@ -165,7 +165,7 @@ def read_logprobs(logits: torch.Tensor, ids: list[int]) -> torch.Tensor:
 
 def sampling_gap(name: str, expected: torch.Tensor) -> float:
     engine = Engine(use_packed_attention(make_model(name)), str, max_rows=5, max_step_tokens=33)
-    return float((torch.tensor(engine.score(IDS))[-len(expected) :] - expected).abs().max())
+    return float((torch.tensor(engine.score_many([IDS])[0])[-len(expected) :] - expected).abs().max())
 
 
 @torch.no_grad()

@@ -82,7 +82,7 @@ def compare(engine: Any, requests: list[Request]) -> tuple[str, str]:
     """How far the log-probs of what was written are from those of the whole weights, and how often these agree."""
     gaps, same = [], []
     for request in requests:
-        scores = engine.score(request.tokens)[request.num_prompt :]
+        scores = engine.score_many([request.tokens])[0][request.num_prompt :]
         gaps += [abs(ours - theirs) for ours, theirs in zip(request.logprobs, scores, strict=True)]
         starts = range(request.num_prompt, request.num_prompt + 8)
         best, _ = decode(engine, [request.tokens[:end] for end in starts], 1)

@@ -152,7 +152,7 @@ def engaged(engine):
     with (
         mock.patch.multiple("quaere.policies.catalogue", **here),
         mock.patch("transformers.AutoTokenizer.from_pretrained", return_value=tiny.tokenizer()),
-        mock.patch("quaere.policies.native.sampler.NativeSampler.load", lambda found, decode, **o: calls.append(o)),
+        mock.patch("quaere.policies.native.sampler.NativeSampler.over", lambda model, decode, **o: calls.append(o)),
         mock.patch("quaere.policies.native.bridge.load_model", load),
         mock.patch("quaere.training.actors.add_adapters", return_value=None),
         mock.patch("quaere.training.actors.TokenPolicy", return_value=None),

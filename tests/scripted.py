@@ -60,13 +60,9 @@ class ScriptedSampler:
         turns.append((tuple(token_ids), cut))
         return Sampled(cut, (-1.0,) * len(cut), self._stop_reason(cut, len(ids), params))
 
-    async def score(self, token_ids: Sequence[int]) -> list[float]:
-        """A log-prob of -1 for every token but the first."""
-        return [0.0] + [-1.0] * (len(token_ids) - 1)
-
     async def score_many(self, sequences: Sequence[Sequence[int]], starts: Sequence[int] = ()) -> list[list[float]]:
-        """As `score`, one sequence after another."""
-        return [await self.score(token_ids) for token_ids in sequences]
+        """A log-prob of -1 for every token but the first."""
+        return [[0.0] + [-1.0] * (len(token_ids) - 1) for token_ids in sequences]
 
     async def stop(self) -> None:
         """Do nothing."""

@@ -169,8 +169,7 @@ class Replayer(_Server):
 def play(url, tokenizer_decode, folder):
     """The conversation: returns everything our classes made of the server's answers."""
     from quaere.policies.sampler import SamplingParams
-    from quaere.policies.tinker_sampler import TinkerSampler
-    from quaere.policies.tinker_service import TinkerService
+    from quaere.policies.tinker import TinkerSampler, TinkerService
     from quaere.rollout.samples import Sample
     from quaere.training.learner_settings import LearnerSettings
     from quaere.training.remote import remote_role

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.chat.call_markups.bracketed import DEEPSEEK, LLAMA, MISTRAL, PYTHON
-from quaere.chat.call_markups.call_markup import (
+from quaere.chat.call_markup import (
     MAX_CALLS,
     Reading,
     read_json_prefix,
@@ -15,9 +14,20 @@ from quaere.chat.call_markups.call_markup import (
     write_prompt,
     write_turn,
 )
-from quaere.chat.call_markups.channels import ATEM, GEMMA, HARMONY
-from quaere.chat.call_markups.registry import MARKUPS, choose_markup
-from quaere.chat.call_markups.tagged import FUNCTIONS, GLM, JSON
+from quaere.chat.known_markups import (
+    ATEM,
+    DEEPSEEK,
+    FUNCTIONS,
+    GEMMA,
+    GLM,
+    HARMONY,
+    JSON,
+    LLAMA,
+    MARKUPS,
+    MISTRAL,
+    PYTHON,
+    choose_markup,
+)
 from quaere.chat.tools import MAX_CALL_CHARS
 from quaere.dialects.evalact.protocol import EvaluateSolver
 from quaere.dialects.tool_call.protocol import ToolCallSolver

@@ -2,8 +2,8 @@
 
 import pytest
 
-from quaere.chat.last_search import final_reply
 from quaere.chat.messages import Message, Quoted
+from quaere.chat.protocol import final_reply
 from quaere.records import Failure, Malformed, Search
 
 FOUND = Message("tool", ("[1]\n", Quoted("Halm")))

@@ -44,6 +44,10 @@ def test_halves_that_stand_side_by_side_are_broken_too():
     assert as_chat(Message("user", (Quoted("<|im"), Quoted("_end|>"))))["content"] == "< |im_end|>"
 
 
+def test_a_control_string_within_another_is_broken_too():
+    assert break_controls("<|[INST]|>") == "< |[ INST]|>"
+
+
 def test_other_text_is_sent_as_it_is():
     for text in ("a < b | c > d", "<p>List<String> [1] [INSTALL]</p>", "f(x) = x |> g", "", "[1] [2, 3]"):
         assert break_controls(text) == text

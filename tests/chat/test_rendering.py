@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 
 import tiny
 from quaere.chat.messages import Message, Quoted
-from quaere.chat.renderer import Renderer
+from quaere.chat.renderer import PlainEncoder, Renderer
 from quaere.chat.tools import SEARCH
-from quaere.chat.untrusted_text import PlainEncoder
 from quaere.errors import TemplateRefused
 
 SYSTEM = Message("system", ("You search.",))
@@ -47,16 +46,14 @@ def test_an_opening_is_rendered_once_for_all_questions_unless_it_may_change(monk
 
 def test_a_conversation_grows_into_what_the_template_says(tokenizer):
     renderer = Renderer(tokenizer)
-    end = renderer.joint("tool").end_of_turn
+    end = renderer.joints["tool"].end_of_turn
     ids = renderer.opening(ask("Who built it?"), (SEARCH,))
     for answer in ("first", "second"):
         turn = [*tokenizer.encode(answer, add_special_tokens=False), *([] if end is None else [end])]
         # Where the template writes a space before the end of the turn, the model does not: see the brackets style.
         ids += turn
         ids += renderer.reply(Message("tool", (Quoted("a result"),)), turn[-1])
-    role, result = (
-        ("tool", "a result") if renderer.speaks_tools else ("user", renderer.template.wrap("tool", "a result"))
-    )
+    role, result = renderer.template.turn("tool", "a result")
     turns = [("system", "You search."), ("user", "Question:\nWho built it?")]
     for answer in ("first", "second"):
         turns += [("assistant", answer), (role, result)]
@@ -68,7 +65,7 @@ def test_a_conversation_grows_into_what_the_template_says(tokenizer):
 def test_who_writes_the_end_of_a_turn(template):
     tokenizer = tiny.tokenizer(template)
     renderer = Renderer(tokenizer)
-    joint = renderer._joints["user"]
+    joint = renderer.joints["user"]
     reply = Message("user", (Quoted("go on"),))
     sampled_end = renderer.reply(reply, joint.end_of_turn)
     cut_off = renderer.reply(reply, tokenizer.encode("x")[0])
@@ -106,7 +103,7 @@ def test_templates_that_cannot_be_exact_are_refused(template, words):
 
 def test_a_reply_is_cut_inside_and_never_around(tokenizer):
     renderer = Renderer(tokenizer)
-    joint = renderer._joints["tool"]
+    joint = renderer.joints["tool"]
     long = Message("tool", (Quoted("word " * 500),))
     ids = renderer.reply(long, None, max_tokens=10)
     assert len(ids) == len(joint.closing) + 10 + len(joint.opening)
@@ -116,7 +113,7 @@ def test_a_reply_is_cut_inside_and_never_around(tokenizer):
 def test_tags_around_a_message_are_never_cut(tokenizer):
     renderer = Renderer(tokenizer)
     long = Message("user", ("[1]\n", Quoted("word " * 500)), tag="information")
-    joint, text = renderer.joint("user"), renderer.decode(renderer.reply(long, None, max_tokens=10))
+    joint, text = renderer.joints["user"], renderer.decode(renderer.reply(long, None, max_tokens=10))
     before, after = renderer.decode(joint.closing), renderer.decode(joint.opening)
     assert text.startswith(before + "<information>\n[1]\nword") and text.endswith("\n</information>" + after)
     assert len(text) < len(before + after) + 90
@@ -153,7 +150,7 @@ def test_without_a_template_only_the_end_of_text_ends_a_turn():
     renderer = Renderer(tokenizer)
     end = tokenizer.convert_tokens_to_ids("<|endoftext|>")
     assert renderer.stop_token_ids == (end,)
-    assert [renderer.joint(role).end_of_turn for role in ("user", "tool")] == [None, None]
+    assert [renderer.joints[role].end_of_turn for role in ("user", "tool")] == [None, None]
     reply = Message("user", ("Go on.",))
     # Whatever the policy wrote last stays, and all of the joint follows.
     assert renderer.reply(reply, end) == renderer.reply(reply, 5) == tokenizer.encode("\n\nGo on.\n\n")

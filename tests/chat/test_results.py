@@ -4,9 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
-from quaere.chat.messages import Message
+from quaere.chat.messages import Message, format_results, shown_results
 from quaere.chat.renderer import Renderer
-from quaere.chat.results import format_results, shown_results
 from quaere.chat.spans import find_evidence
 from quaere.records import Hit, Passage, SearchResult
 

@@ -5,7 +5,7 @@ import pytest
 import tiny
 from modern_templates import CALLS, LISTED, make_tokenizer
 from quaere.chat.template import ChatTemplate
-from quaere.chat.template_budget import limited_work
+from quaere.chat.template_sandbox import limited_work
 from quaere.chat.tools import SEARCH
 from quaere.errors import TemplateRefused
 
@@ -60,10 +60,9 @@ def test_content_is_given_as_a_list_where_a_string_is_not_shown():
 
 def test_tool_results_are_user_turns_in_tags_where_there_are_no_tools():
     chatml, qwen = (ChatTemplate(tiny.tokenizer(name)) for name in ("chatml", "qwen"))
-    assert [qwen.role_name(role) for role in ("user", "tool")] == ["user", "tool"]
-    assert [chatml.role_name(role) for role in ("user", "tool")] == ["user", "user"]
-    assert qwen.wrap("tool", "x") == qwen.wrap("user", "x") == chatml.wrap("user", "x") == "x"
-    assert chatml.wrap("tool", "x") == "<tool_response>\nx\n</tool_response>"
+    assert [qwen.turn(role, "x") for role in ("user", "tool")] == [("user", "x"), ("tool", "x")]
+    assert chatml.turn("user", "x") == ("user", "x")
+    assert chatml.turn("tool", "x") == ("user", "<tool_response>\nx\n</tool_response>")
 
 
 def test_without_a_template_messages_are_paragraphs():
@@ -75,7 +74,7 @@ def test_work_is_counted_line_by_line(monkeypatch):
         for _ in range(num_lines // 2):
             pass
 
-    monkeypatch.setattr("quaere.chat.template_budget.MAX_LINES", 1000)
+    monkeypatch.setattr("quaere.chat.template_sandbox.MAX_LINES", 1000)
     with limited_work():
         loop(900)
     with pytest.raises(TemplateRefused, match="ran more than 1,000 lines"), limited_work():

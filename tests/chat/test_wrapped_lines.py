@@ -2,8 +2,7 @@
 
 import pytest
 
-from quaere.chat.statements import split_statements
-from quaere.chat.wrapped_lines import goes_on, starts_own_line
+from quaere.chat.statements import goes_on, split_statements, starts_own_line
 
 FULL = "The river Oss, which rises in the hills above the old town of"  # 61 characters
 

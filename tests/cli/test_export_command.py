@@ -17,7 +17,7 @@ from quaere.dialects.trained_role import find_role, load_role
 from quaere.errors import BadInput
 from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.bridge import load_model
-from quaere.policies.native.rounding import copy_rounded
+from quaere.policies.native.weights import copy_rounded
 from quaere.recipes.drzero import DrZeroConfig
 from quaere.runs import Run
 from quaere.runs.checkpoints import save_checkpoint

@@ -20,7 +20,7 @@ from quaere.dialects.notes import Notes, find_notes
 from quaere.errors import QuaereError
 from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.bridge import load_model
-from quaere.policies.native.rounding import round_weights
+from quaere.policies.native.weights import round_weights
 from quaere.rollout.episode import Limits
 from quaere.warmup import imitation, lessons
 from quaere.warmup.lessons import build_world

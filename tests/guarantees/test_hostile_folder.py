@@ -17,9 +17,9 @@ import pytest
 from exported_runs import make_base
 from hostile_markup import read_skeleton
 from measured_command import measure, start
-from quaere.chat.untrusted_text import PlainEncoder
+from quaere.chat.renderer import PlainEncoder
 from quaere.policies.catalogue import resolve_model
-from quaere.policies.loading import load_tokenizer
+from quaere.policies.model_folders import load_tokenizer
 from quaere.runs import Run, list_runs
 from quaere.search.index import open_index
 

@@ -10,11 +10,11 @@ import shutil
 import pytest
 
 import tiny
-from quaere.chat import template_budget
+from quaere.chat import template_sandbox
 from quaere.chat.renderer import Renderer
 from quaere.cli.main import main
 from quaere.errors import TemplateRefused
-from quaere.policies.loading import load_tokenizer
+from quaere.policies.model_folders import load_tokenizer
 
 SHORT = ("--max-turns", "2", "--turn-tokens", "8", "--dtype", "float32", "--json")
 PAYLOAD = "import pathlib; pathlib.Path({!r}).write_text('run')"
@@ -162,7 +162,7 @@ def test_a_hostile_folder_gets_one_line(name, sound, index, tmp_path, capfd, mon
 
 @pytest.mark.parametrize("name", ENDLESS)
 def test_an_endless_template_is_refused_wherever_it_is_met(name, sound, tmp_path, monkeypatch):
-    monkeypatch.setattr(template_budget, "MAX_LINES", 300_000)  # the limit itself is met in the folders above
+    monkeypatch.setattr(template_sandbox, "MAX_LINES", 300_000)  # the limit itself is met in the folders above
     shutil.copytree(sound, tmp_path / "model")
     write(tmp_path / "model", "chat_template.jinja", ENDLESS[name])
     with pytest.raises(TemplateRefused) as caught:

@@ -57,7 +57,7 @@ async def test_a_grown_context_holds_every_turn_as_it_was_written(name):
     assert episode.outcome.text == "Venn"
     text = renderer.decode(episode.token_ids)
     assert text.count("first thought") == text.count("second thought") == 1
-    closing = renderer.decode(renderer.joint("tool").closing)
+    closing = renderer.decode(renderer.joints["tool"].closing)
     # A call of GPT-OSS's kind ends the turn itself.
     assert text.count(closing.removeprefix("<|end|>") if name == "call channels" else closing) == 2
     assert text.count("Who?") == 1
@@ -138,7 +138,7 @@ def test_a_model_may_end_its_turn_otherwise_than_the_template_ends_earlier_ones(
     """GPT-OSS's <|end|> ends a channel: the turn goes on behind it."""
     renderer = Renderer(make_tokenizer(TEMPLATES["channels"]))
     end, ends = renderer.tokenizer.convert_tokens_to_ids(["<|end|>", "<|return|>"])
-    joint = renderer.joint("user")
+    joint = renderer.joints["user"]
     assert end not in renderer.stop_token_ids and ends in renderer.stop_token_ids
     assert joint.closing[0] == end
     assert joint.after(ends) == joint.closing[1:] and joint.after(end) == joint.after(5) == joint.closing

@@ -8,9 +8,9 @@ import torch
 
 import tiny
 from quaere.errors import BadInput, ModelMissing
-from quaere.policies.adapter_folders import base_names, is_adapter, split_base
 from quaere.policies.catalogue import CATALOGUE, ModelPath, lasting_name, resolve_model
-from quaere.policies.native import lora
+from quaere.policies.model_folders import base_names, is_adapter, split_base
+from quaere.policies.native import weights as weights_module
 from quaere.policies.native.bridge import load_model
 from quaere.training.adapters import add_adapters, save_weights
 from quaere.training.settings import AdapterSettings
@@ -137,7 +137,7 @@ def test_only_behind_an_adapter_does_a_sign_name_a_base(place, tmp_path):
 
 def test_names_that_last(place, monkeypatch):
     monkeypatch.chdir(place)
-    monkeypatch.setattr("quaere.policies.catalogue._resolve_entry", lambda entry, **options: f"/cache/{entry.name}")
+    monkeypatch.setattr("quaere.policies.catalogue.find_pulled", lambda entry: f"/cache/{entry.name}")
     name = next(entry.name for entry in CATALOGUE.values() if entry.plain)
     assert lasting_name("base") == str(place / "base")
     assert lasting_name("warm") == str(place / "warm")  # not its base: the adapter belongs to it
@@ -234,7 +234,7 @@ def test_merging_equals_pefts(tmp_path, monkeypatch, num_layers):
     assert len(targets) == (14 if num_layers == 2 else 7)
     model = load_model(str(base), "cpu", "float32")
     expected = weights(PeftModel.from_pretrained(model, str(adapter)).merge_and_unload())
-    monkeypatch.setattr(lora, "_merge_by_peft", None)
+    monkeypatch.setattr(weights_module, "_merge_by_peft", None)
     found = weights(load_model(resolve_model(str(adapter)), "cpu", "float32"))
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
@@ -272,7 +272,7 @@ def test_sizes_are_refused_before_peft_allocates_them(place, tmp_path, monkeypat
     adapter = shutil.copytree(place / "warm", tmp_path / "adapter")
     config = json.loads((adapter / "adapter_config.json").read_text())
     (adapter / "adapter_config.json").write_text(json.dumps({**config, **fields}))
-    monkeypatch.setattr(lora, "_merge_by_peft", lambda *_: pytest.fail("peft was called"))
+    monkeypatch.setattr(weights_module, "_merge_by_peft", lambda *_: pytest.fail("peft was called"))
     with pytest.raises(BadInput, match=reason):
         load_model(resolve_model(str(adapter)), "cpu", "float32")
 

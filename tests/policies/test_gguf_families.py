@@ -13,8 +13,7 @@ from transformers import AutoModelForCausalLM
 import tiny
 from quaere.errors import ModelMissing
 from quaere.policies.catalogue import lasting_name, resolve_model
-from quaere.policies.gguf import _read_gemma, convert_gguf, rename
-from quaere.policies.gguf_tokenizer import find_merges, read_tokenizer
+from quaere.policies.gguf import _read_gemma, convert_gguf, find_merges, read_tokenizer, rename
 
 BYTES = sorted(ByteLevel.alphabet())
 LLAMA3 = {

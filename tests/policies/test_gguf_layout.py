@@ -7,9 +7,9 @@ import numpy
 import pytest
 
 from quaere.errors import ModelMissing
-from quaere.policies import gguf_layout
+from quaere.policies import gguf_file
 from quaere.policies.gguf import convert_gguf
-from quaere.policies.gguf_layout import check_layout
+from quaere.policies.gguf_file import check_layout
 
 UINT8, UINT32, STRING, ARRAY = 0, 4, 8, 9
 
@@ -86,9 +86,9 @@ def test_a_sound_file_is_accepted_in_both_byte_orders(order, tmp_path):
 
 def test_elements_are_bounded_even_where_the_file_holds_them(tmp_path, monkeypatch):
     path = write(tmp_path / "sound.gguf")
-    monkeypatch.setattr(gguf_layout, "MAX_ELEMENTS", 6)  # three tokens and three scores
+    monkeypatch.setattr(gguf_file, "MAX_ELEMENTS", 6)  # three tokens and three scores
     check_layout(path)
-    monkeypatch.setattr(gguf_layout, "MAX_ELEMENTS", 5)
+    monkeypatch.setattr(gguf_file, "MAX_ELEMENTS", 5)
     with pytest.raises(ModelMissing, match="more than 5 elements"):
         check_layout(path)
 

@@ -9,8 +9,8 @@ import torch
 import tiny
 from quaere.policies.native.bridge import merge_products, use_packed_attention
 from quaere.policies.native.engine import Engine, Request
-from quaere.policies.native.rounding import copy_rounded
 from quaere.policies.native.sampler import NativeSampler
+from quaere.policies.native.weights import copy_rounded
 from quaere.policies.sampler import SamplingParams
 from quaere.training.adapters import copy_weights
 
@@ -68,7 +68,7 @@ def test_thousands_of_tokens_in_one_pass(family, dtype, tolerance):
         logits = tiny.model(family).to("cuda", dtype)(torch.tensor([tokens], device="cuda")).logits[0].float()
     rows = torch.log_softmax(logits, -1)[:-1]
     expected = rows.gather(1, torch.tensor(tokens[1:], device="cuda")[:, None])[:, 0].cpu()
-    found = torch.tensor(make_engine(family, dtype, max_step_tokens=4096).score(tokens)[1:])
+    found = torch.tensor(make_engine(family, dtype, max_step_tokens=4096).score_many([tokens])[0][1:])
     assert (found - expected).abs().max() < tolerance
 
 
@@ -119,7 +119,7 @@ def test_sequences_scored_together_score_as_they_do_alone():
     engine = make_engine()
     sequences = [request.tokens for request in requests(24, temperature=1.0)]
     for together, tokens in zip(engine.score_many(sequences), sequences, strict=True):
-        assert together == pytest.approx(engine.score(tokens), abs=1e-3)
+        assert together == pytest.approx(engine.score_many([tokens])[0], abs=1e-3)
 
 
 def test_batched_and_one_at_a_time_give_the_same_tokens():

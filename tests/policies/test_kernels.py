@@ -16,10 +16,10 @@ if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("there is no CUDA device; TRITON_INTERPRET=1 runs the kernels on the CPU", allow_module_level=True)
 
 from quaere.policies.native import fused, kernels
-from quaere.policies.native.attention_spec import Kind
+from quaere.policies.native.attention import Kind
 from quaere.policies.native.bridge import fuse
-from quaere.policies.native.sampling import pick_tokens
-from quaere.policies.native.storage import Span
+from quaere.policies.native.decoder import pick_tokens
+from quaere.policies.native.slots import Span
 
 HAS_GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if HAS_GPU else "cpu")

@@ -6,8 +6,13 @@ import transformers
 
 import tiny
 from quaere.errors import ModelMissing
-from quaere.policies.native.bridge import load_model, packed_states, use_packed_attention, use_varlen_attention
-from quaere.policies.native.layer_support import refuse_unsupported
+from quaere.policies.native.bridge import (
+    load_model,
+    packed_states,
+    refuse_unsupported,
+    use_packed_attention,
+    use_varlen_attention,
+)
 from quaere.policies.native.varlen import Packing
 
 SIZES = dict(vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4)

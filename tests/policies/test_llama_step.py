@@ -7,8 +7,8 @@ from engines import finish, play, prompt
 import tiny
 from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.bridge import load_model, read_llama, use_packed_attention
-from quaere.policies.native.cpu_matmul import use_int8
 from quaere.policies.native.engine import Engine, Request
+from quaere.policies.native.products import use_int8
 from quaere.policies.sampler import SamplingParams
 
 TOKENIZER = tiny.tokenizer()
@@ -112,7 +112,7 @@ def test_log_probs_in_int8_are_close(name, sizes):
     quick = Engine(use_int8(models[0]), TOKENIZER.decode, max_rows=2, quick=True)
     plain = Engine(models[1], TOKENIZER.decode)
     for row in [*sample(quick, [25]), *sample(quick, [20, 33])]:
-        whole = plain.score(row.tokens)[row.num_prompt :]
+        whole = plain.score_many([row.tokens])[0][row.num_prompt :]
         gaps = [abs(ours - theirs) for ours, theirs in zip(row.logprobs, whole, strict=True)]
         assert 0 < max(gaps) < 0.2
 

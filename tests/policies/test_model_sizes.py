@@ -8,8 +8,8 @@ from transformers import GPT2Config
 
 import tiny
 from quaere.errors import BadInput, ModelMissing
-from quaere.policies import model_sizes
-from quaere.policies.model_sizes import check_config, check_weights
+from quaere.policies import model_folders
+from quaere.policies.model_folders import check_config, check_weights
 from quaere.policies.native.bridge import load_model
 from quaere.training.estimate import _read_config
 
@@ -73,9 +73,9 @@ def test_a_sound_folder_passes_and_its_size_is_compared_with_the_files(sound, mo
     check_config(sound)
     config = _read_config(sound)
     check_weights(config, sound)
-    monkeypatch.setattr(model_sizes, "SPARE_NUMBERS", 0)
+    monkeypatch.setattr(model_folders, "SPARE_NUMBERS", 0)
     check_weights(config, sound)
-    monkeypatch.setattr(model_sizes, "PARAMETERS_PER_BYTE", 0.2)  # the weights are stored in float32
+    monkeypatch.setattr(model_folders, "PARAMETERS_PER_BYTE", 0.2)  # the weights are stored in float32
     with pytest.raises(BadInput, match="parameters"):
         check_weights(config, sound)
 

@@ -9,9 +9,9 @@ from msgspec import structs
 
 import tiny
 from quaere.policies.native.bridge import use_packed_attention
-from quaere.policies.native.cpu_matmul import prepare_products
 from quaere.policies.native.decoder import _rounded
 from quaere.policies.native.engine import Engine, Request
+from quaere.policies.native.products import prepare_products
 from quaere.policies.sampler import SamplingParams
 
 FAMILIES = {
@@ -91,10 +91,10 @@ def test_scores_agree_with_a_plain_forward_pass(family):
     ids = prompts(1, seed=3, longest=90)[0] + [5] * 30
     expected = reference_logprobs(family, ids)[:-1].gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
     for step_tokens in (7, 2048):
-        scores = make_engine(family, max_step_tokens=step_tokens).score(ids)
+        scores = make_engine(family, max_step_tokens=step_tokens).score_many([ids])[0]
         assert scores[0] == 0
         torch.testing.assert_close(torch.tensor(scores[1:]), expected, atol=1e-4, rtol=0)
-    assert make_engine(family).score([7]) == [0.0]
+    assert make_engine(family).score_many([[7]])[0] == [0.0]
 
 
 def test_batched_and_one_at_a_time_give_the_same_tokens():

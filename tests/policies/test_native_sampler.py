@@ -205,7 +205,7 @@ async def test_a_failing_step_fails_its_requests_and_the_next_ones_work():
             await sampler.sample("a", [10**6], SamplingParams(max_tokens=3))
         assert len((await sampler.sample("a", [1], SamplingParams(max_tokens=3))).token_ids) == 3
         with pytest.raises(SamplingFailed):
-            await sampler.score([1, 10**6])
+            await sampler.score_many([[1, 10**6]])
 
 
 async def test_a_context_that_is_too_long_is_refused_with_the_numbers():
@@ -219,11 +219,11 @@ async def test_a_context_that_is_too_long_is_refused_with_the_numbers():
 async def test_scores_are_the_log_probs_that_were_sampled():
     async with make_sampler() as sampler:
         sampled, other = await asyncio.gather(
-            sampler.sample("a", [1, 2, 3], SamplingParams(max_tokens=12, seed=4)), sampler.score([5, 6, 7])
+            sampler.sample("a", [1, 2, 3], SamplingParams(max_tokens=12, seed=4)), sampler.score_many([[5, 6, 7]])
         )
-        scores = await sampler.score([1, 2, 3, *sampled.token_ids])
+        scores = (await sampler.score_many([[1, 2, 3, *sampled.token_ids]]))[0]
     assert scores[3:] == pytest.approx(sampled.logprobs, abs=1e-5)
-    assert len(other) == 3
+    assert len(other[0]) == 3
 
 
 async def test_stopping_fails_what_waits():
@@ -243,4 +243,4 @@ async def test_a_stopped_sampler_says_so():
     with pytest.raises(SamplingFailed, match="was stopped"):
         await sampler.sample("b", [1, 2, 3], SamplingParams(max_tokens=2))
     with pytest.raises(SamplingFailed, match="was stopped"):
-        await sampler.score([1, 2, 3])
+        await sampler.score_many([[1, 2, 3]])

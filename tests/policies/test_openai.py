@@ -8,8 +8,6 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from datetime import UTC, datetime
-from email.utils import format_datetime
 
 import pytest
 import uvicorn
@@ -32,7 +30,6 @@ class Server:
 
     def __init__(self) -> None:
         self.requests: list[tuple[dict[str, str], dict[str, object]]] = []
-        self.num_refusals = 0
         route = Route("/v1/chat/completions", self.complete, methods=["POST"])
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.base_url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/v1"
@@ -75,14 +72,10 @@ class Server:
                 return completion("x", finish_reason="tool_calls")
             case "locked":
                 return JSONResponse({"error": {"message": f"Incorrect API key provided: {key}"}}, 401)
-            case "busy" | "busy-date":
-                return self.refuse_twice(body["model"])
             case "busy-always":
                 return JSONResponse({"error": {"message": "rate limit"}}, 429, {"Retry-After": "0"})
             case "busy-mute":
                 return JSONResponse({"detail": "overloaded"}, 503)
-            case "busy-long":
-                return JSONResponse({}, 429, {"Retry-After": "86400"})
             case "html":
                 return PlainTextResponse("<html>\x1b[31m\ngateway</html>", 502)
             case "garbage":
@@ -96,13 +89,6 @@ class Server:
             case "slow":
                 return StreamingResponse(drip())
         return JSONResponse({"error": {"message": f"The model `{body['model']}` does not exist"}}, 404)
-
-    def refuse_twice(self, model: str) -> Response:
-        self.num_refusals += 1
-        if self.num_refusals > 2:
-            return completion("at last")
-        when = "0" if model == "busy" else format_datetime(datetime.now(UTC), usegmt=True)
-        return JSONResponse({"error": {"message": "later"}}, 429, {"Retry-After": when})
 
 
 def completion(text: str | None, finish_reason: str = "stop", **extra: object) -> Response:
@@ -133,15 +119,12 @@ def running() -> Iterator[Server]:
 def server(running: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     running.requests.clear()
-    running.num_refusals = 0
     return running
 
 
-async def ask(
-    server: Server, model: str, params: SamplingParams | None = None, *, timeout_s: float = 20, max_retries: int = 0
-) -> ChatReply:
+async def ask(server: Server, model: str, params: SamplingParams | None = None, *, timeout_s: float = 20) -> ChatReply:
     endpoint = Endpoint(model=model, base_url=server.base_url)
-    async with OpenAISampler(endpoint, timeout_s=timeout_s, max_retries=max_retries) as sampler:
+    async with OpenAISampler(endpoint, timeout_s=timeout_s) as sampler:
         return await sampler.reply(MESSAGES, params or SamplingParams())
 
 
@@ -199,9 +182,8 @@ async def test_the_key_goes_to_the_server_and_nowhere_else(server: Server, monke
     assert "sk-secret" not in f"{caught.value} {caught.value.hint} {sampler.name} {vars(sampler)}"
     assert str(caught.value).endswith("provided: ***")
 
-    monkeypatch.setenv("OTHER_KEY", "sk-other")
-    async with OpenAISampler(Endpoint(model="echo", base_url=server.base_url), key_env="OTHER_KEY") as other:
-        await other.reply(MESSAGES, SamplingParams())
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-other")
+    await ask(server, "echo")
     assert server.requests[-1][0]["authorization"] == "Bearer sk-other"
 
     monkeypatch.setenv("OPENAI_API_KEY", "sk-\nbroken")
@@ -229,7 +211,7 @@ async def test_what_goes_wrong_is_one_line(server: Server, model: str, message: 
     with pytest.raises(SamplingFailed, match=message.replace("str | null", r"str \| null")) as caught:
         await ask(server, model)
     assert str(caught.value).isprintable()
-    assert len(server.requests) == 1  # nothing is retried unless asked for
+    assert len(server.requests) == 1  # nothing is retried
 
 
 async def test_a_slow_drip_meets_the_time_limit(server: Server) -> None:
@@ -244,20 +226,6 @@ async def test_a_server_that_is_not_there() -> None:
         with pytest.raises(SamplingFailed, match="cannot be reached") as caught:
             await sampler.reply(MESSAGES, SamplingParams())
     assert caught.value.hint == f"is the server running? try: curl http://127.0.0.1:{port}/v1/models"
-
-
-@pytest.mark.parametrize("model", ["busy", "busy-date"])
-async def test_a_busy_server_is_asked_again_when_it_says_so(server: Server, model: str) -> None:
-    async with OpenAISampler(Endpoint(model=model, base_url=server.base_url), max_retries=2) as sampler:
-        assert (await sampler.reply(MESSAGES, SamplingParams())).text == "at last"
-        assert sampler.num_retries == 2
-
-
-@pytest.mark.parametrize(("model", "num_requests"), [("busy-always", 3), ("busy-mute", 1), ("busy-long", 1)])
-async def test_retries_are_bounded(server: Server, model: str, num_requests: int) -> None:
-    with pytest.raises(SamplingFailed):
-        await ask(server, model, max_retries=2)
-    assert len(server.requests) == num_requests
 
 
 async def test_many_replies_at_once_share_one_sampler(server: Server) -> None:

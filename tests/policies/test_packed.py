@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.policies.native.cpu_matmul import (
+from quaere.policies.native.products import (
     GROUP,
     Bytes,
     Halves,

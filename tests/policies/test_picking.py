@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.policies.native.sampling import how_to_draw, pick_tokens, uniform, uniforms
+from quaere.policies.native.decoder import how_to_draw, pick_tokens, signed, uniforms
 from quaere.policies.sampler import SamplingParams
 
 
@@ -54,7 +54,8 @@ def splitmix(seed, index):
 
 @given(st.integers(0, (1 << 64) - 1), st.integers(0, 1 << 20))
 def test_tensor_arithmetic_wraps_as_64_bits_do(seed, index):
-    assert uniform(seed, index) == splitmix(seed, index)
+    found = uniforms(torch.tensor([signed(seed)]), torch.tensor([index]))
+    assert float(found) == splitmix(seed, index)
 
 
 def test_uniform_numbers_of_many_rows_at_once():

@@ -8,8 +8,8 @@ import torch
 import tiny
 from quaere.errors import BadInput, ModelMissing
 from quaere.policies.native.bridge import load_model, use_packed_attention
-from quaere.policies.native.cpu_matmul import INT8_ROWS, SMALL, decodes_in_int8, prepare_products, use_int8
 from quaere.policies.native.engine import Engine, Request
+from quaere.policies.native.products import INT8_ROWS, SMALL, decodes_in_int8, prepare_products, use_int8
 from quaere.policies.sampler import SamplingParams
 
 TOKENIZER = tiny.tokenizer()
@@ -60,7 +60,9 @@ def test_log_probs_are_close_to_those_of_whole_weights():
     use_int8(model)
     request = sample(model, seed=5)[1]
     sampled = request.sampled()
-    whole = Engine(use_packed_attention(tiny.model("qwen2", seed=3)), TOKENIZER.decode).score(request.tokens)[20:]
+    whole = Engine(use_packed_attention(tiny.model("qwen2", seed=3)), TOKENIZER.decode).score_many([request.tokens])[0][
+        20:
+    ]
     apart = [abs(ours - theirs) for ours, theirs in zip(sampled.logprobs, whole, strict=True)]
     assert 0 < max(apart) < 0.1
 

@@ -31,7 +31,7 @@ def engine(family="llama", **options):
 
 @cache
 def scored_alone(family):
-    return [engine(family).score(ids) for ids in sequences(7, longest=14)]
+    return [engine(family).score_many([ids])[0] for ids in sequences(7, longest=14)]
 
 
 @pytest.mark.parametrize("family", MODELS)
@@ -83,7 +83,7 @@ def test_memory_is_bounded_by_rows_tokens_and_logits(monkeypatch):
 
 def test_short_sequences_are_not_given_the_room_of_long_ones(monkeypatch):
     from quaere.policies.native import sequence_logprobs as scoring
-    from quaere.policies.native import storage
+    from quaere.policies.native import slots
 
     rooms = set()
     forward = scoring.forward
@@ -93,7 +93,7 @@ def test_short_sequences_are_not_given_the_room_of_long_ones(monkeypatch):
         return forward(model, where, *rest)
 
     monkeypatch.setattr(scoring, "forward", watched)
-    monkeypatch.setattr(storage, "STRIDE", 16)
+    monkeypatch.setattr(slots, "STRIDE", 16)
     engine(max_rows=2).score_many([[1] * 40, [2] * 5, [3] * 40, [4] * 5])
     assert rooms == {(2, 16), (2, 48)}
 

@@ -18,6 +18,7 @@ from quaere.chat.messages import Message, Quoted
 from quaere.chat.renderer import Renderer
 from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.policies.catalogue import resolve_model
+from quaere.policies.native.bridge import load_model
 from quaere.policies.native.engine import Engine
 from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.sampler import SamplingParams
@@ -87,7 +88,9 @@ def load_engine(shorten, tokenizer):
 
     @cache
     def load(num_layers):
-        return NativeSampler.load(shorten(num_layers), tokenizer.decode, max_rows=32).engine
+        return NativeSampler.over(
+            load_model(shorten(num_layers), "cpu", "float32"), tokenizer.decode, name="smollm2", max_rows=32
+        ).engine
 
     return load
 

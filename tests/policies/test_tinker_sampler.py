@@ -4,9 +4,8 @@ import pytest
 
 import tiny
 from quaere.errors import TrainingStopped
-from quaere.policies.native.stop_strings import StopStrings
-from quaere.policies.sampler import SamplingParams
-from quaere.policies.tinker_sampler import cut_turn, prompt_scores
+from quaere.policies.sampler import SamplingParams, StopStrings
+from quaere.policies.tinker import cut_turn, prompt_scores
 
 TOKENIZER = tiny.tokenizer()
 

@@ -65,7 +65,7 @@ def test_steps_keep_the_format_and_a_stopped_run_ends_the_same(name, num_steps, 
         assert [any(part.loss_mask) for part in episode.segments] == [p.origin == "model" for p in episode.segments]
         assert all(all(part.loss_mask) for part in episode.segments if part.origin == "model")
         joints = {part.token_ids[-1] for part in episode.segments if part.origin == "environment"}
-        assert joints <= {renderer.joint("tool").opening[-1], renderer.joint("user").opening[-1]}
+        assert joints <= {renderer.joints["tool"].opening[-1], renderer.joints["user"].opening[-1]}
     with pytest.raises(Stopped):
         run_practice(tmp_path / "stopped", "search-r1", config, Deadly())
     assert find_checkpoints(tmp_path / "stopped" / "checkpoints")[-1].step < num_steps

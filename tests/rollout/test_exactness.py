@@ -5,8 +5,7 @@ from msgspec import json as mjson
 
 import tiny
 from exact_episodes import CALL, NUM_KINDS, assert_exact, jobs_and_scripts
-from quaere.chat.renderer import Renderer
-from quaere.chat.untrusted_text import PlainEncoder
+from quaere.chat.renderer import PlainEncoder, Renderer
 from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.engine import Engine
@@ -36,7 +35,7 @@ async def test_episodes_of_a_real_sampler_are_exact(template):
         policy = TokenPolicy(sampler, renderer)
         async for episode in run_many(policy, jobs, tiny.ListSearcher(), limits, params=params):
             assert_exact(episode, seen[episode.id])
-            scores = await sampler.score(episode.token_ids)
+            scores = (await sampler.score_many([episode.token_ids]))[0]
             logprobs = iter(scores)
             for segment in episode.segments:
                 scored = [next(logprobs) for _ in segment.token_ids]

@@ -9,7 +9,7 @@ from msgspec import structs
 import tiny
 from evaluating import call, evaluate
 from judging import RUBRIC, assess_task, assessment, entry
-from quaere.chat.last_search import LAST_SEARCH, NONE_LEFT
+from quaere.chat.protocol import LAST_SEARCH, NONE_LEFT
 from quaere.chat.renderer import Renderer
 from quaere.dialects.evalact.protocol import EvaluateSolver, cue, format_fault
 from quaere.dialects.report.assessment import Assessor

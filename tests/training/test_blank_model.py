@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from quaere.cli.main import main
-from quaere.policies.loading import load_tokenizer
+from quaere.policies.model_folders import load_tokenizer
 from quaere.warmup.blank_model import blank_model
 from quaere.worlds import generate_world
 

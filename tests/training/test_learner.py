@@ -12,7 +12,7 @@ import tiny
 from quaere.errors import TrainingStopped
 from quaere.policies.native.bridge import use_packed_attention, use_varlen_attention
 from quaere.policies.native.engine import Engine
-from quaere.policies.native.rounding import copy_rounded
+from quaere.policies.native.weights import copy_rounded
 from quaere.rollout.samples import Sample
 from quaere.training.adapters import add_adapters, copy_weights
 from quaere.training.batches import split_batch
@@ -312,10 +312,10 @@ def test_an_adapter_alone_learns_and_reaches_the_sampling_copy():
     copied = use_packed_attention(copy.deepcopy(base))
     addresses = [weight.data_ptr() for weight in copied.parameters()]
     engine = Engine(copied, tiny.tokenizer().decode)
-    stale = engine.score(samples[0].token_ids)
+    stale = engine.score_many([samples[0].token_ids])[0]
     copy_weights(learner.model, copied, learner.adapter)
     assert [weight.data_ptr() for weight in copied.parameters()] == addresses
-    fresh = engine.score(samples[0].token_ids)
+    fresh = engine.score_many([samples[0].token_ids])[0]
     wanted = [score for score, flag in zip(fresh, samples[0].loss_mask, strict=True) if flag]
     assert wanted == pytest.approx(learner.score(samples)[0], abs=1e-4)
     assert max(abs(a - b) for a, b in zip(stale, fresh, strict=True)) > 0.01

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from test_packing import FAMILIES, assert_same, make_model, packed_gradients, padded_gradients
 
 from properties import examples
-from quaere.policies.native.attention_spec import Kind
+from quaere.policies.native.attention import Kind
 from quaere.policies.native.bridge import use_varlen_attention
 from quaere.policies.native.varlen import Packing, varlen_attention
 from quaere.rollout.samples import Sample

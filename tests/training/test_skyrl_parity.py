@@ -57,8 +57,7 @@ def test_an_update_of_the_server_is_the_local_one(tmp_path):
     from peft import get_peft_model_state_dict
     from safetensors.torch import load_file
 
-    from quaere.policies.tinker_sampler import TinkerSampler
-    from quaere.policies.tinker_service import TinkerService
+    from quaere.policies.tinker import TinkerSampler, TinkerService
     from quaere.training.remote.remote_role import RemoteRole
     from quaere.training.remote.tinker_learner import TinkerLearner
 

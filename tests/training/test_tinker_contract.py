@@ -15,7 +15,7 @@ import pytest
 from msgspec import structs
 
 from quaere.errors import TrainingStopped
-from quaere.policies.tinker_service import TinkerService
+from quaere.policies.tinker import TinkerService
 from quaere.rollout.samples import Sample
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.remote.adapter_download import fetch_adapter, read_archive, write_adapter
@@ -85,14 +85,14 @@ def test_the_updates_of_the_recording_moved_the_policy():
 
 @needs_sdk
 def test_a_server_that_is_lost_ends_in_one_line(monkeypatch):
-    monkeypatch.setattr("quaere.policies.tinker_service._LOOK_S", 0.05)
+    monkeypatch.setattr("quaere.policies.tinker._LOOK_S", 0.05)
     with pytest.raises(TrainingStopped, match=r"the trainer at http://127.0.0.1:9 has not answered for \d+ s"):
         TinkerService("http://127.0.0.1:9", patience_s=0.2).models()
 
 
 @needs_sdk
 async def test_a_server_that_is_lost_while_many_wait_ends_each_in_one_line(monkeypatch):
-    monkeypatch.setattr("quaere.policies.tinker_service._LOOK_S", 0.05)
+    monkeypatch.setattr("quaere.policies.tinker._LOOK_S", 0.05)
     with Replayer(recording()["exchanges"]) as server:
         service = TinkerService(server.url, patience_s=0.2)
     async with asyncio.timeout(30):  # never reached: nothing else would end a request without an answer

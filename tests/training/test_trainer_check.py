@@ -5,7 +5,7 @@ from msgspec import structs
 
 from described_trainer import described_server
 from quaere.errors import BadInput, ExtraMissing
-from quaere.policies import tinker_service
+from quaere.policies import tinker
 from quaere.recipes.drzero import DrZeroConfig
 from quaere.recipes.score.config import ScoreConfig
 from quaere.recipes.score.recipe import check as check_score
@@ -54,13 +54,13 @@ def test_a_server_that_does_not_answer_or_is_none_is_refused():
 def test_the_hosted_service_needs_a_key(monkeypatch):
     assert "$TINKER_API_KEY is not set" in refused(config())[0]
     monkeypatch.setenv("TINKER_API_KEY", "tml-x")
-    monkeypatch.setattr(tinker_service, "version", lambda name: "0.28.0")
+    monkeypatch.setattr(tinker, "version", lambda name: "0.28.0")
     check_trainer(config())
 
 
 def test_the_hosted_service_needs_an_sdk_that_can_download(monkeypatch):
     monkeypatch.setenv("TINKER_API_KEY", "tml-x")
-    monkeypatch.setattr(tinker_service, "version", lambda name: "0.27.2")
+    monkeypatch.setattr(tinker, "version", lambda name: "0.27.2")
     said, hint = refused(config())
     assert said == "tinker 0.27.2 cannot download adapters from the hosted Tinker service"
     assert hint == "pip install 'tinker>=0.28,<0.37'"
@@ -98,16 +98,16 @@ def test_a_url_without_the_trainer_is_refused():
 
 
 def test_the_sdk_is_asked_for_by_its_extra(monkeypatch):
-    monkeypatch.setattr(tinker_service, "find_spec", lambda name: None)
+    monkeypatch.setattr(tinker, "find_spec", lambda name: None)
     with pytest.raises(ExtraMissing, match="needs the tinker SDK") as caught:
-        tinker_service.check_sdk()
+        tinker.check_sdk()
     assert "tinker]" in caught.value.hint
-    monkeypatch.setattr(tinker_service, "find_spec", lambda name: name)
-    monkeypatch.setattr(tinker_service, "version", lambda name: "0.36.0")
-    tinker_service.check_sdk()
-    monkeypatch.setattr(tinker_service, "version", lambda name: "0.37.0")
+    monkeypatch.setattr(tinker, "find_spec", lambda name: name)
+    monkeypatch.setattr(tinker, "version", lambda name: "0.36.0")
+    tinker.check_sdk()
+    monkeypatch.setattr(tinker, "version", lambda name: "0.37.0")
     with pytest.raises(BadInput, match=r"tinker 0\.37\.0 has not been tried; 0\.36 is the newest that has") as caught:
-        tinker_service.check_sdk()
+        tinker.check_sdk()
     assert caught.value.hint == "pip install 'tinker>=0.25,<0.37'"
 
 

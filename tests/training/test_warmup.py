@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
-from quaere.chat.answer_blocks import STOP
-from quaere.chat.last_search import LAST_SEARCH
+from quaere.chat.protocol import LAST_SEARCH, STOP
 from quaere.chat.renderer import Renderer
 from quaere.errors import BadInput
 from quaere.records import Answer, Proposal, Search

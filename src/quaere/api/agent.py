@@ -28,7 +28,7 @@ from quaere.records import Question, SolveTask, Turn
 from quaere.search.searcher import LocalSearcher, NoSearcher, Searcher, check_reachable, open_searcher
 
 if TYPE_CHECKING:
-    from quaere.chat.prompt_style import PromptStyle
+    from quaere.chat.protocol import PromptStyle
     from quaere.dialects.notes import Notes
     from quaere.dialects.registry import SolverDialectName
     from quaere.policies.native.device import Precision

@@ -13,8 +13,7 @@ from msgspec import structs
 from quaere.dialects.registry import SolverDialectName, check_turns, find_dialect, open_protocol, usual_limits
 
 if TYPE_CHECKING:
-    from quaere.chat.prompt_style import PromptStyle
-    from quaere.chat.protocol import Protocol
+    from quaere.chat.protocol import PromptStyle, Protocol
     from quaere.dialects.notes import Notes
     from quaere.rollout.episode import Limits
 

@@ -157,7 +157,7 @@ def _warm_up(
     settings: WarmupSettings, display: Display, play: Callable[[Renderer], Demonstrations] | None = None
 ) -> WarmupManifest:
     from quaere.chat.renderer import Renderer
-    from quaere.policies.loading import load_tokenizer
+    from quaere.policies.model_folders import load_tokenizer
     from quaere.warmup.model_folder import save_adapter, save_folder, write_manifest
 
     with _find_model(settings, display) as found:
@@ -258,7 +258,7 @@ def _teach(settings: WarmupSettings, found: ModelPath, episodes: list[Episode], 
 
     from quaere.policies.native.bridge import load_model, stored_dtype
     from quaere.policies.native.device import choose_device, choose_dtype
-    from quaere.policies.native.rounding import round_weights
+    from quaere.policies.native.weights import round_weights
     from quaere.training.adapters import add_adapters
     from quaere.training.learner import Learner
     from quaere.training.settings import AdapterSettings

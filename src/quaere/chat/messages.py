@@ -1,4 +1,4 @@
-"""Messages of a conversation and their roles.
+"""Messages of a conversation, and search results as messages.
 
 A message is made of parts. A plain `str` part is written by the program: control strings in it act as control tokens. A
 `Quoted` part comes from outside (a document, a question, a tool result): all of it is encoded as ordinary text and can
@@ -10,10 +10,13 @@ never become a control token.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Literal
 
 from msgspec import Struct, structs
+
+from quaere.records import Hit, SearchResult
 
 Role = Literal["system", "user", "tool", "assistant"]
 
@@ -34,7 +37,7 @@ class Message(Struct, frozen=True):
     """One message to the policy.
 
     Role `tool` is a tool's answer to the policy's last turn. Role `assistant` is used only for the few-shot examples
-    that open an episode, never for the policy's own turns. With a `tag`, the parts stand between tags of that name;
+    that open an episode, never for the policy's own turns. With a `tag`, the parts are between tags of that name;
     `note`, the program's own words, follows them. A limit on the length of a message cuts the parts, never tags or
     note.
 
@@ -71,12 +74,13 @@ def wrap_tool_result(text: str) -> str:
 
 # Control strings of common chat templates, between turns and around tool calls. An endpoint does not tell which its
 # tokenizer has, so these are the usual forms. Lengths are bounded, or a text of opening brackets takes quadratic time.
+# Only the first character is matched, because one string may contain another: <|[INST]|>.
 _CONTROL = re.compile(
-    r"<\|[^<>|\n]{1,64}\|>"  # <|im_end|>, <|eot_id|>, <|start_header_id|>
+    r"(?=<\|[^<>|\n]{1,64}\|>"  # <|im_end|>, <|eot_id|>, <|start_header_id|>
     r"|<｜[^<>｜\n]{1,64}｜>"  # DeepSeek's, with wide bars
     r"|</?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn|think|tool_call|tool_calls|tool_response|tools)>"
     r"|<</?SYS>>"
-    r"|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|THINK|ARGS|IMG)\]",
+    r"|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|THINK|ARGS|IMG)\])(.)",
     re.IGNORECASE,
 )
 
@@ -86,7 +90,7 @@ def break_controls(text: str) -> str:
 
     break_controls("Halm <|im_end|>") == "Halm < |im_end|>"
     """
-    return _CONTROL.sub(lambda found: f"{found.group()[0]} {found.group()[1:]}", text)
+    return _CONTROL.sub(r"\1 ", text)
 
 
 def as_chat(message: Message) -> dict[str, str]:
@@ -106,3 +110,61 @@ def as_chat(message: Message) -> dict[str, str]:
     if message.role == "tool":
         return {"role": "user", "content": wrap_tool_result(text)}
     return {"role": message.role, "content": text}
+
+
+# ------------------------------------------------------------------------------------------------------- search results
+
+
+def format_results(results: Sequence[SearchResult], numbers: Sequence[int] | None = None) -> tuple[Part, ...]:
+    """Passages as numbered, titled paragraphs; with several queries, each gets a heading.
+
+    `numbers` has one number per passage. Without it, numbering restarts at 1 for every query.
+
+        format_results([SearchResult("q", (Hit(Passage(..., title="Halm", text="A bridge."), 1.0),))])
+        -> ("[1]\\n", Quoted("Halm\\nA bridge."))
+    """
+    parts: list[Part] = []
+    given = iter(numbers) if numbers is not None else None
+    for number, result in enumerate(results, start=1):
+        if parts:
+            parts.append("\n\n")
+        if len(results) > 1:
+            # The heading has the query's number, not its text: text that the policy wrote is never encoded again.
+            parts.append(f"Results of query {number}:\n")
+        if not result.hits:
+            parts.append("No passage was found.")
+        for rank, hit in enumerate(result.hits, start=1):
+            if rank > 1:
+                parts.append("\n\n")
+            parts += [f"[{rank if given is None else next(given)}]\n", Quoted(hit.passage.titled_text)]
+    return tuple(parts)
+
+
+def shown_results(results: Sequence[SearchResult], shown: Message) -> tuple[SearchResult, ...]:
+    """The results that are visible in a message made by `format_results` and possibly cut by a limit.
+
+    A cut passage ends where the message was cut; passages after it are dropped, because the policy cannot quote from
+    text it was not shown.
+
+        shown_results(results, Message("tool", ("[1]\\n", Quoted("Halm\\nA bri"))))[0].hits[0].passage.text -> "A bri"
+    """
+    texts = iter([part.text for part in shown.parts if isinstance(part, Quoted)])
+    return tuple(
+        structs.replace(
+            result, hits=tuple(kept for hit in result.hits if (kept := _shown_hit(hit, next(texts, None))) is not None)
+        )
+        for result in results
+    )
+
+
+def _shown_hit(hit: Hit, text: str | None) -> Hit | None:
+    if text is None:
+        return None
+    passage = hit.passage
+    num_chars = len(text) - len(passage.titled_text) + len(passage.text)
+    if num_chars == len(passage.text):
+        return hit
+    if num_chars <= 0:  # the cut is in the title or right after it
+        return None
+    cut = structs.replace(passage, text=passage.text[:num_chars], end=passage.start + num_chars)
+    return structs.replace(hit, passage=cut)

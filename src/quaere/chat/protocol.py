@@ -1,17 +1,22 @@
-"""Interface of a dialect's protocol: prompts of a task, parser of a turn, reply of the environment.
+"""Interface of a dialect's protocol, and what several dialects share: prompt styles, readers of blocks, the last reply.
 
-A protocol is a small pure state machine without a model or a search engine. `read` is given only the text of the
-policy's own turn, so no text in a document can become an action.
+A protocol is a small pure state machine without a model or a search engine: prompts of a task, parser of a turn, reply
+of the environment. `read` is given only the text of the policy's own turn, so no text in a document can become an
+action.
 """
 
 from __future__ import annotations
 
 import typing
 from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import structs
 
 from quaere.chat.messages import Message
-from quaere.chat.tools import ToolSchema
-from quaere.records import Action, Answer, Failure, SearchResult, Task, Turn
+from quaere.chat.tags import Block
+from quaere.chat.tools import MAX_QUERY_CHARS, ToolSchema, is_text
+from quaere.records import Action, Answer, Failure, Malformed, Search, SearchResult, Task, Turn
 
 
 class Protocol(typing.Protocol):
@@ -30,18 +35,15 @@ class Protocol(typing.Protocol):
 
     def opening(self, task: Task) -> list[Message]:
         """The first messages of the episode."""
-        ...
 
     def prefix(self, turn: int, is_last: bool) -> str:
         """Text that opens the policy's turn; "" for none. Its tokens carry no loss.
 
         `is_last` says that the turn is for the answer: it is the last one, or no further search is possible.
         """
-        ...
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The action in a turn; `Malformed` if there is none, or if it is not allowed after the `earlier` turns."""
-        ...
 
     def reply(
         self,
@@ -56,7 +58,6 @@ class Protocol(typing.Protocol):
 
         With `final`, no further search is possible and the reply says so.
         """
-        ...
 
 
 @typing.runtime_checkable
@@ -65,7 +66,6 @@ class GivesTurns(typing.Protocol):
 
     def given_turn(self, task: Task, turn: int) -> Message | None:
         """The whole turn; None for one of the policy's own, as the last of an episode always is."""
-        ...
 
 
 @typing.runtime_checkable
@@ -74,4 +74,95 @@ class KeepsCutAnswers(typing.Protocol):
 
     def read_cut(self, answer: Answer) -> Action:
         """What is left of an answer that ended at the limit of its turn; `Malformed` if nothing is."""
-        ...
+
+
+# -------------------------------------------------------------------------------------------------------------- prompts
+
+PromptStyle = Literal["full", "brief"]
+
+SOLVER_FINISH = "put the answer between <answer> and </answer>"
+CITED_SOLVER_FINISH = (
+    "copy the sentence your answer rests on between <evidence> and </evidence>, then put the answer between <answer> "
+    "and </answer>"
+)
+
+
+def was_searched(turn: Turn) -> bool:
+    """True if the turn was a search whose results the policy was shown, including an empty result."""
+    return isinstance(turn.action, Search) and bool(turn.results) and turn.failure is None
+
+
+# Question, query, title, passage, answer. The facts are invented.
+EXAMPLES = (
+    (
+        "Who painted the ceiling of the town hall in Ferrin?",
+        "Ferrin town hall ceiling painted by",
+        "Ferrin town hall",
+        "The town hall of Ferrin was finished late. Marta Oleen painted its ceiling over three winters.",
+        "Marta Oleen",
+    ),
+    (
+        "What did the ferry Blue Heron carry?",
+        "Blue Heron ferry carried",
+        "Blue Heron",
+        "The Blue Heron is a river ferry built of oak. For forty years she brought the mail across.",
+        "mail",
+    ),
+)
+
+
+# --------------------------------------------------------------------------------------------------- what dialects read
+
+CALL_STOP = "</tool_call>"
+STOP = (CALL_STOP, "</answer>")  # stop strings of dialects with JSON tool calls
+MAX_ANSWER_CHARS = 4000
+
+
+def read_answer(block: Block, span: Block | None) -> Answer | Malformed:
+    """The answer in a block, with the evidence in `span`; `Malformed` if the answer is empty or either is too long."""
+    answer = block.content.strip()
+    if not answer:
+        return Malformed(reason="the answer is empty")
+    if len(answer) > MAX_ANSWER_CHARS:
+        return Malformed(reason="the answer is too long")
+    quoted = span.content.strip() if span else ""
+    if len(quoted) > MAX_ANSWER_CHARS:
+        return Malformed(reason="the evidence is too long")
+    return Answer(text=answer, span=quoted)
+
+
+def read_query(block: Block) -> Search | Malformed:
+    """The query in a block; `Malformed` if it is empty, too long or not encodable as text."""
+    query = block.content.strip()
+    if not query:
+        return Malformed(reason="the query is empty")
+    if len(query) > MAX_QUERY_CHARS:
+        return Malformed(reason=f"a query may have at most {MAX_QUERY_CHARS} characters")
+    if not is_text(query):
+        return Malformed(reason="a query holds half a character")
+    return Search(queries=(query,))
+
+
+# ------------------------------------------------------------------------------------------------------- the last reply
+
+LAST_SEARCH = "This was the last search."
+NONE_LEFT = "No searches are left."
+
+
+def final_reply(message: Message, action: Action, failure: Failure | None, finish: str) -> Message:
+    """The last reply of the environment: `message` with a note that tells the policy how to finish.
+
+    Passages are kept and followed by the note. Instructions on how to search are replaced by the note.
+
+        final_reply(Message("tool", ("[1]\\n", Quoted("Halm"))), Search(("Halm",)), None, "answer").note
+        -> "This was the last search. Now answer."
+    """
+    if isinstance(action, Search) and failure is None:
+        return structs.replace(message, note=f"{LAST_SEARCH} Now {finish}.")
+    if failure is not None and failure.kind == "searches":
+        return message  # a search that was refused: this reply already says that none are left
+    happened = "The search could not be carried out."
+    if not isinstance(action, Search):
+        reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
+        happened = f"That turn could not be used: {reason}."
+    return structs.replace(message, parts=(happened,), note=f"{NONE_LEFT} To finish, {finish}.")

@@ -2,8 +2,8 @@
 
 The template is rendered once per episode, for the opening. After that the token sequence only grows: the ids the model
 sampled, then the *joint* (the template's text between two turns), then the environment's reply. Joints are derived from
-the template when a `Renderer` is made (`joints.py`). A template that would write earlier turns differently is used all
-the same: the episode keeps them as they were sampled, and `Renderer.differences` names what differs.
+the template when a `Renderer` is made (`template.py`). A template that would write earlier turns differently is used
+all the same: the episode keeps them as they were sampled, and `Renderer.differences` names what differs.
 
     renderer = Renderer(tokenizer)
     context = renderer.opening(messages, tools)            # [1, 9690, ...]
@@ -22,13 +22,11 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from quaere.chat.call_markups.call_markup import Reading, read_turn, write_prompt, write_turn
-from quaere.chat.joints import Joint, JointText, cuts_thoughts, derive_joint
+from quaere.chat.call_markup import Reading, read_turn, write_prompt, write_turn
 from quaere.chat.messages import Message, Part, Quoted, Role
 from quaere.chat.tags import THOUGHT, has_unclosed
-from quaere.chat.template import SLOT, SLOT_PATTERN, ChatTemplate
+from quaere.chat.template import SLOT, SLOT_PATTERN, ChatTemplate, Joint, JointText, cuts_thoughts, derive_joint
 from quaere.chat.tools import ToolSchema
-from quaere.chat.untrusted_text import PlainEncoder
 from quaere.errors import TemplateRefused
 
 ROLES: tuple[Role, ...] = ("user", "tool")  # the roles of an environment message
@@ -40,39 +38,31 @@ class Renderer:
     """Writes conversations in a tokenizer's chat template, or as plain paragraphs if it has none.
 
     `opened` is the start of a thought that the template itself writes before each turn ("<think>\\n"), or "". What the
-    model samples then begins inside that thought.
+    model samples then begins inside that thought. `speaks_tools` and `lists_tools` are the template's; `thought_end`
+    ends a thought, `thought_stop` are strings with which the model ends one, and `call_stop` those that end a turn with
+    a call in its own markup. `joints` has the joint around an environment message by its role.
     """
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
-        self.template = ChatTemplate(tokenizer)
+        self.template = template = ChatTemplate(tokenizer)
+        self.has_template, self.speaks_tools = template.has_template, template.speaks_tools
+        self.lists_tools, markup = template.lists_tools, template.markup
+        self.thought_end, self.thought_stop, self.call_stop = markup.thought_end, markup.thought_stop, markup.stop
         self._plain = PlainEncoder(tokenizer)
         # Cached: the rollouts of one question are shown the same passages, and all rollouts the same instructions.
         self._encode_quoted = lru_cache(NUM_REMEMBERED)(lambda text: tuple(self._plain.encode(text)))
         self._encode = lru_cache(NUM_REMEMBERED)(lambda text: tuple(tokenizer.encode(text, add_special_tokens=False)))
         # Quoted texts are placeholders, so all rollouts of a dialect have the same opening; rendering it under a limit
-        # (`template_budget.py`) takes longer than encoding a question.
-        self._pieces = lru_cache(NUM_OPENINGS)(self._render) if self.template.repeats else self._render
-        texts = {role: derive_joint(self.template, role) for role in ROLES}
-        self._joints: dict[Role, Joint] = {role: self._encode_joint(text) for role, text in texts.items()}
+        # (`template_sandbox.py`) takes longer than encoding a question.
+        self._pieces = lru_cache(NUM_OPENINGS)(self._render) if template.repeats else self._render
+        texts = {role: derive_joint(template, role) for role in ROLES}
+        self.joints: dict[Role, Joint] = {role: self._encode_joint(text) for role, text in texts.items()}
         opening = texts["user"].opening
         self.opened = opening[opening.rfind(f"<{THOUGHT}>") :] if has_unclosed(opening, THOUGHT) else ""
+        # The environment begins a turn with this text: the end of a thought, or a channel.
+        self.turn_start = self.thought_end if self.opened else markup.begin
         self._differences = texts["user"].differences
-
-    @property
-    def has_template(self) -> bool:
-        """False for a base model's tokenizer."""
-        return self.template.has_template
-
-    @property
-    def speaks_tools(self) -> bool:
-        """True if the template lists tools and has turns for their results; else results are user turns."""
-        return self.template.speaks_tools
-
-    @property
-    def lists_tools(self) -> bool:
-        """True if the template lists tools; else they are described in the prompt."""
-        return self.template.lists_tools
 
     @cached_property
     def differences(self) -> tuple[str, ...]:
@@ -81,7 +71,7 @@ class Renderer:
         Renderer(tokenizer).differences -> ("cuts thoughts out of earlier turns",)
         """
         found: tuple[str, ...] = ("cuts thoughts out of earlier turns",) if cuts_thoughts(self.template) else ()
-        joint = self._joints["user"]
+        joint = self.joints["user"]
         ends, end = joint.closing[joint.num_ending - 1 : joint.num_ending], joint.end_of_turn
         if end is not None and ends != (end,):
             found += (f"ends earlier turns with {self.decode(ends)!r} instead of {self.decode([end])!r}",)
@@ -99,10 +89,7 @@ class Renderer:
     def opening(self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()) -> list[int]:
         """Ids of the first messages, up to where the model starts to write."""
         quoted: list[str] = []
-        turns = [
-            (self.template.role_name(message.role), self.template.wrap(message.role, self._slotted(message, quoted)))
-            for message in messages
-        ]
+        turns = [self.template.turn(message.role, self._slotted(message, quoted)) for message in messages]
         pieces = self._pieces(tuple(turns), msgspec.json.encode(tools))
         if sorted(pieces[1::2]) != sorted(SLOT.format(number) for number in range(len(quoted))):
             raise TemplateRefused("the chat template drops or repeats messages of the prompt, so it cannot be used")
@@ -120,21 +107,6 @@ class Renderer:
         """What the environment writes at the start of a turn that begins with `prefix`: a thought is closed first."""
         return self.turn_start + prefix if prefix else ""
 
-    @property
-    def turn_start(self) -> str:
-        """What stands before the environment's words in a turn that it begins: the end of a thought, or a channel."""
-        return self.thought_end if self.opened else self.template.markup.begin
-
-    @property
-    def thought_end(self) -> str:
-        """What ends a thought for the model."""
-        return self.template.markup.thought_end
-
-    @property
-    def thought_stop(self) -> tuple[str, ...]:
-        """Strings with which the model itself ends a thought."""
-        return self.template.markup.thought_stop
-
     def write_turn(self, text: str, prefix: str = "") -> list[int]:
         """Ids of a turn that a script wrote, as the model would write it after the template's text and `prefix`."""
         if prefix:
@@ -151,7 +123,7 @@ class Renderer:
         `last_token` is the last id the model sampled. `max_tokens` limits the message's parts; tags, note and joint are
         never cut.
         """
-        joint = self._joints[message.role]
+        joint = self.joints[message.role]
         before, after = (self._encode_ours(text) for text in message.frame)
         content = self.encode_parts(message.parts)[:max_tokens]
         return [*joint.after(last_token), *before, *content, *after, *joint.opening]
@@ -177,10 +149,6 @@ class Renderer:
                 parts.append(shown if isinstance(part, str) else Quoted(shown))
             break
         return structs.replace(message, parts=tuple(parts))
-
-    def joint(self, role: Role) -> Joint:
-        """The joint around an environment message of this role."""
-        return self._joints[role]
 
     def encode_parts(self, parts: Sequence[Part]) -> list[int]:
         """Ids of the parts: control tokens are recognised in `str` parts, never in quoted ones."""
@@ -214,16 +182,11 @@ class Renderer:
         """A turn's text in the form that dialects read: thoughts in `<think>` tags, calls as JSON in `<tool_call>`."""
         return read_turn(self.template.markup, text)
 
-    @property
-    def call_stop(self) -> tuple[str, ...]:
-        """Strings that end a turn with a call in the model's own markup."""
-        return self.template.markup.stop
-
     @cached_property
     def stop_token_ids(self) -> tuple[int, ...]:
         """Ids that end a turn: the template's end-of-turn tokens and the tokenizer's end-of-text token."""
         ends = {self.tokenizer.eos_token_id}
-        for joint in self._joints.values():
+        for joint in self.joints.values():
             ends |= {joint.end_of_turn, *joint.other_ends}
         return tuple(sorted(token for token in ends if token is not None))
 
@@ -259,3 +222,54 @@ class Renderer:
     def _first_control(self, ids: Sequence[int]) -> int | None:
         """Position of the first control token."""
         return next((at for at, token in enumerate(ids) if token in self._plain.control_ids), None)
+
+
+# ------------------------------------------------------------------------------------------------------- untrusted text
+
+
+class PlainEncoder:
+    """Encodes untrusted text with a tokenizer's vocabulary but none of its added tokens."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        from tokenizers import Tokenizer
+
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            raise TemplateRefused(
+                f"{type(tokenizer).__name__} is not a fast tokenizer, so documents could carry control tokens",
+                hint="choose a model that ships a tokenizer.json",
+            )
+        # The vocabulary, which is nearly all of it, is passed on unread: reading it takes longest.
+        layout = msgspec.json.decode(backend.to_str(), type=dict[str, msgspec.Raw])
+        # Not control tokens: a token of one character, which cannot be split and controls nothing, and the unknown
+        # token, which replaces text without an id.
+        self.control_ids = frozenset(
+            entry["id"]
+            for entry in msgspec.json.decode(layout["added_tokens"])
+            if len(entry["content"]) > 1 and entry["id"] != tokenizer.unk_token_id
+        )
+        nothing = msgspec.Raw(b"null")
+        layout.update(added_tokens=msgspec.Raw(b"[]"), post_processor=nothing, truncation=nothing, padding=nothing)
+        self._twin = Tokenizer.from_buffer(msgspec.json.encode(layout))
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of `text`, none of them an added token."""
+        # Half a surrogate pair, which broken files can contain, has no encoding: it becomes a question mark.
+        text = text.encode("utf-8", "replace").decode()
+        encoding = self._twin.encode(text, add_special_tokens=False)
+        if self.control_ids.isdisjoint(encoding.ids):
+            return list(encoding.ids)
+        cuts = [
+            start + 1
+            for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
+            if token in self.control_ids and end - start > 1
+        ]
+        if not cuts:
+            raise TemplateRefused(
+                "the tokenizer cannot encode some text without control tokens, so documents could carry them",
+                hint="choose another model",
+            )
+        ids: list[int] = []
+        for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
+            ids += self.encode(text[begin:end])
+        return ids

@@ -7,7 +7,7 @@
 is marked in the text and listed at the end.
 
 No text of a document or a model can become markup. The HTML page is a template (`templates/report.html.j2`) that
-escapes all of it, and a content security policy forbids scripts. In Markdown, passages stand in fences longer than any
+escapes all of it, and a content security policy forbids scripts. In Markdown, passages are in fences longer than any
 run of backticks in them, all punctuation in titles is escaped, and the report keeps its headings, lists and emphasis,
 but no links, images, HTML or code. Addresses are built from fixed words and percent-encoded paths, so none can name a
 scheme such as `javascript:`.
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import quote
 
 from quaere.chat.statements import Citation, find_citations
+from quaere.chat.terminal_text import UNPRINTABLE
 from quaere.records import Passage, Report, Source
 
 if TYPE_CHECKING:
@@ -30,10 +31,6 @@ if TYPE_CHECKING:
 Link = Callable[[Passage], str]
 """Path of a passage's document, relative to the page: `lambda passage: f"docs/{passage.doc_id}"`."""
 
-_NO_SOURCE = "no such source"
-# Control characters and marks of text direction: with them a document could make a page look different from its text.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-_WORD = re.compile(r"\S+")
 _NUM_FRAGMENT_WORDS = 6
 
 
@@ -55,7 +52,8 @@ def _count(number: int, noun: str) -> str:
 
 
 def _clean(text: str) -> str:
-    return _UNPRINTABLE.sub("\ufffd", text.replace("\r\n", "\n"))
+    """The text without characters by which a document could make a page look different from its text."""
+    return UNPRINTABLE.sub("\ufffd", text.replace("\r\n", "\n"))
 
 
 def _line(text: str) -> str:
@@ -80,7 +78,7 @@ def _fragment(text: str) -> str:
 
     _fragment("The Oss rises.") -> "#:~:text=The%20Oss%20rises."
     """
-    lines = [words for line in text.splitlines() if (words := _WORD.findall(line.lstrip("#*->+ \t")))]
+    lines = [words for line in text.splitlines() if (words := line.lstrip("#*->+ \t").split())]
     if not lines:
         return ""
     is_short = len(lines) == 1 and len(lines[0]) <= 2 * _NUM_FRAGMENT_WORDS
@@ -121,14 +119,14 @@ def to_markdown(report: Report, link: Link, *, index: str = "") -> str:
     to_markdown(report, lambda passage: f"docs/{passage.doc_id}")
     -> "# What is known of the Oss?\\n\\nThe Oss rises at Korrin [[2]](#source-2). ..."
     """
-    parts = [f"# {_escape(report.question.text)}", _markdown_text(report), f"*{count_line(report)}*", "## Sources"]
+    known = {source.number for source in report.sources}
+    text = "\n".join(_markdown_line(line, known) for line in _clean(report.text).split("\n"))
+    parts = [f"# {_escape(report.question.text)}", text, f"*{count_line(report)}*", "## Sources"]
     parts += [_markdown_source(source, link, index) for source in report.sources]
     if not report.sources:
         parts.append("No source is cited.")
-    lost = _unresolved(report)
-    if lost:
-        parts.append("## Unresolved citations")
-        parts.append("The writer was shown no passage of these numbers.")
+    if lost := _unresolved(report):
+        parts += ["## Unresolved citations", "The writer was shown no passage of these numbers."]
         named = ((", ".join(f"**{_escape(cite)}**" for cite in cites), said) for cites, said in lost)
         parts.append("\n".join(f"- {cites} in: {_escape(said)}" for cites, said in named))
     return "\n\n".join(parts) + "\n"
@@ -143,11 +141,6 @@ def _cut(text: str, num_chars: int = 60) -> str:
     return text if len(text) <= num_chars else text[:num_chars] + "…"
 
 
-def _markdown_text(report: Report) -> str:
-    known = {source.number for source in report.sources}
-    return "\n".join(_markdown_line(line, known) for line in _clean(report.text).split("\n"))
-
-
 def _markdown_line(line: str, known: set[int]) -> str:
     lead = _LEAD.match(line)
     at = lead.end() if lead else 0
@@ -157,21 +150,17 @@ def _markdown_line(line: str, known: set[int]) -> str:
         words = _markdown_words(line[at : cite.start])
         if words.endswith("!"):  # or a link becomes an image
             words = f"{words[:-1]}\\!"
-        pieces += [words, _markdown_cite(line, cite, known)]
+        pieces += [words, *(_markdown_number(number, said, number in known) for number, said in _written(line, cite))]
         at = cite.end
     return "".join([*pieces, _markdown_words(line[at:])])
 
 
 def _markdown_words(text: str) -> str:
-    escaped = _SPECIAL.sub(r"\\\1", text)
-    return escaped.replace("&", "&amp;").replace("<", "&lt;")
+    return _SPECIAL.sub(r"\\\1", text).replace("&", "&amp;").replace("<", "&lt;")
 
 
-def _markdown_cite(line: str, cite: Citation, known: set[int]) -> str:
-    return "".join(
-        f"[\\[{said}\\]](#source-{number})" if number in known else f"**\\[{said}: {_NO_SOURCE}\\]**"
-        for number, said in _written(line, cite)
-    )
+def _markdown_number(number: int, said: str, is_known: bool) -> str:
+    return f"[\\[{said}\\]](#source-{number})" if is_known else f"**\\[{said}: no such source\\]**"
 
 
 def _markdown_source(source: Source, link: Link, index: str) -> str:

@@ -15,7 +15,6 @@ from itertools import groupby
 
 from msgspec import Struct
 
-from quaere.chat.wrapped_lines import goes_on
 from quaere.records import Statement
 
 MAX_CITATION = 10**9
@@ -79,7 +78,7 @@ _WHOLE = re.compile(rf"[.!?…。！？][\"'”’»)\]*_」』）]*+(?:[ \t]*+{
 
 
 def keep_whole_sentences(text: str) -> str:
-    """A text that was cut off, up to its last whole sentence; and up to the first that stands in it before.
+    """The whole sentences of a text that was cut off, up to the first repeated one.
 
     What a small model goes on with until it is cut off is often the same again. Citations are no part of a sentence
     here.
@@ -248,5 +247,35 @@ def extract_conclusion(text: str) -> str:
     if listed and text[: listed[-1].start()].strip():
         text = text[: listed[-1].start()]
     paragraphs = [part.strip() for part in _PARAGRAPHS.split(text) if part.strip()]
-    told = [part for part in paragraphs if "\n" in part or not _is_heading(part, part[_marker_end(part) :])]
-    return (told or paragraphs or [""])[-1]
+    stated = [part for part in paragraphs if "\n" in part or not _is_heading(part, part[_marker_end(part) :])]
+    return (stated or paragraphs or [""])[-1]
+
+
+# --------------------------------------------------------------------------------------------------- hard-wrapped lines
+
+_MIN_CHARS, _MAX_CHARS = 55, 120  # a shorter line was not full, and a longer one was never wrapped
+# What begins a line of its own: items of lists, rows, headings, quotations, fields, directives, options, rules.
+_OWN_LINE = re.compile(
+    r"[ \t]*+(?:[-*+•–o·][ \t]|(?:[0-9]{1,3}|[a-zA-Z])[.)][ \t]|\((?:[0-9]{1,3}|[a-zA-Z])\)[ \t]|\[[0-9]{1,3}\]"
+    r"|\||#{1,6}[ \t]|>|:\w[\w -]*+:(?=\s|$)|\.\. |==|--|```|~~~|[{}@$%])"
+)
+_LINE_ENDED = re.compile(r"[.!?…:;。！？][\"'”’»)\]*_`]*+$")
+
+
+def starts_own_line(line: str) -> bool:
+    """True if the line cannot be the middle of a sentence: it opens an item, a row, a heading or the like."""
+    return _OWN_LINE.match(line) is not None
+
+
+def goes_on(line: str, following: str, width: int) -> bool:
+    """True if a sentence goes on from a line to the next; `width` is the length of the longest line around.
+
+    It does if the next line begins in lower case, or if its first word would not have fitted into the line.
+    """
+    line = line.rstrip()
+    if not line or _LINE_ENDED.search(line[-8:]) or starts_own_line(following) or line.lstrip()[:1] in ("|", "#"):
+        return False
+    first = next(iter(following.split(maxsplit=1)), "")
+    if first[:1].islower():
+        return True
+    return _MIN_CHARS <= len(line) <= _MAX_CHARS and width <= _MAX_CHARS and len(line) + 1 + len(first) > width

@@ -1,9 +1,11 @@
-"""Jinja environment for chat templates in which the size of all values that a template makes is bounded.
+"""Limits on chat templates, which are untrusted programs: a Jinja environment with bounded values, and bounded work.
 
-Counting lines (`template_budget.py`) does not bound what one line costs: `{% set n = n * n %}` forty times, or one
-`"%999999999d" % 1`. Here operations whose result may be far larger than their operands are checked before they run,
-by the largest result that these allow, and the bytes of all results of a rendering are counted. What a template can
-call and see is otherwise as in transformers' `apply_chat_template`.
+Jinja's sandbox restricts what a template can access, not how long it runs or what it makes. Two nested loops of 100,000
+take an hour: lines are counted (not seconds, so that the same templates are refused on slow and fast machines). One
+line may cost anything, `{% set n = n * n %}` forty times or one `"%999999999d" % 1`: operations whose result may be far
+larger than their operands are checked before they run, by the largest result that these allow, and the bytes of all
+results of a rendering are counted. What a template can call and see is otherwise as in transformers'
+`apply_chat_template`.
 
     ChatEnvironment().render("{% for m in messages %}{{ m.content }}{% endfor %}", {"messages": [...]})
 """
@@ -13,10 +15,12 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, ItemsView, Iterable, KeysView, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, ValuesView
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from functools import wraps
+from types import FrameType
 from typing import Any
 
 import jinja2.ext
@@ -118,15 +122,17 @@ class _Code(CodeGenerator):
         self._charged(super().visit_Getitem, node, frame, isinstance(node.arg, nodes.Slice))
 
     def visit_List(self, node: nodes.List, frame: Frame) -> None:  # noqa: N802
-        self._charged(super().visit_List, node, frame, True)
+        self._charged(super().visit_List, node, frame)
 
     def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:  # noqa: N802
-        self._charged(super().visit_Dict, node, frame, True)
+        self._charged(super().visit_Dict, node, frame)
 
     def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:  # noqa: N802
         self._charged(super().visit_Tuple, node, frame, node.ctx == "load")
 
-    def _charged(self, visit: Callable[[Any, Frame], None], node: nodes.Node, frame: Frame, counts: bool) -> None:
+    def _charged(
+        self, visit: Callable[[Any, Frame], None], node: nodes.Node, frame: Frame, counts: bool = True
+    ) -> None:
         self.write("environment.charge(" if counts else "")
         visit(node, frame)
         self.write(")" if counts else "")
@@ -266,3 +272,45 @@ def _to_json(
     value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+# ----------------------------------------------------------------------------------------------------------------- work
+
+MAX_LINES = 3_000_000  # compiling and rendering a long template takes a few hundred thousand
+
+
+def refuse_powers(template: str) -> None:
+    """Raise `TemplateRefused` if the template uses `**`: `9 ** 9 ** 9` is one line, so `limited_work` cannot stop it.
+
+    refuse_powers("{{ 2 ** n }}") raises TemplateRefused; "**bold**" outside of an expression is text
+    """
+    from jinja2 import Environment, TemplateSyntaxError
+
+    before = ""
+    try:
+        for _, kind, value in Environment().lex(template):
+            if kind == "operator" and value == "**" and before not in ("(", ","):  # f(**options) is not a power
+                raise TemplateRefused("the chat template uses the power operator **, whose work has no limit")
+            before = before if kind == "whitespace" else value
+    except TemplateSyntaxError:
+        return  # rendering reports the syntax error
+
+
+@contextmanager
+def limited_work() -> Iterator[None]:
+    """Context manager: raises `TemplateRefused` once the Python code inside has run more than `MAX_LINES` lines."""
+    left = MAX_LINES
+
+    def count(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise TemplateRefused(f"the chat template ran more than {MAX_LINES:,} lines and was stopped")
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        yield
+    finally:
+        sys.settrace(before)

@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 
 # Control characters except newline and tab; the marks that reverse or hide the direction of text; lone surrogates.
-_UNPRINTABLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
-)
+UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 
 
 def printable(text: str) -> str:
@@ -19,7 +17,7 @@ def printable(text: str) -> str:
 
     printable("\x1b[31mred\r\n") == "␛[31mred\n"
     """
-    return _UNPRINTABLE.sub(lambda match: _picture(match.group()), text.replace("\r\n", "\n"))
+    return UNPRINTABLE.sub(lambda match: _picture(match.group()), text.replace("\r\n", "\n"))
 
 
 def printable_line(text: str) -> str:

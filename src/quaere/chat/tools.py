@@ -7,6 +7,7 @@ read_call('{"name": "search", "arguments": {"query_list": ["Halm bridge"]}}', (S
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from msgspec import Struct
 
 MAX_CALL_CHARS = 8192
 MAX_CALL_DEPTH = 8
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 
 
 class ToolSchema(Struct, frozen=True):
@@ -128,20 +130,7 @@ def _nesting_depth(text: str) -> int:
     _nesting_depth('{"a": [1, "[["]}') -> 2
     """
     depth = deepest = 0
-    in_string = escaped = False
-    for character in text:
-        if in_string:
-            if escaped:
-                escaped = False
-            elif character == "\\":
-                escaped = True
-            elif character == '"':
-                in_string = False
-        elif character == '"':
-            in_string = True
-        elif character in "{[":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif character in "}]":
-            depth -= 1
+    for character in _STRING.sub("", text):
+        depth += (character in "{[") - (character in "}]")
+        deepest = max(deepest, depth)
     return deepest

@@ -29,14 +29,14 @@ def open_renderer(model: str, *, pull: bool) -> Renderer:
     """The renderer of a model's tokenizer."""
     from quaere.chat.renderer import Renderer
     from quaere.policies.catalogue import resolve_model
-    from quaere.policies.loading import load_tokenizer
+    from quaere.policies.model_folders import load_tokenizer
 
     return Renderer(load_tokenizer(resolve_model(model, pull=pull).tokenizer))
 
 
 def describe_joint(renderer: Renderer) -> str:
     """What ends a turn and what stands between two, for a line of output."""
-    joint = renderer.joint("tool")
+    joint = renderer.joints["tool"]
     ends = " or ".join(repr(renderer.decode([token])) for token in renderer.stop_token_ids) or "nothing"
     between = renderer.decode([*joint.closing]) + "..." + renderer.decode([*joint.opening])
     return f"a turn ends with {ends}; between turns {between!r}"

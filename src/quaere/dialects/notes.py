@@ -11,12 +11,12 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct, structs
 
-from quaere.chat.prompt_style import PromptStyle
+from quaere.chat.protocol import PromptStyle
 from quaere.dialects.registry import SolverDialectName, taught_dialect
 from quaere.dialects.settings import EvaluationSettings
 from quaere.errors import BadInput
-from quaere.policies.adapter_folders import is_adapter, split_base
 from quaere.policies.catalogue import CATALOGUE, ModelPath, resolve_model
+from quaere.policies.model_folders import is_adapter, split_base
 from quaere.regular_files import read_regular
 from quaere.rollout.episode import Limits
 

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 from quaere.errors import BadInput
 
 if TYPE_CHECKING:
-    from quaere.chat.prompt_style import PromptStyle
-    from quaere.chat.protocol import Protocol
+    from quaere.chat.protocol import PromptStyle, Protocol
     from quaere.dialects.roles import (
         OpenAssessment,
         OpenRubric,

@@ -15,8 +15,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from quaere.chat.dimensions import POOL
-from quaere.chat.prompt_style import PromptStyle
-from quaere.chat.protocol import Protocol
+from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.dialects.demonstration import ProposerTurns
 from quaere.records import Dimension, Harness, ProcessRules, Rubric
 

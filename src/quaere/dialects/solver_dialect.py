@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from quaere.chat.prompt_style import PromptStyle
-from quaere.chat.protocol import Protocol
+from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.dialects.demonstration import SolverTurns
 from quaere.dialects.settings import AnswerScore, EvaluationSettings
 from quaere.records import Answer, Episode, SolveTask

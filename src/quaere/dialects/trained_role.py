@@ -16,13 +16,13 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct, field
 
-from quaere.chat.prompt_style import PromptStyle
+from quaere.chat.protocol import PromptStyle
 from quaere.dialects.notes import Notes
 from quaere.dialects.registry import SolverDialectName
 from quaere.dialects.settings import EvaluationSettings
 from quaere.errors import BadInput
-from quaere.policies.adapter_folders import CONFIG as _ADAPTER_CONFIG
 from quaere.policies.catalogue import ModelPath, resolve_model
+from quaere.policies.model_folders import CONFIG as _ADAPTER_CONFIG
 from quaere.policies.native.device import Precision
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
@@ -253,7 +253,7 @@ def role_policy(
 ) -> TokenPolicy:
     """A policy with the role's weights; the counterpart of `open_policy` for a run."""
     from quaere.chat.renderer import Renderer
-    from quaere.policies.loading import load_tokenizer
+    from quaere.policies.model_folders import load_tokenizer
     from quaere.policies.native.device import choose_device, choose_dtype
     from quaere.policies.native.sampler import NativeSampler
 

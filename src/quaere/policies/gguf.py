@@ -1,8 +1,9 @@
 """Converter from a quantised model in a GGUF file to a directory that transformers loads.
 
 llama.cpp packs weights, settings and tokenizer into one file. Here the weights are dequantised to bf16 and renamed for
-transformers (`_FAMILIES`: Llama, Qwen2, Qwen3, Gemma 3); the tokenizer is rebuilt from what is in the file
-(`gguf_tokenizer.py`).
+transformers (`_FAMILIES`: Llama, Qwen2, Qwen3, Gemma 3); the tokenizer is rebuilt from its vocabulary, its merges or
+scores, and the name of its rule. transformers' own GGUF loader ignores that rule, `tokenizer.ggml.pre`: SmolLM splits
+off every digit first, which makes `"  7"` two tokens, `"ĠĠ"` and `"7"`, where GPT-2's rule gives three.
 
     convert_gguf(Path("SmolLM2-135M-Instruct.Q4_1.gguf"), Path("smollm2-135m"))
     # smollm2-135m/: config.json, generation_config.json, model.safetensors, tokenizer.json, chat_template.jinja, ...
@@ -19,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from quaere.errors import ModelMissing
-from quaere.policies.gguf_fields import read_field, read_token_id
-from quaere.policies.gguf_layout import check_layout
+from quaere.policies.gguf_file import check_layout, read_field, read_token_id
 
 if TYPE_CHECKING:
     import numpy
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from gguf import GGUFReader
     from numpy.typing import NDArray
     from transformers import GenerationConfig, PretrainedConfig
+if TYPE_CHECKING:
+    from gguf import GGUFReader
+    from transformers import PreTrainedTokenizerFast
+
 
 _MODEL_TENSORS = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -53,7 +57,6 @@ _GEMMA_NORMS = {
     "post_ffw_norm.weight": "post_feedforward_layernorm.weight",
 }
 _ROPE_FACTORS = "rope_freqs.weight"
-_CONTROL_TOKEN = 3  # llama.cpp's type number for tokens such as <|im_start|>
 _ENDS = ("<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<end_of_turn>")  # those that a model may sample besides EOS
 _GEMMA_27B_LAYERS = 62
 
@@ -87,8 +90,6 @@ def convert_gguf(source: Path, out: Path) -> None:
     """Write the model in `source` to the directory `out`, as bf16 safetensors with its tokenizer."""
     from gguf import GGUFReader
     from safetensors.torch import save_file
-
-    from quaere.policies.gguf_tokenizer import read_tokenizer
 
     check_layout(source)
     try:
@@ -285,9 +286,122 @@ def read_generation_config(reader: GGUFReader) -> GenerationConfig:
 
     tokens, types = read_field(reader, "tokenizer.ggml.tokens"), read_field(reader, "tokenizer.ggml.token_type")
     ends = [read_token_id(reader, "eos"), read_token_id(reader, "eot")]
-    ends += [i for i, token in enumerate(tokens) if types[i] == _CONTROL_TOKEN and token in _ENDS]
+    ends += [i for i, token in enumerate(tokens) if types[i] == _CONTROL and token in _ENDS]
     return GenerationConfig(
         bos_token_id=read_token_id(reader, "bos"),
         eos_token_id=list(dict.fromkeys(end for end in ends if end is not None)),
         pad_token_id=read_token_id(reader, "padding"),
     )
+
+
+# ------------------------------------------------------------------------------------------------------------ tokenizer
+
+_NAMED_TOKENS = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+_UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 2, 3, 4, 6  # llama.cpp's numbers for types of tokens
+_SPACE = "▁"
+
+# Where a rule cuts text before merging: words with one sign before them, numbers, signs, line breaks, white space. The
+# rules differ in the length of the numbers.
+_CUT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{numbers}|"
+    r" ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_NUMBERS = {"llama-bpe": "{1,3}", "qwen2": ""}
+_PLAIN_RULES = ("smollm", "gpt-2", "default")
+
+
+def read_tokenizer(reader: GGUFReader, max_length: int) -> PreTrainedTokenizerFast:
+    """The tokenizer with its control tokens and its chat template."""
+    from tokenizers import AddedToken, processors
+    from transformers import PreTrainedTokenizerFast
+
+    kind, rule = read_field(reader, "tokenizer.ggml.model"), read_field(reader, "tokenizer.ggml.pre", "default")
+    tokens, types = read_field(reader, "tokenizer.ggml.tokens"), read_field(reader, "tokenizer.ggml.token_type")
+    if kind == "gpt2" and rule in (*_PLAIN_RULES, *_NUMBERS):
+        backend = _byte_level(reader, tokens, rule)
+    elif kind == "llama":
+        backend = _sentence_pieces(reader, tokens, types)
+    else:
+        known = ", ".join(f"gpt2/{name}" for name in (*_PLAIN_RULES[:2], *_NUMBERS))
+        raise ModelMissing(
+            f"the GGUF file's tokenizer is {kind}/{rule}; only {known} and llama can be read",
+            hint="use the model's safetensors folder or its hub id",
+        )
+    added = [(token, type_) for token, type_ in zip(tokens, types, strict=True) if type_ in (_CONTROL, _USER_DEFINED)]
+    special = [AddedToken(token, normalized=False, special=True) for token, type_ in added if type_ == _CONTROL]
+    backend.add_special_tokens(special)
+    backend.add_tokens([AddedToken(token, normalized=False) for token, type_ in added if type_ == _USER_DEFINED])
+    named = {f"{name}_token": read_token_id(reader, key) for name, key in _NAMED_TOKENS.items()}
+    begin = named["bos_token"]
+    if begin is not None and read_field(reader, "tokenizer.ggml.add_bos_token", kind == "llama"):
+        special_tokens = [(tokens[begin], begin)]
+        backend.post_processor = processors.TemplateProcessing(f"{tokens[begin]} $A", special_tokens=special_tokens)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        chat_template=read_field(reader, "tokenizer.chat_template", None),
+        model_max_length=max_length,
+        clean_up_tokenization_spaces=False,
+        **{name: tokens[token_id] for name, token_id in named.items() if token_id is not None},
+    )
+
+
+def _byte_level(reader: GGUFReader, tokens: list[str], rule: str) -> Any:
+    """A tokenizer that merges bytes: GPT-2's, SmolLM's, Llama 3's and Qwen's."""
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    merges = [tuple(merge.split(" ", 1)) for merge in read_field(reader, "tokenizer.ggml.merges")]
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    # Llama 3's takes a word that is in the vocabulary whole, without merging.
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=rule == "llama-bpe"))
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=rule in _PLAIN_RULES)
+    if rule == "smollm":
+        backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
+    elif rule in _NUMBERS:
+        cut = pre_tokenizers.Split(Regex(_CUT.format(numbers=_NUMBERS[rule])), "isolated")
+        backend.pre_tokenizer = pre_tokenizers.Sequence([cut, byte_level])
+    else:
+        backend.pre_tokenizer = byte_level
+    if rule == "qwen2":
+        backend.normalizer = normalizers.NFC()
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def _sentence_pieces(reader: GGUFReader, tokens: list[str], types: list[int]) -> Any:
+    """A tokenizer of SentencePiece's BPE kind, with bytes for what has no piece: Llama 2's and Gemma's."""
+    from tokenizers import Tokenizer, decoders, models, normalizers
+
+    scores = read_field(reader, "tokenizer.ggml.scores")
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    unknown = next((token for token, type_ in zip(tokens, types, strict=True) if type_ == _UNKNOWN), None)
+    pieces = {
+        token: score
+        for token, score, type_ in zip(tokens, scores, types, strict=True)
+        if type_ not in (_UNKNOWN, _CONTROL, _BYTE)
+    }
+    model = models.BPE(
+        vocab=vocabulary, merges=find_merges(pieces), unk_token=unknown, fuse_unk=True, byte_fallback=True
+    )
+    backend = Tokenizer(model)
+    prefix = bool(read_field(reader, "tokenizer.ggml.add_space_prefix", True))
+    spaced = normalizers.Replace(" ", _SPACE)
+    backend.normalizer = normalizers.Sequence([normalizers.Prepend(_SPACE), spaced]) if prefix else spaced
+    decoding = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    backend.decoder = decoders.Sequence([*decoding, decoders.Strip(" ", 1, 0)] if prefix else decoding)
+    return backend
+
+
+def find_merges(scores: dict[str, float]) -> list[tuple[str, str]]:
+    """The merges of a BPE whose pieces have scores: every way to make a piece of two others, the best piece first.
+
+    find_merges({"a": -3.0, "b": -4.0, "ab": -1.0}) == [("a", "b")]
+    """
+    merges = [
+        (score, piece[:cut], piece[cut:])
+        for piece, score in scores.items()
+        for cut in range(1, len(piece))
+        if piece[:cut] in scores and piece[cut:] in scores
+    ]
+    # Of the ways to make one piece, the one with the better parts comes first.
+    merges.sort(key=lambda merge: (merge[0], scores[merge[1]] + scores[merge[2]]), reverse=True)
+    return [(left, right) for _, left, right in merges]

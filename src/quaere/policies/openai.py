@@ -14,14 +14,13 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import httpx
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from quaere.endpoint import Endpoint, error_message, one_line, parse_endpoint, retry_after
+from quaere.endpoint import Endpoint, error_message, one_line, parse_endpoint
 from quaere.errors import SamplingFailed
 from quaere.policies.sampler import ChatReply, SamplingParams
 from quaere.records import StopReason
@@ -30,43 +29,22 @@ from quaere.records.foreign_json import decode_json
 __all__ = ["Endpoint", "OpenAISampler", "parse_endpoint", "restore_stop"]
 
 _MAX_BYTES = 8 << 20
-_MAX_WAIT_S = 60.0
-_BUSY = (429, 503)
+_KEY_ENV = "OPENAI_API_KEY"
 
 
 class OpenAISampler:
-    """A `ChatSampler` over HTTP. `timeout_s` limits a whole request, from connecting to the last byte.
+    """A `ChatSampler` over HTTP. `timeout_s` limits a whole request, from connecting to the last byte."""
 
-    If the server is busy (429 or 503), a request is retried at most `max_retries` times, and only if the server says
-    when to retry; `num_retries` counts them.
-    """
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        *,
-        key_env: str = "OPENAI_API_KEY",
-        timeout_s: float = 120.0,
-        max_retries: int = 0,
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, *, timeout_s: float = 120.0) -> None:
         self.name = f"openai:{endpoint.model}@{endpoint.base_url}"
         self.endpoint = endpoint
-        self.num_retries = 0
-        self._key_env = key_env
         self._timeout_s = timeout_s
-        self._max_retries = max_retries
         self._client: httpx.AsyncClient | None = None
 
     async def reply(self, messages: Sequence[Mapping[str, str]], params: SamplingParams) -> ChatReply:
         """The next assistant message; every failure raises `SamplingFailed` with a one-line message."""
         body = _request_body(self.endpoint.model, messages, params)
-        for attempt in range(self._max_retries + 1):
-            status, headers, content = await self._post(body)
-            wait_s = retry_after(headers) if status in _BUSY else None
-            if wait_s is None or wait_s > _MAX_WAIT_S or attempt == self._max_retries:
-                break
-            self.num_retries += 1
-            await asyncio.sleep(wait_s)
+        status, content = await self._post(body)
         if status != 200:
             raise self._refused(status, content)
         return _read_reply(content, params.stop, self.endpoint.base_url)
@@ -80,12 +58,10 @@ class OpenAISampler:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.stop()
 
-    async def _post(self, body: dict[str, Any]) -> tuple[int, httpx.Headers, bytes]:
+    async def _post(self, body: dict[str, Any]) -> tuple[int, bytes]:
         """Send one request; the answer is read up to a size limit."""
         url = f"{self.endpoint.base_url}/chat/completions"
         if self._client is None:
@@ -100,7 +76,7 @@ class OpenAISampler:
                     content += chunk
                     if len(content) > _MAX_BYTES:
                         raise SamplingFailed(f"the endpoint {url} answered with more than {_MAX_BYTES >> 20} MiB")
-                return response.status_code, response.headers, bytes(content)
+                return response.status_code, bytes(content)
         except TimeoutError as error:
             said = f"the endpoint {url} did not answer within {self._timeout_s:g} s"
             raise SamplingFailed(said, hint="allow more time, or fewer new tokens") from error
@@ -114,14 +90,12 @@ class OpenAISampler:
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if key := self._key():
             if not (key.isascii() and key.isprintable()):
-                raise SamplingFailed(
-                    f"the key in {self._key_env} must be printable ASCII", hint=f"export {self._key_env}=..."
-                )
+                raise SamplingFailed(f"the key in {_KEY_ENV} must be printable ASCII", hint=f"export {_KEY_ENV}=...")
             headers["Authorization"] = f"Bearer {key}"
         return headers
 
     def _key(self) -> str:
-        return os.environ.get(self._key_env, "").strip()
+        return os.environ.get(_KEY_ENV, "").strip()
 
     def _refused(self, status: int, content: bytes) -> SamplingFailed:
         """Error for a status other than 200: its meaning, then the server's message with the key removed."""
@@ -132,7 +106,7 @@ class OpenAISampler:
         match status:
             case 401 | 403:
                 given = "does not accept the key in" if key else "asks for a key in"
-                line, hint = f"the endpoint {base_url} {given} {self._key_env}", f"export {self._key_env}=..."
+                line, hint = f"the endpoint {base_url} {given} {_KEY_ENV}", f"export {_KEY_ENV}=..."
             case 404:
                 line = f"the endpoint {base_url} has no model {model}, or its URL lacks a part such as /v1"
                 hint = f"curl {base_url}/models"

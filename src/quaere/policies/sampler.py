@@ -1,4 +1,4 @@
-"""The two interfaces of policies: all packages above use only these.
+"""The two interfaces of policies, which all packages above use, and what their implementations share.
 
 A `TokenSampler` takes and returns token ids; only such a sampler can be trained. A `ChatSampler` takes messages and
 returns text; it is used for asking, judging and teaching.
@@ -6,11 +6,12 @@ returns text; it is used for asking, judging and teaching.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
 
+from quaere.errors import SamplingFailed
 from quaere.records import StopReason
 
 
@@ -40,6 +41,17 @@ class Sampled(Struct, frozen=True):
     stop_reason: StopReason
 
 
+def check_context(token_ids: Sequence[int], params: SamplingParams, max_positions: int) -> None:
+    """Raise `SamplingFailed` if a context is empty, or too long for the turn that is to follow it."""
+    if not token_ids:
+        raise SamplingFailed("the context is empty; sampling needs at least one token")
+    if len(token_ids) + params.max_tokens > max_positions:
+        raise SamplingFailed(
+            f"a context of {len(token_ids)} tokens plus {params.max_tokens} new tokens exceeds the model's context "
+            f"length of {max_positions}"
+        )
+
+
 class TokenSampler(Protocol):
     """A policy that takes and returns token ids.
 
@@ -53,27 +65,18 @@ class TokenSampler(Protocol):
 
     def open(self, session: str) -> None:
         """Register a session before its first turn."""
-        ...
 
     def close(self, session: str) -> None:
         """End a session; closing one that is not open does nothing."""
-        ...
 
     async def sample(self, session: str, token_ids: Sequence[int], params: SamplingParams) -> Sampled:
         """Sample the next turn after the whole context `token_ids`."""
-        ...
-
-    async def score(self, token_ids: Sequence[int]) -> list[float]:
-        """Log-prob of every token given those before it; 0 for the first token."""
-        ...
 
     async def score_many(self, sequences: Sequence[Sequence[int]], starts: Sequence[int] = ()) -> list[list[float]]:
-        """As `score`, for many sequences at once; with `starts`, only the tokens from that position on; 0 before."""
-        ...
+        """Per sequence, the log-prob of every token given those before it; 0 for the first and before `starts`."""
 
     async def stop(self) -> None:
         """Release threads, memory and connections."""
-        ...
 
 
 class ChatReply(Struct, frozen=True):
@@ -94,8 +97,57 @@ class ChatSampler(Protocol):
 
     async def reply(self, messages: Sequence[Mapping[str, str]], params: SamplingParams) -> ChatReply:
         """Write the next assistant message."""
-        ...
 
     async def stop(self) -> None:
         """Release threads, memory and connections."""
-        ...
+
+
+# --------------------------------------------------------------------------------------------------------- stop strings
+
+
+class StopStrings:
+    """Finds stop strings at the end of the sampled tokens, using the tokenizer's `decode`.
+
+    StopStrings(tokenizer.decode).just_ended([60, 1250, 62], ("</answer>",))
+    """
+
+    def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
+        self._decode = decode
+        self._pieces: dict[int, str] = {}
+        self._lasts: dict[tuple[str, ...], frozenset[str]] = {}
+
+    def find_reason(self, tokens: list[int], params: SamplingParams, num_prompt: int = 0) -> StopReason | None:
+        """Why a turn ends with its newest token; None if it goes on. The turn begins after `num_prompt` tokens."""
+        if tokens[-1] in params.stop_token_ids:
+            return "end_of_turn"
+        if params.stop and self.just_ended(tokens, params.stop, num_prompt):
+            return "stop_string"
+        return "length" if len(tokens) - num_prompt >= params.max_tokens else None
+
+    def just_ended(self, tokens: list[int], stop: tuple[str, ...], num_prompt: int = 0) -> bool:
+        """True if a stop string has just appeared. It may end inside the last token, which is kept whole.
+
+        A token is at least one byte of text, so a tail of as many tokens as the longest string has bytes contains any
+        string that the newest token completes; a few more keep a character cut at the front from mattering.
+        """
+        if not self._may_end(tokens[-1], stop):
+            return False
+        longest = max(len(text.encode()) for text in stop)
+        tail = self._decode(tokens[max(num_prompt, len(tokens) - longest - 4) :])
+        return any(text in tail for text in stop)
+
+    def _may_end(self, token: int, stop: tuple[str, ...]) -> bool:
+        """True if this token could complete a stop string.
+
+        Each token is decoded once and cached; decoding a tail for every row and step would take much of a fast step. A
+        last character of several bytes may be split over two tokens, and a tokenizer may drop a lone space: in these
+        cases nothing is ruled out.
+        """
+        lasts = self._lasts.get(stop)
+        if lasts is None:
+            lasts = self._lasts[stop] = frozenset(text[-1] for text in stop)
+        if not all(last.isascii() and not last.isspace() for last in lasts):
+            return True
+        if token not in self._pieces:
+            self._pieces[token] = self._decode([token])
+        return not lasts.isdisjoint(self._pieces[token])

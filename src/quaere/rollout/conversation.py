@@ -13,9 +13,9 @@ from typing import Protocol as Interface
 
 from msgspec import Struct, structs
 
-from quaere.chat.answer_blocks import CALL_STOP
-from quaere.chat.call_markups.call_markup import Reading
+from quaere.chat.call_markup import Reading
 from quaere.chat.messages import Message, as_chat
+from quaere.chat.protocol import CALL_STOP
 from quaere.chat.renderer import Renderer
 from quaere.chat.tags import THOUGHT, has_unclosed
 from quaere.policies.sampler import ChatSampler, SamplingParams, TokenSampler

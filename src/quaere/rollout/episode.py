@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct, structs
 
-from quaere.chat.messages import Message
+from quaere.chat.messages import Message, shown_results
 from quaere.chat.protocol import GivesTurns, KeepsCutAnswers, Protocol
-from quaere.chat.results import shown_results
 from quaere.chat.tags import find_blocks
 from quaere.errors import SamplingFailed, SearchFailed
 from quaere.policies.sampler import SamplingParams

@@ -116,20 +116,15 @@ def open_policy(
     from quaere.policies.catalogue import resolve_model
 
     found = resolve_model(model, report=report)
-    from quaere.policies.loading import load_tokenizer
+    from quaere.policies.model_folders import load_tokenizer
+    from quaere.policies.native.bridge import load_model
     from quaere.policies.native.device import choose_device, choose_dtype
     from quaere.policies.native.sampler import NativeSampler
 
     chosen = choose_device(device, report)
     renderer = Renderer(load_tokenizer(found.tokenizer))
-    sampler = NativeSampler.load(
-        found,
-        renderer.decode,
-        name=model,
-        device=chosen,
-        dtype=choose_dtype(dtype, chosen, mode, interactive=interactive),
-        mode=mode,
-        max_rows=max_rows,
-        quick=mode == "fast",
+    loaded = load_model(found, chosen, choose_dtype(dtype, chosen, mode, interactive=interactive))
+    sampler = NativeSampler.over(
+        loaded, renderer.decode, name=model, mode=mode, max_rows=max_rows, quick=mode == "fast"
     )
     return TokenPolicy(sampler, renderer)

@@ -14,8 +14,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from quaere.chat.statements import is_abbreviation
-from quaere.chat.wrapped_lines import goes_on, starts_own_line
+from quaere.chat.statements import goes_on, is_abbreviation, starts_own_line
 from quaere.search.extracted import SECTION_LEVELS, Heading
 from quaere.search.words import count_words, word_spans
 

@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from quaere.atomic import write_file
 from quaere.errors import BadInput
-from quaere.policies.tinker_service import answers
+from quaere.policies.tinker import answers
 from quaere.serving.skyrl_environment import (
     Backend,
     Report,

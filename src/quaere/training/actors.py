@@ -112,7 +112,7 @@ def open_actors(
 
     from quaere.chat.renderer import Renderer
     from quaere.policies.catalogue import resolve_model
-    from quaere.policies.loading import load_tokenizer
+    from quaere.policies.model_folders import load_tokenizer
     from quaere.policies.native.bridge import load_model
     from quaere.policies.native.device import choose_device, choose_dtype
     from quaere.policies.native.sampler import NativeSampler
@@ -123,15 +123,8 @@ def open_actors(
     renderer = Renderer(load_tokenizer(found.tokenizer))
     if renderer.note:
         report(renderer.note)
-    sampler = NativeSampler.load(
-        found,
-        renderer.decode,
-        name=model,
-        device=device,
-        dtype=choose_dtype(engine.dtype, device, engine.mode),
-        mode=engine.mode,
-        max_rows=engine.max_rows,
-    )
+    sampling_copy = load_model(found, device, choose_dtype(engine.dtype, device, engine.mode))
+    sampler = NativeSampler.over(sampling_copy, renderer.decode, name=model, mode=engine.mode, max_rows=engine.max_rows)
     if adapter.rank:
         base = load_model(found, device, choose_dtype(engine.base_dtype, device), packed=False, as_base=True)
         torch.manual_seed(seed)  # adapters are initialised at random

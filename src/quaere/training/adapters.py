@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from quaere.errors import BadInput, ExtraMissing
-from quaere.policies.adapter_folders import WEIGHTS
-from quaere.policies.native.rounding import copy_rounded
+from quaere.policies.model_folders import WEIGHTS
+from quaere.policies.native.weights import copy_rounded
 from quaere.training.finite import refuse_non_finite
 from quaere.training.settings import AdapterSettings
 

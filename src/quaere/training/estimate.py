@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct, structs
 
 from quaere.errors import ModelMissing
-from quaere.policies.model_sizes import check_config
+from quaere.policies.model_folders import check_config
 from quaere.training.settings import AdapterSettings, EngineSettings
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ def _count_parameters(config: Any, adapter: AdapterSettings) -> tuple[int, int]:
     from transformers import AutoModelForCausalLM
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    from quaere.policies.native.layer_support import refuse_unsupported
+    from quaere.policies.native.bridge import refuse_unsupported
     from quaere.training.adapters import add_adapters, trainable_weights
 
     # transformers would refuse it too, but loads the configs of all its models to list them.
@@ -285,7 +285,7 @@ def _count_parameters(config: Any, adapter: AdapterSettings) -> tuple[int, int]:
 
 def _kv_numbers(shape: _Shape, num_rows: int, sequence_tokens: int) -> int:
     """Number of values in the key-value cache of all slots, rounded up like the sampler's storage."""
-    from quaere.policies.native.storage import STRIDE
+    from quaere.policies.native.slots import STRIDE
 
     num_slots = num_rows + 1  # one slot is for padding: see `Decoder`
     capacity = -(-sequence_tokens // STRIDE) * STRIDE

@@ -16,9 +16,9 @@ from quaere.atomic import new_folder
 from quaere.dialects.notes import NOTES, WARMUP, read_json
 from quaere.dialects.trained_role import RoleWeights, load_role, reading_checkpoint, tokenizer_folder
 from quaere.errors import BadInput
-from quaere.policies.adapter_folders import CONFIG as _ADAPTER_CONFIG
-from quaere.policies.adapter_folders import WEIGHTS as _ADAPTER_WEIGHTS
 from quaere.policies.catalogue import lasting_name, resolve_model
+from quaere.policies.model_folders import CONFIG as _ADAPTER_CONFIG
+from quaere.policies.model_folders import WEIGHTS as _ADAPTER_WEIGHTS
 
 # Copied, not loaded and saved again, so that they stay exactly as published with the base model.
 _TOKENIZER_FILES = (

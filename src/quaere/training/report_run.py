@@ -16,7 +16,7 @@ from typing import Literal
 
 from msgspec import Struct, field, structs
 
-from quaere.chat.prompt_style import PromptStyle
+from quaere.chat.protocol import PromptStyle
 from quaere.errors import BadInput, ExtraMissing
 from quaere.objectives.advantages import DELTA, Advantages
 from quaere.records import Dimension, Episode, Question, Rubric, Weight

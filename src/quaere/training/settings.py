@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from quaere.chat.prompt_style import PromptStyle
+from quaere.chat.protocol import PromptStyle
 from quaere.errors import BadInput
 from quaere.policies.native.device import Precision
 from quaere.setting_types import (

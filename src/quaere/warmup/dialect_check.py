@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from quaere.chat.prompt_style import PromptStyle
-from quaere.chat.protocol import Protocol
+from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.solver_dialect import solver_reward
 from quaere.policies.sampler import SamplingParams

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from quaere.chat.prompt_style import PromptStyle
+from quaere.chat.protocol import PromptStyle
 from quaere.errors import BadInput
 from quaere.records import Passage, ProposeTask, SolveTask, Task, searches_needed
 from quaere.rewards.format import contains

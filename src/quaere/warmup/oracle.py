@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import structs
 
-from quaere.chat.prompt_style import PromptStyle
+from quaere.chat.protocol import PromptStyle
 from quaere.chat.renderer import Renderer
 from quaere.chat.spans import find_evidence
 from quaere.errors import BadInput, SamplingFailed

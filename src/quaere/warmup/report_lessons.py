@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from quaere.chat.prompt_style import PromptStyle
+from quaere.chat.protocol import PromptStyle
 from quaere.chat.question_wordings import OpenKind
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.report.assessment import count_searches

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct, field
 
-from quaere.chat.prompt_style import PromptStyle
-from quaere.chat.protocol import Protocol
+from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.chat.renderer import Renderer
 from quaere.dialects import registry
 from quaere.dialects.registry import find_dialect, find_taught
@@ -88,13 +87,9 @@ class _Writer:
         # These tokens were not sampled, so they have no log-probs.
         return Sampled(cut, (0.0,) * len(cut), "stop_string" if cut == ids else "length")
 
-    async def score(self, token_ids: Sequence[int]) -> list[float]:
-        """Zeros: a script has no log-probs."""
-        return [0.0] * len(token_ids)
-
     async def score_many(self, sequences: Sequence[Sequence[int]], starts: Sequence[int] = ()) -> list[list[float]]:
-        """Zeros for every sequence."""
-        return [await self.score(token_ids) for token_ids in sequences]
+        """Zeros: a script has no log-probs."""
+        return [[0.0] * len(token_ids) for token_ids in sequences]
 
     async def stop(self) -> None:
         """Does nothing: no state is held."""

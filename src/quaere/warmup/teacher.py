@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from quaere.chat.prompt_style import PromptStyle
+from quaere.chat.protocol import PromptStyle
 from quaere.chat.renderer import Renderer
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.sampler import SamplingParams

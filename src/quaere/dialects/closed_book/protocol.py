@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quaere.chat.answer_blocks import read_answer
-from quaere.chat.examples import EXAMPLES
 from quaere.chat.messages import Message, Part, Quoted
+from quaere.chat.protocol import EXAMPLES, read_answer
 from quaere.chat.tags import THOUGHT, Block, find_blocks, has_unclosed
 from quaere.chat.tools import ToolSchema
 from quaere.records import Action, Failure, Malformed, SearchResult, SolveTask, Task, Turn

@@ -13,7 +13,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from quaere.chat.turns import was_searched
+from quaere.chat.protocol import was_searched
 from quaere.records import Episode, Evaluate, Turn
 
 PairSegment = Literal["with_think", "search_eval"]

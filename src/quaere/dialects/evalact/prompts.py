@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from quaere.chat.prompt_style import CITED_SOLVER_FINISH, SOLVER_FINISH, PromptStyle
+from quaere.chat.protocol import CITED_SOLVER_FINISH, SOLVER_FINISH, PromptStyle
 
 ThinkBeforeEvaluate = Literal["allow", "fail"]
 

@@ -22,14 +22,10 @@ from typing import Literal
 
 from msgspec import structs
 
-from quaere.chat.answer_blocks import STOP, read_answer
-from quaere.chat.last_search import LAST_SEARCH, final_reply
-from quaere.chat.messages import Message, Quoted
-from quaere.chat.prompt_style import PromptStyle
-from quaere.chat.results import format_results
+from quaere.chat.messages import Message, Quoted, format_results
+from quaere.chat.protocol import LAST_SEARCH, STOP, PromptStyle, final_reply, read_answer, was_searched
 from quaere.chat.tags import THOUGHT, Block, find_blocks, has_unclosed
 from quaere.chat.tools import MAX_QUERY_CHARS, CallRefused, ToolSchema, is_text, read_call
-from quaere.chat.turns import was_searched
 from quaere.dialects.evalact.prompts import (
     CUES,
     EVALUATE_CALL,

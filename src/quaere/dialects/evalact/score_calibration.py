@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from quaere.chat.turns import was_searched
+from quaere.chat.protocol import was_searched
 from quaere.dialects.evalact.pairs import find_pairs
 from quaere.objectives.pcar import MAX_SCORE
 from quaere.records import Episode, Evidence, Passage, Question, SolveTask, Turn

@@ -13,7 +13,7 @@
     </assessment>
 
 A search names the report it is about, and only executed searches count (`count_searches`). The assessment is small
-markup (`chat/markup.py`); a report without a valid entry is left out, and the others keep their scores.
+markup (`chat/tags.py`); a report without a valid entry is left out, and the others keep their scores.
 """
 
 from __future__ import annotations
@@ -21,14 +21,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from quaere.chat.last_search import final_reply
-from quaere.chat.markup import Element, read_markup
-from quaere.chat.messages import Message, Quoted
-from quaere.chat.prompt_style import PromptStyle
-from quaere.chat.results import format_results
-from quaere.chat.tags import THOUGHT, find_blocks, has_unclosed
+from quaere.chat.messages import Message, Quoted, format_results
+from quaere.chat.protocol import PromptStyle, final_reply, was_searched
+from quaere.chat.tags import THOUGHT, Element, find_blocks, has_unclosed, read_markup
 from quaere.chat.tools import MAX_QUERY_CHARS, ToolSchema, is_text
-from quaere.chat.turns import was_searched
 from quaere.dialects.report.evaluator_prompts import assessment_system, dimension_parts, report_parts
 from quaere.records import (
     Action,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quaere.chat.messages import Part, Quoted
-from quaere.chat.prompt_style import PromptStyle
+from quaere.chat.protocol import PromptStyle
 from quaere.records import DimensionRules, Harness, Hints, ProcessRules, Report, Rubric
 
 # ------------------------------------------------------------------------------------------------------------ rubrics

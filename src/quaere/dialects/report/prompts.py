@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quaere.chat.messages import Message, Part, Quoted
-from quaere.chat.prompt_style import PromptStyle
+from quaere.chat.protocol import PromptStyle
 from quaere.records import Dimension, Rubric
 
 RESULTS_TAG = "observation"

@@ -23,11 +23,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from quaere.chat.dimensions import POOL
-from quaere.chat.last_search import final_reply
-from quaere.chat.messages import Message, Part, Quoted
-from quaere.chat.prompt_style import PromptStyle
-from quaere.chat.queries import read_query
-from quaere.chat.results import format_results
+from quaere.chat.messages import Message, Part, Quoted, format_results
+from quaere.chat.protocol import PromptStyle, final_reply, read_query
 from quaere.chat.statements import Citation, extract_conclusion, find_citations, keep_whole_sentences, split_statements
 from quaere.chat.tags import THOUGHT, find_blocks, has_unclosed
 from quaere.chat.tools import ToolSchema, is_text

@@ -17,7 +17,7 @@ import re
 from collections.abc import Sequence
 
 from quaere.chat.messages import Message, Part, Quoted
-from quaere.chat.prompt_style import PromptStyle
+from quaere.chat.protocol import PromptStyle
 from quaere.chat.tags import find_blocks, has_unclosed
 from quaere.chat.tools import ToolSchema
 from quaere.dialects.report.evaluator_prompts import pool_parts, rubric_form, rubric_system

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from quaere.chat.prompt_style import PromptStyle
+from quaere.chat.protocol import PromptStyle
 
 _FULL = """\
 You answer questions by searching a collection of documents. The documents are right, even where they differ from \

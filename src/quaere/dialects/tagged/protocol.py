@@ -24,12 +24,8 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from quaere.chat.answer_blocks import read_answer
-from quaere.chat.last_search import final_reply
-from quaere.chat.messages import Message, Quoted
-from quaere.chat.prompt_style import CITED_SOLVER_FINISH, SOLVER_FINISH, PromptStyle
-from quaere.chat.queries import read_query
-from quaere.chat.results import format_results
+from quaere.chat.messages import Message, Quoted, format_results
+from quaere.chat.protocol import CITED_SOLVER_FINISH, SOLVER_FINISH, PromptStyle, final_reply, read_answer, read_query
 from quaere.chat.tags import THOUGHT, Block, find_blocks, has_unclosed
 from quaere.chat.tools import ToolSchema
 from quaere.dialects.tagged.prompts import tag_system

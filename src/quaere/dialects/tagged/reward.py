@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from quaere.chat.turns import was_searched
+from quaere.chat.protocol import was_searched
 from quaere.dialects.settings import AnswerScore, EvaluationSettings
 from quaere.dialects.solver_dialect import read_outcome
 from quaere.dialects.tagged.protocol import read_note

@@ -23,12 +23,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from quaere.chat.answer_blocks import MAX_ANSWER_CHARS, STOP, read_answer
-from quaere.chat.examples import EXAMPLES
-from quaere.chat.last_search import final_reply
-from quaere.chat.messages import Message, Part, Quoted
-from quaere.chat.prompt_style import CITED_SOLVER_FINISH, SOLVER_FINISH, PromptStyle
-from quaere.chat.results import format_results
+from quaere.chat.messages import Message, Part, Quoted, format_results
+from quaere.chat.protocol import (
+    CITED_SOLVER_FINISH,
+    EXAMPLES,
+    MAX_ANSWER_CHARS,
+    SOLVER_FINISH,
+    STOP,
+    PromptStyle,
+    final_reply,
+    read_answer,
+)
 from quaere.chat.tags import THOUGHT, Block, find_blocks, has_unclosed
 from quaere.chat.tools import MAX_QUERY_CHARS, SEARCH, CallRefused, ToolSchema, read_call, read_queries
 from quaere.dialects.tool_call.prompts import (

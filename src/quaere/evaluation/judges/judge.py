@@ -16,8 +16,8 @@ from typing import Protocol as Interface
 
 from msgspec import Struct, structs
 
-from quaere.chat.examples import EXAMPLES
 from quaere.chat.messages import Message, Part
+from quaere.chat.protocol import EXAMPLES
 from quaere.chat.tags import find_blocks
 from quaere.chat.tools import ToolSchema
 from quaere.evaluation.judges.calls import put_turns, quote

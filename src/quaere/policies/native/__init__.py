@@ -1,15 +1,16 @@
 """The native engine: torch and transformers on a CPU or one GPU, with continuous batching.
 
 bridge          the only file that touches transformers' internals: loading, forward passes, fused modules
-attention_spec  the attention parameters of a layer
-attention       attention over the KV cache of slots, in prefill and in decode
+weights         rounding of weights, and adapters merged into them
+attention       attention over the KV cache of slots, in prefill and in decode, and its parameters per layer
 kernels         the same on a GPU; fused: the operations between matrix products there
-cpu_matmul      matrix products of linear layers on a CPU, and their weights in eight bits
+products        matrix products of linear layers: merged ones, and those of a CPU with weights in eight bits
 llama_step      a quick forward pass of Llama-shaped models on a CPU
 varlen          attention within many sequences packed end to end, for training
-storage         the KV cache of all slots; slots: which session holds which slot, and which prefix it has
-decoder         the state of every slot on the device, and one decode step for all (a CUDA graph on a GPU)
-sampling        logits to tokens, with a seed per request; stop_strings: detection of stop strings
+slots           which session holds which slot and which prefix it has, and the KV cache of all slots
+decoder         the state of every slot on the device, one decode step for all (a CUDA graph on a GPU), sampling
 engine          rows join, are stepped together, and leave (a plain state machine: no threads, no asyncio)
+sequence_logprobs  log-probs of given tokens
 sampler         the asynchronous interface of the engine: a `TokenSampler`
+device          the choice of device and precision
 """

@@ -16,21 +16,16 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from quaere.errors import BadInput, ModelMissing
 from quaere.policies.catalogue import ModelPath
-from quaere.policies.loading import first_line
-from quaere.policies.model_sizes import check_config, check_weights
-from quaere.policies.native.attention import Pass
-from quaere.policies.native.attention_spec import Kind
-from quaere.policies.native.cpu_matmul import use_int8
-from quaere.policies.native.layer_support import refuse_unsupported
-from quaere.policies.native.llama_step import LayerParts, LlamaParts, Norm
-from quaere.policies.native.lora import merge_adapters
-from quaere.policies.native.merge import merge
-from quaere.policies.native.rounding import round_weights
+from quaere.policies.model_folders import check_config, check_weights, first_line
+from quaere.policies.native.attention import Kind, Pass
+from quaere.policies.native.llama_step import Layer, LlamaParts, Norm, Product
+from quaere.policies.native.products import merge, use_int8
 from quaere.policies.native.varlen import VARLEN, Packing, varlen_attention
+from quaere.policies.native.weights import merge_adapters, round_weights
 
 ATTENTION = "quaere_packed"
 # Linear layers that have the same input.
@@ -51,9 +46,9 @@ def _packed_attention(
 def load_model(model: str | ModelPath, device: str, dtype: str, *, packed: bool = True, as_base: bool = False) -> Any:
     """A causal LM of transformers, ready for inference through a `Pass`; with `packed=False` a plain one to train.
 
-    With dtype "int8" the weights are float32, and a CPU decodes with an int8 copy of them (`cpu_matmul`). Adapters are
-    merged in float32; with `as_base` the result is one to train an adapter on (`lora`). For bfloat16, weights are
-    rounded as on their way from a learner to its sampler (`rounding`).
+    With dtype "int8" the weights are float32, and a CPU decodes with an int8 copy of them (`products`). Adapters are
+    merged in float32; with `as_base` the result is one to train an adapter on (`weights`). For bfloat16, weights are
+    rounded as on their way from a learner to its sampler (`weights`).
     """
     found = ModelPath(name=model, path=model) if isinstance(model, str) else model
     path = found.path
@@ -219,7 +214,10 @@ def forward(model: Any, where: Pass, token_ids: Tensor, positions: Tensor, wante
 
 
 def read_llama(model: Any) -> LlamaParts | None:
-    """The parts of a float32 model on a CPU that `llama_step` can run; None if it has another form."""
+    """The parts of a float32 model on a CPU that `llama_step` can run; None if it has another form.
+
+    The weights of joined products become views of one matrix.
+    """
     config, weight = model.config, next(model.parameters())
     if type(model).__name__ not in LLAMA_LIKE or config.hidden_act != "silu":
         return None
@@ -233,7 +231,7 @@ def read_llama(model: Any) -> LlamaParts | None:
         body.embed_tokens.weight.detach(),
         [_read_layer(layer, config) for layer in body.layers],
         _read_norm(body.norm),
-        model.lm_head,
+        Product([model.lm_head]),
         body.rotary_emb,
         config.num_attention_heads,
         config.num_key_value_heads,
@@ -241,19 +239,19 @@ def read_llama(model: Any) -> LlamaParts | None:
     )
 
 
-def _read_layer(layer: Any, config: Any) -> LayerParts:
+def _read_layer(layer: Any, config: Any) -> Layer:
     attention, mlp = layer.self_attn, layer.mlp
     # Mistral has one window for all layers, in its config; Llama's config has none.
     window = getattr(attention, "sliding_window", getattr(config, "sliding_window", None))
     has_norms = hasattr(attention, "q_norm")
-    return LayerParts(
+    return Layer(
         _read_norm(layer.input_layernorm),
-        [attention.q_proj, attention.k_proj, attention.v_proj],
+        Product([attention.q_proj, attention.k_proj, attention.v_proj]),
         (_read_norm(attention.q_norm), _read_norm(attention.k_norm)) if has_norms else None,
-        attention.o_proj,
+        Product([attention.o_proj]),
         _read_norm(layer.post_attention_layernorm),
-        [mlp.gate_proj, mlp.up_proj],
-        mlp.down_proj,
+        Product([mlp.gate_proj, mlp.up_proj]),
+        Product([mlp.down_proj]),
         Kind(attention.scaling, window),
     )
 
@@ -327,3 +325,35 @@ def decoder_layers(model: Any) -> list[Any]:
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+
+
+# ----------------------------------------------------------------------------------------------------- supported models
+
+_ATTENTION = {"full_attention", "sliding_attention"}
+
+
+def refuse_unsupported(model: Any) -> None:
+    """Raise `ModelMissing` for a model that would compute something else when its rows are packed.
+
+    The model may be without weights, on torch's meta device.
+    """
+    found = _find_other_layer(model)
+    if found:
+        kind = model.config.get_text_config().model_type
+        raise ModelMissing(
+            f"models of the kind {kind} have {found}; the engine runs only models whose tokens meet in full or sliding "
+            "attention",
+            hint="choose another model (docs/models.md has a table), or serve it elsewhere: openai:MODEL@BASE_URL",
+        )
+
+
+def _find_other_layer(model: Any) -> str:
+    """What the engine cannot run in this model, in a few words; "" if it can run all of it."""
+    kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or ())
+    if others := sorted(kinds - _ATTENTION):
+        return f"layers of {' and '.join(others)}"
+    if any(isinstance(module, nn.Conv1d) for module in model.modules()):
+        return "layers that convolve neighbouring tokens"
+    if not getattr(model, "_supports_attention_backend", False):
+        return "attention that cannot be replaced"
+    return ""

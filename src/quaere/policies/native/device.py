@@ -37,7 +37,7 @@ def choose_device(wanted: str, report: Callable[[str], None] = lambda line: None
 
 
 def choose_dtype(wanted: str, device: str, mode: str = "deterministic", *, interactive: bool = False) -> str:
-    """The dtype that `auto` stands for: bfloat16 on a GPU, where it halves the bytes to be read; float32 on a CPU.
+    """The dtype; `auto` is bfloat16 on a GPU, where it halves the bytes to be read; float32 on a CPU.
 
     In fast mode bfloat16 is timed on a CPU: some CPUs have instructions for it, on others it is several times slower.
     Where few rows are decoded at a time (`interactive`), int8 is timed too. A choice by timing is not reproducible, so
@@ -74,7 +74,7 @@ def _seconds_of_product(dtype: str, rows: int) -> float:
     """Best time of several tries, which reduces the influence of other load on the machine."""
     import torch
 
-    from quaere.policies.native.cpu_matmul import pack
+    from quaere.policies.native.products import pack
 
     # 16 MB in float32, so that one row is bound by memory as it is in a model.
     states, weight = torch.ones(rows, 1024), torch.ones(4096, 1024)

@@ -26,16 +26,13 @@ from typing import Any
 from msgspec import Struct
 
 from quaere.policies.native.bridge import forward, fuse, read_llama
-from quaere.policies.native.cpu_matmul import decodes_in_int8, prepare_products
-from quaere.policies.native.decoder import Decoder, Drawn, Forward, Joining
+from quaere.policies.native.decoder import Decoder, Draw, Drawn, Joining, how_to_draw
 from quaere.policies.native.device import has_kernels
 from quaere.policies.native.llama_step import LlamaStep
-from quaere.policies.native.sampling import Draw, how_to_draw
+from quaere.policies.native.products import decodes_in_int8, prepare_products
 from quaere.policies.native.sequence_logprobs import score_sequences
-from quaere.policies.native.slots import Slot, SlotTable
-from quaere.policies.native.stop_strings import StopStrings
-from quaere.policies.native.storage import KVStorage, Span
-from quaere.policies.sampler import Sampled, SamplingParams
+from quaere.policies.native.slots import KVStorage, Slot, SlotTable, Span
+from quaere.policies.sampler import Sampled, SamplingParams, StopStrings
 from quaere.records import StopReason
 
 
@@ -108,10 +105,12 @@ class Engine:
         self.reuse = reuse
         self.device = next(model.parameters()).device
         parts = read_llama(model) if quick else None
-        self._llama = LlamaStep(parts, in_int8=decodes_in_int8(model)) if parts else None
-        self.forward: Forward = self._llama.forward if self._llama else partial(forward, model)
-        if self._llama is None:
-            prepare_products(model)
+        if parts is not None:
+            step = LlamaStep(parts, in_int8=decodes_in_int8(model))
+            self.forward, self._prepare = step.forward, step.prepare
+        else:
+            self.forward, self._prepare = partial(forward, model), partial(prepare_products, model)
+        self._prepare()
         if has_kernels(self.device):
             fuse(model)
         self.counts = Counts()
@@ -154,10 +153,7 @@ class Engine:
 
     def forget(self) -> None:
         """Invalidate the KV cache after the weights have changed."""
-        if self._llama is not None:
-            self._llama.prepare()
-        else:
-            prepare_products(self.model)
+        self._prepare()
         self.slots.forget()
         self._stored_before.clear()
         for row in self.rows:
@@ -174,12 +170,8 @@ class Engine:
             self.observe([*((row.key, 1) for row in decoded), *prefilled])
         return self._collect()
 
-    def score(self, token_ids: Sequence[int]) -> list[float]:
-        """Log-prob of every token given those before it, in separate passes; 0 for the first token."""
-        return self.score_many([token_ids])[0]
-
     def score_many(self, sequences: Sequence[Sequence[int]], starts: Sequence[int] = ()) -> list[list[float]]:
-        """As `score`, for many sequences side by side; with `starts`, only the tokens from that position on in each."""
+        """Log-probs of given tokens (`sequence_logprobs`), in separate passes."""
         return score_sequences(
             self.model, sequences, starts, max_rows=self.max_rows, max_step_tokens=self.max_step_tokens
         )
@@ -302,17 +294,10 @@ class Engine:
             self.counts.drawn += 1
             row.tokens.append(token)
             row.logprobs.append(logprob)
-            params = row.params
-            if token in params.stop_token_ids:
-                row.stop_reason = "end_of_turn"
-            elif params.stop and self._stops.just_ended(row.new_tokens, params.stop):
-                row.stop_reason = "stop_string"
-            elif len(row.logprobs) >= row.max_tokens:
-                row.stop_reason = "length"
-            else:
-                continue
-            self._leave(row)
-            done.append(row)
+            row.stop_reason = self._stops.find_reason(row.tokens, row.params, row.num_prompt)
+            if row.stop_reason is not None:
+                self._leave(row)
+                done.append(row)
         return done
 
     def _leave(self, row: Request) -> None:

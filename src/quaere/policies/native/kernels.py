@@ -18,8 +18,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from quaere.policies.native.attention_spec import Kind
-from quaere.policies.native.storage import Span
+from quaere.policies.native.attention import Kind
+from quaere.policies.native.slots import Span
 
 BLOCK_M = 64
 BLOCK_N = 64

@@ -12,7 +12,7 @@ The weights of a joined product become views of one matrix, so that new weights 
 A single row is decoded by `OneToken`, written for the cost of a call rather than of arithmetic: calling an operation of
 torch takes about as long as its arithmetic there, and a view takes as long as a norm. So states are in buffers whose
 views are made once, values are rotated along with queries and keys (by an angle of 0), and what a product needs twice
-(`cpu_matmul.Halves`) is written twice by the operation before it.
+(`products.Halves`) is written twice by the operation before it.
 
 Legend: T tokens, W width, H heads (of queries, then of keys; in `OneToken` of values too), D size of a head,
 V vocabulary, C copies of the states.
@@ -30,11 +30,9 @@ from torch import Tensor
 from torch.nn import Linear
 from torch.nn.functional import embedding, linear, rms_norm, scaled_dot_product_attention, silu
 
-from quaere.policies.native.attention import DecodePass, Pass
-from quaere.policies.native.attention_spec import Kind
-from quaere.policies.native.cpu_matmul import Packed, multiply, pack
-from quaere.policies.native.merge import join_rows
-from quaere.policies.native.storage import KVStorage
+from quaere.policies.native.attention import DecodePass, Kind, Pass
+from quaere.policies.native.products import Packed, join_rows, multiply, pack
+from quaere.policies.native.slots import KVStorage
 
 # ------------------------------------------------------------------------------------------------- the parts of a model
 
@@ -49,38 +47,6 @@ class Norm(NamedTuple):
     epsilon: float
 
 
-class LayerParts(NamedTuple):
-    """A decoder layer; `head_norms` are those of queries and keys, if it has them.
-
-    LayerParts(norm, [q_proj, k_proj, v_proj], None, o_proj, norm, [gate_proj, up_proj], down_proj, Kind(0.125))
-    """
-
-    attention_norm: Norm
-    query_key_value: Sequence[Linear]
-    head_norms: tuple[Norm, Norm] | None
-    attention_output: Linear
-    mlp_norm: Norm
-    gate_up: Sequence[Linear]
-    down: Linear
-    kind: Kind
-
-
-class LlamaParts(NamedTuple):
-    """A whole model. `angles` returns cosines and sines, `(1, T, D)`, of positions `(1, T)` for states of a dtype.
-
-    LlamaParts(embedding, layers, norm, head, angles, num_heads=9, num_key_heads=3, head_dim=64)
-    """
-
-    embedding: Tensor
-    layers: Sequence[LayerParts]
-    norm: Norm
-    head: Linear
-    angles: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-    num_heads: int
-    num_key_heads: int
-    head_dim: int
-
-
 class Product:
     """The product with the weights of one linear layer, or of several that have the same input."""
 
@@ -89,11 +55,7 @@ class Product:
         is_single, biases = len(layers) == 1, [layer.bias for layer in layers if layer.bias is not None]
         self.weight = layers[0].weight.detach() if is_single else join_rows([layer.weight for layer in layers])
         self.bias = join_rows(biases) if biases else None
-        self.packed: Packed | None = None
-
-    def pack(self) -> None:
-        """Let few rows be multiplied with the current weight in int8."""
-        self.packed = pack(self.weight)
+        self.packed: Packed | None = None  # the current weight in int8, for products of few rows
 
     def __call__(self, states: Tensor) -> Tensor:
         """The product with any number of rows."""
@@ -112,15 +74,37 @@ class Product:
         return product if self.bias is None else product.add_(self.bias)
 
 
-class Layer:
-    """A decoder layer with joined products."""
+class Layer(NamedTuple):
+    """A decoder layer with joined products; `head_norms` are those of queries and keys, if it has them.
 
-    def __init__(self, parts: LayerParts) -> None:
-        self.attention_norm, self.mlp_norm, self.kind = parts.attention_norm, parts.mlp_norm, parts.kind
-        self.query_key_value, self.attention_output = Product(parts.query_key_value), Product([parts.attention_output])
-        self.gate_up, self.down = Product(parts.gate_up), Product([parts.down])
-        self.products = (self.query_key_value, self.attention_output, self.gate_up, self.down)
-        self.head_norms = parts.head_norms
+    Layer(norm, Product([q_proj, k_proj, v_proj]), None, Product([o_proj]), norm, Product([gate_proj, up_proj]),
+          Product([down_proj]), Kind(0.125))
+    """
+
+    attention_norm: Norm
+    query_key_value: Product
+    head_norms: tuple[Norm, Norm] | None
+    attention_output: Product
+    mlp_norm: Norm
+    gate_up: Product
+    down: Product
+    kind: Kind
+
+
+class LlamaParts(NamedTuple):
+    """A whole model. `angles` returns cosines and sines, `(1, T, D)`, of positions `(1, T)` for states of a dtype.
+
+    LlamaParts(embedding, layers, norm, head, angles, num_heads=9, num_key_heads=3, head_dim=64)
+    """
+
+    embedding: Tensor
+    layers: Sequence[Layer]
+    norm: Norm
+    head: Product
+    angles: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+    num_heads: int
+    num_key_heads: int
+    head_dim: int
 
 
 # ------------------------------------------------------------------------------------------------- one token of one row
@@ -138,13 +122,13 @@ class _Input:
 class OneToken:
     """Buffers and views for decode steps of one row. New ones are needed after the weights have changed."""
 
-    def __init__(self, parts: LlamaParts, layers: Sequence[Layer], head: Product) -> None:
-        self.parts, self.layers, self.head = parts, layers, head
+    def __init__(self, parts: LlamaParts) -> None:
+        self.parts = parts
         heads, key_heads, head_dim = parts.num_heads, parts.num_key_heads, parts.head_dim
         self._states = torch.empty(1, parts.embedding.shape[1])
         self._flat_states = self._states.view(-1)
-        first = layers[0]
-        self._normed, self._last = _Input(first.query_key_value), _Input(head)
+        first = parts.layers[0]
+        self._normed, self._last = _Input(first.query_key_value), _Input(parts.head)
         self._attended, self._gated = _Input(first.attention_output), _Input(first.down)
         self._attended_heads = self._attended.copies_CW.view(-1, heads, 1, head_dim)
         self._rotated_HD, self._exchanged_HD = torch.empty(2, heads + 2 * key_heads, head_dim)
@@ -162,7 +146,7 @@ class OneToken:
         states = self._states
         states.copy_(self.parts.embedding[token])
         self._set_angles(position)
-        for layer, (keys, values) in zip(self.layers, self._slot_memory(storage, slot), strict=True):
+        for layer, (keys, values) in zip(self.parts.layers, self._slot_memory(storage, slot), strict=True):
             self._rotate(layer, layer.query_key_value.one_row(self._norm(layer.attention_norm, self._normed)))
             keys.select(2, position).copy_(self._key)
             values.select(2, position).copy_(self._value)
@@ -177,7 +161,7 @@ class OneToken:
             gate, up = layer.gate_up.one_row(self._norm(layer.mlp_norm, self._normed)).chunk(2, -1)
             torch.addcmul(self._gated.zeros_CW, silu(gate), up, out=self._gated.copies_CW)
             states += layer.down.one_row(self._gated.row)
-        return self.head.one_row(self._norm(self.parts.norm, self._last))
+        return self.parts.head.one_row(self._norm(self.parts.norm, self._last))
 
     def _norm(self, norm: Norm, out: _Input) -> Tensor:
         """Write the RMS norm of the states to a buffer; returns its row."""
@@ -211,7 +195,7 @@ class OneToken:
         key = (storage, storage.version, slot)
         if self._memory_of != key:
             like = self._key[:, :, None], self._value[:, :, None]
-            layers = [storage.memory(number, *like) for number in range(len(self.layers))]
+            layers = [storage.memory(number, *like) for number in range(len(self.parts.layers))]
             self._memory = [(keys[slot, None], values[slot, None]) for keys, values in layers]
             self._memory_of = key
         return self._memory
@@ -221,26 +205,24 @@ class OneToken:
 
 
 class LlamaStep:
-    """A model as its products and norms. Call `prepare` after its weights have changed."""
+    """A model as its products and norms. Call `prepare` before the first pass, and after its weights have changed."""
 
     def __init__(self, parts: LlamaParts, *, in_int8: bool) -> None:
         self.parts = parts
         self.in_int8 = in_int8
-        self.layers = [Layer(layer) for layer in parts.layers]
-        self.head = Product([parts.head])
         self._sections = (parts.num_heads + parts.num_key_heads, parts.num_key_heads)
         half = parts.head_dim // 2
         self._exchange = torch.arange(parts.head_dim).roll(half)  # exchanges the halves of a head
         self._signs = torch.ones(parts.head_dim)
         self._signs[:half] = -1
-        self.prepare()
 
     def prepare(self) -> None:
         """Use the current weights: they are packed if the model decodes in int8."""
         if self.in_int8:
-            for product in [self.head, *(product for layer in self.layers for product in layer.products)]:
-                product.pack()
-        self.one_token = OneToken(self.parts, self.layers, self.head)
+            products = (part for layer in self.parts.layers for part in layer if isinstance(part, Product))
+            for product in (self.parts.head, *products):
+                product.packed = pack(product.weight)
+        self.one_token = OneToken(self.parts)
 
     def forward(self, where: Pass, token_ids_T: Tensor, positions_T: Tensor, wanted: Tensor | None = None) -> Tensor:
         """Logits `(wanted, V)` of the wanted (or all) packed tokens; equals `bridge.forward` up to rounding."""
@@ -250,13 +232,13 @@ class LlamaStep:
         states_TW = embedding(token_ids_T, self.parts.embedding)
         cosines, sines = self.parts.angles(states_TW, positions_T[None])
         angles = cosines[0, :, None], sines[0, :, None] * self._signs
-        for number, layer in enumerate(self.layers):
+        for number, layer in enumerate(self.parts.layers):
             states_TW = states_TW + self._attend(layer, number, states_TW, where, angles)
             gate, up = layer.gate_up(_normed(states_TW, layer.mlp_norm)).chunk(2, -1)
             states_TW += layer.down(silu(gate).mul_(up))
         if wanted is not None:
             states_TW = states_TW[wanted]
-        return self.head(_normed(states_TW, self.parts.norm))
+        return self.parts.head(_normed(states_TW, self.parts.norm))
 
     def _attend(
         self, layer: Layer, number: int, states_TW: Tensor, where: Pass, angles: tuple[Tensor, Tensor]

@@ -2,7 +2,7 @@
 
 One thread owns the model and steps the engine; coroutines submit requests and await the results.
 
-    async with NativeSampler.load("smollm2-135m") as sampler:
+    async with NativeSampler.over(load_model("./my-model", "cpu", "float32"), decode, name="my-model") as sampler:
         sampler.open("e1")
         sampled = await sampler.sample("e1", prompt_ids, SamplingParams(max_tokens=64))
 
@@ -16,13 +16,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from quaere.errors import SamplingFailed
-from quaere.policies.catalogue import ModelPath
+from quaere.policies.native.bridge import max_positions
 from quaere.policies.native.engine import Engine, Request
-from quaere.policies.sampler import Sampled, SamplingParams
+from quaere.policies.sampler import Sampled, SamplingParams, check_context
 
 Mode = Literal["fast", "deterministic"]
 OnTokens = Callable[[list[int]], None]
@@ -81,25 +80,6 @@ class NativeSampler:
         self._thread: threading.Thread | None = None
 
     @classmethod
-    def load(
-        cls,
-        model: str | ModelPath,
-        decode: Callable[[Sequence[int]], str],
-        *,
-        name: str = "",
-        device: str = "cpu",
-        dtype: str = "float32",
-        mode: Mode = "fast",
-        max_rows: int = 32,
-        quick: bool = False,
-    ) -> NativeSampler:
-        """A sampler for a model in a directory or with a hub id. `decode` is the tokenizer's, for stop strings."""
-        from quaere.policies.native.bridge import load_model
-
-        name = name or (model if isinstance(model, str) else model.name)
-        return cls.over(load_model(model, device, dtype), decode, name=name, mode=mode, max_rows=max_rows, quick=quick)
-
-    @classmethod
     def over(
         cls,
         model: Any,
@@ -108,20 +88,16 @@ class NativeSampler:
         name: str,
         mode: Mode = "fast",
         max_rows: int = 32,
-        reuse: bool = True,
         quick: bool = False,
     ) -> NativeSampler:
-        """A sampler over a model in memory that uses packed attention.
+        """A sampler over a model in memory that uses packed attention; `decode` is the tokenizer's, for stop strings.
 
-        With `reuse=False` every context is computed from its first token: no KV cache is kept between turns or shared.
         `quick` is for sampling that nothing is trained on: results equal those of the model's own code up to rounding.
         """
-        from quaere.policies.native.bridge import max_positions
-
         # A GPU needs thousands of tokens to be busy; on a CPU a long step only delays the other rows.
         is_cuda = next(model.parameters()).device.type == "cuda"
         max_step_tokens = 32768 if is_cuda else 2048
-        engine = Engine(model, decode, max_rows=max_rows, max_step_tokens=max_step_tokens, reuse=reuse, quick=quick)
+        engine = Engine(model, decode, max_rows=max_rows, max_step_tokens=max_step_tokens, quick=quick)
         return cls(engine, name=name, mode=mode, max_positions=max_positions(model))
 
     # ------------------------------------------------------------------------------------------- called by coroutines
@@ -145,24 +121,13 @@ class NativeSampler:
             self._wake.notify()
 
     async def sample(
-        self,
-        session: str,
-        token_ids: Sequence[int],
-        params: SamplingParams,
-        on_tokens: OnTokens | None = None,
+        self, session: str, token_ids: Sequence[int], params: SamplingParams, on_tokens: OnTokens | None = None
     ) -> Sampled:
         """Sample a turn; requests of other coroutines are batched with it.
 
         `on_tokens` is called with new ids as they are sampled, in the caller's event loop, before the turn is returned.
         """
-        if not token_ids:
-            raise SamplingFailed("the context is empty; sampling needs at least one token")
-        room = self.max_positions - len(token_ids)
-        if room < params.max_tokens:
-            raise SamplingFailed(
-                f"a context of {len(token_ids)} tokens plus {params.max_tokens} new tokens exceeds the model's context "
-                f"length of {self.max_positions}"
-            )
+        check_context(token_ids, params, self.max_positions)
         with self._wake:
             self._start()
             turn = self._sessions[session] = self._sessions.get(session, 0) + 1
@@ -178,12 +143,8 @@ class NativeSampler:
                     self._inbox.remove(pending)
             raise
 
-    async def score(self, token_ids: Sequence[int]) -> list[float]:
-        """Log-probs of the given tokens, computed between two steps in separate passes."""
-        return (await self.score_many([token_ids]))[0]
-
     async def score_many(self, sequences: Sequence[Sequence[int]], starts: Sequence[int] = ()) -> list[list[float]]:
-        """As `score`, for many sequences at once; with `starts`, only the tokens from that position on in each."""
+        """See `TokenSampler`; the log-probs are computed between two steps in separate passes."""
         longest = max(map(len, sequences), default=0)
         if longest > self.max_positions:
             raise SamplingFailed(f"{longest} tokens exceed the model's context length of {self.max_positions}")
@@ -207,7 +168,7 @@ class NativeSampler:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.stop()
 
     async def stop(self) -> None:

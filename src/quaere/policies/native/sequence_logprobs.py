@@ -10,24 +10,21 @@ Memory is bounded for any number of sequences: the KV cache holds at most `max_r
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import torch
+from msgspec import Struct
 
 from quaere.policies.native.attention import PrefillPass
 from quaere.policies.native.bridge import forward
-from quaere.policies.native.storage import KVStorage, Span
+from quaere.policies.native.slots import KVStorage, Span
 
 _MAX_LOGITS = 2048  # rows of logits at once
 
 
 def score_sequences(
-    model: Any,
-    sequences: Sequence[Sequence[int]],
-    starts: Sequence[int] = (),
-    *,
-    max_rows: int,
-    max_step_tokens: int,
+    model: Any, sequences: Sequence[Sequence[int]], starts: Sequence[int] = (), *, max_rows: int, max_step_tokens: int
 ) -> list[list[float]]:
     """Per sequence, the log-prob of every token given those before it; 0 for the first token.
 
@@ -47,14 +44,13 @@ def score_sequences(
     return scores
 
 
-class _Row:
-    """A sequence and its progress."""
+class _Row(Struct):
+    """A sequence and its progress: `num_stored` of its tokens were fed."""
 
-    def __init__(self, token_ids: Sequence[int], start: int, scores: list[float]) -> None:
-        self.token_ids = token_ids
-        self.start = start
-        self.scores = scores
-        self.num_stored = 0
+    token_ids: Sequence[int]
+    start: int
+    scores: list[float]
+    num_stored: int = 0
 
     @property
     def num_left(self) -> int:
@@ -62,17 +58,12 @@ class _Row:
         return len(self.token_ids) - 1 - self.num_stored
 
 
-class _Chunk:
-    """Tokens of one row in a pass, and the places of the logits that predict its scored tokens."""
+class _Chunk(NamedTuple):
+    """Tokens of one row in a pass; `scored` are the indices of its tokens whose log-probs they predict."""
 
-    def __init__(self, row: _Row, slot: int, offset: int, length: int) -> None:
-        self.row = row
-        self.span = Span(slot, row.num_stored, length, offset)
-        begin, end = row.num_stored, row.num_stored + length
-        self.token_ids = row.token_ids[begin:end]
-        self.scored = range(max(begin + 1, row.start), end + 1)  # indices of the tokens that are scored
-        self.wanted = range(offset + self.scored.start - 1 - begin, offset + length)
-        row.num_stored = end
+    row: _Row
+    span: Span
+    scored: range
 
 
 def _score_rows(model: Any, rows: list[_Row], max_step_tokens: int) -> None:
@@ -81,19 +72,21 @@ def _score_rows(model: Any, rows: list[_Row], max_step_tokens: int) -> None:
     storage = KVStorage()
     storage.reserve(len(rows), max(len(row.token_ids) for row in rows), {})
     for chunks in _passes(rows, max_step_tokens):
-        where = PrefillPass(storage, [chunk.span for chunk in chunks], device)
-        ids = torch.tensor([token for chunk in chunks for token in chunk.token_ids], device=device)
-        wanted = torch.tensor([place for chunk in chunks for place in chunk.wanted], dtype=torch.long, device=device)
-        targets = [chunk.row.token_ids[place] for chunk in chunks for place in chunk.scored]
+        where = PrefillPass(storage, [span for _, span, _ in chunks], device)
+        fed = [row.token_ids[span.start : span.start + span.length] for row, span, _ in chunks]
+        # The logits of a token predict the next one.
+        wanted = [span.offset + place - 1 - span.start for _, span, scored in chunks for place in scored]
+        targets = [row.token_ids[place] for row, _, scored in chunks for place in scored]
         with torch.no_grad():
-            logits = forward(model, where, ids, where.positions, wanted).float()
+            ids = torch.tensor([token for tokens in fed for token in tokens], device=device)
+            places = torch.tensor(wanted, dtype=torch.long, device=device)
+            logits = forward(model, where, ids, where.positions, places).float()
             if not targets:
                 continue
             chosen = torch.tensor(targets, device=device)[:, None]
             values = iter((logits.gather(1, chosen)[:, 0] - logits.logsumexp(-1)).tolist())
-        for chunk in chunks:
-            for place in chunk.scored:
-                chunk.row.scores[place] = next(values)
+        for row, _, scored in chunks:
+            row.scores[scored.start : scored.stop] = islice(values, len(scored))
 
 
 def _passes(rows: list[_Row], max_step_tokens: int) -> Iterator[list[_Chunk]]:
@@ -102,12 +95,14 @@ def _passes(rows: list[_Row], max_step_tokens: int) -> Iterator[list[_Chunk]]:
     for slot, row in enumerate(rows):
         while row.num_left:
             num_tokens = sum(chunk.span.length for chunk in chunks)
-            num_logits = sum(len(chunk.wanted) for chunk in chunks)
+            num_logits = sum(len(chunk.scored) for chunk in chunks)
             # Tokens before the first scored one need no logits; from there on each token needs a row of logits.
-            free = max(0, row.start - 1 - row.num_stored)
+            begin, free = row.num_stored, max(0, row.start - 1 - row.num_stored)
             length = min(row.num_left, max_step_tokens - num_tokens, free + _MAX_LOGITS - num_logits)
             if length > 0:
-                chunks.append(_Chunk(row, slot, num_tokens, length))
+                row.num_stored = end = begin + length
+                scored = range(max(begin + 1, row.start), end + 1)
+                chunks.append(_Chunk(row, Span(slot, begin, length, num_tokens), scored))
             if row.num_left:  # the pass is full
                 yield chunks
                 chunks = []

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from quaere.errors import ModelMissing
-from quaere.policies.native.attention_spec import Kind, explicit_attention
+from quaere.policies.native.attention import Kind, explicit_attention
 
 VARLEN = "quaere_varlen"
 _is_expected: ContextVar[bool] = ContextVar("quaere_packing_expected", default=False)
@@ -94,36 +94,26 @@ def varlen_attention(
         dtype = torch.get_autocast_dtype(device)
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
     packing = options.get("packing")
-    if packing is None and _is_expected.get():
-        name = type(module).__name__
-        raise ModelMissing(
-            f"this model cannot be trained: its {name} is not told where one packed sequence ends and the next begins",
-            hint="choose another model (docs/models.md has a table)",
-        )
     if packing is None:  # a call without a packing: padded rows, with a mask as for sdpa
+        if _is_expected.get():
+            name = type(module).__name__
+            raise ModelMissing(
+                f"this model cannot be trained: its {name} is not told where one packed sequence ends and the next "
+                "begins",
+                hint="choose another model (docs/models.md has a table)",
+            )
         return _attend_rows(query, key, value, attention_mask, kind).transpose(1, 2), None
-    if packing.is_plain and _has_kernel(query, key, kind):
-        return _attend_flash(query, key, value, packing, kind).transpose(1, 2), None
-    return _attend_each(query, key, value, packing, kind).transpose(1, 2), None
+    attend = _attend_flash if packing.is_plain and _has_kernel(query, key, kind) else _attend_each
+    return attend(query, key, value, packing, kind).transpose(1, 2), None
 
 
 def _attend_flash(query: Tensor, key: Tensor, value: Tensor, packing: Packing, kind: Kind) -> Tensor:
     """Attention of all sequences in one kernel. torch's `varlen_attn` wraps this call; its signature still changes."""
-    query_THD, key_THD, value_THD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    packed_THD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    sizes = packing.bounds, packing.bounds, packing.longest, packing.longest
+    window = {"window_size_left": -1 if kind.window is None else kind.window - 1, "window_size_right": 0}
     output_THD: Tensor = torch.ops.aten._flash_attention_forward(
-        query_THD,
-        key_THD,
-        value_THD,
-        packing.bounds,
-        packing.bounds,
-        packing.longest,
-        packing.longest,
-        0.0,
-        kind.window is None,
-        False,
-        scale=kind.scale,
-        window_size_left=-1 if kind.window is None else kind.window - 1,
-        window_size_right=0,
+        *packed_THD, *sizes, 0.0, kind.window is None, False, scale=kind.scale, **window
     )[0]
     return output_THD.transpose(0, 1)[None]
 
@@ -151,14 +141,7 @@ def _attend_rows(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
         return explicit_attention(query, key, value, mask, kind)
     is_causal = mask is None and query.shape[2] > 1
     return scaled_dot_product_attention(
-        query,
-        key,
-        value,
-        attn_mask=mask,
-        dropout_p=kind.dropout,
-        is_causal=is_causal,
-        scale=kind.scale,
-        enable_gqa=in_place,
+        query, key, value, mask, kind.dropout, is_causal, scale=kind.scale, enable_gqa=in_place
     )
 
 
@@ -166,9 +149,8 @@ def _attend_rows(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
 
 
 def _has_kernel(query: Tensor, key: Tensor, kind: Kind) -> bool:
-    if not query.is_cuda or not kind.is_plain or kind.dropout:
-        return False
-    return kernel_works(query.device, query.dtype, query.shape[1], key.shape[1], query.shape[3])
+    usable = query.is_cuda and kind.is_plain and not kind.dropout
+    return usable and kernel_works(query.device, query.dtype, query.shape[1], key.shape[1], query.shape[3])
 
 
 @lru_cache

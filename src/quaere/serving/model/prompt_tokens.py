@@ -15,10 +15,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from quaere.chat.messages import Message, Part, Quoted, Role
-from quaere.chat.renderer import Renderer
+from quaere.chat.renderer import PlainEncoder, Renderer
 from quaere.chat.template import describe_tools
 from quaere.chat.tools import ToolSchema
-from quaere.chat.untrusted_text import PlainEncoder
 from quaere.serving.model.wire import ChatMessage, ChatRequest, Refused
 
 _NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)

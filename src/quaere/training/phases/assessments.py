@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from quaere.chat.prompt_style import PromptStyle
-from quaere.chat.protocol import Protocol
+from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.report.assessment import count_searches
 from quaere.policies.sampler import SamplingParams

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from quaere.chat.prompt_style import PromptStyle
+from quaere.chat.protocol import PromptStyle
 from quaere.dialects.registry import SolverDialectName, open_solver
 from quaere.dialects.settings import AnswerScore, EvaluationSettings
 from quaere.dialects.solver_dialect import Solver

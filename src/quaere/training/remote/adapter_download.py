@@ -18,8 +18,8 @@ import httpx
 import msgspec
 
 from quaere.errors import TrainingStopped
-from quaere.policies.adapter_folders import CONFIG, WEIGHTS
-from quaere.policies.tinker_service import TinkerService
+from quaere.policies.model_folders import CONFIG, WEIGHTS
+from quaere.policies.tinker import TinkerService
 
 _TIMEOUT_S = 600.0
 _EXPORT_S = 3600  # an export's shortest life on the hosted service, should it not be deleted

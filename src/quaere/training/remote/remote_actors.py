@@ -16,8 +16,7 @@ from typing import Any
 import msgspec
 
 from quaere.errors import BadInput
-from quaere.policies.tinker_sampler import TinkerSampler
-from quaere.policies.tinker_service import TinkerService
+from quaere.policies.tinker import TinkerSampler, TinkerService
 from quaere.rollout.policy import TokenPolicy
 from quaere.rollout.seeds import derive_seed
 from quaere.training.learner_settings import LearnerSettings
@@ -121,7 +120,7 @@ def open_remote_actors(config: RunConfig, roles: Sequence[str], report: Callable
     """Connect to the server and prepare an adapter per role; weights stay on the server."""
     from quaere.chat.renderer import Renderer
     from quaere.policies.catalogue import resolve_model
-    from quaere.policies.loading import load_tokenizer
+    from quaere.policies.model_folders import load_tokenizer
 
     trainer = config.trainer
     found = resolve_model(config.model, report=report)

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from quaere.errors import BadInput, TrainingStopped
-from quaere.policies.tinker_service import TinkerService
+from quaere.policies.tinker import TinkerService
 from quaere.regular_files import read_regular
 from quaere.training.remote.adapter_download import fetch_adapter, write_adapter
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from quaere.errors import TrainingStopped
-from quaere.policies.tinker_sampler import TinkerSampler
+from quaere.policies.tinker import TinkerSampler
 from quaere.rollout.samples import Sample
 from quaere.training.learner import OPTIMIZER_FILE
 from quaere.training.learner_settings import LearnerSettings

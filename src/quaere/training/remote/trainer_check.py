@@ -9,7 +9,7 @@ import httpx
 from msgspec import Struct, structs
 
 from quaere.errors import BadInput, requirement_hint
-from quaere.policies.tinker_service import HOSTED, answers, check_hosted, check_sdk, sdk_version
+from quaere.policies.tinker import HOSTED, answers, check_hosted, check_sdk, sdk_version
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.settings import RunConfig
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from quaere.chat.prompt_style import PromptStyle
+from quaere.chat.protocol import PromptStyle
 from quaere.chat.renderer import Renderer
 from quaere.chat.spans import find_evidence
 from quaere.errors import SamplingFailed

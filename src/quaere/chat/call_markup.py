@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
@@ -44,7 +45,7 @@ class CallMarkup(Struct, frozen=True):
     A template has the markup if it contains all `signs`. `find` yields what is to be read otherwise, in order. `write`
     makes the text of a call; without it, prompts and demonstrations keep the dialects' form, which every markup's
     reader leaves as it is. `lists_tools` says that the template's own list of tools is used. `stop` are strings that
-    end a turn with a call, and `ends` control strings that the model ends such a turn with. `begin` is what stands
+    end a turn with a call, and `ends` control strings that the model ends such a turn with. `begin` is written
     before text that is not a thought, and `thought_end` what ends a thought for the model.
 
         CallMarkup(name="JSON in <tool_call>")
@@ -133,13 +134,10 @@ def _replace_calls(text: str, write: Callable[[ToolCall], str]) -> str:
 # --------------------------------------------------------------------------------------------- what readers share
 
 
-def json_call(name: str, arguments: Any) -> str:
-    """A call in the dialects' form.
-
-    json_call("evaluate", {"score": 9}) == '<tool_call>{"name": "evaluate", "arguments": {"score": 9}}</tool_call>'
-    """
+def json_call(call: ToolCall) -> str:
+    """A call in the dialects' form: '<tool_call>{"name": "evaluate", "arguments": {"score": 9}}</tool_call>'."""
     # A closing tag inside a string would end the block: JSON may write it with an escape.
-    written = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False).replace("</", "<\\/")
+    written = json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False).replace("</", "<\\/")
     return f"<{CALL_TAG}>{written}</{CALL_TAG}>"
 
 
@@ -180,7 +178,7 @@ def read_arguments(
 ) -> tuple[dict[str, Any], int] | None:
     """Arguments that follow each other from `position` on, and where they end; None if one of them is not closed.
 
-    `begin` matches what stands before a value, its first group being the argument's name, and `end` what stands behind;
+    `begin` matches the text before a value, its first group being the argument's name, and `end` the text after it;
     `clean` removes from a value what belongs to the markup.
 
         read_arguments("<p=k>3</p>", 0, re.compile("<p=(.)>"), "</p>") == ({"k": 3}, 10)
@@ -196,7 +194,7 @@ def read_arguments(
 
 
 def read_value(text: str) -> Any:
-    """An argument that stands without quotes: JSON if it is a number, a list, an object or the like, else the text.
+    """An argument without quotes: JSON if it is a number, a list, an object or the like, else the text.
 
     read_value('["Halm"]') == ["Halm"]; read_value("Halm bridge") == "Halm bridge"; read_value("9") == 9
     """
@@ -224,3 +222,13 @@ def find_between(text: str, begin: str, end: str, *, or_rest: bool = False) -> I
             return
         position = stop + len(end)
         yield start, position, text[inner:stop]
+
+
+def find_calls(
+    text: str, begin: str, end: str, read: Callable[[str], ToolCall | None], max_chars: int = MAX_CALL_CHARS
+) -> Iterator[Rewrite]:
+    """The calls between two strings that `read` can read, in the dialects' form."""
+    for start, stop, content in islice(find_between(text, begin, end), MAX_CALLS):
+        call = read(content) if len(content) <= max_chars else None
+        if call is not None:
+            yield Rewrite(start, stop, json_call(call))

@@ -20,10 +20,12 @@ Legend: T tokens, I inputs, O outputs, G groups of inputs.
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import torch
+from msgspec import Struct
 from torch import Tensor
 from torch.nn import Linear
 from torch.nn.functional import linear
@@ -41,50 +43,40 @@ _LOW, _HIGH = -136, 119  # 16 * high + low with halves from -8 to 7
 # ------------------------------------------------------------------------------------------------ weights in eight bits
 
 
-class Bytes(NamedTuple):
+class Bytes(Struct, frozen=True):
     """An int8 weight: `values[row] * scales[row]` approximates the row.
 
     Bytes(values=int8 (O, I), scales=bfloat16 (O,))
     """
 
+    copies: ClassVar[int] = 1  # how often `repeated_product` wants the states in a row
     values: Tensor
     scales: Tensor
-
-    @property
-    def copies(self) -> int:
-        """How often `repeated_product` wants the states in a row."""
-        return 1
 
     def product(self, states_TI: Tensor) -> Tensor:
         """`states @ weight.T`, computed in bfloat16."""
         return torch._weight_int8pack_mm(states_TI.bfloat16(), self.values, self.scales).to(states_TI.dtype)
 
-    def repeated_product(self, states_TI: Tensor) -> Tensor:
-        """As `product`: the states are needed once."""
-        return self.product(states_TI)
+    repeated_product = product
 
 
-class Halves(NamedTuple):
+class Halves(Struct, frozen=True):
     """A weight as two 4-bit halves side by side, `(O, 2 * I)`: the high halves, scaled by 16, and the low ones.
 
     Halves(content=uint8 in KleidiAI's own order, num_inputs=2 * 576, num_outputs=1536)
     """
 
+    copies: ClassVar[int] = 2
     content: Tensor
     num_inputs: int
     num_outputs: int
-
-    @property
-    def copies(self) -> int:
-        """How often `repeated_product` wants the states in a row."""
-        return 2
 
     def product(self, states_TI: Tensor) -> Tensor:
         """`states @ weight.T`; each row of states is rounded to eight bits."""
         return self.repeated_product(torch.cat((states_TI, states_TI), 1))
 
     def repeated_product(self, states_TI: Tensor) -> Tensor:
-        """As `product` for states that stand in each row twice: one half of the weight is multiplied by each."""
+        """As `product` for rows that hold the states twice: one half of the weight is multiplied by each."""
         return _multiply_4bit(states_TI, self.content, GROUP, self.num_inputs, self.num_outputs)
 
 
@@ -182,3 +174,63 @@ def use_int8(model: Any) -> Any:
 def decodes_in_int8(model: Any) -> bool:
     """True if `use_int8` was called on the model."""
     return bool(getattr(model, "decodes_in_int8", False))
+
+
+# ---------------------------------------------------------------------------------------- several layers as one product
+
+
+class _Merged:
+    """A group of layers and the matrix that their weights are views of."""
+
+    def __init__(self, layers: Sequence[Linear]) -> None:
+        self.layers = list(layers)
+        self.sizes = [layer.out_features for layer in layers]
+        self.weight = join_rows([layer.weight for layer in layers])
+        self.bias = None if layers[0].bias is None else join_rows([layer.bias for layer in layers])
+        self._places = self._where_weights_lie()
+        # Results computed for the other layers, until these are called with the same states.
+        self._states: Tensor | None = None
+        self._parts: dict[int, Tensor] = {}
+
+    def forward(self, number: int, states: Tensor) -> Tensor:
+        """Output of layer `number` for the states."""
+        if self._states is not states or number not in self._parts:
+            self._states, self._parts = None, {}
+            if self._places != self._where_weights_lie():
+                layer = self.layers[number]
+                return linear(states, layer.weight, layer.bias)
+            self._states = states
+            self._parts = dict(enumerate(linear(states, self.weight, self.bias).split(self.sizes, -1)))
+        part = self._parts.pop(number)
+        if not self._parts:  # after the last layer nothing is kept
+            self._states = None
+        return part
+
+    def _where_weights_lie(self) -> list[int]:
+        """Addresses of the weights; they change if the model was moved, copied or given weights outside the matrix."""
+        tensors = [tensor for layer in self.layers for tensor in (layer.weight, layer.bias) if tensor is not None]
+        return [tensor.data_ptr() for tensor in tensors]
+
+
+def merge(layers: Sequence[Any]) -> bool:
+    """Merge linear layers that have the same input; returns False if they cannot be merged or are merged already.
+
+    Layers with a forward function of their own (int8 weights, layers spread over devices, merged layers) are not
+    changed.
+    """
+    plain = [layer for layer in layers if type(layer) is Linear and "forward" not in vars(layer)]
+    kinds = {(layer.in_features, layer.weight.dtype, layer.weight.device, layer.bias is None) for layer in plain}
+    if len(plain) != len(layers) or len({id(layer) for layer in plain}) != len(layers) or len(kinds) != 1:
+        return False
+    merged = _Merged(plain)
+    for number, layer in enumerate(plain):
+        layer.forward = partial(merged.forward, number)
+    return True
+
+
+def join_rows(tensors: Sequence[Tensor]) -> Tensor:
+    """One tensor of all rows; the tensors become views of it, and their own memory is freed."""
+    whole = torch.cat([tensor.detach() for tensor in tensors])
+    for tensor, part in zip(tensors, whole.split([len(tensor) for tensor in tensors]), strict=True):
+        tensor.data = part
+    return whole

@@ -1,4 +1,4 @@
-"""The connection to a server that speaks the Tinker interface, over the `tinker` SDK (an extra, imported when needed).
+"""A server that speaks the Tinker interface, over the `tinker` SDK (an extra, imported when needed), and its samples.
 
     service = TinkerService("http://127.0.0.1:8000")
     client = service.call(lambda: service.sdk.create_lora_training_client(base_model="qwen", rank=16))
@@ -6,6 +6,10 @@
 The SDK repeats requests for as long as a server is away. Here every request is waited for with an eye on the server: a
 request may take hours while the server answers, but once it has not answered for `patience_s` seconds the request is
 given up with `TrainingStopped`. The key of a hosted server comes from $TINKER_API_KEY and is never stored.
+
+A turn ends at a stop id or at a stop string, and the interface takes one kind or the other. `TinkerSampler` sends ids,
+because only the server can stop at the end of a turn; strings are cut here, after the token in which they end, as the
+native engine does. So a turn is the same as if the server had stopped there; what it sampled beyond is dropped.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from importlib.metadata import version
@@ -26,6 +30,8 @@ import httpx
 
 from quaere.credentials import read_secret
 from quaere.errors import BadInput, ExtraMissing, TrainingStopped, requirement_hint
+from quaere.policies.sampler import Sampled, SamplingParams, StopStrings, check_context
+from quaere.records import StopReason
 
 T = TypeVar("T")
 
@@ -33,10 +39,10 @@ KEY = "TINKER_API_KEY"
 HOSTED = "the hosted Tinker service"  # how an empty URL is named
 _NEWEST = (0, 36)  # tried; the interface changes with every version
 _WITH_EXPORTS = (0, 28)  # the first with the hosted service's way to download an adapter
-_WITH_OWN_REST = (0, 36)  # the first whose client of saved states stands alone; the way before it warns
+_WITH_OWN_REST = (0, 36)  # the first with a client of saved states alone; the older way warns
 _GO_ON = "quaere evolve --resume RUN goes on from the last checkpoint"
 _LOOK_S = 2.0  # seconds between two looks at a request that is under way
-_NO_KEY = "tml-none"  # servers of one's own need no key, but the SDK wants one
+_NO_KEY = "tml-none"  # a server of your own needs no key, but the SDK wants one
 
 
 def check_sdk() -> None:
@@ -140,7 +146,7 @@ class TinkerService:
             httpx.post(f"{self.url}/api/v1/unload_model", json=body, headers=self._headers(), timeout=10.0)
 
     def get_file(self, place: str, timeout_s: float = 600.0) -> bytes:
-        """A file of one's own server, or of where it sends us for it; that place is not told the key."""
+        """Download a file; redirects are followed, and the key is sent to the first host only."""
         reply = httpx.get(self.url + place, headers=self._headers(), timeout=timeout_s)
         if reply.next_request is not None:
             reply = httpx.get(reply.next_request.url, follow_redirects=True, timeout=timeout_s)
@@ -203,3 +209,90 @@ def _in_thread(request: Callable[[], T]) -> Future[T]:
 
     threading.Thread(target=run, name="quaere-trainer", daemon=True).start()
     return future
+
+
+# ------------------------------------------------------------------------------------------------------------- sampling
+
+_MAX_SEED = 2**31  # servers keep seeds as 32-bit integers
+
+
+class TinkerSampler:
+    """Samples from whichever client was last given to `use`; many requests are under way at once."""
+
+    lockstep = False
+
+    def __init__(
+        self, service: TinkerService, decode: Callable[[Sequence[int]], str], *, name: str, max_positions: int = 1 << 20
+    ) -> None:
+        self.name = name
+        self.max_positions = max_positions
+        self._service = service
+        self._stops = StopStrings(decode)
+        self._client: Any = None
+
+    def use(self, client: Any) -> None:
+        """Sample from this client of the SDK from now on."""
+        self._client = client
+
+    def open(self, session: str) -> None:
+        """Do nothing: the server keeps no sessions."""
+
+    def close(self, session: str) -> None:
+        """Do nothing: the server keeps no sessions."""
+
+    async def sample(self, session: str, token_ids: Sequence[int], params: SamplingParams) -> Sampled:
+        """Sample a turn."""
+        check_context(token_ids, params, self.max_positions)
+        types = self._service.types
+        wanted = types.SamplingParams(
+            max_tokens=params.max_tokens,
+            temperature=params.temperature,
+            top_p=params.top_p,
+            top_k=params.top_k or -1,
+            seed=params.seed % _MAX_SEED,
+            stop=list(params.stop_token_ids) or None,
+        )
+        prompt = types.ModelInput.from_ints(list(token_ids))
+        future = self._client.sample(prompt=prompt, num_samples=1, sampling_params=wanted)
+        drawn = (await self._service.wait(future)).sequences[0]
+        if drawn.logprobs is None or len(drawn.logprobs) != len(drawn.tokens):
+            raise TrainingStopped(f"the trainer at {self._service.name} returns no log-probs of what it samples")
+        return cut_turn(drawn.tokens, drawn.logprobs, params, self._stops)
+
+    async def score_many(self, sequences: Sequence[Sequence[int]], starts: Sequence[int] = ()) -> list[list[float]]:
+        """See `TokenSampler`."""
+        make_input = self._service.types.ModelInput.from_ints
+        futures = [self._client.compute_logprobs(make_input(list(token_ids))) for token_ids in sequences]
+        found = await asyncio.gather(*map(self._service.wait, futures))
+        scored = [prompt_scores(row, len(token_ids)) for row, token_ids in zip(found, sequences, strict=True)]
+        return [[0.0] * start + row[start:] for row, start in zip(scored, starts or [0] * len(scored), strict=True)]
+
+    async def stop(self) -> None:
+        """Nothing is held: the SDK's threads end with the process."""
+
+
+def cut_turn(tokens: Sequence[int], logprobs: Sequence[float], params: SamplingParams, stops: StopStrings) -> Sampled:
+    """The tokens up to the first stop id, or the first token that completes a stop string; it is kept whole.
+
+    cut_turn([7, 8, 2, 9], [-0.1] * 4, SamplingParams(stop_token_ids=(2,)), stops).token_ids == (7, 8, 2)
+    """
+    new: list[int] = []
+    reason: StopReason | None = None
+    for token in tokens[: params.max_tokens]:
+        new.append(token)
+        if reason := stops.find_reason(new, params):
+            break
+    return Sampled(tuple(new), tuple(logprobs[: len(new)]), reason or "length")
+
+
+def prompt_scores(values: Sequence[float | None] | None, num_tokens: int) -> list[float]:
+    """Log-probs of a prompt with a 0 for its first token, whether or not the server has an entry for that token.
+
+    prompt_scores([None, -0.5], 2) == prompt_scores([-0.5], 2) == [0.0, -0.5]
+    """
+    found = list(values or ())
+    if len(found) == num_tokens - 1:
+        found = [None, *found]
+    if len(found) != num_tokens:
+        raise TrainingStopped(f"the trainer scored {len(found)} tokens of a sequence of {num_tokens}")
+    return [0.0, *(0.0 if value is None else float(value) for value in found[1:])]

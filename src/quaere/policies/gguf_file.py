@@ -1,7 +1,7 @@
-"""Check of the counts and sizes that a GGUF file declares, before the library `gguf` reads it.
+"""A GGUF file: the check of the counts and sizes that it declares, and its fields.
 
-The library believes them: an array of 2^60 elements in a file of 49 bytes is a loop of 2^60 steps, and arrays within
-arrays are a recursion. Here the header is walked once, without keeping anything.
+The library `gguf` believes what a file declares: an array of 2^60 elements in a file of 49 bytes is a loop of 2^60
+steps, and arrays within arrays are a recursion. So the header is walked once first, without keeping anything.
 
     check_layout(Path("model.gguf"))  # raises ModelMissing if the file cannot hold what it declares
 """
@@ -11,9 +11,13 @@ from __future__ import annotations
 import math
 import struct
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from quaere.errors import ModelMissing
+
+if TYPE_CHECKING:
+    from gguf import GGUFReader
+
 
 MAX_ELEMENTS = 8_000_000  # of all arrays; a vocabulary of 262,144 tokens with scores, types and merges has 1.3 million
 MAX_DIMENSIONS = 4  # of a tensor, as in ggml
@@ -126,3 +130,24 @@ class _Header:
 
     def refusal(self, why: str) -> ModelMissing:
         return ModelMissing(f"{self.name} is not a readable GGUF file: {why}")
+
+
+# --------------------------------------------------------------------------------------------------------------- fields
+
+_REQUIRED = object()
+
+
+def read_field(reader: GGUFReader, key: str, default: Any = _REQUIRED) -> Any:
+    """The value of a field; `default` if the file lacks it, `ModelMissing` if there is no default."""
+    field = reader.fields.get(key)
+    if field is not None:
+        return field.contents()
+    if default is _REQUIRED:
+        raise ModelMissing(f"the GGUF file lacks the field {key}")
+    return default
+
+
+def read_token_id(reader: GGUFReader, key: str) -> int | None:
+    """The id of a token with a part to play (bos, eos, ...), or None."""
+    token_id = read_field(reader, f"tokenizer.ggml.{key}_token_id", None)
+    return None if token_id is None else int(token_id)
