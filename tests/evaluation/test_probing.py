@@ -2,8 +2,7 @@
 
 import pytest
 
-from quaere.evaluation.judges.corruptions import SPOILING_CITATIONS, SPOILING_TEXT
-from quaere.evaluation.judges.paraphrases import PARAPHRASES
+from quaere.evaluation.judges.corruptions import PARAPHRASES, SPOILING_CITATIONS, SPOILING_TEXT
 from quaere.evaluation.judges.probes import (
     GOOD,
     Probe,

@@ -3,7 +3,7 @@
 import pytest
 
 from quaere.errors import BadInput
-from quaere.evaluation.reports.bench import DIMENSIONS, read_bench
+from quaere.evaluation.reports.criteria import DIMENSIONS, read_bench
 from quaere.rollout.question_files import read_questions
 from reported import QUERIES, write_bench
 from reported import bench_criteria as criteria

@@ -92,7 +92,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(args: argparse.Namespace) -> None:
     """Check all input first, then load the model, answer, score and print."""
-    from quaere.evaluation.qa.evidence_scores import keep_whole_gold
+    from quaere.evaluation.qa.items import keep_whole_gold
     from quaere.evaluation.qa.scores import read_scored, refuse_unanswerable
     from quaere.rollout.question_files import read_questions
 

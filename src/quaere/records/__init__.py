@@ -6,40 +6,36 @@ their own. Each docstring shows a tiny literal instance.
 
 from __future__ import annotations
 
-from quaere.records.actions import (
-    Action,
-    Answer,
-    Evaluate,
-    Final,
-    Malformed,
-    Proposal,
-    ProposeTask,
-    Search,
-    SolveTask,
-    Task,
-)
-from quaere.records.curriculum import (
-    Candidate,
-    DropReason,
-    Support,
-)
 from quaere.records.episodes import (
     LIMIT_ENDS,
+    Action,
+    Answer,
     Boundary,
     EndReason,
     Episode,
+    Evaluate,
     Failure,
+    Final,
+    Malformed,
     Origin,
+    Proposal,
+    ProposeTask,
+    Search,
     Segment,
+    SolveTask,
     StopReason,
+    Task,
     Turn,
 )
-from quaere.records.passages import (
+from quaere.records.questions import (
+    Candidate,
+    DropReason,
     Evidence,
     Hit,
     Passage,
     Question,
     SearchResult,
+    Support,
     searches_needed,
 )
 from quaere.records.research import (

@@ -17,12 +17,10 @@ import msgspec
 from msgspec import Struct
 
 from quaere.chat.spans import check_evidence
-from quaere.errors import BadInput
+from quaere.errors import BadInput, nearest_hint
 from quaere.records import Candidate, DropReason
-from quaere.runs.added import EVERY_ITERATION
-from quaere.runs.nearest import nearest_hint
 from quaere.runs.reader import RunReader
-from quaere.runs.verdicts import Verdict, VerdictKind, is_learned
+from quaere.runs.review import EVERY_ITERATION, Verdict, VerdictKind, is_learned
 
 # "" without evidence; "unchecked" if the document was not available.
 EvidenceState = Literal["", "unchecked", "verbatim", "mismatch"]

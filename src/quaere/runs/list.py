@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import os
 import shlex
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
+from urllib.parse import quote
 
 from msgspec import Struct
 
-from quaere.errors import BadInput
-from quaere.runs.deletion import measure_size
-from quaere.runs.nearest import nearest_hint
+from quaere.atomic import discard_folder, explain_errors
+from quaere.errors import BadInput, nearest_hint
+from quaere.runs.directory import DATABASE, connect
 from quaere.runs.reader import RunReader
-from quaere.runs.rows import RunState
+from quaere.runs.rows import INFO_COLUMNS, RunInfo, RunState, read_info
 from quaere.runs.run import Run
 
 
@@ -104,3 +108,70 @@ def describe_state(state: RunState, step: int = 0) -> str:
     """
     after = f" after step {step}" if step else ""
     return f"{state.name}{after}" + (f": {state.why}" if state.why else "")
+
+
+# -------------------- Deletion of runs, and the room it makes.
+
+
+def check_deletable(path: Path) -> Path:
+    """The absolute path of a run; a `BadInput` for a link, and for a folder that is no run or holds others."""
+    path = Path(os.path.abspath(path))  # not `resolve`: a link must be seen as one
+    for link in (path, path / DATABASE):
+        if link.is_symlink():
+            raise BadInput(f"{link} is a link; nothing is deleted through links", hint="name the run's own directory")
+    connect(path / DATABASE, write=False).close()  # refuses what is no run
+    if others := [other.parent.name for other in path.glob(f"*/{DATABASE}")]:
+        raise BadInput(
+            f"{path} holds other runs ({', '.join(sorted(others)[:3])}); it is left as it is", hint="delete them first"
+        )
+    return path
+
+
+def delete_folders(paths: Sequence[Path]) -> int:
+    """Delete folders without following links, none left half-way under its name; the bytes that are free for it."""
+    num_bytes = measure_size(paths)
+    for path in paths:
+        with explain_errors(path):
+            left = discard_folder(path)
+        if left.exists():
+            raise BadInput(f"not everything in {path} could be deleted: the rest lies in {left}")
+    return num_bytes
+
+
+def measure_size(paths: Iterable[Path]) -> int:
+    """Bytes that are free once these folders are gone: a file that is linked from elsewhere as well stays."""
+    found: dict[tuple[int, int], list[os.stat_result]] = {}
+    for status in (status for path in paths for status in _walk(path)):
+        found.setdefault((status.st_dev, status.st_ino), []).append(status)
+    return sum(links[0].st_size for links in found.values() if len(links) >= links[0].st_nlink)
+
+
+def _walk(folder: Path) -> Iterator[os.stat_result]:
+    """Every file below a folder, links as what they are."""
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):  # a run that goes on deletes checkpoints
+                yield os.lstat(os.path.join(root, name))
+
+
+# ------------------------------------------------------------------------------------------------- description of a run
+
+
+def read_brief(path: str) -> RunInfo | None:
+    """The description of the run in this directory; None if it needs, or deserves, to be opened as usual."""
+    file = f"{path}/{DATABASE}"
+    if os.path.islink(file) or _size(f"{file}-wal"):
+        return None
+    try:
+        with closing(sqlite3.connect(f"file:{quote(file)}?immutable=1", uri=True)) as database:
+            (row,) = database.execute(f"SELECT {INFO_COLUMNS} FROM runs").fetchall()
+        return read_info(row)
+    except (sqlite3.Error, ValueError, TypeError):  # damaged, or of another version: opening it says what is wrong
+        return None
+
+
+def _size(file: str) -> int:
+    try:
+        return os.stat(file).st_size
+    except OSError:
+        return 0

@@ -20,17 +20,18 @@ from typing import Any
 
 import msgspec
 
-from quaere.errors import BadInput
+from quaere.errors import BadInput, nearest_hint
 from quaere.records import Candidate, DropReason, EndReason, Episode
+from quaere.records.episodes import TokenTrace
 from quaere.records.foreign_json import decode_json
-from quaere.records.token_trace import TokenTrace
 from quaere.regular_files import read_regular
-from quaere.runs.added import EVERY_ITERATION, Added, read_added
 from quaere.runs.directory import CONFIG, DATABASE, EPISODES, is_locked, refuse_special
-from quaere.runs.groups import EpisodeFilter, EpisodeGroup
-from quaere.runs.nearest import nearest_hint
+from quaere.runs.review import EVERY_ITERATION, Added, Verdict, is_learned, read_added, read_verdicts
 from quaere.runs.rows import (
     INFO_COLUMNS,
+    TRACE_COLUMNS,
+    EpisodeFilter,
+    EpisodeGroup,
     EpisodeRow,
     Event,
     Metric,
@@ -40,10 +41,9 @@ from quaere.runs.rows import (
     read_index_row,
     read_info,
     read_place,
+    read_trace,
 )
 from quaere.runs.shards import read_frame
-from quaere.runs.trace_rows import TRACE_COLUMNS, read_trace
-from quaere.runs.verdicts import Verdict, is_learned, read_verdicts
 
 _LARGEST = 2**63 - 1  # integer of SQLite
 

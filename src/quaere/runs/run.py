@@ -36,13 +36,31 @@ from filelock import FileLock
 import quaere
 from quaere.errors import BadInput, NotFound
 from quaere.records import Candidate, Episode
-from quaere.records.token_trace import TokenTrace
-from quaere.runs.database import connect, drop_after, insert
-from quaere.runs.directory import BEGUN, DATABASE, EPISODES, make_directory, refuse_links, take_lock, write_config
+from quaere.records.episodes import TokenTrace
+from quaere.runs.directory import (
+    BEGUN,
+    DATABASE,
+    EPISODES,
+    connect,
+    drop_after,
+    insert,
+    make_directory,
+    refuse_links,
+    take_lock,
+    write_config,
+)
 from quaere.runs.reader import RunReader
-from quaere.runs.rows import RunInfo, RunState, candidate_row, check_candidate, encode_episode, encode_values, index_row
+from quaere.runs.rows import (
+    RunInfo,
+    RunState,
+    candidate_row,
+    check_candidate,
+    encode_episode,
+    encode_values,
+    index_row,
+    trace_row,
+)
 from quaere.runs.shards import ShardWriter
-from quaere.runs.trace_rows import trace_row
 
 
 class Run(RunReader):

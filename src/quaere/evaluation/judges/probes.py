@@ -23,9 +23,8 @@ from statistics import fmean
 from msgspec import Struct, structs
 
 from quaere.evaluation.intervals import Interval, bootstrap_interval
-from quaere.evaluation.judges.corruptions import SPOILING_CITATIONS, SPOILING_TEXT, corrupt
+from quaere.evaluation.judges.corruptions import PARAPHRASES, SPOILING_CITATIONS, SPOILING_TEXT, corrupt
 from quaere.evaluation.judges.judge_accuracy import Agreement
-from quaere.evaluation.judges.paraphrases import PARAPHRASES
 from quaere.evaluation.reports.citations import Checked, CitationJudge, Cited, find_cited
 from quaere.evaluation.reports.criteria import Criteria, general_criteria
 from quaere.evaluation.reports.grades import Grader, Submission

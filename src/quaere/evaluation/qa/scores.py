@@ -29,10 +29,16 @@ from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval, rate_interval
 from quaere.evaluation.judges.judge import Citation, Judge
 from quaere.evaluation.judges.judge_accuracy import Validation
-from quaere.evaluation.qa.answer_kinds import KINDS, describe_answer
-from quaere.evaluation.qa.constant_answers import Constant, find_constants
-from quaere.evaluation.qa.evidence_scores import EvidenceScore, quotes_gold, score_evidence
-from quaere.evaluation.qa.items import Item, hash_text, items_name, read_items
+from quaere.evaluation.qa.answer_kinds import KINDS, Constant, describe_answer, find_constants
+from quaere.evaluation.qa.items import (
+    EvidenceScore,
+    Item,
+    hash_text,
+    items_name,
+    quotes_gold,
+    read_items,
+    score_evidence,
+)
 from quaere.policies.sampler import SamplingParams
 from quaere.records import LIMIT_ENDS, Answer, EndReason, Episode, Evidence, Malformed, Question, SolveTask, Turn
 from quaere.records.foreign_json import decode_json

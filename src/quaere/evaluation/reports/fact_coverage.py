@@ -21,15 +21,17 @@ from quaere.chat.spans import locate_span
 from quaere.evaluation.intervals import Interval, ratio_interval
 from quaere.evaluation.reports.citations import CitationCheck
 from quaere.evaluation.reports.lexical import (
+    KnownNames,
+    Words,
     content_words,
     find_names,
     lower_words,
     name_runs,
     num_negations,
     split_clauses,
+    split_words,
     strip_marks,
 )
-from quaere.evaluation.reports.name_matching import KnownNames, Words, split_words
 from quaere.records import Evidence, Passage, Report, Statement
 from quaere.search.words import terms
 from quaere.worlds.articles import ReportLine

@@ -29,19 +29,20 @@ from quaere.evaluation.intervals import (
     smallest_difference,
 )
 from quaere.evaluation.judges.probes import JudgeAgreement
-from quaere.evaluation.reports.citation_models import EndpointCitations, ModelCitations
 from quaere.evaluation.reports.citations import (
     CitationCheck,
     CitationChecks,
     CitationJudge,
+    EndpointCitations,
+    ModelCitations,
     check_citations,
     find_cited,
     valid_share,
 )
 from quaere.evaluation.reports.criteria import SCALE, Criteria, weighted_mean
 from quaere.evaluation.reports.fact_coverage import JudgeTruth, Knowing, judge_truth, know_report, label_citations
-from quaere.evaluation.reports.factbook import FactBook
 from quaere.evaluation.reports.grades import Grader, ModelGrader, ProxyGrader, Submission
+from quaere.evaluation.reports.report_sources import FactBook
 from quaere.records import Report
 from quaere.rollout.policy import Policy
 from quaere.search.words import count_words
