@@ -1,4 +1,4 @@
-"""Passages, search results, evidence and questions."""
+"""Passages, search results and evidence; questions, and the candidates that a proposer wrote."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Question(Struct, frozen=True):
     searches: int = 0
 
 
-# -------------------- Questions that a proposer wrote, with the reason each was kept or dropped.
+# ----------------------------------------------------------------------------------------------------------- candidates
 
 
 DropReason = Literal[

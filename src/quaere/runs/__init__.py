@@ -20,28 +20,3 @@ from quaere.runs.list import (
 from quaere.runs.review import Added, Verdict, add_questions, give_verdicts, judge, make_added
 from quaere.runs.rows import EpisodeRow, Event, Metric, RunInfo, RunState
 from quaere.runs.run import Run
-
-__all__ = [
-    "Added",
-    "EpisodeRow",
-    "Event",
-    "Metric",
-    "Run",
-    "RunInfo",
-    "RunState",
-    "RunSummary",
-    "Verdict",
-    "add_questions",
-    "check_deletable",
-    "delete_folders",
-    "describe_state",
-    "find_run",
-    "give_verdicts",
-    "hold_idle",
-    "judge",
-    "list_runs",
-    "make_added",
-    "measure_size",
-    "next_command",
-    "runs_root",
-]
