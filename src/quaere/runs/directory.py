@@ -1,7 +1,10 @@
-"""The files of a run directory: creation, the writer's lock, and checks before writing.
+"""The files of a run directory: its database, the writer's lock, and checks before reading and writing.
 
-make_directory(Path("runs/ask-1"), RunInfo(id="ask-1", kind="ask", ...))
-lock = take_lock(Path("runs/ask-1"), database)
+    make_directory(Path("runs/ask-1"), RunInfo(id="ask-1", kind="ask", ...))
+    database = connect(Path("runs/ask-1/run.db"), write=True)
+    lock = take_lock(Path("runs/ask-1"), database)
+
+`run.db` is an SQLite file in WAL mode, so that other processes can read while one writes.
 """
 
 from __future__ import annotations
@@ -17,151 +20,24 @@ from typing import Any
 import msgspec
 from filelock import FileLock, Timeout
 
-from quaere.atomic import new_folder, write_file
+from quaere.atomic import new_folder
 from quaere.errors import UPDATE_HINT, BadInput
 from quaere.regular_files import find_special
 from quaere.runs.rows import RunInfo
 
 DATABASE, EPISODES, CONFIG, LOCK = "run.db", "episodes", "config.yaml", "run.lock"
 BEGUN = "begun"  # what is noted of a run's end while there is none
-_LOOK_S = 0.2
-
-
-def make_directory(
-    path: Path, info: RunInfo, config: str | None = None, files: Mapping[str, bytes] | None = None
-) -> None:
-    """Create a complete run directory with one atomic rename; `files` are stored in it by name."""
-    with new_folder(path, replace=False) as partial:
-        (partial / EPISODES).mkdir()
-        _write_info(partial / DATABASE, info)
-        if config is not None:
-            (partial / CONFIG).write_bytes(config.encode())
-        for name, content in (files or {}).items():
-            (partial / name).write_bytes(content)
-
-
-def write_config(directory: Path, text: str) -> None:
-    """Write or replace `config.yaml` atomically: after a kill either the old or the new file is there, complete."""
-    write_file(directory / CONFIG, text)
-
-
-def refuse_links(path: Path) -> None:
-    """Raise BadInput if a file of the run is a symbolic link: in a run from someone else it could point to any file."""
-    for file in _list_files(path):
-        if file.is_symlink():
-            raise BadInput(
-                f"{file} is a symbolic link; a run can only be written to if its files are regular files",
-                hint="replace the link by a copy of the file",
-            )
-
-
-def refuse_special(path: Path) -> None:
-    """Raise BadInput if a file of the run is a pipe, a device or a socket: reading it might never end."""
-    if found := find_special(_list_files(path)):
-        raise BadInput(f"{found} is no regular file; a run that has such files is not read", hint="delete it")
-
-
-def take_lock(path: Path, database: sqlite3.Connection) -> FileLock:
-    """Acquire the writer's lock. The operating system releases it when the process ends, even if it is killed."""
-    lock = FileLock(path / LOCK)
-    try:
-        lock.acquire(timeout=_LOOK_S)  # wait briefly: `is_locked` takes a shared lock for an instant
-        with database:
-            database.execute("UPDATE runs SET writer_pid = ?", (os.getpid(),))
-        return lock
-    except Timeout as error:
-        (pid,) = database.execute("SELECT writer_pid FROM runs").fetchone()
-        who = f"process {pid}" if pid else "another process"
-        raise BadInput(f"run {path.name} is being written by {who}", hint="wait for it, or start a new run") from error
-    except (sqlite3.Error, OSError) as error:
-        lock.release()
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise BadInput(f"cannot write to the run {path}: {reason}") from error
-
-
-@contextmanager
-def hold_idle(path: Path) -> Iterator[None]:
-    """Keep writers out of a run while this lasts; a `BadInput` if one is at work."""
-    if (path / LOCK).is_symlink():
-        raise BadInput(f"{path / LOCK} is a link; a run's lock is its own file", hint="delete the link")
-    lock = FileLock(path / LOCK)
-    try:
-        lock.acquire(timeout=_LOOK_S)  # `is_locked` may hold it for an instant
-    except Timeout:
-        raise BadInput(f"run {path.name} is running", hint="stop it first, or wait for it") from None
-    except OSError as error:
-        raise BadInput(f"cannot lock the run {path}: {error.strerror}") from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def is_locked(path: Path) -> bool:
-    """True while a process has the run open for writing."""
-    try:
-        handle = os.open(path / LOCK, os.O_RDONLY | os.O_NONBLOCK)  # a pipe in its place must not block
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(handle)  # this also releases the shared lock
-    return False
-
-
-def _list_files(path: Path) -> list[Path]:
-    """What is in a run's directory, and its shards."""
-    return [*path.iterdir(), *path.glob(f"{EPISODES}/*")] if path.is_dir() else []
-
-
-def _write_info(path: Path, info: RunInfo) -> None:
-    try:
-        create_database(path)
-        with closing(connect(path, write=True)) as database:
-            settings = msgspec.json.encode(info.settings).decode()
-            insert(database, "runs", [{**msgspec.structs.asdict(info), "settings": settings, "ended": BEGUN}])
-    except sqlite3.Error as error:  # also raised for a full disk
-        raise BadInput(f"cannot write the database of run {info.id}: {error}") from error
-
-
-# ------------------------------------------------------------------------------------------------------------- database
-
-
-SCHEMA_VERSION = 8
-OLDEST_VERSION = 2  # readers leave it unchanged; it is migrated when opened for writing
 SYNCHRONOUS = "FULL"  # a committed row survives a power cut, like its frame
 _BUSY_S = 30.0  # how long a writer waits for another: a run in training, or a person adding verdicts or questions
+_LOOK_S = 0.2  # how long a writer waits for the lock: `is_locked` takes it for an instant
 
-# People's verdicts on candidates. A table of its own without a step column, so that `drop_after` cannot delete them.
-_VERDICTS = """
-CREATE TABLE verdicts (
-    candidate_id TEXT PRIMARY KEY, kind TEXT NOT NULL, question TEXT NOT NULL, answer TEXT NOT NULL,
-    span TEXT NOT NULL, note TEXT NOT NULL, time TEXT NOT NULL
-) STRICT
-"""
-# Questions a person added, kept apart for the same reason. Iteration -1 means all iterations.
-_ADDED = """
-CREATE TABLE added (
-    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, iteration INTEGER NOT NULL, document_id TEXT NOT NULL,
-    hops INTEGER NOT NULL, question TEXT NOT NULL, answer TEXT NOT NULL, span TEXT NOT NULL, evidence TEXT,
-    origin TEXT NOT NULL, time TEXT NOT NULL
-) STRICT
-"""
-_ADDED_ALIASES = "ALTER TABLE added ADD COLUMN aliases TEXT NOT NULL DEFAULT '[]'"
-# Per-token values of some episodes, as arrays of 32-bit numbers: integers for places, floats for the rest.
-_TRACES = """
-CREATE TABLE token_traces (
-    episode_id TEXT PRIMARY KEY, step INTEGER NOT NULL, places BLOB NOT NULL, advantages BLOB NOT NULL,
-    logprobs BLOB NOT NULL, entropies BLOB NOT NULL
-) STRICT
-"""
-_SCHEMA = f"""
+# ------------------------------------------------------------------------------------------------------------- schema
+
+OLDEST_VERSION = 2  # readers leave it unchanged; it is migrated when opened for writing
+_OLDEST_SCHEMA = """
 CREATE TABLE runs (
     id TEXT PRIMARY KEY, kind TEXT NOT NULL, created TEXT NOT NULL, version TEXT NOT NULL,
-    settings TEXT NOT NULL, writer_pid INTEGER, ended TEXT NOT NULL DEFAULT ''
+    settings TEXT NOT NULL, writer_pid INTEGER
 ) STRICT;
 CREATE TABLE episodes (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
@@ -180,20 +56,16 @@ CREATE TABLE candidates (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, step INTEGER NOT NULL, iteration INTEGER NOT NULL,
     episode_id TEXT NOT NULL, document_id TEXT NOT NULL, hops INTEGER NOT NULL,
     question TEXT NOT NULL, answer TEXT NOT NULL, num_right INTEGER NOT NULL, num_attempts INTEGER NOT NULL,
-    reason TEXT NOT NULL, scores TEXT NOT NULL,
-    span TEXT NOT NULL DEFAULT '', evidence TEXT, support TEXT, refusals TEXT NOT NULL DEFAULT '[]',
-    cluster INTEGER NOT NULL DEFAULT -1, question_type TEXT NOT NULL DEFAULT '', aliases TEXT NOT NULL DEFAULT '[]',
-    searches INTEGER NOT NULL DEFAULT 0, proof TEXT NOT NULL DEFAULT '[]'
+    reason TEXT NOT NULL, scores TEXT NOT NULL
 ) STRICT;
-{_VERDICTS};
-{_ADDED};
-{_ADDED_ALIASES};
-{_TRACES};
 CREATE TABLE events (
     number INTEGER PRIMARY KEY, step INTEGER NOT NULL, kind TEXT NOT NULL, message TEXT NOT NULL
 ) STRICT;
 """
-# Statements that migrate each version to the next. New columns have defaults, so that old rows stay valid.
+# Statements that migrate each version to the next; a new database goes through all of them. New columns have defaults,
+# so that old rows stay valid. Verdicts and added questions are a person's: tables of their own without a step column,
+# so that `drop_after` cannot delete them. Iteration -1 of an added question means all iterations. A token trace has the
+# per-token values of an episode, as arrays of 32-bit numbers: integers for places, floats for the rest.
 _MIGRATIONS = {
     2: (
         "ALTER TABLE candidates ADD COLUMN span TEXT NOT NULL DEFAULT ''",
@@ -202,28 +74,48 @@ _MIGRATIONS = {
         "ALTER TABLE candidates ADD COLUMN refusals TEXT NOT NULL DEFAULT '[]'",
         "ALTER TABLE candidates ADD COLUMN cluster INTEGER NOT NULL DEFAULT -1",
         "ALTER TABLE candidates ADD COLUMN question_type TEXT NOT NULL DEFAULT ''",
-        _VERDICTS,
+        """CREATE TABLE verdicts (
+            candidate_id TEXT PRIMARY KEY, kind TEXT NOT NULL, question TEXT NOT NULL, answer TEXT NOT NULL,
+            span TEXT NOT NULL, note TEXT NOT NULL, time TEXT NOT NULL
+        ) STRICT""",
     ),
-    3: (_ADDED,),
-    4: ("ALTER TABLE candidates ADD COLUMN aliases TEXT NOT NULL DEFAULT '[]'", _ADDED_ALIASES),
+    3: (
+        """CREATE TABLE added (
+            number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, iteration INTEGER NOT NULL, document_id TEXT NOT NULL,
+            hops INTEGER NOT NULL, question TEXT NOT NULL, answer TEXT NOT NULL, span TEXT NOT NULL, evidence TEXT,
+            origin TEXT NOT NULL, time TEXT NOT NULL
+        ) STRICT""",
+    ),
+    4: (
+        "ALTER TABLE candidates ADD COLUMN aliases TEXT NOT NULL DEFAULT '[]'",
+        "ALTER TABLE added ADD COLUMN aliases TEXT NOT NULL DEFAULT '[]'",
+    ),
     5: ("ALTER TABLE runs ADD COLUMN ended TEXT NOT NULL DEFAULT ''",),
-    6: (_TRACES,),
+    6: (
+        """CREATE TABLE token_traces (
+            episode_id TEXT PRIMARY KEY, step INTEGER NOT NULL, places BLOB NOT NULL, advantages BLOB NOT NULL,
+            logprobs BLOB NOT NULL, entropies BLOB NOT NULL
+        ) STRICT""",
+    ),
     7: (
         "ALTER TABLE candidates ADD COLUMN searches INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE candidates ADD COLUMN proof TEXT NOT NULL DEFAULT '[]'",
     ),
 }
+SCHEMA_VERSION = max(_MIGRATIONS) + 1
+
+# ----------------------------------------------------------------------------------------------------------- database
 
 
-def create_database(path: Path) -> None:
-    """Create an empty database with the tables of the current schema."""
-    database = sqlite3.connect(path)
-    try:
+def create_database(path: Path, info: RunInfo) -> None:
+    """Create a database with the tables of the current schema and the description of its run."""
+    settings = msgspec.json.encode(info.settings).decode()
+    with closing(sqlite3.connect(path)) as database:
         database.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
         database.execute("PRAGMA journal_mode = WAL")
-        database.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
-    finally:
-        database.close()
+        steps = [_OLDEST_SCHEMA, *(f"{statement};" for number in _MIGRATIONS for statement in _MIGRATIONS[number])]
+        database.executescript(f"BEGIN; {' '.join(steps)} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+        insert(database, "runs", [{**msgspec.structs.asdict(info), "settings": settings, "ended": BEGUN}])
 
 
 def connect(path: Path, *, write: bool) -> sqlite3.Connection:
@@ -253,6 +145,11 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
         said = f"{path} has schema {version}; this quaere reads {OLDEST_VERSION} to {SCHEMA_VERSION}"
         raise BadInput(said, hint=UPDATE_HINT if version > SCHEMA_VERSION else "quaere runs list")
     return database
+
+
+def has_table(database: sqlite3.Connection, name: str) -> bool:
+    """False if the database is older than this table."""
+    return database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
 
 
 def _read_version(database: sqlite3.Connection) -> int:
@@ -294,3 +191,92 @@ def drop_after(database: sqlite3.Connection, step: int) -> None:
     with database:
         for table in ("episodes", "metrics", "candidates", "events", "token_traces"):
             database.execute(f"DELETE FROM {table} WHERE step > ?", (step,))
+
+
+# ----------------------------------------------------------------------------------------------- directory and lock
+
+
+def make_directory(
+    path: Path, info: RunInfo, config: str | None = None, files: Mapping[str, bytes] | None = None
+) -> None:
+    """Create a complete run directory with one atomic rename; `files` are stored in it by name."""
+    with new_folder(path, replace=False) as partial:
+        (partial / EPISODES).mkdir()
+        try:
+            create_database(partial / DATABASE, info)
+        except sqlite3.Error as error:  # also raised for a full disk
+            raise BadInput(f"cannot write the database of run {info.id}: {error}") from error
+        if config is not None:
+            files = {CONFIG: config.encode(), **(files or {})}
+        for name, content in (files or {}).items():
+            (partial / name).write_bytes(content)
+
+
+def refuse_links(path: Path) -> None:
+    """Raise BadInput if a file of the run is a symbolic link: in a run from someone else it could point to any file."""
+    for file in _list_files(path):
+        if file.is_symlink():
+            raise BadInput(
+                f"{file} is a symbolic link; a run can only be written to if its files are regular files",
+                hint="replace the link by a copy of the file",
+            )
+
+
+def refuse_special(path: Path) -> None:
+    """Raise BadInput if a file of the run is a pipe, a device or a socket: reading it might never end."""
+    if found := find_special(_list_files(path)):
+        raise BadInput(f"{found} is no regular file; a run that has such files is not read", hint="delete it")
+
+
+def _list_files(path: Path) -> list[Path]:
+    """What is in a run's directory, and its shards."""
+    return [*path.iterdir(), *path.glob(f"{EPISODES}/*")] if path.is_dir() else []
+
+
+def take_lock(path: Path, database: sqlite3.Connection) -> FileLock:
+    """Acquire the writer's lock. The operating system releases it when the process ends, even if it is killed."""
+    lock = FileLock(path / LOCK)
+    try:
+        lock.acquire(timeout=_LOOK_S)
+        with database:
+            database.execute("UPDATE runs SET writer_pid = ?", (os.getpid(),))
+        return lock
+    except Timeout as error:
+        (pid,) = database.execute("SELECT writer_pid FROM runs").fetchone()
+        who = f"process {pid}" if pid else "another process"
+        raise BadInput(f"run {path.name} is being written by {who}", hint="wait for it, or start a new run") from error
+    except (sqlite3.Error, OSError) as error:
+        lock.release()
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BadInput(f"cannot write to the run {path}: {reason}") from error
+
+
+@contextmanager
+def hold_idle(path: Path) -> Iterator[None]:
+    """Keep writers out of a run while this lasts; a `BadInput` if one is at work."""
+    if (path / LOCK).is_symlink():
+        raise BadInput(f"{path / LOCK} is a link; a run's lock is its own file", hint="delete the link")
+    lock = FileLock(path / LOCK)
+    try:
+        held = lock.acquire(timeout=_LOOK_S)
+    except Timeout:
+        raise BadInput(f"run {path.name} is running", hint="stop it first, or wait for it") from None
+    except OSError as error:
+        raise BadInput(f"cannot lock the run {path}: {error.strerror}") from error
+    with held:
+        yield
+
+
+def is_locked(path: Path) -> bool:
+    """True while a process has the run open for writing."""
+    try:
+        handle = os.open(path / LOCK, os.O_RDONLY | os.O_NONBLOCK)  # a pipe in its place must not block
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)  # this also releases the shared lock
+    return False

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from quaere.errors import BadInput
 from quaere.records import Candidate, Evidence
-from quaere.runs.directory import DATABASE, connect, insert
+from quaere.runs.directory import DATABASE, connect, has_table, insert
 from quaere.runs.rows import candidate_row, read_candidate
 
 VerdictKind = Literal["accepted", "rejected", "flagged"]
@@ -86,7 +86,7 @@ def give_verdicts(directory: Path, verdicts: Sequence[Verdict], *, clear: Collec
 
 def read_verdicts(database: sqlite3.Connection) -> dict[str, Verdict]:
     """All verdicts by candidate id; {} for a database older than this table."""
-    if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'verdicts'").fetchone():
+    if not has_table(database, "verdicts"):
         return {}
     rows = database.execute("SELECT * FROM verdicts ORDER BY time, candidate_id")
     return {row["candidate_id"]: msgspec.convert(dict(row), Verdict) for row in rows}
@@ -160,7 +160,7 @@ def add_questions(directory: Path, added: Sequence[Added]) -> None:
 
 def read_added(database: sqlite3.Connection) -> list[Added]:
     """Added questions in the order they were added; [] for a database older than this table."""
-    if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'added'").fetchone():
+    if not has_table(database, "added"):
         return []
     rows = [dict(row) for row in database.execute("SELECT * FROM added ORDER BY number")]
     return [Added(read_candidate({**row, "step": 0, "episode_id": ""}), row["origin"], row["time"]) for row in rows]

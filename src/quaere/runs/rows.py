@@ -11,30 +11,21 @@ import sqlite3
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from quaere.chat.spans import check_evidence
 from quaere.errors import BadInput
-from quaere.records import (
-    Candidate,
-    EndReason,
-    Episode,
-    Evidence,
-    Final,
-    Proposal,
-    ProposeTask,
-    RubricTask,
-    Support,
-    Task,
-)
+from quaere.records import Candidate, EndReason, Episode, Evidence, Proposal, ProposeTask, RubricTask, Support
 from quaere.records.episodes import TokenTrace
 from quaere.records.foreign_json import decode_json
 from quaere.runs.shards import Frame
 
 INFO_COLUMNS = "id, kind, created, version, settings"
+_Scores, _Words, _Spans = dict[str, float], tuple[str, ...], tuple[Evidence, ...]
 _CANDIDATE_COLUMNS = tuple(field.name for field in msgspec.structs.fields(Candidate))
 
 
@@ -119,12 +110,11 @@ def read_info(row: Sequence[Any]) -> RunInfo:
 
 def index_row(episode: Episode) -> dict[str, str | int | None]:
     """The columns of `episodes` that describe an episode."""
-    task = episode.task
     return {
         "id": episode.id,
-        "task_id": task.id,
-        "question": _subject(task),
-        "answer": _answer_text(episode.outcome),
+        "task_id": episode.task.id,
+        "question": _describe_task(episode),
+        "answer": _describe_outcome(episode),
         "protocol": episode.protocol,
         "model": episode.model,
         "end": episode.end,
@@ -148,13 +138,13 @@ def read_place(row: sqlite3.Row) -> Frame:
 def candidate_row(candidate: Candidate) -> dict[str, str | int | None]:
     """A candidate as a row of `candidates`."""
     return {
-        **msgspec.structs.asdict(candidate),
+        **asdict(candidate),
         "scores": encode_values(candidate.scores),
         "evidence": _encode_record(candidate.evidence),
         "support": _encode_record(candidate.support),
         "refusals": json.dumps(candidate.refusals),
         "aliases": json.dumps(candidate.aliases),
-        "proof": json.dumps([msgspec.structs.asdict(span) for span in candidate.proof]),
+        "proof": json.dumps([asdict(span) for span in candidate.proof]),
     }
 
 
@@ -175,24 +165,19 @@ def read_candidates(columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> 
     """
     if tuple(columns) != ("number", *_CANDIDATE_COLUMNS):  # an older schema
         return [read_candidate(dict(zip(columns, row, strict=True))) for row in rows]
-    as_scores = cache(lambda text: msgspec.convert(json.loads(text), dict[str, float]))
-    as_words = cache(lambda text: msgspec.convert(json.loads(text), tuple[str, ...]))
-    as_spans = cache(lambda text: msgspec.convert(json.loads(text), tuple[Evidence, ...]))
+    read = cache(lambda text, kind: msgspec.convert(json.loads(text), kind))
     found = []
     for _, *head, scores, span, evidence, support, refusals, cluster, kind, aliases, searches, proof in rows:
         told = None if evidence is None else msgspec.convert(json.loads(evidence), Evidence)
         tested = None if support is None else msgspec.convert(json.loads(support), Support)
-        tail = (as_words(refusals), cluster, kind, as_words(aliases), searches, as_spans(proof))
-        values: list[Any] = [*head, dict(as_scores(scores)), span, told, tested, *tail]
+        tail = (read(refusals, _Words), cluster, kind, read(aliases, _Words), searches, read(proof, _Spans))
+        values: list[Any] = [*head, dict(read(scores, _Scores)), span, told, tested, *tail]
         found.append(Candidate(*values))
     return found
 
 
 def check_candidate(candidate: Candidate, read_document: Callable[[str], str] | None) -> None:
-    """Raise BadInput if the evidence is not in its document.
-
-    Without the document, if its offsets do not fit its length.
-    """
+    """Raise BadInput if the evidence is not in its document; without the document, if its offsets do not fit it."""
     evidence = candidate.evidence
     if evidence is None:
         return
@@ -225,11 +210,12 @@ def encode_episode(episode: Episode) -> bytes:
 
 
 def _encode_record(record: Evidence | Support | None) -> str | None:
-    return None if record is None else json.dumps(msgspec.structs.asdict(record))
+    return None if record is None else json.dumps(asdict(record))
 
 
-def _subject(task: Task) -> str:
-    """Short description of an episode's task: its question, or the title of its document."""
+def _describe_task(episode: Episode) -> str:
+    """The question of an episode, or the title of its document."""
+    task = episode.task
     if isinstance(task, ProposeTask):
         return task.document.title if task.document else ""
     if isinstance(task, RubricTask):
@@ -237,13 +223,31 @@ def _subject(task: Task) -> str:
     return task.question.text
 
 
-def _answer_text(outcome: Final | None) -> str | None:
+def _describe_outcome(episode: Episode) -> str | None:
+    outcome = episode.outcome
     if isinstance(outcome, Proposal):
         return f"{outcome.question} -> {outcome.answer}"
     return None if outcome is None else outcome.text
 
 
-# -------------------- Episodes by question: which attempts a filter selects, and a summary of each group of attempts.
+# -------------------------------------------------------------------------------------------------- filter and groups
+
+# Conditions in SQL of the filter's fields that are not columns with an equal value.
+_CONDITIONS = {
+    "least_searches": "num_searches >= :least_searches",
+    "most_searches": "num_searches <= :most_searches",
+    "text": "(question LIKE :text ESCAPE '\\' OR answer LIKE :text ESCAPE '\\')",
+}
+
+
+class EpisodeConditions(TypedDict, total=False):
+    """Conditions on episodes as keywords: `run.index(phase="solver", answered=True)`."""
+
+    end: EndReason | None
+    answered: bool | None
+    protocol: str | None
+    step: int | None
+    phase: str | None
 
 
 class EpisodeFilter(Struct, frozen=True):
@@ -254,31 +258,31 @@ class EpisodeFilter(Struct, frozen=True):
         EpisodeFilter(step=5, phase="solver", end="answered", least_searches=2, text="bridge")
     """
 
+    id: str | None = None
     task_id: str | None = None
     step: int | None = None
     phase: str | None = None
     protocol: str | None = None
     end: EndReason | None = None
+    answered: bool | None = None
     least_searches: int | None = None
     most_searches: int | None = None
     text: str = ""
 
     def where(self) -> tuple[str, dict[str, Any]]:
         """The condition in SQL, and its values."""
-        equal = ("task_id", "step", "phase", "protocol", "end")
-        parts = [f"{name} = :{name}" for name in equal if getattr(self, name) is not None]
-        if self.least_searches is not None:
-            parts.append("num_searches >= :least_searches")
-        if self.most_searches is not None:
-            parts.append("num_searches <= :most_searches")
-        if self.text:
-            parts.append("(question LIKE :pattern ESCAPE '\\' OR answer LIKE :pattern ESCAPE '\\')")
-        values = {name: getattr(self, name) for name in (*equal, "least_searches", "most_searches")}
-        return " AND ".join(["TRUE", *parts]), {**values, "pattern": _pattern(self.text)}
+        values = {name: value for name, value in asdict(self).items() if value is not None}
+        if text := values.pop("text"):
+            for special in ("\\", "%", "_"):
+                text = text.replace(special, f"\\{special}")
+            values["text"] = f"%{text}%"
+        return " AND ".join(["TRUE", *(_CONDITIONS.get(name, f"{name} = :{name}") for name in values)]), values
 
 
 class EpisodeGroup(Struct, frozen=True):
-    """The attempts at one question at one step, as far as a filter selects them.
+    """The attempts at one question at one step by one protocol, which group-relative advantages compare.
+
+    A group has only the attempts that a filter selects.
 
     EpisodeGroup(task_id="i0g-000003", question="Who built it?", step=5, phase="solver", protocol="drzero-solver",
                  num_attempts=8, num_answered=7, mean_searches=1.5)
@@ -294,12 +298,6 @@ class EpisodeGroup(Struct, frozen=True):
     mean_searches: float
 
 
-def _pattern(text: str) -> str:
-    for special in ("\\", "%", "_"):
-        text = text.replace(special, f"\\{special}")
-    return f"%{text}%"
-
-
 # --------------------------------------------------------------------------------------------------------- token traces
 
 
@@ -307,15 +305,9 @@ TRACE_COLUMNS = "places, advantages, logprobs, entropies"
 
 
 def trace_row(episode_id: str, step: int, trace: TokenTrace) -> dict[str, str | int | bytes]:
-    """The row of an episode's trace."""
-    return {
-        "episode_id": episode_id,
-        "step": step,
-        "places": _pack("i", trace.places),
-        "advantages": _pack("f", trace.advantages),
-        "logprobs": _pack("f", trace.logprobs),
-        "entropies": _pack("f", trace.entropies),
-    }
+    """The row of an episode's trace: each list is an array of 32-bit numbers, little-endian."""
+    packed = {name: _pack("i" if name == "places" else "f", values) for name, values in asdict(trace).items()}
+    return {"episode_id": episode_id, "step": step, **packed}
 
 
 def read_trace(row: Sequence[bytes]) -> TokenTrace:

@@ -15,7 +15,7 @@ in the index can therefore be read at any time, by any number of readers beside 
 A training run that resumes from a checkpoint first deletes everything after it (`truncate_after`): rows first, then
 bytes, so that a process killed in between leaves the same state as above.
 
-Only verdicts and added questions may be written by other processes, at any time: see `verdicts.py` and `added.py`.
+Only verdicts and added questions may be written by other processes, at any time: see `review.py`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ import msgspec
 from filelock import FileLock
 
 import quaere
+from quaere.atomic import write_file
 from quaere.errors import BadInput, NotFound
 from quaere.records import Candidate, Episode
 from quaere.records.episodes import TokenTrace
 from quaere.runs.directory import (
     BEGUN,
+    CONFIG,
     DATABASE,
     EPISODES,
     connect,
@@ -47,7 +49,6 @@ from quaere.runs.directory import (
     make_directory,
     refuse_links,
     take_lock,
-    write_config,
 )
 from quaere.runs.reader import RunReader
 from quaere.runs.rows import (
@@ -97,21 +98,13 @@ class Run(RunReader):
         return cls.open(path, write=True)
 
     @classmethod
-    def start(
-        cls,
-        root: str | Path,
-        kind: str,
-        settings: Mapping[str, Any] | None = None,
-        *,
-        config: str | None = None,
-        files: Mapping[str, bytes] | None = None,
-    ) -> Self:
+    def start(cls, root: str | Path, kind: str, settings: Mapping[str, Any] | None = None) -> Self:
         """Create a run under `root`, named by kind and time: `ask-20250301-101500`, then `...-2` if that exists."""
         stem = f"{kind}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
         for number in count(1):
             path = Path(root) / (stem if number == 1 else f"{stem}-{number}")
             try:
-                return cls.create(path, kind, settings, config=config, files=files)
+                return cls.create(path, kind, settings)
             except BadInput:
                 if not path.exists():  # the failure has another cause than a name that is taken
                     raise
@@ -237,7 +230,7 @@ class Run(RunReader):
     def replace_config(self, text: str) -> None:
         """Replace `config.yaml`, after settings were changed on resuming."""
         with self._writing():
-            write_config(self.path, text)
+            write_file(self.path / CONFIG, text)
 
     def change_settings(self, changes: Mapping[str, Any]) -> None:
         """Remember other values for some of the settings that the run began with.
@@ -274,9 +267,8 @@ class Run(RunReader):
 
     def _writer(self) -> ShardWriter:
         if self._shards is None:
-            raise BadInput(
-                f"run {self.info.id} is open for reading only", hint="open it with Run.open(path, write=True)"
-            )
+            said = f"run {self.info.id} is open for reading only"
+            raise BadInput(said, hint="open it with Run.open(path, write=True)")
         return self._shards
 
     @contextmanager
@@ -292,9 +284,8 @@ class Run(RunReader):
     def _refuse_earlier(self, step: int) -> None:
         ((last,),) = self._query("SELECT MAX(step) FROM episodes")
         if last is not None and step < last:
-            raise BadInput(
-                f"run {self.info.id} has episodes of step {last}: step {step} is earlier and cannot be added"
-            )
+            said = f"run {self.info.id} has episodes of step {last}: step {step} is earlier and cannot be added"
+            raise BadInput(said)
 
     def _refuse_duplicates(self, episodes: Sequence[Episode]) -> None:
         seen: set[str] = set()
