@@ -273,7 +273,7 @@ def test_the_config_lies_in_the_directory(tmp_path: Path) -> None:
     (tmp_path / "r" / "config.yaml").write_bytes("größer".encode("latin-1"))
     with Run.open(tmp_path / "r") as run, pytest.raises(BadInput, match="is not text in UTF-8"):
         run.config_text()
-    with Run.start(tmp_path, "evolve", config="") as run:
+    with Run.create(tmp_path / "e", "evolve", config="") as run:
         assert run.config_text() == ""
     with Run.create(tmp_path / "s", "ask") as run, pytest.raises(BadInput, match=r"run s has no config\.yaml"):
         run.config_text()

@@ -380,9 +380,9 @@ async def _answer(
 
         def keep(episode: Episode, score: QuestionScore) -> None:
             metrics = {"answer/exact_match": score.exact_match, "answer/f1": score.f1}
-            if score.span is not None:
-                metrics |= {"evidence/present": float(score.present), "evidence/verbatim": float(score.verbatim)}
-                metrics |= {"evidence/gold": float(score.gold)} if score.gold is not None else {}
+            for name in ("present", "verbatim", "gold"):
+                if (value := getattr(score, name)) is not None:
+                    metrics[f"evidence/{name}"] = float(value)
             stored.add_episode(episode, metrics)
             if episode.end == "failed" and (failure := episode.turns[-1].failure):
                 failures.append(failure.message)

@@ -199,13 +199,16 @@ def encode_values(values: Mapping[str, float]) -> str:
 
 
 def encode_episode(episode: Episode) -> bytes:
-    """The episode as one line of JSON that decodes to an equal episode; raises ValueError otherwise, as for NaN.
+    """The episode as one line of JSON that decodes to an equal episode; raises BadInput otherwise, as for NaN.
 
     encode_episode(episode) == b'{"id":"ask-0","task":{"type":"solve",...},...}'
     """
-    line = msgspec.json.encode(episode)
-    if msgspec.json.decode(line, type=Episode) != episode:
-        raise ValueError("its JSON does not decode to the same episode (NaN is not allowed)")
+    try:
+        line = msgspec.json.encode(episode)
+        if msgspec.json.decode(line, type=Episode) != episode:
+            raise ValueError("its JSON does not decode to the same episode (NaN is not allowed)")
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise BadInput(f"episode {episode.id} cannot be stored: {error}") from error
     return line
 
 

@@ -173,12 +173,11 @@ class Run(RunReader):
         self._refuse_earlier(step)
         self._refuse_duplicates(episodes)
         measured = metrics if metrics is not None else [{}] * len(episodes)
-        place = {"step": step, "phase": phase}
         rows = [
-            {**index_row(episode), **place, "line": line, "metrics": encode_values(values)}
+            {**index_row(episode), "step": step, "phase": phase, "line": line, "metrics": encode_values(values)}
             for line, (episode, values) in enumerate(zip(episodes, measured, strict=True))
         ]
-        lines = [_encode(episode) for episode in episodes]
+        lines = [encode_episode(episode) for episode in episodes]
         with self._writing():
             frame = shards.append(lines)
             try:
@@ -199,8 +198,8 @@ class Run(RunReader):
         run.log_metrics(3, {"reward/mean": 0.25, "loss/policy": 0.01})
         """
         # SQLite stores NaN as NULL anyway; readers turn NULL back into NaN.
-        measured = {name: None if math.isnan(value) else float(value) for name, value in values.items()}
-        rows = [{"name": name, "step": step, "value": value} for name, value in measured.items()]
+        measured = [(name, None if math.isnan(value) else float(value)) for name, value in values.items()]
+        rows = [{"name": name, "step": step, "value": value} for name, value in measured]
         with self._writing():
             insert(self._database, "metrics", rows, replace=True)
 
@@ -303,10 +302,3 @@ def _read_end(error: BaseException | None) -> RunState:
     if isinstance(error, Exception):
         return RunState("failed", " ".join(str(error).split()) or type(error).__name__)
     return RunState("stopped")  # Ctrl-C, or a task that was cancelled for it
-
-
-def _encode(episode: Episode) -> bytes:
-    try:
-        return encode_episode(episode)
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise BadInput(f"episode {episode.id} cannot be stored: {error}") from error

@@ -26,8 +26,7 @@ from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval, rate_interval
 from quaere.evaluation.judges.judge import holds_answer
 from quaere.records import EndReason, Passage, Question
-from quaere.records.foreign_json import decode_json
-from quaere.search.json_lines import read_lines
+from quaere.search.json_lines import decode_lines
 
 SUFFIX = ".items.jsonl.gz"
 _SUFFIXES = (".jsonl", ".jsonl.gz")
@@ -104,28 +103,20 @@ def write_items(items: Sequence[Item], path: Path) -> None:
     """Write one line per question; an existing file is replaced atomically."""
     check_items_path(path)
     data = b"".join(msgspec.json.encode(item) + b"\n" for item in items)
-    write_file(path, _compress(data) if path.suffix == ".gz" else data)
-
-
-def _compress(data: bytes) -> bytes:
-    """The data gzipped without time and file name, so that equal items give equal bytes."""
-    packed = io.BytesIO()
-    with gzip.GzipFile(filename="", mode="wb", fileobj=packed, compresslevel=9, mtime=0) as file:
-        file.write(data)
-    return packed.getvalue()
+    if path.suffix == ".gz":
+        packed = io.BytesIO()  # without time and file name, so that equal items give equal bytes
+        with gzip.GzipFile(filename="", mode="wb", fileobj=packed, compresslevel=9, mtime=0) as file:
+            file.write(data)
+        data = packed.getvalue()
+    write_file(path, data)
 
 
 def read_items(path: Path) -> list[Item]:
     """Results written by `write_items`; an error names the number of the invalid line."""
-    items: list[Item] = []
-    for number, line in read_lines(path):
-        try:
-            items.append(decode_json(line, Item))
-        except msgspec.DecodeError as error:
-            hint = "quaere eval ... --items FILE.jsonl.gz"
-            raise BadInput(f"{path}, line {number}: not a per-question result: {error}", hint=hint) from error
+    hint = "quaere eval ... --items FILE.jsonl.gz"
+    items = [item for _, item in decode_lines(path, Item, what="a per-question result", hint=hint)]
     if not items:
-        raise BadInput(f"{path} contains no per-question result", hint="quaere eval ... --items FILE.jsonl.gz")
+        raise BadInput(f"{path} contains no per-question result", hint=hint)
     if len({item.id for item in items}) < len(items):
         raise BadInput(f"{path} contains two results with the same question id; ids must be unique")
     return items
@@ -185,11 +176,8 @@ def score_evidence(scores: Sequence[Item]) -> EvidenceScore | None:
         return None
     is_judged = all(score.supported is not None for score in scores)
     known = [score for score in scores if score.gold is not None]
-    return EvidenceScore(
-        present=rate_interval([score.present is True for score in scores]),
-        verbatim=rate_interval([score.verbatim is True for score in scores]),
-        supported=rate_interval([score.supported is True for score in scores]) if is_judged else None,
-        joint=rate_interval([score.joint for score in scores]) if is_judged else None,
-        gold=rate_interval([score.gold is True for score in known]) if known else None,
-        gold_joint=rate_interval([score.gold_joint for score in known]) if known else None,
-    )
+    measured = {"present": scores, "verbatim": scores}
+    measured |= {"supported": scores, "joint": scores} if is_judged else {}
+    measured |= {"gold": known, "gold_joint": known} if known else {}
+    shares = {name: [getattr(score, name) is True for score in chosen] for name, chosen in measured.items()}
+    return EvidenceScore(**{name: rate_interval(values) for name, values in shares.items()})

@@ -7,13 +7,13 @@ Every citation of a report is one item: a statement and one passage it cites. A 
 an empty one is *unknown* without asking the judge, and so is one whose output cannot be parsed. Partial support and
 rounded numbers count as support. The *valid citation ratio* is supported citations over all citations.
 
-There are three kinds of judge: `checks` (rules) in this module, and in `citation_models.py` a local model (one turn per
-citation) and an endpoint (one turn per passage, answered as a JSON list).
+There are three kinds of judge: `checks` (rules), a local model (one turn per citation) and an endpoint (one turn per
+passage, answered as a JSON list).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Literal
 from typing import Protocol as Interface
@@ -21,7 +21,7 @@ from typing import Protocol as Interface
 from msgspec import Struct, structs
 
 from quaere.chat.messages import Message, Part
-from quaere.evaluation.judges.judge import JudgeTurn, ask_each, quote, read_block, read_list
+from quaere.evaluation.judges.judge import Advance, JudgeModel, JudgeTurn, idle, quote, read_block, read_list
 from quaere.evaluation.reports.lexical import (
     Number,
     content_words,
@@ -35,7 +35,6 @@ from quaere.evaluation.reports.lexical import (
 )
 from quaere.records import Report
 from quaere.rollout.episode import Limits
-from quaere.rollout.policy import Policy
 from quaere.search.words import count_words, fold, terms
 
 Verdict = Literal["supported", "unsupported", "unknown"]
@@ -88,15 +87,13 @@ class CitationJudge(Interface):
 
     name: str
 
-    async def check(
-        self, items: Sequence[Cited], *, seed: int = 0, advance: Callable[[], None] = lambda: None
-    ) -> list[Checked]:
+    async def check(self, items: Sequence[Cited], *, seed: int = 0, advance: Advance = idle) -> list[Checked]:
         """One result per item, in order; `advance` is called once per item."""
         ...
 
 
 async def check_citations(
-    judge: CitationJudge, reports: Sequence[Report], *, seed: int = 0, advance: Callable[[], None] = lambda: None
+    judge: CitationJudge, reports: Sequence[Report], *, seed: int = 0, advance: Advance = idle
 ) -> list[list[CitationCheck]]:
     """Results for all citations of all reports, in one call of the judge.
 
@@ -105,14 +102,10 @@ async def check_citations(
     found = [find_cited(report) for report in reports]
     asked = [cited for items in found for _, cited in items if cited is not None]
     said = iter(await judge.check(asked, seed=seed, advance=advance))
-    checks = []
-    for items in found:
-        checks.append([check if cited is None else _told(check, next(said)) for check, cited in items])
-    return checks
-
-
-def _told(check: CitationCheck, said: Checked) -> CitationCheck:
-    return structs.replace(check, verdict=said.verdict, why=said.why, is_read=said.is_read)
+    return [
+        [check if cited is None else structs.replace(check, **structs.asdict(next(said))) for check, cited in items]
+        for items in found
+    ]
 
 
 def find_cited(report: Report) -> list[tuple[CitationCheck, Cited | None]]:
@@ -188,9 +181,7 @@ class CitationChecks:
 
     name = "checks (rules, not a judge)"
 
-    async def check(
-        self, items: Sequence[Cited], *, seed: int = 0, advance: Callable[[], None] = lambda: None
-    ) -> list[Checked]:
+    async def check(self, items: Sequence[Cited], *, seed: int = 0, advance: Advance = idle) -> list[Checked]:
         """One result per item, in order."""
         found: dict[Cited, Checked] = {}
         for item in items:
@@ -222,29 +213,21 @@ def check_support(item: Cited) -> Checked:
     """
     read = [_read(text) for text in (item.reference, *item.beside)]
     ordinary = lower_words(item.context).union(*(lower_words(text) for text in (item.reference, *item.beside)))
-    for why in (
-        _missing_number(item.statement, read),
-        _missing_name(item.statement, read, ordinary),
-        _missing_words(item.statement, read),
-        _denial(item.statement, read),
-    ):
-        if why:
-            return Checked("unsupported", why)
-    return Checked("supported")
+    said = item.statement
+    missing = _missing_number(said, read) or _missing_name(said, read, ordinary)
+    why = f"{missing} is not in the passage" if missing else _missing_words(said, read) or _denial(said, read)
+    return Checked("unsupported", why) if why else Checked("supported")
 
 
 def _missing_number(statement: str, read: Sequence[_Read]) -> str:
-    for said in read_numbers(statement):
-        if not any(rounds_to(said, known) for one in read for known in one.numbers):
-            return f"{said.value:.15g} is not in the passage"
-    return ""
+    known = [number for one in read for number in one.numbers]
+    missing = (said for said in read_numbers(statement) if not any(rounds_to(said, number) for number in known))
+    return next((f"{said.value:.15g}" for said in missing), "")
 
 
 def _missing_name(statement: str, read: Sequence[_Read], ordinary: Collection[str]) -> str:
-    for name in find_names(statement, ordinary):
-        if not all(any(part in one.terms for one in read) for part in terms(name)):
-            return f"{name} is not in the passage"
-    return ""
+    known = frozenset[str]().union(*(one.terms for one in read))
+    return next((name for name in find_names(statement, ordinary) if not known.issuperset(terms(name))), "")
 
 
 def _missing_words(statement: str, read: Sequence[_Read]) -> str:
@@ -304,43 +287,22 @@ _PER_TURN = 20
 _UNREAD = Checked("unknown", "the judge's verdict cannot be read", is_read=False)
 
 
-class ModelCitations:
+class ModelCitations(JudgeModel):
     """A model asked about one citation per turn; `guided` shows examples and opens the turn, for small models.
 
     ModelCitations(open_policy("smollm2-135m"), guided=True)
     """
 
-    def __init__(
-        self, policy: Policy, *, guided: bool = False, temperature: float = 0.0, concurrency: int = 32
-    ) -> None:
-        self.name = policy.name
-        self._policy = policy
-        self._guided = guided
-        self._temperature = temperature
-        self._concurrency = concurrency
-
-    async def check(
-        self, items: Sequence[Cited], *, seed: int = 0, advance: Callable[[], None] = lambda: None
-    ) -> list[Checked]:
+    async def check(self, items: Sequence[Cited], *, seed: int = 0, advance: Advance = idle) -> list[Checked]:
         """One decision per citation, in order."""
         limits = structs.replace(_LIMITS, turn_tokens=_GUIDED_TOKENS) if self._guided else _LIMITS
-        said = await ask_each(
-            self._policy,
-            [self._turn(item) for item in items],
-            limits=limits,
-            temperature=self._temperature,
-            seed=seed,
-            concurrency=self._concurrency,
-            advance=advance,
-        )
+        said = await self.ask([self._turn(item) for item in items], limits, seed=seed, advance=advance)
         return [_UNREAD if verdict is None else Checked(verdict) for verdict in said]
 
     def _turn(self, item: Cited) -> JudgeTurn[Verdict]:
         messages = [Message("system", (_SYSTEM,))]
-        if self._guided:
-            for statement, reference, verdict in _EXAMPLES:
-                messages.append(_put(Cited(statement, reference)))
-                messages.append(Message("assistant", (f"<verdict>{verdict}</verdict>",)))
+        for statement, reference, verdict in _EXAMPLES if self._guided else ():
+            messages += [_put(Cited(statement, reference)), Message("assistant", (f"<verdict>{verdict}</verdict>",))]
         prefix = "<verdict>" if self._guided else ""
         return JudgeTurn([*messages, _put(item)], read_verdict, stop="</verdict>", prefix=prefix)
 
@@ -360,7 +322,7 @@ class _Said(Struct):
     verdict: Verdict
 
 
-class EndpointCitations:
+class EndpointCitations(JudgeModel):
     """An endpoint asked about all statements that cite a passage at once; it answers with a JSON list.
 
     A statement that the list omits or contradicts itself about counts as unreadable; so do all if there is no valid
@@ -369,15 +331,7 @@ class EndpointCitations:
         EndpointCitations(open_policy("openai:judge@http://localhost:8001/v1"))
     """
 
-    def __init__(self, policy: Policy, *, temperature: float = 0.0, concurrency: int = 8) -> None:
-        self.name = policy.name
-        self._policy = policy
-        self._temperature = temperature
-        self._concurrency = concurrency
-
-    async def check(
-        self, items: Sequence[Cited], *, seed: int = 0, advance: Callable[[], None] = lambda: None
-    ) -> list[Checked]:
+    async def check(self, items: Sequence[Cited], *, seed: int = 0, advance: Advance = idle) -> list[Checked]:
         """One decision per citation, in order; a turn has at most twenty statements on one passage."""
         by_reference: dict[str, list[int]] = {}
         for place, item in enumerate(items):
@@ -387,19 +341,13 @@ class EndpointCitations:
             for places in by_reference.values()
             for first in range(0, len(places), _PER_TURN)
         ]
-        said = await ask_each(
-            self._policy,
-            [_list_turn([items[place] for place in places]) for places in batches],
-            limits=_LIST_LIMITS,
-            temperature=self._temperature,
-            seed=seed,
-            concurrency=self._concurrency,
-        )
+        turns = [_list_turn([items[place] for place in places]) for places in batches]
+        said = await self.ask(turns, _LIST_LIMITS, seed=seed)
         found = [_UNREAD] * len(items)
         for places, verdicts in zip(batches, said, strict=True):
             for number, place in enumerate(places, start=1):
-                verdict = (verdicts or {}).get(number)
-                found[place] = Checked(verdict) if verdict else _UNREAD
+                if verdict := (verdicts or {}).get(number):
+                    found[place] = Checked(verdict)
                 advance()
         return found
 

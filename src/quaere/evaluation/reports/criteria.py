@@ -4,7 +4,7 @@
     criteria.overall({"coverage": 5.0, "clarity": 10.0}) -> 7.0
 
 `GENERAL` holds the four dimensions of DeepResearchEval, which adds dimensions written for each question;
-`read_criteria` reads those from a file. `bench.py` reads the criteria of DeepResearch Bench.
+`read_criteria` reads those from a file, and `read_bench` the prompts and criteria of DeepResearch Bench as published.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from quaere.atomic import write_file
 from quaere.errors import BadInput
+from quaere.evaluation.reports.lexical import squeeze
 from quaere.records import Question
-from quaere.records.foreign_json import decode_json
-from quaere.search.json_lines import read_lines
+from quaere.search.json_lines import BadLines, decode_lines
 
 SCALE = 10.0
 MAX_DIMENSIONS = 20
@@ -128,16 +127,12 @@ class CriteriaBook:
     """
 
     def __init__(self, by_text: Mapping[str, Criteria], by_id: Mapping[str, Criteria]) -> None:
-        self.by_text = {_key(text): criteria for text, criteria in by_text.items()}
+        self.by_text = {squeeze(text): criteria for text, criteria in by_text.items()}
         self.by_id = dict(by_id)
 
     def find(self, id: str, text: str) -> Criteria | None:
         """The criteria of a question; None if it has none of its own."""
-        return self.by_text.get(_key(text)) or self.by_id.get(id)
-
-
-def _key(text: str) -> str:
-    return " ".join(text.split())
+        return self.by_text.get(squeeze(text)) or self.by_id.get(id)
 
 
 def read_criteria(path: Path) -> CriteriaBook:
@@ -147,17 +142,12 @@ def read_criteria(path: Path) -> CriteriaBook:
     """
     by_text: dict[str, Criteria] = {}
     by_id: dict[str, Criteria] = {}
-    for number, line in read_lines(path):
-        where = f"{path}, line {number}"
-        try:
-            row = decode_json(line, _Row)
-        except msgspec.DecodeError as error:
-            raise BadInput(f"{where}: {error}", hint=_HINT) from error
+    for number, row in decode_lines(path, _Row, hint=_HINT):
         if not row.question.strip() and row.id == "":
-            raise BadInput(f"{where}: `question` or `id` is missing", hint=_HINT)
+            raise BadLines(path, "`question` or `id` is missing", line=number, hint=_HINT)
         criteria = general_criteria([GradedDimension(item.name, item.text, item.weight) for item in row.dimensions])
         if wrong := check_dimensions(criteria.dimensions):
-            raise BadInput(f"{where}: {wrong}", hint=_HINT)
+            raise BadLines(path, wrong, line=number, hint=_HINT)
         if row.question.strip():
             by_text[row.question] = criteria
         if row.id != "":
@@ -176,8 +166,6 @@ DIMENSIONS = {
     "instruction_following": "It answers what was asked, all of it and nothing else.",
     "readability": "It is clear, well ordered and easy to read.",
 }
-T = TypeVar("T")
-
 _FILES = ("query.jsonl", "criteria.jsonl")
 
 
@@ -251,13 +239,12 @@ def read_bench(folder: Path, language: str | None = None, limit: int | None = No
 def _read_queries(path: Path) -> list[BenchQuestion]:
     found: list[BenchQuestion] = []
     seen: set[str] = set()
-    for number, line in read_lines(path):
-        row = _decode(path, number, line, _Query)
+    for number, row in decode_lines(path, _Query):
         name = str(row.id)
         if not row.prompt.strip():
-            raise BadInput(f"{path}, line {number}: `prompt` is empty")
+            raise BadLines(path, "`prompt` is empty", line=number)
         if name in seen:
-            raise BadInput(f"{path}, line {number}: the id {name} occurs twice; ids must be unique")
+            raise BadLines(path, f"the id {name} occurs twice; ids must be unique", line=number)
         seen.add(name)
         found.append(BenchQuestion(Question(name, row.prompt), row.language, row.topic))
     if not found:
@@ -267,32 +254,16 @@ def _read_queries(path: Path) -> list[BenchQuestion]:
 
 def _read_criteria(path: Path) -> dict[str, Criteria]:
     found = {}
-    for number, line in read_lines(path):
-        row = _decode(path, number, line, _Criteria)
+    for number, row in decode_lines(path, _Criteria):
         if set(row.dimension_weight) != set(row.criterions):
-            raise BadInput(f"{path}, line {number}: `dimension_weight` and `criterions` must name the same dimensions")
-        dimensions = [
-            GradedDimension(name, DIMENSIONS.get(name, ""), row.dimension_weight[name], _items(row.criterions[name]))
-            for name in sorted(row.criterions, key=_order)
-        ]
+            raise BadLines(path, "`dimension_weight` and `criterions` must name the same dimensions", line=number)
+        dimensions = []
+        others = sorted(set(row.criterions) - DIMENSIONS.keys())
+        for name in [*(name for name in DIMENSIONS if name in row.criterions), *others]:
+            items = (Criterion(item.criterion, item.explanation, item.weight) for item in row.criterions[name])
+            weight = row.dimension_weight[name]
+            dimensions.append(GradedDimension(name, DIMENSIONS.get(name, ""), weight, tuple(items)))
         if wrong := check_dimensions(dimensions):
-            raise BadInput(f"{path}, line {number}: {wrong}")
+            raise BadLines(path, wrong, line=number)
         found[str(row.id)] = Criteria(tuple(dimensions))
     return found
-
-
-def _items(criteria: Sequence[_Criterion]) -> tuple[Criterion, ...]:
-    return tuple(Criterion(item.criterion, item.explanation, item.weight) for item in criteria)
-
-
-def _order(name: str) -> tuple[int, str]:
-    """Sort key: the four known dimensions in the benchmark's order, then others by name."""
-    known = list(DIMENSIONS)
-    return (known.index(name) if name in known else len(known), name)
-
-
-def _decode(path: Path, number: int, line: bytes, kind: type[T]) -> T:
-    try:
-        return decode_json(line, kind)
-    except msgspec.DecodeError as error:
-        raise BadInput(f"{path}, line {number}: {error}") from error

@@ -74,6 +74,11 @@ def strip_marks(text: str) -> str:
     return _LEAD.sub("", MARK.sub("", text)).strip()
 
 
+def squeeze(text: str) -> str:
+    """The text with single spaces: the key by which a question is looked up."""
+    return " ".join(text.split())
+
+
 def split_sentences(text: str) -> list[str]:
     """Sentences of a text, split at sentence punctuation and line breaks."""
     return [piece.strip() for piece in _SENTENCE_END.split(text) if piece.strip()]
@@ -127,13 +132,8 @@ def rounds_to(said: Number, known: Number) -> bool:
 
 def content_words(text: str) -> list[str]:
     """Stems of the content words of a text: no function words, numbers or single letters."""
-    return [_stem(word) for word in terms(text) if _says_something(word)]
-
-
-def _says_something(word: str) -> bool:
-    if word[0].isdigit() or word in _FUNCTION_WORDS or word in _NUMBER_WORDS:
-        return False
-    return len(word) >= (3 if word.isascii() else 2)
+    words = [word for word in terms(text) if word not in _FUNCTION_WORDS and word not in _NUMBER_WORDS]
+    return [_stem(word) for word in words if not word[0].isdigit() and len(word) >= (3 if word.isascii() else 2)]
 
 
 def _stem(word: str) -> str:
