@@ -1,11 +1,14 @@
-"""People's verdicts on candidates. They are stored apart from the run's own decisions and do not change them.
+"""A person's review of a curriculum: verdicts on candidates, and questions that are added.
 
     give_verdicts(run.path, [judge(candidate, "rejected", note="two bridges fit")])
     is_learned(candidate, run.verdicts().get(candidate.id)) == False
+    add_questions(run.path, [make_added("Who built the Halm bridge?", "Orsolya Venn", origin="mine.jsonl, row 1")])
+    run.curriculum(iteration=0)[-1].id == "added-2ae454b42544"
 
-Verdicts can be given at any time, also during training: they do not need the run's lock, and SQLite serialises the
-writes. Truncating a run to a checkpoint keeps its verdicts. After that the run may write a different question under an
-old id, so a verdict contains the text it was given on and applies only to that text.
+Both are stored apart from what the run itself wrote, at any time, also during training: they do not need the run's
+lock, and SQLite serialises the writes. Truncating a run to a checkpoint keeps them. After that the run may write a
+different question under an old id, so a verdict contains the text it was given on and applies only to that text. Added
+questions are never changed or deleted; rejecting one removes it from the solver's curriculum.
 """
 
 from __future__ import annotations
@@ -55,8 +58,11 @@ def judge(candidate: Candidate, kind: VerdictKind, note: str = "") -> Verdict:
     if kind == "accepted" and not can_be_learned(candidate):
         lacking = "question" if not candidate.question.strip() else "answer"
         raise BadInput(f"candidate {candidate.id} cannot be accepted: it has no {lacking}")
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    return Verdict(candidate.id, kind, candidate.question, candidate.answer, candidate.gold_span, note, now)
+    return Verdict(candidate.id, kind, candidate.question, candidate.answer, candidate.gold_span, note, _now())
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def can_be_learned(candidate: Candidate) -> bool:
@@ -92,11 +98,11 @@ def read_verdicts(database: sqlite3.Connection) -> dict[str, Verdict]:
     return {row["candidate_id"]: msgspec.convert(dict(row), Verdict) for row in rows}
 
 
-# -------------------- Questions that a person adds to a run's curriculum, stored apart from what the run itself wrote.
-
+# ---------------------------------------------------------------------------------------------------- added questions
 
 EVERY_ITERATION = -1  # `iteration` of a question that is added to every iteration
-_COLUMNS = ("id", "iteration", "document_id", "hops", "question", "answer", "span", "evidence", "aliases")
+_CANDIDATE = ("id", "iteration", "document_id", "hops", "question", "answer", "span", "evidence", "aliases")
+_COLUMNS = (*_CANDIDATE, "origin", "time")
 
 
 class Added(Struct, frozen=True):
@@ -127,21 +133,11 @@ def make_added(
     `evidence` must already have been compared with the run's documents; unchecked evidence goes into `span` as plain
     text.
     """
-    words = hashlib.sha256(msgspec.json.encode((question, answer))).hexdigest()
-    candidate = Candidate(
-        id=f"added-{words[:12]}",
-        step=0,
-        iteration=EVERY_ITERATION if iteration is None else iteration,
-        episode_id="",  # no episode wrote it
-        document_id=document_id,
-        hops=facts,
-        question=question,
-        answer=answer,
-        span=span,
-        evidence=evidence,
-        aliases=aliases,
-    )
-    return Added(candidate, origin, datetime.now(UTC).isoformat(timespec="seconds"))
+    id = f"added-{hashlib.sha256(msgspec.json.encode((question, answer))).hexdigest()[:12]}"
+    iteration = EVERY_ITERATION if iteration is None else iteration
+    candidate = Candidate(id, 0, iteration, "", document_id, facts, question, answer)  # no step and no episode wrote it
+    candidate = msgspec.structs.replace(candidate, span=span, evidence=evidence, aliases=aliases)
+    return Added(candidate, origin, _now())
 
 
 def add_questions(directory: Path, added: Sequence[Added]) -> None:
@@ -149,9 +145,10 @@ def add_questions(directory: Path, added: Sequence[Added]) -> None:
     for item in added:
         if not can_be_learned(item.candidate):
             raise BadInput(f"{item.origin or item.candidate.id}: question and answer must not be empty")
+    rows = [candidate_row(item.candidate) | {"origin": item.origin, "time": item.time} for item in added]
     try:
         with closing(connect(directory / DATABASE, write=True)) as database:
-            insert(database, "added", [_added_row(item) for item in added])
+            insert(database, "added", [{name: row[name] for name in _COLUMNS} for row in rows])
     except sqlite3.IntegrityError as error:
         raise BadInput(f"at least one of the questions is already in the run {directory}") from error
     except (sqlite3.Error, UnicodeError, OverflowError) as error:
@@ -164,8 +161,3 @@ def read_added(database: sqlite3.Connection) -> list[Added]:
         return []
     rows = [dict(row) for row in database.execute("SELECT * FROM added ORDER BY number")]
     return [Added(read_candidate({**row, "step": 0, "episode_id": ""}), row["origin"], row["time"]) for row in rows]
-
-
-def _added_row(item: Added) -> dict[str, str | int | None]:
-    values = candidate_row(item.candidate)
-    return {**{name: values[name] for name in _COLUMNS}, "origin": item.origin, "time": item.time}

@@ -20,21 +20,6 @@ from quaere.evaluation.reports.grades import conclusion_start
 from quaere.evaluation.reports.lexical import MARK, name_runs, num_negations, number_runs, split_sentences
 from quaere.records import Report, Statement
 
-SPOILING_CITATIONS = (
-    "citation of another passage",
-    "number changed",
-    "name replaced by another",
-    "sentence negated",
-    "sentence replaced by another",
-)
-SPOILING_TEXT = (
-    "sentence replaced by another",
-    "citations dropped",
-    "paragraph repeated",
-    "conclusion contradicted",
-)
-KINDS = tuple(dict.fromkeys(SPOILING_CITATIONS + SPOILING_TEXT))
-
 _DIGITS = re.compile(r"\d{1,6}")
 _VERB = re.compile(
     r"\b(?:is|are|was|were|has|have|had|can|could|will|would|may|might|must|should|did|does|do)\b", re.IGNORECASE
@@ -75,8 +60,7 @@ def _cite_another(report: Report, draw: random.Random) -> Found:
     if not choices:
         return None
     place, other = draw.choice(choices)
-    text = report.statements[place].text
-    wrong = MARK.sub(lambda mark: _DIGITS.sub(str(other), mark.group()), text)
+    wrong = MARK.sub(lambda mark: _DIGITS.sub(str(other), mark.group()), report.statements[place].text)
     return rewrite(report, {place: (wrong, (other,))}), place
 
 
@@ -254,17 +238,22 @@ def _moved(statement: Statement, by: int) -> Statement:
     return structs.replace(statement, start=statement.start + by, end=statement.end + by)
 
 
-_WAYS: dict[str, Callable[[Report, random.Random], Found]] = {
+_Ways = dict[str, Callable[[Report, random.Random], Found]]
+_IN_CITATIONS: _Ways = {
     "citation of another passage": _cite_another,
     "number changed": _change_number,
     "name replaced by another": _replace_name,
     "sentence negated": lambda report, draw: _reword(report, draw, negate),
     "sentence replaced by another": _replace_sentence,
+}
+_IN_TEXT: _Ways = {
+    "sentence replaced by another": _replace_sentence,
     "citations dropped": _drop_citations,
     "paragraph repeated": _repeat_paragraph,
     "conclusion contradicted": _contradict_conclusion,
 }
-
+_WAYS = _IN_CITATIONS | _IN_TEXT
+SPOILING_CITATIONS, SPOILING_TEXT, KINDS = tuple(_IN_CITATIONS), tuple(_IN_TEXT), tuple(_WAYS)
 
 # -------------------------------------------------------------------------------------------------------- paraphrases
 
