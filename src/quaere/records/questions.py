@@ -191,13 +191,7 @@ class Candidate(Struct, frozen=True, gc=False):  # tens of thousands are read at
     def to_question(self) -> Question:
         """The candidate as a question for a solver."""
         return Question(
-            self.id,
-            self.question,
-            self.answers,
-            self.hops,
-            self.proof,
-            facts=self.facts,
-            searches=self.num_searches,
+            self.id, self.question, self.answers, self.hops, self.proof, facts=self.facts, searches=self.num_searches
         )
 
     @property
