@@ -38,18 +38,7 @@ from quaere.atomic import write_file
 from quaere.errors import BadInput, NotFound
 from quaere.records import Candidate, Episode
 from quaere.records.episodes import TokenTrace
-from quaere.runs.directory import (
-    BEGUN,
-    CONFIG,
-    DATABASE,
-    EPISODES,
-    connect,
-    drop_after,
-    insert,
-    make_directory,
-    refuse_links,
-    take_lock,
-)
+from quaere.runs import directory
 from quaere.runs.reader import RunReader
 from quaere.runs.rows import (
     RunInfo,
@@ -70,7 +59,7 @@ class Run(RunReader):
     def __init__(self, path: Path, database: sqlite3.Connection, lock: FileLock | None) -> None:
         super().__init__(path, database)
         self._lock = lock
-        self._shards = ShardWriter(path / EPISODES, self._shard_ends()) if lock else None
+        self._shards = ShardWriter(path / directory.EPISODES, self._shard_ends()) if lock else None
 
     # ------------------------------------------------------------------------------------------ open and close
 
@@ -94,7 +83,7 @@ class Run(RunReader):
         # Not by the second: runs are listed in the order in which they were created.
         created = datetime.now(UTC).isoformat(timespec="milliseconds")
         info = RunInfo(path.name, kind, created, quaere.__version__, dict(settings or {}))
-        make_directory(path, info, config, files)
+        directory.make_directory(path, info, config, files)
         return cls.open(path, write=True)
 
     @classmethod
@@ -115,12 +104,12 @@ class Run(RunReader):
         """Open a run for reading beside a writer, or as its only writer."""
         path = Path(path)
         if write:
-            refuse_links(path)
-        database = connect(path / DATABASE, write=write)
+            directory.refuse_links(path)
+        database = directory.connect(path / directory.DATABASE, write=write)
         lock: FileLock | None = None
         try:
             if write:
-                lock = take_lock(path, database)
+                lock = directory.take_lock(path, database)
             return cls(path, database, lock)
         except BaseException:
             database.close()
@@ -143,7 +132,7 @@ class Run(RunReader):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         with suppress(BadInput):  # a store that cannot be written: what went wrong before is what is told
-            if self._lock and self._ended() == BEGUN:
+            if self._lock and self._ended() == directory.BEGUN:
                 self.note_end(_read_end(error))
         self.close()
 
@@ -181,7 +170,7 @@ class Run(RunReader):
         with self._writing():
             frame = shards.append(lines)
             try:
-                insert(self._database, "episodes", [{**row, **msgspec.structs.asdict(frame)} for row in rows])
+                directory.insert(self._database, "episodes", [{**row, **msgspec.structs.asdict(frame)} for row in rows])
             except Exception:
                 # Otherwise the shard would keep an episode that the index does not know.
                 shards.discard(frame)
@@ -189,8 +178,7 @@ class Run(RunReader):
 
     def add_traces(self, step: int, traces: Mapping[str, TokenTrace]) -> None:
         """Store per-token values of some episodes of a step, by episode id."""
-        with self._writing():
-            insert(self._database, "token_traces", [trace_row(id, step, trace) for id, trace in traces.items()])
+        self._insert("token_traces", [trace_row(id, step, trace) for id, trace in traces.items()])
 
     def log_metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Record metrics of a step; logging a name again at the same step replaces its value.
@@ -200,8 +188,7 @@ class Run(RunReader):
         # SQLite stores NaN as NULL anyway; readers turn NULL back into NaN.
         measured = [(name, None if math.isnan(value) else float(value)) for name, value in values.items()]
         rows = [{"name": name, "step": step, "value": value} for name, value in measured]
-        with self._writing():
-            insert(self._database, "metrics", rows, replace=True)
+        self._insert("metrics", rows, replace=True)
 
     def add_candidates(
         self, candidates: Sequence[Candidate], *, read_document: Callable[[str], str] | None = None
@@ -215,21 +202,19 @@ class Run(RunReader):
         """
         for candidate in candidates:
             check_candidate(candidate, read_document)
-        with self._writing():
-            insert(self._database, "candidates", [candidate_row(candidate) for candidate in candidates])
+        self._insert("candidates", [candidate_row(candidate) for candidate in candidates])
 
     def add_event(self, step: int, kind: str, message: str) -> None:
         """Record an event.
 
         run.add_event(12, "alarm", "the entropy is below 0.02 for 3 steps")
         """
-        with self._writing():
-            insert(self._database, "events", [{"step": step, "kind": kind, "message": message}])
+        self._insert("events", [{"step": step, "kind": kind, "message": message}])
 
     def replace_config(self, text: str) -> None:
         """Replace `config.yaml`, after settings were changed on resuming."""
         with self._writing():
-            write_file(self.path / CONFIG, text)
+            write_file(self.path / directory.CONFIG, text)
 
     def change_settings(self, changes: Mapping[str, Any]) -> None:
         """Remember other values for some of the settings that the run began with.
@@ -243,7 +228,7 @@ class Run(RunReader):
 
     def note_end(self, ended: RunState | None) -> None:
         """Record how the run ended; None when it resumes. Leaving `with run:` records it if nothing has."""
-        said = f"{ended.name}: {ended.why}" if ended else BEGUN
+        said = f"{ended.name}: {ended.why}" if ended else directory.BEGUN
         with self._writing(), self._database:
             self._database.execute("UPDATE runs SET ended = ?", (said,))
 
@@ -255,7 +240,7 @@ class Run(RunReader):
         # A frame holds one step and steps do not decrease, so no kept episode can lie after a dropped one.
         assert not kept or not dropped or tuple(kept[0]) < tuple(dropped[0]), "a frame spans steps"
         with self._writing():
-            drop_after(self._database, step)
+            directory.drop_after(self._database, step)
             shards.cut(self._shard_ends())
 
     # -------------------------------------------------------------------------------------------------- details
@@ -269,6 +254,10 @@ class Run(RunReader):
             said = f"run {self.info.id} is open for reading only"
             raise BadInput(said, hint="open it with Run.open(path, write=True)")
         return self._shards
+
+    def _insert(self, table: str, rows: Sequence[Mapping[str, Any]], *, replace: bool = False) -> None:
+        with self._writing():
+            directory.insert(self._database, table, rows, replace=replace)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

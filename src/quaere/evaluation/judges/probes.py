@@ -108,12 +108,7 @@ class JudgeAgreement(Struct, frozen=True):
 
 
 async def probe_judges(
-    citations: CitationJudge,
-    grader: Grader,
-    num_reports: int = 20,
-    *,
-    seed: int = 0,
-    advance: Advance = idle,
+    citations: CitationJudge, grader: Grader, num_reports: int = 20, *, seed: int = 0, advance: Advance = idle
 ) -> JudgeAgreement:
     """Measure both judges on good and corrupted reports; `advance` is called `num_steps(num_reports)` times."""
     probes = make_probes(num_reports)
@@ -124,13 +119,9 @@ async def probe_judges(
     criteria = grader.criteria_of(general_criteria())
     reports = [*make_reports(num_reports), *(spoiled for _, _, spoiled in pairs)]
     grades = await grader.grade([Submission(one, criteria) for one in reports], seed=seed, advance=advance)
-    return JudgeAgreement(
-        world=f"{num_reports} reports from a world of the evaluation family, seed {SEED}, {NUM_ARTICLES} articles",
-        citations=structs.replace(
-            score_checks(probes, checked[: len(probes)]), free=score_free(checked[len(probes) :])
-        ),
-        grades=_score_pairs(pairs, grades, num_reports, criteria),
-    )
+    world = f"{num_reports} reports from a world of the evaluation family, seed {SEED}, {NUM_ARTICLES} articles"
+    agreed = structs.replace(score_checks(probes, checked[: len(probes)]), free=score_free(checked[len(probes) :]))
+    return JudgeAgreement(world, agreed, _score_pairs(pairs, grades, num_reports, criteria))
 
 
 def num_steps(num_reports: int) -> int:
@@ -248,7 +239,7 @@ def make_reports(num_reports: int) -> tuple[Report, ...]:
     for index in chosen:
         subjects = _subjects(world, world.entities[index])
         if len(found) < num_reports and len(subjects) == _NUM_SOURCES:
-            found.append(_Writer(world, subjects, random.Random(SEED + index)).write(f"probe-{len(found)}"))
+            found.append(_write_report(f"probe-{len(found)}", world, subjects, random.Random(SEED + index)))
     return tuple(found)
 
 
@@ -258,60 +249,48 @@ def _subjects(world: World, entity: Entity) -> list[Entity]:
     return list({one.id: one for one in (entity, *linked)}.values())[:_NUM_SOURCES]
 
 
-class _Writer:
-    """Builds one good report."""
+def _write_report(name: str, world: World, subjects: Sequence[Entity], draw: random.Random) -> Report:
+    """A report with a heading and a paragraph per source, and a conclusion that repeats two of its statements."""
+    text = f"# {subjects[0].title}"
+    statements: list[Statement] = []
+    told: list[tuple[str, int]] = []
 
-    def __init__(self, world: World, subjects: Sequence[Entity], draw: random.Random) -> None:
-        self._world = world
-        self._subjects = subjects
-        self._draw = draw
-        self._text = ""
-        self._statements: list[Statement] = []
+    def say(sentence: str, *numbers: int) -> None:
+        nonlocal text
+        said = sentence.rstrip(".") + "".join(f" [{number}]" for number in numbers) + "."
+        statements.append(Statement(said, len(text), len(text) + len(said), numbers))
+        text += said + " "
 
-    def write(self, name: str) -> Report:
-        """A report with a heading and a paragraph per source, and a conclusion that repeats two of its statements."""
-        first = self._subjects[0]
-        told: list[tuple[str, int]] = []
-        self._text = f"# {first.title}"
-        for number, subject in enumerate(self._subjects, start=1):
-            self._text += f"\n\n## {subject.title}\n\n"
-            texts = dict.fromkeys(support.evidence.text for support in self._world.article(subject).supports)
-            for sentence in [self._reword(text, subject) for text in list(texts)[:_PER_SOURCE]]:
-                told.append((sentence, number))
-                self._say(sentence, (number,))
-        if self._draw.randrange(100) < _JOINT_PERCENT:  # a sentence that combines two sources
-            (one, number), (other, another) = told[0], told[-1]
-            self._say(f"{one.rstrip('.')}; {other}", (number, another))
-        self._text += "\n\nConclusion: "
-        start = len(self._text)
-        for sentence, number in self._draw.sample(told, 2):
-            self._say(sentence, (number,))
-        others = ", ".join(one.name for one in self._subjects[1:])
-        text = self._text.rstrip()
-        question = f"What is known of {first.name}, and of what is connected with it: {others}?"
-        sources = tuple(Source(number, self._passage(one)) for number, one in enumerate(self._subjects, start=1))
-        return Report(Question(name, question), text, tuple(self._statements), sources, text[start:])
+    for number, subject in enumerate(subjects, start=1):
+        text += f"\n\n## {subject.title}\n\n"
+        known = dict.fromkeys(support.evidence.text for support in world.article(subject).supports)
+        for sentence in [_reword(fact, subject, draw) for fact in list(known)[:_PER_SOURCE]]:
+            told.append((sentence, number))
+            say(sentence, number)
+    if draw.randrange(100) < _JOINT_PERCENT:  # a sentence that combines two sources
+        (one, number), (other, another) = told[0], told[-1]
+        say(f"{one.rstrip('.')}; {other}", number, another)
+    text += "\n\nConclusion: "
+    start = len(text)
+    for sentence, number in draw.sample(told, 2):
+        say(sentence, number)
+    text = text.rstrip()
+    others = ", ".join(one.name for one in subjects[1:])
+    question = f"What is known of {subjects[0].name}, and of what is connected with it: {others}?"
+    articles = (world.article(subject) for subject in subjects)
+    passages = (Passage(f"{one.id}#0", one.id, one.title, one.text, 0, len(one.text)) for one in articles)
+    sources = tuple(Source(number, passage) for number, passage in enumerate(passages, start=1))
+    return Report(Question(name, question), text, tuple(statements), sources, text[start:])
 
-    def _say(self, sentence: str, numbers: Sequence[int]) -> None:
-        marks = "".join(f" [{number}]" for number in numbers)
-        text = f"{sentence.rstrip('.')}{marks}."
-        start = len(self._text)
-        self._statements.append(Statement(text, start, start + len(text), tuple(numbers)))
-        self._text += text + " "
 
-    def _reword(self, sentence: str, subject: Entity) -> str:
-        clause = re.split(r", (?:and|while|although|after|though) |; ", sentence)[0]
-        if self._draw.randrange(100) < _CUT_PERCENT and len(clause.split()) >= 6:
-            sentence = clause.rstrip(".") + "."
-        sentence = _round_numbers(_name_subject(sentence, subject))
-        words = [_OTHER_WORDS.get(word, word) if self._draw.random() < 0.7 else word for word in sentence.split(" ")]
-        sentence = " ".join(words)
-        frame = "{}" if sentence.startswith("In the case of ") else self._draw.choice(_FRAMES)
-        return frame.format(sentence if frame == "{}" else _lower_first(sentence))
-
-    def _passage(self, entity: Entity) -> Passage:
-        article = self._world.article(entity)
-        return Passage(f"{article.id}#0", article.id, article.title, article.text, 0, len(article.text))
+def _reword(sentence: str, subject: Entity, draw: random.Random) -> str:
+    clause = re.split(r", (?:and|while|although|after|though) |; ", sentence)[0]
+    if draw.randrange(100) < _CUT_PERCENT and len(clause.split()) >= 6:
+        sentence = clause.rstrip(".") + "."
+    sentence = _round_numbers(_name_subject(sentence, subject))
+    sentence = " ".join(_OTHER_WORDS.get(word, word) if draw.random() < 0.7 else word for word in sentence.split(" "))
+    frame = "{}" if sentence.startswith("In the case of ") else draw.choice(_FRAMES)
+    return frame.format(sentence if frame == "{}" else _lower_first(sentence))
 
 
 def _name_subject(sentence: str, subject: Entity) -> str:
