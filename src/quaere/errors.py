@@ -166,10 +166,10 @@ class TrainingStopped(QuaereError):
     """A training step was not taken: a value was not finite, or there was no data to train on. No weight changed."""
 
 
-# -------------------- Hints for unknown names: the closest known name.
-
-
 def nearest_hint(name: str, known: Sequence[str], command: str) -> str:
-    """The closest known name, if one is similar enough, and the command that lists all names."""
+    """The closest known name, if one is similar enough, and the command that lists all names.
+
+    nearest_hint("ask-l", ["ask-1", "demo-7"], "quaere runs list") == "did you mean ask-1? see: quaere runs list"
+    """
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"did you mean {close[0]}? see: {command}" if close else command

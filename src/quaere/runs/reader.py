@@ -22,7 +22,7 @@ from typing import Any, Unpack
 import msgspec
 
 from quaere.errors import BadInput, nearest_hint
-from quaere.records import Candidate, DropReason, Episode
+from quaere.records import Candidate, Episode
 from quaere.records.episodes import TokenTrace
 from quaere.records.foreign_json import decode_json
 from quaere.regular_files import read_regular
@@ -109,14 +109,12 @@ class RunReader:
         rows = self._query("SELECT phase FROM episodes GROUP BY phase ORDER BY MIN(number)")
         return [phase for (phase,) in rows if phase]
 
-    def first_protocols(self, num_episodes: int = 1000) -> set[str]:
-        """Protocols of the first episodes, which are enough to know what a run does.
+    def first_protocols(self) -> set[str]:
+        """Protocols of the first thousand episodes, which are enough to know what a run does.
 
         run.first_protocols() == {"drzero-proposer", "drzero-solver"}
         """
-        rows = self._query(
-            "SELECT DISTINCT protocol FROM (SELECT protocol FROM episodes ORDER BY number LIMIT ?)", (num_episodes,)
-        )
+        rows = self._query("SELECT DISTINCT protocol FROM (SELECT protocol FROM episodes ORDER BY number LIMIT 1000)")
         return {protocol for (protocol,) in rows}
 
     def groups(self, wanted: EpisodeFilter) -> list[EpisodeGroup]:
@@ -191,16 +189,13 @@ class RunReader:
         """Names of all logged metrics in alphabetical order."""
         return [name for (name,) in self._query("SELECT DISTINCT name FROM metrics ORDER BY name")]
 
-    def candidates(
-        self, *, iteration: int | None = None, kept: bool | None = None, reason: DropReason | None = None
-    ) -> list[Candidate]:
+    def candidates(self, *, iteration: int | None = None, kept: bool | None = None) -> list[Candidate]:
         """The candidates in the order they were added; filters are combined."""
-        wanted = _bound({"iteration": iteration, "reason": reason})
-        where = " AND ".join(f"(:{name} IS NULL OR {name} = :{name})" for name in wanted)
+        sql = "SELECT * FROM candidates WHERE :iteration IS NULL OR iteration = :iteration ORDER BY number"
         with self._reading():
             cursor = self._database.cursor()
             cursor.row_factory = None  # plain tuples: there may be tens of thousands
-            rows = cursor.execute(f"SELECT * FROM candidates WHERE {where} ORDER BY number", wanted).fetchall()
+            rows = cursor.execute(sql, _bound({"iteration": iteration})).fetchall()
         found = read_candidates([name for name, *_ in cursor.description], rows)
         return [candidate for candidate in found if kept is None or candidate.kept == kept]
 

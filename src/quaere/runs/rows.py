@@ -1,4 +1,4 @@
-"""Records that a run returns, and their conversion from and to rows of `run.db`.
+"""Records that a run returns, their conversion from and to rows of `run.db`, and a filter for episodes.
 
 index_row(episode)["question"] == "Who built the Halm bridge?"
 read_candidate(candidate_row(candidate)) == candidate

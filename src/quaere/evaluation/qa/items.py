@@ -1,12 +1,20 @@
-"""Per-question results in a small file: JSON Lines, one question per line, gzipped if the name ends in `.gz`.
+"""Per-question results in a small file, and the scores of the evidence that was quoted.
 
     {"id":"q1","text_hash":"3f0c9a51","set":"popqa","answer":"Venn","exact_match":1.0,"f1":1.0,"end":"answered",...}
 
     write_items([score.item for score in scores], Path("warm.items.jsonl.gz"))
     read_items(Path("warm.items.jsonl.gz"))[0].f1 -> 1.0
 
-Questions, documents and quoted spans are left out, so a file of some thousand questions takes tens of kilobytes and can
-be committed beside its table. Equal items give equal bytes.
+The file is JSON Lines, one question per line, gzipped if its name ends in `.gz`. Questions, documents and quoted spans
+are left out, so a file of some thousand questions takes tens of kilobytes and can be committed with its table. Equal
+items give equal bytes.
+
+    quotes_gold("Venn built it in 1702.", question, shown_passages(episode)) -> True
+    score_evidence(items).gold_joint -> Interval(mean=0.22, low=0.18, high=0.26, num=500)
+
+Where a question names the passages that prove its answer (`gold_ids`), no judge is needed: a span is *gold* if it is
+verbatim in one of them that was shown, and contains an accepted answer. That is exact only where `gold_ids` are
+complete: of a set with some of the proving passages missing, right quotations would be counted as wrong.
 """
 
 from __future__ import annotations

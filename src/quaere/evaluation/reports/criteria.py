@@ -157,8 +157,7 @@ def read_criteria(path: Path) -> CriteriaBook:
     return CriteriaBook(by_text, by_id)
 
 
-# -------------------- Reader of DeepResearch Bench as published: `query.jsonl` and `criteria.jsonl` in a folder.
-
+# --------------------------------------------------------------------------------------------------- DeepResearch Bench
 
 DIMENSIONS = {
     "comprehensiveness": "It covers what the question needs, broadly and in depth.",
@@ -216,14 +215,14 @@ class _Criteria(Struct):
     criterions: dict[str, list[_Criterion]]
 
 
-def read_bench(folder: Path, language: str | None = None, limit: int | None = None) -> Bench:
+def read_bench(folder: Path, language: str | None = None) -> Bench:
     """The benchmark in a folder; an error names the number of the invalid line."""
     for name in _FILES:
         if not (folder / name).is_file():
             said = f"{folder} is not a DeepResearch Bench folder: it has no {name}"
             raise BadInput(said, hint="--bench DIR, with query.jsonl and criteria.jsonl")
     questions = _read_queries(folder / _FILES[0])
-    chosen = [item for item in questions if language in (None, item.language)][:limit]
+    chosen = [item for item in questions if language in (None, item.language)]
     if not chosen:
         known = " and ".join(sorted({item.language for item in questions})) or "none"
         raise BadInput(f"{folder} has no prompt in the language {language}; its languages are {known}")

@@ -244,7 +244,10 @@ async def write_dimensions(
     return [made or () for made in said]
 
 
-# -------------------- Countable features of a report: proxies of its quality.
+# -------------------------------------------------------------------------------------------------------------- proxies
+
+# Countable features of a report. They are cheap and deterministic, but do not measure quality: none of them may be read
+# as a person's opinion of the report.
 
 
 MIN_WORDS, MAX_WORDS = 150, 3000

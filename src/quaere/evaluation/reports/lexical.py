@@ -1,12 +1,14 @@
-"""Lexical features of sentences: numbers, names, content words and negations.
+"""Lexical features of sentences: numbers, names, content words and negations, and known names in them.
 
     read_numbers("some 1.7 million in 1702")          -> [Number(1700000.0, unit=100000.0), Number(1702.0, ...)]
     find_names("Venn was born in Halm.", frozenset()) -> ["venn", "halm"]
     content_words("The bridges were built of stone.") -> ["bridg", "built", "ston"]
     num_negations("It was never built.")              -> 1
+    KnownNames(facts).find("Orsolya Venn built it.")  -> {("orsolya", "venn")}
 
 Function words, endings and negations are English. Numbers, and words of scripts without spaces (Chinese: every pair of
-characters), are recognised in any language.
+characters), are recognised in any language. Of known names, the longest whole-word match counts; a name followed by
+another capitalised word is a different name.
 """
 
 from __future__ import annotations
@@ -199,8 +201,7 @@ def num_negations(text: str) -> int:
     return len(_NEGATION.findall(text))
 
 
-# -------------------- Matching of names and values of known facts in text.
-
+# ---------------------------------------------------------------------------------------------------------- known names
 
 _CHUNK = re.compile(r"[^\s—–/“”„«»…()\[\]{}]+")
 _DECIMAL = re.compile(r"(?<=\d)\.(?=\d)")  # replaced first: the normaliser drops full stops, and 1.6 would become 16

@@ -1,6 +1,7 @@
-"""Readers of reports to evaluate: from a JSONL file or from a run.
+"""Readers of reports to evaluate, from a JSONL file or from a run, and of the known facts of a world's open questions.
 
 read_report_run(Path("runs/report-20250301-101500")).num_unfinished -> 1
+read_facts(Path("questions.jsonl")).find("What is known of the Oss?").facts
 """
 
 from __future__ import annotations
