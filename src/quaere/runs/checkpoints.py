@@ -204,9 +204,8 @@ def find_spare(root: Path) -> list[Path]:
         return []
     last, best = found[-1], found[-1].best
     kept = {last.step, best.step if best else last.step}
-    for checkpoint in found:
-        if checkpoint.step in kept:
-            verify_checkpoint(checkpoint)
+    for checkpoint in (one for one in found if one.step in kept):
+        verify_checkpoint(checkpoint)
     aside = sorted(path for path in root.glob("step-*.damaged") if _NAME.fullmatch(path.stem))
     return [checkpoint.path for checkpoint in found if checkpoint.step not in kept] + aside
 

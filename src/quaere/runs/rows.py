@@ -25,6 +25,7 @@ from quaere.records.foreign_json import decode_json
 from quaere.runs.shards import Frame
 
 INFO_COLUMNS = "id, kind, created, version, settings"
+_JSON_COLUMNS = ("evidence", "support", "refusals", "aliases", "proof")
 _Scores, _Words, _Spans = dict[str, float], tuple[str, ...], tuple[Evidence, ...]
 _CANDIDATE_COLUMNS = tuple(field.name for field in msgspec.structs.fields(Candidate))
 
@@ -137,21 +138,16 @@ def read_place(row: sqlite3.Row) -> Frame:
 
 def candidate_row(candidate: Candidate) -> dict[str, str | int | None]:
     """A candidate as a row of `candidates`."""
-    return {
-        **asdict(candidate),
-        "scores": encode_values(candidate.scores),
-        "evidence": _encode_record(candidate.evidence),
-        "support": _encode_record(candidate.support),
-        "refusals": json.dumps(candidate.refusals),
-        "aliases": json.dumps(candidate.aliases),
-        "proof": json.dumps([asdict(span) for span in candidate.proof]),
-    }
+    row = asdict(candidate)
+    for name in _JSON_COLUMNS:
+        row[name] = None if row[name] is None else json.dumps(msgspec.to_builtins(row[name]))
+    return {**row, "scores": encode_values(candidate.scores)}
 
 
 def read_candidate(row: sqlite3.Row | Mapping[str, Any]) -> Candidate:
     """The candidate of a row of `candidates`; columns missing in an older schema get the defaults of `Candidate`."""
     values = dict(row)
-    for name in ("scores", "evidence", "support", "refusals", "aliases", "proof"):
+    for name in ("scores", *_JSON_COLUMNS):
         if values.get(name) is not None:
             values[name] = json.loads(values[name])
     return msgspec.convert(values, Candidate)
@@ -210,10 +206,6 @@ def encode_episode(episode: Episode) -> bytes:
     except (msgspec.MsgspecError, ValueError) as error:
         raise BadInput(f"episode {episode.id} cannot be stored: {error}") from error
     return line
-
-
-def _encode_record(record: Evidence | Support | None) -> str | None:
-    return None if record is None else json.dumps(asdict(record))
 
 
 def _describe_task(episode: Episode) -> str:

@@ -23,7 +23,7 @@ from quaere.chat.tags import find_blocks
 from quaere.chat.tools import ToolSchema
 from quaere.errors import SamplingFailed
 from quaere.policies.sampler import SamplingParams
-from quaere.records import Action, Answer, Failure, Malformed, Question, SearchResult, SolveTask, Task, Turn
+from quaere.records import Action, Answer, Failure, Malformed, Question, SolveTask, Task, Turn
 from quaere.records.foreign_json import decode_json
 from quaere.rewards.answers import normalise_answer
 from quaere.rollout.episode import Limits
@@ -79,15 +79,7 @@ class JudgeTurn(Generic[T]):
         """The turn's text as an answer if it can be parsed, else `Malformed`."""
         return Malformed("the judge's words cannot be read") if self.parse(text) is None else Answer(text)
 
-    def reply(
-        self,
-        action: Action,
-        results: Sequence[SearchResult],
-        failure: Failure | None,
-        earlier: Sequence[Turn] = (),
-        *,
-        final: bool = False,
-    ) -> Message:
+    def reply(self, *_: object, **__: object) -> Message:
         """A reminder of the task; never used, since a judge has one turn."""
         return Message("user", ("Answer as you were asked to.",))
 

@@ -7,8 +7,8 @@
 
 Yes/no questions and choices are closed: a model that read nothing is right half of the time, and one that always says
 the same can gain or lose by turning over. So their scores are shown apart, and `find_constants` finds such models:
-their score on these questions is the share of those whose answer is the constant. If training turns the constant over, the
-score jumps, and nothing about reading was learned.
+their score on these questions is the share of those whose answer is the constant. If training turns the constant over,
+the score jumps, and nothing about reading was learned.
 """
 
 from __future__ import annotations

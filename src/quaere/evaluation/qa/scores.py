@@ -104,11 +104,6 @@ class QuestionScore(Struct, frozen=True):
         """True if the span is in a passage that was shown; None if none was requested."""
         return None if self.span is None else self.evidence is not None
 
-    @property
-    def joint(self) -> bool:
-        """True if the answer is right and the span was judged to support it."""
-        return self.item.joint
-
 
 class FactScore(Struct, frozen=True):
     """Scores of the questions that combine `facts` facts; 0 means unknown.

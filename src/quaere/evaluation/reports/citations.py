@@ -114,48 +114,32 @@ def find_cited(report: Report) -> list[tuple[CitationCheck, Cited | None]]:
     Entries of a list of sources (a line with a number and the document's title or name) are left out: they state
     nothing.
     """
-    sources = _Sources(report)
+    passages = {source.number: source.passage.titled_text for source in report.sources}
+    titles = {one.number: {*terms(one.passage.title), *terms(one.passage.doc_id)} for one in report.sources}
+    empty = {number for number, text in passages.items() if count_words(text) < MIN_REFERENCE_WORDS}
     found: list[tuple[CitationCheck, Cited | None]] = []
     for place, statement in enumerate(report.statements):
-        # Each number is looked up once: a statement that repeats one many times would otherwise cost quadratic time.
-        cited = sources.look_up(strip_marks(statement.text), dict.fromkeys(statement.citations))
-        for number in statement.citations:
-            if number in cited:
-                why, item = cited[number]
-                found.append((CitationCheck(place, number, "unknown", why), item))
-    return found
-
-
-class _Sources:
-    """The passages behind the citation numbers of a report."""
-
-    def __init__(self, report: Report) -> None:
-        self._context = report.text
-        self._passages = {source.number: source.passage.titled_text for source in report.sources}
-        self._titles = {one.number: {*terms(one.passage.title), *terms(one.passage.doc_id)} for one in report.sources}
-        self._empty = {number for number, text in self._passages.items() if count_words(text) < MIN_REFERENCE_WORDS}
-
-    def look_up(self, words: str, numbers: Collection[int]) -> dict[int, tuple[str, Cited | None]]:
-        """For each number: (reason, None) if the judge is not needed, else ("", item).
-
-        Entries of a source list are left out.
-        """
+        words = strip_marks(statement.text)
         said = set(terms(words))
-        known = [number for number in numbers if number in self._passages]
-        found: dict[int, tuple[str, Cited | None]] = {}
+        cited: dict[int, tuple[CitationCheck, Cited | None]] = {}
+        # Each number is looked up once: a statement that repeats one many times would otherwise cost quadratic time.
+        numbers = dict.fromkeys(statement.citations)
         for number in numbers:
-            if said and said <= self._titles.get(number, set()):
+            if said and said <= titles.get(number, set()):
                 continue
-            if number not in self._passages:
-                found[number] = "no passage has this number", None
-            elif number in self._empty:
-                found[number] = "the passage is empty", None
+            why, item = "", None
+            if number not in passages:
+                why = "no passage has this number"
+            elif number in empty:
+                why = "the passage is empty"
             elif not said:
-                found[number] = "nothing is stated", None
+                why = "nothing is stated"
             else:
-                beside = tuple(self._passages[other] for other in known if other != number)
-                found[number] = "", Cited(words, self._passages[number], beside, self._context)
-        return found
+                beside = tuple(passages[other] for other in numbers if other in passages and other != number)
+                item = Cited(words, passages[number], beside, report.text)
+            cited[number] = CitationCheck(place, number, "unknown", why), item
+        found += [cited[number] for number in statement.citations if number in cited]
+    return found
 
 
 def valid_share(checks: Sequence[CitationCheck]) -> float:
