@@ -23,8 +23,7 @@ from tables import as_table
 from quaere.dialects.report.protocol import bind_report
 from quaere.evaluation.intervals import bootstrap_interval, paired_difference, smallest_difference
 from quaere.evaluation.reports.criteria import SCALE, general_criteria
-from quaere.evaluation.reports.factbook import FactBook, read_facts
-from quaere.evaluation.reports.report_sources import read_report_run
+from quaere.evaluation.reports.report_sources import FactBook, read_facts, read_report_run
 from quaere.evaluation.reports.scores import (
     OVERALL,
     PROVEN,

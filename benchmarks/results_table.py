@@ -42,8 +42,7 @@ from tables import as_table
 
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import SeededInterval, seeded_difference, seeded_interval
-from quaere.evaluation.qa.answer_kinds import CLOSED, KINDS
-from quaere.evaluation.qa.constant_answers import find_constants, say_constant
+from quaere.evaluation.qa.answer_kinds import CLOSED, KINDS, find_constants, say_constant
 from quaere.evaluation.qa.items import Item, read_items
 
 HEX = "0123456789abcdef"

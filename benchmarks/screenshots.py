@@ -70,7 +70,7 @@ def train(home: Path) -> Path:
 def choose_pages(path: Path) -> dict[str, tuple[str, str]]:
     """The address of each page to show, by the name of its file, and what to scroll to."""
     from quaere.api.run import Run
-    from quaere.runs.groups import EpisodeFilter
+    from quaere.runs.rows import EpisodeFilter
     from quaere.viewer.transcript import EpisodeQuery, read_episode
 
     name = path.name

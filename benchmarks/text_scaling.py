@@ -35,9 +35,9 @@ from quaere.dialects.report.protocol import ReportWriter
 from quaere.dialects.report.rubric import RubricChooser
 from quaere.dialects.tagged.protocol import TagSolver
 from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
-from quaere.evaluation.judges.calls import read_block, read_list
-from quaere.evaluation.judges.judge import VerdictTurn
+from quaere.evaluation.judges.judge import VerdictTurn, read_block, read_list
 from quaere.evaluation.reports.citations import find_cited
+from quaere.evaluation.reports.grades import count_proxies
 from quaere.evaluation.reports.lexical import (
     content_words,
     find_names,
@@ -47,10 +47,9 @@ from quaere.evaluation.reports.lexical import (
     read_numbers,
     split_clauses,
     split_sentences,
+    split_words,
     strip_marks,
 )
-from quaere.evaluation.reports.name_matching import split_words
-from quaere.evaluation.reports.proxies import count_proxies
 from quaere.records import Dimension, DimensionRules, Harness, Passage, Question, Report, Rubric, Source
 from quaere.rewards.answers import f1_score, normalise_answer
 from quaere.rewards.dates import year_aliases, year_of

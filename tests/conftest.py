@@ -114,7 +114,7 @@ def _no_waiting_for_disks():
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
-        patch.setattr("quaere.runs.database.SYNCHRONOUS", "OFF")
+        patch.setattr("quaere.runs.directory.SYNCHRONOUS", "OFF")
         yield
 
 

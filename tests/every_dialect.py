@@ -15,8 +15,7 @@ from quaere.dialects.report.protocol import ReportWriter
 from quaere.dialects.report.rubric import RubricChooser
 from quaere.dialects.tagged.protocol import TagSolver
 from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
-from quaere.evaluation.judges.calls import JudgeTurn, quote, read_block
-from quaere.evaluation.judges.judge import VerdictTurn
+from quaere.evaluation.judges.judge import JudgeTurn, VerdictTurn, quote, read_block
 from quaere.records import (
     AssessTask,
     Dimension,

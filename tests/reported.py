@@ -3,7 +3,7 @@
 import json
 import re
 
-from quaere.evaluation.reports.bench import DIMENSIONS
+from quaere.evaluation.reports.criteria import DIMENSIONS
 from quaere.records import Passage, Question, Report, Source, Statement
 
 HALM = "Orsolya Venn built the Halm bridge in 1702. It has 12 arches and was never rebuilt. It cost 48,350 crowns."

@@ -9,10 +9,11 @@ errors.
 
 from __future__ import annotations
 
+import difflib
 import re
 import shlex
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -163,3 +164,12 @@ class SamplingFailed(QuaereError):
 
 class TrainingStopped(QuaereError):
     """A training step was not taken: a value was not finite, or there was no data to train on. No weight changed."""
+
+
+def nearest_hint(name: str, known: Sequence[str], command: str) -> str:
+    """The closest known name, if one is similar enough, and the command that lists all names.
+
+    nearest_hint("ask-l", ["ask-1", "demo-7"], "quaere runs list") == "did you mean ask-1? see: quaere runs list"
+    """
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {close[0]}? see: {command}" if close else command

@@ -6,8 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from quaere.evaluation.qa.answer_kinds import KINDS, describe_answer, kind_of, option_of
-from quaere.evaluation.qa.constant_answers import Constant, find_constants, say_constant
+from quaere.evaluation.qa.answer_kinds import (
+    KINDS,
+    Constant,
+    describe_answer,
+    find_constants,
+    kind_of,
+    option_of,
+    say_constant,
+)
 from quaere.evaluation.qa.items import Item, hash_text
 from quaere.records import Question
 

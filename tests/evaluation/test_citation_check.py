@@ -10,15 +10,18 @@ import tiny
 from loopback import serve_chat
 from quaere.chat.renderer import Renderer
 from quaere.errors import SamplingFailed
-from quaere.evaluation.judges.calls import JudgeTurn, read_list
-from quaere.evaluation.reports.citation_models import EndpointCitations, ModelCitations, read_verdict, read_verdicts
+from quaere.evaluation.judges.judge import JudgeTurn, read_list
 from quaere.evaluation.reports.citations import (
     Checked,
     CitationChecks,
     Cited,
+    EndpointCitations,
+    ModelCitations,
     check_citations,
     check_support,
     find_cited,
+    read_verdict,
+    read_verdicts,
     valid_share,
 )
 from quaere.records import Answer, Source

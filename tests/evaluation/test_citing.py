@@ -107,7 +107,7 @@ async def test_after_a_failed_search_no_span_is_supported():
 
     scores = await answer([[CALL, CALL, said(SENTENCE)]], searcher=Flaky())
     judged, _ = await judge_spans(StringCheck(), scores, questions(1))
-    assert (judged[0].verbatim, judged[0].supported, judged[0].joint) == (True, False, False)
+    assert (judged[0].verbatim, judged[0].supported, judged[0].item.joint) == (True, False, False)
 
 
 async def test_without_evidence_nothing_is_said_of_it():

@@ -10,8 +10,7 @@ from properties import examples
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import rate_interval
 from quaere.evaluation.qa.differences import compare
-from quaere.evaluation.qa.evidence_scores import keep_whole_gold, quotes_gold, score_evidence
-from quaere.evaluation.qa.items import Item, read_items, write_items
+from quaere.evaluation.qa.items import Item, keep_whole_gold, quotes_gold, read_items, score_evidence, write_items
 from quaere.evaluation.qa.scores import Evaluation, read_scored, score_answering, score_episode
 from quaere.records import Answer, Question
 

@@ -22,8 +22,14 @@ from quaere.evaluation.reports.criteria import (
     read_criteria,
     weighted_mean,
 )
-from quaere.evaluation.reports.grades import ModelGrader, ProxyGrader, Submission, write_dimensions
-from quaere.evaluation.reports.proxies import PROXIES, count_proxies
+from quaere.evaluation.reports.grades import (
+    PROXIES,
+    ModelGrader,
+    ProxyGrader,
+    Submission,
+    count_proxies,
+    write_dimensions,
+)
 from quaere.records import Question
 from quaere.rollout.policy import TokenPolicy, open_policy
 from reported import GOOD, make_report

@@ -69,13 +69,13 @@ def probes():
 
 def test_probes_are_what_they_are_called(probes):
     assert probes == make_probes.__wrapped__(40)
-    gold = {probe.question: probe.citation for probe in probes if probe.supports}
+    gold = {probe.group: probe.asked for probe in probes if probe.supports}
     assert sorted(gold) == list(range(40))
     assert {probe.kind for probe in probes if probe.supports} == {"gold, 1 fact"} | {
         f"gold, {facts} facts" for facts in (2, 3, 4)
     }
     for kind in CORRUPTIONS:
-        spans = {probe.question: probe.citation.span for probe in probes if probe.kind == kind}
+        spans = {probe.group: probe.asked.span for probe in probes if probe.kind == kind}
         assert len(spans) >= 30
         for number, span in spans.items():
             told = [
@@ -86,12 +86,12 @@ def test_probes_are_what_they_are_called(probes):
             assert bool(told) == (kind in ("answer alone", "answer in a statement about something else"))
             assert span != gold[number].span
     cut = [probe for probe in probes if probe.kind == "cut before or after the answer"]
-    assert all(probe.citation.span in gold[probe.question].span for probe in cut)
+    assert all(probe.asked.span in gold[probe.group].span for probe in cut)
     world = generate_world(SEED, NUM_ARTICLES)
     texts = [world.article(entity).text for entity in world.entities]
     for probe in probes:
         if probe.kind == "another sentence of the document":
-            assert any(gold[probe.question].span in text and probe.citation.span in text for text in texts)
+            assert any(gold[probe.group].span in text and probe.asked.span in text for text in texts)
 
 
 def test_an_answer_is_put_among_words_of_its_own_sort():

@@ -13,7 +13,7 @@ from quaere.dialects.report.protocol import numbered_sources, split_statements
 from quaere.errors import BadInput, SamplingFailed
 from quaere.evaluation.reports.citations import CitationCheck, CitationChecks, check_citations
 from quaere.evaluation.reports.fact_coverage import Knowing, judge_truth, know_report, label_citations, proves
-from quaere.evaluation.reports.factbook import read_facts
+from quaere.evaluation.reports.report_sources import read_facts
 from quaere.records import Evidence, Passage, Question, Report, Source, Statement
 from quaere.rollout.episode import Limits
 from quaere.warmup.lessons import build_world

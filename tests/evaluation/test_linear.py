@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from quaere.evaluation.reports import citations as citing
 from quaere.evaluation.reports.citations import CitationChecks, check_citations, find_cited
-from quaere.evaluation.reports.name_matching import _strip_possessive, split_words
+from quaere.evaluation.reports.lexical import _strip_possessive, split_words
 from reported import make_report
 
 MB = 1 << 20

@@ -2,8 +2,7 @@
 
 import pytest
 
-from quaere.evaluation.judges.corruptions import SPOILING_CITATIONS, SPOILING_TEXT
-from quaere.evaluation.judges.paraphrases import PARAPHRASES
+from quaere.evaluation.judges.corruptions import PARAPHRASES, SPOILING_CITATIONS, SPOILING_TEXT
 from quaere.evaluation.judges.probes import (
     GOOD,
     Probe,
@@ -104,7 +103,7 @@ async def test_a_judge_that_understands_is_told_from_one_that_compares_words():
     class Knowing(Same):
         async def check(self, items, *, seed=0, advance=lambda: None):
             true = {said for _, said, _ in PARAPHRASES} | {
-                one.cited.statement for one in make_probes(4) if one.supports
+                one.asked.statement for one in make_probes(4) if one.supports
             }
             return [Checked("supported" if item.statement in true else "unsupported") for item in items]
 
@@ -119,7 +118,7 @@ async def test_grades_that_cannot_be_read_count_half_and_are_counted():
 
 
 def test_agreement_by_hand():
-    cited = make_probes(4)[0].cited
+    cited = make_probes(4)[0].asked
     swapped, number = SPOILING_CITATIONS[:2]
     rows = [(0, GOOD, "supported"), (0, GOOD, "unknown"), (0, swapped, "unsupported")]
     rows += [(1, GOOD, "supported"), (1, number, "supported"), (1, swapped, "unknown")]

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from quaere.errors import BadInput
-from quaere.evaluation.evidence.value import Verified, locate_evidence, read_claims, score_supporting
+from quaere.evaluation.claims import Verified, locate_evidence, read_claims, score_supporting
 from quaere.records import Evidence, Support
 from quaere.search.index import build_index
 from quaere.training.phases.verification import Claim

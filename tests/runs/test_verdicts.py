@@ -18,7 +18,7 @@ from properties import examples
 from quaere.errors import BadInput
 from quaere.records import Candidate, Evidence, Support
 from quaere.runs import Run, Verdict, give_verdicts, judge
-from quaere.runs.verdicts import is_learned
+from quaere.runs.review import is_learned
 
 DOCUMENTS = {"halm.md": "The Halm bridge was built by Orsolya Venn in 1702."}
 SPAN = Evidence("halm.md", 16, 41, "was built by Orsolya Venn")

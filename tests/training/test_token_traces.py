@@ -9,7 +9,7 @@ from msgspec import structs
 from safetensors.torch import load_file
 
 import tiny
-from quaere.records.token_trace import TokenTrace
+from quaere.records.episodes import TokenTrace
 from quaere.rollout.samples import make_sample
 from quaere.runs import Run
 from quaere.training.learner import Learner

@@ -9,8 +9,8 @@ from msgspec import structs
 
 from quaere.records import Proposal, ProposeTask, Support
 from quaere.runs import Run, give_verdicts, judge
-from quaere.runs.added import EVERY_ITERATION
 from quaere.runs.curriculum_audit import Item
+from quaere.runs.review import EVERY_ITERATION
 from quaere.search.index import build_index
 from quaere.viewer import curriculum_browser
 from quaere.viewer.item_facets import TITLES, Shelf

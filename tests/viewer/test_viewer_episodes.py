@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from quaere.records import Search, Turn
-from quaere.records.token_trace import TokenTrace
+from quaere.records.episodes import TokenTrace
 from quaere.runs import Run
 from quaere.viewer import attempt_groups
 from quaere.viewer.attempt_groups import describe_turn, reward_of

@@ -19,7 +19,7 @@ from quaere.api.answer import refuse_all_failed
 from quaere.errors import BadInput
 from quaere.evaluation.qa import differences, scores
 from quaere.evaluation.qa.differences import Difference
-from quaere.evaluation.qa.evidence_scores import keep_whole_gold
+from quaere.evaluation.qa.items import keep_whole_gold
 from quaere.evaluation.qa.scores import Judging, QuestionScore, Scored, score_answering
 from quaere.records import Episode, Question
 from quaere.rollout.question_files import read_questions

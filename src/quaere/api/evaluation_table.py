@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from quaere.evaluation.intervals import Interval, SeededInterval
     from quaere.evaluation.qa.differences import ArmDifference, Difference
-    from quaere.evaluation.qa.evidence_scores import EvidenceScore
+    from quaere.evaluation.qa.items import EvidenceScore
     from quaere.evaluation.qa.scores import Judging, Scored
     from quaere.runs import Run
 
@@ -48,7 +48,7 @@ def print_results(
 
     from quaere.api.counts import count
     from quaere.chat.terminal_text import printable
-    from quaere.evaluation.qa.constant_answers import say_constant
+    from quaere.evaluation.qa.answer_kinds import say_constant
     from quaere.evaluation.qa.differences import compare
 
     # With seeds, one file's difference to another says less than that of their arms.

@@ -10,8 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from quaere.runs.database import connect
-from quaere.runs.directory import DATABASE
+from quaere.runs.directory import DATABASE, connect
 from quaere.runs.list import find_run, runs_root
 from quaere.runs.reader import RunReader
 

@@ -16,9 +16,8 @@ from rich.text import Text
 from quaere.cli.episode_view import count, printable, trim
 from quaere.cli.run_view import cells, plain_table
 from quaere.records import Candidate, Evidence
-from quaere.runs.added import EVERY_ITERATION
 from quaere.runs.curriculum_audit import Item
-from quaere.runs.verdicts import Verdict
+from quaere.runs.review import EVERY_ITERATION, Verdict
 
 _CONTEXT_CHARS = 240
 _ID_WIDTH = 24  # longer ids are continued on the next line

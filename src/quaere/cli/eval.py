@@ -92,7 +92,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(args: argparse.Namespace) -> None:
     """Check all input first, then load the model, answer, score and print."""
-    from quaere.evaluation.qa.evidence_scores import keep_whole_gold
+    from quaere.evaluation.qa.items import keep_whole_gold
     from quaere.evaluation.qa.scores import read_scored, refuse_unanswerable
     from quaere.rollout.question_files import read_questions
 
@@ -380,9 +380,9 @@ async def _answer(
 
         def keep(episode: Episode, score: QuestionScore) -> None:
             metrics = {"answer/exact_match": score.exact_match, "answer/f1": score.f1}
-            if score.span is not None:
-                metrics |= {"evidence/present": float(score.present), "evidence/verbatim": float(score.verbatim)}
-                metrics |= {"evidence/gold": float(score.gold)} if score.gold is not None else {}
+            for name in ("present", "verbatim", "gold"):
+                if (value := getattr(score, name)) is not None:
+                    metrics[f"evidence/{name}"] = float(value)
             stored.add_episode(episode, metrics)
             if episode.end == "failed" and (failure := episode.turns[-1].failure):
                 failures.append(failure.message)

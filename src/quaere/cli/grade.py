@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from quaere.evaluation.judges.probes import JudgeAgreement
-    from quaere.evaluation.reports.bench import Bench
-    from quaere.evaluation.reports.criteria import Criteria, CriteriaBook, GradedDimension
-    from quaere.evaluation.reports.factbook import FactBook
-    from quaere.evaluation.reports.report_sources import ReportSet
+    from quaere.evaluation.reports.criteria import Bench, Criteria, CriteriaBook, GradedDimension
+    from quaere.evaluation.reports.report_sources import FactBook, ReportSet
     from quaere.evaluation.reports.scores import Judges, ReportEvaluation
 
 _MAX_REPEATS = 100
@@ -100,7 +98,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(args: argparse.Namespace) -> None:
     """Check all input first, then measure the judge's accuracy, grade, and print."""
-    from quaere.evaluation.reports.bench import read_bench
+    from quaere.evaluation.reports.criteria import read_bench
 
     _check(args)
     bench = read_bench(args.bench, args.language) if args.bench else None
@@ -159,7 +157,7 @@ def _read(args: argparse.Namespace, name: str) -> ReportSet:
 
 
 def _read_facts(args: argparse.Namespace) -> FactBook | None:
-    from quaere.evaluation.reports.factbook import read_facts
+    from quaere.evaluation.reports.report_sources import read_facts
 
     return read_facts(args.facts) if args.facts else None
 

@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from quaere.errors import BadInput
-from quaere.runs.added import Added, make_added
 from quaere.runs.curriculum_audit import Item
 from quaere.runs.item_files import QUESTION_SHAPE, QuestionRow
+from quaere.runs.review import Added, make_added
 
 
 class AddPlan(Struct, frozen=True):

@@ -15,12 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from quaere.cli.episode_view import count, printable, trim
-from quaere.errors import BadInput
+from quaere.errors import BadInput, nearest_hint
 from quaere.recipes.score.versions import HarnessVersion, Versions, describe_change
 from quaere.records import Candidate
 from quaere.runs import Event, Metric, Run, RunInfo, RunState, describe_state, next_command
 from quaere.runs.checkpoints import Best, find_checkpoints
-from quaere.runs.nearest import nearest_hint
 from quaere.runs.phases import CandidateCount, Change, PhaseSummary, count_candidates, summarise_phases
 
 # Columns of the table of phases, if measured: as many as fit into 80 characters; `--metrics` shows the others.

@@ -15,7 +15,7 @@ from msgspec import Struct
 from quaere.errors import BadInput
 from quaere.runs.curriculum_audit import Item, find_item
 from quaere.runs.item_files import VerdictRow
-from quaere.runs.verdicts import Verdict, VerdictKind, judge
+from quaere.runs.review import Verdict, VerdictKind, judge
 
 
 class ImportPlan(Struct, frozen=True):

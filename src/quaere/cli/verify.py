@@ -23,7 +23,7 @@ from quaere.errors import BadInput
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from quaere.evaluation.evidence.value import ClaimFile, Verified
+    from quaere.evaluation.claims import ClaimFile, Verified
     from quaere.records import Evidence, Support
     from quaere.rollout.policy import Policy
     from quaere.training.phases.verification import Claim, Form, VerifierSettings
@@ -63,7 +63,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(args: argparse.Namespace) -> None:
     """Check all input first, then load the model, verify and print."""
-    from quaere.evaluation.evidence.value import locate_evidence, read_claims
+    from quaere.evaluation.claims import locate_evidence, read_claims
     from quaere.search.index import open_index
 
     settings = _settings(args)
@@ -147,7 +147,7 @@ def _put_together(
     found: ClaimFile, supports: list[Support | None], places: dict[str, Evidence | None] | None
 ) -> list[Verified]:
     """One item per claim; its evidence is verbatim if all of its spans are."""
-    from quaere.evaluation.evidence.value import Verified
+    from quaere.evaluation.claims import Verified
 
     items = []
     for claim, spans, support in zip(found.claims, found.spans, supports, strict=True):
@@ -161,7 +161,7 @@ def _put_together(
 def _show(args: argparse.Namespace, settings: VerifierSettings, items: list[Verified]) -> None:
     from msgspec import structs
 
-    from quaere.evaluation.evidence.value import score_supporting
+    from quaere.evaluation.claims import score_supporting
 
     score = score_supporting(items)
     kept = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from quaere.evaluation.evidence.value import SupportingScore, Verified
+    from quaere.evaluation.claims import SupportingScore, Verified
     from quaere.evaluation.intervals import Interval
 
 _QUESTION_CHARS = 60

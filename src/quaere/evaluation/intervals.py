@@ -20,7 +20,7 @@ far apart seeds are, and their bootstrap is too narrow: Student's interval over 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import NormalDist
 
 import numpy as np
@@ -62,8 +62,7 @@ def bootstrap_interval(values: Sequence[float], *, seed: int = 0, num_resamples:
     # Rounding can put the mean of equal values slightly outside their range.
     mean = float(np.clip(sample.mean(), smallest, largest))
     means = np.clip(_resampled_means(sample, seed, num_resamples), smallest, largest)
-    low, high = np.quantile(means, _QUANTILES)
-    return Interval(mean, min(float(low), mean), max(float(high), mean), sample.size)
+    return Interval(mean, *_bounds(mean, means), sample.size)
 
 
 def rate_interval(values: Sequence[float]) -> Interval:
@@ -102,10 +101,8 @@ def ratio_interval(parts: Sequence[float], wholes: Sequence[float]) -> Interval:
         raise ValueError("a ratio needs one part per whole, and the sum of the wholes must be above 0")
     # The same seed resamples the same questions for numerator and denominator.
     above, below = (_resampled_means(values, 0, _NUM_RESAMPLES) for values in (tops, bottoms))
-    ratios = above[below > 0] / below[below > 0]
     mean = float(tops.sum() / bottoms.sum())
-    low, high = np.quantile(ratios, _QUANTILES)
-    return Interval(mean, min(float(low), mean), max(float(high), mean), tops.size)
+    return Interval(mean, *_bounds(mean, above[below > 0] / below[below > 0]), tops.size)
 
 
 def smallest_difference(ours: Sequence[float], theirs: Sequence[float]) -> float:
@@ -195,10 +192,9 @@ def seeded_difference(ours: Values, theirs: Values, *, same_start: bool = False)
         return SeededInterval(found.mean, found.low, found.high, num, 1, least)
     draws = _resampled_differences(mine, others)
     mean = float(mine.mean() - others.mean())
-    low, high = np.quantile(draws, _QUANTILES)
     least = max(least, _DETECTABLE * float(draws.std()))
     by_seed = _by_seed(mine.mean(axis=1), others.mean(axis=1))
-    return SeededInterval(mean, min(float(low), mean), max(float(high), mean), num, num_seeds, least, by_seed)
+    return SeededInterval(mean, *_bounds(mean, draws), num, num_seeds, least, by_seed)
 
 
 def seed_interval(means: Sequence[float]) -> Interval:
@@ -242,10 +238,8 @@ def _resampled_differences(mine: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Resampled differences: seeds of each side, and one draw of questions for all of them."""
     generator = np.random.default_rng(0)
     num = mine.shape[1]
-    rows = max(1, _CHUNK // num)
     found = []
-    for first in range(0, _NUM_RESAMPLES, rows):
-        count = min(rows, _NUM_RESAMPLES - first)
+    for count in _chunks(num):
         drawn = generator.integers(0, num, size=(count, num))
         sides = []
         for side in (mine, others):
@@ -256,12 +250,20 @@ def _resampled_differences(mine: np.ndarray, others: np.ndarray) -> np.ndarray:
     return np.concatenate(found)
 
 
+def _bounds(mean: float, draws: np.ndarray) -> tuple[float, float]:
+    """Central quantiles of resampled values; the mean is never outside of them."""
+    low, high = np.quantile(draws, _QUANTILES)
+    return min(float(low), mean), max(float(high), mean)
+
+
+def _chunks(num: int, num_resamples: int = _NUM_RESAMPLES) -> Iterator[int]:
+    """Numbers of resamples to draw at once, for samples of `num` values."""
+    rows = max(1, _CHUNK // num)
+    for first in range(0, num_resamples, rows):
+        yield min(rows, num_resamples - first)
+
+
 def _resampled_means(sample: np.ndarray, seed: int, num_resamples: int) -> np.ndarray:
     generator = np.random.default_rng(seed)
-    means = np.empty(num_resamples)
-    rows = max(1, _CHUNK // sample.size)
-    for first in range(0, num_resamples, rows):
-        count = min(rows, num_resamples - first)
-        drawn = generator.integers(0, sample.size, size=(count, sample.size))
-        means[first : first + count] = sample[drawn].mean(axis=1)
-    return means
+    sizes = ((count, sample.size) for count in _chunks(sample.size, num_resamples))
+    return np.concatenate([sample[generator.integers(0, sample.size, size=size)].mean(axis=1) for size in sizes])

@@ -6,7 +6,7 @@ import re
 
 from msgspec import Struct
 
-from quaere.records.passages import Passage, Question
+from quaere.records.questions import Passage, Question
 
 # ------------------------------------------------------------------------------------------------------------ reports
 

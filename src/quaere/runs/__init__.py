@@ -5,35 +5,18 @@ with Run.start(runs_root(), "ask", {"model": "smollm2-135m"}) as run:
 Run.open("runs/ask-20250301-101500").episode("ask-0")
 """
 
-from quaere.runs.added import Added, add_questions, make_added
-from quaere.runs.deletion import check_deletable, delete_folders, measure_size
 from quaere.runs.directory import hold_idle
-from quaere.runs.list import RunSummary, describe_state, find_run, list_runs, next_command, runs_root
+from quaere.runs.list import (
+    RunSummary,
+    check_deletable,
+    delete_folders,
+    describe_state,
+    find_run,
+    list_runs,
+    measure_size,
+    next_command,
+    runs_root,
+)
+from quaere.runs.review import Added, Verdict, add_questions, give_verdicts, judge, make_added
 from quaere.runs.rows import EpisodeRow, Event, Metric, RunInfo, RunState
 from quaere.runs.run import Run
-from quaere.runs.verdicts import Verdict, give_verdicts, judge
-
-__all__ = [
-    "Added",
-    "EpisodeRow",
-    "Event",
-    "Metric",
-    "Run",
-    "RunInfo",
-    "RunState",
-    "RunSummary",
-    "Verdict",
-    "add_questions",
-    "check_deletable",
-    "delete_folders",
-    "describe_state",
-    "find_run",
-    "give_verdicts",
-    "hold_idle",
-    "judge",
-    "list_runs",
-    "make_added",
-    "measure_size",
-    "next_command",
-    "runs_root",
-]

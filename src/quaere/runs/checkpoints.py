@@ -19,6 +19,7 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,10 +41,6 @@ _RESTORE = "restore it from a backup, or name another --checkpoint"
 
 Tell = Callable[[str], None]
 """Callback that receives one line about each checkpoint that is skipped."""
-
-
-def _ignore(line: str) -> None:
-    """Ignore the line."""
 
 
 class FileEntry(Struct, frozen=True):
@@ -115,7 +112,8 @@ def save_checkpoint(
     with new_folder(path) as folder:
         write(folder)
         kept = msgspec.json.decode(msgspec.json.encode(dict(state)))  # as a reader will decode it, so digests agree
-        manifest = Manifest(step, kept, {name: _seal(file) for name, file in _list_files(folder).items()})
+        sealed = {name: FileEntry(file.stat().st_size, _sha256(file)) for name, file in _list_files(folder).items()}
+        manifest = Manifest(step, kept, sealed)
         manifest = structs.replace(manifest, sha256=_digest(manifest))
         (folder / _MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
     if keep is not None:
@@ -123,7 +121,7 @@ def save_checkpoint(
     return Checkpoint(path, step, dict(state))
 
 
-def find_checkpoints(root: Path, tell: Tell = _ignore) -> list[Checkpoint]:
+def find_checkpoints(root: Path, tell: Tell = lambda line: None) -> list[Checkpoint]:
     """Checkpoints with a valid manifest and all files present, oldest first.
 
     `tell` receives a line about each other one.
@@ -168,8 +166,6 @@ def newest_checkpoint(root: Path, tell: Tell, usable: Callable[[Checkpoint], boo
 def read_checkpoint(path: Path) -> Checkpoint:
     """The checkpoint in a folder; raises BadInput if its manifest is damaged or its files do not match."""
     manifest = _read_manifest(path)
-    if fault := _find_fault(path, manifest):
-        raise _damaged(path, fault)
     checkpoint = Checkpoint(path, manifest.step, manifest.state)
     try:
         _ = checkpoint.best
@@ -189,11 +185,11 @@ def pick_checkpoint(checkpoints: Sequence[Checkpoint], role: str, which: Which |
             raise BadInput(f"{last.path.parent}: the {role} was not validated: no best checkpoint", hint=_TAKE_LAST)
         which = best.step
     step = last.step if which == "last" else which
-    for checkpoint in checkpoints:
-        if checkpoint.step == step:
-            return checkpoint
-    known = ", ".join(str(checkpoint.step) for checkpoint in checkpoints)
-    raise BadInput(f"{last.path.parent} has no checkpoint of step {step}; it has {known}", hint=_TAKE_LAST)
+    by_step = {checkpoint.step: checkpoint for checkpoint in checkpoints}
+    if step not in by_step:
+        known = ", ".join(map(str, by_step))
+        raise BadInput(f"{last.path.parent} has no checkpoint of step {step}; it has {known}", hint=_TAKE_LAST)
+    return by_step[step]
 
 
 def find_spare(root: Path) -> list[Path]:
@@ -208,35 +204,33 @@ def find_spare(root: Path) -> list[Path]:
         return []
     last, best = found[-1], found[-1].best
     kept = {last.step, best.step if best else last.step}
-    for checkpoint in found:
-        if checkpoint.step in kept:
-            verify_checkpoint(checkpoint)
+    for checkpoint in (one for one in found if one.step in kept):
+        verify_checkpoint(checkpoint)
     aside = sorted(path for path in root.glob("step-*.damaged") if _NAME.fullmatch(path.stem))
     return [checkpoint.path for checkpoint in found if checkpoint.step not in kept] + aside
 
 
 def verify_checkpoint(checkpoint: Checkpoint) -> None:
     """Compare every file with the manifest's hashes; raises BadInput naming the damaged file."""
-    path = checkpoint.path
-    manifest = _read_manifest(path)
-    if fault := _find_fault(path, manifest):
-        raise _damaged(path, fault)
-    for name, entry in manifest.files.items():
-        try:
-            same = _sha256(path / name) == entry.sha256
-        except OSError:
-            same = False
+    for name, entry in _read_manifest(checkpoint.path).files.items():
+        same = False
+        with suppress(OSError):
+            same = _sha256(checkpoint.path / name) == entry.sha256
         if not same:
-            raise _damaged(path, f"{name} is damaged or missing")
+            raise _damaged(checkpoint.path, f"{name} is damaged or missing")
 
 
 def _read_manifest(path: Path) -> Manifest:
+    """The manifest of a checkpoint; raises BadInput if it is damaged, or if the files are not those it names."""
     try:
-        return decode_json(read_regular(path / _MANIFEST), Manifest)
+        manifest = decode_json(read_regular(path / _MANIFEST), Manifest)
     except OSError as error:
         raise _damaged(path, f"{_MANIFEST} cannot be read ({error.strerror})") from error
     except msgspec.DecodeError as error:
         raise _damaged(path, f"{_MANIFEST} is not a valid manifest ({error})") from error
+    if fault := _find_fault(path, manifest):
+        raise _damaged(path, fault)
+    return manifest
 
 
 def _find_fault(path: Path, manifest: Manifest) -> str:
@@ -298,10 +292,6 @@ def _digest(manifest: Manifest) -> str:
     """SHA-256 of a manifest without its own digest."""
     said = msgspec.json.encode(structs.replace(manifest, sha256=""), order="deterministic")
     return hashlib.sha256(said).hexdigest()
-
-
-def _seal(path: Path) -> FileEntry:
-    return FileEntry(path.stat().st_size, _sha256(path))
 
 
 def _sha256(path: Path) -> str:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar
 
 import yaml
-from msgspec import Struct
 
 from quaere.errors import BadInput
 
@@ -66,41 +66,28 @@ class _Writer(yaml.CSafeDumper if yaml.__with_libyaml__ else yaml.SafeDumper):  
         return True
 
 
-class _Word(Struct, frozen=True):
-    """A scalar type: its pattern, its possible first characters and its conversion."""
-
-    pattern: str
-    first: str
-    meaning: Callable[[str], object]
-
-
-_WORDS = {
-    "null": _Word(r"~|null|Null|NULL|", "~nN", lambda word: None),
-    "bool": _Word(r"true|True|TRUE|false|False|FALSE", "tTfF", lambda word: {"true": True, "false": False}[word]),
-    "int": _Word(r"[-+]?[0-9]+", "-+0123456789", int),
-    "float": _Word(
-        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)",
-        "-+.0123456789",
-        lambda word: float(word.replace(".inf", "inf")),
-    ),
+# Scalar types: pattern, possible first characters and conversion of each.
+_FLOAT = r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)"
+_WORDS: dict[str, tuple[str, str, Callable[[str], object]]] = {
+    "null": (r"~|null|Null|NULL|", "~nN", lambda word: None),
+    "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF", {"true": True, "false": False}.__getitem__),
+    "int": (r"[-+]?[0-9]+", "-+0123456789", int),
+    "float": (_FLOAT, "-+.0123456789", lambda word: float(word.replace(".inf", "inf"))),
 }
 
 
-def _constructor(word: _Word) -> Callable[[_Reader, yaml.ScalarNode], object]:
-    def construct(reader: _Reader, node: yaml.ScalarNode) -> object:
-        text = str(reader.construct_scalar(node))
-        try:
-            return word.meaning(text.lower())
-        except (ValueError, KeyError):  # more digits than Python converts, or an explicit `!!bool maybe`
-            return text
-
-    return construct
+def _construct(read: Callable[[str], object], reader: _Reader, node: yaml.ScalarNode) -> object:
+    text = str(reader.construct_scalar(node))
+    try:
+        return read(text.lower())
+    except (ValueError, KeyError):  # more digits than Python converts, or an explicit `!!bool maybe`
+        return text
 
 
-for _kind, _word in _WORDS.items():
-    _Reader.add_constructor(_TAG + _kind, _constructor(_word))
+for _kind, (_pattern, _first, _read) in _WORDS.items():
+    _Reader.add_constructor(_TAG + _kind, partial(_construct, _read))
     for _dialect in (_Reader, _Writer):  # the writer also keeps the scalars of YAML 1.1, so that it quotes them
-        _dialect.add_implicit_resolver(_TAG + _kind, re.compile(f"(?:{_word.pattern})\\Z"), [*_word.first, ""])
+        _dialect.add_implicit_resolver(_TAG + _kind, re.compile(f"(?:{_pattern})\\Z"), [*_first, ""])
 # Double quotes for text with line breaks: any other style would fold them.
 _Writer.add_representer(
     str, lambda writer, text: writer.represent_scalar(_TAG + "str", text, None if text.isprintable() else '"')

@@ -10,6 +10,7 @@ mismatch; it is neither removed nor corrected.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -17,12 +18,10 @@ import msgspec
 from msgspec import Struct
 
 from quaere.chat.spans import check_evidence
-from quaere.errors import BadInput
+from quaere.errors import BadInput, nearest_hint
 from quaere.records import Candidate, DropReason
-from quaere.runs.added import EVERY_ITERATION
-from quaere.runs.nearest import nearest_hint
 from quaere.runs.reader import RunReader
-from quaere.runs.verdicts import Verdict, VerdictKind, is_learned
+from quaere.runs.review import EVERY_ITERATION, Added, Verdict, VerdictKind, is_learned
 
 # "" without evidence; "unchecked" if the document was not available.
 EvidenceState = Literal["", "unchecked", "verbatim", "mismatch"]
@@ -60,20 +59,12 @@ def read_items(run: RunReader) -> list[Item]:
     """All candidates of a run in the order they were stored, then the added questions, each with its verdict."""
     verdicts = run.verdicts()
     items = []
-    added = {item.candidate.id: item for item in run.added()}
-    for candidate in (*run.candidates(), *(item.candidate for item in added.values())):
-        verdict = verdicts.get(candidate.id)
-        holds = verdict is not None and verdict.is_about(candidate)
-        items.append(
-            Item(
-                candidate,
-                verdict=verdict if holds else None,
-                outdated=None if holds else verdict,
-                evidence_state="unchecked" if candidate.evidence else "",
-                origin=added[candidate.id].origin if candidate.added else "",
-                added_time=added[candidate.id].time if candidate.added else "",
-            )
-        )
+    for one in (*(Added(candidate) for candidate in run.candidates()), *run.added()):
+        verdict = verdicts.get(one.candidate.id)
+        holds = verdict is not None and verdict.is_about(one.candidate)
+        current, outdated = (verdict, None) if holds else (None, verdict)
+        state: EvidenceState = "unchecked" if one.candidate.evidence else ""
+        items.append(Item(one.candidate, current, outdated, state, origin=one.origin, added_time=one.time))
     return items
 
 
@@ -151,10 +142,15 @@ class ItemFilter(Struct, frozen=True):
             (self.searches, candidate.num_searches),
             (self.iteration, self.iteration if is_always else candidate.iteration),
         )
-        return (
-            all(want is None or want == value for want, value in wanted)
-            and self._holds_text(candidate)
-            and self._within_bounds(candidate)
+        if not all(want is None or want == value for want, value in wanted):
+            return False
+        places = (candidate.question, candidate.answer, candidate.span, candidate.gold_span)
+        if self.text and not any(self.text.casefold() in place.casefold() for place in places):
+            return False
+        found = measures(candidate) if self.least or self.most else {}
+        # NaN, also of a missing measure, is within no bound: `nan >= 0` is false.
+        return all(found.get(name, math.nan) >= least for name, least in self.least.items()) and all(
+            found.get(name, math.nan) <= most for name, most in self.most.items()
         )
 
     def check_measures(self, items: Sequence[Item], run_id: str) -> None:
@@ -164,15 +160,3 @@ class ItemFilter(Struct, frozen=True):
             if items and name not in known:
                 hint = nearest_hint(name, known, f"one of {', '.join(known)}" if known else "remove the bound")
                 raise BadInput(f"no candidate of run {run_id} has a measure {name}", hint=hint)
-
-    def _holds_text(self, candidate: Candidate) -> bool:
-        text = self.text.casefold()
-        places = (candidate.question, candidate.answer, candidate.span, candidate.gold_span)
-        return not text or any(text in place.casefold() for place in places)
-
-    def _within_bounds(self, candidate: Candidate) -> bool:
-        found = measures(candidate)
-        # NaN is within no bound: `nan >= 0` is false.
-        return all(name in found and found[name] >= least for name, least in self.least.items()) and all(
-            name in found and found[name] <= most for name, most in self.most.items()
-        )

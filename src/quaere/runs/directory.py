@@ -1,7 +1,10 @@
-"""The files of a run directory: creation, the writer's lock, and checks before writing.
+"""The files of a run directory: its database, the writer's lock, and checks before reading and writing.
 
-make_directory(Path("runs/ask-1"), RunInfo(id="ask-1", kind="ask", ...))
-lock = take_lock(Path("runs/ask-1"), database)
+    make_directory(Path("runs/ask-1"), RunInfo(id="ask-1", kind="ask", ...))
+    database = connect(Path("runs/ask-1/run.db"), write=True)
+    lock = take_lock(Path("runs/ask-1"), database)
+
+`run.db` is an SQLite file in WAL mode, so that other processes can read while one writes.
 """
 
 from __future__ import annotations
@@ -9,22 +12,188 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from filelock import FileLock, Timeout
 
-from quaere.atomic import new_folder, write_file
-from quaere.errors import BadInput
+from quaere.atomic import new_folder
+from quaere.errors import UPDATE_HINT, BadInput
 from quaere.regular_files import find_special
-from quaere.runs.database import connect, create_database, insert
 from quaere.runs.rows import RunInfo
 
 DATABASE, EPISODES, CONFIG, LOCK = "run.db", "episodes", "config.yaml", "run.lock"
 BEGUN = "begun"  # what is noted of a run's end while there is none
-_LOOK_S = 0.2
+SYNCHRONOUS = "FULL"  # a committed row survives a power cut, like its frame
+_BUSY_S = 30.0  # how long a writer waits for another: a run in training, or a person adding verdicts or questions
+_LOOK_S = 0.2  # how long a writer waits for the lock: `is_locked` takes it for an instant
+
+# ------------------------------------------------------------------------------------------------------------- schema
+
+OLDEST_VERSION = 2  # readers leave it unchanged; it is migrated when opened for writing
+_OLDEST_SCHEMA = """
+CREATE TABLE runs (
+    id TEXT PRIMARY KEY, kind TEXT NOT NULL, created TEXT NOT NULL, version TEXT NOT NULL,
+    settings TEXT NOT NULL, writer_pid INTEGER
+) STRICT;
+CREATE TABLE episodes (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
+    shard INTEGER NOT NULL, offset INTEGER NOT NULL, length INTEGER NOT NULL, line INTEGER NOT NULL,
+    task_id TEXT NOT NULL, question TEXT NOT NULL, answer TEXT, protocol TEXT NOT NULL, model TEXT NOT NULL,
+    end TEXT NOT NULL, answered INTEGER NOT NULL,
+    num_turns INTEGER NOT NULL, num_searches INTEGER NOT NULL, num_tokens INTEGER NOT NULL,
+    metrics TEXT NOT NULL, step INTEGER NOT NULL DEFAULT 0, phase TEXT NOT NULL DEFAULT ''
+) STRICT;
+CREATE INDEX episodes_by_step ON episodes (step);
+CREATE TABLE metrics (
+    name TEXT NOT NULL, step INTEGER NOT NULL, value REAL, PRIMARY KEY (name, step)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX metrics_by_step ON metrics (step);
+CREATE TABLE candidates (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, step INTEGER NOT NULL, iteration INTEGER NOT NULL,
+    episode_id TEXT NOT NULL, document_id TEXT NOT NULL, hops INTEGER NOT NULL,
+    question TEXT NOT NULL, answer TEXT NOT NULL, num_right INTEGER NOT NULL, num_attempts INTEGER NOT NULL,
+    reason TEXT NOT NULL, scores TEXT NOT NULL
+) STRICT;
+CREATE TABLE events (
+    number INTEGER PRIMARY KEY, step INTEGER NOT NULL, kind TEXT NOT NULL, message TEXT NOT NULL
+) STRICT;
+"""
+# Statements that migrate each version to the next; a new database goes through all of them. New columns have defaults,
+# so that old rows stay valid. Verdicts and added questions are a person's: tables of their own without a step column,
+# so that `drop_after` cannot delete them. Iteration -1 of an added question means all iterations. A token trace has the
+# per-token values of an episode, as arrays of 32-bit numbers: integers for places, floats for the rest.
+_MIGRATIONS = {
+    2: (
+        "ALTER TABLE candidates ADD COLUMN span TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE candidates ADD COLUMN evidence TEXT",
+        "ALTER TABLE candidates ADD COLUMN support TEXT",
+        "ALTER TABLE candidates ADD COLUMN refusals TEXT NOT NULL DEFAULT '[]'",
+        "ALTER TABLE candidates ADD COLUMN cluster INTEGER NOT NULL DEFAULT -1",
+        "ALTER TABLE candidates ADD COLUMN question_type TEXT NOT NULL DEFAULT ''",
+        """CREATE TABLE verdicts (
+            candidate_id TEXT PRIMARY KEY, kind TEXT NOT NULL, question TEXT NOT NULL, answer TEXT NOT NULL,
+            span TEXT NOT NULL, note TEXT NOT NULL, time TEXT NOT NULL
+        ) STRICT""",
+    ),
+    3: (
+        """CREATE TABLE added (
+            number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, iteration INTEGER NOT NULL, document_id TEXT NOT NULL,
+            hops INTEGER NOT NULL, question TEXT NOT NULL, answer TEXT NOT NULL, span TEXT NOT NULL, evidence TEXT,
+            origin TEXT NOT NULL, time TEXT NOT NULL
+        ) STRICT""",
+    ),
+    4: (
+        "ALTER TABLE candidates ADD COLUMN aliases TEXT NOT NULL DEFAULT '[]'",
+        "ALTER TABLE added ADD COLUMN aliases TEXT NOT NULL DEFAULT '[]'",
+    ),
+    5: ("ALTER TABLE runs ADD COLUMN ended TEXT NOT NULL DEFAULT ''",),
+    6: (
+        """CREATE TABLE token_traces (
+            episode_id TEXT PRIMARY KEY, step INTEGER NOT NULL, places BLOB NOT NULL, advantages BLOB NOT NULL,
+            logprobs BLOB NOT NULL, entropies BLOB NOT NULL
+        ) STRICT""",
+    ),
+    7: (
+        "ALTER TABLE candidates ADD COLUMN searches INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE candidates ADD COLUMN proof TEXT NOT NULL DEFAULT '[]'",
+    ),
+}
+SCHEMA_VERSION = max(_MIGRATIONS) + 1
+
+# ----------------------------------------------------------------------------------------------------------- database
+
+
+def create_database(path: Path, info: RunInfo) -> None:
+    """Create a database with the tables of the current schema and the description of its run."""
+    settings = msgspec.json.encode(info.settings).decode()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
+        database.execute("PRAGMA journal_mode = WAL")
+        steps = [_OLDEST_SCHEMA, *(f"{statement};" for number in _MIGRATIONS for statement in _MIGRATIONS[number])]
+        database.executescript(f"BEGIN; {' '.join(steps)} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+        insert(database, "runs", [{**msgspec.structs.asdict(info), "settings": settings, "ended": BEGUN}])
+
+
+def connect(path: Path, *, write: bool) -> sqlite3.Connection:
+    """Open the database of a run; raises BadInput if it is not one or its schema is newer than this version reads.
+
+    Opening an older schema for writing migrates it; opening it for reading leaves it unchanged.
+    """
+    if not path.is_file():
+        raise BadInput(f"{path.parent} is not a run directory: it has no {path.name}", hint="quaere runs list")
+    # SQLite opens these by itself, and waits where one is a pipe.
+    if special := find_special(path.with_name(path.name + end) for end in ("-journal", "-wal", "-shm")):
+        raise BadInput(f"{special} is no regular file; a run that has such files is not read", hint="delete it")
+    mode = "mode=rw" if write else "mode=ro"
+    if not write and not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists():
+        mode = "immutable=1"  # without this, SQLite creates files beside a WAL database even to read it, and fails here
+    try:
+        database = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_BUSY_S)
+        database.row_factory = sqlite3.Row
+        version = _read_version(database)
+        if write:
+            database.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
+            version = _migrate(database, version)
+    except sqlite3.Error as error:
+        raise BadInput(f"{path} cannot be read: {error}", hint="quaere runs list") from error
+    if not OLDEST_VERSION <= version <= SCHEMA_VERSION:
+        database.close()
+        said = f"{path} has schema {version}; this quaere reads {OLDEST_VERSION} to {SCHEMA_VERSION}"
+        raise BadInput(said, hint=UPDATE_HINT if version > SCHEMA_VERSION else "quaere runs list")
+    return database
+
+
+def has_table(database: sqlite3.Connection, name: str) -> bool:
+    """False if the database is older than this table."""
+    return database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
+
+
+def _read_version(database: sqlite3.Connection) -> int:
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def _migrate(database: sqlite3.Connection, version: int) -> int:
+    """Migrate an older schema to the current one in one transaction."""
+    if not OLDEST_VERSION <= version < SCHEMA_VERSION:
+        return version
+    with database:
+        # The write lock comes first, then the version is read again: another process may have migrated in between.
+        database.execute("BEGIN IMMEDIATE")
+        for number in range(_read_version(database), SCHEMA_VERSION):
+            for statement in _MIGRATIONS[number]:
+                database.execute(statement)
+            database.execute(f"PRAGMA user_version = {number + 1}")
+    return SCHEMA_VERSION
+
+
+def insert(
+    database: sqlite3.Connection, table: str, rows: Sequence[Mapping[str, Any]], *, replace: bool = False
+) -> None:
+    """Insert rows into a table in one transaction: all or none.
+
+    insert(database, "events", [{"step": 3, "kind": "alarm", "message": "the entropy is low"}])
+    """
+    if not rows:
+        return
+    verb = "INSERT OR REPLACE" if replace else "INSERT"
+    columns, values = ", ".join(rows[0]), ", ".join(f":{column}" for column in rows[0])
+    with database:
+        database.executemany(f"{verb} INTO {table} ({columns}) VALUES ({values})", rows)
+
+
+def drop_after(database: sqlite3.Connection, step: int) -> None:
+    """Delete all rows of later steps in one transaction; verdicts and added questions stay."""
+    with database:
+        for table in ("episodes", "metrics", "candidates", "events", "token_traces"):
+            database.execute(f"DELETE FROM {table} WHERE step > ?", (step,))
+
+
+# ----------------------------------------------------------------------------------------------- directory and lock
 
 
 def make_directory(
@@ -33,16 +202,14 @@ def make_directory(
     """Create a complete run directory with one atomic rename; `files` are stored in it by name."""
     with new_folder(path, replace=False) as partial:
         (partial / EPISODES).mkdir()
-        _write_info(partial / DATABASE, info)
+        try:
+            create_database(partial / DATABASE, info)
+        except sqlite3.Error as error:  # also raised for a full disk
+            raise BadInput(f"cannot write the database of run {info.id}: {error}") from error
         if config is not None:
-            (partial / CONFIG).write_bytes(config.encode())
+            files = {CONFIG: config.encode(), **(files or {})}
         for name, content in (files or {}).items():
             (partial / name).write_bytes(content)
-
-
-def write_config(directory: Path, text: str) -> None:
-    """Write or replace `config.yaml` atomically: after a kill either the old or the new file is there, complete."""
-    write_file(directory / CONFIG, text)
 
 
 def refuse_links(path: Path) -> None:
@@ -61,11 +228,16 @@ def refuse_special(path: Path) -> None:
         raise BadInput(f"{found} is no regular file; a run that has such files is not read", hint="delete it")
 
 
+def _list_files(path: Path) -> list[Path]:
+    """What is in a run's directory, and its shards."""
+    return [*path.iterdir(), *path.glob(f"{EPISODES}/*")] if path.is_dir() else []
+
+
 def take_lock(path: Path, database: sqlite3.Connection) -> FileLock:
     """Acquire the writer's lock. The operating system releases it when the process ends, even if it is killed."""
     lock = FileLock(path / LOCK)
     try:
-        lock.acquire(timeout=_LOOK_S)  # wait briefly: `is_locked` takes a shared lock for an instant
+        lock.acquire(timeout=_LOOK_S)
         with database:
             database.execute("UPDATE runs SET writer_pid = ?", (os.getpid(),))
         return lock
@@ -86,15 +258,13 @@ def hold_idle(path: Path) -> Iterator[None]:
         raise BadInput(f"{path / LOCK} is a link; a run's lock is its own file", hint="delete the link")
     lock = FileLock(path / LOCK)
     try:
-        lock.acquire(timeout=_LOOK_S)  # `is_locked` may hold it for an instant
+        held = lock.acquire(timeout=_LOOK_S)
     except Timeout:
         raise BadInput(f"run {path.name} is running", hint="stop it first, or wait for it") from None
     except OSError as error:
         raise BadInput(f"cannot lock the run {path}: {error.strerror}") from error
-    try:
+    with held:
         yield
-    finally:
-        lock.release()
 
 
 def is_locked(path: Path) -> bool:
@@ -110,18 +280,3 @@ def is_locked(path: Path) -> bool:
     finally:
         os.close(handle)  # this also releases the shared lock
     return False
-
-
-def _list_files(path: Path) -> list[Path]:
-    """What is in a run's directory, and its shards."""
-    return [*path.iterdir(), *path.glob(f"{EPISODES}/*")] if path.is_dir() else []
-
-
-def _write_info(path: Path, info: RunInfo) -> None:
-    try:
-        create_database(path)
-        with closing(connect(path, write=True)) as database:
-            settings = msgspec.json.encode(info.settings).decode()
-            insert(database, "runs", [{**msgspec.structs.asdict(info), "settings": settings, "ended": BEGUN}])
-    except sqlite3.Error as error:  # also raised for a full disk
-        raise BadInput(f"cannot write the database of run {info.id}: {error}") from error

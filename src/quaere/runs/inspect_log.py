@@ -21,14 +21,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
 import quaere
 from quaere.atomic import new_file
 from quaere.errors import BadInput
-from quaere.records import Episode, Search, SolveTask, Turn
+from quaere.records import Episode, Search, SolveTask
 from quaere.runs.reader import RunReader
 from quaere.runs.rows import EpisodeRow
 
@@ -52,15 +52,11 @@ def write_inspect_log(run: RunReader, out: Path, *, step: int | None = None, pha
     }
     samples = _samples(rows, run.episodes(step=step, phase=phase), run.info.id)
     with new_file(out) as partial, partial.open("wb") as file:
-        _write(file, head, samples)
+        file.write(msgspec.json.encode(head)[:-1] + b',"samples":[')
+        for number, sample in enumerate(samples):
+            file.write((b",\n" if number else b"\n") + msgspec.json.encode(sample))
+        file.write(b"\n]}\n")
     return len(rows)
-
-
-def _write(file: IO[bytes], head: Mapping[str, Any], samples: Iterable[Mapping[str, Any]]) -> None:
-    file.write(msgspec.json.encode(head)[:-1] + b',"samples":[')
-    for number, sample in enumerate(samples):
-        file.write((b",\n" if number else b"\n") + msgspec.json.encode(sample))
-    file.write(b"\n]}\n")
 
 
 def _describe_run(run: RunReader, rows: list[EpisodeRow]) -> dict[str, Any]:
@@ -112,8 +108,7 @@ def _samples(rows: list[EpisodeRow], episodes: Iterable[Episode], run_id: str) -
 def _sample(row: EpisodeRow, episode: Episode, epoch: int, run_id: str) -> dict[str, Any]:
     question = episode.task.question if isinstance(episode.task, SolveTask) else None
     messages = list(_messages(row, episode))
-    answered = next((message for message in reversed(messages) if message["role"] == "assistant"), None)
-    choice = {"message": answered, "stop_reason": "stop"}
+    answers = [message for message in messages if message["role"] == "assistant"]
     return {
         "id": row.task_id,
         "epoch": epoch,
@@ -123,16 +118,13 @@ def _sample(row: EpisodeRow, episode: Episode, epoch: int, run_id: str) -> dict[
         "messages": messages,
         "output": {
             "model": row.model,
-            "choices": [choice] if answered else [],
+            "choices": [{"message": message, "stop_reason": "stop"} for message in answers[-1:]],
             "completion": row.answer or "",
         },
         "scores": {name: {"value": value, "answer": row.answer or ""} for name, value in _finite(row.metrics).items()},
         "metadata": {
             "episode": row.id,
-            "step": row.step,
-            "phase": row.phase,
-            "protocol": row.protocol,
-            "end": row.end,
+            **{name: getattr(row, name) for name in ("step", "phase", "protocol", "end")},
             "seed": episode.seed,
             "num_searches": row.num_searches,
             "num_tokens": row.num_tokens,
@@ -146,24 +138,19 @@ def _messages(row: EpisodeRow, episode: Episode) -> Iterator[dict[str, Any]]:
     for turn in episode.turns:
         call = f"{row.id}-{turn.index}"
         said: dict[str, Any] = {"role": "assistant", "content": turn.text, "source": "generate", "model": row.model}
-        is_search = isinstance(turn.action, Search)
-        if isinstance(turn.action, Search):
-            arguments = {"queries": list(turn.action.queries)}
-            said["tool_calls"] = [{"id": call, "function": "search", "arguments": arguments, "type": "function"}]
-        yield said
-        if is_search:
-            reply: dict[str, Any] = {"role": "tool", "tool_call_id": call, "function": "search"}
-            if turn.failure:
-                reply["error"] = {"type": "unknown", "message": turn.failure.message}
-            yield {**reply, "content": _found(turn)}
-        elif turn.reply:
-            yield {"role": "user", "content": turn.reply}
-
-
-def _found(turn: Turn) -> str:
-    """What a search found, or the reply in its place."""
-    passages = [hit.passage for result in turn.results for hit in result.hits]
-    return "\n\n".join(f"[{one.id}] {one.titled_text}" for one in passages) or turn.reply
+        if not isinstance(turn.action, Search):
+            yield said
+            if turn.reply:
+                yield {"role": "user", "content": turn.reply}
+            continue
+        arguments = {"queries": list(turn.action.queries)}
+        tool_call = {"id": call, "function": "search", "arguments": arguments, "type": "function"}
+        yield {**said, "tool_calls": [tool_call]}
+        reply: dict[str, Any] = {"role": "tool", "tool_call_id": call, "function": "search"}
+        if turn.failure:
+            reply["error"] = {"type": "unknown", "message": turn.failure.message}
+        passages = [hit.passage for result in turn.results for hit in result.hits]
+        yield {**reply, "content": "\n\n".join(f"[{one.id}] {one.titled_text}" for one in passages) or turn.reply}
 
 
 def _finite(metrics: Mapping[str, float]) -> dict[str, float]:

@@ -10,7 +10,8 @@ needs the extra `parquet`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -62,6 +63,11 @@ COLUMNS = {
     "origin": "string",
     "added_time": "string",
 }
+
+
+# Columns that are fields of the verifier's result and of a person's verdict.
+_SUPPORT = {"p_with": "chance_with", "p_without": "chance_without", "value": "value", "num_samples": "num_samples"}
+_VERDICT = {"verdict": "kind", "note": "note", "verdict_time": "time"}
 
 
 class VerdictRow(Struct, frozen=True):
@@ -121,8 +127,8 @@ _Row = TypeVar("_Row", VerdictRow, QuestionRow)
 def write_items(path: Path, items: Sequence[Item], run_id: str) -> None:
     """Write the items to `path`, as Parquet or JSON Lines by its suffix; an existing file is replaced."""
     write = choose_form(path, parquet=_write_parquet, jsonl=_write_jsonl)
-    with new_file(path) as partial:
-        write(partial, item_rows(items, run_id), {**COLUMNS, **dict.fromkeys(_score_columns(items), "double")})
+    with new_file(path) as file:
+        write(file, item_rows(items, run_id), _columns(items))
 
 
 def item_rows(items: Sequence[Item], run_id: str) -> list[dict[str, Any]]:
@@ -130,13 +136,14 @@ def item_rows(items: Sequence[Item], run_id: str) -> list[dict[str, Any]]:
 
     item_rows(items, "evolve-1")[0] -> {"id": "i0g-000001", "run": "evolve-1", ..., "score/format": 1.0}
     """
-    names = list(COLUMNS) + _score_columns(items)
-    rows = [_item_row(item, run_id, _score_columns(items)) for item in items]
-    return [{name: row[name] for name in names} for row in rows]
+    columns = _columns(items)
+    rows = [_item_row(item, run_id) for item in items]
+    return [{name: row.get(name) for name in columns} for row in rows]
 
 
-def _score_columns(items: Sequence[Item]) -> list[str]:
-    return sorted({SCORE + name for item in items for name in item.candidate.scores})
+def _columns(items: Sequence[Item]) -> dict[str, str]:
+    """`COLUMNS` and those of the scores."""
+    return COLUMNS | dict.fromkeys(sorted({SCORE + name for item in items for name in item.candidate.scores}), "double")
 
 
 def write_verl(path: Path, candidates: Sequence[Candidate], protocol: Protocol, run_id: str) -> None:
@@ -144,8 +151,8 @@ def write_verl(path: Path, candidates: Sequence[Candidate], protocol: Protocol, 
     if path.suffix != ".parquet":
         raise BadInput(f"verl reads Parquet; {path} does not end in .parquet", hint="export FILE.parquet --verl")
     rows = [_verl_row(candidate, protocol, run_id, number) for number, candidate in enumerate(candidates)]
-    with new_file(path) as partial:
-        _write_parquet(partial, rows, _VERL_COLUMNS)
+    with new_file(path) as file:
+        _write_parquet(file, rows, _VERL_COLUMNS)
 
 
 def choose_form(path: Path, **forms: Callable[..., Any]) -> Callable[..., Any]:
@@ -156,27 +163,22 @@ def choose_form(path: Path, **forms: Callable[..., Any]) -> Callable[..., Any]:
     return form
 
 
-def _item_row(item: Item, run_id: str, score_columns: Sequence[str]) -> dict[str, Any]:
+def _item_row(item: Item, run_id: str) -> dict[str, Any]:
     candidate, support, verdict = item.candidate, item.candidate.support, item.verdict
     return {
         **{name: getattr(candidate, name) for name in COLUMNS if hasattr(candidate, name)},
+        **{name: getattr(support, field, None) for name, field in _SUPPORT.items()},
+        **{name: getattr(verdict, field, "") for name, field in _VERDICT.items()},
+        **{SCORE + name: score for name, score in candidate.scores.items()},
         "run": run_id,
         "searches": candidate.num_searches,
         "answers": list(candidate.answers),
         "evidence": [msgspec.structs.asdict(candidate.evidence)] if candidate.evidence else [],
         "evidence_state": item.evidence_state,
-        "p_with": support.chance_with if support else None,
-        "p_without": support.chance_without if support else None,
-        "value": support.value if support else None,
-        "num_samples": support.num_samples if support else None,
         "refusals": list(candidate.refusals),
         "learned": item.learned,
-        "verdict": verdict.kind if verdict else "",
-        "note": verdict.note if verdict else "",
-        "verdict_time": verdict.time if verdict else "",
         "origin": item.origin,
         "added_time": item.added_time,
-        **{name: candidate.scores.get(name.removeprefix(SCORE)) for name in score_columns},
     }
 
 
@@ -216,7 +218,7 @@ def _verl_row(candidate: Candidate, protocol: Protocol, run_id: str, number: int
 def _write_jsonl(path: Path, rows: Sequence[dict[str, Any]], columns: dict[str, str]) -> None:
     """Write every column on every line; NaN and infinity become null, since JSON has no such numbers."""
     with path.open("wb") as stream:
-        stream.writelines(msgspec.json.encode({name: row[name] for name in columns}) + b"\n" for row in rows)
+        stream.writelines(msgspec.json.encode(row) + b"\n" for row in rows)
 
 
 def _write_parquet(path: Path, rows: Sequence[dict[str, Any]], columns: dict[str, str]) -> None:
@@ -267,25 +269,26 @@ QUESTION_SHAPE = 'each row needs a "question" and an "answer" (or "answers")'
 
 
 def _read_rows(path: Path, kind: type[_Row], shape: str) -> list[_Row]:
+    """The rows of a file, read by its suffix; an error names the invalid row."""
+    rows = []
     try:
-        rows: list[_Row] = choose_form(path, parquet=_read_parquet, jsonl=_read_jsonl)(path, kind, shape)
+        for where, decode in choose_form(path, parquet=_read_parquet, jsonl=_read_jsonl)(path, kind):
+            try:
+                rows.append(decode())
+            except msgspec.DecodeError as error:
+                raise BadInput(f"{path}, {where}: {error}", hint=shape) from error
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
     return rows
 
 
-def _read_jsonl(path: Path, kind: type[_Row], shape: str) -> list[_Row]:
-    rows = []
+def _read_jsonl(path: Path, kind: type[_Row]) -> Iterator[tuple[str, Callable[[], _Row]]]:
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         if line.strip():
-            try:
-                rows.append(decode_json(line, kind))
-            except msgspec.DecodeError as error:
-                raise BadInput(f"{path}, line {number}: {error}", hint=shape) from error
-    return rows
+            yield f"line {number}", partial(decode_json, line, kind)
 
 
-def _read_parquet(path: Path, kind: type[_Row], shape: str) -> list[_Row]:
+def _read_parquet(path: Path, kind: type[_Row]) -> Iterator[tuple[str, Callable[[], _Row]]]:
     arrow, parquet = _load_pyarrow()
     try:
         with parquet.ParquetFile(path) as file:
@@ -293,13 +296,8 @@ def _read_parquet(path: Path, kind: type[_Row], shape: str) -> list[_Row]:
             rows = file.read(columns=known).to_pylist()
     except arrow.ArrowException as error:
         raise BadInput(f"{path} is not a valid Parquet file: {str(error).splitlines()[0]}") from error
-    found = []
     for number, row in enumerate(rows, start=1):
-        try:
-            found.append(msgspec.convert(row, kind))
-        except msgspec.ValidationError as error:
-            raise BadInput(f"{path}, row {number}: {error}", hint=shape) from error
-    return found
+        yield f"row {number}", partial(msgspec.convert, row, kind)
 
 
 def _load_pyarrow() -> tuple[Any, Any]:
@@ -307,6 +305,5 @@ def _load_pyarrow() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        said = "Parquet needs pyarrow; JSON Lines (FILE.jsonl) does not"
-        raise ExtraMissing(said, extra="parquet") from error
+        raise ExtraMissing("Parquet needs pyarrow; JSON Lines (FILE.jsonl) does not", extra="parquet") from error
     return pyarrow, pyarrow.parquet

@@ -1,4 +1,4 @@
-"""The folder of runs: a summary of each run, and finding a run by name or path.
+"""The folder of runs: a summary of each run, finding a run by name or path, and deletion.
 
 list_runs(runs_root()) == [RunSummary(id="ask-20250301-101500", kind="ask", num_episodes=1, num_answered=1, ...)]
 """
@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import os
 import shlex
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
+from itertools import chain
 from pathlib import Path
+from urllib.parse import quote
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from quaere.errors import BadInput
-from quaere.runs.deletion import measure_size
-from quaere.runs.nearest import nearest_hint
+from quaere.atomic import discard_folder, explain_errors
+from quaere.errors import BadInput, nearest_hint
+from quaere.runs.directory import DATABASE, connect
 from quaere.runs.reader import RunReader
-from quaere.runs.rows import RunState
+from quaere.runs.rows import INFO_COLUMNS, RunInfo, RunState, read_info
 from quaere.runs.run import Run
 
 
@@ -67,25 +72,16 @@ def _run_paths(root: Path) -> list[Path]:
 
 
 def _summarise(path: Path) -> RunSummary:
-    num_bytes = measure_size([path])
+    found = RunSummary(path.name, str(path), num_bytes=measure_size([path]))
     try:
         with Run.open(path) as run:
             num_episodes, num_answered = run.count_episodes()
             state, step = run.state(), run.last_step()
     except BadInput as error:
-        return RunSummary(id=path.name, path=str(path), num_bytes=num_bytes, problem=str(error))
-    return RunSummary(
-        id=path.name,
-        path=str(path),
-        kind=run.info.kind,
-        created=run.info.created,
-        num_episodes=num_episodes,
-        num_answered=num_answered,
-        num_bytes=num_bytes,
-        state=state,
-        step=step,
-        next=next_command(run, state),
-    )
+        return structs.replace(found, problem=str(error))
+    counts = {"num_episodes": num_episodes, "num_answered": num_answered, "step": step}
+    described = {"kind": run.info.kind, "created": run.info.created, "next": next_command(run, state)}
+    return structs.replace(found, state=state, **counts, **described)
 
 
 def next_command(run: RunReader, state: RunState) -> str:
@@ -104,3 +100,68 @@ def describe_state(state: RunState, step: int = 0) -> str:
     """
     after = f" after step {step}" if step else ""
     return f"{state.name}{after}" + (f": {state.why}" if state.why else "")
+
+
+# ----------------------------------------------------------------------------------------------------------- deletion
+
+
+def check_deletable(path: Path) -> Path:
+    """The absolute path of a run; a `BadInput` for a link, and for a folder that is no run or holds others."""
+    path = Path(os.path.abspath(path))  # not `resolve`: a link must be seen as one
+    for link in (path, path / DATABASE):
+        if link.is_symlink():
+            raise BadInput(f"{link} is a link; nothing is deleted through links", hint="name the run's own directory")
+    connect(path / DATABASE, write=False).close()  # refuses what is no run
+    if others := [other.parent.name for other in path.glob(f"*/{DATABASE}")]:
+        said = f"{path} holds other runs ({', '.join(sorted(others)[:3])}); it is left as it is"
+        raise BadInput(said, hint="delete them first")
+    return path
+
+
+def delete_folders(paths: Sequence[Path]) -> int:
+    """Delete folders without following links, none left half-way under its name; the bytes that are free for it."""
+    num_bytes = measure_size(paths)
+    for path in paths:
+        with explain_errors(path):
+            left = discard_folder(path)
+        if left.exists():
+            raise BadInput(f"not everything in {path} could be deleted: the rest lies in {left}")
+    return num_bytes
+
+
+def measure_size(paths: Iterable[Path]) -> int:
+    """Bytes that are free once these folders are gone: a file that is linked from elsewhere as well stays."""
+    found: dict[tuple[int, int], list[os.stat_result]] = {}
+    for root, _, names in chain.from_iterable(map(os.walk, paths)):
+        for name in names:
+            with suppress(FileNotFoundError):  # a run that goes on deletes checkpoints
+                status = os.lstat(os.path.join(root, name))
+                found.setdefault((status.st_dev, status.st_ino), []).append(status)
+    return sum(links[0].st_size for links in found.values() if len(links) >= links[0].st_nlink)
+
+
+# ------------------------------------------------------------------------------------------------- description of a run
+
+
+def read_brief(path: str) -> RunInfo | None:
+    """The description of a run for lists of thousands of runs; None if the run has to be opened as usual.
+
+    Opening a database in WAL mode creates two files beside it and removes them again, which takes longer than all the
+    rest. Where nothing is left in the write-ahead log, the file alone is complete and is read without one. If a writer
+    copies its log into the file at this moment, the file's attributes change, and a caller that keeps the result reads
+    it again.
+    """
+    file = f"{path}/{DATABASE}"
+    try:
+        if os.path.islink(file) or (os.path.exists(f"{file}-wal") and os.path.getsize(f"{file}-wal")):
+            return None
+        with closing(sqlite3.connect(f"file:{quote(file)}?immutable=1", uri=True)) as database:
+            (row,) = database.execute(f"SELECT {INFO_COLUMNS} FROM runs").fetchall()
+        return read_info(row)
+    except (
+        sqlite3.Error,
+        OSError,
+        ValueError,
+        TypeError,
+    ):  # damaged, or of another version: opening it says what is wrong
+        return None

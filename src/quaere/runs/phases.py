@@ -59,28 +59,19 @@ def summarise_phases(run: RunReader) -> list[PhaseSummary]:
     places = {name: {metric.step: metric.value for metric in values.pop(name, [])} for name in (_ITERATION, _PHASE)}
     steps = {metric.step for metrics in values.values() for metric in metrics}.union(*places.values())
     summaries = []
-    for place, members in groupby(
-        sorted(steps), key=lambda step: (places[_ITERATION].get(step), places[_PHASE].get(step))
-    ):
+    for place, members in groupby(sorted(steps), lambda step: [at.get(step) for at in places.values()]):
         iteration, phase = place
         within = list(members)
-        summaries.append(
-            PhaseSummary(
-                iteration=int(iteration) if iteration is not None and math.isfinite(iteration) else None,
-                phase=name_phase(phase),
-                first_step=within[0],
-                last_step=within[-1],
-                metrics=_changes(values, within[0], within[-1]),
-            )
-        )
+        number = int(iteration) if iteration is not None and math.isfinite(iteration) else None
+        ends = within[0], within[-1]
+        summaries.append(PhaseSummary(number, name_phase(phase), *ends, _changes(values, *ends)))
     return summaries
 
 
 def count_candidates(run: RunReader) -> list[CandidateCount]:
     """Counts of candidates per iteration; the most frequent drop reason comes first."""
-    return [
-        CandidateCount(iteration, reasons.pop("", 0), reasons) for iteration, reasons in run.count_candidates().items()
-    ]
+    counts = run.count_candidates().items()
+    return [CandidateCount(iteration, reasons.pop("", 0), reasons) for iteration, reasons in counts]
 
 
 def name_phase(number: float | None) -> str:

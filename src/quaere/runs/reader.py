@@ -15,22 +15,25 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
-from quaere.errors import BadInput
-from quaere.records import Candidate, DropReason, EndReason, Episode
+from quaere.errors import BadInput, nearest_hint
+from quaere.records import Candidate, Episode
+from quaere.records.episodes import TokenTrace
 from quaere.records.foreign_json import decode_json
-from quaere.records.token_trace import TokenTrace
 from quaere.regular_files import read_regular
-from quaere.runs.added import EVERY_ITERATION, Added, read_added
-from quaere.runs.directory import CONFIG, DATABASE, EPISODES, is_locked, refuse_special
-from quaere.runs.groups import EpisodeFilter, EpisodeGroup
-from quaere.runs.nearest import nearest_hint
+from quaere.runs.directory import CONFIG, DATABASE, EPISODES, has_table, is_locked, refuse_special
+from quaere.runs.review import EVERY_ITERATION, Added, Verdict, is_learned, read_added, read_verdicts
 from quaere.runs.rows import (
     INFO_COLUMNS,
+    TRACE_COLUMNS,
+    EpisodeConditions,
+    EpisodeFilter,
+    EpisodeGroup,
     EpisodeRow,
     Event,
     Metric,
@@ -40,10 +43,9 @@ from quaere.runs.rows import (
     read_index_row,
     read_info,
     read_place,
+    read_trace,
 )
 from quaere.runs.shards import read_frame
-from quaere.runs.trace_rows import TRACE_COLUMNS, read_trace
-from quaere.runs.verdicts import Verdict, is_learned, read_verdicts
 
 _LARGEST = 2**63 - 1  # integer of SQLite
 
@@ -81,27 +83,16 @@ class RunReader:
             raise BadInput(said, hint=f"quaere evolve {self.info.settings.get('recipe', '--help')}")
         return self.config_text()
 
-    def index(
-        self,
-        *,
-        end: EndReason | None = None,
-        answered: bool | None = None,
-        protocol: str | None = None,
-        step: int | None = None,
-        phase: str | None = None,
-    ) -> list[EpisodeRow]:
+    def index(self, **wanted: Unpack[EpisodeConditions]) -> list[EpisodeRow]:
         """Index rows of the episodes in the order they were added, without reading the episodes.
 
-        Filters are combined.
+        run.index(phase="solver", answered=True)
         """
-        rows = self._select("episodes", end=end, answered=answered, protocol=protocol, step=step, phase=phase)
-        return [read_index_row(row) for row in rows]
+        return self.rows(EpisodeFilter(**wanted))
 
     def rows(self, wanted: EpisodeFilter) -> list[EpisodeRow]:
         """Index rows of the episodes that a filter selects, in the order they were added."""
-        where, values = wanted.where()
-        found = self._query(f"SELECT * FROM episodes WHERE {where} ORDER BY number", values)
-        return [read_index_row(row) for row in found]
+        return [read_index_row(row) for row in self._select(wanted)]
 
     def best_paid(self, name: str, count: int) -> list[str]:
         """Ids of the episodes with the highest values of one of their metrics, the highest first.
@@ -118,14 +109,12 @@ class RunReader:
         rows = self._query("SELECT phase FROM episodes GROUP BY phase ORDER BY MIN(number)")
         return [phase for (phase,) in rows if phase]
 
-    def first_protocols(self, num_episodes: int = 1000) -> set[str]:
-        """Protocols of the first episodes, which are enough to know what a run does.
+    def first_protocols(self) -> set[str]:
+        """Protocols of the first thousand episodes, which are enough to know what a run does.
 
         run.first_protocols() == {"drzero-proposer", "drzero-solver"}
         """
-        rows = self._query(
-            "SELECT DISTINCT protocol FROM (SELECT protocol FROM episodes ORDER BY number LIMIT ?)", (num_episodes,)
-        )
+        rows = self._query("SELECT DISTINCT protocol FROM (SELECT protocol FROM episodes ORDER BY number LIMIT 1000)")
         return {protocol for (protocol,) in rows}
 
     def groups(self, wanted: EpisodeFilter) -> list[EpisodeGroup]:
@@ -138,58 +127,45 @@ class RunReader:
         )
         return [EpisodeGroup(*row) for row in found]
 
-    def episodes(
-        self,
-        *,
-        end: EndReason | None = None,
-        answered: bool | None = None,
-        protocol: str | None = None,
-        step: int | None = None,
-        phase: str | None = None,
-    ) -> Iterator[Episode]:
+    def episodes(self, **wanted: Unpack[EpisodeConditions]) -> Iterator[Episode]:
         """The episodes in the order they were added, read lazily: one frame is in memory at a time."""
-        rows = self._select("episodes", end=end, answered=answered, protocol=protocol, step=step, phase=phase)
-        for frame, members in groupby(rows, key=read_place):
+        for frame, members in groupby(self._select(EpisodeFilter(**wanted)), key=read_place):
             lines = read_frame(self.path / EPISODES, frame)
             for row in members:
                 yield self._decode(lines, row)
 
     def episode(self, id: str) -> Episode:
         """The episode with this id; only its own frame is read."""
-        rows = self._query("SELECT * FROM episodes WHERE id = ?", (id,))
-        if not rows:
-            known = [known for (known,) in self._query("SELECT id FROM episodes")]
-            hint = nearest_hint(id, known, f"quaere runs show {self.info.id}")
-            raise BadInput(f"run {self.info.id} has no episode {id}", hint=hint)
-        return self._decode(read_frame(self.path / EPISODES, read_place(rows[0])), rows[0])
+        for row in self._select(EpisodeFilter(id=id)):
+            return self._decode(read_frame(self.path / EPISODES, read_place(row)), row)
+        known = [known for (known,) in self._query("SELECT id FROM episodes")]
+        hint = nearest_hint(id, known, f"quaere runs show {self.info.id}")
+        raise BadInput(f"run {self.info.id} has no episode {id}", hint=hint)
 
     def episode_row(self, id: str) -> EpisodeRow | None:
         """Index row of the episode with this id, without reading the episode; None if there is none."""
-        rows = self._query("SELECT * FROM episodes WHERE id = ?", (id,))
-        return read_index_row(rows[0]) if rows else None
+        return next(iter(self.rows(EpisodeFilter(id=id))), None)
 
     def episode_metrics(self, id: str) -> dict[str, float]:
         """Metrics of one episode, including the components of its reward; {} if there are none.
 
         run.episode_metrics("i0-s3-q1-r0") == {"reward/mean": 0.8, "advantage": 0.4}
         """
-        return {
-            name: value
-            for row in self._query("SELECT * FROM episodes WHERE id = ?", (id,))
-            for name, value in read_index_row(row).metrics.items()
-        }
+        row = self.episode_row(id)
+        return row.metrics if row else {}
 
     def token_trace(self, id: str) -> TokenTrace | None:
         """Per-token values of the update that trained on an episode; None if they were not stored."""
-        if not self._query("SELECT 1 FROM sqlite_master WHERE name = 'token_traces'"):
-            return None  # a run of an earlier version
+        with self._reading():
+            if not has_table(self._database, "token_traces"):
+                return None
         rows = self._query(f"SELECT {TRACE_COLUMNS} FROM token_traces WHERE episode_id = ?", (id,))
         return read_trace(rows[0]) if rows else None
 
     def metrics(self, name: str) -> list[Metric]:
         """All values of one metric, ordered by step."""
         rows = self._query("SELECT step, value FROM metrics WHERE name = ? ORDER BY step", (name,))
-        return [Metric(step=step, value=math.nan if value is None else value) for step, value in rows]
+        return [_metric(*row) for row in rows]
 
     def metrics_at(self, step: int) -> dict[str, float]:
         """All metrics of one step, by name.
@@ -197,15 +173,12 @@ class RunReader:
         run.metrics_at(3) == {"loss/policy": 0.01, "reward/mean": 0.25}
         """
         rows = self._query("SELECT name, value FROM metrics WHERE step = ? ORDER BY name", (step,))
-        return {name: math.nan if value is None else value for name, value in rows}
+        return {name: _metric(step, value).value for name, value in rows}
 
     def all_metrics(self) -> dict[str, list[Metric]]:
         """All values of every metric, ordered by step; names in alphabetical order."""
-        rows = self._query("SELECT name, step, value FROM metrics ORDER BY name, step")
-        return {
-            name: [Metric(step=step, value=math.nan if value is None else value) for _, step, value in members]
-            for name, members in groupby(rows, key=lambda row: str(row["name"]))
-        }
+        grouped = groupby(self._query("SELECT name, step, value FROM metrics ORDER BY name, step"), itemgetter(0))
+        return {name: [_metric(step, value) for _, step, value in members] for name, members in grouped}
 
     def last_step(self) -> int:
         """The last step that has metrics; 0 if there is none."""
@@ -216,15 +189,13 @@ class RunReader:
         """Names of all logged metrics in alphabetical order."""
         return [name for (name,) in self._query("SELECT DISTINCT name FROM metrics ORDER BY name")]
 
-    def candidates(
-        self, *, iteration: int | None = None, kept: bool | None = None, reason: DropReason | None = None
-    ) -> list[Candidate]:
+    def candidates(self, *, iteration: int | None = None, kept: bool | None = None) -> list[Candidate]:
         """The candidates in the order they were added; filters are combined."""
-        where, values = _where(iteration=iteration, reason=reason)
+        sql = "SELECT * FROM candidates WHERE :iteration IS NULL OR iteration = :iteration ORDER BY number"
         with self._reading():
             cursor = self._database.cursor()
             cursor.row_factory = None  # plain tuples: there may be tens of thousands
-            rows = cursor.execute(f"SELECT * FROM candidates WHERE {where} ORDER BY number", _bound(values)).fetchall()
+            rows = cursor.execute(sql, _bound({"iteration": iteration})).fetchall()
         found = read_candidates([name for name, *_ in cursor.description], rows)
         return [candidate for candidate in found if kept is None or candidate.kept == kept]
 
@@ -273,12 +244,9 @@ class RunReader:
 
     def count_episodes(self, *, step: int | None = None) -> tuple[int, int]:
         """Number of episodes, and number of episodes that ended with an answer; of the run, or of one step."""
-        ((num_episodes, num_answered),) = self._query(
-            "SELECT COUNT(*), COALESCE(SUM(answered), 0) FROM episodes"
-            + (" WHERE step = ?" if step is not None else ""),
-            () if step is None else (step,),
-        )
-        return num_episodes, num_answered
+        where, values = EpisodeFilter(step=step).where()
+        (row,) = self._query(f"SELECT COUNT(*), COALESCE(SUM(answered), 0) FROM episodes WHERE {where}", values)
+        return row[0], row[1]
 
     # -------------------------------------------------------------------------------------------------- details
 
@@ -318,9 +286,9 @@ class RunReader:
             said = f"{self.path / DATABASE} is damaged: its table `runs` has no valid row"
             raise BadInput(said, hint="restore the file from a backup") from error
 
-    def _select(self, table: str, **filters: str | int | None) -> list[sqlite3.Row]:
-        where, values = _where(**filters)
-        return self._query(f"SELECT * FROM {table} WHERE {where} ORDER BY number", values)
+    def _select(self, wanted: EpisodeFilter) -> list[sqlite3.Row]:
+        where, values = wanted.where()
+        return self._query(f"SELECT * FROM episodes WHERE {where} ORDER BY number", values)
 
     def _decode(self, lines: list[bytes], row: sqlite3.Row) -> Episode:
         try:
@@ -336,7 +304,6 @@ def _bound(values: Sequence[Any] | Mapping[str, Any]) -> Sequence[Any] | Mapping
     return [min(max(value, -_LARGEST - 1), _LARGEST) if isinstance(value, int) else value for value in values]
 
 
-def _where(**filters: str | int | None) -> tuple[str, dict[str, str | int]]:
-    """The SQL condition that columns have these values, and the values; None admits all."""
-    wanted = {column: value for column, value in filters.items() if value is not None}
-    return " AND ".join(["TRUE", *(f"{column} = :{column}" for column in wanted)]), wanted
+def _metric(step: int, value: float | None) -> Metric:
+    """A stored value of a metric; NULL stands for NaN."""
+    return Metric(step, math.nan if value is None else value)

@@ -1,4 +1,4 @@
-"""Records that a run returns, and their conversion from and to rows of `run.db`.
+"""Records that a run returns, their conversion from and to rows of `run.db`, and a filter for episodes.
 
 index_row(episode)["question"] == "Who built the Halm bridge?"
 read_candidate(candidate_row(candidate)) == candidate
@@ -8,31 +8,25 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from quaere.chat.spans import check_evidence
 from quaere.errors import BadInput
-from quaere.records import (
-    Candidate,
-    EndReason,
-    Episode,
-    Evidence,
-    Final,
-    Proposal,
-    ProposeTask,
-    RubricTask,
-    Support,
-    Task,
-)
+from quaere.records import Candidate, EndReason, Episode, Evidence, Proposal, ProposeTask, RubricTask, Support
+from quaere.records.episodes import TokenTrace
 from quaere.records.foreign_json import decode_json
 from quaere.runs.shards import Frame
 
 INFO_COLUMNS = "id, kind, created, version, settings"
+_JSON_COLUMNS = ("evidence", "support", "refusals", "aliases", "proof")
+_Scores, _Words, _Spans = dict[str, float], tuple[str, ...], tuple[Evidence, ...]
 _CANDIDATE_COLUMNS = tuple(field.name for field in msgspec.structs.fields(Candidate))
 
 
@@ -117,12 +111,11 @@ def read_info(row: Sequence[Any]) -> RunInfo:
 
 def index_row(episode: Episode) -> dict[str, str | int | None]:
     """The columns of `episodes` that describe an episode."""
-    task = episode.task
     return {
         "id": episode.id,
-        "task_id": task.id,
-        "question": _subject(task),
-        "answer": _answer_text(episode.outcome),
+        "task_id": episode.task.id,
+        "question": _describe_task(episode),
+        "answer": _describe_outcome(episode),
         "protocol": episode.protocol,
         "model": episode.model,
         "end": episode.end,
@@ -145,21 +138,16 @@ def read_place(row: sqlite3.Row) -> Frame:
 
 def candidate_row(candidate: Candidate) -> dict[str, str | int | None]:
     """A candidate as a row of `candidates`."""
-    return {
-        **msgspec.structs.asdict(candidate),
-        "scores": encode_values(candidate.scores),
-        "evidence": _encode_record(candidate.evidence),
-        "support": _encode_record(candidate.support),
-        "refusals": json.dumps(candidate.refusals),
-        "aliases": json.dumps(candidate.aliases),
-        "proof": json.dumps([msgspec.structs.asdict(span) for span in candidate.proof]),
-    }
+    row = asdict(candidate)
+    for name in _JSON_COLUMNS:
+        row[name] = None if row[name] is None else json.dumps(msgspec.to_builtins(row[name]))
+    return {**row, "scores": encode_values(candidate.scores)}
 
 
 def read_candidate(row: sqlite3.Row | Mapping[str, Any]) -> Candidate:
     """The candidate of a row of `candidates`; columns missing in an older schema get the defaults of `Candidate`."""
     values = dict(row)
-    for name in ("scores", "evidence", "support", "refusals", "aliases", "proof"):
+    for name in ("scores", *_JSON_COLUMNS):
         if values.get(name) is not None:
             values[name] = json.loads(values[name])
     return msgspec.convert(values, Candidate)
@@ -173,24 +161,19 @@ def read_candidates(columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> 
     """
     if tuple(columns) != ("number", *_CANDIDATE_COLUMNS):  # an older schema
         return [read_candidate(dict(zip(columns, row, strict=True))) for row in rows]
-    as_scores = cache(lambda text: msgspec.convert(json.loads(text), dict[str, float]))
-    as_words = cache(lambda text: msgspec.convert(json.loads(text), tuple[str, ...]))
-    as_spans = cache(lambda text: msgspec.convert(json.loads(text), tuple[Evidence, ...]))
+    read = cache(lambda text, kind: msgspec.convert(json.loads(text), kind))
     found = []
     for _, *head, scores, span, evidence, support, refusals, cluster, kind, aliases, searches, proof in rows:
         told = None if evidence is None else msgspec.convert(json.loads(evidence), Evidence)
         tested = None if support is None else msgspec.convert(json.loads(support), Support)
-        tail = (as_words(refusals), cluster, kind, as_words(aliases), searches, as_spans(proof))
-        values: list[Any] = [*head, dict(as_scores(scores)), span, told, tested, *tail]
+        tail = (read(refusals, _Words), cluster, kind, read(aliases, _Words), searches, read(proof, _Spans))
+        values: list[Any] = [*head, dict(read(scores, _Scores)), span, told, tested, *tail]
         found.append(Candidate(*values))
     return found
 
 
 def check_candidate(candidate: Candidate, read_document: Callable[[str], str] | None) -> None:
-    """Raise BadInput if the evidence is not in its document.
-
-    Without the document, if its offsets do not fit its length.
-    """
+    """Raise BadInput if the evidence is not in its document; without the document, if its offsets do not fit it."""
     evidence = candidate.evidence
     if evidence is None:
         return
@@ -212,22 +195,22 @@ def encode_values(values: Mapping[str, float]) -> str:
 
 
 def encode_episode(episode: Episode) -> bytes:
-    """The episode as one line of JSON that decodes to an equal episode; raises ValueError otherwise, as for NaN.
+    """The episode as one line of JSON that decodes to an equal episode; raises BadInput otherwise, as for NaN.
 
     encode_episode(episode) == b'{"id":"ask-0","task":{"type":"solve",...},...}'
     """
-    line = msgspec.json.encode(episode)
-    if msgspec.json.decode(line, type=Episode) != episode:
-        raise ValueError("its JSON does not decode to the same episode (NaN is not allowed)")
+    try:
+        line = msgspec.json.encode(episode)
+        if msgspec.json.decode(line, type=Episode) != episode:
+            raise ValueError("its JSON does not decode to the same episode (NaN is not allowed)")
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise BadInput(f"episode {episode.id} cannot be stored: {error}") from error
     return line
 
 
-def _encode_record(record: Evidence | Support | None) -> str | None:
-    return None if record is None else json.dumps(msgspec.structs.asdict(record))
-
-
-def _subject(task: Task) -> str:
-    """Short description of an episode's task: its question, or the title of its document."""
+def _describe_task(episode: Episode) -> str:
+    """The question of an episode, or the title of its document."""
+    task = episode.task
     if isinstance(task, ProposeTask):
         return task.document.title if task.document else ""
     if isinstance(task, RubricTask):
@@ -235,7 +218,102 @@ def _subject(task: Task) -> str:
     return task.question.text
 
 
-def _answer_text(outcome: Final | None) -> str | None:
+def _describe_outcome(episode: Episode) -> str | None:
+    outcome = episode.outcome
     if isinstance(outcome, Proposal):
         return f"{outcome.question} -> {outcome.answer}"
     return None if outcome is None else outcome.text
+
+
+# -------------------------------------------------------------------------------------------------- filter and groups
+
+# Conditions in SQL of the filter's fields that are not columns with an equal value.
+_CONDITIONS = {
+    "least_searches": "num_searches >= :least_searches",
+    "most_searches": "num_searches <= :most_searches",
+    "text": "(question LIKE :text ESCAPE '\\' OR answer LIKE :text ESCAPE '\\')",
+}
+
+
+class EpisodeConditions(TypedDict, total=False):
+    """Conditions on episodes as keywords: `run.index(phase="solver", answered=True)`."""
+
+    end: EndReason | None
+    answered: bool | None
+    protocol: str | None
+    step: int | None
+    phase: str | None
+
+
+class EpisodeFilter(Struct, frozen=True):
+    """A filter for rows of the index: a row must satisfy every condition that is set.
+
+    `text` is searched for in question and answer, ignoring the case of ASCII letters. `searches` are inclusive bounds.
+
+        EpisodeFilter(step=5, phase="solver", end="answered", least_searches=2, text="bridge")
+    """
+
+    id: str | None = None
+    task_id: str | None = None
+    step: int | None = None
+    phase: str | None = None
+    protocol: str | None = None
+    end: EndReason | None = None
+    answered: bool | None = None
+    least_searches: int | None = None
+    most_searches: int | None = None
+    text: str = ""
+
+    def where(self) -> tuple[str, dict[str, Any]]:
+        """The condition in SQL, and its values."""
+        values = {name: value for name, value in asdict(self).items() if value is not None}
+        if text := values.pop("text"):
+            for special in ("\\", "%", "_"):
+                text = text.replace(special, f"\\{special}")
+            values["text"] = f"%{text}%"
+        return " AND ".join(["TRUE", *(_CONDITIONS.get(name, f"{name} = :{name}") for name in values)]), values
+
+
+class EpisodeGroup(Struct, frozen=True):
+    """The attempts at one question at one step by one protocol, which group-relative advantages compare.
+
+    A group has only the attempts that a filter selects.
+
+    EpisodeGroup(task_id="i0g-000003", question="Who built it?", step=5, phase="solver", protocol="drzero-solver",
+                 num_attempts=8, num_answered=7, mean_searches=1.5)
+    """
+
+    task_id: str
+    question: str
+    step: int
+    phase: str
+    protocol: str
+    num_attempts: int
+    num_answered: int
+    mean_searches: float
+
+
+# --------------------------------------------------------------------------------------------------------- token traces
+
+
+TRACE_COLUMNS = "places, advantages, logprobs, entropies"
+
+
+def trace_row(episode_id: str, step: int, trace: TokenTrace) -> dict[str, str | int | bytes]:
+    """The row of an episode's trace: each list is an array of 32-bit numbers, little-endian."""
+    packed = {name: _pack("i" if name == "places" else "f", values) for name, values in asdict(trace).items()}
+    return {"episode_id": episode_id, "step": step, **packed}
+
+
+def read_trace(row: Sequence[bytes]) -> TokenTrace:
+    """The trace of a row with `TRACE_COLUMNS`."""
+    places, *values = row
+    return TokenTrace(_unpack("i", places), *(_unpack("f", value) for value in values))
+
+
+def _pack(kind: str, values: Sequence[float]) -> bytes:
+    return struct.pack(f"<{len(values)}{kind}", *values)
+
+
+def _unpack(kind: str, packed: bytes) -> tuple[Any, ...]:
+    return struct.unpack(f"<{len(packed) // 4}{kind}", packed)

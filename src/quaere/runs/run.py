@@ -15,7 +15,7 @@ in the index can therefore be read at any time, by any number of readers beside 
 A training run that resumes from a checkpoint first deletes everything after it (`truncate_after`): rows first, then
 bytes, so that a process killed in between leaves the same state as above.
 
-Only verdicts and added questions may be written by other processes, at any time: see `verdicts.py` and `added.py`.
+Only verdicts and added questions may be written by other processes, at any time: see `review.py`.
 """
 
 from __future__ import annotations
@@ -34,15 +34,23 @@ import msgspec
 from filelock import FileLock
 
 import quaere
+from quaere.atomic import write_file
 from quaere.errors import BadInput, NotFound
 from quaere.records import Candidate, Episode
-from quaere.records.token_trace import TokenTrace
-from quaere.runs.database import connect, drop_after, insert
-from quaere.runs.directory import BEGUN, DATABASE, EPISODES, make_directory, refuse_links, take_lock, write_config
+from quaere.records.episodes import TokenTrace
+from quaere.runs import directory
 from quaere.runs.reader import RunReader
-from quaere.runs.rows import RunInfo, RunState, candidate_row, check_candidate, encode_episode, encode_values, index_row
+from quaere.runs.rows import (
+    RunInfo,
+    RunState,
+    candidate_row,
+    check_candidate,
+    encode_episode,
+    encode_values,
+    index_row,
+    trace_row,
+)
 from quaere.runs.shards import ShardWriter
-from quaere.runs.trace_rows import trace_row
 
 
 class Run(RunReader):
@@ -51,7 +59,7 @@ class Run(RunReader):
     def __init__(self, path: Path, database: sqlite3.Connection, lock: FileLock | None) -> None:
         super().__init__(path, database)
         self._lock = lock
-        self._shards = ShardWriter(path / EPISODES, self._shard_ends()) if lock else None
+        self._shards = ShardWriter(path / directory.EPISODES, self._shard_ends()) if lock else None
 
     # ------------------------------------------------------------------------------------------ open and close
 
@@ -75,25 +83,17 @@ class Run(RunReader):
         # Not by the second: runs are listed in the order in which they were created.
         created = datetime.now(UTC).isoformat(timespec="milliseconds")
         info = RunInfo(path.name, kind, created, quaere.__version__, dict(settings or {}))
-        make_directory(path, info, config, files)
+        directory.make_directory(path, info, config, files)
         return cls.open(path, write=True)
 
     @classmethod
-    def start(
-        cls,
-        root: str | Path,
-        kind: str,
-        settings: Mapping[str, Any] | None = None,
-        *,
-        config: str | None = None,
-        files: Mapping[str, bytes] | None = None,
-    ) -> Self:
+    def start(cls, root: str | Path, kind: str, settings: Mapping[str, Any] | None = None) -> Self:
         """Create a run under `root`, named by kind and time: `ask-20250301-101500`, then `...-2` if that exists."""
         stem = f"{kind}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
         for number in count(1):
             path = Path(root) / (stem if number == 1 else f"{stem}-{number}")
             try:
-                return cls.create(path, kind, settings, config=config, files=files)
+                return cls.create(path, kind, settings)
             except BadInput:
                 if not path.exists():  # the failure has another cause than a name that is taken
                     raise
@@ -104,12 +104,12 @@ class Run(RunReader):
         """Open a run for reading beside a writer, or as its only writer."""
         path = Path(path)
         if write:
-            refuse_links(path)
-        database = connect(path / DATABASE, write=write)
+            directory.refuse_links(path)
+        database = directory.connect(path / directory.DATABASE, write=write)
         lock: FileLock | None = None
         try:
             if write:
-                lock = take_lock(path, database)
+                lock = directory.take_lock(path, database)
             return cls(path, database, lock)
         except BaseException:
             database.close()
@@ -132,7 +132,7 @@ class Run(RunReader):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         with suppress(BadInput):  # a store that cannot be written: what went wrong before is what is told
-            if self._lock and self._ended() == BEGUN:
+            if self._lock and self._ended() == directory.BEGUN:
                 self.note_end(_read_end(error))
         self.close()
 
@@ -162,16 +162,15 @@ class Run(RunReader):
         self._refuse_earlier(step)
         self._refuse_duplicates(episodes)
         measured = metrics if metrics is not None else [{}] * len(episodes)
-        place = {"step": step, "phase": phase}
         rows = [
-            {**index_row(episode), **place, "line": line, "metrics": encode_values(values)}
+            {**index_row(episode), "step": step, "phase": phase, "line": line, "metrics": encode_values(values)}
             for line, (episode, values) in enumerate(zip(episodes, measured, strict=True))
         ]
-        lines = [_encode(episode) for episode in episodes]
+        lines = [encode_episode(episode) for episode in episodes]
         with self._writing():
             frame = shards.append(lines)
             try:
-                insert(self._database, "episodes", [{**row, **msgspec.structs.asdict(frame)} for row in rows])
+                directory.insert(self._database, "episodes", [{**row, **msgspec.structs.asdict(frame)} for row in rows])
             except Exception:
                 # Otherwise the shard would keep an episode that the index does not know.
                 shards.discard(frame)
@@ -179,8 +178,7 @@ class Run(RunReader):
 
     def add_traces(self, step: int, traces: Mapping[str, TokenTrace]) -> None:
         """Store per-token values of some episodes of a step, by episode id."""
-        with self._writing():
-            insert(self._database, "token_traces", [trace_row(id, step, trace) for id, trace in traces.items()])
+        self._insert("token_traces", [trace_row(id, step, trace) for id, trace in traces.items()])
 
     def log_metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Record metrics of a step; logging a name again at the same step replaces its value.
@@ -188,10 +186,9 @@ class Run(RunReader):
         run.log_metrics(3, {"reward/mean": 0.25, "loss/policy": 0.01})
         """
         # SQLite stores NaN as NULL anyway; readers turn NULL back into NaN.
-        measured = {name: None if math.isnan(value) else float(value) for name, value in values.items()}
-        rows = [{"name": name, "step": step, "value": value} for name, value in measured.items()]
-        with self._writing():
-            insert(self._database, "metrics", rows, replace=True)
+        measured = [(name, None if math.isnan(value) else float(value)) for name, value in values.items()]
+        rows = [{"name": name, "step": step, "value": value} for name, value in measured]
+        self._insert("metrics", rows, replace=True)
 
     def add_candidates(
         self, candidates: Sequence[Candidate], *, read_document: Callable[[str], str] | None = None
@@ -205,21 +202,19 @@ class Run(RunReader):
         """
         for candidate in candidates:
             check_candidate(candidate, read_document)
-        with self._writing():
-            insert(self._database, "candidates", [candidate_row(candidate) for candidate in candidates])
+        self._insert("candidates", [candidate_row(candidate) for candidate in candidates])
 
     def add_event(self, step: int, kind: str, message: str) -> None:
         """Record an event.
 
         run.add_event(12, "alarm", "the entropy is below 0.02 for 3 steps")
         """
-        with self._writing():
-            insert(self._database, "events", [{"step": step, "kind": kind, "message": message}])
+        self._insert("events", [{"step": step, "kind": kind, "message": message}])
 
     def replace_config(self, text: str) -> None:
         """Replace `config.yaml`, after settings were changed on resuming."""
         with self._writing():
-            write_config(self.path, text)
+            write_file(self.path / directory.CONFIG, text)
 
     def change_settings(self, changes: Mapping[str, Any]) -> None:
         """Remember other values for some of the settings that the run began with.
@@ -233,7 +228,7 @@ class Run(RunReader):
 
     def note_end(self, ended: RunState | None) -> None:
         """Record how the run ended; None when it resumes. Leaving `with run:` records it if nothing has."""
-        said = f"{ended.name}: {ended.why}" if ended else BEGUN
+        said = f"{ended.name}: {ended.why}" if ended else directory.BEGUN
         with self._writing(), self._database:
             self._database.execute("UPDATE runs SET ended = ?", (said,))
 
@@ -245,7 +240,7 @@ class Run(RunReader):
         # A frame holds one step and steps do not decrease, so no kept episode can lie after a dropped one.
         assert not kept or not dropped or tuple(kept[0]) < tuple(dropped[0]), "a frame spans steps"
         with self._writing():
-            drop_after(self._database, step)
+            directory.drop_after(self._database, step)
             shards.cut(self._shard_ends())
 
     # -------------------------------------------------------------------------------------------------- details
@@ -256,10 +251,13 @@ class Run(RunReader):
 
     def _writer(self) -> ShardWriter:
         if self._shards is None:
-            raise BadInput(
-                f"run {self.info.id} is open for reading only", hint="open it with Run.open(path, write=True)"
-            )
+            said = f"run {self.info.id} is open for reading only"
+            raise BadInput(said, hint="open it with Run.open(path, write=True)")
         return self._shards
+
+    def _insert(self, table: str, rows: Sequence[Mapping[str, Any]], *, replace: bool = False) -> None:
+        with self._writing():
+            directory.insert(self._database, table, rows, replace=replace)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -274,9 +272,8 @@ class Run(RunReader):
     def _refuse_earlier(self, step: int) -> None:
         ((last,),) = self._query("SELECT MAX(step) FROM episodes")
         if last is not None and step < last:
-            raise BadInput(
-                f"run {self.info.id} has episodes of step {last}: step {step} is earlier and cannot be added"
-            )
+            said = f"run {self.info.id} has episodes of step {last}: step {step} is earlier and cannot be added"
+            raise BadInput(said)
 
     def _refuse_duplicates(self, episodes: Sequence[Episode]) -> None:
         seen: set[str] = set()
@@ -294,10 +291,3 @@ def _read_end(error: BaseException | None) -> RunState:
     if isinstance(error, Exception):
         return RunState("failed", " ".join(str(error).split()) or type(error).__name__)
     return RunState("stopped")  # Ctrl-C, or a task that was cancelled for it
-
-
-def _encode(episode: Episode) -> bytes:
-    try:
-        return encode_episode(episode)
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise BadInput(f"episode {episode.id} cannot be stored: {error}") from error

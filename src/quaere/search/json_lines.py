@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from quaere.errors import BadInput
 from quaere.records.foreign_json import decode_json
 from quaere.search.packed_files import COMPRESSIONS, DAMAGED, unpack
+
+T = TypeVar("T")
 
 ROW_SUFFIXES = tuple(kind + packed for kind in (".jsonl", ".ndjson") for packed in COMPRESSIONS)
 MAX_LINE_BYTES = 64 << 20
@@ -103,6 +106,16 @@ def read_lines(
         ) from error
     except OSError as error:
         raise BadLines(path, f"cannot be read: {error.strerror or error}") from error
+
+
+def decode_lines(path: Path, kind: type[T], *, what: str = "", hint: str = "") -> Iterator[tuple[int, T]]:
+    """The lines of a file as records, with their numbers; an invalid line raises `BadLines`: "not WHAT: ..." """
+    for number, line in read_lines(path):
+        try:
+            row = decode_json(line, kind)
+        except msgspec.DecodeError as error:
+            raise BadLines(path, f"not {what}: {error}" if what else str(error), line=number, hint=hint) from error
+        yield number, row
 
 
 def split_contents(contents: str) -> tuple[str, str]:

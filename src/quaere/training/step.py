@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from quaere.records import Candidate, Episode
-from quaere.records.token_trace import TokenTrace
+from quaere.records.episodes import TokenTrace
 from quaere.training.health import Alarm
 from quaere.training.role_learner import RoleLearner
 

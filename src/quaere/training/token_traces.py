@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quaere.records.token_trace import TokenTrace
+from quaere.records.episodes import TokenTrace
 from quaere.rollout.samples import Sample
 from quaere.rollout.seeds import derive_seed
 from quaere.training.step import Step

@@ -16,8 +16,7 @@ from msgspec import Struct
 
 from quaere.api.run import Run
 from quaere.records import Answer, EndReason, Episode, Evaluate, Malformed, Proposal, Search, Turn
-from quaere.runs.groups import EpisodeFilter, EpisodeGroup
-from quaere.runs.rows import EpisodeRow
+from quaere.runs.rows import EpisodeFilter, EpisodeGroup, EpisodeRow
 from quaere.viewer.page_settings import Page, PageNumber, cut_page
 from quaere.viewer.run_folder import NotShown
 

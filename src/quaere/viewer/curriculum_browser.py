@@ -2,7 +2,7 @@
 
 read_curriculum(run, "notes", CurriculumQuery(state="kept", text="bridge"), shelves).page.items[0].candidate.question
 
-A verdict is written as `quaere curriculum` writes it, and training honours it: see `runs/verdicts.py`.
+A verdict is written as `quaere curriculum` writes it, and training honours it: see `runs/review.py`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from quaere.api.run_documents import RunDocuments, open_documents
 from quaere.errors import BadInput
 from quaere.records.foreign_json import decode_json
 from quaere.runs.curriculum_audit import Item, check_item, read_items
-from quaere.runs.groups import EpisodeFilter
-from quaere.runs.verdicts import Verdict, VerdictKind, give_verdicts, is_learned, judge
+from quaere.runs.review import Verdict, VerdictKind, give_verdicts, is_learned, judge
+from quaere.runs.rows import EpisodeFilter
 from quaere.viewer.item_facets import TITLES, Facet, Shelf
 from quaere.viewer.page_settings import Page, PageNumber, cut_page
 from quaere.viewer.run_folder import NotShown

@@ -28,7 +28,7 @@ from quaere.evaluation.qa.scores import (
     score_episode,
 )
 from quaere.records import SolveTask
-from quaere.runs.groups import EpisodeFilter
+from quaere.runs.rows import EpisodeFilter
 from quaere.viewer.run_folder import NotShown, RunFolder, Signature, read_signature
 from quaere.viewer.run_list import RunCards, name_model
 

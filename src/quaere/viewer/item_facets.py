@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from quaere.records import Candidate
-from quaere.runs.added import EVERY_ITERATION
 from quaere.runs.curriculum_audit import Item
+from quaere.runs.review import EVERY_ITERATION
 
 TITLES = {
     "state": "Kept, or why not",

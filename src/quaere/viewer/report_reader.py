@@ -20,8 +20,7 @@ from quaere.chat.statements import extract_conclusion, find_citations
 from quaere.dialects.report.assessment import count_searches
 from quaere.dialects.report.protocol import bind_report
 from quaere.records import Assessment, AssessTask, EndReason, Episode, Harness, Passage, Report, ReportTask, Rubric
-from quaere.runs.groups import EpisodeFilter
-from quaere.runs.rows import EpisodeRow
+from quaere.runs.rows import EpisodeFilter, EpisodeRow
 from quaere.viewer.attempt_groups import reward_of
 from quaere.viewer.document_page import document_address
 from quaere.viewer.page_formats import path_to

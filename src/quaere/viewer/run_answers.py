@@ -11,8 +11,7 @@ from quaere.api.answer import read_answer
 from quaere.api.run import Run
 from quaere.api.run_documents import open_documents
 from quaere.records import SolveTask
-from quaere.runs.groups import EpisodeFilter
-from quaere.runs.rows import EpisodeRow
+from quaere.runs.rows import EpisodeFilter, EpisodeRow
 from quaere.viewer.answer_view import AnswerView, describe_answer, view_answer
 from quaere.viewer.ask_history import AskRecord
 from quaere.viewer.page_formats import path_to

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from quaere.api.run import Run
-from quaere.errors import BadInput
+from quaere.errors import BadInput, nearest_hint
 from quaere.runs.directory import CONFIG, DATABASE, is_locked, refuse_links
 from quaere.runs.list import runs_root
-from quaere.runs.nearest import nearest_hint
 
 Signature: TypeAlias = tuple[object, ...]
 _WRITTEN = (DATABASE, f"{DATABASE}-wal", CONFIG, "harness.jsonl")

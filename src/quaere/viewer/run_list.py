@@ -14,11 +14,9 @@ from msgspec import Struct, structs
 
 from quaere.api.run import Run
 from quaere.errors import BadInput
-from quaere.runs.brief import read_brief
-from quaere.runs.groups import EpisodeFilter
-from quaere.runs.list import next_command
+from quaere.runs.list import next_command, read_brief
 from quaere.runs.phases import name_phase
-from quaere.runs.rows import RunInfo, RunState
+from quaere.runs.rows import EpisodeFilter, RunInfo, RunState
 from quaere.viewer.metric_groups import MAIN
 from quaere.viewer.page_settings import Page, PageNumber, cut_page
 from quaere.viewer.plot import Series, thin

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from quaere.records import Episode
-from quaere.records.episodes import Origin
-from quaere.records.token_trace import TokenTrace
+from quaere.records.episodes import Origin, TokenTrace
 
 ROW_TOKENS = 64
 NUM_TOKENS = 16 * ROW_TOKENS

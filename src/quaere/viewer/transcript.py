@@ -13,8 +13,7 @@ from msgspec import Struct
 from quaere.api.run import Run
 from quaere.chat.spans import locate_span
 from quaere.records import Answer, EndReason, Episode, Evaluate, Passage, Proposal, ProposeTask, StopReason, Turn
-from quaere.runs.groups import EpisodeFilter
-from quaere.runs.rows import EpisodeRow
+from quaere.runs.rows import EpisodeFilter, EpisodeRow
 from quaere.viewer.attempt_groups import describe_turn, rank_attempts, reward_of
 from quaere.viewer.reward_bars import RewardBar, stack_rewards
 from quaere.viewer.run_folder import NotShown

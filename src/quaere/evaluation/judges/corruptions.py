@@ -16,24 +16,9 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct, structs
 
+from quaere.evaluation.reports.grades import conclusion_start
 from quaere.evaluation.reports.lexical import MARK, name_runs, num_negations, number_runs, split_sentences
-from quaere.evaluation.reports.proxies import conclusion_start
 from quaere.records import Report, Statement
-
-SPOILING_CITATIONS = (
-    "citation of another passage",
-    "number changed",
-    "name replaced by another",
-    "sentence negated",
-    "sentence replaced by another",
-)
-SPOILING_TEXT = (
-    "sentence replaced by another",
-    "citations dropped",
-    "paragraph repeated",
-    "conclusion contradicted",
-)
-KINDS = tuple(dict.fromkeys(SPOILING_CITATIONS + SPOILING_TEXT))
 
 _DIGITS = re.compile(r"\d{1,6}")
 _VERB = re.compile(
@@ -54,13 +39,17 @@ class Corrupted(Struct, frozen=True):
 
 def corrupt(kind: str, report: Report, draw: random.Random) -> Corrupted | None:
     """The report with a corruption of this kind, with random choices from `draw`; None if it cannot be applied."""
-    return _WAYS[kind](report, draw)
+    found = _WAYS[kind](report, draw)
+    return Corrupted(kind, *found) if found else None
 
 
 # ----------------------------------------------------------------------------------------------------- one statement
 
 
-def _cite_another(report: Report, draw: random.Random) -> Corrupted | None:
+Found = tuple[Report, int | None] | None  # the corrupted report, and the statement if it is a single one
+
+
+def _cite_another(report: Report, draw: random.Random) -> Found:
     documents = {source.number: source.passage.doc_id for source in report.sources}
     choices = [
         (place, other)
@@ -71,12 +60,11 @@ def _cite_another(report: Report, draw: random.Random) -> Corrupted | None:
     if not choices:
         return None
     place, other = draw.choice(choices)
-    text = report.statements[place].text
-    wrong = MARK.sub(lambda mark: _DIGITS.sub(str(other), mark.group()), text)
-    return _spoiled("citation of another passage", report, place, wrong, (other,))
+    wrong = MARK.sub(lambda mark: _DIGITS.sub(str(other), mark.group()), report.statements[place].text)
+    return rewrite(report, {place: (wrong, (other,))}), place
 
 
-def _change_number(report: Report, draw: random.Random) -> Corrupted | None:
+def _change_number(report: Report, draw: random.Random) -> Found:
     def change(text: str) -> str | None:
         runs = number_runs(_veil(text))
         if not runs:
@@ -84,7 +72,7 @@ def _change_number(report: Report, draw: random.Random) -> Corrupted | None:
         start, end = draw.choice(runs)
         return text[:start] + _other_number(text[start:end], draw) + text[end:]
 
-    return _reworded("number changed", report, draw, change)
+    return _reword(report, draw, change)
 
 
 def _other_number(written: str, draw: random.Random) -> str:
@@ -97,7 +85,7 @@ def _other_number(written: str, draw: random.Random) -> str:
     return (f"{other:,}" if "," in whole else str(other)) + point + decimals
 
 
-def _replace_name(report: Report, draw: random.Random) -> Corrupted | None:
+def _replace_name(report: Report, draw: random.Random) -> Found:
     known = [statement.text for statement in report.statements] + [one.passage.title for one in report.sources]
     names = sorted({text[start:end] for text in known for start, end in name_runs(text)})
 
@@ -109,11 +97,7 @@ def _replace_name(report: Report, draw: random.Random) -> Corrupted | None:
         start, end = draw.choice(runs)
         return text[:start] + draw.choice(others) + text[end:]
 
-    return _reworded("name replaced by another", report, draw, change)
-
-
-def _negate_one(report: Report, draw: random.Random) -> Corrupted | None:
-    return _reworded("sentence negated", report, draw, negate)
+    return _reword(report, draw, change)
 
 
 def negate(text: str) -> str:
@@ -133,30 +117,24 @@ def negate(text: str) -> str:
     return f"{text[: verb.end()]} not{rest}"
 
 
-def _replace_sentence(report: Report, draw: random.Random) -> Corrupted | None:
+def _replace_sentence(report: Report, draw: random.Random) -> Found:
     """The statement's text replaced by that of a sentence that cites other documents; its own citations stay."""
     documents = {source.number: source.passage.doc_id for source in report.sources}
     cited = [{documents.get(number) for number in statement.citations} for statement in report.statements]
+    words = [MARK.sub("", statement.text).strip() for statement in report.statements]
     choices = [
         (place, other)
         for place in _cited_once(report)
         for other in range(len(cited))
-        if cited[other] and cited[place].isdisjoint(cited[other])
+        if cited[other] and cited[place].isdisjoint(cited[other]) and words[place] != words[other]
     ]
-    choices = [(place, other) for place, other in choices if _words(report, place) != _words(report, other)]
     if not choices:
         return None
     place, other = draw.choice(choices)
     statement = report.statements[place]
-    marks = "".join(MARK.findall(statement.text))
-    words = _words(report, other)
-    ending = words[-1:] if words[-1:] in ".!?。！？" else ""
-    wrong = words.removesuffix(ending) + marks + ending if ending else words + marks
-    return _spoiled("sentence replaced by another", report, place, wrong, statement.citations)
-
-
-def _words(report: Report, place: int) -> str:
-    return MARK.sub("", report.statements[place].text).strip()
+    ending = words[other][-1:] if words[other][-1:] in ".!?。！？" else ""
+    wrong = words[other].removesuffix(ending) + "".join(MARK.findall(statement.text)) + ending
+    return rewrite(report, {place: (wrong, statement.citations)}), place
 
 
 def _cited_once(report: Report) -> list[int]:
@@ -176,64 +154,46 @@ def _veil(text: str) -> str:
     return MARK.sub(lambda mark: " " * len(mark.group()), text)
 
 
-def _reworded(kind: str, report: Report, draw: random.Random, change: Callable[[str], str | None]) -> Corrupted | None:
+def _reword(report: Report, draw: random.Random, change: Callable[[str], str | None]) -> Found:
+    """The report with one statement changed: the first, in random order, that `change` can change."""
     places = _cited_once(report)
     for place in draw.sample(places, len(places)):
         statement = report.statements[place]
         wrong = change(statement.text)
         if wrong is not None and wrong != statement.text:
-            return _spoiled(kind, report, place, wrong, statement.citations)
+            return rewrite(report, {place: (wrong, statement.citations)}), place
     return None
-
-
-def _spoiled(kind: str, report: Report, place: int, text: str, citations: tuple[int, ...]) -> Corrupted:
-    return Corrupted(kind, rewrite(report, {place: (text, citations)}), place)
 
 
 # ----------------------------------------------------------------------------------------------------- the whole text
 
 
-def _drop_citations(report: Report, draw: random.Random) -> Corrupted | None:
-    if not report.citations:
-        return None
-    edits = {
-        place: (MARK.sub("", statement.text), ())
-        for place, statement in enumerate(report.statements)
-        if statement.citations
-    }
-    bare = rewrite(report, edits)
-    return Corrupted("citations dropped", bare) if bare.text != report.text else None
+def _drop_citations(report: Report, draw: random.Random) -> Found:
+    cited = [(place, one.text) for place, one in enumerate(report.statements) if one.citations]
+    bare = rewrite(report, {place: (MARK.sub("", text), ()) for place, text in cited})
+    return (bare, None) if bare.text != report.text else None
 
 
-def _repeat_paragraph(report: Report, draw: random.Random) -> Corrupted | None:
+def _repeat_paragraph(report: Report, draw: random.Random) -> Found:
     """The report with a paragraph before the conclusion repeated three times."""
     limit = conclusion_start(report)
-    spans = [match.span() for match in re.finditer(r"[^\n]+(?:\n[^\n]+)*", report.text)]
-    holding = [
-        (start, end, [one for one in report.statements if start <= one.start and one.end <= end])
-        for start, end in spans
-        if end <= limit
-    ]
-    holding = [item for item in holding if item[2]]
+    holding = []
+    for start, end in (match.span() for match in re.finditer(r"[^\n]+(?:\n[^\n]+)*", report.text)):
+        inside = [one for one in report.statements if start <= one.start and one.end <= end]
+        if inside and end <= limit:
+            holding.append((start, end, inside))
     if not holding:
         return None
     start, end, inside = draw.choice(holding)
     again = f"\n\n{report.text[start:end]}"
-    shift = len(again)
     before = [one for one in report.statements if one.end <= end]
-    after = [one for one in report.statements if one.end > end]
-    copies = [_moved(one, number * shift) for number in (1, 2) for one in inside]
-    return Corrupted(
-        "paragraph repeated",
-        structs.replace(
-            report,
-            text=report.text[:end] + 2 * again + report.text[end:],
-            statements=(*before, *copies, *(_moved(one, 2 * shift) for one in after)),
-        ),
-    )
+    after = [_moved(one, 2 * len(again)) for one in report.statements if one.end > end]
+    copies = [_moved(one, number * len(again)) for number in (1, 2) for one in inside]
+    text = report.text[:end] + 2 * again + report.text[end:]
+    return structs.replace(report, text=text, statements=(*before, *copies, *after)), None
 
 
-def _contradict_conclusion(report: Report, draw: random.Random) -> Corrupted | None:
+def _contradict_conclusion(report: Report, draw: random.Random) -> Found:
     start = conclusion_start(report)
     end = start + len(report.conclusion)
     edits = {}
@@ -242,12 +202,12 @@ def _contradict_conclusion(report: Report, draw: random.Random) -> Corrupted | N
             lead = max(0, start - one.start)  # the word "Conclusion" and its colon
             edits[place] = (one.text[:lead] + negate(one.text[lead:]), one.citations)
     if edits:
-        return Corrupted("conclusion contradicted", rewrite(report, edits))
+        return rewrite(report, edits), None
     if start == len(report.text) or any(one.end > start for one in report.statements):
         return None
     wrong = " ".join(negate(sentence) for sentence in split_sentences(report.conclusion))
     text = report.text[:start] + wrong + report.text[end:]
-    return Corrupted("conclusion contradicted", structs.replace(report, text=text, conclusion=wrong))
+    return structs.replace(report, text=text, conclusion=wrong), None
 
 
 def rewrite(report: Report, edits: Mapping[int, tuple[str, tuple[int, ...]]]) -> Report:
@@ -257,8 +217,7 @@ def rewrite(report: Report, edits: Mapping[int, tuple[str, tuple[int, ...]]]) ->
     """
     opening = conclusion_start(report)
     closing = opening + len(report.conclusion)
-    pieces: list[str] = []
-    statements: list[Statement] = []
+    pieces, statements = [], []
     bounds = {opening: opening, closing: closing}  # old to new offsets of the conclusion's ends
     done = shift = 0
     for place, statement in enumerate(report.statements):
@@ -279,13 +238,110 @@ def _moved(statement: Statement, by: int) -> Statement:
     return structs.replace(statement, start=statement.start + by, end=statement.end + by)
 
 
-_WAYS: dict[str, Callable[[Report, random.Random], Corrupted | None]] = {
+_Ways = dict[str, Callable[[Report, random.Random], Found]]
+_IN_CITATIONS: _Ways = {
     "citation of another passage": _cite_another,
     "number changed": _change_number,
     "name replaced by another": _replace_name,
-    "sentence negated": _negate_one,
+    "sentence negated": lambda report, draw: _reword(report, draw, negate),
+    "sentence replaced by another": _replace_sentence,
+}
+_IN_TEXT: _Ways = {
     "sentence replaced by another": _replace_sentence,
     "citations dropped": _drop_citations,
     "paragraph repeated": _repeat_paragraph,
     "conclusion contradicted": _contradict_conclusion,
 }
+_WAYS = _IN_CITATIONS | _IN_TEXT
+SPOILING_CITATIONS, SPOILING_TEXT, KINDS = tuple(_IN_CITATIONS), tuple(_IN_TEXT), tuple(_WAYS)
+
+# -------------------------------------------------------------------------------------------------------- paraphrases
+
+# Per passage one true and one false statement. The corrupted reports share most words with their sources, so rules that
+# compare words do well on them. Here the true statements use other words and the false ones similar words, so only a
+# judge that understands the text does well. The rules of `reports/citations.py` were not tuned on these, and must not
+# be.
+
+
+PARAPHRASES: tuple[tuple[str, str, str], ...] = (
+    (
+        "The ferry between Korrin and Tallow was closed in 1911 after the new iron bridge opened to traffic.",
+        "Once people could cross by the iron bridge, the Korrin to Tallow ferry service ended in 1911.",
+        "The ferry between Korrin and Tallow was closed because it had become unsafe.",
+    ),
+    (
+        "Annual rainfall on the plateau averages 412 millimetres, most of it falling between May and July.",
+        "The plateau gets roughly 410 mm of rain a year, mainly in early summer.",
+        "Rainfall on the plateau is highest in winter.",
+    ),
+    (
+        "The guild admitted women as full members for the first time in 1789, and Marta Oleen was the first of them.",
+        "Marta Oleen became the guild's first female member in 1789.",
+        "Marta Oleen was refused membership of the guild in 1789.",
+    ),
+    (
+        "Copper from the Esker mine was shipped down the Oss to the smelters at Brill.",
+        "The smelters at Brill received their copper by river from the Esker mine.",
+        "The smelters at Brill shipped copper up the Oss to the Esker mine.",
+    ),
+    (
+        "A survey of 1,204 households found that 63 percent heated with wood and 21 percent with coal.",
+        "Nearly two thirds of the households surveyed used wood for heating.",
+        "Coal was the most common fuel among the households surveyed.",
+    ),
+    (
+        "The library lost some 9,000 volumes in the flood; the map collection, kept upstairs, was unharmed.",
+        "Because they were stored on an upper floor, the maps survived the flood that ruined about 9,000 books.",
+        "The flood destroyed the library's map collection.",
+    ),
+    (
+        "Tests showed that the new alloy loses a third of its strength above 400 degrees.",
+        "At temperatures beyond 400 degrees the alloy becomes markedly weaker.",
+        "The alloy keeps its strength at temperatures above 400 degrees.",
+    ),
+    (
+        "Governor Hask pardoned the rebels in the spring, against the advice of his council.",
+        "The council had counselled against it, but Hask let the rebels go free in spring.",
+        "On the advice of his council, Governor Hask pardoned the rebels in the spring.",
+    ),
+    (
+        "The species nests on cliffs and has been seen inland only twice, in 1954 and 1987.",
+        "Sightings away from the coast are extremely rare: only two are on record.",
+        "The species is commonly seen inland.",
+    ),
+    (
+        "Exports of linen doubled between 1820 and 1830, while those of wool fell by a tenth.",
+        "In the decade from 1820 linen exports grew twofold as wool declined slightly.",
+        "Exports of wool doubled between 1820 and 1830.",
+    ),
+    (
+        "The tower is 68 metres high, four metres lower than the cathedral it was meant to outdo.",
+        "At 68 metres the tower fell short of the cathedral.",
+        "The tower, at 68 metres, is the tallest building of the town, above the cathedral.",
+    ),
+    (
+        "The committee found no evidence that the fire had been started deliberately.",
+        "Arson could not be proved, the committee concluded.",
+        "The committee found evidence that the fire had been started deliberately.",
+    ),
+    (
+        "Venn's first design, of 1698, was rejected; the second, with twelve arches, was built four years later.",
+        "Only Venn's second plan, the one with twelve arches, was carried out.",
+        "Venn's first design, of 1698, was built with twelve arches.",
+    ),
+    (
+        "Trade with Nevin resumed in 1921 and by 1925 exceeded its level before the war.",
+        "Four years after it restarted, commerce with Nevin had more than recovered.",
+        "Trade with Nevin never recovered after the war.",
+    ),
+    (
+        "The dialect has lost its dual forms, which survive only in two songs and a counting rhyme.",
+        "Apart from a couple of songs and a rhyme, dual forms have vanished from the dialect.",
+        "Dual forms are still in everyday use in the dialect.",
+    ),
+    (
+        "Half of the grant was spent on salaries, a third on instruments and the rest on travel.",
+        "Salaries took the largest part of the grant.",
+        "Most of the grant was spent on travel.",
+    ),
+)

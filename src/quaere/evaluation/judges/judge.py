@@ -1,34 +1,176 @@
-"""Judges of whether a quoted span supports an answer: a string check, or a model.
+"""Judges: single turns that are asked of a model, and judges of whether a quoted span supports an answer.
 
     await StringCheck().judge([Citation("Who built it?", ("Venn",), "Orsolya Venn built it in 1702.")]) -> [True]
     open_judge("openai:gpt-x@http://localhost:8001/v1")
 
-A judge sees the question, the accepted answers and the span, but neither the documents nor the policy's answer, and
-says "supported" or "not supported". `judge_accuracy.py` measures how often that is right; no score of a
-judge is shown without it.
+In a judge's turn the inputs are quoted, and the output is parsed or counted as unreadable. A judge of spans sees the
+question, the accepted answers and the span, but neither the documents nor the policy's answer, and says "supported" or
+"not supported". `judge_accuracy.py` measures how often that is right; no score of a judge is shown without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 from typing import Protocol as Interface
 
+import msgspec
 from msgspec import Struct, structs
 
-from quaere.chat.messages import Message, Part
+from quaere.chat.messages import Message, Part, Quoted
 from quaere.chat.protocol import EXAMPLES
 from quaere.chat.tags import find_blocks
 from quaere.chat.tools import ToolSchema
-from quaere.evaluation.judges.calls import put_turns, quote
-from quaere.records import Action, Answer, Failure, Malformed, Question, SearchResult, SolveTask, Task, Turn
+from quaere.errors import SamplingFailed
+from quaere.policies.sampler import SamplingParams
+from quaere.records import Action, Answer, Failure, Malformed, Question, SolveTask, Task, Turn
+from quaere.records.foreign_json import decode_json
 from quaere.rewards.answers import normalise_answer
 from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job
+from quaere.rollout.many import Job, run_many
 from quaere.rollout.policy import Policy
+from quaere.search.searcher import NoSearcher
+
+T = TypeVar("T")
+Advance = Callable[[], None]
+"""Callback that is called once for each item done."""
 
 STRING_CHECK = "string"  # the value of --judge
 MIN_OTHER_WORDS = 3
+# Angle brackets in quoted text are replaced, so that a judge that repeats its input cannot reproduce a tag from it.
+_BRACKETS = str.maketrans("<>", "‹›")
+_MAX_JSON_CHARS = 100_000
+
+# -------------------------------------------------------------------------------------------------------- single turns
+
+
+def idle() -> None:
+    """Do nothing: the default of callbacks."""
+
+
+class JudgeTurn(Generic[T]):
+    """The protocol of one judge turn; `parse` returns the parsed output, or None if it cannot be parsed.
+
+    JudgeTurn([Message("user", ("Is it so?",))], parse=lambda text: text == "yes" or None)
+    """
+
+    name = "report-judge"
+    tools: tuple[ToolSchema, ...] = ()
+    marks: tuple[str, ...] = ()
+    turns_per_search = 1
+
+    def __init__(
+        self, messages: Sequence[Message], parse: Callable[[str], T | None], *, stop: str = "", prefix: str = ""
+    ) -> None:
+        self.parse = parse
+        self.stop: tuple[str, ...] = (stop,) if stop else ()
+        self._messages = list(messages)
+        self._prefix = prefix
+
+    def opening(self, task: Task) -> list[Message]:
+        """The messages given to the constructor."""
+        return self._messages
+
+    def prefix(self, turn: int, is_last: bool) -> str:
+        """The text that opens the turn, for models too small to follow the output format."""
+        return self._prefix
+
+    def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
+        """The turn's text as an answer if it can be parsed, else `Malformed`."""
+        return Malformed("the judge's words cannot be read") if self.parse(text) is None else Answer(text)
+
+    def reply(self, *_: object, **__: object) -> Message:
+        """A reminder of the task; never used, since a judge has one turn."""
+        return Message("user", ("Answer as you were asked to.",))
+
+
+class JudgeModel:
+    """A policy that is asked single turns, many at once.
+
+    `guided` is for models too small to follow the output format. With `listed`, it answers with JSON lists, as
+    endpoints do.
+
+    await JudgeModel(open_policy("judge-model")).ask([JudgeTurn(messages, parse)], Limits(max_turns=1)) -> ["supported"]
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        listed: bool = False,
+        guided: bool = False,
+        temperature: float = 0.0,
+        concurrency: int = 32,
+    ) -> None:
+        self.name = policy.name
+        self._policy = policy
+        self._listed = listed
+        self._guided = guided and not listed
+        self._params = SamplingParams(temperature=temperature)
+        self._concurrency = concurrency
+
+    async def ask(
+        self,
+        turns: Sequence[JudgeTurn[T]],
+        limits: Limits,
+        *,
+        seed: int = 0,
+        advance: Advance = idle,
+        questions: Sequence[Question] | None = None,
+    ) -> list[T | None]:
+        """Parsed output for each turn, in order; None if unreadable or if the judge failed.
+
+        Raises SamplingFailed if every request failed: an outage must not be scored as unreadable output.
+        """
+        asked = questions or [Question(f"judge-{number}", "") for number in range(len(turns))]
+        jobs = [Job(turn, SolveTask(question)) for turn, question in zip(turns, asked, strict=True)]
+        how: dict[str, Any] = {"seed": seed, "params": self._params, "concurrency": self._concurrency}
+        found: list[T | None] = []
+        failures: list[Failure] = []
+        async for episode in run_many(self._policy, jobs, NoSearcher(), limits, **how):
+            outcome = episode.outcome
+            found.append(turns[len(found)].parse(outcome.text) if isinstance(outcome, Answer) else None)
+            failures += [turn.failure for turn in episode.turns if turn.stop_reason == "failed" and turn.failure]
+            advance()
+        if failures and len(failures) == len(jobs):
+            raise SamplingFailed(f"the judge {self.name}: {failures[0].message}")
+        return found
+
+    async def stop(self) -> None:
+        """Stop the policy."""
+        await self._policy.stop()
+
+
+def quote(text: str) -> Quoted:
+    """Quoted text in which tags are neutralised: quote("<verdict>").text -> "‹verdict›"."""
+    return Quoted(text.translate(_BRACKETS))
+
+
+def read_block(text: str, name: str) -> str | None:
+    """Content of the tag outside thoughts; None if it is missing or occurs with different contents.
+
+    read_block("<think>hm</think><verdict> supported </verdict>", "verdict") -> "supported"
+    """
+    said = {block.content.strip() for block in find_blocks(text, ("think", name)) if block.name == name}
+    return said.pop() if len(said) == 1 else None
+
+
+def read_list(text: str, item: type[T]) -> list[T] | None:
+    """The JSON list in a reply, after any thought and inside any code fence; None if there is no valid one.
+
+    read_list('[{"number": 1, "score": 7}]', Scored) -> [Scored(number=1, score=7.0)]
+    """
+    reply = text.rpartition("</think>")[2]
+    start, end = reply.find("["), reply.rfind("]")
+    if start < 0 or end < start or end - start > _MAX_JSON_CHARS:
+        return None
+    try:
+        return decode_json(reply[start : end + 1], list[item])  # type: ignore[valid-type]
+    except msgspec.DecodeError:
+        return None
+
+
+# --------------------------------------------------------------------------------------------------- judges of spans
 
 Verdict = bool | None  # the judge's decision; None if its output could not be parsed
 
@@ -58,9 +200,6 @@ class Judge(Interface):
         ...
 
 
-# ------------------------------------------------------------------------------------------------------ string check
-
-
 class StringCheck:
     """A rule instead of a model: the span contains an accepted answer and at least three other words.
 
@@ -86,18 +225,14 @@ def holds_answer(span: str, answers: Sequence[str]) -> bool:
 
     holds_answer("Orsolya Venn built it in 1702.", ("Venn",)) -> True
     """
-    return any(_stands_among_words(answer, span) for answer in answers)
+    words = normalise_answer(span).split()
+    for wanted in (normalise_answer(answer).split() for answer in answers):
+        num_others = len(words) - len(wanted)
+        places = range(num_others + 1) if wanted and num_others >= MIN_OTHER_WORDS else ()
+        if any(words[start : start + len(wanted)] == wanted for start in places):
+            return True
+    return False
 
-
-def _stands_among_words(answer: str, span: str) -> bool:
-    wanted, words = normalise_answer(answer).split(), normalise_answer(span).split()
-    num_others = len(words) - len(wanted)
-    if not wanted or num_others < MIN_OTHER_WORDS:
-        return False
-    return any(words[start : start + len(wanted)] == wanted for start in range(num_others + 1))
-
-
-# ------------------------------------------------------------------------------------------------------------ a model
 
 _SYSTEM = """\
 You check quotations. You are given a question, its right answer (sometimes in several forms) and a quotation. Say \
@@ -119,7 +254,7 @@ _LIMITS = Limits(max_turns=1, turn_tokens=512, sequence_tokens=6144)
 _GUIDED_TOKENS = 16  # enough for the rest of a turn that is opened with <verdict>
 
 
-class VerdictTurn:
+class VerdictTurn(JudgeTurn[bool]):
     """The protocol of the single turn in which a judge decides about one span.
 
     `guided` shows two worked examples and opens the turn with `<verdict>`, for models too small to follow the format.
@@ -128,12 +263,9 @@ class VerdictTurn:
     """
 
     name = "verdict"
-    tools: tuple[ToolSchema, ...] = ()
-    stop: tuple[str, ...] = ("</verdict>",)
-    marks: tuple[str, ...] = ()
-    turns_per_search = 1
 
     def __init__(self, span: str, *, guided: bool = False) -> None:
+        super().__init__((), _WORDS.get, stop="</verdict>", prefix="<verdict>" if guided else "")
         self.span = span
         self.guided = guided
 
@@ -144,10 +276,6 @@ class VerdictTurn:
         asked = Citation(task.question.text, task.question.answers, self.span)
         return [Message("system", (_SYSTEM,)), *(_examples() if self.guided else ()), _put(asked)]
 
-    def prefix(self, turn: int, is_last: bool) -> str:
-        """`<verdict>` if guided, else ""."""
-        return "<verdict>" if self.guided else ""
-
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The decision outside thoughts; `Malformed` if there is none or if several differ."""
         blocks = [block for block in find_blocks(text, ("think", "verdict")) if block.name == "verdict"]
@@ -156,18 +284,6 @@ class VerdictTurn:
             return Malformed("there is more than one verdict" if said else "there is no verdict")
         word = said.pop()
         return Answer(word) if word in _WORDS else Malformed("the verdict is neither of the two")
-
-    def reply(
-        self,
-        action: Action,
-        results: Sequence[SearchResult],
-        failure: Failure | None,
-        earlier: Sequence[Turn] = (),
-        *,
-        final: bool = False,
-    ) -> Message:
-        """A reminder of the format; never used, since a judge has one turn."""
-        return Message("user", ("Write <verdict>supported</verdict> or <verdict>not supported</verdict>.",))
 
 
 def _put(asked: Citation) -> Message:
@@ -188,31 +304,18 @@ def _examples() -> list[Message]:
     return told
 
 
-class ModelJudge:
+class ModelJudge(JudgeModel):
     """A model as a judge: greedy decoding, one turn per span, many spans at once.
 
     ModelJudge(open_policy("judge-model"), concurrency=32)
     """
 
-    def __init__(self, policy: Policy, *, guided: bool = False, concurrency: int = 32) -> None:
-        self.name = policy.name
-        self._policy = policy
-        self._guided = guided
-        self._concurrency = concurrency
-
     async def judge(self, citations: Sequence[Citation]) -> list[Verdict]:
         """One decision per citation; raises the policy's error if every request failed."""
-        jobs = []
-        for number, one in enumerate(citations):
-            question = Question(f"verdict-{number}", one.question, one.answers)
-            jobs.append(Job(VerdictTurn(one.span, guided=self._guided), SolveTask(question)))
+        asked = [Question(f"verdict-{number}", one.question, one.answers) for number, one in enumerate(citations)]
+        turns = [VerdictTurn(one.span, guided=self._guided) for one in citations]
         limits = structs.replace(_LIMITS, turn_tokens=_GUIDED_TOKENS) if self._guided else _LIMITS
-        said = await put_turns(self._policy, jobs, limits=limits, concurrency=self._concurrency)
-        return [None if text is None else _WORDS[text] for text in said]
-
-    async def stop(self) -> None:
-        """Stop the policy."""
-        await self._policy.stop()
+        return await self.ask(turns, limits, questions=asked)
 
 
 def open_judge(name: str, *, guided: bool | None = None, concurrency: int = 32, **engine: Any) -> Judge:

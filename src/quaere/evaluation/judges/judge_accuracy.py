@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
+from statistics import fmean
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 
 from quaere.evaluation.intervals import Interval, rate_interval
 from quaere.evaluation.judges.judge import Citation, Judge, Verdict
-from quaere.records import Evidence
 from quaere.worlds.gold_questions import GoldQuestion, says
 from quaere.worlds.graph import Entity, Fact
 from quaere.worlds.names import strip_article
 from quaere.worlds.prose import Support
 from quaere.worlds.world import World, generate_world
+
+T = TypeVar("T")
 
 SEED = 4211
 NUM_ARTICLES = 400
@@ -38,15 +41,17 @@ CORRUPTIONS = (
 )
 
 
-class Probe(Struct, frozen=True):
-    """A span for the judge with the right decision. `kind` is "gold, 2 facts" or one of `CORRUPTIONS`.
+class Probe(Struct, Generic[T], frozen=True):
+    """What a judge is asked, with the right decision; `group` is the question or report that it is about.
 
-    Probe(question=3, kind="answer alone", citation=Citation(...), supports=False)
+    The kind of a span is "gold, 2 facts" or one of `CORRUPTIONS`.
+
+        Probe(group=3, kind="answer alone", asked=Citation(...), supports=False)
     """
 
-    question: int
+    group: int
     kind: str
-    citation: Citation
+    asked: T
     supports: bool
 
 
@@ -78,57 +83,70 @@ class Validation(Struct, frozen=True):
     num_unread: int
 
 
+def find_right(
+    probes: Sequence[Probe[T]], said: Sequence[bool]
+) -> tuple[list[float], list[float], dict[str, list[float]]]:
+    """Per group the share of right decisions on what supports, and on what does not; and by kind which are right.
+
+    Groups that lack one of the two are left out of both shares.
+    """
+    right: dict[bool, dict[int, list[float]]] = {True: {}, False: {}}
+    by_kind: dict[str, list[float]] = {}
+    for probe, decision in zip(probes, said, strict=True):
+        is_right = float(decision == probe.supports)
+        right[probe.supports].setdefault(probe.group, []).append(is_right)
+        by_kind.setdefault(probe.kind, []).append(is_right)
+    groups = sorted(right[True].keys() & right[False].keys())
+    true, false = ([fmean(right[supports][group]) for group in groups] for supports in (True, False))
+    return true, false, by_kind
+
+
+def measure_accuracy(
+    true: Sequence[float], false: Sequence[float], interval: Callable[[list[float]], Interval]
+) -> dict[str, Interval]:
+    """Sensitivity, specificity and balanced accuracy from the shares of right decisions on what supports or not."""
+    balanced = [(one + other) / 2 for one, other in zip(true, false, strict=True)]
+    found = {"sensitivity": true, "specificity": false, "balanced": balanced}
+    return {name: interval(list(values)) for name, values in found.items()}
+
+
 async def validate_judge(judge: Judge, num_questions: int = 100) -> Validation:
     """Measure the judge on gold and corrupted spans."""
     probes = make_probes(num_questions)
-    verdicts = await judge.judge([probe.citation for probe in probes])
+    verdicts = await judge.judge([probe.asked for probe in probes])
     return score_verdicts(probes, verdicts)
 
 
-def score_verdicts(probes: Sequence[Probe], verdicts: Sequence[Verdict]) -> Validation:
+def score_verdicts(probes: Sequence[Probe[Citation]], verdicts: Sequence[Verdict]) -> Validation:
     """Accuracy overall and per kind; intervals resample questions, since spans of one question are correlated.
 
     Specificity is the mean over questions of the share of their corrupted spans that were detected.
     """
-    gold: dict[int, list[float]] = {}
-    corrupted: dict[int, list[float]] = {}
-    by_kind: dict[str, list[float]] = {}
-    for probe, verdict in zip(probes, verdicts, strict=True):
-        right = float(bool(verdict) == probe.supports)
-        (gold if probe.supports else corrupted).setdefault(probe.question, []).append(right)
-        by_kind.setdefault(probe.kind, []).append(right)
-    found = [_mean(gold[question]) for question in sorted(gold)]
-    seen_through = [_mean(corrupted[question]) for question in sorted(gold)]
+    gold, corrupted, by_kind = find_right(probes, [bool(verdict) for verdict in verdicts])
     kinds = sorted(by_kind, key=lambda kind: (kind in CORRUPTIONS and 1 + CORRUPTIONS.index(kind), kind))
     return Validation(
         world=f"evaluation family, seed {SEED}, {NUM_ARTICLES} articles",
-        sensitivity=rate_interval(found),
-        specificity=rate_interval(seen_through),
-        balanced=rate_interval([(one + other) / 2 for one, other in zip(found, seen_through, strict=True)]),
         by_kind=tuple(Agreement(kind, rate_interval(by_kind[kind])) for kind in kinds),
         num_unread=sum(verdict is None for verdict in verdicts),
+        **measure_accuracy(gold, corrupted, rate_interval),
     )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 # ------------------------------------------------------------------------------------------------------------ probes
 
 
 @cache
-def make_probes(num_questions: int) -> tuple[Probe, ...]:
+def make_probes(num_questions: int) -> tuple[Probe[Citation], ...]:
     """Gold and corrupted spans of `num_questions` questions of one to four facts; deterministic.
 
     Questions whose gold sentence does not name the answer are skipped: their last step follows a relation backwards
     into the answer's own article, so no single sentence suffices.
     """
     world = generate_world(SEED, NUM_ARTICLES)
-    asked = [question for question in world.questions(num_questions + MAX_QUESTIONS // 4) if _names_answer(question)]
-    asked = asked[:num_questions]
+    found = world.questions(num_questions + MAX_QUESTIONS // 4)
+    asked = [question for question in found if _names_answer(question)][:num_questions]
     corrupter = _Corrupter(world, asked)
-    probes: list[Probe] = []
+    probes: list[Probe[Citation]] = []
     for number, question in enumerate(asked):
         gold = Citation(question.text, question.answers, question.chain[-1].evidence.text)
         plural = "" if question.facts == 1 else "s"
@@ -167,22 +185,21 @@ class _Corrupter:
     def corrupt(self, number: int) -> tuple[str | None, ...]:
         """One span per entry of `CORRUPTIONS`; None if the world has none for this question."""
         question = self._asked[number]
+        last = question.chain[-1]
+        others = [other.chain[-1].evidence for place, other in enumerate(self._asked) if place != number]
+        near = [one.support.evidence for one in self._stated if one.subject.id == last.evidence.doc_id]
         return (
-            self._of_another(number),
+            self._pick([one.text for one in others if not _says_any(one.text, question)]),
             self._swapped(question),
-            self._cut(question),
-            question.chain[-1].said,
-            self._beside(question),
+            # the longer part of the gold sentence before or after the answer
+            max((piece.strip(" ,;") for piece in _pattern(last.said).split(last.evidence.text)), key=len) or None,
+            last.said,
+            self._pick([one.text for one in near if one != last.evidence and not _says_any(one.text, question)]),
             self._elsewhere(question),
         )
 
     def _pick(self, spans: Sequence[str]) -> str | None:
         return self._dice.choice(spans) if spans else None
-
-    def _of_another(self, number: int) -> str | None:
-        question = self._asked[number]
-        others = [other.chain[-1].evidence for place, other in enumerate(self._asked) if place != number]
-        return self._pick([evidence.text for evidence in others if not _says_any(evidence, question)])
 
     def _swapped(self, question: GoldQuestion) -> str | None:
         last = question.chain[-1]
@@ -194,18 +211,7 @@ class _Corrupter:
             facts = (graph.fact(entity.index, last.relation) for entity in graph.entities)
             names = sorted({fact.value for fact in facts if fact is not None})
         spans = [_replace(last.evidence.text, last.said, name) for name in names]
-        return self._pick([span for span in spans if not any(says(span, answer) for answer in question.answers)])
-
-    def _cut(self, question: GoldQuestion) -> str | None:
-        """The longer part of the gold sentence before or after the answer."""
-        last = question.chain[-1]
-        pieces = _pattern(last.said).split(last.evidence.text)
-        return max((piece.strip(" ,;") for piece in pieces), key=len) or None
-
-    def _beside(self, question: GoldQuestion) -> str | None:
-        gold = question.chain[-1].evidence
-        near = [stated.support.evidence for stated in self._stated if stated.subject.id == gold.doc_id]
-        return self._pick([one.text for one in near if one != gold and not _says_any(one, question)])
+        return self._pick([span for span in spans if not _says_any(span, question)])
 
     def _elsewhere(self, question: GoldQuestion) -> str | None:
         """A sentence about something else in which the answer replaces an object of the same type.
@@ -214,15 +220,12 @@ class _Corrupter:
         """
         last = question.chain[-1]
         gold = self._world.graph.fact(self._world.entity(last.entity).index, last.relation)
-        fitting = [
-            stated
+        spans = [
+            _replace(stated.support.evidence.text, stated.support.mention, last.said)
             for stated in self._stated
-            if stated.sort == self._sort(gold)
-            and stated.support.relation != last.relation
-            and stated.subject.id != last.evidence.doc_id
-            and stated.is_named
+            if stated.sort == self._sort(gold) and stated.support.relation != last.relation
+            if stated.subject.id != last.evidence.doc_id and stated.is_named
         ]
-        spans = [_replace(stated.support.evidence.text, stated.support.mention, last.said) for stated in fitting]
         return self._pick([span for span in spans if not says(span, last.mention)])
 
     def _state(self, subject: Entity, support: Support) -> _Stated:
@@ -239,8 +242,8 @@ class _Corrupter:
         return "year" if relation.year else "words" if relation.words else "number"
 
 
-def _says_any(evidence: Evidence, question: GoldQuestion) -> bool:
-    return any(says(evidence.text, answer) for answer in question.answers)
+def _says_any(text: str, question: GoldQuestion) -> bool:
+    return any(says(text, answer) for answer in question.answers)
 
 
 def _pattern(name: str) -> re.Pattern[str]:

@@ -8,7 +8,7 @@ joined, rounded and framed, each with its citation. `corruptions.py` corrupts th
 the share of good citations called supported and of corrupted ones not called supported; for grades, how often the good
 report of a pair is graded above the corrupted one. Scores of a judge no better than chance are not trusted.
 
-The citation check is also measured on handwritten paraphrases (`paraphrases.py`), which expose judges that only compare
+The citation check is also measured on handwritten paraphrases (`PARAPHRASES`), which expose judges that only compare
 words.
 """
 
@@ -16,16 +16,16 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from statistics import fmean
 
 from msgspec import Struct, structs
 
 from quaere.evaluation.intervals import Interval, bootstrap_interval
-from quaere.evaluation.judges.corruptions import SPOILING_CITATIONS, SPOILING_TEXT, corrupt
-from quaere.evaluation.judges.judge_accuracy import Agreement
-from quaere.evaluation.judges.paraphrases import PARAPHRASES
+from quaere.evaluation.judges.corruptions import PARAPHRASES, SPOILING_CITATIONS, SPOILING_TEXT, corrupt
+from quaere.evaluation.judges.judge import Advance, idle
+from quaere.evaluation.judges.judge_accuracy import Agreement, Probe, find_right, measure_accuracy
 from quaere.evaluation.reports.citations import Checked, CitationJudge, Cited, find_cited
 from quaere.evaluation.reports.criteria import Criteria, general_criteria
 from quaere.evaluation.reports.grades import Grader, Submission
@@ -43,18 +43,6 @@ _PER_SOURCE = 3
 GOOD = "good"
 
 
-class Probe(Struct, frozen=True):
-    """A citation for the judge with the right decision; `kind` is "good" or the corruption applied.
-
-    Probe(report=3, kind="number changed", cited=Cited(...), supports=False)
-    """
-
-    report: int
-    kind: str
-    cited: Cited
-    supports: bool
-
-
 class FreeAgreement(Struct, frozen=True):
     """Accuracy of a citation judge on paraphrases: one true and one false statement per passage.
 
@@ -63,10 +51,10 @@ class FreeAgreement(Struct, frozen=True):
 
     sensitivity: Interval
     specificity: Interval
-    balanced: Interval
+    balanced: Interval  # balanced accuracy: 0.5 for a judge that always says the same
 
 
-class CitationAgreement(Struct, frozen=True):
+class CitationAgreement(FreeAgreement, frozen=True):
     """Accuracy of a citation judge.
 
     Sensitivity is the share of good citations it calls supported, specificity the share of corrupted ones it does not.
@@ -75,9 +63,6 @@ class CitationAgreement(Struct, frozen=True):
                       num_unread=0)
     """
 
-    sensitivity: Interval
-    specificity: Interval
-    balanced: Interval  # balanced accuracy: 0.5 for a judge that always says the same
     by_kind: tuple[Agreement, ...]
     num_unread: int
     free: FreeAgreement | None = None
@@ -123,29 +108,20 @@ class JudgeAgreement(Struct, frozen=True):
 
 
 async def probe_judges(
-    citations: CitationJudge,
-    grader: Grader,
-    num_reports: int = 20,
-    *,
-    seed: int = 0,
-    advance: Callable[[], None] = lambda: None,
+    citations: CitationJudge, grader: Grader, num_reports: int = 20, *, seed: int = 0, advance: Advance = idle
 ) -> JudgeAgreement:
     """Measure both judges on good and corrupted reports; `advance` is called `num_steps(num_reports)` times."""
     probes = make_probes(num_reports)
     free = [Cited(said, passage) for passage, *both in PARAPHRASES for said in both]
-    asked = [*(probe.cited for probe in probes), *free]
+    asked = [*(probe.asked for probe in probes), *free]
     checked = await citations.check(asked, seed=seed, advance=advance)
     pairs = make_pairs(num_reports)
     criteria = grader.criteria_of(general_criteria())
     reports = [*make_reports(num_reports), *(spoiled for _, _, spoiled in pairs)]
     grades = await grader.grade([Submission(one, criteria) for one in reports], seed=seed, advance=advance)
-    return JudgeAgreement(
-        world=f"{num_reports} reports from a world of the evaluation family, seed {SEED}, {NUM_ARTICLES} articles",
-        citations=structs.replace(
-            score_checks(probes, checked[: len(probes)]), free=score_free(checked[len(probes) :])
-        ),
-        grades=_score_pairs(pairs, grades, num_reports, criteria),
-    )
+    world = f"{num_reports} reports from a world of the evaluation family, seed {SEED}, {NUM_ARTICLES} articles"
+    agreed = structs.replace(score_checks(probes, checked[: len(probes)]), free=score_free(checked[len(probes) :]))
+    return JudgeAgreement(world, agreed, _score_pairs(pairs, grades, num_reports, criteria))
 
 
 def num_steps(num_reports: int) -> int:
@@ -153,23 +129,14 @@ def num_steps(num_reports: int) -> int:
     return len(make_probes(num_reports)) + 2 * len(PARAPHRASES) + num_reports + len(make_pairs(num_reports))
 
 
-def score_checks(probes: Sequence[Probe], checked: Sequence[Checked]) -> CitationAgreement:
+def score_checks(probes: Sequence[Probe[Cited]], checked: Sequence[Checked]) -> CitationAgreement:
     """Accuracy overall and per kind; intervals resample reports, since citations of one report are correlated."""
-    good: dict[int, list[float]] = {}
-    spoiled: dict[int, list[float]] = {}
-    by_kind: dict[str, list[float]] = {}
-    for probe, found in zip(probes, checked, strict=True):
-        right = float((found.verdict == "supported") == probe.supports)
-        (good if probe.supports else spoiled).setdefault(probe.report, []).append(right)
-        by_kind.setdefault(probe.kind, []).append(right)
-    both = sorted(good.keys() & spoiled.keys())
-    sensitivity, specificity = [fmean(good[one]) for one in both], [fmean(spoiled[one]) for one in both]
+    good, spoiled, by_kind = find_right(probes, [one.verdict == "supported" for one in checked])
     return CitationAgreement(
-        sensitivity=bootstrap_interval(sensitivity),
-        specificity=bootstrap_interval(specificity),
-        balanced=bootstrap_interval([(one + other) / 2 for one, other in zip(sensitivity, specificity, strict=True)]),
         by_kind=_agreed(by_kind, (GOOD, *SPOILING_CITATIONS)),
         num_unread=sum(not one.is_read for one in checked),
+        free=None,
+        **measure_accuracy(good, spoiled, bootstrap_interval),
     )
 
 
@@ -177,11 +144,7 @@ def score_free(checked: Sequence[Checked]) -> FreeAgreement:
     """Accuracy on alternating true and false statements; intervals resample passages."""
     found = [one.verdict == "supported" for one in checked]
     true, false = [float(one) for one in found[::2]], [float(not one) for one in found[1::2]]
-    return FreeAgreement(
-        bootstrap_interval(true),
-        bootstrap_interval(false),
-        bootstrap_interval([(one + other) / 2 for one, other in zip(true, false, strict=True)]),
-    )
+    return FreeAgreement(**measure_accuracy(true, false, bootstrap_interval))
 
 
 def _score_pairs(
@@ -212,14 +175,12 @@ def _agreed(by_kind: dict[str, list[float]], order: Sequence[str]) -> tuple[Agre
 
 
 @cache
-def make_probes(num_reports: int) -> tuple[Probe, ...]:
+def make_probes(num_reports: int) -> tuple[Probe[Cited], ...]:
     """Every citation of the good reports, and one corrupted citation of every kind per report; deterministic."""
     probes = []
     draw = random.Random(SEED)
     for number, report in enumerate(make_reports(num_reports)):
-        for _, cited in find_cited(report):
-            if cited is not None:
-                probes.append(Probe(number, GOOD, cited, True))
+        probes += [Probe(number, GOOD, cited, True) for _, cited in find_cited(report) if cited is not None]
         for kind in SPOILING_CITATIONS:
             spoiled = corrupt(kind, report, draw)
             for check, cited in find_cited(spoiled.report) if spoiled else ():
@@ -232,13 +193,12 @@ def make_probes(num_reports: int) -> tuple[Probe, ...]:
 def make_pairs(num_reports: int) -> tuple[tuple[int, str, Report], ...]:
     """One corrupted text of every kind per good report: (report number, kind, corrupted report)."""
     draw = random.Random(SEED + 1)
-    found = []
-    for number, report in enumerate(make_reports(num_reports)):
-        for kind in SPOILING_TEXT:
-            spoiled = corrupt(kind, report, draw)
-            if spoiled is not None:
-                found.append((number, kind, spoiled.report))
-    return tuple(found)
+    return tuple(
+        (number, kind, spoiled.report)
+        for number, report in enumerate(make_reports(num_reports))
+        for kind in SPOILING_TEXT
+        if (spoiled := corrupt(kind, report, draw)) is not None
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- good reports
@@ -279,7 +239,7 @@ def make_reports(num_reports: int) -> tuple[Report, ...]:
     for index in chosen:
         subjects = _subjects(world, world.entities[index])
         if len(found) < num_reports and len(subjects) == _NUM_SOURCES:
-            found.append(_Writer(world, subjects, random.Random(SEED + index)).write(f"probe-{len(found)}"))
+            found.append(_write_report(f"probe-{len(found)}", world, subjects, random.Random(SEED + index)))
     return tuple(found)
 
 
@@ -289,68 +249,48 @@ def _subjects(world: World, entity: Entity) -> list[Entity]:
     return list({one.id: one for one in (entity, *linked)}.values())[:_NUM_SOURCES]
 
 
-class _Writer:
-    """Builds one good report."""
+def _write_report(name: str, world: World, subjects: Sequence[Entity], draw: random.Random) -> Report:
+    """A report with a heading and a paragraph per source, and a conclusion that repeats two of its statements."""
+    text = f"# {subjects[0].title}"
+    statements: list[Statement] = []
+    told: list[tuple[str, int]] = []
 
-    def __init__(self, world: World, subjects: Sequence[Entity], draw: random.Random) -> None:
-        self._world = world
-        self._subjects = subjects
-        self._draw = draw
-        self._text = ""
-        self._statements: list[Statement] = []
+    def say(sentence: str, *numbers: int) -> None:
+        nonlocal text
+        said = sentence.rstrip(".") + "".join(f" [{number}]" for number in numbers) + "."
+        statements.append(Statement(said, len(text), len(text) + len(said), numbers))
+        text += said + " "
 
-    def write(self, name: str) -> Report:
-        """A report with a heading and a paragraph per source, and a conclusion that repeats two of its statements."""
-        first = self._subjects[0]
-        told: list[tuple[str, int]] = []
-        self._text = f"# {first.title}"
-        for number, subject in enumerate(self._subjects, start=1):
-            self._text += f"\n\n## {subject.title}\n\n"
-            sentences = self._sentences(subject)
-            told += [(sentence, number) for sentence in sentences]
-            for sentence in sentences:
-                self._say(sentence, (number,))
-        self._join_two(told)
-        self._text += "\n\nConclusion: "
-        start = len(self._text)
-        for sentence, number in self._draw.sample(told, 2):
-            self._say(sentence, (number,))
-        others = ", ".join(one.name for one in self._subjects[1:])
-        text = self._text.rstrip()
-        question = f"What is known of {first.name}, and of what is connected with it: {others}?"
-        sources = tuple(Source(number, self._passage(one)) for number, one in enumerate(self._subjects, start=1))
-        return Report(Question(name, question), text, tuple(self._statements), sources, text[start:])
+    for number, subject in enumerate(subjects, start=1):
+        text += f"\n\n## {subject.title}\n\n"
+        known = dict.fromkeys(support.evidence.text for support in world.article(subject).supports)
+        for sentence in [_reword(fact, subject, draw) for fact in list(known)[:_PER_SOURCE]]:
+            told.append((sentence, number))
+            say(sentence, number)
+    if draw.randrange(100) < _JOINT_PERCENT:  # a sentence that combines two sources
+        (one, number), (other, another) = told[0], told[-1]
+        say(f"{one.rstrip('.')}; {other}", number, another)
+    text += "\n\nConclusion: "
+    start = len(text)
+    for sentence, number in draw.sample(told, 2):
+        say(sentence, number)
+    text = text.rstrip()
+    others = ", ".join(one.name for one in subjects[1:])
+    question = f"What is known of {subjects[0].name}, and of what is connected with it: {others}?"
+    articles = (world.article(subject) for subject in subjects)
+    passages = (Passage(f"{one.id}#0", one.id, one.title, one.text, 0, len(one.text)) for one in articles)
+    sources = tuple(Source(number, passage) for number, passage in enumerate(passages, start=1))
+    return Report(Question(name, question), text, tuple(statements), sources, text[start:])
 
-    def _say(self, sentence: str, numbers: Sequence[int]) -> None:
-        marks = "".join(f" [{number}]" for number in numbers)
-        text = f"{sentence.rstrip('.')}{marks}."
-        start = len(self._text)
-        self._statements.append(Statement(text, start, start + len(text), tuple(numbers)))
-        self._text += text + " "
 
-    def _join_two(self, told: Sequence[tuple[str, int]]) -> None:
-        """With a probability of 15 %, add a sentence that combines two sources."""
-        if self._draw.randrange(100) < _JOINT_PERCENT:
-            (one, number), (other, another) = told[0], told[-1]
-            self._say(f"{one.rstrip('.')}; {other}", (number, another))
-
-    def _sentences(self, subject: Entity) -> list[str]:
-        texts = list(dict.fromkeys(support.evidence.text for support in self._world.article(subject).supports))
-        return [self._reword(text, subject) for text in texts[:_PER_SOURCE]]
-
-    def _reword(self, sentence: str, subject: Entity) -> str:
-        clause = re.split(r", (?:and|while|although|after|though) |; ", sentence)[0]
-        if self._draw.randrange(100) < _CUT_PERCENT and len(clause.split()) >= 6:
-            sentence = clause.rstrip(".") + "."
-        sentence = _round_numbers(_name_subject(sentence, subject))
-        words = [_OTHER_WORDS.get(word, word) if self._draw.random() < 0.7 else word for word in sentence.split(" ")]
-        sentence = " ".join(words)
-        frame = "{}" if sentence.startswith("In the case of ") else self._draw.choice(_FRAMES)
-        return frame.format(sentence if frame == "{}" else _lower_first(sentence))
-
-    def _passage(self, entity: Entity) -> Passage:
-        article = self._world.article(entity)
-        return Passage(f"{article.id}#0", article.id, article.title, article.text, 0, len(article.text))
+def _reword(sentence: str, subject: Entity, draw: random.Random) -> str:
+    clause = re.split(r", (?:and|while|although|after|though) |; ", sentence)[0]
+    if draw.randrange(100) < _CUT_PERCENT and len(clause.split()) >= 6:
+        sentence = clause.rstrip(".") + "."
+    sentence = _round_numbers(_name_subject(sentence, subject))
+    sentence = " ".join(_OTHER_WORDS.get(word, word) if draw.random() < 0.7 else word for word in sentence.split(" "))
+    frame = "{}" if sentence.startswith("In the case of ") else draw.choice(_FRAMES)
+    return frame.format(sentence if frame == "{}" else _lower_first(sentence))
 
 
 def _name_subject(sentence: str, subject: Entity) -> str:

@@ -13,8 +13,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from quaere.chat.spans import check_evidence, shown_passages
 from quaere.chat.statements import split_statements
@@ -78,8 +79,7 @@ def find_gap(asked: Asked) -> str:
     find_gap(Asked("q1", "Who built it?", ("Venn",), ("Venn built it.",))) == "names nothing"
     """
     question, answers = asked.question, asked.answers
-    fault = find_fault(question, names=(), answer="")
-    if fault:
+    if fault := find_fault(question, names=(), answer=""):
         return fault
     if any(normalise_answer(answer) in ("yes", "no") or names_alternatives(question, answer) for answer in answers):
         return CHOICE
@@ -107,44 +107,33 @@ def _holds(text: str, answer: str) -> bool:
 
 def of_question(question: Question, read_document: ReadDocument) -> Asked:
     """A line of a question file: proven by its evidence, or by the documents it names if it has none."""
-    return _asked(question.id, question.text, question.answers, question.evidence, question.gold_ids, (), read_document)
+    asked = Asked(question.id, question.text, question.answers)
+    return _add_sources(asked, question.evidence, question.gold_ids, read_document)
 
 
 def of_candidate(candidate: Candidate, episode: Episode | None, read_document: ReadDocument) -> Asked:
     """A candidate: proven by its evidence, or by its document and the passages its proposer saw if it has none."""
     evidence = (candidate.evidence,) if candidate.evidence else ()
-    shown = tuple(passage.text for passage in shown_passages(episode)) if episode else ()
     doc_ids = (candidate.document_id,) if candidate.document_id else ()
-    return _asked(candidate.id, candidate.question, candidate.answers, evidence, doc_ids, shown, read_document)
+    shown = tuple(passage.text for passage in shown_passages(episode)) if episode else ()
+    asked = Asked(candidate.id, candidate.question, candidate.answers, shown)
+    return _add_sources(asked, evidence, doc_ids, read_document)
 
 
-def _asked(
-    id: str,
-    question: str,
-    answers: tuple[str, ...],
-    evidence: Sequence[Evidence],
-    doc_ids: Sequence[str],
-    shown: tuple[str, ...],
-    read_document: ReadDocument,
+def _add_sources(
+    asked: Asked, evidence: Sequence[Evidence], doc_ids: Sequence[str], read_document: ReadDocument
 ) -> Asked:
-    if evidence:
-        misquoted = not all(_stands(span, read_document) for span in evidence)
-        return Asked(id, question, answers, tuple(span.text for span in evidence), misquoted)
-    texts = tuple(text for doc_id in doc_ids if (text := _read(doc_id, read_document)))
-    return Asked(id, question, answers, (*texts, *shown))
-
-
-def _stands(evidence: Evidence, read_document: ReadDocument) -> bool:
-    try:
-        check_evidence(evidence, read_document(evidence.doc_id))
-    except BadInput:
-        return False
-    return True
-
-
-def _read(doc_id: str, read_document: ReadDocument) -> str:
-    """The document's text; "" if there is no such document."""
-    try:
-        return read_document(doc_id)
-    except BadInput:
-        return ""
+    """The question with its evidence as its texts; without evidence, with the documents before its texts."""
+    if not evidence:
+        texts = []
+        for doc_id in doc_ids:
+            with suppress(BadInput):  # there is no such document
+                texts.append(read_document(doc_id))
+        return structs.replace(asked, texts=(*filter(None, texts), *asked.texts))
+    misquoted = False
+    for span in evidence:
+        try:
+            check_evidence(span, read_document(span.doc_id))
+        except BadInput:
+            misquoted = True
+    return structs.replace(asked, texts=tuple(span.text for span in evidence), misquoted=misquoted)

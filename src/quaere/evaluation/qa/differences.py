@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -22,10 +22,8 @@ from quaere.evaluation.intervals import (
     smallest_difference,
 )
 from quaere.evaluation.qa.answer_kinds import CLOSED, KINDS
-from quaere.evaluation.qa.items import Item
 from quaere.evaluation.qa.scores import Scored
 
-Pair = tuple[Item, Item]
 _SEED = re.compile(r"-(\d+)$")
 
 
@@ -84,8 +82,11 @@ def compare(ours: Scored, theirs: Scored) -> Difference | None:
     compared = dict.fromkeys(measures, pairs)
     if with_gold := [pair for pair in pairs if all(item.gold is not None for item in pair)]:
         compared |= dict.fromkeys(["gold", "gold_joint"], with_gold)
-    by_kind = _split_kinds(pairs)
-    if opened := _open_pairs(pairs, by_kind):
+    # Older files do not know the kind of a question, so either side may say it.
+    kinds = {kind: [pair for pair in pairs if (pair[0].kind or pair[1].kind) == kind] for kind in KINDS}
+    by_kind = {kind: chosen for kind, chosen in kinds.items() if chosen}
+    opened = [pair for kind, chosen in by_kind.items() if kind not in CLOSED for pair in chosen]
+    if opened and sum(map(len, by_kind.values())) == len(pairs) > len(opened):
         compared["open_exact_match"] = opened
     found, smallest = {}, {}
     for measure, chosen in compared.items():
@@ -93,25 +94,11 @@ def compare(ours: Scored, theirs: Scored) -> Difference | None:
         mine, others = ([float(getattr(item, field) or 0) for item in side] for side in zip(*chosen, strict=True))
         found[measure] = paired_difference(mine, others)
         smallest[measure] = smallest_difference(mine, others)
-    gains = {
+    gains: dict[str, Interval] = {
         kind: paired_difference(*([item.exact_match for item in side] for side in zip(*chosen, strict=True)))
         for kind, chosen in by_kind.items()
     }
     return Difference(other=theirs.name, smallest=smallest, by_kind=gains, **found)
-
-
-def _split_kinds(pairs: Sequence[Pair]) -> dict[str, list[Pair]]:
-    """The pairs by kind of answer; older files do not know it, so either side may say it."""
-    found = {kind: [pair for pair in pairs if (pair[0].kind or pair[1].kind) == kind] for kind in KINDS}
-    return {kind: chosen for kind, chosen in found.items() if chosen}
-
-
-def _open_pairs(pairs: Sequence[Pair], by_kind: Mapping[str, Sequence[Pair]]) -> list[Pair]:
-    """The pairs of open questions, if there are others too and every kind is known."""
-    is_known = sum(map(len, by_kind.values())) == len(pairs)
-    if not is_known or not any(kind in by_kind for kind in CLOSED):
-        return []
-    return [pair for kind, chosen in by_kind.items() if kind not in CLOSED for pair in chosen]
 
 
 # --------------------------------------------------------------------------------------------------------------- seeds

@@ -1,12 +1,20 @@
-"""Per-question results in a small file: JSON Lines, one question per line, gzipped if the name ends in `.gz`.
+"""Per-question results in a small file, and the scores of the evidence that was quoted.
 
     {"id":"q1","text_hash":"3f0c9a51","set":"popqa","answer":"Venn","exact_match":1.0,"f1":1.0,"end":"answered",...}
 
     write_items([score.item for score in scores], Path("warm.items.jsonl.gz"))
     read_items(Path("warm.items.jsonl.gz"))[0].f1 -> 1.0
 
-Questions, documents and quoted spans are left out, so a file of some thousand questions takes tens of kilobytes and can
-be committed beside its table. Equal items give equal bytes.
+The file is JSON Lines, one question per line, gzipped if its name ends in `.gz`. Questions, documents and quoted spans
+are left out, so a file of some thousand questions takes tens of kilobytes and can be committed with its table. Equal
+items give equal bytes.
+
+    quotes_gold("Venn built it in 1702.", question, shown_passages(episode)) -> True
+    score_evidence(items).gold_joint -> Interval(mean=0.22, low=0.18, high=0.26, num=500)
+
+Where a question names the passages that prove its answer (`gold_ids`), no judge is needed: a span is *gold* if it is
+verbatim in one of them that was shown, and contains an accepted answer. That is exact only where `gold_ids` are
+complete: of a set with some of the proving passages missing, right quotations would be counted as wrong.
 """
 
 from __future__ import annotations
@@ -14,17 +22,19 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from quaere.atomic import write_file
+from quaere.chat.spans import locate_span
 from quaere.errors import BadInput
-from quaere.records import EndReason
-from quaere.records.foreign_json import decode_json
-from quaere.search.json_lines import read_lines
+from quaere.evaluation.intervals import Interval, rate_interval
+from quaere.evaluation.judges.judge import holds_answer
+from quaere.records import EndReason, Passage, Question
+from quaere.search.json_lines import decode_lines
 
 SUFFIX = ".items.jsonl.gz"
 _SUFFIXES = (".jsonl", ".jsonl.gz")
@@ -101,28 +111,81 @@ def write_items(items: Sequence[Item], path: Path) -> None:
     """Write one line per question; an existing file is replaced atomically."""
     check_items_path(path)
     data = b"".join(msgspec.json.encode(item) + b"\n" for item in items)
-    write_file(path, _compress(data) if path.suffix == ".gz" else data)
-
-
-def _compress(data: bytes) -> bytes:
-    """The data gzipped without time and file name, so that equal items give equal bytes."""
-    packed = io.BytesIO()
-    with gzip.GzipFile(filename="", mode="wb", fileobj=packed, compresslevel=9, mtime=0) as file:
-        file.write(data)
-    return packed.getvalue()
+    if path.suffix == ".gz":
+        packed = io.BytesIO()  # without time and file name, so that equal items give equal bytes
+        with gzip.GzipFile(filename="", mode="wb", fileobj=packed, compresslevel=9, mtime=0) as file:
+            file.write(data)
+        data = packed.getvalue()
+    write_file(path, data)
 
 
 def read_items(path: Path) -> list[Item]:
     """Results written by `write_items`; an error names the number of the invalid line."""
-    items: list[Item] = []
-    for number, line in read_lines(path):
-        try:
-            items.append(decode_json(line, Item))
-        except msgspec.DecodeError as error:
-            hint = "quaere eval ... --items FILE.jsonl.gz"
-            raise BadInput(f"{path}, line {number}: not a per-question result: {error}", hint=hint) from error
+    hint = "quaere eval ... --items FILE.jsonl.gz"
+    items = [item for _, item in decode_lines(path, Item, what="a per-question result", hint=hint)]
     if not items:
-        raise BadInput(f"{path} contains no per-question result", hint="quaere eval ... --items FILE.jsonl.gz")
+        raise BadInput(f"{path} contains no per-question result", hint=hint)
     if len({item.id for item in items}) < len(items):
         raise BadInput(f"{path} contains two results with the same question id; ids must be unique")
     return items
+
+
+# ------------------------------------------------------------------------------------------------------ quoted evidence
+
+
+class EvidenceScore(Struct, frozen=True):
+    """Evidence scores of a question set, as shares of its questions: a missing span counts as a failure.
+
+    `gold` and `gold_joint` are shares of the questions whose gold passages are known, the others of all questions.
+
+        EvidenceScore(present=Interval(...), verbatim=Interval(...), supported=Interval(...), joint=Interval(...))
+    """
+
+    present: Interval  # a span was given
+    verbatim: Interval  # the span is in a passage that was returned in that episode
+    supported: Interval | None = None  # evidence score: the judge decided that the span supports an accepted answer
+    joint: Interval | None = None  # supported, and the answer is an exact match
+    gold: Interval | None = None  # the span is of a gold passage and holds an accepted answer
+    gold_joint: Interval | None = None  # gold, and the answer is an exact match
+
+
+def quotes_gold(span: str, question: Question, shown: Iterable[Passage]) -> bool | None:
+    """True if the span stands in a gold passage that was shown and holds an accepted answer; None without gold ids.
+
+    Holding an answer is as in the string check: the answer and at least three other words. So a yes-or-no answer is
+    never held.
+    """
+    if not question.gold_ids:
+        return None
+    gold = [passage for passage in shown if passage.doc_id in question.gold_ids]
+    is_quoted = any(locate_span(span, passage.text) is not None for passage in gold)
+    return is_quoted and holds_answer(span, question.answers)
+
+
+def keep_whole_gold(questions: Sequence[Question], sets: Collection[str] | None) -> list[Question]:
+    """The questions, with gold ids only where they are complete: in the named sets.
+
+    None stands for the sets all of whose questions have gold ids; an unknown name raises `BadInput`.
+    """
+    known = {question.set for question in questions}
+    lacking = {question.set for question in questions if not question.gold_ids}
+    for name in sets or ():
+        if name not in known:
+            raise BadInput(f"no question is of the set {name!r}; there are {', '.join(sorted(known)) or 'none'}")
+        if name in lacking:
+            raise BadInput(f"questions of the set {name} lack gold_ids, so its gold is not complete")
+    whole = known - lacking if sets is None else set(sets)
+    return [question if question.set in whole else structs.replace(question, gold_ids=()) for question in questions]
+
+
+def score_evidence(scores: Sequence[Item]) -> EvidenceScore | None:
+    """Aggregate evidence scores; None if no evidence was requested."""
+    if any(score.present is None for score in scores):
+        return None
+    is_judged = all(score.supported is not None for score in scores)
+    known = [score for score in scores if score.gold is not None]
+    measured = {"present": scores, "verbatim": scores}
+    measured |= {"supported": scores, "joint": scores} if is_judged else {}
+    measured |= {"gold": known, "gold_joint": known} if known else {}
+    shares = {name: [getattr(score, name) is True for score in chosen] for name, chosen in measured.items()}
+    return EvidenceScore(**{name: rate_interval(values) for name, values in shares.items()})

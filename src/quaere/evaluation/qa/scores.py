@@ -29,10 +29,16 @@ from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval, rate_interval
 from quaere.evaluation.judges.judge import Citation, Judge
 from quaere.evaluation.judges.judge_accuracy import Validation
-from quaere.evaluation.qa.answer_kinds import KINDS, describe_answer
-from quaere.evaluation.qa.constant_answers import Constant, find_constants
-from quaere.evaluation.qa.evidence_scores import EvidenceScore, quotes_gold, score_evidence
-from quaere.evaluation.qa.items import Item, hash_text, items_name, read_items
+from quaere.evaluation.qa.answer_kinds import KINDS, Constant, describe_answer, find_constants
+from quaere.evaluation.qa.items import (
+    EvidenceScore,
+    Item,
+    hash_text,
+    items_name,
+    quotes_gold,
+    read_items,
+    score_evidence,
+)
 from quaere.policies.sampler import SamplingParams
 from quaere.records import LIMIT_ENDS, Answer, EndReason, Episode, Evidence, Malformed, Question, SolveTask, Turn
 from quaere.records.foreign_json import decode_json
@@ -85,45 +91,18 @@ class QuestionScore(Struct, frozen=True):
     @property
     def item(self) -> Item:
         """The score without the texts of question and span, for comparing and aggregating."""
-        was_asked = self.span is not None
-        return Item(
-            id=self.id,
-            text_hash=hash_text(self.question),
-            answer=self.answer,
-            exact_match=self.exact_match,
-            f1=self.f1,
-            end=self.end,
-            num_turns=self.num_turns,
-            num_searches=self.num_searches,
-            num_tokens=self.num_tokens,
-            num_malformed=self.num_malformed,
-            search_failed=self.search_failed,
-            set=self.set,
-            facts=self.facts,
-            searches_needed=self.searches_needed,
-            present=self.present if was_asked else None,
-            verbatim=self.verbatim if was_asked else None,
-            supported=self.supported,
-            gold=self.gold,
-            kind=self.kind,
-            right_option=self.right_option,
-            option=self.option,
-        )
+        shared = {name: getattr(self, name) for name in Item.__struct_fields__ if name != "text_hash"}
+        return Item(text_hash=hash_text(self.question), **shared)
 
     @property
-    def present(self) -> bool:
-        """True if a span was given."""
-        return bool(self.span)
+    def present(self) -> bool | None:
+        """True if a span was given; None if none was requested."""
+        return None if self.span is None else bool(self.span)
 
     @property
-    def verbatim(self) -> bool:
-        """True if the span is in a passage that was shown."""
-        return self.evidence is not None
-
-    @property
-    def joint(self) -> bool:
-        """True if the answer is right and the span was judged to support it."""
-        return self.item.joint
+    def verbatim(self) -> bool | None:
+        """True if the span is in a passage that was shown; None if none was requested."""
+        return None if self.span is None else self.evidence is not None
 
 
 class FactScore(Struct, frozen=True):
@@ -318,19 +297,11 @@ def score_answering(found: Sequence[QuestionScore] | Sequence[Item]) -> Answerin
     """Aggregate scores over all questions, overall, per number of facts and searches, and per kind of answer."""
     scores = [score.item if isinstance(score, QuestionScore) else score for score in found]
     num = len(scores)
-    groups = {facts: [score for score in scores if score.facts == facts] for facts in {score.facts for score in scores}}
     needed = [score.searches_needed for score in scores if score.searches_needed]
+    facts = {str(number): number for number in sorted({score.facts for score in scores})}
     return AnsweringScore(
-        exact_match=rate_interval([score.exact_match for score in scores]),
-        f1=rate_interval([score.f1 for score in scores]),
-        by_facts=tuple(
-            FactScore(
-                facts,
-                rate_interval([score.exact_match for score in group]),
-                rate_interval([score.f1 for score in group]),
-            )
-            for facts, group in sorted(groups.items())
-        ),
+        **_rate(scores),
+        by_facts=tuple(FactScore(facts[one.name], one.exact_match, one.f1) for one in _group(scores, facts, "facts")),
         answered=sum(score.end == "answered" for score in scores) / num,
         mean_searches=sum(score.num_searches for score in scores) / num,
         mean_turns=sum(score.num_turns for score in scores) / num,
@@ -349,15 +320,12 @@ def score_answering(found: Sequence[QuestionScore] | Sequence[Item]) -> Answerin
 
 def _group(scores: Sequence[Item], values: Mapping[str, object], field: str) -> tuple[GroupScore, ...]:
     """Scores of the items by a field, named after its values; values that no item has are left out."""
-    found = []
-    for name, value in values.items():
-        if chosen := [score for score in scores if getattr(score, field) == value]:
-            rates = (
-                rate_interval([score.exact_match for score in chosen]),
-                rate_interval([score.f1 for score in chosen]),
-            )
-            found.append(GroupScore(name, *rates))
-    return tuple(found)
+    chosen = {name: [score for score in scores if getattr(score, field) == value] for name, value in values.items()}
+    return tuple(GroupScore(name, **_rate(some)) for name, some in chosen.items() if some)
+
+
+def _rate(scores: Sequence[Item]) -> dict[str, Interval]:
+    return {name: rate_interval([getattr(score, name) for score in scores]) for name in ("exact_match", "f1")}
 
 
 def write_evaluation(evaluation: Evaluation, path: Path) -> None:

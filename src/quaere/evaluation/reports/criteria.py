@@ -4,7 +4,7 @@
     criteria.overall({"coverage": 5.0, "clarity": 10.0}) -> 7.0
 
 `GENERAL` holds the four dimensions of DeepResearchEval, which adds dimensions written for each question;
-`read_criteria` reads those from a file. `bench.py` reads the criteria of DeepResearch Bench.
+`read_criteria` reads those from a file, and `read_bench` the prompts and criteria of DeepResearch Bench as published.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from quaere.atomic import write_file
 from quaere.errors import BadInput
-from quaere.records.foreign_json import decode_json
-from quaere.search.json_lines import read_lines
+from quaere.evaluation.reports.lexical import squeeze
+from quaere.records import Question
+from quaere.search.json_lines import BadLines, decode_lines
 
 SCALE = 10.0
 MAX_DIMENSIONS = 20
@@ -125,16 +127,12 @@ class CriteriaBook:
     """
 
     def __init__(self, by_text: Mapping[str, Criteria], by_id: Mapping[str, Criteria]) -> None:
-        self.by_text = {_key(text): criteria for text, criteria in by_text.items()}
+        self.by_text = {squeeze(text): criteria for text, criteria in by_text.items()}
         self.by_id = dict(by_id)
 
     def find(self, id: str, text: str) -> Criteria | None:
         """The criteria of a question; None if it has none of its own."""
-        return self.by_text.get(_key(text)) or self.by_id.get(id)
-
-
-def _key(text: str) -> str:
-    return " ".join(text.split())
+        return self.by_text.get(squeeze(text)) or self.by_id.get(id)
 
 
 def read_criteria(path: Path) -> CriteriaBook:
@@ -144,17 +142,12 @@ def read_criteria(path: Path) -> CriteriaBook:
     """
     by_text: dict[str, Criteria] = {}
     by_id: dict[str, Criteria] = {}
-    for number, line in read_lines(path):
-        where = f"{path}, line {number}"
-        try:
-            row = decode_json(line, _Row)
-        except msgspec.DecodeError as error:
-            raise BadInput(f"{where}: {error}", hint=_HINT) from error
+    for number, row in decode_lines(path, _Row, hint=_HINT):
         if not row.question.strip() and row.id == "":
-            raise BadInput(f"{where}: `question` or `id` is missing", hint=_HINT)
+            raise BadLines(path, "`question` or `id` is missing", line=number, hint=_HINT)
         criteria = general_criteria([GradedDimension(item.name, item.text, item.weight) for item in row.dimensions])
         if wrong := check_dimensions(criteria.dimensions):
-            raise BadInput(f"{where}: {wrong}", hint=_HINT)
+            raise BadLines(path, wrong, line=number, hint=_HINT)
         if row.question.strip():
             by_text[row.question] = criteria
         if row.id != "":
@@ -162,3 +155,114 @@ def read_criteria(path: Path) -> CriteriaBook:
     if not by_text and not by_id:
         raise BadInput(f"{path} contains no criteria", hint=_HINT)
     return CriteriaBook(by_text, by_id)
+
+
+# --------------------------------------------------------------------------------------------------- DeepResearch Bench
+
+DIMENSIONS = {
+    "comprehensiveness": "It covers what the question needs, broadly and in depth.",
+    "insight": "It analyses, explains and concludes beyond what its sources list.",
+    "instruction_following": "It answers what was asked, all of it and nothing else.",
+    "readability": "It is clear, well ordered and easy to read.",
+}
+_FILES = ("query.jsonl", "criteria.jsonl")
+
+
+class BenchQuestion(Struct, frozen=True):
+    """A prompt of the benchmark.
+
+    BenchQuestion(question=Question(id="51", text="..."), language="en", topic="Finance & Business")
+    """
+
+    question: Question
+    language: str
+    topic: str
+
+
+class Bench(Struct, frozen=True):
+    """The prompts in the order of the file, and the grading criteria of each.
+
+    Bench(questions=(BenchQuestion(...),), criteria=CriteriaBook(...))
+    """
+
+    questions: tuple[BenchQuestion, ...]
+    criteria: CriteriaBook
+
+    def write_questions(self, path: Path, limit: int | None = None) -> int:
+        """Write the first `limit` prompts as a file for `quaere report --questions`; returns their number."""
+        rows = [{"id": item.question.id, "question": item.question.text} for item in self.questions[:limit]]
+        write_file(path, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+        return len(rows)
+
+
+class _Query(Struct):
+    id: int | str
+    prompt: str
+    language: str = ""
+    topic: str = ""
+
+
+class _Criterion(Struct):
+    criterion: str
+    weight: float
+    explanation: str = ""
+
+
+class _Criteria(Struct):
+    id: int | str
+    prompt: str
+    dimension_weight: dict[str, float]
+    criterions: dict[str, list[_Criterion]]
+
+
+def read_bench(folder: Path, language: str | None = None) -> Bench:
+    """The benchmark in a folder; an error names the number of the invalid line."""
+    for name in _FILES:
+        if not (folder / name).is_file():
+            said = f"{folder} is not a DeepResearch Bench folder: it has no {name}"
+            raise BadInput(said, hint="--bench DIR, with query.jsonl and criteria.jsonl")
+    questions = _read_queries(folder / _FILES[0])
+    chosen = [item for item in questions if language in (None, item.language)]
+    if not chosen:
+        known = " and ".join(sorted({item.language for item in questions})) or "none"
+        raise BadInput(f"{folder} has no prompt in the language {language}; its languages are {known}")
+    by_id = _read_criteria(folder / _FILES[1])
+    without = [item.question.id for item in chosen if item.question.id not in by_id]
+    if without:
+        raise BadInput(f"{folder / _FILES[1]} has no criteria for prompt {without[0]}")
+    kept = {item.question.id: by_id[item.question.id] for item in chosen}
+    texts = {item.question.text: kept[item.question.id] for item in chosen}
+    return Bench(tuple(chosen), CriteriaBook(texts, kept))
+
+
+def _read_queries(path: Path) -> list[BenchQuestion]:
+    found: list[BenchQuestion] = []
+    seen: set[str] = set()
+    for number, row in decode_lines(path, _Query):
+        name = str(row.id)
+        if not row.prompt.strip():
+            raise BadLines(path, "`prompt` is empty", line=number)
+        if name in seen:
+            raise BadLines(path, f"the id {name} occurs twice; ids must be unique", line=number)
+        seen.add(name)
+        found.append(BenchQuestion(Question(name, row.prompt), row.language, row.topic))
+    if not found:
+        raise BadInput(f"{path} contains no prompt")
+    return found
+
+
+def _read_criteria(path: Path) -> dict[str, Criteria]:
+    found = {}
+    for number, row in decode_lines(path, _Criteria):
+        if set(row.dimension_weight) != set(row.criterions):
+            raise BadLines(path, "`dimension_weight` and `criterions` must name the same dimensions", line=number)
+        dimensions = []
+        others = sorted(set(row.criterions) - DIMENSIONS.keys())
+        for name in [*(name for name in DIMENSIONS if name in row.criterions), *others]:
+            items = (Criterion(item.criterion, item.explanation, item.weight) for item in row.criterions[name])
+            weight = row.dimension_weight[name]
+            dimensions.append(GradedDimension(name, DIMENSIONS.get(name, ""), weight, tuple(items)))
+        if wrong := check_dimensions(dimensions):
+            raise BadLines(path, wrong, line=number)
+        found[str(row.id)] = Criteria(tuple(dimensions))
+    return found

@@ -21,15 +21,17 @@ from quaere.chat.spans import locate_span
 from quaere.evaluation.intervals import Interval, ratio_interval
 from quaere.evaluation.reports.citations import CitationCheck
 from quaere.evaluation.reports.lexical import (
+    KnownNames,
+    Words,
     content_words,
     find_names,
     lower_words,
     name_runs,
     num_negations,
     split_clauses,
+    split_words,
     strip_marks,
 )
-from quaere.evaluation.reports.name_matching import KnownNames, Words, split_words
 from quaere.records import Evidence, Passage, Report, Statement
 from quaere.search.words import terms
 from quaere.worlds.articles import ReportLine
@@ -92,44 +94,45 @@ def _share(part: int, whole: int) -> float | None:
 # --------------------------------------------------------------------------------------------------------- facts told
 
 
+class _Target(Struct, frozen=True):
+    """A known fact, the names of its subject and of its object, and the words of its sentences."""
+
+    fact: KnownFact
+    subject: frozenset[Words]
+    object: frozenset[Words]
+    words: frozenset[str]
+
+    def is_twin(self, other: _Target) -> bool:
+        """True for another relation between the same two things: names alone cannot tell the two facts apart."""
+        is_same = self.subject & other.subject and self.object & other.object
+        is_reversed = self.subject & other.object and self.object & other.subject
+        return self.fact.relation != other.fact.relation and bool(is_same or is_reversed)
+
+
 class _Known:
     """The facts of a question, prepared for matching."""
 
     def __init__(self, line: ReportLine) -> None:
         self.line = line
         self.names = KnownNames(line.facts)
-        self.of_subject = [frozenset(map(split_words, fact.names)) for fact in line.facts]
-        self.of_object = [frozenset(map(split_words, fact.answers)) for fact in line.facts]
-        self.twins = [self._find_twins(place) for place in range(len(line.facts))]
-        self.of_subjects: frozenset[Words] = frozenset().union(*self.of_subject)
+        self.targets = []
+        for fact in line.facts:
+            subject, object = (frozenset(map(split_words, names)) for names in (fact.names, fact.answers))
+            words = frozenset(content_words(f"{fact.statement} {fact.evidence.text}"))
+            self.targets.append(_Target(fact, subject, object, words))
+        self.of_subjects: frozenset[Words] = frozenset().union(*(target.subject for target in self.targets))
         self.ordinary: frozenset[str] = frozenset().union(
             *(lower_words(text) for fact in line.facts for text in (fact.statement, fact.evidence.text))
         )
 
-    def _find_twins(self, place: int) -> list[int]:
-        """Facts of other relations between the same two things: names alone cannot tell them apart."""
-        subject, object = self.of_subject[place], self.of_object[place]
-        found = []
-        for other, fact in enumerate(self.line.facts):
-            ends = self.of_subject[other], self.of_object[other]
-            if any(subject & one and object & two for one, two in (ends, ends[::-1])):
-                found += [other] if fact.relation != self.line.facts[place].relation else []
-        return found
-
-    def is_of_twin(self, place: int, words: frozenset[str]) -> bool:
+    def is_of_twin(self, target: _Target, words: frozenset[str]) -> bool:
         """True if the words occur in a twin of the fact and not in the fact itself."""
-        own = _said_words(self.line.facts[place])
-        theirs = [_said_words(self.line.facts[twin]) for twin in self.twins[place]]
-        return any(words & (other - own) and not words & (own - other) for other in theirs)
+        twins = (other for other in self.targets if other.is_twin(target))
+        return any(words & (one.words - target.words) and not words & (target.words - one.words) for one in twins)
 
     def subjects_in(self, named: Collection[Words]) -> frozenset[str]:
         """Entities with facts whose names are among `named`."""
-        pairs = zip(self.line.facts, self.of_subject, strict=True)
-        return frozenset(fact.entity for fact, names in pairs if not names.isdisjoint(named))
-
-
-def _said_words(fact: KnownFact) -> frozenset[str]:
-    return frozenset(content_words(f"{fact.statement} {fact.evidence.text}"))
+        return frozenset(one.fact.entity for one in self.targets if not one.subject.isdisjoint(named))
 
 
 class _Piece(Struct, frozen=True):
@@ -171,17 +174,17 @@ def _find_told(statement: Statement, cited: Sequence[Passage], known: _Known) ->
     pieces = _cut(text, known)
     others = frozenset(find_names(text, known.ordinary))
     words = frozenset(content_words(text))
-    found = []
-    for number, fact in enumerate(known.line.facts):
-        if known.is_of_twin(number, words):
-            continue
-        for piece in pieces:
-            if piece.named.isdisjoint(known.of_object[number]) or _denies(piece.text, number, known):
-                continue
-            if fact.entity in piece.subjects or _is_about(piece, number, others, cited, known):
-                found.append(number)
-                break
-    return found
+
+    def tells(piece: _Piece, target: _Target) -> bool:
+        if piece.named.isdisjoint(target.object) or _denies(piece.text, target, known):
+            return False
+        return target.fact.entity in piece.subjects or _is_about(piece, target, others, cited, known)
+
+    return [
+        number
+        for number, target in enumerate(known.targets)
+        if not known.is_of_twin(target, words) and any(tells(piece, target) for piece in pieces)
+    ]
 
 
 def _cut(text: str, known: _Known) -> list[_Piece]:
@@ -215,33 +218,31 @@ def _rest(text: str, named: Collection[Words]) -> set[str]:
     return set(content_words(text)) - {word for name in named for word in content_words(" ".join(name))}
 
 
-def _denies(text: str, number: int, known: _Known) -> bool:
+def _denies(text: str, target: _Target, known: _Known) -> bool:
     """True if the object is named only in negated clauses, unlike in the sentence that proves the fact."""
-    return _is_denied(text, number, known) and not _is_denied(known.line.facts[number].evidence.text, number, known)
+    return _is_denied(text, target, known) and not _is_denied(target.fact.evidence.text, target, known)
 
 
-def _is_denied(text: str, number: int, known: _Known) -> bool:
-    clauses = [one for one in split_clauses(text) if not known.names.find(one).isdisjoint(known.of_object[number])]
+def _is_denied(text: str, target: _Target, known: _Known) -> bool:
+    clauses = [one for one in split_clauses(text) if not known.names.find(one).isdisjoint(target.object)]
     return all(num_negations(clause) % 2 for clause in clauses or [text])
 
 
-def _is_about(piece: _Piece, number: int, names: frozenset[str], cited: Sequence[Passage], known: _Known) -> bool:
+def _is_about(piece: _Piece, target: _Target, names: frozenset[str], cited: Sequence[Passage], known: _Known) -> bool:
     """True if a piece that does not name the fact's subject is clearly about it ("It has 16 arches [1].").
 
     That is the case if it cites the subject's own document and names no other subject. It is also the case if the
     question is about this subject alone and the piece names nothing else; it must then refer to the subject ("its", a
     surname), unless the object is not a name and no other document is cited.
     """
-    line, fact = known.line, known.line.facts[number]
-    objects = {
-        other.entity for other, own in zip(line.facts, known.of_subject, strict=True) if own & known.of_object[number]
-    }
-    if piece.subjects - objects or not known.of_subject[number].isdisjoint(known.names.sort(piece.text)[1]):
+    fact = target.fact
+    objects = {other.fact.entity for other in known.targets if other.subject & target.object}
+    if piece.subjects - objects or not target.subject.isdisjoint(known.names.sort(piece.text)[1]):
         return False
     if any(passage.doc_id == fact.evidence.doc_id for passage in cited):
         return True
     own, given = ({word for name in some for word in terms(name)} for some in (fact.names, fact.answers))
-    if line.entities != (fact.entity,) or not names <= own | given:
+    if known.line.entities != (fact.entity,) or not names <= own | given:
         return False
     is_name = any(name_runs(answer) for answer in fact.answers)
     return bool(names & (own - given) or _PRONOUN.search(piece.text)) or not (is_name or cited)
@@ -311,7 +312,6 @@ def label_citations(report: Report, line: ReportLine, knowing: Knowing) -> dict[
     True if the passage proves one of the facts, whatever else the statement says. False if it names the objects of
     none, and no other passage cited by the statement proves any. Citations in between get no label.
     """
-    known = _Known(line)
     sources = {source.number: source.passage for source in report.sources}
     told: dict[int, list[int]] = {}
     proven = {place for fact in knowing.facts for place in fact.proven_by}
@@ -320,19 +320,16 @@ def label_citations(report: Report, line: ReportLine, knowing: Knowing) -> dict[
             told.setdefault(place, []).append(number)
     found = {}
     for place, numbers in told.items():
+        # All single words, since a passage may call Orsolya Venn just Venn.
+        objects = {word for number in numbers for answer in line.facts[number].answers for word in split_words(answer)}
         for citation in report.statements[place].citations:
             if (passage := sources.get(citation)) is None:
                 continue
             if any(proves([passage], line.facts[number]) for number in numbers):
                 found[place, citation] = True
-            elif place not in proven and _object_words(numbers, known).isdisjoint(split_words(passage.titled_text)):
+            elif place not in proven and objects.isdisjoint(split_words(passage.titled_text)):
                 found[place, citation] = False
     return found
-
-
-def _object_words(numbers: Iterable[int], known: _Known) -> set[str]:
-    """All single words of the facts' objects, since a passage may call Orsolya Venn just Venn."""
-    return {word for number in numbers for name in known.of_object[number] for word in name}
 
 
 def judge_truth(
@@ -348,6 +345,6 @@ def judge_truth(
             right[truth].append(sum(one is truth for one in said))
             wholes[truth].append(len(said))
     shares = {truth: ratio_interval(right[truth], wholes[truth]) if sum(wholes[truth]) else None for truth in wholes}
-    if shares[True] is None and shares[False] is None:
+    if not any(shares.values()):
         return None
     return JudgeTruth(sum(wholes[True]), sum(wholes[False]), shares[True], shares[False])

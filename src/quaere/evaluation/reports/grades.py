@@ -4,7 +4,7 @@
     -> [{"question-terms": 8.3, "sources": 6.0, "cited": 9.1, ...}]
 
 A model or an endpoint sees the question and the report and grades one dimension per turn: each of its criteria, or the
-dimension as a whole if it has none. `checks` only counts (`proxies.py`), under its own names; its numbers are not
+dimension as a whole if it has none. `checks` only counts (`count_proxies`), under its own names; its numbers are not
 grades of quality. A grade that cannot be parsed is missing, never 0. An empty report gets 0 everywhere without a call
 of the judge.
 """
@@ -12,13 +12,16 @@ of the judge.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections import Counter
+from collections.abc import Sequence
 from typing import Protocol as Interface
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from quaere.chat.messages import Message, Part
-from quaere.evaluation.judges.calls import JudgeTurn, ask_each, quote, read_block, read_list
+from quaere.evaluation.judges.judge import Advance, JudgeModel, JudgeTurn, idle, quote, read_block, read_list
+from quaere.evaluation.reports.citations import Cited, check_support
 from quaere.evaluation.reports.criteria import (
     SCALE,
     Criteria,
@@ -27,10 +30,11 @@ from quaere.evaluation.reports.criteria import (
     check_dimensions,
     weighted_mean,
 )
-from quaere.evaluation.reports.proxies import PROXIES, count_proxies, is_blank
-from quaere.records import Question, Report
+from quaere.evaluation.reports.lexical import MARK, content_words, split_sentences, strip_marks
+from quaere.records import Question, Report, Statement
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import Policy
+from quaere.search.words import count_words, terms
 
 
 class Submission(Struct, frozen=True):
@@ -53,7 +57,7 @@ class Grader(Interface):
         ...
 
     async def grade(
-        self, items: Sequence[Submission], *, seed: int = 0, advance: Callable[[], None] = lambda: None
+        self, items: Sequence[Submission], *, seed: int = 0, advance: Advance = idle
     ) -> list[dict[str, float]]:
         """Grades of each report by dimension; unreadable grades are missing. `advance` is called once per report."""
         ...
@@ -72,7 +76,7 @@ class ProxyGrader:
         return PROXIES
 
     async def grade(
-        self, items: Sequence[Submission], *, seed: int = 0, advance: Callable[[], None] = lambda: None
+        self, items: Sequence[Submission], *, seed: int = 0, advance: Advance = idle
     ) -> list[dict[str, float]]:
         """The counts of each report."""
         found = []
@@ -103,7 +107,7 @@ class _Grade(Struct):
     grade: float
 
 
-class ModelGrader:
+class ModelGrader(JudgeModel):
     """A model that grades one dimension of one report per turn.
 
     With `listed`, the answer is a JSON list, as endpoints write it, else lines between tags. `guided` opens the turn.
@@ -111,70 +115,43 @@ class ModelGrader:
         ModelGrader(open_policy("openai:judge@http://localhost:8001/v1"), listed=True)
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        *,
-        listed: bool = False,
-        guided: bool = False,
-        temperature: float = 0.0,
-        concurrency: int = 32,
-    ) -> None:
-        self.name = policy.name
-        self._policy = policy
-        self._listed = listed
-        self._guided = guided and not listed
-        self._temperature = temperature
-        self._concurrency = concurrency
-
     def criteria_of(self, given: Criteria) -> Criteria:
         """The criteria requested."""
         return given
 
     async def grade(
-        self, items: Sequence[Submission], *, seed: int = 0, advance: Callable[[], None] = lambda: None
+        self, items: Sequence[Submission], *, seed: int = 0, advance: Advance = idle
     ) -> list[dict[str, float]]:
         """Grades of each report, with one turn per dimension of every report that is not blank."""
+        blank = {place for place, item in enumerate(items) if is_blank(item.report)}
         asked = [
             (place, dimension)
             for place, item in enumerate(items)
             for dimension in item.criteria.dimensions
-            if not is_blank(item.report)
+            if place not in blank
         ]
-        last_of = {place: number for number, (place, _) in enumerate(asked)}
-        num_answered = 0
+        places = [place for place, _ in asked]
+        ends_report = (place != after for place, after in zip(places, [*places[1:], -1], strict=True))
 
         def answered() -> None:
-            nonlocal num_answered
-            if last_of[asked[num_answered][0]] == num_answered:
+            if next(ends_report):
                 advance()
-            num_answered += 1
 
-        said = await ask_each(
-            self._policy,
-            [self._turn(items[place].report, dimension) for place, dimension in asked],
-            limits=self._limits(max((len(criteria_in(one)) for _, one in asked), default=1)),
-            temperature=self._temperature,
-            seed=seed,
-            concurrency=self._concurrency,
-            advance=answered,
-        )
-        found: list[dict[str, float]] = []
-        for item in items:
-            is_empty = is_blank(item.report)
-            found.append(dict.fromkeys(item.criteria.names, 0.0) if is_empty else {})
-            if is_empty:
-                advance()
+        turns = [self._turn(items[place].report, dimension) for place, dimension in asked]
+        limits = self._limits(max((len(criteria_in(one)) for _, one in asked), default=1))
+        said = await self.ask(turns, limits, seed=seed, advance=answered)
+        found = [dict.fromkeys(item.criteria.names if place in blank else (), 0.0) for place, item in enumerate(items)]
+        for _ in blank:
+            advance()
         for (place, dimension), grade in zip(asked, said, strict=True):
             if grade is not None:
                 found[place][dimension.name] = grade
         return found
 
     def _limits(self, num_criteria: int) -> Limits:
-        if self._listed:
-            return _LIST_LIMITS
-        tokens = _GUIDED_TOKENS * (num_criteria + 2) if self._guided else _LIMITS.turn_tokens
-        return Limits(max_turns=1, turn_tokens=tokens, sequence_tokens=_LIMITS.sequence_tokens)
+        if self._guided:
+            return structs.replace(_LIMITS, turn_tokens=_GUIDED_TOKENS * (num_criteria + 2))
+        return _LIST_LIMITS if self._listed else _LIMITS
 
     def _turn(self, report: Report, dimension: GradedDimension) -> JudgeTurn[float]:
         criteria = criteria_in(dimension)
@@ -186,10 +163,8 @@ class ModelGrader:
                 return None
             return weighted_mean([(grades[number], item.weight) for number, item in enumerate(criteria, start=1)])
 
-        messages = [
-            Message("system", (_SYSTEM + (_LISTED if self._listed else _TAGGED),)),
-            _put(report, dimension, criteria),
-        ]
+        system = Message("system", (_SYSTEM + (_LISTED if self._listed else _TAGGED),))
+        messages = [system, _put(report, dimension, criteria)]
         prefix = "<grades>\n1:" if self._guided else ""
         return JudgeTurn(messages, parse, stop="" if self._listed else "</grades>", prefix=prefix)
 
@@ -265,5 +240,93 @@ async def write_dimensions(
 
     system = Message("system", (_WRITING.format(num=num),))
     turns = [JudgeTurn([system, Message("user", ("Question:\n", quote(one.text)))], parse) for one in questions]
-    said = await ask_each(policy, turns, limits=_LIST_LIMITS, seed=seed, concurrency=concurrency)
+    said = await JudgeModel(policy, concurrency=concurrency).ask(turns, _LIST_LIMITS, seed=seed)
     return [made or () for made in said]
+
+
+# -------------------------------------------------------------------------------------------------------------- proxies
+
+# Countable features of a report. They are cheap and deterministic, but do not measure quality: none of them may be read
+# as a person's opinion of the report.
+
+
+MIN_WORDS, MAX_WORDS = 150, 3000
+NUM_SOURCES = 5
+_RUN_WORDS = 5
+_PARAGRAPH_WORDS = 250
+_HEADING = re.compile(r"^#{1,6}\s+\S", re.MULTILINE)
+
+_MEANINGS = {
+    "question-terms": "share of the question's words that the report uses",
+    "sources": f"documents it cites, {NUM_SOURCES} or more being 10",
+    "cited": "share of its sentences, the conclusion of several paragraphs aside, with a citation that leads somewhere",
+    "structure": "share of five marks: a heading, three paragraphs, five sentences, no paragraph above "
+    f"{_PARAGRAPH_WORDS} words, a conclusion",
+    "length": f"10 from {MIN_WORDS} to {MAX_WORDS} words, falling to 0 at none and at twice {MAX_WORDS}",
+    "variety": f"share of its runs of {_RUN_WORDS} words that it uses only once",
+    "conclusion": "share of the conclusion's sentences that the rest bears out, by the rules of the citation check",
+}
+PROXIES = Criteria(tuple(GradedDimension(name, meaning) for name, meaning in _MEANINGS.items()))
+"""The proxies as dimensions of equal weight."""
+
+
+def is_blank(report: Report) -> bool:
+    """True if the report contains no word."""
+    return not terms(report.text)
+
+
+def count_proxies(report: Report) -> dict[str, float]:
+    """All proxies of a report, from 0 to 10; an empty report has 0 everywhere."""
+    if is_blank(report):
+        return dict.fromkeys(PROXIES.names, 0.0)
+    plain, asked = MARK.sub("", report.text), set(content_words(report.question.text))
+    known, body = {source.number for source in report.sources}, _body(report)
+    cited = set(report.citations)
+    documents = {source.passage.doc_id for source in report.sources if source.number in cited}
+    num_words, words = count_words(plain), terms(plain)
+    runs = Counter(tuple(words[at : at + _RUN_WORDS]) for at in range(max(1, len(words) - _RUN_WORDS + 1)))
+    shares = {
+        "question-terms": len(asked & set(content_words(report.text))) / len(asked) if asked else 1.0,
+        "sources": min(1.0, len(documents) / NUM_SOURCES),
+        "cited": sum(not known.isdisjoint(one.citations) for one in body) / len(body) if body else 0.0,
+        "structure": _structure_share(report),
+        "length": min(1.0, num_words / MIN_WORDS) if num_words <= MAX_WORDS else max(0.0, 2 - num_words / MAX_WORDS),
+        "variety": sum(num == 1 for num in runs.values()) / runs.total() if words else 0.0,
+        "conclusion": _conclusion_share(report),
+    }
+    return {name: SCALE * share for name, share in shares.items()}
+
+
+def conclusion_start(report: Report) -> int:
+    """Offset of the conclusion in the text; the length of the text if there is none."""
+    found = report.text.rfind(report.conclusion) if report.conclusion.strip() else -1
+    return found if found >= 0 else len(report.text)
+
+
+def _body(report: Report) -> list[Statement]:
+    """Statements before the conclusion, without headings; all of them if the conclusion is the whole report."""
+    start = conclusion_start(report)
+    found = [one for one in report.statements if not _HEADING.match(one.text) and terms(strip_marks(one.text))]
+    return [statement for statement in found if statement.end <= start] or found
+
+
+def _structure_share(report: Report) -> float:
+    paragraphs = [part for part in re.split(r"\n\s*\n", report.text) if part.strip() and not _HEADING.match(part)]
+    marks = (
+        bool(_HEADING.search(report.text)),
+        len(paragraphs) >= 3,
+        len(report.statements) >= 5,
+        max((count_words(part) for part in paragraphs), default=0) <= _PARAGRAPH_WORDS,
+        bool(report.conclusion.strip()),
+    )
+    return sum(marks) / len(marks)
+
+
+def _conclusion_share(report: Report) -> float:
+    rest = strip_marks(report.text[: conclusion_start(report)])
+    sentences = [strip_marks(sentence) for sentence in split_sentences(report.conclusion)]
+    sentences = [sentence for sentence in sentences if content_words(sentence)]
+    if not sentences or not terms(rest):
+        return 0.0
+    found = [check_support(Cited(sentence, rest, context=report.text)) for sentence in sentences]
+    return sum(one.verdict == "supported" for one in found) / len(found)

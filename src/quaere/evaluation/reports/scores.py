@@ -11,7 +11,7 @@ question. The judge's accuracy (`judges/probes.py`) comes first, in the file and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import variance
 from typing import Any
@@ -28,20 +28,23 @@ from quaere.evaluation.intervals import (
     ratio_interval,
     smallest_difference,
 )
+from quaere.evaluation.judges.judge import Advance, idle
 from quaere.evaluation.judges.probes import JudgeAgreement
-from quaere.evaluation.reports.citation_models import EndpointCitations, ModelCitations
 from quaere.evaluation.reports.citations import (
+    VERDICTS,
     CitationCheck,
     CitationChecks,
     CitationJudge,
+    EndpointCitations,
+    ModelCitations,
     check_citations,
     find_cited,
     valid_share,
 )
 from quaere.evaluation.reports.criteria import SCALE, Criteria, weighted_mean
 from quaere.evaluation.reports.fact_coverage import JudgeTruth, Knowing, judge_truth, know_report, label_citations
-from quaere.evaluation.reports.factbook import FactBook
 from quaere.evaluation.reports.grades import Grader, ModelGrader, ProxyGrader, Submission
+from quaere.evaluation.reports.report_sources import FactBook
 from quaere.records import Report
 from quaere.rollout.policy import Policy
 from quaere.search.words import count_words
@@ -188,7 +191,7 @@ async def score_reports(
     seed: int = 0,
     with_citations: bool = True,
     with_grades: bool = True,
-    advance: Callable[[], None] = lambda: None,
+    advance: Advance = idle,
 ) -> list[ReportScore]:
     """Scores of every report, checked and graded `repeats` times, each time with another seed."""
     checks: list[list[list[CitationCheck]]] = []
@@ -203,10 +206,8 @@ async def score_reports(
     seen: Counter[str] = Counter()
     found = []
     for number, item in enumerate(items):
-        found.append(
-            _score_report(item, seen[item.report.question.id], [one[number] for one in checks],
-                          [one[number] for one in grades])
-        )  # fmt: skip
+        own = [one[number] for one in checks], [one[number] for one in grades]
+        found.append(_score_report(item, seen[item.report.question.id], *own))
         seen[item.report.question.id] += 1
     return found
 
@@ -262,10 +263,8 @@ def values_of(scores: Sequence[ReportScore]) -> dict[str, list[tuple[float | Non
     if all(score.valid for score in scores):
         found[VALID] = [score.valid for score in scores]
     if any(score.knowing for score in scores):
-        known = [score.knowing for score in scores]
-        found[TOLD] = [(one.told_share if one else None,) for one in known]
-        found[PROVEN] = [(one.proven_share if one else None,) for one in known]
-        found[ADMITTED] = [(one.admitted_share if one else None,) for one in known]
+        for name, share in ((TOLD, "told_share"), (PROVEN, "proven_share"), (ADMITTED, "admitted_share")):
+            found[name] = [(getattr(score.knowing, share, None),) for score in scores]
     return found
 
 
@@ -273,9 +272,9 @@ def _specific(score: ReportScore, shared: Sequence[str]) -> tuple[float | None, 
     others = [name for name in score.grades if name not in shared]
     found: list[float | None] = []
     for repeat in range(len(score.overall)):
-        pairs = [(score.grades[name][repeat], score.weights[name]) for name in others]
-        read = [(grade, weight) for grade, weight in pairs if grade is not None]
-        found.append(weighted_mean(read) if read and len(read) == len(pairs) else None)
+        grades = [(score.grades[name][repeat], score.weights[name]) for name in others]
+        read = [(grade, weight) for grade, weight in grades if grade is not None]
+        found.append(weighted_mean(read) if read and len(read) == len(grades) else None)
     return tuple(found)
 
 
@@ -289,7 +288,7 @@ def summarise(scores: Sequence[ReportScore]) -> ReportsScore:
     return ReportsScore(
         measures={name: measure for name, measure in measured.items() if measure is not None},
         pooled=ratio_interval(tops, wholes) if sum(wholes) else None,
-        verdicts={name: verdicts[name] for name in ("supported", "unsupported", "unknown")} if verdicts else {},
+        verdicts={name: verdicts[name] for name in VERDICTS} if verdicts else {},
         num_reports=len(scores),
         num_citations=sum(score.num_citations for score in scores),
         num_unresolved=sum(score.num_unresolved for score in scores),
@@ -310,14 +309,15 @@ def _measure(scores: Sequence[ReportScore], values: Sequence[tuple[float | None,
     by_question = _by_question(scores, values)
     if not by_question:
         return None
-    repeats = []
-    for column in zip(*values, strict=True):
-        read = [value for value in column if value is not None]
-        repeats += [sum(read) / len(read)] if read else []
-    spread = [variance(read) for row in values if len(read := [one for one in row if one is not None]) > 1]
-    return Measure(
-        bootstrap_interval(list(by_question.values())), tuple(repeats), sum(spread) / len(spread) if spread else None
-    )
+    repeats = tuple(sum(read) / len(read) for column in zip(*values, strict=True) if (read := _read(column)))
+    spread = [variance(read) for row in values if len(read := _read(row)) > 1]
+    mean = sum(spread) / len(spread) if spread else None
+    return Measure(bootstrap_interval(list(by_question.values())), repeats, mean)
+
+
+def _read(values: Iterable[float | None]) -> list[float]:
+    """The values that could be parsed."""
+    return [value for value in values if value is not None]
 
 
 def _by_question(
@@ -326,8 +326,7 @@ def _by_question(
     """Mean of a measure over repeats and over the reports on a question; questions without a value are missing."""
     found: dict[tuple[str, str], list[float]] = {}
     for score, row in zip(scores, values, strict=True):
-        read = [value for value in row if value is not None]
-        if read:
+        if read := _read(row):
             found.setdefault((score.id.rpartition("-r")[0], score.question), []).append(sum(read) / len(read))
     return {key: sum(means) / len(means) for key, means in found.items()}
 
@@ -350,9 +349,8 @@ def compare_reports(ours: ReportEvaluation, theirs: ReportEvaluation) -> ReportD
     found, smallest = {}, {}
     others = values_of(theirs.reports)
     for name, values in values_of(ours.reports).items():
-        if name not in others:
-            continue
-        mine, yours = _by_question(ours.reports, values), _by_question(theirs.reports, others[name])
+        mine = _by_question(ours.reports, values)
+        yours = _by_question(theirs.reports, others[name]) if name in others else {}
         shared = [key for key in mine if key in yours]
         if not shared:
             continue

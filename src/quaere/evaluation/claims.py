@@ -15,22 +15,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from quaere.chat.spans import check_evidence, locate_span
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval, bootstrap_interval
 from quaere.records import Evidence, Support
-from quaere.records.foreign_json import decode_json
 from quaere.search.index import Index
-from quaere.search.json_lines import read_lines
+from quaere.search.json_lines import BadLines, decode_lines
 from quaere.training.phases.verification import Claim
 
 _HINT = 'each line needs {"question": "...", "answer": "...", "evidence": "..."}'
+_MEANS = ("value", "chance_with", "chance_without")
 _MARGIN = 0.05  # a span that changes the probability by no more than this has no effect
 _NUM_LIKELY = 20  # search results whose documents are scanned before all others
 
@@ -97,22 +96,15 @@ def read_claims(path: Path, limit: int | None = None) -> ClaimFile:
     """Claims of a JSONL file (plain or compressed); an error names the number of the invalid line."""
     found = ClaimFile([], [])
     seen: set[str] = set()
-    for number, line in read_lines(path):
-        if limit is not None and len(found.claims) >= limit:
-            break
-        where = f"{path}, line {number}"
-        try:
-            row = decode_json(line, _Row)
-        except msgspec.DecodeError as error:
-            raise BadInput(f"{where}: {error}", hint=_HINT) from error
+    for number, row in islice(decode_lines(path, _Row, hint=_HINT), limit):
         answers = row.answers if row.answers is not None else (row.answer or "",)
         name = str(row.id) or f"q{number}"
         if not row.question.strip():
-            raise BadInput(f"{where}: the question is empty", hint=_HINT)
+            raise BadLines(path, "the question is empty", line=number, hint=_HINT)
         if not answers or not all(answer.strip() for answer in answers):
-            raise BadInput(f"{where}: the answer is missing or empty", hint=_HINT)
+            raise BadLines(path, "the answer is missing or empty", line=number, hint=_HINT)
         if name in seen:
-            raise BadInput(f"{where}: the id {name} occurs twice; ids must be unique")
+            raise BadLines(path, f"the id {name} occurs twice; ids must be unique", line=number)
         seen.add(name)
         spans = _spans(row.evidence)
         found.claims.append(Claim(name, row.question, answers, "\n".join(spans)))
@@ -123,7 +115,7 @@ def read_claims(path: Path, limit: int | None = None) -> ClaimFile:
 
 
 def _spans(evidence: _Spans) -> tuple[str, ...]:
-    given: list[Any] = evidence if isinstance(evidence, list) else [evidence]
+    given = evidence if isinstance(evidence, list) else [evidence]
     texts = [span.text if isinstance(span, _Span) else span or "" for span in given]
     return tuple(text for text in texts if text.strip())
 
@@ -134,9 +126,7 @@ def score_supporting(items: Sequence[Verified]) -> SupportingScore:
     values = [support.value for support in supports]
     is_located = any(item.evidence is not None for item in items)
     return SupportingScore(
-        value=_interval(values),
-        chance_with=_interval([support.chance_with for support in supports]),
-        chance_without=_interval([support.chance_without for support in supports]),
+        **{name: bootstrap_interval([getattr(one, name) for one in supports]) if supports else None for name in _MEANS},
         num_helping=sum(value > _MARGIN for value in values),
         num_idle=sum(abs(value) <= _MARGIN for value in values),
         num_hurting=sum(value < -_MARGIN for value in values),
@@ -144,10 +134,6 @@ def score_supporting(items: Sequence[Verified]) -> SupportingScore:
         num_unverified=len(items) - len(supports),
         num_verbatim=sum(bool(item.evidence) for item in items) if is_located else None,
     )
-
-
-def _interval(values: Sequence[float]) -> Interval | None:
-    return bootstrap_interval(values) if values else None
 
 
 # ---------------------------------------------------------------------------------------------------- locating spans
@@ -167,7 +153,8 @@ def locate_evidence(spans: Iterable[str], index: Index) -> dict[str, Evidence | 
         likely = dict.fromkeys(hit.passage.doc_id for hit in index.search([span], _NUM_LIKELY)[0])
         for doc_id in likely:
             found[span] = found[span] or _locate_in(span, doc_id, index.document(doc_id))
-    missing = {span: _longest_word(span) for span, evidence in found.items() if evidence is None}
+    absent = [span for span, evidence in found.items() if evidence is None]
+    missing = {span: max(re.findall(r"[^\W_]+", span), key=len, default="") for span in absent}
     for doc_id in index.document_ids() if missing else ():
         text = index.document(doc_id)
         for span, word in list(missing.items()):
@@ -186,7 +173,3 @@ def _locate_in(span: str, doc_id: str, text: str) -> Evidence | None:
     evidence = Evidence(doc_id, *place, text[slice(*place)])
     check_evidence(evidence, text)
     return evidence
-
-
-def _longest_word(span: str) -> str:
-    return max(re.findall(r"[^\W_]+", span), key=len, default="")
