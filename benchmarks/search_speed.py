@@ -36,7 +36,7 @@ import sys
 from pathlib import Path
 from quaere.search.index import open_index
 from quaere.serving.server import ServerSettings
-from quaere.serving.servers import make_search_server
+from quaere.serving.server import make_search_server
 server = make_search_server(open_index(Path(sys.argv[1])), ServerSettings(port=0))
 print(server.url, flush=True)
 server.run()

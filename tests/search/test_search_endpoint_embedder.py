@@ -43,7 +43,7 @@ def settings(name, engine="dense", **dense):
 def hashing():
     """The name of the embedder of a real model server."""
     pytest.importorskip("sklearn")
-    from quaere.serving.model.embeddings import HashEmbedder
+    from quaere.serving.model.retriever import HashEmbedder
     from served import serving
 
     with serving(embedder=HashEmbedder(), key="k-1") as client:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import logging
 import re
 import time
 from collections.abc import Callable
@@ -21,7 +22,6 @@ from urllib.parse import parse_qs
 from msgspec import Struct
 
 from quaere.errors import failure_line
-from quaere.serving.connections import log
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -30,6 +30,8 @@ LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 OPEN_PATHS = frozenset({"/health"})  # need no key, so that monitoring can use them
 BUFFERED_BODIES = 32  # maximum number of bodies of the largest size in memory at once
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::[0-9]{1,5})?")
+
+log = logging.getLogger("quaere.serving")
 
 # Makes the body of an error response from a status and a message, in the format of the application's API.
 ErrorForm = Callable[[int, str], Any]

@@ -18,9 +18,8 @@ from quaere.evaluation.qa.items import Item
 from quaere.evaluation.qa.scores import AnsweringScore, Judging
 from quaere.records import EndReason
 from quaere.viewer.evaluation_results import EvaluationLine, EvaluationResults, Result
-from quaere.viewer.page_settings import Page, PageNumber, cut_page
+from quaere.viewer.page_formats import Page, PageNumber, copy_fields, cut_page
 
-PAGE_SIZE = 50
 LIST_SIZE = 20  # results, whose intervals have to be computed
 MEASURES = {
     "exact_match": "exact match",
@@ -35,6 +34,13 @@ MEASURES = {
 }
 _GOLD = ("gold", "gold_joint")
 Change = Literal["", "gained", "lost", "both", "neither"]
+# What became of a question, by whether the first and the second result are right.
+_CHANGES: dict[tuple[bool, bool], Change] = {
+    (True, False): "gained",
+    (False, True): "lost",
+    (True, True): "both",
+    (False, False): "neither",
+}
 
 
 class EvaluationsQuery(Struct, frozen=True):
@@ -164,34 +170,26 @@ class PairPage(Struct, frozen=True):
 def read_evaluations(results: EvaluationResults, query: EvaluationsQuery) -> EvaluationsPage:
     """One page of the results."""
     keys = [key for key in results.names() if query.text.casefold() in key.casefold()]
-    page = cut_page(keys, query.page, LIST_SIZE)
-    lines = [results.line(key) for key in page.items]
-    return EvaluationsPage(query, Page(lines, page.number, page.num_pages, page.num_items))
+    return EvaluationsPage(query, cut_page(keys, query.page, LIST_SIZE).map(results.line))
 
 
 def read_evaluation(results: EvaluationResults, query: EvaluationQuery) -> EvaluationPage:
     """The page of one result."""
     result = results.find(query.of)
     scored = result.scored
-    lines = [_line(result, item) for item in scored.items]
-    wanted = {"": None, "yes": True, "no": False}[query.right]
-    found = [line for line in lines if wanted in (None, line.exact_match == 1.0) and _has(line, query.text)]
-    evidence = scored.score.evidence
-    shares = {
-        title: getattr(evidence, name, None) for name, title in MEASURES.items() if name not in ("exact_match", "f1")
-    }
-    return EvaluationPage(
+    wanted = {"": (True, False), "yes": (True,), "no": (False,)}[query.right]
+    found = [item for item in scored.items if (item.exact_match == 1.0) in wanted and _has(result, item, query.text)]
+    shares = {title: getattr(scored.score.evidence, name, None) for name, title in MEASURES.items()}
+    return copy_fields(
+        EvaluationPage,
+        scored,
         query=query,
-        name=scored.name,
         model=result.model,
         created=result.created,
         run=result.run,
-        settings=scored.settings,
-        score=scored.score,
         groups=_group(scored.score, scored.items),
         evidence={name: share for name, share in shares.items() if share is not None},
-        judging=scored.judging,
-        page=cut_page(found, query.page, PAGE_SIZE),
+        page=cut_page(found, query.page).map(lambda item: _line(result, item)),
     )
 
 
@@ -201,19 +199,26 @@ def compare_results(results: EvaluationResults, query: PairQuery) -> PairPage:
         raise BadInput(f"{len(set(query.of))} results to compare: it takes two", hint="mark two at /evaluations")
     ours, theirs = (results.find(key) for key in query.of)
     known = {item.key: item for item in theirs.scored.items}
-    pairs = [
-        _pair(_line(ours, item), _line(theirs, known[item.key])) for item in ours.scored.items if item.key in known
+    pairs = [(item, known[item.key]) for item in ours.scored.items if item.key in known]
+    changes = [_CHANGES[one.exact_match == 1.0, other.exact_match == 1.0] for one, other in pairs]
+    found = [
+        (change, one, other)
+        for change, (one, other) in zip(changes, pairs, strict=True)
+        if query.change in ("", change) and _has(ours, one, query.text)
     ]
-    counts = {kind: sum(pair.change == kind for pair in pairs) for kind in ("gained", "lost", "both", "neither")}
-    found = [pair for pair in pairs if query.change in ("", pair.change) and _has(pair.ours, query.text)]
+
+    def view(found: tuple[Change, Item, Item]) -> PairLine:
+        one, other = _line(ours, found[1]), _line(theirs, found[2])
+        return PairLine(one.id, one.question or other.question, found[0], one, other)
+
     return PairPage(
         query=query,
         names=[ours.scored.name, theirs.scored.name],
         runs=[ours.run, theirs.run],
         num_shared=len(pairs),
         rows=_measure(ours, theirs),
-        counts=counts,
-        page=cut_page(found, query.page, PAGE_SIZE),
+        counts={kind: changes.count(kind) for kind in _CHANGES.values()},
+        page=cut_page(found, query.page).map(view),
     )
 
 
@@ -221,57 +226,27 @@ def compare_results(results: EvaluationResults, query: PairQuery) -> PairPage:
 
 
 def _line(result: Result, item: Item) -> ItemLine:
-    return ItemLine(
-        id=item.id,
-        question=result.texts.get(item.id, ""),
-        answer=item.answer,
-        exact_match=item.exact_match,
-        f1=item.f1,
-        end=item.end,
-        num_searches=item.num_searches,
-        present=item.present,
-        verbatim=item.verbatim,
-        episode=result.episodes.get(item.id, ""),
-    )
+    return copy_fields(ItemLine, item, question=result.texts.get(item.id, ""), episode=result.episodes.get(item.id, ""))
 
 
-def _has(line: ItemLine, text: str) -> bool:
+def _has(result: Result, item: Item, text: str) -> bool:
     wanted = text.casefold()
-    return any(wanted in word.casefold() for word in (line.id, line.question, line.answer or ""))
+    return any(wanted in word.casefold() for word in (item.id, result.texts.get(item.id, ""), item.answer or ""))
 
 
 def _group(score: AnsweringScore, items: tuple[Item, ...]) -> list[GroupRow]:
     """All questions; then by number of facts, by kind of answer and by set, where there are several."""
-    rows = [GroupRow("all", len(items), score.exact_match, score.f1)]
+    groups = [("all", score.exact_match, score.f1)]
     if len(score.by_facts) > 1:
-        rows += [
-            GroupRow(_count_facts(one.facts), one.exact_match.num, one.exact_match, one.f1) for one in score.by_facts
-        ]
+        names = {0: "facts unknown", 1: "1 fact"}
+        groups += [(names.get(one.facts, f"{one.facts} facts"), one.exact_match, one.f1) for one in score.by_facts]
     if len(score.by_kind) > 1:
-        rows += [GroupRow(f"{one.name} answers", one.exact_match.num, one.exact_match, one.f1) for one in score.by_kind]
+        groups += [(f"{one.name} answers", one.exact_match, one.f1) for one in score.by_kind]
     sets = sorted({item.set for item in items})
     for name in sets if len(sets) > 1 else []:
-        chosen = [item for item in items if item.set == name]
-        rights = rate_interval([item.exact_match for item in chosen])
-        rows.append(GroupRow(f"set {name or 'none'}", len(chosen), rights, rate_interval([item.f1 for item in chosen])))
-    return rows
-
-
-def _count_facts(number: int) -> str:
-    if not number:
-        return "facts unknown"
-    return f"{number} fact" if number == 1 else f"{number} facts"
-
-
-def _pair(ours: ItemLine, theirs: ItemLine) -> PairLine:
-    kinds: dict[tuple[bool, bool], Change] = {
-        (True, True): "both",
-        (True, False): "gained",
-        (False, True): "lost",
-        (False, False): "neither",
-    }
-    change = kinds[ours.exact_match == 1.0, theirs.exact_match == 1.0]
-    return PairLine(ours.id, ours.question or theirs.question, change, ours, theirs)
+        rights, f1s = zip(*((item.exact_match, item.f1) for item in items if item.set == name), strict=True)
+        groups.append((f"set {name or 'none'}", rate_interval(rights), rate_interval(f1s)))
+    return [GroupRow(name, right.num, right, f1) for name, right, f1 in groups]
 
 
 def _measure(ours: Result, theirs: Result) -> list[MeasureRow]:

@@ -21,7 +21,6 @@ from quaere.evaluation.intervals import Interval, rate_interval
 from quaere.evaluation.qa.scores import (
     Evaluation,
     ItemEvaluation,
-    QuestionScore,
     Scored,
     read_scored,
     score_answering,
@@ -29,10 +28,11 @@ from quaere.evaluation.qa.scores import (
 )
 from quaere.records import SolveTask
 from quaere.runs.groups import EpisodeFilter
-from quaere.viewer.run_folder import NotShown, RunFolder, Signature, read_signature
+from quaere.viewer.page_formats import copy_fields
+from quaere.viewer.run_folder import Kept, NotShown, RunFolder, read_signature, sign_file
 from quaere.viewer.run_list import RunCards, name_model
 
-KIND = "eval"
+EVAL_KIND = "eval"  # of runs of `quaere eval`
 _FILE = "file:"
 _MOST_KEPT = 8
 
@@ -77,42 +77,25 @@ class EvaluationResults:
         self._folder = folder
         self._cards = cards
         self._files = {_FILE + path.name: path for path in files}
-        self._lines: dict[str, tuple[Signature, EvaluationLine]] = {}
-        self._results: dict[str, tuple[Signature, Result]] = {}
+        self._lines: Kept[EvaluationLine] = Kept()
+        self._results: Kept[Result] = Kept(_MOST_KEPT)
 
     def names(self) -> list[str]:
         """The key of every result: files first, then runs, the newest first."""
-        return [*self._files, *self._cards.names_of_kind(KIND)]
+        return [*self._files, *self._cards.names_of_kind(EVAL_KIND)]
 
     def line(self, key: str) -> EvaluationLine:
         """A result as the list shows it."""
-        signature = self._sign(key)
-        kept = self._lines.get(key)
-        if kept is None or kept[0] != signature:
-            kept = self._lines[key] = (signature, self._read_line(key))
-        return kept[1]
+        return self._lines.get(key, self._sign(key), lambda: self._read_line(key))
 
     def find(self, key: str) -> Result:
         """The result of this key; `NotShown` if there is none."""
         if key not in self.names():
             raise NotShown(f"there is no result {key}", hint="results are listed at /evaluations")
-        signature = self._sign(key)
-        kept = self._results.pop(key, None)
-        if kept is None or kept[0] != signature:
-            kept = (signature, self._read(key))
-        self._results[key] = kept  # at the end: the first one was not asked for longest
-        while len(self._results) > _MOST_KEPT:
-            self._results.pop(next(iter(self._results)))
-        return kept[1]
+        return self._results.get(key, self._sign(key), lambda: self._read(key))
 
-    def _sign(self, key: str) -> Signature:
-        if key in self._files:
-            try:
-                status = self._files[key].stat()
-            except OSError:
-                return ()
-            return (status.st_size, status.st_mtime_ns)
-        return read_signature(self._folder.find(key))
+    def _sign(self, key: str) -> object:
+        return sign_file(self._files[key]) if key in self._files else read_signature(self._folder.find(key))
 
     def _read_line(self, key: str) -> EvaluationLine:
         try:
@@ -159,26 +142,35 @@ def _read_file(key: str, path: Path) -> Result:
 def _describe(result: Result) -> EvaluationLine:
     scored = result.scored
     questions = str(scored.settings.get("questions") or "")
-    score = scored.score
-    return EvaluationLine(
-        result.key, scored.name, result.model, questions, "", len(scored.items), score.exact_match, score.f1
+    return copy_fields(
+        EvaluationLine,
+        scored.score,
+        key=result.key,
+        name=scored.name,
+        model=result.model,
+        questions=questions,
+        num=len(scored.items),
     )
 
 
 def _score_run(key: str, run: Run) -> Result:
     settings = run.info.settings
     evidence = bool(settings.get("evidence"))
-    scores: list[QuestionScore] = []
-    episodes: dict[str, str] = {}
-    for episode in run.episodes():
-        if isinstance(episode.task, SolveTask) and episode.task.question.answers:
-            score = score_episode(episode, evidence=evidence)
-            scores.append(score)
-            episodes[score.id] = episode.id
+    scores = {
+        episode.id: score_episode(episode, evidence=evidence)
+        for episode in run.episodes()
+        if isinstance(episode.task, SolveTask) and episode.task.question.answers
+    }
     if not scores:
         raise NotShown(f"run {key} has no scored question yet", hint="it is listed with its episodes")
+    found = list(scores.values())
     name = str(settings.get("name") or key)
-    items = tuple(score.item for score in scores)
-    scored = ItemEvaluation(name, score_answering(scores), items, settings)
-    texts = {score.id: score.question for score in scores}
-    return Result(key, name_model(settings), run.info.created, key, scored, texts, episodes)
+    return Result(
+        key=key,
+        model=name_model(settings),
+        created=run.info.created,
+        run=key,
+        scored=ItemEvaluation(name, score_answering(found), tuple(score.item for score in found), settings),
+        texts={score.id: score.question for score in found},
+        episodes={score.id: id for id, score in scores.items()},
+    )

@@ -36,7 +36,7 @@ from quaere import __version__
 from quaere.atomic import new_folder
 from quaere.errors import BadInput
 from quaere.viewer.app import STATIC, make_app, read_static
-from quaere.viewer.item_facets import TITLES
+from quaere.viewer.curriculum_browser import TITLES
 from quaere.viewer.page_formats import path_to
 from quaere.viewer.run_folder import RunFolder
 

@@ -6,6 +6,8 @@ read_episode(run, "notes", EpisodeQuery(id="i0-s0-i0g-000003-a1")).turns[0].resu
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
+from itertools import accumulate, pairwise
 from typing import Literal
 
 from msgspec import Struct
@@ -13,14 +15,19 @@ from msgspec import Struct
 from quaere.api.run import Run
 from quaere.chat.spans import locate_span
 from quaere.records import Answer, EndReason, Episode, Evaluate, Passage, Proposal, ProposeTask, StopReason, Turn
-from quaere.runs.groups import EpisodeFilter
 from quaere.runs.rows import EpisodeRow
-from quaere.viewer.attempt_groups import describe_turn, rank_attempts, reward_of
-from quaere.viewer.reward_bars import RewardBar, stack_rewards
+from quaere.viewer.attempt_groups import describe_turn, rank_attempts, reward_of, rows_of
+from quaere.viewer.page_formats import copy_fields
+from quaere.viewer.plot import is_drawn
 from quaere.viewer.run_folder import NotShown
 from quaere.viewer.token_lane import TokenLane, read_lane
 
 Quotation = Literal["none", "verbatim", "not found"]
+
+WIDTH = 300
+TOTAL = "reward/total"
+REST = "not itemised"  # weights and clipping: what the total has beyond the sum of the parts
+_EXACT = 1e-6
 
 
 class EpisodeQuery(Struct, frozen=True):
@@ -82,6 +89,18 @@ class TurnView(Struct, frozen=True):
     score: float | None
 
 
+class RewardBar(Struct, frozen=True):
+    """A part of the reward and its place in a drawing of `WIDTH`.
+
+    RewardBar("reward/format", 0.5, x=0.0, width=100.0)
+    """
+
+    name: str
+    value: float
+    x: float
+    width: float
+
+
 class EpisodePage(Struct, frozen=True):
     """All that the page of an episode shows.
 
@@ -129,23 +148,17 @@ def read_episode(run: Run, name: str, query: EpisodeQuery) -> EpisodePage:
     turns = [view_turn(turn, span) for turn in episode.turns]
     before, after = _neighbours(run, row)
     trace = run.token_trace(row.id)
-    return EpisodePage(
+    return copy_fields(
+        EpisodePage,
+        row,
         run=name,
-        id=row.id,
-        task_id=row.task_id,
         question=proposed.question if proposed else row.question,
         answers=list(question.answers) if question is not None else [],
         document=_document_text(episode),
-        protocol=row.protocol,
-        model=row.model,
         seed=episode.seed,
-        step=row.step,
-        phase=row.phase,
-        end=row.end,
         reward=reward_of(row.metrics),
         advantage=row.metrics.get("advantage"),
         bars=stack_rewards(row.metrics),
-        metrics=row.metrics,
         turns=turns,
         answer=proposed.answer if proposed else row.answer or "",
         span=span,
@@ -161,15 +174,12 @@ def read_episode(run: Run, name: str, query: EpisodeQuery) -> EpisodePage:
 def view_turn(turn: Turn, span: str) -> TurnView:
     """A turn for the page; the passages that hold the span are marked."""
     said = describe_turn(turn)
-    return TurnView(
+    return copy_fields(
+        TurnView,
+        turn,
         number=turn.index + 1,
-        text=turn.text,
         kind=said.kind,
         line=said.text,
-        stop_reason=turn.stop_reason,
-        num_tokens=turn.num_tokens,
-        sample_s=turn.sample_s,
-        search_s=turn.search_s,
         results=[
             ResultView(result.query, [_view_passage(hit.passage, hit.score, span) for hit in result.hits])
             for result in turn.results
@@ -187,11 +197,36 @@ def mark_span(span: str, text: str) -> list[TextPart]:
     [TextPart("Venn "), TextPart("built it", is_quoted=True), TextPart(".")]
     """
     place = locate_span(span, text)
-    if place is None:
-        return [TextPart(text)]
-    start, end = place
+    return [TextPart(text)] if place is None else mark_part(text, *place)
+
+
+def mark_part(text: str, start: int, end: int) -> list[TextPart]:
+    """The text in up to three pieces, of which text[start:end] is marked; empty pieces are left out."""
     parts = [TextPart(text[:start]), TextPart(text[start:end], is_quoted=True), TextPart(text[end:])]
     return [part for part in parts if part.text]
+
+
+def stack_rewards(metrics: Mapping[str, float]) -> list[RewardBar]:
+    """The bars, the total last; none if no total was stored."""
+    total = metrics.get(TOTAL)
+    if total is None or not is_drawn(total):
+        return []
+    parts = {
+        name: value
+        for name, value in metrics.items()
+        if name.startswith("reward/") and name not in (TOTAL, "reward/mean") and is_drawn(value)
+    }
+    rest = total - sum(parts.values())
+    if parts and abs(rest) > _EXACT * max(1.0, abs(total)):
+        parts[REST] = rest
+    edges = [*accumulate(parts.values(), initial=0.0)]
+    spans = [*pairwise(edges), (0.0, total)]
+    low, high = min(*edges, total), max(*edges, total)
+    scale = WIDTH / ((high - low) or 1.0)
+    return [
+        RewardBar(name, value, round((min(span) - low) * scale, 1), round((max(span) - min(span)) * scale, 1))
+        for (name, value), span in zip({**parts, TOTAL: total}.items(), spans, strict=True)
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------------- details
@@ -220,7 +255,6 @@ def _judge_span(span: str, turns: list[TurnView], document: str) -> Quotation:
 
 def _neighbours(run: Run, row: EpisodeRow) -> tuple[str, str]:
     """The attempts before and after this one in its group, ranked by reward."""
-    group = EpisodeFilter(task_id=row.task_id, step=row.step, phase=row.phase, protocol=row.protocol)
-    ids = [other.id for other in rank_attempts(run.rows(group))]
+    ids = ["", *(other.id for other in rank_attempts(rows_of(run, row))), ""]
     at = ids.index(row.id)
-    return ids[at - 1] if at else "", ids[at + 1] if at + 1 < len(ids) else ""
+    return ids[at - 1], ids[at + 1]

@@ -24,12 +24,19 @@ from quaere import __version__
 from quaere.errors import BadInput
 from quaere.rollout.policy import TokenPolicy
 from quaere.rollout.seeds import derive_seed
-from quaere.serving.model.answering import MODEL, Answerer, read_question, stream_reply
-from quaere.serving.model.embeddings import TextEmbedder
-from quaere.serving.model.generation import Growing, Writer, Written
-from quaere.serving.model.prompt_tokens import Prompt, Prompter
-from quaere.serving.model.replies import ChatForm, TextForm, as_error_event, as_event, usage_of
-from quaere.serving.model.retriever import Documents, SearchRequest
+from quaere.serving.model.generation import Growing, Prompt, Prompter, Writer, Written
+from quaere.serving.model.replies import (
+    MODEL,
+    Answerer,
+    ChatForm,
+    TextForm,
+    as_error_event,
+    as_event,
+    read_question,
+    stream_reply,
+    usage_of,
+)
+from quaere.serving.model.retriever import Documents, SearchRequest, TextEmbedder
 from quaere.serving.model.wire import (
     ChatRequest,
     CompletionRequest,
