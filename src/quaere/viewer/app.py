@@ -123,10 +123,7 @@ def make_view_server(
     app = make_app(folder, lambda: server.should_exit, queue, files)
     if key:
         app = KeyCookie(app, name, key)
-    settings = structs.replace(settings, key_cookie=name)
-    server: Server = make_server(
-        app, settings, as_error=lambda status, line: {"error": line}, key=key, listener=listener
-    )
+    server: Server = make_server(app, structs.replace(settings, key_cookie=name), key=key, listener=listener)
     return server
 
 

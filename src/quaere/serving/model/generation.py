@@ -31,6 +31,8 @@ from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.sampler import Sampled, SamplingParams
 from quaere.serving.model.wire import ChatMessage, ChatRequest, Refused, WriteRequest
 
+OnTokens = Callable[[list[int]], None]
+
 _CALL, _CALL_END = "<tool_call>", "</tool_call>"
 
 
@@ -95,9 +97,7 @@ class Writer:
         stop = (*params.stop, _CALL_END) if prompt.calls else params.stop
         return structs.replace(params, stop=stop, stop_token_ids=self.renderer.stop_token_ids)
 
-    async def write(
-        self, prompt: Prompt, params: SamplingParams, on_tokens: Callable[[list[int]], None] | None = None
-    ) -> Written:
+    async def write(self, prompt: Prompt, params: SamplingParams, on_tokens: OnTokens | None = None) -> Written:
         """Sample one response. Cancelling this call frees its row at the next step."""
         session = f"answer-{next(self._numbers)}"
         try:

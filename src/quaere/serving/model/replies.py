@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -15,7 +13,7 @@ from quaere import __version__
 from quaere.chat.tools import ToolCall
 from quaere.policies.sampler import SamplingParams
 from quaere.serving.model.generation import Written
-from quaere.serving.model.wire import ChatRequest, Refused, as_refusal
+from quaere.serving.model.wire import ChatRequest, Refused
 
 
 class ChatForm:
@@ -144,11 +142,6 @@ def as_event(content: dict[str, Any] | str) -> bytes:
     return f"data: {text}\n\n".encode()
 
 
-def as_error_event(refusal: Refused) -> bytes:
-    """The event that ends a stream with an error."""
-    return as_event(refusal.as_json())
-
-
 def _call(call: ToolCall) -> dict[str, Any]:
     function = {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)}
     return {"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": function}
@@ -212,31 +205,3 @@ def read_question(request: ChatRequest) -> str:
     if last.role != "user" or not last.text.strip():
         raise Refused("the last message must be a user's question", param="messages")
     return last.text.strip()
-
-
-async def stream_reply(
-    agent: Answerer,
-    question: str,
-    params: SamplingParams,
-    form: ChatForm,
-    admit: Callable[[int], AbstractContextManager[None]],
-    *,
-    usage: bool,
-) -> AsyncIterator[bytes]:
-    """Events of an agent's answer. It is sent in one piece: which turn is the answer, and its source, is known last.
-
-    Closing the generator early, as on a disconnect, stops the agent.
-    """
-    with admit(1):
-        if opening := form.opening():
-            yield as_event(form.chunk(0, opening))
-        try:
-            reply = await agent.answer(question, params)
-        except Exception as error:
-            yield as_error_event(as_refusal(error))
-        else:
-            yield as_event(form.chunk(0, form.piece(reply.text)))
-            yield as_event(form.chunk(0, form.closing(reply.written), form.ending(reply.written)))
-            if usage:
-                yield as_event(form.last_chunk(usage_of(reply.num_prompt_tokens, [reply.written])))
-        yield as_event("[DONE]")
