@@ -7,6 +7,10 @@
 
 Each has a folder under `trainers_home()` with a record of its process, its log and its checkpoints. A process is known
 by its id and the moment it began, so that an id that was given to another process later is never signalled.
+
+SkyRL needs Python 3.12 and pins libraries that differ from ours, so it is installed by `uv` into an environment that
+nothing else uses. Its engines fsdp and megatron need wheels that are not on PyPI, which a clone of SkyRL knows where to
+find: they run in the clone's environment. The model is a folder with merged weights and a `dtype` in its config.json.
 """
 
 from __future__ import annotations
@@ -33,6 +37,13 @@ from quaere.errors import BadInput, requirement_hint
 from quaere.policies.catalogue import ModelPath, resolve_model
 from quaere.policies.tinker_service import answers
 
+Backend = Literal["jax", "fsdp", "megatron"]
+Report = Callable[[str], None]
+
+VERSION = "0.4.0"
+# The families of SkyRL's JAX engine; fsdp and megatron run what vLLM runs.
+_JAX_FAMILIES = ("deepseek_v3", "llama", "qwen3", "qwen3_moe", "qwen3_5", "qwen3_5_moe")
+_WEIGHTS = (".safetensors", ".bin", ".gguf")
 _RECORD, _LOG, _PORT = "trainer.json", "server.log", "port.txt"
 _READY = b"Starting background engine"  # SkyRL's log has it once the model is loaded
 _LOOK_S = 0.5
@@ -108,8 +119,13 @@ def start_trainer(model: str, options: TrainerOptions, report: Report) -> Traine
         raise BadInput(f"a trainer of {model} runs already, on {one.url}", hint="quaere trainer stop skyrl")
     folder.mkdir(parents=True, exist_ok=True)
     port = options.port or _usual_port(folder)
-    command = [uv, "run", "--no-project", "--active", "-m", "skyrl.tinker.api"]
-    command += _arguments(served, folder, port, options)
+    config = {**_usual_config(options), **options.backend_config}
+    command = [
+        *(uv, "run", "--no-project", "--active", "-m", "skyrl.tinker.api", "--base-model", str(served)),
+        *("--backend", options.backend, "--host", "127.0.0.1", "--port", str(port)),
+        *("--checkpoints-base", str(folder / "checkpoints"), "--database-url", f"sqlite:///{folder / 'tinker.db'}"),
+        *("--backend-config", msgspec.json.encode(config).decode()),
+    ]
     with (folder / _LOG).open("ab") as log:
         said_before = log.tell()
         process = subprocess.Popen(
@@ -121,14 +137,8 @@ def start_trainer(model: str, options: TrainerOptions, report: Report) -> Traine
             env=_variables(environment, uv, options),
             start_new_session=True,  # it outlives this command, and its children share its group
         )
-    trainer = Trainer(
-        pid=process.pid,
-        began=_began(process.pid),
-        url=f"http://127.0.0.1:{port}",
-        model=model,
-        backend=options.backend,
-        folder=str(folder),
-    )
+    url = f"http://127.0.0.1:{port}"
+    trainer = Trainer(process.pid, _began(process.pid), url, model, options.backend, str(folder))
     write_file(folder / _RECORD, msgspec.json.encode(trainer))
     write_file(folder / _PORT, str(port).encode())
     report(f"starting SkyRL ({options.backend}) on {trainer.url}; its log is {trainer.log}")
@@ -151,16 +161,6 @@ def stop_trainer(trainer: Trainer) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------------- details
-
-
-def _arguments(model: Path, folder: Path, port: int, options: TrainerOptions) -> list[str]:
-    config = {**_usual_config(options), **options.backend_config}
-    return [
-        *("--base-model", str(model), "--backend", options.backend, "--host", "127.0.0.1", "--port", str(port)),
-        *("--checkpoints-base", str(folder / "checkpoints")),
-        *("--database-url", f"sqlite:///{folder / 'tinker.db'}"),
-        *("--backend-config", msgspec.json.encode(config).decode()),
-    ]
 
 
 def _usual_config(options: TrainerOptions) -> dict[str, Any]:
@@ -202,20 +202,15 @@ def _wait_ready(trainer: Trainer, process: subprocess.Popen[bytes], said_before:
 
 def _end_group(trainer: Trainer) -> None:
     """Ask the server's own process group to end, and end it if it has not after a while."""
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        try:
+    with suppress(ProcessLookupError):  # it has ended
+        for sign in (signal.SIGTERM, signal.SIGKILL):
             os.killpg(trainer.pid, sign)
-        except ProcessLookupError:
-            return
-        ends = time.monotonic() + _END_S
-        while time.monotonic() < ends:
-            with suppress(ChildProcessError):
-                os.waitpid(trainer.pid, os.WNOHANG)  # as a child of this process it would stay a zombie
-            try:
+            ends = time.monotonic() + _END_S
+            while time.monotonic() < ends:
+                with suppress(ChildProcessError):
+                    os.waitpid(trainer.pid, os.WNOHANG)  # as a child of this process it would stay a zombie
                 os.killpg(trainer.pid, 0)
-            except ProcessLookupError:
-                return
-            time.sleep(_LOOK_S)
+                time.sleep(_LOOK_S)
 
 
 def _read(folder: Path) -> Trainer:
@@ -243,8 +238,7 @@ def _bind(port: int) -> int:
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a server that has just ended leaves traces
         listener.bind(("127.0.0.1", port))
-        found: int = listener.getsockname()[1]
-        return found
+        return int(listener.getsockname()[1])
 
 
 def _last_line(log: Path) -> str:
@@ -252,17 +246,7 @@ def _last_line(log: Path) -> str:
     return lines[-1][:300] if lines else "it printed nothing"
 
 
-# ------------------------------------------------------------------------------------------ environment and model
-
-
-Backend = Literal["jax", "fsdp", "megatron"]
-Report = Callable[[str], None]
-
-VERSION = "0.4.0"
-# The families of SkyRL's JAX engine; fsdp and megatron run what vLLM runs.
-_JAX_FAMILIES = ("deepseek_v3", "llama", "qwen3", "qwen3_moe", "qwen3_5", "qwen3_5_moe")
-_INSTALLED = "installed.txt"
-_WEIGHTS = (".safetensors", ".bin", ".gguf")
+# ----------------------------------------------------------------------------------------------- environment and model
 
 
 def find_uv() -> str:
@@ -294,17 +278,16 @@ def prepare_environment(home: Path, backend: Backend, num_gpus: int, report: Rep
         )
     folder = home / f"env-{backend}-{'gpu' if num_gpus else 'cpu'}"
     wanted = "\n".join(requirements(num_gpus))
-    stamp = folder / _INSTALLED
+    stamp = folder / "installed.txt"
     if stamp.is_file() and stamp.read_text() == wanted:
         return folder
-    uv = find_uv()
     report(f"installing SkyRL {VERSION} into {folder} (once; minutes)")
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     quick = {} if num_gpus or "UV_TORCH_BACKEND" in os.environ or "torch<" in wanted else {"UV_TORCH_BACKEND": "cpu"}
-    _run([uv, "venv", "--quiet", "--python", "3.12", str(folder)], quick)
+    _run_uv(["venv", "--quiet", "--python", "3.12", str(folder)], quick)
     python = folder / "bin" / "python"
-    _run([uv, "pip", "install", "--quiet", "--python", str(python), *wanted.splitlines()], quick)
+    _run_uv(["pip", "install", "--quiet", "--python", str(python), *wanted.splitlines()], quick)
     stamp.write_text(wanted)
     return folder
 
@@ -353,8 +336,7 @@ def _write_model(found: ModelPath, folder: Path, dtype: str) -> None:
     from quaere.training.adapters import save_model
 
     save_model(load_model(found, "cpu", dtype, packed=False), folder)
-    source = Path(found.tokenizer)
-    for file in source.iterdir():
+    for file in Path(found.tokenizer).iterdir():
         if file.is_file() and not (folder / file.name).exists() and file.suffix not in _WEIGHTS:
             shutil.copyfile(file, folder / file.name)
     described = _read_config(folder) | {"dtype": dtype}
@@ -368,7 +350,8 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise BadInput(f"{folder} has no config.json that can be read: {error}") from error
 
 
-def _run(command: list[str], extra: dict[str, str]) -> None:
+def _run_uv(arguments: list[str], extra: dict[str, str]) -> None:
+    command = [find_uv(), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **extra}, check=False)
     if done.returncode:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]

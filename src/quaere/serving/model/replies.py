@@ -1,10 +1,18 @@
-"""Responses in the format of OpenAI's API: one object, or a stream of events that ends with `[DONE]`."""
+"""Responses in the format of OpenAI's API: one object, or a stream of events that ends with `[DONE]`.
+
+A search agent answers like a model. It takes a question by itself and keeps no conversation, so only the last message
+of a request counts:
+
+    read_question(request)                         -> "Who built the Halm bridge?"
+    await answerer.answer(question, params)        -> Reply(text="Orsolya Venn\\n\\nFound in: ...", ...)
+"""
 
 from __future__ import annotations
 
 import json
 import secrets
 import time
+from itertools import accumulate
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -35,9 +43,7 @@ class ChatForm:
 
     def whole(self, answers: list[Written], num_prompt_tokens: int) -> dict[str, Any]:
         """The response object with all answers."""
-        choices = [
-            {"index": index, **self.content(written), **self.ending(written)} for index, written in enumerate(answers)
-        ]
+        choices = [{"index": index, **self.content(one), **self.ending(one)} for index, one in enumerate(answers)]
         usage = usage_of(num_prompt_tokens, answers)
         return {**self._head, "object": self.object, "choices": choices, "usage": usage}
 
@@ -52,13 +58,9 @@ class ChatForm:
 
     def content(self, written: Written) -> dict[str, Any]:
         """The message of an answer."""
-        message: dict[str, Any] = {"role": "assistant", "content": written.text, "refusal": None}
-        if written.calls:
-            message |= {
-                "content": written.text if written.text.strip() else None,
-                "tool_calls": [_call(call) for call in written.calls],
-            }
-        return {"message": message}
+        text = written.text if written.text.strip() or not written.calls else None
+        calls = {"tool_calls": [_call(call) for call in written.calls]} if written.calls else {}
+        return {"message": {"role": "assistant", "content": text, "refusal": None, **calls}}
 
     def opening(self) -> dict[str, Any] | None:
         """The first delta of an answer, before any text."""
@@ -81,7 +83,13 @@ class ChatForm:
     def _logprobs(self, written: Written) -> dict[str, Any]:
         return {
             "content": [
-                {"token": token, "logprob": logprob, "bytes": _bytes_of(token), "top_logprobs": []}
+                # An incomplete character has no bytes of its own.
+                {
+                    "token": token,
+                    "logprob": logprob,
+                    "bytes": None if "\ufffd" in token else list(token.encode()),
+                    "top_logprobs": [],
+                }
                 for token, logprob in zip(written.tokens, written.logprobs, strict=True)
             ],
             "refusal": None,
@@ -111,26 +119,16 @@ class TextForm(ChatForm):
         return {"text": ""}
 
     def _logprobs(self, written: Written) -> dict[str, Any]:
-        offsets, at = [], 0
-        for token in written.tokens:
-            offsets.append(at)
-            at += len(token)
-        return {
-            "tokens": list(written.tokens),
-            "token_logprobs": list(written.logprobs),
-            "top_logprobs": None,
-            "text_offset": offsets,
-        }
+        offsets = [*accumulate(map(len, written.tokens), initial=0)][:-1]
+        tokens, logprobs = list(written.tokens), list(written.logprobs)
+        return {"tokens": tokens, "token_logprobs": logprobs, "top_logprobs": None, "text_offset": offsets}
 
 
 def usage_of(num_prompt_tokens: int, answers: list[Written]) -> dict[str, int]:
     """Token counts of prompt and answers."""
     num_tokens = sum(written.num_tokens for written in answers)
-    return {
-        "prompt_tokens": num_prompt_tokens,
-        "completion_tokens": num_tokens,
-        "total_tokens": num_prompt_tokens + num_tokens,
-    }
+    total = num_prompt_tokens + num_tokens
+    return {"prompt_tokens": num_prompt_tokens, "completion_tokens": num_tokens, "total_tokens": total}
 
 
 def as_event(content: dict[str, Any] | str) -> bytes:
@@ -147,12 +145,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
     return {"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": function}
 
 
-def _bytes_of(token: str) -> list[int] | None:
-    """The token's bytes; None if its text is an incomplete character."""
-    return None if "\ufffd" in token else list(token.encode())
-
-
-# -------------------- Chat with a search agent: the question in a request, and the interface of what answers it.
+# ---------------------------------------------------------------------------------------------------------- an agent
 
 
 MODEL = ":model"
@@ -189,18 +182,16 @@ class Answerer(Protocol):
 
 def read_question(request: ChatRequest) -> str:
     """The last message's text; raises `Refused` for what an agent cannot do."""
-    wants_json = (request.response_format or {}).get("type", "text") != "text"
     refused = {
         "n": request.num_choices > 1,
-        "stop": bool(request.stops),
-        "tools": bool(request.tools),
-        "logprobs": bool(request.logprobs),
-        "response_format": wants_json,
+        "stop": request.stops,
+        "tools": request.tools,
+        "logprobs": request.logprobs,
+        "response_format": request.wanted_format != "text",
     }
-    for name, is_given in refused.items():
-        if is_given:
-            said = f"an agent does not take {name}; {request.model}{MODEL} is its model without the search"
-            raise Refused(said, param=name)
+    if name := next((name for name, is_given in refused.items() if is_given), ""):
+        said = f"an agent does not take {name}; {request.model}{MODEL} is its model without the search"
+        raise Refused(said, param=name)
     last = request.messages[-1]
     if last.role != "user" or not last.text.strip():
         raise Refused("the last message must be a user's question", param="messages")

@@ -1,15 +1,19 @@
-"""An index for agents of other projects: a retriever that returns URLs, and the pages behind them.
+"""What agents of other projects retrieve with: URLs of an index with the pages behind them, and embeddings of texts.
 
 GET /retrieve-gpt-researcher?query=Halm+bridge
 -> [{"url": "http://127.0.0.1:8000/documents/rivers.md", "raw_content": "The Oss\\n..."}]
 GET /documents/rivers.md
+
+The embedder `hash` needs no model: words are counted in a fixed number of buckets by their hash (scikit-learn's
+`HashingVectorizer`). It gives the same vectors on every machine and knows no synonyms: texts are similar if they share
+words.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import Protocol
+from typing import TypeAlias
 from urllib.parse import quote
 
 import numpy as np
@@ -26,6 +30,10 @@ from quaere.serving.model.wire import Refused
 
 MAX_QUERY_CHARS = 8192
 MAX_TOPK = 100
+
+HASH = "hash"
+DEFAULT_DIMENSIONS = 1024
+MAX_DIMENSIONS = 8192
 
 
 class Found(Struct, frozen=True):
@@ -102,22 +110,7 @@ def _join(passages: list[Passage]) -> str:
     return "\n\n".join([passages[0].title, *texts] if passages[0].title else texts)
 
 
-# -------------------- Text embeddings, for agents that rank passages by similarity.
-
-
-HASH = "hash"
-DEFAULT_DIMENSIONS = 1024
-MAX_DIMENSIONS = 8192
-
-
-class TextEmbedder(Protocol):
-    """An embedder of texts as vectors of length one."""
-
-    name: str
-
-    def embed(self, texts: Sequence[str], num_dimensions: int | None) -> NDArray[np.float32]:
-        """One row per text; with `num_dimensions` None the embedder chooses the size."""
-        ...
+# ---------------------------------------------------------------------------------------------------------- embeddings
 
 
 class HashEmbedder:
@@ -158,6 +151,9 @@ class ModelEmbedder:
         if num_dimensions not in (None, rows.shape[1]):
             raise Refused(f"dimensions must be {rows.shape[1]} for this embedder", param="dimensions")
         return rows
+
+
+TextEmbedder: TypeAlias = HashEmbedder | ModelEmbedder
 
 
 def open_embedder(wanted: str, index: Index | None) -> TextEmbedder | None:
