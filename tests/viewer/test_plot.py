@@ -63,7 +63,7 @@ def test_a_chart_is_described_by_its_first_and_last_value():
 
 
 def test_a_line_ends_with_its_phase():
-    spans = [Span(1, 2, "proposer", 0, ""), Span(3, 4, "solver", 0, "")]
+    spans = [Span(1, 2, "proposer"), Span(3, 4, "solver")]
     drawn = plot([Series("r", [1, 2, 3, 4], [1.0, 1.0, 0.0, 0.0])], first_step=1, last_step=4, spans=spans)
     assert drawn.lines[0].path.count("M") == 2
     first, second = drawn.bands

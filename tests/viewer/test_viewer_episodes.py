@@ -13,8 +13,7 @@ from quaere.records.token_trace import TokenTrace
 from quaere.runs import Run
 from quaere.viewer import page_formats
 from quaere.viewer.attempt_groups import describe_turn, reward_of
-from quaere.viewer.token_lane import NUM_TOKENS, TokenCell, read_lane
-from quaere.viewer.transcript import REST, WIDTH, TextPart, mark_span, stack_rewards
+from quaere.viewer.transcript import NUM_TOKENS, REST, WIDTH, TextPart, TokenCell, mark_span, read_lane, stack_rewards
 from viewing import add_episodes, make_episode, make_proposal, open_client, write_run
 
 

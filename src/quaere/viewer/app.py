@@ -75,7 +75,7 @@ from quaere.viewer.curriculum_browser import (
     write_verdict,
 )
 from quaere.viewer.document_page import DocumentQuery, read_document, read_run_document
-from quaere.viewer.evaluation_results import EvaluationResults
+from quaere.viewer.evaluation_pages import EvaluationResults
 from quaere.viewer.page_formats import compile_templates, path_to, read_query, render
 from quaere.viewer.report_reader import ReportQuery, ReportsQuery, read_report, read_reports
 from quaere.viewer.run_folder import Kept, NotShown, RunFolder, Signature, Streams, read_signature

@@ -21,13 +21,11 @@ import secrets
 import stat
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
 import msgspec
@@ -39,7 +37,6 @@ from quaere.api.background import Started
 from quaere.errors import BadInput, QuaereError, failure_line
 from quaere.records import Evidence, Turn
 from quaere.records.foreign_json import decode_json
-from quaere.search.index import Index
 
 MAX_WAITING = 20
 MAX_QUESTION_CHARS = 4000
@@ -148,7 +145,7 @@ class AskHistory:
     def add(self, record: AskRecord) -> None:
         """Add a record; with a file, it is on disk when this returns."""
         with self._lock:
-            self._lines[record.id] = _head(record)
+            self._lines[record.id] = AskLine(record.id, record.question, record.time, record.state, record.answer)
             if self._handle < 0 or not self._write(record):
                 self._kept[record.id] = record
 
@@ -193,10 +190,6 @@ class AskHistory:
                 self._size += len(line)
 
 
-def _head(record: AskRecord) -> AskLine:
-    return AskLine(record.id, record.question, record.time, record.state, record.answer)
-
-
 def _open_locked(path: Path) -> int:
     """A handle on the file, which no other viewer has while it is open."""
     try:
@@ -227,11 +220,13 @@ class AskQueue:
     """An agent, the questions that wait for it, and those it has answered."""
 
     def __init__(self, agent: Agent, history: AskHistory) -> None:
+        self.model = agent.model
+        self.index = agent.index  # None if it is behind a search server
+        self.index_name = str(agent.index.path) if agent.index is not None else ""
+        self.history = history
         self._agent = agent
-        self._history = history
         self._changed = threading.Condition()
         self._open: dict[str, AskRecord] = {}  # waiting or running, in the order they were asked
-        self._waiting: deque[str] = deque()
         self._running: Started[Answer] | None = None
         self._cancelled: set[str] = set()
         self._closing = False
@@ -239,26 +234,6 @@ class AskQueue:
         self._thread.start()
 
     # ------------------------------------------------------------------------------------------------ for the pages
-
-    @property
-    def model(self) -> str:
-        """The model that answers."""
-        return self._agent.model
-
-    @property
-    def index(self) -> Index | None:
-        """The index that is searched; None if it is behind a search server."""
-        return self._agent.index
-
-    @property
-    def index_name(self) -> str:
-        """The directory of the index; "" if it is behind a search server."""
-        return str(self.index.path) if self.index is not None else ""
-
-    @property
-    def history(self) -> AskHistory:
-        """Where the questions are kept that are over."""
-        return self._history
 
     def add(self, question: str) -> AskRecord:
         """Put a question at the end of the queue."""
@@ -280,18 +255,16 @@ class AskQueue:
         with self._changed:
             if self._closing:
                 raise BadInput("the viewer is ending")
-            if len(self._waiting) >= MAX_WAITING:
+            if len(self._waiting()) >= MAX_WAITING:
                 raise QueueFull(f"{MAX_WAITING} questions are waiting", hint="ask again later, or cancel one of them")
             self._open[record.id] = record
-            self._waiting.append(record.id)
             self._changed.notify_all()
         return record
 
     def cancel(self, id: str) -> None:
         """Stop a question, also in the middle of a turn; one that is over stays as it is."""
         with self._changed:
-            if id in self._waiting:
-                self._waiting.remove(id)
+            if id in self._waiting():
                 self._finish(id, state="cancelled", problem="cancelled before its turn came")
             elif id in self._open:
                 self._cancelled.add(id)
@@ -303,17 +276,18 @@ class AskQueue:
         with self._changed:
             if id in self._open:
                 return self._open[id]
-        return self._history.read(id)
+        return self.history.read(id)
 
     def place(self, id: str) -> int:
         """How many questions are before this one; 0 if it is not waiting."""
         with self._changed:
-            return self._waiting.index(id) + 1 if id in self._waiting else 0
+            waiting = self._waiting()
+            return waiting.index(id) + 1 if id in waiting else 0
 
     def lines(self) -> list[AskLine]:
         """Every question, the newest first."""
         with self._changed:
-            return [*reversed(self._open.values()), *self._history.lines()]
+            return [*reversed(self._open.values()), *self.history.lines()]
 
     def look(self, id: str) -> tuple[object, ...]:
         """A value that changes when the page of a question does."""
@@ -332,12 +306,12 @@ class AskQueue:
                 self.cancel(id)
             self._changed.notify_all()
         self._thread.join()
-        self._history.close()
+        self.history.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     # --------------------------------------------------------------------------------------------------- the thread
@@ -345,24 +319,27 @@ class AskQueue:
     def _work(self) -> None:
         while (id := self._take()) is not None:
             began = time.monotonic()
-            ended = self._answer(id, self._add_turn(id))
+            ended = self._answer(id)
             with self._changed:
                 self._finish(id, seconds=time.monotonic() - began, **ended)
 
     def _take(self) -> str | None:
         """The next question, once there is one; None at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._closing)
-            if not self._waiting:
-                return None
-            id = self._waiting.popleft()
-            self._open[id] = structs.replace(self._open[id], state="running")
+            self._changed.wait_for(lambda: self._waiting() or self._closing)
+            id = next(iter(self._waiting()), None)
+            if id is not None:
+                self._open[id] = structs.replace(self._open[id], state="running")
             return id
 
-    def _answer(self, id: str, on_turn: Callable[[Turn], None]) -> dict[str, Any]:
+    def _waiting(self) -> list[str]:
+        """The questions that wait, the next one first. The caller holds the lock."""
+        return [id for id, record in self._open.items() if record.state == "waiting"]
+
+    def _answer(self, id: str) -> dict[str, Any]:
         """Ask the agent; returns what the record ends with."""
         try:
-            started = self._agent.start(self._open[id].question, on_turn=on_turn)
+            started = self._agent.start(self._open[id].question, on_turn=partial(self._add_turn, id))
             with self._changed:
                 self._running = started
                 if id in self._cancelled:  # before it had begun
@@ -370,26 +347,22 @@ class AskQueue:
             answer = started.result()
         except CancelledError:
             return {"state": "cancelled", "problem": "cancelled"}
-        except QuaereError as error:
-            return {"state": "failed", "problem": str(error)}
         except Exception as error:  # a fault of the engine must not end the queue
-            return {"state": "failed", "problem": failure_line(error)}
+            problem = str(error) if isinstance(error, QuaereError) else failure_line(error)
+            return {"state": "failed", "problem": problem}
         finally:
             with self._changed:
                 self._running = None
         return describe_answer(answer)
 
-    def _add_turn(self, id: str) -> Callable[[Turn], None]:
-        def add(turn: Turn) -> None:
-            with self._changed:
-                record = self._open[id]
-                self._open[id] = structs.replace(record, turns=(*record.turns, turn))
-
-        return add
+    def _add_turn(self, id: str, turn: Turn) -> None:
+        with self._changed:
+            record = self._open[id]
+            self._open[id] = structs.replace(record, turns=(*record.turns, turn))
 
     def _finish(self, id: str, **changes: Any) -> None:
         """Move a question to the history. The caller holds the lock, so it is always in one of the two."""
         record = structs.replace(self._open[id], **changes)
-        self._history.add(record)
+        self.history.add(record)
         del self._open[id]
         self._cancelled.discard(id)

@@ -17,7 +17,7 @@ from quaere.runs.list import describe_state, next_command
 from quaere.runs.phases import CandidateCount, PhaseSummary, count_candidates, summarise_phases
 from quaere.runs.rows import Event, RunInfo, RunState
 from quaere.viewer.ask_pages import RunAnswer, read_answers
-from quaere.viewer.evaluation_results import EVAL_KIND, EvaluationLine, describe_run
+from quaere.viewer.evaluation_pages import EVAL_KIND, EvaluationLine, describe_run
 from quaere.viewer.metric_groups import ChartData, ChartSection, draw_sections, find_steps, read_lines
 from quaere.viewer.plot import Span
 from quaere.viewer.run_folder import NotShown
@@ -175,12 +175,10 @@ def read_step(run: Run, name: str, step: int) -> StepPage:
 
 def describe_span(phase: PhaseSummary) -> Span:
     """A phase as a band, with its description in words."""
-    steps = f"steps {phase.first_step} to {phase.last_step}"
-    if phase.first_step == phase.last_step:
-        steps = f"step {phase.first_step}"
+    first, last = phase.first_step, phase.last_step
+    steps = f"step {first}" if first == last else f"steps {first} to {last}"
     where = f"iteration {phase.iteration}: " if phase.iteration is not None else ""
-    number = phase.iteration or 0
-    return Span(phase.first_step, phase.last_step, phase.phase, number, f"{where}{phase.phase or 'training'}, {steps}")
+    return Span(first, last, f"{where}{phase.phase or 'training'}, {steps}")
 
 
 def read_harness(path: Path) -> list[HarnessChange]:
