@@ -55,33 +55,13 @@ from starlette.routing import Route
 from quaere.errors import QuaereError
 from quaere.serving.guard import key_cookie
 from quaere.serving.server import Server, ServerSettings, bind, make_server
-from quaere.viewer import ask_pages
+from quaere.viewer import ask_pages, attempt_groups, curriculum_browser, document_page, report_reader, transcript
 from quaere.viewer import evaluation_pages as evaluations
 from quaere.viewer.ask_queue import AskQueue, QueueFull
-from quaere.viewer.attempt_groups import (
-    GroupQuery,
-    QuestionsQuery,
-    UnprovenQuery,
-    read_group,
-    read_questions,
-    read_unproven,
-)
-from quaere.viewer.curriculum_browser import (
-    CurriculumQuery,
-    ItemQuery,
-    Shelf,
-    read_curriculum,
-    read_item,
-    write_verdict,
-)
-from quaere.viewer.document_page import DocumentQuery, read_document, read_run_document
-from quaere.viewer.evaluation_pages import EvaluationResults
-from quaere.viewer.page_formats import compile_templates, path_to, read_query, render
-from quaere.viewer.report_reader import ReportQuery, ReportsQuery, read_report, read_reports
+from quaere.viewer.page_formats import ById, Listed, compile_templates, path_to, read_query, render
 from quaere.viewer.run_folder import Kept, NotShown, RunFolder, Signature, Streams, read_signature
 from quaere.viewer.run_list import CompareQuery, RunCards, RunsQuery, compare_runs
 from quaere.viewer.run_overview import RunQuery, read_run, read_step
-from quaere.viewer.transcript import EpisodeQuery, read_episode
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -183,15 +163,15 @@ def make_app(
     `is_stopping` ends the streams of open pages; `files` are results of evaluations to show beside those of runs.
     """
     cards, streams = RunCards(folder), Streams(is_stopping)
-    shelves: Kept[Shelf] = Kept(_MOST_SHELVES)
-    results = EvaluationResults(folder, cards, files)
+    shelves: Kept[curriculum_browser.Shelf] = Kept(_MOST_SHELVES)
+    results = evaluations.EvaluationResults(folder, cards, files)
 
     async def give_verdict(request: Request) -> Response:
         name, body = request.path_params["name"], await request.body()
 
         def write() -> Struct:
             with folder.open(name) as run:
-                return write_verdict(run, name, body, shelves)
+                return curriculum_browser.write_verdict(run, name, body, shelves)
 
         return _json(await run_in_threadpool(write))
 
@@ -208,9 +188,7 @@ def make_app(
     routes = [
         *_page("/", "runs", _reader(RunsQuery, cards.read)),
         *_page("/compare", "compare", _reader(CompareQuery, compare_runs, folder)),
-        *_page(
-            "/evaluations", "evaluations", _reader(evaluations.EvaluationsQuery, evaluations.read_evaluations, results)
-        ),
+        *_page("/evaluations", "evaluations", _reader(Listed, evaluations.read_evaluations, results)),
         *_page("/evaluation", "evaluation", _reader(evaluations.EvaluationQuery, evaluations.read_evaluation, results)),
         *_page(
             "/evaluations/compare",
@@ -229,7 +207,7 @@ def make_app(
     return SafeHeaders(app)
 
 
-def _run_pages(folder: RunFolder, shelves: Kept[Shelf]) -> list[Route]:
+def _run_pages(folder: RunFolder, shelves: Kept[curriculum_browser.Shelf]) -> list[Route]:
     """The pages of one run: their paths below its own, and what reads them, given the settings in the address."""
 
     def step(request: Request) -> Struct:
@@ -247,17 +225,18 @@ def _run_pages(folder: RunFolder, shelves: Kept[Shelf]) -> list[Route]:
 
         return read_page
 
+    curriculum = partial(curriculum_browser.read_curriculum, shelves=shelves)
     pages: list[tuple[str, str, type[Struct], Callable[..., Struct]]] = [
         ("", "run", RunQuery, read_run),
-        ("/questions", "questions", QuestionsQuery, read_questions),
-        ("/group", "group", GroupQuery, read_group),
-        ("/episode", "episode", EpisodeQuery, read_episode),
-        ("/curriculum", "curriculum", CurriculumQuery, partial(read_curriculum, shelves=shelves)),
-        ("/item", "item", ItemQuery, partial(read_item, shelves=shelves)),
-        ("/unproven", "unproven", UnprovenQuery, read_unproven),
-        ("/reports", "reports", ReportsQuery, read_reports),
-        ("/report", "report", ReportQuery, read_report),
-        ("/document", "document", DocumentQuery, read_run_document),
+        ("/questions", "questions", attempt_groups.QuestionsQuery, attempt_groups.read_questions),
+        ("/group", "group", attempt_groups.GroupQuery, attempt_groups.read_group),
+        ("/episode", "episode", transcript.EpisodeQuery, transcript.read_episode),
+        ("/curriculum", "curriculum", curriculum_browser.CurriculumQuery, curriculum),
+        ("/item", "item", ById, partial(curriculum_browser.read_item, shelves=shelves)),
+        ("/unproven", "unproven", attempt_groups.UnprovenQuery, attempt_groups.read_unproven),
+        ("/reports", "reports", report_reader.ReportsQuery, report_reader.read_reports),
+        ("/report", "report", ById, report_reader.read_report),
+        ("/document", "document", document_page.DocumentQuery, document_page.read_run_document),
     ]
 
     routes = _page("/run/{name}/step/{step}", "step", step)
@@ -290,7 +269,7 @@ def _ask_routes(queue: AskQueue, streams: Streams) -> list[Route]:
         *_page("/ask/{id}", "asked", lambda request: ask_pages.read_asked(queue, request.path_params["id"])),
         Route("/ask/{id}/cancel", stop, methods=["POST"]),
         Route("/ask/{id}/changes", follow_one),
-        *_page("/document", "document", _reader(DocumentQuery, read_document, queue.index)),
+        *_page("/document", "document", _reader(document_page.DocumentQuery, document_page.read_document, queue.index)),
     ]
 
 

@@ -21,7 +21,7 @@ from quaere.runs.groups import EpisodeFilter
 from quaere.runs.rows import EpisodeRow
 from quaere.viewer.ask_queue import AskLine, AskQueue, AskRecord, AskState, describe_answer
 from quaere.viewer.document_page import document_address, place_of
-from quaere.viewer.page_formats import Page, PageNumber, copy_fields, cut_page, path_to, read_body
+from quaere.viewer.page_formats import Listed, Page, copy_fields, cut_page, path_to, read_body
 from quaere.viewer.run_folder import NotShown
 from quaere.viewer.transcript import Quotation, TurnView, view_turn
 
@@ -82,15 +82,13 @@ class RunAnswer(AnswerView, frozen=True):
     scores: dict[str, float]
 
 
-class AskQuery(Struct, frozen=True):
+class AskQuery(Listed, frozen=True):
     """Which questions are listed, and the text in the box.
 
     AskQuery(text="bridge", question="Who built the Halm bridge?", page=2)
     """
 
-    text: str = ""
     question: str = ""
-    page: PageNumber = 1
 
 
 class AskPage(Struct, frozen=True):

@@ -22,7 +22,7 @@ from quaere.runs.added import EVERY_ITERATION
 from quaere.runs.curriculum_audit import Item, check_item, read_items
 from quaere.runs.groups import EpisodeFilter
 from quaere.runs.verdicts import Verdict, VerdictKind, give_verdicts, is_learned, judge
-from quaere.viewer.page_formats import Page, PageNumber, cut_page, read_body
+from quaere.viewer.page_formats import ById, Listed, Page, cut_page, read_body
 from quaere.viewer.run_folder import Kept, NotShown
 from quaere.viewer.transcript import TextPart, mark_part
 
@@ -43,13 +43,12 @@ _RATES = ("not attempted", "never", "up to 1/3", "up to 2/3", "above 2/3", "alwa
 _VALUES = ("not measured", "below 0", "0 to 0.25", "0.25 to 0.5", "0.5 to 0.75", "0.75 to 1")
 
 
-class CurriculumQuery(Struct, frozen=True):
+class CurriculumQuery(Listed, frozen=True):
     """Which items are listed: those with the chosen value of each facet, and with every word of the text.
 
     CurriculumQuery(state="kept", searches="2", text="bridge", page=2)
     """
 
-    text: str = ""
     state: str = ""
     searches: str = ""
     rate: str = ""
@@ -57,7 +56,6 @@ class CurriculumQuery(Struct, frozen=True):
     cluster: str = ""
     iteration: str = ""
     verdict: str = ""
-    page: PageNumber = 1
 
     def chosen(self) -> dict[str, str]:
         """The facets with a chosen value."""
@@ -92,15 +90,6 @@ class CurriculumPage(Struct, frozen=True):
     num_learned: int
     facets: list[Facet]
     page: Page[Item]
-
-
-class ItemQuery(Struct, frozen=True):
-    """An item by its id.
-
-    ItemQuery(id="i0g-000003")
-    """
-
-    id: str = ""
 
 
 class ItemPage(Struct, frozen=True):
@@ -157,7 +146,7 @@ def read_curriculum(run: Run, name: str, query: CurriculumQuery, shelves: Kept[S
     return CurriculumPage(name, query, len(shelf.items), num_learned, facets, page)
 
 
-def read_item(run: Run, name: str, query: ItemQuery, shelves: Kept[Shelf]) -> ItemPage:
+def read_item(run: Run, name: str, query: ById, shelves: Kept[Shelf]) -> ItemPage:
     """The page of one item; `NotShown` if the run has none of this id."""
     item = _judged(_find(_open_shelf(run, shelves), name, query.id), run.verdicts())
     documents = open_documents(run)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from quaere.api.run import Run
 from quaere.errors import BadInput
@@ -36,7 +36,7 @@ from quaere.evaluation.qa.scores import (
 )
 from quaere.records import EndReason, SolveTask
 from quaere.runs.groups import EpisodeFilter
-from quaere.viewer.page_formats import Page, PageNumber, copy_fields, cut_page
+from quaere.viewer.page_formats import Listed, Page, copy_fields, cut_page
 from quaere.viewer.run_folder import Kept, NotShown, RunFolder, read_signature, sign_file
 from quaere.viewer.run_list import RunCards, name_model
 
@@ -99,24 +99,14 @@ class Result(Struct, frozen=True):
     episodes: dict[str, str] = {}
 
 
-class EvaluationsQuery(Struct, frozen=True):
-    """Which results are listed: those whose key has `text`.
-
-    EvaluationsQuery(text="warm", page=2)
-    """
-
-    text: str = ""
-    page: PageNumber = 1
-
-
 class EvaluationsPage(Struct, frozen=True):
     """Results with their intervals, one page of them."""
 
-    query: EvaluationsQuery
+    query: Listed
     page: Page[EvaluationLine]
 
 
-class EvaluationQuery(Struct, frozen=True):
+class EvaluationQuery(Listed, frozen=True):
     """A result by its key, and which of its questions are listed.
 
     EvaluationQuery(of="eval-20250301-101500", right="no", text="bridge", page=2)
@@ -124,8 +114,6 @@ class EvaluationQuery(Struct, frozen=True):
 
     of: str = ""
     right: Literal["", "yes", "no"] = ""
-    text: str = ""
-    page: PageNumber = 1
 
 
 class GroupRow(Struct, frozen=True):
@@ -174,16 +162,14 @@ class EvaluationPage(Struct, frozen=True):
     page: Page[ItemLine]
 
 
-class PairQuery(Struct, frozen=True):
+class PairQuery(Listed, frozen=True):
     """Two results by their keys, and which of their questions are listed.
 
     PairQuery(of=["warm", "base"], change="lost", text="bridge")
     """
 
-    of: list[str] = []
+    of: list[str] = field(default_factory=list)
     change: Change = ""
-    text: str = ""
-    page: PageNumber = 1
 
 
 class MeasureRow(Struct, frozen=True):
@@ -332,7 +318,7 @@ def _score_run(key: str, run: Run) -> Result:
 # ---------------------------------------------------------------------------------------------------------------- pages
 
 
-def read_evaluations(results: EvaluationResults, query: EvaluationsQuery) -> EvaluationsPage:
+def read_evaluations(results: EvaluationResults, query: Listed) -> EvaluationsPage:
     """One page of the results."""
     keys = [key for key in results.names() if query.text.casefold() in key.casefold()]
     return EvaluationsPage(query, cut_page(keys, query.page, LIST_SIZE).map(results.line))

@@ -1,7 +1,7 @@
 """Metrics of a run grouped into charts, in the order in which the papers discuss them.
 
 group_metrics(["passes/1", "passes/0", "reward/mean"]) ->
-[ChartGroup("Reward", [Chart("Mean reward", ["reward/mean"])]), ChartGroup("Difficulty of the questions", [...])]
+{"Reward": [Chart("Mean reward", ["reward/mean"])], "Difficulty of the questions": [...]}
 
 The lines of one chart share an axis, so a chart holds metrics of one unit only. A metric that no pattern names gets a
 chart of its own at the end: nothing that was logged is hidden.
@@ -42,16 +42,6 @@ class Chart(Struct, frozen=True):
 
     title: str
     names: list[str]
-
-
-class ChartGroup(Struct, frozen=True):
-    """Charts under one heading.
-
-    ChartGroup("Difficulty", [Chart("Mean pass rate", ["passes/mean"])])
-    """
-
-    title: str
-    charts: list[Chart]
 
 
 class ChartData(Struct, frozen=True):
@@ -125,8 +115,8 @@ _CHARTS = (
 )
 
 
-def group_metrics(names: Sequence[str]) -> list[ChartGroup]:
-    """The charts for these metrics; groups and charts without a metric are left out."""
+def group_metrics(names: Sequence[str]) -> dict[str, list[Chart]]:
+    """The charts for these metrics by heading; those without a metric are left out."""
     left = sorted((name for name in names if name not in PLACES), key=_natural)
     groups: dict[str, list[Chart]] = {}
     for heading, title, patterns in _CHARTS:
@@ -138,7 +128,7 @@ def group_metrics(names: Sequence[str]) -> list[ChartGroup]:
             groups.setdefault(heading, []).extend(charts)
     if left:
         groups["Other"] = [Chart(name, [name]) for name in left]
-    return [ChartGroup(heading, charts) for heading, charts in groups.items()]
+    return groups
 
 
 def draw_sections(
@@ -146,14 +136,14 @@ def draw_sections(
 ) -> tuple[list[ChartSection], int]:
     """The charts that `draw` makes of these metrics, and the number of metrics left out beyond `most`."""
     sections, num_left_out = [], 0
-    for group in group_metrics(names):
+    for heading, members in group_metrics(names).items():
         charts = []
-        for chart in group.charts:
+        for chart in members:
             shown = chart.names[:most]
             most -= len(shown)
             num_left_out += len(chart.names) - len(shown)
             charts += draw(Chart(chart.title, shown)) if shown else []
-        sections += [ChartSection(group.title, charts)] if charts else []
+        sections += [ChartSection(heading, charts)] if charts else []
     return sections, num_left_out
 
 

@@ -1,8 +1,7 @@
 """Pages: the settings in their addresses, and records as HTML or as JSON.
 
-    class RunsQuery(Struct, frozen=True):
-        text: str = ""
-        page: PageNumber = 1
+    class RunsQuery(Listed, frozen=True):
+        state: str = ""
 
     read_query("text=notes&page=2", RunsQuery) == RunsQuery(text="notes", page=2)
 
@@ -42,6 +41,25 @@ _SEED_DIGITS = 8  # of a seed that is shown whole
 # ------------------------------------------------------------------------------------------------ addresses and bodies
 
 
+class ById(Struct, frozen=True):
+    """Settings of a page that shows one thing: its id.
+
+    ById(id="i0g-000003")
+    """
+
+    id: str = ""
+
+
+class Listed(Struct, frozen=True):
+    """Settings of a page that lists things: the text that they have, and the page of the list.
+
+    Listed(text="warm", page=2)
+    """
+
+    text: str = ""
+    page: PageNumber = 1
+
+
 def path_to(*parts: object) -> str:
     """The path of a page, with every part percent-encoded.
 
@@ -75,8 +93,8 @@ def write_query(query: Struct, **changes: object) -> str:
     """
     plain = structs.asdict(type(query)())
     changed = structs.asdict(structs.replace(query, **changes))
-    kept = {name: value for name, value in changed.items() if value not in (plain[name], None)}
-    text = urlencode(kept, doseq=True)
+    kept = [(name, value) for name, value in changed.items() if value not in (plain[name], None)]
+    text = urlencode(sorted(kept, key=lambda pair: pair[0] == "page"), doseq=True)  # the page last
     return f"?{text}" if text else ""
 
 

@@ -1,6 +1,6 @@
 """The pages of research reports: a run's reports, and one with its citations, rubric, scores and the harness behind it.
 
-    read_report(run, "oss", ReportQuery(id="i0-r3-q1-r0")).parts[1] ->
+    read_report(run, "oss", ById(id="i0-r3-q1-r0")).parts[1] ->
     ReportPart("[2]", number=2, href="/run/oss/document?id=rivers.md&start=118&end=142#span")
 
 Scores are those of the evaluator of the same run (SCORE), with what it verified and what it found missing.
@@ -19,12 +19,12 @@ from quaere.chat.report_pages import count_line
 from quaere.chat.statements import extract_conclusion, find_citations
 from quaere.dialects.report.assessment import count_searches
 from quaere.dialects.report.protocol import bind_report
-from quaere.records import Assessment, AssessTask, EndReason, Harness, Report, ReportTask, Rubric
+from quaere.records import Assessment, AssessTask, Harness, Report, ReportTask, Rubric
 from quaere.runs.groups import EpisodeFilter
 from quaere.runs.rows import EpisodeRow
 from quaere.viewer.attempt_groups import reward_of
 from quaere.viewer.document_page import document_address, place_of
-from quaere.viewer.page_formats import Page, PageNumber, copy_fields, cut_page, path_to
+from quaere.viewer.page_formats import ById, Listed, Page, copy_fields, cut_page, path_to
 from quaere.viewer.run_folder import NotShown
 from quaere.viewer.run_overview import REPORT_WRITER, HarnessChange, read_harness
 
@@ -32,15 +32,13 @@ ASSESSOR = "report-assessor"  # the protocol of episodes that score reports
 _CONCLUSION_CHARS = 300
 
 
-class ReportsQuery(Struct, frozen=True):
+class ReportsQuery(Listed, frozen=True):
     """Which reports are listed: those at a step, with these words in question or report.
 
     ReportsQuery(step=5, text="river", page=2)
     """
 
     step: int | None = None
-    text: str = ""
-    page: PageNumber = 1
 
 
 class ReportLine(Struct, frozen=True):
@@ -65,15 +63,6 @@ class ReportsPage(Struct, frozen=True):
     run: str
     query: ReportsQuery
     page: Page[ReportLine]
-
-
-class ReportQuery(Struct, frozen=True):
-    """A report by the id of its episode.
-
-    ReportQuery(id="i0-r3-q1-r0")
-    """
-
-    id: str = ""
 
 
 class ReportPart(Struct, frozen=True):
@@ -128,22 +117,15 @@ class Pass(Struct, frozen=True):
     num_searches: int
 
 
-class ReportPage(Struct, frozen=True):
-    """All that the page of a report shows.
+class ReportPage(EpisodeRow, frozen=True, kw_only=True):
+    """All that the page of a report shows, its index row included.
 
     `counts` counts statements and citations; `said` is why documents cannot be opened. `harness` are all versions of
     the run, `harness_version` the one in force when the report was assessed, None if it was not.
     """
 
     run: str
-    id: str
-    task_id: str
-    question: str
-    step: int
-    phase: str
-    end: EndReason
     reward: float | None
-    metrics: dict[str, float]
     parts: list[ReportPart]
     counts: str
     unresolved: list[int]
@@ -162,7 +144,7 @@ def read_reports(run: Run, name: str, query: ReportsQuery) -> ReportsPage:
     return ReportsPage(name, query, cut_page(rows, query.page).map(_line))
 
 
-def read_report(run: Run, name: str, query: ReportQuery) -> ReportPage:
+def read_report(run: Run, name: str, query: ById) -> ReportPage:
     """The page of a report; `NotShown` if the run has none of this id."""
     row = run.episode_row(query.id)
     if row is None or row.protocol != REPORT_WRITER:

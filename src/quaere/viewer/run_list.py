@@ -33,7 +33,7 @@ from quaere.viewer.metric_groups import (
     make_line,
     read_lines,
 )
-from quaere.viewer.page_formats import Page, PageNumber, cut_page
+from quaere.viewer.page_formats import Listed, Page, cut_page
 from quaere.viewer.plot import Series, thin
 from quaere.viewer.run_folder import RunFolder, Signature, open_run, read_signature
 
@@ -47,15 +47,13 @@ _SCORES = ("answer/exact_match", "answer/f1")  # of a run that was not trained
 StateName = Literal["", "running", "stopped", "done", "failed", "unknown"]
 
 
-class RunsQuery(Struct, frozen=True):
+class RunsQuery(Listed, frozen=True):
     """Which runs are listed: those whose name, kind, recipe or model has `text`, in this state.
 
     RunsQuery(text="drzero", state="running", page=2)
     """
 
-    text: str = ""
     state: StateName = ""
-    page: PageNumber = 1
 
 
 class RunCard(Struct, frozen=True):

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from quaere.api.run import Run
 from quaere.chat.spans import locate_span
-from quaere.records import Answer, EndReason, Episode, Evaluate, Passage, Proposal, ProposeTask, StopReason, Turn
+from quaere.records import Answer, Episode, Evaluate, Passage, Proposal, ProposeTask, StopReason, Turn
 from quaere.records.episodes import Origin
 from quaere.records.token_trace import TokenTrace
 from quaere.runs.rows import EpisodeRow
@@ -190,8 +190,8 @@ class TokenLane(Struct, frozen=True):
     is_traced: bool
 
 
-class EpisodePage(Struct, frozen=True):
-    """All that the page of an episode shows.
+class EpisodePage(EpisodeRow, frozen=True, kw_only=True):
+    """All that the page of an episode shows, its index row included.
 
     `question` and `answer` of a proposer are those that it wrote. `learner` says whether training stored the advantage
     of every token and the learner's own log-probs and entropy. `before` and `after` are the neighbours in the group, by
@@ -199,21 +199,12 @@ class EpisodePage(Struct, frozen=True):
     """
 
     run: str
-    id: str
-    task_id: str
-    question: str
     answers: list[str]
     document: str
-    protocol: str
-    model: str
     seed: int
-    step: int
-    phase: str
-    end: EndReason
     reward: float | None
     advantage: float | None
     bars: list[RewardBar]
-    metrics: dict[str, float]
     turns: list[TurnView]
     answer: str
     span: str
