@@ -270,36 +270,31 @@ def describe_turn(turn: Turn) -> TurnLine:
 
 def read_unproven(run: Run, name: str, query: UnprovenQuery) -> UnprovenPage:
     """Check the best-paid episodes of a run."""
-    found, num_checked = [], 0
-    for id in run.best_paid("reward/total", NUM_CHECKED):
-        row = run.episode_row(id)
-        if row is None or (query.phase and row.phase != query.phase):
-            continue
-        num_checked += 1
-        fault = find_fault(run.episode(id))
-        if fault:
-            reward = reward_of(row.metrics) or 0.0
-            found.append(Unproven(id, row.step, row.phase, reward, row.answer or "", fault))
-    return UnprovenPage(name, query, run.phases_of_episodes(), num_checked, found)
+    rows = [run.episode_row(id) for id in run.best_paid("reward/total", NUM_CHECKED)]
+    checked = [row for row in rows if row is not None and query.phase in ("", row.phase)]
+    found = [
+        copy_fields(Unproven, row, reward=reward_of(row.metrics) or 0.0, said=row.answer or "", fault=fault)
+        for row in checked
+        if (fault := find_fault(run.episode(row.id)))
+    ]
+    return UnprovenPage(name, query, run.phases_of_episodes(), len(checked), found)
 
 
 def find_fault(episode: Episode) -> str:
     """The first rule that the end of an episode breaks; "" if it keeps them all, or has no end to check."""
-    passages = shown_passages(episode)
-    match episode.outcome:
-        case Proposal(question, answer, span):
-            if span.strip() and find_evidence(span, passages) is None:
-                return MISQUOTED
-            return find_gap(Asked(episode.id, question, (answer,), tuple(passage.text for passage in passages)))
-        case Answer(text, span) if isinstance(episode.task, SolveTask):
-            if span.strip() and find_evidence(span, passages) is None:
-                return MISQUOTED
-            wanted = normalise_answer(text)
-            texts = (normalise_answer(passage.titled_text) for passage in passages)
-            is_choice = wanted in ("yes", "no")  # which no passage has to hold
-            seen = is_choice or any(f" {wanted} " in f" {text} " for text in texts)
-            return "" if not wanted or seen else UNSEEN
-    return ""
+    outcome, passages = episode.outcome, shown_passages(episode)
+    is_answer = isinstance(outcome, Answer) and isinstance(episode.task, SolveTask)
+    if not isinstance(outcome, Proposal) and not is_answer:
+        return ""
+    if outcome.span.strip() and find_evidence(outcome.span, passages) is None:
+        return MISQUOTED
+    if isinstance(outcome, Proposal):
+        texts = tuple(passage.text for passage in passages)
+        return find_gap(Asked(episode.id, outcome.question, (outcome.answer,), texts))
+    wanted = normalise_answer(outcome.text)
+    shown = (f" {normalise_answer(passage.titled_text)} " for passage in passages)
+    # No passage has to hold "yes" or "no".
+    return "" if wanted in ("", "yes", "no") or any(f" {wanted} " in text for text in shown) else UNSEEN
 
 
 # ------------------------------------------------------------------------------------------------------------- details

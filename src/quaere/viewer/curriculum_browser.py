@@ -191,10 +191,10 @@ def _open_shelf(run: Run, shelves: Kept[Shelf]) -> Shelf:
 
 
 def _find(shelf: Shelf, name: str, id: str) -> Item:
-    for item in shelf.items:
-        if item.candidate.id == id:
-            return item
-    raise NotShown(f"run {name} has no candidate {id}", hint="its curriculum is listed")
+    found = next((item for item in shelf.items if item.candidate.id == id), None)
+    if found is None:
+        raise NotShown(f"run {name} has no candidate {id}", hint="its curriculum is listed")
+    return found
 
 
 def _judged(item: Item, verdicts: dict[str, Verdict]) -> Item:

@@ -195,8 +195,8 @@ def _cut(report: Report, sources: list[SourceView]) -> Iterator[ReportPart]:
         if cite.start > end:
             yield ReportPart(report.text[end : cite.start])
         for number in cite.numbers:
-            known = number in places
-            yield ReportPart(f"[{number}]" if known else f"[{number}: no such source]", number, places.get(number, ""))
+            said = "" if number in places else ": no such source"
+            yield ReportPart(f"[{number}{said}]", number, places.get(number, ""))
         end = cite.end
     if end < len(report.text):
         yield ReportPart(report.text[end:])

@@ -158,12 +158,11 @@ def read_step(run: Run, name: str, step: int) -> StepPage:
     if not metrics and not num_episodes and not events:
         raise NotShown(f"run {name} has nothing at step {step}", hint=f"its last step is {run.last_step()}")
     place = next((phase for phase in summarise_phases(run) if phase.first_step <= step <= phase.last_step), None)
-    last = run.last_step()
     return StepPage(
         run=name,
         step=step,
         before=max(0, step - 1),
-        after=step + 1 if step < last else 0,
+        after=step + 1 if step < run.last_step() else 0,
         phase=place.phase if place else "",
         iteration=place.iteration if place else None,
         metrics=dict(list(metrics.items())[:MAX_ROWS]),
