@@ -224,10 +224,9 @@ def view_answer(
 def _choose(record: AskRecord) -> tuple[Chips, list[tuple[Evidence, Passage | None]]]:
     """What the chips of a record hold: places in documents, each with the passage it was shown in."""
     seen = [hit.passage for turn in record.turns for result in turn.results for hit in result.hits]
-    if record.evidence is not None:
-        return "quoted", [(record.evidence, _around(record.evidence, seen))]
-    if record.support is not None:
-        return "support", [(record.support, _around(record.support, seen))]
+    sentence = record.evidence or record.support
+    if sentence is not None:
+        return "quoted" if record.evidence else "support", [(sentence, _around(sentence, seen))]
     if not record.is_over or record.state == "answered":
         return "", []
     named = list({passage.id: passage for passage in seen}.values())[:_MAX_SEEN]
@@ -236,10 +235,8 @@ def _choose(record: AskRecord) -> tuple[Chips, list[tuple[Evidence, Passage | No
 
 def _around(found: Evidence, passages: Sequence[Passage]) -> Passage | None:
     """The passage that a sentence was shown in."""
-    for passage in passages:
-        if passage.doc_id == found.doc_id and passage.start <= found.start and found.end <= passage.end:
-            return passage
-    return None
+    own = (passage for passage in passages if passage.doc_id == found.doc_id)
+    return next((one for one in own if one.start <= found.start and found.end <= one.end), None)
 
 
 def _chip(read_document: Callable[[str], str], base: str, found: Evidence, passage: Passage | None) -> Chip:

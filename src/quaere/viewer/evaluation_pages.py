@@ -402,16 +402,16 @@ def _measure(ours: Result, theirs: Result) -> list[MeasureRow]:
     difference = compare(ours.scored, theirs.scored)
     if difference is None:
         return []
-    shared = {item.key for item in ours.scored.items} & {item.key for item in theirs.scored.items}
-    closed = {item.key for result in (ours, theirs) for item in result.scored.items if item.kind in CLOSED}
-    lacking = {item.key for result in (ours, theirs) for item in result.scored.items if item.gold is None}
+    both = (ours.scored.items, theirs.scored.items)
+    shared = {item.key for item in both[0]} & {item.key for item in both[1]}
+    closed = {item.key for items in both for item in items if item.kind in CLOSED}
+    lacking = {item.key for items in both for item in items if item.gold is None}
     rows = []
     for name, smallest in difference.smallest.items():
-        field = name.removeprefix("open_")
-        keys = shared - (lacking if name in _GOLD else closed if field != name else set())
+        measure = name.removeprefix("open_")
+        keys = shared - (lacking if name in _GOLD else closed if measure != name else set())
         mine, others = (
-            rate_interval([float(getattr(item, field) or 0) for item in result.scored.items if item.key in keys])
-            for result in (ours, theirs)
+            rate_interval([float(getattr(item, measure) or 0) for item in items if item.key in keys]) for items in both
         )
         rows.append(MeasureRow(MEASURES[name], mine, others, getattr(difference, name), smallest))
     return rows
