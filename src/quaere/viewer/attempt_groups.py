@@ -283,8 +283,8 @@ def read_unproven(run: Run, name: str, query: UnprovenQuery) -> UnprovenPage:
 def find_fault(episode: Episode) -> str:
     """The first rule that the end of an episode breaks; "" if it keeps them all, or has no end to check."""
     outcome, passages = episode.outcome, shown_passages(episode)
-    is_answer = isinstance(outcome, Answer) and isinstance(episode.task, SolveTask)
-    if not isinstance(outcome, Proposal) and not is_answer:
+    is_checked = isinstance(outcome, Proposal) or isinstance(episode.task, SolveTask)
+    if not is_checked or not isinstance(outcome, Answer | Proposal):
         return ""
     if outcome.span.strip() and find_evidence(outcome.span, passages) is None:
         return MISQUOTED
