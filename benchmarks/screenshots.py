@@ -116,8 +116,8 @@ def reduce_colours(png: bytes) -> bytes:
 @contextmanager
 def serve(folder: Path) -> Iterator[str]:
     from quaere.serving.server import ServerSettings
+    from quaere.viewer.app import make_view_server
     from quaere.viewer.run_folder import open_folder
-    from quaere.viewer.viewer_server import make_view_server
 
     server = make_view_server(open_folder(str(folder)), ServerSettings(port=0))
     thread = threading.Thread(target=server.run, daemon=True)

@@ -24,11 +24,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from quaere.search.ranking import NO_RERANKER
+
 from quaere.search.bm25 import passage_terms, query_terms
-from quaere.search.dense_settings import DenseSettings
+from quaere.search.embedders import DenseSettings
 from quaere.search.index import Index, IndexSettings, build_index
 from quaere.search.json_lines import read_lines
-from quaere.search.rerank import NO_RERANKER
 
 TOPK = 3
 SERVER = """
@@ -36,7 +37,7 @@ import sys
 from pathlib import Path
 from quaere.search.index import open_index
 from quaere.serving.server import ServerSettings
-from quaere.serving.servers import make_search_server
+from quaere.serving.server import make_search_server
 server = make_search_server(open_index(Path(sys.argv[1])), ServerSettings(port=0))
 print(server.url, flush=True)
 server.run()

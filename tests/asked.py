@@ -13,8 +13,7 @@ from backups import SENTENCE, call
 from quaere.chat.renderer import Renderer
 from quaere.records import Evidence
 from quaere.rollout.policy import TokenPolicy
-from quaere.viewer.ask_history import AskHistory, AskRecord
-from quaere.viewer.ask_queue import AskQueue
+from quaere.viewer.ask_queue import AskHistory, AskQueue, AskRecord
 from scripted import ScriptedSampler
 from viewing import make_episode
 

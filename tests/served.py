@@ -13,8 +13,7 @@ from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.sampler import NativeSampler
 from quaere.rollout.policy import TokenPolicy
 from quaere.serving.model.app import Service
-from quaere.serving.server import ServerSettings
-from quaere.serving.servers import make_model_server
+from quaere.serving.server import ServerSettings, make_model_server
 
 
 def make_policy(template="qwen", max_rows=4, model=None):

@@ -30,9 +30,8 @@ from quaere.records import (
 )
 from quaere.runs import Run, RunState
 from quaere.serving.server import ServerSettings
-from quaere.viewer.app import make_app
+from quaere.viewer.app import make_app, make_view_server
 from quaere.viewer.run_folder import open_folder
-from quaere.viewer.viewer_server import make_view_server
 
 CONFIG = "model: tiny\nsolver:\n  batch: {batch}\n  learner:\n    learning_rate: 1e-06\n"
 
@@ -220,9 +219,9 @@ def write_asked(path, answers, *, titles=("",), spans=("",), scored=False, **set
     return path
 
 
-def twin(client, path):
-    """The JSON twin of a page."""
-    reply = client.get(f"/json{path}")
+def twin(client, path, run=""):
+    """The JSON twin of a page; with a run, of one of its pages: `twin(client, "item?id=i0", run="alpha")`."""
+    reply = client.get(f"/json/run/{run}/{path}" if run else f"/json{path}")
     assert reply.status_code == 200, reply.text
     assert reply.headers["content-type"] == "application/json"
     return reply.json()

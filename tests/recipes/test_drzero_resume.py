@@ -17,8 +17,7 @@ from quaere.recipes.drzero import train
 from quaere.runs import Run, checkpoints
 from quaere.runs.checkpoints import find_checkpoints
 from quaere.search.index import open_index
-from quaere.serving.server import ServerSettings
-from quaere.serving.servers import make_search_server
+from quaere.serving.server import ServerSettings, make_search_server
 from village_runs import Told, make_config, run_drzero
 
 

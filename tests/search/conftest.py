@@ -6,8 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from quaere.search.index import build_index
-from quaere.serving.server import ServerSettings
-from quaere.serving.servers import make_search_server
+from quaere.serving.server import ServerSettings, make_search_server
 
 RIVERS = """# The Oss
 

@@ -16,8 +16,7 @@ from starlette.routing import Route
 
 from quaere.cli.main import main
 from quaere.errors import BadInput, SearchFailed
-from quaere.search.dense_settings import DenseSettings
-from quaere.search.embedders import open_embedder
+from quaere.search.embedders import DenseSettings, open_embedder
 from quaere.search.endpoint_embedder import EndpointEmbedder
 from quaere.search.index import IndexSettings, build_index, open_index
 from quaere.search.searcher import LocalSearcher
@@ -43,7 +42,7 @@ def settings(name, engine="dense", **dense):
 def hashing():
     """The name of the embedder of a real model server."""
     pytest.importorskip("sklearn")
-    from quaere.serving.model.embeddings import HashEmbedder
+    from quaere.serving.model.retriever import HashEmbedder
     from served import serving
 
     with serving(embedder=HashEmbedder(), key="k-1") as client:

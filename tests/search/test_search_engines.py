@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
+from quaere.search.ranking import HybridEngine, Match, fuse
 
 from quaere.errors import BadInput
 from quaere.records import Passage
 from quaere.search.bm25 import Bm25Engine, Bm25Settings, best_matches, passage_terms, query_terms
-from quaere.search.hybrid import HybridEngine, fuse
-from quaere.search.search_engine import Match
 
 PLAIN = Bm25Settings(stemmer="none", whole_names=False)
 

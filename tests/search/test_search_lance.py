@@ -13,10 +13,9 @@ from quaere.cli.main import main
 from quaere.errors import BadInput, ExtraMissing, SearchFailed, install_hint
 from quaere.search import embedders
 from quaere.search.bm25 import Bm25Settings
-from quaere.search.dense_settings import DenseSettings
+from quaere.search.embedders import DenseSettings
 from quaere.search.index import IndexSettings, build_index, open_index
-from quaere.search.lance import LanceSettings
-from quaere.search.lance_table import _share
+from quaere.search.lance import LanceSettings, _share
 from quaere.search.update import update_index
 
 SEARCHES = ("text", "dense", "hybrid")
@@ -148,7 +147,7 @@ def test_few_probes_find_less_but_never_nonsense(rows, tmp_path, embedder, lists
 
 @lance
 def test_hybrid_is_the_fusion_of_both(built, embedder):
-    from quaere.search.hybrid import DEPTH, fuse
+    from quaere.search.ranking import DEPTH, fuse
 
     *parts, both = (open_index(built / search) for search in SEARCHES)
     query = "river bridge n17"

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from quaere.search.ranking import DEPTH, Match, RerankEngine
 
 from quaere import Index
 from quaere.cli.main import main
@@ -12,8 +13,6 @@ from quaere.errors import ModelMissing
 from quaere.records import Passage
 from quaere.search import rerank
 from quaere.search.index import IndexSettings, build_index, open_index
-from quaere.search.rerank import DEPTH, RerankEngine
-from quaere.search.search_engine import Match
 from quaere.search.searcher import open_searcher
 
 

@@ -14,8 +14,7 @@ from quaere.records import Passage
 from quaere.search.client import SearchClient
 from quaere.search.index import build_index
 from quaere.serving.search_app import ServerLimits
-from quaere.serving.server import ServerSettings
-from quaere.serving.servers import make_search_server
+from quaere.serving.server import ServerSettings, make_search_server
 
 # ------------------------------------------------------------------------------------------------------ the wire form
 

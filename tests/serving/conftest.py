@@ -5,10 +5,8 @@ from contextlib import contextmanager
 import pytest
 
 from quaere.search.index import build_index
-from quaere.serving.model.embeddings import HashEmbedder
-from quaere.serving.model.retriever import Documents
-from quaere.serving.server import ServerSettings, make_server
-from quaere.serving.servers import make_search_server
+from quaere.serving.model.retriever import Documents, HashEmbedder
+from quaere.serving.server import ServerSettings, make_search_server, make_server
 from served import serving
 
 

@@ -16,8 +16,7 @@ import pytest
 import tiny
 from quaere.policies.sampler import Sampled
 from quaere.search.index import build_index
-from quaere.serving.model.embeddings import HashEmbedder
-from quaere.serving.model.retriever import Documents
+from quaere.serving.model.retriever import Documents, HashEmbedder
 from served import make_policy, serving
 
 QUESTION = "Who built the Halm bridge?"

@@ -13,10 +13,9 @@ import pytest
 
 from quaere.errors import BadInput
 from quaere.serving.model.app import Service
-from quaere.serving.server import ServerSettings
-from quaere.serving.servers import make_model_server, make_search_server
+from quaere.serving.server import ServerSettings, make_model_server, make_search_server
+from quaere.viewer.app import make_view_server
 from quaere.viewer.run_folder import open_folder
-from quaere.viewer.viewer_server import make_view_server
 from served import make_policy
 from viewing import write_run
 

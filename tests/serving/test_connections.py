@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 from quaere.errors import BadInput
-from quaere.serving import connections
-from quaere.serving.connections import ACCEPTED_AT_ONCE, Listener, connection_limit
+from quaere.serving import server as server_module
+from quaere.serving.server import ACCEPTED_AT_ONCE, Listener, connection_limit
 
 JSON = {"content-type": "application/json"}
 HEAD = "POST /retrieve HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -247,14 +247,14 @@ def test_three_hundred_half_open_clients_and_128_descriptors(index, tmp_path):
 
 @pytest.mark.parametrize(("soft", "limit"), [(128, 128 - 20 - 64), (1024, 940), (4096, 1024), (-1, 1024)])
 def test_the_limit_of_connections_is_below_that_of_open_files(monkeypatch, soft, limit):
-    monkeypatch.setattr(connections.resource, "getrlimit", lambda kind: (soft, soft))
-    monkeypatch.setattr(connections, "os", SimpleNamespace(listdir=lambda folder: range(20)))
+    monkeypatch.setattr(server_module.resource, "getrlimit", lambda kind: (soft, soft))
+    monkeypatch.setattr(server_module, "os", SimpleNamespace(listdir=lambda folder: range(20)))
     assert resource.RLIM_INFINITY == -1
     assert connection_limit(1024) == limit
 
 
 def test_too_few_open_files_are_said(monkeypatch):
-    monkeypatch.setattr(connections.resource, "getrlimit", lambda kind: (64, 64))
+    monkeypatch.setattr(server_module.resource, "getrlimit", lambda kind: (64, 64))
     with pytest.raises(BadInput, match="the limit of open files is 64") as caught:
         connection_limit(1024)
     assert caught.value.hint == "ulimit -n 1024"

@@ -4,10 +4,9 @@ import pytest
 
 from quaere.errors import BadInput
 from quaere.records import Passage
-from quaere.serving.connections import log
 from quaere.serving.guard import Guard, Rules, key_cookie
 from quaere.serving.model.retriever import _join
-from quaere.serving.server import ServerSettings, bind, make_server, run_server
+from quaere.serving.server import ServerSettings, bind, log, make_server, run_server
 
 KEY = "s3cret"
 HOSTS = frozenset({"localhost"})

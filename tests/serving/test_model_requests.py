@@ -8,9 +8,8 @@ import pytest
 import tiny
 from quaere.chat.renderer import Renderer
 from quaere.chat.tools import SEARCH, ToolCall
-from quaere.serving.model import embeddings
-from quaere.serving.model.generation import Written, _first_of, _json_length, _safe_length
-from quaere.serving.model.prompt_tokens import Prompt, Prompter
+from quaere.serving.model import retriever
+from quaere.serving.model.generation import Prompt, Prompter, Written, _first_of, _json_length, _safe_length
 from quaere.serving.model.replies import ChatForm, TextForm, usage_of
 from quaere.serving.model.wire import (
     ChatRequest,
@@ -130,7 +129,7 @@ def test_texts_to_embed():
 
 
 def test_hashed_words_need_scikit_learn_and_have_bounds(monkeypatch):
-    embedder = embeddings.HashEmbedder()
+    embedder = retriever.HashEmbedder()
     assert embedder.embed(["the Oss"], None).shape == (1, 1024)
     assert embedder.embed(["the Oss", ""], 1).tolist() == [[1.0], [0.0]]
     assert embedder.embed(["the Oss"], 8192).shape == (1, 8192)
@@ -138,8 +137,8 @@ def test_hashed_words_need_scikit_learn_and_have_bounds(monkeypatch):
         with pytest.raises(Refused, match="dimensions must be 1 to 8192"):
             embedder.embed(["the Oss"], wrong)
     monkeypatch.setitem(sys.modules, "sklearn.feature_extraction.text", None)
-    with pytest.raises(embeddings.ExtraMissing, match="need scikit-learn"):
-        embeddings.HashEmbedder()
+    with pytest.raises(retriever.ExtraMissing, match="need scikit-learn"):
+        retriever.HashEmbedder()
 
 
 # ------------------------------------------------------------------------------------------------------------- prompts

@@ -8,8 +8,8 @@ import struct
 import pytest
 
 from quaere.policies.sampler import Sampled
-from quaere.search.dense_settings import DenseSettings
-from quaere.serving.model.embeddings import ModelEmbedder, open_embedder
+from quaere.search.embedders import DenseSettings
+from quaere.serving.model.retriever import ModelEmbedder, open_embedder
 from quaere.serving.model.wire import ChatRequest, Refused, read_body
 from served import make_policy, serving, text_of
 
@@ -176,7 +176,7 @@ def test_an_embedding_model_has_one_size(client):
 
 
 def test_without_scikit_learn_a_model_is_served_all_the_same(monkeypatch):
-    monkeypatch.setattr("quaere.serving.model.embeddings.find_spec", lambda name: None)
+    monkeypatch.setattr("quaere.serving.model.retriever.find_spec", lambda name: None)
     assert open_embedder("auto", None) is None
     with serving() as served:
         refused = served.post("/v1/embeddings", {"model": "hash", "input": "x"})

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from quaere.chat.tools import SEARCH
 from quaere.policies.sampler import Sampled, SamplingParams
-from quaere.serving.model.generation import Writer
-from quaere.serving.model.prompt_tokens import Prompt
+from quaere.serving.model.generation import Prompt, Writer
 from quaere.serving.model.wire import ChatRequest, Refused
 from served import make_policy
 

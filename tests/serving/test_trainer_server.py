@@ -11,8 +11,17 @@ import pytest
 
 from quaere.cli.main import main
 from quaere.errors import BadInput
-from quaere.serving.skyrl_environment import check_environment, prepare_environment, prepare_model, requirements
-from quaere.serving.trainer_server import Trainer, _began, _usual_port, list_trainers, stop_trainer
+from quaere.serving.trainer_server import (
+    Trainer,
+    _began,
+    _usual_port,
+    check_environment,
+    list_trainers,
+    prepare_environment,
+    prepare_model,
+    requirements,
+    stop_trainer,
+)
 
 WAITS = [sys.executable, "-c", "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"]
 

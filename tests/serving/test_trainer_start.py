@@ -9,8 +9,13 @@ import pytest
 
 from quaere.errors import BadInput
 from quaere.serving import trainer_server
-from quaere.serving.skyrl_environment import prepare_environment
-from quaere.serving.trainer_server import TrainerOptions, list_trainers, start_trainer, stop_trainer
+from quaere.serving.trainer_server import (
+    TrainerOptions,
+    list_trainers,
+    prepare_environment,
+    start_trainer,
+    stop_trainer,
+)
 
 # Notes what it is asked to do and by which environment; as a server it behaves as $BEHAVES says.
 UV = f"""#!{sys.executable} -S

@@ -17,9 +17,8 @@ from quaere.errors import BadInput
 from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.sampler import NativeSampler
 from quaere.rollout.policy import TokenPolicy
-from quaere.viewer import ask_history, ask_queue
-from quaere.viewer.ask_history import AskHistory, AskRecord
-from quaere.viewer.ask_queue import AskQueue, QueueFull
+from quaere.viewer import ask_queue
+from quaere.viewer.ask_queue import AskHistory, AskQueue, AskRecord, QueueFull
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +170,7 @@ def test_what_cannot_be_written_is_kept_and_said(tmp_path, monkeypatch, fails):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(ask_history, "os", SimpleNamespace(**{**vars(os), fails: full}))
+        patch.setattr(ask_queue, "os", SimpleNamespace(**{**vars(os), fails: full}))
         history.add(second)
     assert history.read("a") == first and history.read("b") == second and "No space left" in history.said
     history.close()

@@ -8,7 +8,7 @@ import pytest
 
 from quaere.runs import Run
 from quaere.search.index import build_index
-from quaere.viewer import run_answers
+from quaere.viewer import ask_pages
 from viewing import open_client, twin, write_asked, write_eval
 
 SENTENCE = "Orsolya Venn built it."
@@ -76,7 +76,7 @@ def test_many_answers_have_their_scores_and_a_page_of_their_own(client, monkeypa
     page = words(client.get("/run/many").text)
     assert "Who built the Halm bridge? right F1 1 Orsolya Venn" in page and "wrong F1 0 x" in page
     assert "All 3 questions" not in page
-    monkeypatch.setattr(run_answers, "MAX_ANSWERS", 2)
+    monkeypatch.setattr(ask_pages, "MAX_ANSWERS", 2)
     page = client.get("/run/many").text
     assert '<a href="/run/many/questions">All 3 questions</a>' in page and page.count("<article") == 2
 

@@ -13,8 +13,8 @@ from quaere.cli.main import main
 from quaere.records import Evidence
 from quaere.runs import Run
 from quaere.search.index import build_index
-from quaere.viewer import ask_pages, ask_queue
-from quaere.viewer.ask_history import AskHistory, AskRecord
+from quaere.viewer import ask_queue, page_formats
+from quaere.viewer.ask_queue import AskHistory, AskRecord
 from quaere.viewer.document_page import WINDOW_CHARS, DocumentQuery, show_document
 from viewing import open_client, serve_view, write_run
 
@@ -200,7 +200,7 @@ def test_steps_are_told_as_they_are_taken(place, queue):
 
 
 def test_long_histories_have_pages(client, queue, monkeypatch):
-    monkeypatch.setattr(ask_pages, "PAGE_SIZE", 2)
+    monkeypatch.setattr(page_formats, "PAGE_SIZE", 2)
     for _ in range(3):
         ask_and_wait(queue, "made up")
     assert len(client.get("/json/ask").json()["page"]["items"]) == 2

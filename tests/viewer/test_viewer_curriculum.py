@@ -1,20 +1,22 @@
 """Pages of a curriculum: facets, items in their documents, verdicts, and episodes that were paid and not proven."""
 
 import json
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+import viewing
 from quaere.records import Proposal, ProposeTask, Support
 from quaere.runs import Run, give_verdicts, judge
 from quaere.runs.curriculum_audit import Item
 from quaere.runs.review import EVERY_ITERATION
 from quaere.search.index import build_index
-from quaere.viewer import curriculum_browser
-from quaere.viewer.item_facets import TITLES, Shelf
-from quaere.viewer.unproven import MISQUOTED, UNSEEN, find_fault
+from quaere.viewer import page_formats
+from quaere.viewer.attempt_groups import MISQUOTED, UNSEEN, find_fault
+from quaere.viewer.curriculum_browser import TITLES, Shelf
 from viewing import add_episodes, make_candidate, make_episode, open_client, write_run
 
 
@@ -34,10 +36,7 @@ def client(runs):
     return open_client(runs)
 
 
-def twin(client, path):
-    reply = client.get(f"/json/run/alpha/{path}")
-    assert reply.status_code == 200, reply.text
-    return reply.json()
+twin = partial(viewing.twin, run="alpha")
 
 
 def give(client, **body):
@@ -144,7 +143,7 @@ def test_selecting_is_what_each_facet_says(chosen, text):
 
 
 def test_long_lists_have_pages(client, monkeypatch):
-    monkeypatch.setattr(curriculum_browser, "PAGE_SIZE", 3)
+    monkeypatch.setattr(page_formats, "PAGE_SIZE", 3)
     assert ids(twin(client, "curriculum?page=2")) == ["c3"]
     assert 'href="?page=2"' in client.get("/run/alpha/curriculum").text
 

@@ -2,18 +2,18 @@
 
 import math
 import re
+from functools import partial
 
 import pytest
 from msgspec import structs
 
+import viewing
 from quaere.records import Search, Turn
 from quaere.records.episodes import TokenTrace
 from quaere.runs import Run
-from quaere.viewer import attempt_groups
+from quaere.viewer import page_formats
 from quaere.viewer.attempt_groups import describe_turn, reward_of
-from quaere.viewer.reward_bars import REST, WIDTH, stack_rewards
-from quaere.viewer.token_lane import NUM_TOKENS, TokenCell, read_lane
-from quaere.viewer.transcript import TextPart, mark_span
+from quaere.viewer.transcript import NUM_TOKENS, REST, WIDTH, TextPart, TokenCell, mark_span, read_lane, stack_rewards
 from viewing import add_episodes, make_episode, make_proposal, open_client, write_run
 
 
@@ -32,10 +32,7 @@ def client(runs):
     return open_client(runs)
 
 
-def twin(client, path):
-    reply = client.get(f"/json/run/alpha/{path}")
-    assert reply.status_code == 200, reply.text
-    return reply.json()
+twin = partial(viewing.twin, run="alpha")
 
 
 # ------------------------------------------------------------------------------------------------------------- groups
@@ -77,7 +74,7 @@ def test_groups_are_found_by_reward_end_and_searches(client, query, found):
 
 
 def test_questions_have_pages(client, monkeypatch):
-    monkeypatch.setattr(attempt_groups, "PAGE_SIZE", 2)
+    monkeypatch.setattr(page_formats, "PAGE_SIZE", 2)
     assert len(twin(client, "questions?page=2")["page"]["items"]) == 1
     assert 'href="?page=2"' in client.get("/run/alpha/questions").text
 

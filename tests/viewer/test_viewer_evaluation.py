@@ -16,7 +16,7 @@ from quaere.evaluation.qa.scores import (
     write_evaluation,
 )
 from quaere.runs import Run
-from quaere.viewer import evaluation_pages
+from quaere.viewer import evaluation_pages, page_formats
 from viewing import open_client, twin, write_eval, write_run
 
 RIGHT, WRONG = "Orsolya Venn", "Someone"
@@ -128,7 +128,7 @@ def test_changes_are_selected_and_the_order_matters(client):
 
 
 def test_long_lists_have_pages_that_keep_the_choice(client, monkeypatch):
-    monkeypatch.setattr(evaluation_pages, "PAGE_SIZE", 3)
+    monkeypatch.setattr(page_formats, "PAGE_SIZE", 3)
     page = client.get("/evaluations/compare?of=first&of=second&change=gained").text
     assert 'href="?of=first&amp;of=second&amp;change=gained&amp;page=2"' in page
     assert len(twin(client, "/evaluation?of=first&page=4")["page"]["items"]) == 1

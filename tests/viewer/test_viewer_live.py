@@ -7,13 +7,13 @@ import httpx
 import pytest
 
 from quaere.runs import Run
-from quaere.viewer import live
+from quaere.viewer import run_folder
 from viewing import log_step, serve_view, write_run
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(live, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(run_folder, "LOOK_EVERY_S", 0.02)
 
 
 def wait_for_change(url, write):
@@ -47,9 +47,9 @@ def test_an_unknown_run_is_not_followed(tmp_path):
 
 
 async def test_a_quiet_stream_says_now_and_then_that_it_is_there(monkeypatch):
-    monkeypatch.setattr(live, "_BEAT_EVERY_S", 4 / 128)
+    monkeypatch.setattr(run_folder, "_BEAT_EVERY_S", 4 / 128)
     looks = []
-    streams = live.Streams(lambda: len(looks) > 9)
+    streams = run_folder.Streams(lambda: len(looks) > 9)
     told = [event async for event in streams.follow(lambda: looks.append(1), every_s=1 / 128).body_iterator]
     first, *rest = told
     assert first == "retry: 2000\nevent: change\ndata: 0\n\n"
@@ -76,7 +76,7 @@ def test_a_server_with_followed_pages_stops_at_once(tmp_path):
 
 
 def test_there_is_a_limit_to_open_streams(tmp_path, monkeypatch):
-    monkeypatch.setattr(live, "MAX_STREAMS", 1)
+    monkeypatch.setattr(run_folder, "MAX_STREAMS", 1)
     with serve_view(tmp_path) as url, httpx.stream("GET", f"{url}/changes", timeout=20, trust_env=False) as first:
         lines = first.iter_lines()  # kept: a stream is closed with its iterator
         next(lines)

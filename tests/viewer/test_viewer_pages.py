@@ -16,7 +16,7 @@ from quaere.recipes.report_baselines import HARNESS
 from quaere.recipes.score.versions import HarnessVersion, Versions
 from quaere.runs import Run
 from quaere.runs.checkpoints import save_checkpoint
-from quaere.viewer import run_list
+from quaere.viewer import page_formats, run_list
 from quaere.viewer.app import read_static
 from quaere.viewer.run_folder import open_folder, read_signature
 from viewed_reports import write_reports_run
@@ -83,7 +83,7 @@ def test_runs_are_found_by_words_and_state(client, query, names):
 
 
 def test_long_lists_have_pages(client, monkeypatch):
-    monkeypatch.setattr(run_list, "PAGE_SIZE", 2)
+    monkeypatch.setattr(page_formats, "PAGE_SIZE", 2)
     first, second = (twin(client, f"/?page={number}")["page"] for number in (1, 2))
     assert (len(first["items"]), len(second["items"]), first["num_pages"]) == (2, 2, 2)
     assert twin(client, "/?page=99")["page"]["number"] == 2

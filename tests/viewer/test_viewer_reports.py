@@ -1,12 +1,15 @@
 """Pages of reports: citations as chips, the rubric, scores with their reasons, harness versions."""
 
+from functools import partial
+
 import pytest
 
+import viewing
 from quaere.dialects.report.protocol import bind_report
 from quaere.records import Question
 from quaere.runs import Run
 from quaere.search.index import build_index
-from quaere.viewer import report_reader
+from quaere.viewer import page_formats
 from viewed_reports import TEXTS, add_reports, make_assessment, make_report_episode, write_reports_run
 from viewing import open_client, write_run
 
@@ -20,10 +23,7 @@ def client(tmp_path):
     return open_client(tmp_path / "runs")
 
 
-def twin(client, path):
-    reply = client.get(f"/json/run/oss/{path}")
-    assert reply.status_code == 200, reply.text
-    return reply.json()
+twin = partial(viewing.twin, run="oss")
 
 
 def test_reports_are_listed_with_conclusion_and_scores(client):
@@ -78,7 +78,7 @@ def test_a_report_that_was_scored_once_has_the_harness_of_that_pass(client, tmp_
 
 
 def test_long_lists_have_pages_from_the_first_on(client, monkeypatch):
-    monkeypatch.setattr(report_reader, "PAGE_SIZE", 2)
+    monkeypatch.setattr(page_formats, "PAGE_SIZE", 2)
     first, second = (twin(client, f"reports{query}")["page"] for query in ("", "?page=2"))
     assert [line["id"] for line in first["items"]] == ["r1-0", "r1-1"] and first["number"] == 1
     assert [line["id"] for line in second["items"]] == ["r1-2"]

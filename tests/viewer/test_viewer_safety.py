@@ -14,9 +14,8 @@ from quaere.cli.main import main
 from quaere.errors import BadInput
 from quaere.runs import Run
 from quaere.serving.server import ServerSettings
-from quaere.viewer.app import HEADERS
+from quaere.viewer.app import HEADERS, make_view_server
 from quaere.viewer.run_folder import open_folder
-from quaere.viewer.viewer_server import make_view_server
 from viewed_reports import write_reports_run
 from viewing import add_episodes, make_pipe, open_client, serve_view, write_asked, write_eval, write_hostile, write_run
 

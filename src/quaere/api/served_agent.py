@@ -29,7 +29,7 @@ from quaere.rollout.episode import run_episode
 from quaere.rollout.policy import Policy
 from quaere.search.index import Index
 from quaere.search.searcher import LocalSearcher
-from quaere.serving.model.answering import Reply
+from quaere.serving.model.replies import Reply
 
 
 class ServedAgent:

@@ -89,8 +89,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(args: argparse.Namespace) -> None:
     """Serve until Ctrl-C."""
-    from quaere.serving.server import bind, run_server
-    from quaere.serving.servers import make_model_server
+    from quaere.serving.server import bind, make_model_server, run_server
 
     _check(args)
     settings, key = server_settings(args), read_key(args)
@@ -98,8 +97,7 @@ def run(args: argparse.Namespace) -> None:
 
     from quaere.search.index import open_index
     from quaere.serving.model.app import Service
-    from quaere.serving.model.embeddings import open_embedder
-    from quaere.serving.model.retriever import Documents
+    from quaere.serving.model.retriever import Documents, open_embedder
 
     index = open_index(args.index) if args.index else None
     embedder = open_embedder(args.embeddings, index)

@@ -34,8 +34,7 @@ def run(args: argparse.Namespace) -> None:
 
     from quaere.search.index import open_index
     from quaere.serving.search_app import ServerLimits
-    from quaere.serving.server import run_server
-    from quaere.serving.servers import make_search_server
+    from quaere.serving.server import make_search_server, run_server
 
     settings, key = server_settings(args), read_key(args)
     limits = convert({name: value for name, value in vars(args).items() if value is not None}, ServerLimits)

@@ -100,9 +100,9 @@ def run(args: argparse.Namespace) -> None:
     import webbrowser
 
     from quaere.serving.server import run_server
+    from quaere.viewer.app import make_view_server
     from quaere.viewer.page_formats import path_to
     from quaere.viewer.run_folder import open_folder
-    from quaere.viewer.viewer_server import make_view_server
 
     folder = open_folder(args.what, args.runs)
     _check_results(args.results)
@@ -162,8 +162,7 @@ def _open_queue(args: argparse.Namespace, folder: RunFolder, held: ExitStack) ->
     from quaere.api.agent import Agent
     from quaere.api.run import Run
     from quaere.api.run_documents import name_index
-    from quaere.viewer.ask_history import AskHistory
-    from quaere.viewer.ask_queue import AskQueue
+    from quaere.viewer.ask_queue import AskHistory, AskQueue
 
     model: str | Run = args.model or DEFAULT_MODEL
     index = args.index

@@ -1,9 +1,10 @@
-"""HTTP servers: what `quaere serve` and `quaere serve-search` have in common.
+"""HTTP servers: of an index (`quaere serve-search`), of a model (`quaere serve`), and those that train (SkyRL).
 
-server        makes a server of an application: socket, limits, log
-guard         checks each request before the application sees it: Host, Origin, key, content type, size
-connections   drops slow clients and keeps connections below the limit of open files
-servers       the two servers: of an index and of a model
+server         makes a server of an application: socket, deadlines of connections, limits, log
+guard          checks each request before the application sees it: Host, Origin, key, content type, size
+search_app     the application of an index
+model          the application of a model
+trainer_server SkyRL processes of `quaere trainer`
 
-The applications are `serving/search_app.py` and `serving/model/app.py`. They do not deal with sockets, keys or hosts.
+The applications do not deal with sockets, keys or hosts.
 """

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
+import logging
 import re
 import time
 from collections.abc import Callable
@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from msgspec import Struct
+from starlette.responses import JSONResponse, Response
 
 from quaere.errors import failure_line
-from quaere.serving.connections import log
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -31,8 +31,15 @@ OPEN_PATHS = frozenset({"/health"})  # need no key, so that monitoring can use t
 BUFFERED_BODIES = 32  # maximum number of bodies of the largest size in memory at once
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::[0-9]{1,5})?")
 
+log = logging.getLogger("quaere.serving")
+
 # Makes the body of an error response from a status and a message, in the format of the application's API.
 ErrorForm = Callable[[int, str], Any]
+
+
+def plain_error(status: int, line: str) -> dict[str, str]:
+    """The body of an error response of an API without a format of its own."""
+    return {"error": line}
 
 
 class Rules(Struct, frozen=True):
@@ -47,7 +54,7 @@ class Rules(Struct, frozen=True):
     key_cookie: str = ""  # name of a cookie that may stand for the key, for pages in a browser; "" for none
 
 
-class _Refused(Exception):
+class RequestRefused(Exception):
     """A request that is refused before the application sees it, with status and message."""
 
     def __init__(self, status: int, line: str) -> None:
@@ -78,10 +85,10 @@ class Guard:
         try:
             self._check(request)
             if request.is_preflight:
-                await request.answer(204, None)
+                await request.answer(Response(status_code=204))
             else:
                 await self._pass_on(request, receive)
-        except _Refused as refused:
+        except RequestRefused as refused:
             await self._say(request, refused.status, str(refused))
         except (_Gone, asyncio.CancelledError):  # cancelled at shutdown; uvicorn would print a traceback
             pass
@@ -101,7 +108,8 @@ class Guard:
 
     async def _say(self, request: _Request, status: int, line: str) -> None:
         if not request.status:
-            await request.answer(status, self._as_error(status, line))
+            headers = {"retry-after": "1"} if status == 429 else None
+            await request.answer(JSONResponse(self._as_error(status, line), status, headers))
 
     # ------------------------------------------------------------------------------------------------------- checks
 
@@ -109,18 +117,20 @@ class Guard:
         own, _ = request.scope.get("server") or ("", None)
         host = name_of(request.header("host"))
         if not host or (host not in self._rules.hosts and host != name_of(own)):
-            raise _Refused(403, "the Host header names another server; start this server with --allow-host NAME")
+            raise RequestRefused(403, "the Host header names another server; start this server with --allow-host NAME")
         if request.num_origins > 1:
-            raise _Refused(403, "the request has several Origin headers; it must have one or none")
+            raise RequestRefused(403, "the request has several Origin headers; it must have one or none")
         if request.origin and not request.is_same_origin and request.origin not in self._rules.origins:
-            raise _Refused(403, "this origin is not allowed; start the server with --allow-origin URL")
+            raise RequestRefused(403, "this origin is not allowed; start the server with --allow-origin URL")
         if request.is_preflight:
             return
         if self._key and request.scope["path"] not in OPEN_PATHS and not self._has_key(request):
-            raise _Refused(401, f"the API key is missing or wrong; {self._how_to_send_it()}")
+            browser = "open /?api_key=KEY once in this browser, or " if self._rules.key_cookie else ""
+            how = f"{browser}send the header Authorization: Bearer KEY"
+            raise RequestRefused(401, f"the API key is missing or wrong; {how}")
         media = request.header("content-type").partition(";")[0].strip().lower()
         if request.scope["method"] in ("POST", "PUT", "PATCH") and media != "application/json":
-            raise _Refused(415, "the body must be JSON, with the header Content-Type: application/json")
+            raise RequestRefused(415, "the body must be JSON, with the header Content-Type: application/json")
         length = request.header("content-length")
         if length.isdecimal() and int(length[:20]) > self._rules.max_body_bytes:
             raise self._too_large()
@@ -129,21 +139,13 @@ class Guard:
         """True if the right key was sent, as a header or, for clients that cannot set headers, as `?api_key=`."""
         given = request.header("authorization").removeprefix("Bearer ").strip()
         if not given and self._rules.key_cookie:
-            cookies = [pair.strip().partition("=") for pair in request.header("cookie").split(";")]
-            standing = key_cookie(self._key.decode()).encode()
-            if any(
-                name == self._rules.key_cookie and hmac.compare_digest(value.encode(), standing)
-                for name, _, value in cookies
-            ):
+            right = f"{self._rules.key_cookie}={key_cookie(self._key.decode())}".encode()
+            cookies = request.header("cookie").split(";")
+            if any(hmac.compare_digest(cookie.strip().encode(), right) for cookie in cookies):
                 return True
         if not given:
             given = parse_qs(request.scope["query_string"].decode("latin-1")).get("api_key", [""])[0]
         return hmac.compare_digest(given.encode(), self._key)  # constant time, against guessing by timing
-
-    def _how_to_send_it(self) -> str:
-        if self._rules.key_cookie:
-            return "open /?api_key=KEY once in this browser, or send the header Authorization: Bearer KEY"
-        return "send the header Authorization: Bearer KEY"
 
     async def _read_body(self, receive: Receive, body: bytearray) -> None:
         """Read the whole body before the application starts on the request."""
@@ -158,10 +160,10 @@ class Guard:
             if len(body) > self._rules.max_body_bytes:
                 raise self._too_large()
             if self._num_buffered > BUFFERED_BODIES * self._rules.max_body_bytes:
-                raise _Refused(429, "too many large requests at once; try again later")
+                raise RequestRefused(429, "too many large requests at once; try again later")
 
-    def _too_large(self) -> _Refused:
-        return _Refused(413, f"the request is larger than {self._rules.max_body_bytes} bytes")
+    def _too_large(self) -> RequestRefused:
+        return RequestRefused(413, f"the request is larger than {self._rules.max_body_bytes} bytes")
 
 
 class _Request:
@@ -203,13 +205,9 @@ class _Request:
                 message = {**message, "headers": [*message.get("headers", ()), *_cors(self.origin)]}
         await self._send(message)
 
-    async def answer(self, status: int, content: Any) -> None:
+    async def answer(self, response: Response) -> None:
         """Respond instead of the application."""
-        body = b"" if content is None else json.dumps(content).encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        headers += [(b"retry-after", b"1")] if status == 429 else []
-        await self.send({"type": "http.response.start", "status": status, "headers": headers if body else []})
-        await self.send({"type": "http.response.body", "body": body})
+        await response(self.scope, _receive_nothing, self.send)
 
 
 def key_cookie(key: str) -> str:
@@ -241,6 +239,10 @@ def _cors(origin: str) -> list[tuple[bytes, bytes]]:
         (b"access-control-allow-headers", b"authorization, content-type"),
         (b"vary", b"origin"),
     ]
+
+
+async def _receive_nothing() -> Message:
+    return {"type": "http.disconnect"}
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

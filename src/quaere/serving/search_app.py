@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
 
 import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from quaere import __version__
 from quaere.errors import BadInput, QuaereError, SearchFailed
@@ -19,11 +23,9 @@ from quaere.search.index import Index
 from quaere.search.json_lines import join_contents
 from quaere.search.searcher import LocalSearcher
 from quaere.search.wire import DEFAULT_TOPK, Health, PlainReply, Reply, Request, ScoredDocument, WireDocument
+from quaere.serving.guard import RequestRefused, plain_error
 
-if TYPE_CHECKING:
-    from starlette.applications import Starlette
-    from starlette.requests import Request as HttpRequest
-    from starlette.responses import Response
+_EXAMPLE = '{"queries": ["..."], "topk": 3, "return_scores": true}'
 
 
 class ServerLimits(msgspec.Struct, frozen=True):
@@ -45,46 +47,19 @@ class ServerLimits(msgspec.Struct, frozen=True):
             raise BadInput("the limits of a server must be at least 1 (max_waiting may be 0)")
 
 
-class _Refused(Exception):
-    """A request that is refused, with status and message."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
 def make_app(index: Index, limits: ServerLimits | None = None) -> Starlette:
     """The search server as an ASGI application."""
-    from starlette.applications import Starlette
-    from starlette.exceptions import HTTPException
-    from starlette.routing import Route
-
     limits = limits or ServerLimits()
     limits.check()
-    searcher = LocalSearcher(
-        index,
-        max_concurrent=limits.max_concurrent,
-        max_waiting=limits.max_waiting,
-        join=True,
-    )
+    searcher = LocalSearcher(index, max_concurrent=limits.max_concurrent, max_waiting=limits.max_waiting, join=True)
 
-    async def retrieve(http_request: HttpRequest) -> Response:
-        try:
-            request = _read_request(await http_request.body(), limits)
-            found = await searcher.search(request.queries, request.topk or DEFAULT_TOPK)
-        except _Refused as refusal:
-            return _error(refusal.status, str(refusal))
-        except QuaereError as error:
-            overloaded = isinstance(error, SearchFailed) and error.kind == "overloaded"
-            return _error(429 if overloaded else 500, str(error))
+    async def retrieve(http: HttpRequest) -> Response:
+        request = _read_request(await http.body(), limits)
+        found = await searcher.search(request.queries, request.topk or DEFAULT_TOPK)
         return _json(_reply(found, request.return_scores))
 
-    async def health(http_request: HttpRequest) -> Response:
+    async def health(http: HttpRequest) -> Response:
         return _json(_health(index))
-
-    async def no_such_page(http_request: HttpRequest, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        return _error(error.status_code, "there is POST /retrieve and GET /health")
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -92,7 +67,19 @@ def make_app(index: Index, limits: ServerLimits | None = None) -> Starlette:
         await searcher.close()
 
     routes = [Route("/retrieve", retrieve, methods=["POST"]), Route("/health", health, methods=["GET"])]
-    return Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: no_such_page})
+    handlers = dict.fromkeys((RequestRefused, QuaereError, HTTPException), _say_error)
+    return Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
+
+
+async def _say_error(http: HttpRequest, error: Exception) -> Response:
+    status, line = 500, str(error)
+    if isinstance(error, HTTPException):
+        status, line = error.status_code, "there is POST /retrieve and GET /health"
+    elif isinstance(error, RequestRefused):
+        status = error.status
+    elif isinstance(error, SearchFailed) and error.kind == "overloaded":
+        status = 429
+    return JSONResponse(plain_error(status, line), status, {"Retry-After": "1"} if status == 429 else None)
 
 
 # ---------------------------------------------------------------------------------------------- requests and replies
@@ -102,19 +89,18 @@ def _read_request(body: bytes, limits: ServerLimits) -> Request:
     try:
         request = decode_json(body, Request)
     except msgspec.ValidationError as error:
-        raise _Refused(422, f"{error}; the body must have the form {_EXAMPLE}") from error
+        raise RequestRefused(422, f"{error}; the body must have the form {_EXAMPLE}") from error
     except msgspec.DecodeError as error:
-        raise _Refused(400, f"not JSON ({error}); the body must have the form {_EXAMPLE}") from error
+        raise RequestRefused(400, f"not JSON ({error}); the body must have the form {_EXAMPLE}") from error
     if len(request.queries) > limits.max_queries:
-        raise _Refused(422, f"{len(request.queries)} queries; at most {limits.max_queries} are allowed per request")
+        raise RequestRefused(
+            422, f"{len(request.queries)} queries; at most {limits.max_queries} are allowed per request"
+        )
     if any(len(query) > limits.max_query_chars for query in request.queries):
-        raise _Refused(422, f"a query is longer than {limits.max_query_chars} characters")
+        raise RequestRefused(422, f"a query is longer than {limits.max_query_chars} characters")
     if request.topk is not None and not 1 <= request.topk <= limits.max_topk:
-        raise _Refused(422, f"topk must be 1 to {limits.max_topk}, not {request.topk}")
+        raise RequestRefused(422, f"topk must be 1 to {limits.max_topk}, not {request.topk}")
     return request
-
-
-_EXAMPLE = '{"queries": ["..."], "topk": 3, "return_scores": true}'
 
 
 def _reply(found: list[list[Hit]], with_scores: bool) -> Reply | PlainReply:
@@ -143,18 +129,4 @@ def _health(index: Index) -> Health:
 
 
 def _json(content: msgspec.Struct) -> Response:
-    from starlette.responses import Response
-
     return Response(msgspec.json.encode(content), media_type="application/json")
-
-
-def error_form(status: int, message: str) -> dict[str, str]:
-    """The body of an error response."""
-    return {"error": message}
-
-
-def _error(status: int, message: str) -> Response:
-    from starlette.responses import JSONResponse
-
-    headers = {"Retry-After": "1"} if status == 429 else None
-    return JSONResponse(error_form(status, message), status_code=status, headers=headers)

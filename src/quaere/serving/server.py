@@ -1,9 +1,15 @@
-"""Makes a server of an application, and runs it.
+"""Servers: an application behind the guard, on connections with deadlines.
 
-    server = make_server(app, ServerSettings(port=0), as_error=lambda status, line: {"error": line})
+    server = make_server(app, ServerSettings(port=0))
     run_server(server, on_ready=print)                                    # http://127.0.0.1:41873
 
-A server listens on the loopback address by default; any other address requires a key.
+A server listens on the loopback address by default; any other address requires a key. The dependencies of an
+application are imported when it is served: a search server does not load torch.
+
+uvicorn waits forever for the head and the body of a request, and for a client that does not read its response. Here
+every connection has a deadline (`due`) by which its client must act, and once a second the server drops those past it.
+A connection beyond the limit replaces one that waits for its client, first those that never completed a request.
+Half-open connections therefore cannot lock out other clients.
 """
 
 from __future__ import annotations
@@ -11,26 +17,43 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
+import os
+import resource
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
-from msgspec import Struct
+from msgspec import Struct, structs
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from quaere.errors import BadInput
-from quaere.serving.connections import Connection, Listener, Patience, connection_limit, drop_late, log
-from quaere.serving.guard import LOCAL_NAMES, ErrorForm, Guard, Rules, name_of
+from quaere.serving.guard import LOCAL_NAMES, ErrorForm, Guard, Rules, log, name_of, plain_error
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+    from quaere.search.index import Index
+    from quaere.serving.model.app import Service
+    from quaere.serving.search_app import ServerLimits
+
 # uvicorn ticks ten times a second; connections past their deadlines are looked for once a second.
 TICKS_PER_CHECK = 10
+MAX_HEAD_BYTES = 64 * 1024
+WIRE_FACTOR = 4  # a body sent in tiny chunks takes several times its size on the wire
+ACCEPTED_AT_ONCE = 16
+# File descriptors kept free: three iterations of the event loop pass between accepting a connection and counting or
+# closing it, and the application sometimes opens a file.
+SPARE_DESCRIPTORS = 4 * ACCEPTED_AT_ONCE
+MIN_CONNECTIONS = 8
 KEY_HINT = "export QUAERE_API_KEY=..., or --api-key-file FILE, or --host 127.0.0.1"
+
+
+_BUSY = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\nretry-after: 1\r\n\r\n"
 
 
 class ServerSettings(Struct, frozen=True):
@@ -83,7 +106,7 @@ def make_server(
     app: ASGIApp,
     settings: ServerSettings,
     *,
-    as_error: ErrorForm,
+    as_error: ErrorForm = plain_error,
     key: str = "",
     listener: Listener | None = None,
 ) -> Server:
@@ -97,16 +120,10 @@ def make_server(
     hosts = frozenset(map(name_of, (settings.host, *settings.allow_hosts)))
     origins = frozenset(origin.lower().rstrip("/") for origin in settings.allow_origins)
     rules = Rules(LOCAL_NAMES | hosts - {""}, origins, settings.max_body_bytes, settings.key_cookie)
-    patience = Patience(
-        max_connections=connection_limit(settings.max_connections),
-        head_s=settings.head_timeout_s,
-        transfer_s=settings.transfer_timeout_s,
-        # A body sent in tiny chunks takes several times its size on the wire.
-        max_message_bytes=4 * settings.max_body_bytes,
-    )
+    limits = structs.replace(settings, max_connections=connection_limit(settings.max_connections))
     config = uvicorn.Config(
         Guard(app, rules, key, as_error),
-        http=partial(Connection, patience=patience),
+        http=partial(Connection, settings=limits),
         loop="asyncio",  # other event loops bypass `Listener.accept`
         ws="none",
         log_level="error",
@@ -159,3 +176,179 @@ def run_server(server: Server, on_ready: Callable[[str], None] | None = None) ->
 def _log_in_one_line(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     error = context.get("exception")
     log.error("%s%s", context["message"], f": {type(error).__name__}: {error}" if error else "")
+
+
+# ---------------------------------------------------------------------------------------------------- the two servers
+
+
+def make_search_server(
+    index: Index, settings: ServerSettings, *, key: str = "", limits: ServerLimits | None = None
+) -> Server:
+    """A server of an index."""
+    from quaere.serving.search_app import ServerLimits, make_app
+
+    limits = limits or ServerLimits()
+    app = make_app(index, limits)
+    index.engine  # noqa: B018  (loads the index now, so that the first request does not wait for it)
+    settings = structs.replace(settings, max_body_bytes=limits.max_body_bytes)
+    return make_server(app, settings, key=key)
+
+
+def make_model_server(
+    service: Service, settings: ServerSettings, *, key: str = "", listener: Listener | None = None
+) -> Server:
+    """A server of a model; `listener` may have been bound before the model was loaded."""
+    from quaere.serving.model.app import make_app
+    from quaere.serving.model.wire import error_form
+
+    return make_server(make_app(service), settings, as_error=error_form, key=key, listener=listener)
+
+
+# -------------------------------------------------------------------------------------------------------- connections
+
+
+class Connection(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn's types are not followed
+    """A client's connection. `due` is the time at which it is dropped; infinite while it waits for the server."""
+
+    def __init__(self, *args: Any, settings: ServerSettings, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._settings = settings
+        self.due = math.inf
+        self.since = 0.0  # when it started to wait for its client
+        self.num_requests = 0  # requests whose head was complete
+        self._reading_head = False
+        self._reading_body = False
+        self._num_bytes = 0  # bytes of the request being read
+
+    # ------------------------------------------------------------------------------------------- what uvicorn calls
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Count the connection; beyond the limit, drop one that waits for its client, or this one if there is none."""
+        super().connection_made(transport)
+        self._expect(self._settings.head_timeout_s)
+        if len(self.connections) > self._settings.max_connections:
+            others = (other for other in self.connections if other is not self and other.due < math.inf)
+            oldest = min(others, key=lambda other: (other.num_requests > 0, other.since), default=self)
+            if oldest is self:
+                transport.write(_BUSY)
+            oldest.drop("all connections are taken")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Clear the deadline."""
+        self.due = math.inf
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse the data; drop the connection if the request exceeds the size limit."""
+        super().data_received(data)
+        self._num_bytes += len(data)
+        limit = MAX_HEAD_BYTES if self._reading_head else WIRE_FACTOR * self._settings.max_body_bytes
+        if (self._reading_head or self._reading_body) and self._num_bytes > limit:
+            self.drop(f"a request of more than {limit} bytes")
+
+    def send_400_response(self, msg: str) -> None:
+        """Log one line and answer 400: the data was not HTTP."""
+        log.info("%s - 400 not HTTP", self._address())
+        super().send_400_response(msg)
+
+    def on_message_begin(self) -> None:
+        """Start of a request: set the deadline of its head."""
+        super().on_message_begin()
+        self._reading_head, self._num_bytes = True, 0
+        self._expect(self._settings.head_timeout_s)
+
+    def on_headers_complete(self) -> None:
+        """End of the request head: set the deadline of the body."""
+        self._reading_head, self._reading_body = False, True
+        self.num_requests += 1
+        self._expect(self._settings.transfer_timeout_s)
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """End of the request: no deadline while the application works, unless it has responded already."""
+        self._reading_body = False
+        super().on_message_complete()
+        self._expect(self._settings.head_timeout_s if self.cycle.response_complete else math.inf)
+
+    def on_response_complete(self) -> None:
+        """End of the response: set the deadline for reading it and for the next request."""
+        super().on_response_complete()
+        if self.cycle.response_complete and not self._reading_body:
+            unread = self.transport.get_write_buffer_size() > 0
+            self._expect(self._settings.transfer_timeout_s if unread else self._settings.head_timeout_s)
+
+    def pause_writing(self) -> None:
+        """The client reads too slowly: set a deadline for reading."""
+        super().pause_writing()
+        self._expect(self._settings.transfer_timeout_s)
+
+    def resume_writing(self) -> None:
+        """The client has read on: clear or reset the deadline."""
+        super().resume_writing()
+        is_busy = self.cycle is not None and not self.cycle.response_complete
+        self._expect(math.inf if is_busy else self._settings.head_timeout_s)
+
+    # -------------------------------------------------------------------------------------------------- what we call
+
+    def drop(self, why: str) -> None:
+        """Close the connection at once; unsent data is lost."""
+        log.info("%s dropped: %s", self._address(), why)
+        self.due = math.inf
+        self.transport.abort()
+
+    def _expect(self, seconds: float) -> None:
+        self.since = self.loop.time()
+        self.due = self.since + seconds
+
+    def _address(self) -> str:
+        return self.client[0] if self.client else "-"
+
+
+def drop_late(connections: Iterable[Connection], now: float) -> None:
+    """Drop every connection whose deadline has passed."""
+    for connection in [connection for connection in connections if connection.due < now]:
+        connection.drop(f"too slow, {now - connection.since:.0f} s")
+
+
+class Listener(socket.socket):
+    """A listening socket that accepts a limited number of connections per iteration of the event loop.
+
+    asyncio accepts the whole queue before any connection is counted, so a burst would use up all file descriptors. Here
+    the rest of a burst waits in the queue for the next iteration.
+    """
+
+    num_accepted = 0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """The next connection.
+
+        Raises BlockingIOError, as if the queue were empty, once this iteration's share is used.
+        """
+        if self.num_accepted >= ACCEPTED_AT_ONCE:
+            raise BlockingIOError
+        if not self.num_accepted:
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+        self.num_accepted += 1
+        try:
+            return super().accept()
+        except OSError:
+            self.num_accepted = ACCEPTED_AT_ONCE  # e.g. out of descriptors: asyncio would retry at once in a busy loop
+            raise
+
+    def _begin_turn(self) -> None:
+        self.num_accepted = 0
+
+
+def connection_limit(wanted: int) -> int:
+    """Number of connections the process has file descriptors for, at most `wanted`.
+
+    With `ulimit -n 128` and 10 files open, connection_limit(1024) == 54.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    room = soft - len(os.listdir("/dev/fd")) - SPARE_DESCRIPTORS
+    if room < MIN_CONNECTIONS:
+        said = f"the limit of open files is {soft}, too low for a server"
+        raise BadInput(said, hint="ulimit -n 1024")
+    return min(wanted, room)

@@ -1,4 +1,4 @@
-"""The viewer's application: its addresses, and the headers of every response.
+"""The viewer as an application and as a server: its addresses, the headers of every response, and the key.
 
     /                             all runs                 /json/
     /compare?run=A&run=B          several runs             /json/compare?run=A&run=B
@@ -24,7 +24,12 @@
     /changes, /run/NAME/changes   server-sent events; /ask/changes, /ask/ID/changes
     /static/FILE                  the style sheet and the script
 
-The twin of a page is the same record as JSON. `viewer/viewer_server.py` makes a server of it.
+The twin of a page is the same record as JSON.
+
+make_view_server(open_folder("runs"), ServerSettings(port=0)).url -> "http://127.0.0.1:41873"
+
+Links cannot carry a header, so a person opens `/?api_key=KEY` once: the answer sets a cookie that stands for the key,
+and leads to the same page without it. The cookie is a keyed hash, goes to this server only, and scripts cannot read it.
 """
 
 from __future__ import annotations
@@ -34,55 +39,34 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib.resources import files as package_files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, quote, urlencode
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, structs
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from quaere.api.run import Run
 from quaere.errors import QuaereError
-from quaere.viewer.ask_pages import AskQuery, ask, cancel, read_ask, read_asked
+from quaere.serving.guard import key_cookie
+from quaere.serving.server import Server, ServerSettings, bind, make_server
+from quaere.viewer import ask_pages, attempt_groups, curriculum_browser, document_page, report_reader, transcript
+from quaere.viewer import evaluation_pages as evaluations
 from quaere.viewer.ask_queue import AskQueue, QueueFull
-from quaere.viewer.attempt_groups import GroupQuery, QuestionsQuery, read_group, read_questions
-from quaere.viewer.comparison import CompareQuery, compare_runs
-from quaere.viewer.curriculum_browser import (
-    CurriculumQuery,
-    ItemQuery,
-    Shelves,
-    read_curriculum,
-    read_item,
-    write_verdict,
-)
-from quaere.viewer.document_page import DocumentQuery, read_document, read_run_document
-from quaere.viewer.evaluation_pages import (
-    EvaluationQuery,
-    EvaluationsQuery,
-    PairQuery,
-    compare_results,
-    read_evaluation,
-    read_evaluations,
-)
-from quaere.viewer.evaluation_results import EvaluationResults
-from quaere.viewer.live import Streams
-from quaere.viewer.page_formats import encode_twin, path_to, render
-from quaere.viewer.page_settings import read_query
-from quaere.viewer.report_reader import ReportQuery, ReportsQuery, read_report, read_reports
-from quaere.viewer.run_folder import NotShown, RunFolder, Signature, read_signature
-from quaere.viewer.run_list import RunCards, RunsQuery
+from quaere.viewer.page_formats import ById, Listed, compile_templates, path_to, read_query, render
+from quaere.viewer.run_folder import Kept, NotShown, RunFolder, Signature, Streams, read_signature
+from quaere.viewer.run_list import CompareQuery, RunCards, RunsQuery, compare_runs
 from quaere.viewer.run_overview import RunQuery, read_run, read_step
-from quaere.viewer.transcript import EpisodeQuery, read_episode
-from quaere.viewer.unproven import UnprovenQuery, read_unproven
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 Reader = Callable[[Request], Struct]
-Endpoint = Callable[[Request], Response]
 
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -96,67 +80,54 @@ HEADERS = {
 ASK_LOOK_S = 0.2  # an answer is looked at more often than the files of a run, since it costs nothing
 STATIC = {"viewer.css": "text/css", "viewer.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
+_MOST_SHELVES = 4  # curricula kept in memory
 _STEP = re.compile(r"[0-9]{1,18}")  # what SQLite can hold; Python itself refuses to read thousands of digits
 
 
-def make_app(
+# ---------------------------------------------------------------------------------------------------------- the server
+
+
+def make_view_server(
     folder: RunFolder,
-    is_stopping: Callable[[], bool] = lambda: False,
+    settings: ServerSettings,
+    *,
+    key: str = "",
     queue: AskQueue | None = None,
     files: Sequence[Path] = (),
-) -> ASGIApp:
-    """The application over a folder of runs; with a queue, it also has the pages of Ask.
+) -> Server:
+    """A server of the viewer. It listens at once and answers requests when it runs."""
+    listener = bind(settings, key)
+    compile_templates()
+    # Cookies do not know ports: two viewers on one machine must not overwrite each other's.
+    name = f"quaere_view_{listener.getsockname()[1]}" if key else ""
+    app = make_app(folder, lambda: server.should_exit, queue, files)
+    if key:
+        app = KeyCookie(app, name, key)
+    server: Server = make_server(app, structs.replace(settings, key_cookie=name), key=key, listener=listener)
+    return server
 
-    `is_stopping` ends the streams of open pages; `files` are results of evaluations to show beside those of runs.
+
+class KeyCookie:
+    """ASGI middleware that answers an address with the key in it: a cookie, and the same address without the key.
+
+    The guard has checked the key before.
     """
-    cards, shelves, streams = RunCards(folder), Shelves(), Streams(is_stopping)
-    results = EvaluationResults(folder, cards, files)
 
-    def of_results(read: Callable[[EvaluationResults, Any], Struct], form: type[Struct]) -> Reader:
-        return lambda request: read(results, read_query(request.url.query, form))
+    def __init__(self, app: ASGIApp, name: str, key: str) -> None:
+        self._app = app
+        self._cookie = f"{name}={key_cookie(key)}; HttpOnly; SameSite=Strict; Path=/"
 
-    def runs(request: Request) -> Struct:
-        return cards.read(read_query(request.url.query, RunsQuery))
-
-    def compare(request: Request) -> Struct:
-        return compare_runs(folder, read_query(request.url.query, CompareQuery))
-
-    async def give_verdict(request: Request) -> Response:
-        name, body = request.path_params["name"], await request.body()
-
-        def write() -> Struct:
-            with folder.open(name) as run:
-                return write_verdict(run, name, body, shelves)
-
-        return Response(encode_twin(await run_in_threadpool(write)), media_type="application/json")
-
-    async def follow_all(request: Request) -> Response:
-        def look() -> Signature:
-            return tuple((name, read_signature(path)) for name, path in folder.paths().items())
-
-        return streams.follow(look)
-
-    async def follow_run(request: Request) -> Response:
-        path = folder.find(request.path_params["name"])
-        return streams.follow(lambda: read_signature(path))
-
-    routes = [
-        *_page("/", "runs", runs),
-        *_page("/compare", "compare", compare),
-        *_run_pages(folder, shelves),
-        *_page("/evaluations", "evaluations", of_results(read_evaluations, EvaluationsQuery)),
-        *_page("/evaluation", "evaluation", of_results(read_evaluation, EvaluationQuery)),
-        *_page("/evaluations/compare", "evaluation_pair", of_results(compare_results, PairQuery)),
-        Route("/run/{name}/verdict", give_verdict, methods=["POST"]),
-        Route("/changes", follow_all),
-        Route("/run/{name}/changes", follow_run),
-        Route("/static/{file}", _send_static),
-        *(_ask_routes(queue, streams) if queue is not None else ()),
-    ]
-    handlers: dict[Any, Any] = {QuaereError: _say_error, HTTPException: _say_missing}
-    app = Starlette(routes=routes, exception_handlers=handlers)
-    app.state.asks = queue is not None
-    return SafeHeaders(app)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what has no key in its address."""
+        query = scope.get("query_string", b"").decode("latin-1")
+        pairs = parse_qsl(query, keep_blank_values=True)
+        rest = [(name, value) for name, value in pairs if name != "api_key"]
+        if scope["type"] != "http" or len(rest) == len(pairs):
+            await self._app(scope, receive, send)
+            return
+        # One slash only: "//host" would lead to another server.
+        place = "/" + quote(scope["path"].lstrip("/\\")) + (f"?{urlencode(rest)}" if rest else "")
+        await Response(status_code=303, headers={"location": place, "set-cookie": self._cookie})(scope, receive, send)
 
 
 class SafeHeaders:
@@ -170,32 +141,74 @@ class SafeHeaders:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                given = {name for name, _ in message["headers"]}
-                added = [
-                    (name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in given
-                ]
-                message = {**message, "headers": [*message["headers"], *added]}
+                given = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    given.setdefault(name, value)
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
 
 
-# ------------------------------------------------------------------------------------------------------------- details
+# ----------------------------------------------------------------------------------------------------------- addresses
 
 
-def _run_pages(folder: RunFolder, shelves: Shelves) -> list[Route]:
-    """The pages of one run."""
+def make_app(
+    folder: RunFolder,
+    is_stopping: Callable[[], bool] = lambda: False,
+    queue: AskQueue | None = None,
+    files: Sequence[Path] = (),
+) -> ASGIApp:
+    """The application over a folder of runs; with a queue, it also has the pages of Ask.
 
-    def of_run(read: Callable[[Run, str, Any], Struct], form: type[Struct]) -> Reader:
-        """A page of one run, with the settings of this form in its address."""
+    `is_stopping` ends the streams of open pages; `files` are results of evaluations to show beside those of runs.
+    """
+    cards, streams = RunCards(folder), Streams(is_stopping)
+    shelves: Kept[curriculum_browser.Shelf] = Kept(_MOST_SHELVES)
+    results = evaluations.EvaluationResults(folder, cards, files)
 
-        def read_page(request: Request) -> Struct:
-            name = request.path_params["name"]
-            query = read_query(request.url.query, form)
+    async def give_verdict(request: Request) -> Response:
+        name, body = request.path_params["name"], await request.body()
+
+        def write() -> Struct:
             with folder.open(name) as run:
-                return read(run, name, query)
+                return curriculum_browser.write_verdict(run, name, body, shelves)
 
-        return read_page
+        return _json(await run_in_threadpool(write))
+
+    async def follow_all(request: Request) -> Response:
+        def look() -> Signature:
+            return tuple((name, read_signature(path)) for name, path in folder.paths().items())
+
+        return streams.follow(look)
+
+    async def follow_run(request: Request) -> Response:
+        path = folder.find(request.path_params["name"])
+        return streams.follow(lambda: read_signature(path))
+
+    routes = [
+        *_page("/", "runs", _reader(RunsQuery, cards.read)),
+        *_page("/compare", "compare", _reader(CompareQuery, compare_runs, folder)),
+        *_page("/evaluations", "evaluations", _reader(Listed, evaluations.read_evaluations, results)),
+        *_page("/evaluation", "evaluation", _reader(evaluations.EvaluationQuery, evaluations.read_evaluation, results)),
+        *_page(
+            "/evaluations/compare",
+            "evaluation_pair",
+            _reader(evaluations.PairQuery, evaluations.compare_results, results),
+        ),
+        *_run_pages(folder, shelves),
+        Route("/run/{name}/verdict", give_verdict, methods=["POST"]),
+        Route("/changes", follow_all),
+        Route("/run/{name}/changes", follow_run),
+        Route("/static/{file}", _send_static),
+        *(_ask_routes(queue, streams) if queue is not None else ()),
+    ]
+    app = Starlette(routes=routes, exception_handlers={QuaereError: _say_error, HTTPException: _say_error})
+    app.state.asks = queue is not None
+    return SafeHeaders(app)
+
+
+def _run_pages(folder: RunFolder, shelves: Kept[curriculum_browser.Shelf]) -> list[Route]:
+    """The pages of one run: their paths below its own, and what reads them, given the settings in the address."""
 
     def step(request: Request) -> Struct:
         name, given = request.path_params["name"], request.path_params["step"]
@@ -204,56 +217,65 @@ def _run_pages(folder: RunFolder, shelves: Shelves) -> list[Route]:
         with folder.open(name) as run:
             return read_step(run, name, int(given))
 
-    curriculum = partial(read_curriculum, shelves=shelves)
-    return [
-        *_page("/run/{name}", "run", of_run(read_run, RunQuery)),
-        *_page("/run/{name}/step/{step}", "step", step),
-        *_page("/run/{name}/questions", "questions", of_run(read_questions, QuestionsQuery)),
-        *_page("/run/{name}/group", "group", of_run(read_group, GroupQuery)),
-        *_page("/run/{name}/episode", "episode", of_run(read_episode, EpisodeQuery)),
-        *_page("/run/{name}/curriculum", "curriculum", of_run(curriculum, CurriculumQuery)),
-        *_page("/run/{name}/item", "item", of_run(partial(read_item, shelves=shelves), ItemQuery)),
-        *_page("/run/{name}/unproven", "unproven", of_run(read_unproven, UnprovenQuery)),
-        *_page("/run/{name}/reports", "reports", of_run(read_reports, ReportsQuery)),
-        *_page("/run/{name}/report", "report", of_run(read_report, ReportQuery)),
-        *_page("/run/{name}/document", "document", of_run(read_run_document, DocumentQuery)),
+    def reader(form: type[Struct], read: Callable[..., Struct]) -> Reader:
+        def read_page(request: Request) -> Struct:
+            name, query = request.path_params["name"], read_query(request.url.query, form)
+            with folder.open(name) as run:
+                return read(run, name, query)
+
+        return read_page
+
+    curriculum = partial(curriculum_browser.read_curriculum, shelves=shelves)
+    pages: list[tuple[str, str, type[Struct], Callable[..., Struct]]] = [
+        ("", "run", RunQuery, read_run),
+        ("/questions", "questions", attempt_groups.QuestionsQuery, attempt_groups.read_questions),
+        ("/group", "group", attempt_groups.GroupQuery, attempt_groups.read_group),
+        ("/episode", "episode", transcript.EpisodeQuery, transcript.read_episode),
+        ("/curriculum", "curriculum", curriculum_browser.CurriculumQuery, curriculum),
+        ("/item", "item", ById, partial(curriculum_browser.read_item, shelves=shelves)),
+        ("/unproven", "unproven", attempt_groups.UnprovenQuery, attempt_groups.read_unproven),
+        ("/reports", "reports", report_reader.ReportsQuery, report_reader.read_reports),
+        ("/report", "report", ById, report_reader.read_report),
+        ("/document", "document", document_page.DocumentQuery, document_page.read_run_document),
     ]
+
+    routes = _page("/run/{name}/step/{step}", "step", step)
+    for path, template, form, read in pages:
+        routes += _page(f"/run/{{name}}{path}", template, reader(form, read))
+    return routes
 
 
 def _ask_routes(queue: AskQueue, streams: Streams) -> list[Route]:
     """The pages of Ask, and what takes and stops questions."""
 
-    def asked(request: Request) -> Struct:
-        return read_asked(queue, request.path_params["id"])
-
     async def take(request: Request) -> Response:
-        reply = await run_in_threadpool(ask, queue, await request.body())
-        return Response(encode_twin(reply), 202, media_type="application/json")
+        return _json(await run_in_threadpool(ask_pages.ask, queue, await request.body()), 202)
 
     def stop(request: Request) -> Response:
-        return Response(encode_twin(cancel(queue, request.path_params["id"])), media_type="application/json")
+        return _json(ask_pages.cancel(queue, request.path_params["id"]))
 
     async def follow_list(request: Request) -> Response:
         return streams.follow(queue.look_all, ASK_LOOK_S)
 
     async def follow_one(request: Request) -> Response:
         id = request.path_params["id"]
-        read_asked(queue, id)
+        ask_pages.read_asked(queue, id)
         return streams.follow(lambda: queue.look(id), ASK_LOOK_S)
 
     return [
-        *_page("/ask", "ask", lambda request: read_ask(queue, read_query(request.url.query, AskQuery))),
+        *_page("/ask", "ask", _reader(ask_pages.AskQuery, ask_pages.read_ask, queue)),
         Route("/ask", take, methods=["POST"]),
         Route("/ask/changes", follow_list),
-        *_page("/ask/{id}", "asked", asked),
+        *_page("/ask/{id}", "asked", lambda request: ask_pages.read_asked(queue, request.path_params["id"])),
         Route("/ask/{id}/cancel", stop, methods=["POST"]),
         Route("/ask/{id}/changes", follow_one),
-        *_page(
-            "/document",
-            "document",
-            lambda request: read_document(queue.index, read_query(request.url.query, DocumentQuery)),
-        ),
+        *_page("/document", "document", _reader(document_page.DocumentQuery, document_page.read_document, queue.index)),
     ]
+
+
+def _reader(form: type[Struct], read: Callable[..., Struct], *given: object) -> Reader:
+    """Reads a page by what is given and the settings in its address, which have this form."""
+    return lambda request: read(*given, read_query(request.url.query, form))
 
 
 def _page(path: str, template: str, read: Reader) -> list[Route]:
@@ -264,7 +286,7 @@ def _page(path: str, template: str, read: Reader) -> list[Route]:
         return Response(page, media_type="text/html")
 
     def show_twin(request: Request) -> Response:
-        return Response(encode_twin(read(request)), media_type="application/json")
+        return _json(read(request))
 
     return [Route(path, show), Route(f"/json{path}", show_twin)]
 
@@ -276,16 +298,9 @@ def _address(request: Request) -> str:
     return (path_to(*parts) or "/") + (f"?{query}" if query else "")
 
 
-def _say_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, QuaereError)
-    status = 404 if isinstance(error, NotShown) else 429 if isinstance(error, QueueFull) else 400
-    return _error(request, status, str(error), error.hint)
-
-
-def _say_missing(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    line = "there is no such page" if error.status_code == 404 else str(error.detail)
-    return _error(request, error.status_code, line, "the list of runs is at /")
+def _json(record: Struct, status: int = 200) -> Response:
+    """A record as JSON; a number that is not finite is null."""
+    return Response(msgspec.json.encode(record), status, media_type="application/json")
 
 
 class _Error(Struct, frozen=True):
@@ -296,11 +311,19 @@ class _Error(Struct, frozen=True):
     hint: str
 
 
-def _error(request: Request, status: int, line: str, hint: str) -> Response:
-    said = _Error(status, line, hint)
+def _say_error(request: Request, error: Exception) -> Response:
+    """An error as a page, or as JSON for twins and for what is sent."""
+    if isinstance(error, QuaereError):
+        status = 404 if isinstance(error, NotShown) else 429 if isinstance(error, QueueFull) else 400
+        said = _Error(status, str(error), error.hint)
+    else:
+        assert isinstance(error, HTTPException)
+        line = "there is no such page" if error.status_code == 404 else str(error.detail)
+        said = _Error(error.status_code, line, "the list of runs is at /")
     if request.scope["path"].startswith("/json/") or request.method == "POST":
-        return JSONResponse({"error": line, "hint": hint}, status)
-    return Response(render("error", said, twin="", asks=request.app.state.asks), status, media_type="text/html")
+        return JSONResponse({"error": said.error, "hint": said.hint}, said.status)
+    page = render("error", said, twin="", asks=request.app.state.asks)
+    return Response(page, said.status, media_type="text/html")
 
 
 @cache

@@ -1,49 +1,66 @@
-"""The pages of Ask: the box with the history below it, and one question with its steps and its answer.
+"""Answers to questions: the pages of Ask, and the answers of a run of `quaere ask`.
 
 read_asked(queue, "5f3a9c01d2e4").chips[0] ->
 Chip("halm.md, The Halm bridge", "Orsolya Venn built it.", "/document?id=halm.md&start=118&end=140#span")
+
+read_answers(run, "ask-20250301-101500")[0].answer -> "Orsolya Venn"
 """
 
 from __future__ import annotations
 
-import msgspec
-from msgspec import Struct, structs
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar
 
-from quaere.api.run_documents import RunDocuments
-from quaere.errors import BadInput
-from quaere.records.foreign_json import decode_json
-from quaere.viewer.answer_view import AnswerView, view_answer
-from quaere.viewer.ask_history import AskLine, AskRecord, AskState
-from quaere.viewer.ask_queue import AskQueue
-from quaere.viewer.page_formats import path_to
-from quaere.viewer.page_settings import Page, PageNumber, cut_page
+from msgspec import Struct
+
+from quaere.api.answer import read_answer
+from quaere.api.run import Run
+from quaere.api.run_documents import RunDocuments, open_documents
+from quaere.records import Evidence, Passage, SolveTask
+from quaere.runs.rows import EpisodeFilter, EpisodeRow
+from quaere.viewer.ask_queue import AskLine, AskQueue, AskRecord, AskState, describe_answer
+from quaere.viewer.document_page import document_address, place_of
+from quaere.viewer.page_formats import Listed, Page, copy_fields, cut_page, path_to, read_body
 from quaere.viewer.run_folder import NotShown
-from quaere.viewer.transcript import TurnView, view_turn
+from quaere.viewer.transcript import Quotation, TurnView, view_turn
 
-PAGE_SIZE = 50
+ASK_KIND = "ask"  # of runs of `quaere ask`
+MAX_ANSWERS = 50  # that the page of a run shows; the page of its questions has them all
+_MAX_SEEN = 10  # passages listed where there is no answer
+
+Chips = Literal["", "quoted", "support", "seen"]
+View = TypeVar("View", bound="AnswerView")
 
 
-class AskQuery(Struct, frozen=True):
-    """Which questions are listed, and what stands in the box.
+class Chip(Struct, frozen=True):
+    """A sentence or passage with the address of its document; `href` is "" where the document is not as it was.
 
-    AskQuery(text="bridge", question="Who built the Halm bridge?", page=2)
+    Chip("halm.md, The Halm bridge", "Orsolya Venn built it.", "/document?id=halm.md&start=118&end=140#span")
     """
 
-    text: str = ""
-    question: str = ""
-    page: PageNumber = 1
+    label: str
+    text: str
+    href: str
 
 
-class AskPage(Struct, frozen=True):
-    """The box, and one page of the history; `history` is the file that keeps it, "" if it ends with the viewer."""
+class AnswerView(Struct, frozen=True):
+    """A question and, once it is over, its answer.
 
-    query: AskQuery
-    model: str
-    index: str
-    num_documents: int
-    history: str
-    said: str
-    page: Page[AskLine]
+    `chips_are` says what the chips hold: the quoted sentence, a sentence that contains the answer, or, without an
+    answer, the passages that were seen. `quotation` is "none" where nothing was quoted; `quotes` is whether the model
+    was asked to, None if that is not known.
+    """
+
+    id: str
+    question: str
+    state: AskState
+    answer: str
+    problem: str
+    quotes: bool | None
+    span: str
+    quotation: Quotation
+    chips_are: Chips
+    chips: list[Chip]
 
 
 class AskedPage(AnswerView, frozen=True):
@@ -56,6 +73,33 @@ class AskedPage(AnswerView, frozen=True):
     place: int
     seconds: float
     turns: list[TurnView]
+
+
+class RunAnswer(AnswerView, frozen=True):
+    """An answer of a run, whose `id` is its episode's; `scores` are empty where no accepted answers were given."""
+
+    scores: dict[str, float]
+
+
+class AskQuery(Listed, frozen=True):
+    """Which questions are listed, and the text in the box.
+
+    AskQuery(text="bridge", question="Who built the Halm bridge?", page=2)
+    """
+
+    question: str = ""
+
+
+class AskPage(Struct, frozen=True):
+    """The box, and one page of the history; `history` is the file that keeps it, "" if it ends with the viewer."""
+
+    query: AskQuery
+    model: str
+    index: str
+    num_documents: int
+    history: str
+    said: str
+    page: Page[AskLine]
 
 
 class AskBody(Struct, frozen=True):
@@ -78,45 +122,35 @@ class AskReply(Struct, frozen=True):
     state: AskState
 
 
+# --------------------------------------------------------------------------------------------------------- pages of Ask
+
+
 def read_ask(queue: AskQueue, query: AskQuery) -> AskPage:
     """The box and one page of the history, the newest first."""
     text = query.text.casefold()
     lines = [line for line in queue.lines() if text in line.question.casefold() or text in line.answer.casefold()]
-    index, history = queue.index, queue.history
     return AskPage(
         query=query,
         model=queue.model,
         index=queue.index_name,
-        num_documents=index.manifest.num_documents if index is not None else 0,
-        history=str(history.path or ""),
-        said=history.said,
-        page=cut_page(lines, query.page, PAGE_SIZE),
+        num_documents=queue.index.manifest.num_documents if queue.index is not None else 0,
+        history=str(queue.history.path or ""),
+        said=queue.history.said,
+        page=cut_page(lines, query.page),
     )
 
 
 def read_asked(queue: AskQueue, id: str) -> AskedPage:
     """The page of one question; `NotShown` if there is none of this id."""
     record = _find(queue, id)
-    view = view_answer(record, RunDocuments(queue.index).read, "/document")
-    return AskedPage(
-        **structs.asdict(view),
-        time=record.time,
-        model=record.model,
-        index=record.index,
-        is_over=record.is_over,
-        place=queue.place(id),
-        seconds=record.seconds,
-        turns=[view_turn(turn, record.span) for turn in record.turns],
-    )
+    turns = [view_turn(turn, record.span) for turn in record.turns]
+    documents = RunDocuments(queue.index)
+    return view_answer(AskedPage, record, documents.read, "/document", place=queue.place(id), turns=turns)
 
 
 def ask(queue: AskQueue, body: bytes) -> AskReply:
     """Take a question."""
-    try:
-        given = decode_json(body, AskBody)
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise BadInput(f"not a question: {error}", hint='{"question": "..."}') from None
-    return _reply(queue.add(given.question))
+    return _reply(queue.add(read_body(body, AskBody, "a question", '{"question": "..."}').question))
 
 
 def cancel(queue: AskQueue, id: str) -> AskReply:
@@ -126,11 +160,8 @@ def cancel(queue: AskQueue, id: str) -> AskReply:
     return _reply(_find(queue, id))
 
 
-# ------------------------------------------------------------------------------------------------------------- details
-
-
 def _reply(record: AskRecord) -> AskReply:
-    return AskReply(record.id, path_to("ask", record.id), record.state)
+    return copy_fields(AskReply, record, page=path_to("ask", record.id))
 
 
 def _find(queue: AskQueue, id: str) -> AskRecord:
@@ -138,3 +169,76 @@ def _find(queue: AskQueue, id: str) -> AskRecord:
     if record is None:
         raise NotShown(f"there is no question {id}", hint="those that were asked are listed at /ask")
     return record
+
+
+# ----------------------------------------------------------------------------------------------------- answers of a run
+
+
+def read_answers(run: Run, name: str) -> list[RunAnswer]:
+    """The first answers of a run, in the order they were given; none if it is no run of `quaere ask`."""
+    if run.info.kind != ASK_KIND:
+        return []
+    documents, base = open_documents(run), path_to("run", name, "document")
+    rows = run.rows(EpisodeFilter())[:MAX_ANSWERS]
+    return [
+        view_answer(RunAnswer, record, documents.read, base, scores=row.metrics)
+        for row in rows
+        if (record := read_record(run, row)) is not None
+    ]
+
+
+def read_record(run: Run, row: EpisodeRow) -> AskRecord | None:
+    """An episode in the form of a question of the page Ask; None if it answers no question."""
+    episode = run.episode(row.id)
+    if not isinstance(episode.task, SolveTask):
+        return None
+    overlap, quotes = (run.info.settings.get(key) for key in ("min_overlap", "evidence"))
+    answer = read_answer(episode, overlap if isinstance(overlap, int | float) else 0.0)
+    return AskRecord(
+        id=row.id,
+        question=row.question,
+        time=run.info.created,
+        quotes=quotes if isinstance(quotes, bool) else None,
+        turns=episode.turns,
+        **describe_answer(answer),
+    )
+
+
+# --------------------------------------------------------------------------------------------------------- any answer
+
+
+def view_answer(
+    kind: type[View], record: AskRecord, read_document: Callable[[str], str], base: str, **more: Any
+) -> View:
+    """The answer of a record as a view of this kind, whose own fields are in `more` or in the record.
+
+    `read_document` gives "" for a document that does not exist; `base` is the address of the documents.
+    """
+    kept, evidence = _choose(record)
+    chips = [_chip(read_document, base, *each) for each in evidence]
+    quotation = "verbatim" if record.evidence else "not found" if record.span.strip() else "none"
+    return copy_fields(kind, record, quotation=quotation, chips_are=kept if chips else "", chips=chips, **more)
+
+
+def _choose(record: AskRecord) -> tuple[Chips, list[tuple[Evidence, Passage | None]]]:
+    """What the chips of a record hold: places in documents, each with the passage it was shown in."""
+    seen = [hit.passage for turn in record.turns for result in turn.results for hit in result.hits]
+    sentence = record.evidence or record.support
+    if sentence is not None:
+        return "quoted" if record.evidence else "support", [(sentence, _around(sentence, seen))]
+    if not record.is_over or record.state == "answered":
+        return "", []
+    named = list({passage.id: passage for passage in seen}.values())[:_MAX_SEEN]
+    return "seen", [(place_of(each), each) for each in named]
+
+
+def _around(found: Evidence, passages: Sequence[Passage]) -> Passage | None:
+    """The passage that a sentence was shown in."""
+    own = (passage for passage in passages if passage.doc_id == found.doc_id)
+    return next((one for one in own if one.start <= found.start and found.end <= one.end), None)
+
+
+def _chip(read_document: Callable[[str], str], base: str, found: Evidence, passage: Passage | None) -> Chip:
+    named = [found.doc_id, *((passage.title, passage.place) if passage else ())]
+    label = ", ".join(dict.fromkeys(word for word in named if word))
+    return Chip(label, found.text, document_address(read_document, base, found))

@@ -1,9 +1,14 @@
-"""The pages of groups: the questions of a run, and all attempts at one of them, ranked by reward.
+"""The pages of groups: the questions of a run, all attempts at one of them by reward, and rewards without proof.
 
 read_group(run, "notes", GroupQuery(task="i0g-000003")).sections[0].attempts[0] ->
 Attempt(id="i0-s0-i0g-000003-a1", number=1, reward=1.0, advantage=0.6, parts={"answer/exact_match": 1.0}, ...)
 
 The same question at several steps, such as those of a validation, is one page: a section for each step.
+
+An episode is unproven if it has a high reward and fails an independent check: its reward may be hacked. The checks are
+rules, not the reward's own: a proposed question must be proven by what its proposer was shown
+(`evaluation/qa/curriculum_quality.py`), an answer must be in a passage that the solver was shown, and a quotation must
+be verbatim. A right answer may be worded otherwise in its source, so a person has to look at what is listed.
 """
 
 from __future__ import annotations
@@ -15,15 +20,20 @@ from itertools import groupby
 from msgspec import Struct
 
 from quaere.api.run import Run
-from quaere.records import Answer, EndReason, Episode, Evaluate, Malformed, Proposal, Search, Turn
+from quaere.chat.spans import find_evidence, shown_passages
+from quaere.evaluation.qa.curriculum_quality import Asked, find_gap
+from quaere.records import Answer, EndReason, Episode, Evaluate, Malformed, Proposal, Search, SolveTask, Turn
+from quaere.rewards.answers import normalise_answer
 from quaere.runs.rows import EpisodeFilter, EpisodeGroup, EpisodeRow
-from quaere.viewer.page_settings import Page, PageNumber, cut_page
+from quaere.viewer.page_formats import Page, PageNumber, copy_fields, cut_page
 from quaere.viewer.run_folder import NotShown
 
-PAGE_SIZE = 50
 MAX_ATTEMPTS = 64  # of one step that a page shows side by side
 _REWARDS = ("reward/total", "answer/exact_match")
 _LINE_CHARS = 200
+NUM_CHECKED = 200  # of the best-paid episodes
+MISQUOTED = "its quotation is in nothing it was shown"
+UNSEEN = "its answer is in nothing it was shown"
 
 
 class Bounds(Struct, frozen=True):
@@ -147,27 +157,56 @@ class GroupPage(Struct, frozen=True):
     sections: list[GroupSection]
 
 
+class UnprovenQuery(Struct, frozen=True):
+    """Which episodes are checked: those of a phase, or of all.
+
+    UnprovenQuery(phase="solver")
+    """
+
+    phase: str = ""
+
+
+class Unproven(Struct, frozen=True):
+    """A well-paid episode and the check that it fails.
+
+    Unproven(id="i0p-000007", step=3, phase="proposer", reward=1.5, said="Who built it? -> Venn", fault="names nothing")
+    """
+
+    id: str
+    step: int
+    phase: str
+    reward: float
+    said: str
+    fault: str
+
+
+class UnprovenPage(Struct, frozen=True):
+    """The episodes that fail, the best-paid first, of `num_checked` that were checked."""
+
+    run: str
+    query: UnprovenQuery
+    phases: list[str]
+    num_checked: int
+    episodes: list[Unproven]
+
+
 def read_questions(run: Run, name: str, query: QuestionsQuery) -> QuestionsPage:
     """One page of the groups that a query selects."""
-    wanted = EpisodeFilter(
-        step=query.step,
-        phase=query.phase or None,
-        end=query.end,
-        least_searches=query.least_searches,
-        most_searches=query.most_searches,
-        text=query.text,
-    )
+    wanted = copy_fields(EpisodeFilter, query, phase=query.phase or None)
     groups = run.groups(wanted)
     if query.part and (query.least is not None or query.most is not None):
         admitted = {_key(row) for row in run.rows(wanted) if query.admits(row.metrics)}
         groups = [group for group in groups if _key(group) in admitted]
-    page = cut_page(groups, query.page, PAGE_SIZE)
-    lines = [_summarise(run, group) for group in page.items]
-    parts = {part for group in page.items[:1] for row in _rows_of(run, group) for part in row.metrics}
-    phases = run.phases_of_episodes()
-    shown = Page(lines, page.number, page.num_pages, page.num_items)
-    is_training = run.info.kind == "evolve" or bool(run.last_step())
-    return QuestionsPage(name, query, phases, sorted(parts | ({query.part} - {""})), shown, is_training)
+    page = cut_page(groups, query.page)
+    parts = {part for group in page.items[:1] for row in rows_of(run, group) for part in row.metrics}
+    return QuestionsPage(
+        run=name,
+        query=query,
+        phases=run.phases_of_episodes(),
+        parts=sorted(parts | ({query.part} - {""})),
+        page=page.map(lambda group: _summarise(run, group)),
+        is_training=run.info.kind == "evolve" or bool(run.last_step()),
+    )
 
 
 def read_group(run: Run, name: str, query: GroupQuery) -> GroupPage:
@@ -175,13 +214,7 @@ def read_group(run: Run, name: str, query: GroupQuery) -> GroupPage:
     everything = run.rows(EpisodeFilter(task_id=query.task))
     if not everything:
         raise NotShown(f"run {name} has no attempts at a question {query.task}", hint="the questions are listed")
-    wanted = EpisodeFilter(
-        task_id=query.task,
-        step=query.step,
-        end=query.end,
-        least_searches=query.least_searches,
-        most_searches=query.most_searches,
-    )
+    wanted = copy_fields(EpisodeFilter, query, task_id=query.task)
     rows = [row for row in run.rows(wanted) if query.admits(row.metrics)]
     sections = []
     for (step, phase, protocol), members in groupby(rows, key=lambda row: (row.step, row.phase, row.protocol)):
@@ -202,11 +235,11 @@ def read_group(run: Run, name: str, query: GroupQuery) -> GroupPage:
 def rank_attempts(rows: Sequence[EpisodeRow]) -> list[EpisodeRow]:
     """The rows by reward, the highest first; of equal ones the earlier, and those without a reward last."""
 
-    def worth(row: EpisodeRow) -> float:
+    def rank(row: EpisodeRow) -> tuple[float, int]:
         reward = reward_of(row.metrics)
-        return -math.inf if reward is None else reward
+        return math.inf if reward is None else -reward, row.number
 
-    return sorted(rows, key=lambda row: (-worth(row), row.number))
+    return sorted(rows, key=rank)
 
 
 def reward_of(metrics: Mapping[str, float]) -> float | None:
@@ -220,17 +253,47 @@ def describe_turn(turn: Turn) -> TurnLine:
     fault = f"{turn.failure.boundary}: {turn.failure.message}" if turn.failure else ""
     match turn.action:
         case Search(queries):
-            return TurnLine("search", _short("; ".join(queries)), fault)
+            said = "; ".join(queries)
         case Evaluate(text, score):
-            return TurnLine("evaluate", _short(f"{score:g} of 10: {text}"), fault)
-        case Answer(text):
-            return TurnLine("answer", _short(text), fault)
+            said = f"{score:g} of 10: {text}"
         case Proposal(question, answer):
-            return TurnLine("proposal", _short(f"{question} → {answer}"), fault)
+            said = f"{question} → {answer}"
         case Malformed(reason):
-            return TurnLine("malformed", _short(reason), fault)
+            said = reason
         case other:
-            return TurnLine(type(other).__name__.lower(), _short(other.text), fault)
+            said = other.text
+    line = " ".join(said[: 4 * _LINE_CHARS].split())
+    short = line if len(line) <= _LINE_CHARS else f"{line[:_LINE_CHARS]} …"
+    return TurnLine(type(turn.action).__name__.lower(), short, fault)
+
+
+def read_unproven(run: Run, name: str, query: UnprovenQuery) -> UnprovenPage:
+    """Check the best-paid episodes of a run."""
+    rows = [run.episode_row(id) for id in run.best_paid("reward/total", NUM_CHECKED)]
+    checked = [row for row in rows if row is not None and query.phase in ("", row.phase)]
+    found = [
+        copy_fields(Unproven, row, reward=reward_of(row.metrics) or 0.0, said=row.answer or "", fault=fault)
+        for row in checked
+        if (fault := find_fault(run.episode(row.id)))
+    ]
+    return UnprovenPage(name, query, run.phases_of_episodes(), len(checked), found)
+
+
+def find_fault(episode: Episode) -> str:
+    """The first rule that the end of an episode breaks; "" if it keeps them all, or has no end to check."""
+    outcome, passages = episode.outcome, shown_passages(episode)
+    is_checked = isinstance(outcome, Proposal) or isinstance(episode.task, SolveTask)
+    if not is_checked or not isinstance(outcome, Answer | Proposal):
+        return ""
+    if outcome.span.strip() and find_evidence(outcome.span, passages) is None:
+        return MISQUOTED
+    if isinstance(outcome, Proposal):
+        texts = tuple(passage.text for passage in passages)
+        return find_gap(Asked(episode.id, outcome.question, (outcome.answer,), texts))
+    wanted = normalise_answer(outcome.text)
+    shown = (f" {normalise_answer(passage.titled_text)} " for passage in passages)
+    # No passage has to hold "yes" or "no".
+    return "" if wanted in ("", "yes", "no") or any(f" {wanted} " in text for text in shown) else UNSEEN
 
 
 # ------------------------------------------------------------------------------------------------------------- details
@@ -240,18 +303,23 @@ def _key(row: EpisodeRow | EpisodeGroup) -> tuple[str, int, str, str]:
     return row.task_id, row.step, row.phase, row.protocol
 
 
-def _rows_of(run: Run, group: EpisodeGroup) -> list[EpisodeRow]:
+def rows_of(run: Run, group: EpisodeGroup | EpisodeRow) -> list[EpisodeRow]:
+    """The attempts of a group, or of the group that an attempt belongs to."""
     return run.rows(EpisodeFilter(task_id=group.task_id, step=group.step, phase=group.phase, protocol=group.protocol))
 
 
 def _summarise(run: Run, group: EpisodeGroup) -> GroupLine:
-    rows = _rows_of(run, group)
+    rows = rows_of(run, group)
     only = rows[0] if len(rows) == 1 else None
-    answer, scores = (only.answer or "", only.metrics) if only else ("", {})
     rewards = [reward for row in rows if (reward := reward_of(row.metrics)) is not None]
-    if not rewards:
-        return GroupLine(group, None, None, None, answer, scores)
-    return GroupLine(group, sum(rewards) / len(rewards), min(rewards), max(rewards), answer, scores)
+    return GroupLine(
+        group=group,
+        mean_reward=sum(rewards) / len(rewards) if rewards else None,
+        least_reward=min(rewards, default=None),
+        most_reward=max(rewards, default=None),
+        answer=only.answer or "" if only else "",
+        scores=only.metrics if only else {},
+    )
 
 
 def _read_question(run: Run, rows: Sequence[EpisodeRow]) -> tuple[str, list[str]]:
@@ -260,10 +328,10 @@ def _read_question(run: Run, rows: Sequence[EpisodeRow]) -> tuple[str, list[str]
     The group of a proposer has its own episode too, whose row names the document that it read. Where nobody attempted
     what it wrote, the question is the one it proposed; the document stands for several.
     """
-    firsts: dict[str, EpisodeRow] = {}
+    firsts: dict[str, str] = {}
     for row in rows:
-        firsts.setdefault(row.protocol, row)
-    episodes = [run.episode(row.id) for row in firsts.values()]
+        firsts.setdefault(row.protocol, row.id)
+    episodes = [run.episode(id) for id in firsts.values()]
     for episode in episodes:
         question = getattr(episode.task, "question", None)
         if question is not None:
@@ -275,22 +343,12 @@ def _read_question(run: Run, rows: Sequence[EpisodeRow]) -> tuple[str, list[str]
 
 
 def _read_attempt(run: Run, row: EpisodeRow, number: int) -> Attempt:
-    episode: Episode = run.episode(row.id)
-    parts = {name: value for name, value in row.metrics.items() if name != "advantage"}
-    return Attempt(
-        id=row.id,
+    return copy_fields(
+        Attempt,
+        row,
         number=number,
         reward=reward_of(row.metrics),
         advantage=row.metrics.get("advantage"),
-        parts=parts,
-        end=row.end,
-        num_searches=row.num_searches,
-        num_tokens=row.num_tokens,
-        answer=row.answer,
-        turns=[describe_turn(turn) for turn in episode.turns],
+        parts={name: value for name, value in row.metrics.items() if name != "advantage"},
+        turns=[describe_turn(turn) for turn in run.episode(row.id).turns],
     )
-
-
-def _short(text: str) -> str:
-    line = " ".join(text[: 4 * _LINE_CHARS].split())
-    return line if len(line) <= _LINE_CHARS else f"{line[:_LINE_CHARS]} …"

@@ -2,40 +2,52 @@
 
 read_curriculum(run, "notes", CurriculumQuery(state="kept", text="bridge"), shelves).page.items[0].candidate.question
 
-A verdict is written as `quaere curriculum` writes it, and training honours it: see `runs/review.py`.
+A verdict is written as `quaere curriculum` writes it, and training honours it: see `runs/review.py`. The counts of a
+facet are of the items that all other choices leave, so that a person sees what another value would give.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
-import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from quaere.api.run import Run
 from quaere.api.run_documents import RunDocuments, open_documents
 from quaere.errors import BadInput
-from quaere.records.foreign_json import decode_json
+from quaere.records import Candidate
 from quaere.runs.curriculum_audit import Item, check_item, read_items
-from quaere.runs.review import Verdict, VerdictKind, give_verdicts, is_learned, judge
+from quaere.runs.review import EVERY_ITERATION, Verdict, VerdictKind, give_verdicts, is_learned, judge
 from quaere.runs.rows import EpisodeFilter
-from quaere.viewer.item_facets import TITLES, Facet, Shelf
-from quaere.viewer.page_settings import Page, PageNumber, cut_page
-from quaere.viewer.run_folder import NotShown
-from quaere.viewer.transcript import TextPart
+from quaere.viewer.page_formats import ById, Listed, Page, cut_page, read_body
+from quaere.viewer.run_folder import Kept, NotShown
+from quaere.viewer.transcript import TextPart, mark_part
 
-PAGE_SIZE = 50
 MAX_NOTE_CHARS = 2000
 _CONTEXT_CHARS = 4000  # of a long document, on either side of the span
+TITLES = {
+    "state": "Kept, or why not",
+    "searches": "Searches needed",
+    "rate": "Pass rate",
+    "value": "Value of the evidence",
+    "cluster": "Cluster",
+    "iteration": "Iteration",
+    "verdict": "Verdict",
+}
+"""The facets, by the names that addresses use."""
+
+_RATES = ("not attempted", "never", "up to 1/3", "up to 2/3", "above 2/3", "always")
+_VALUES = ("not measured", "below 0", "0 to 0.25", "0.25 to 0.5", "0.5 to 0.75", "0.75 to 1")
 
 
-class CurriculumQuery(Struct, frozen=True):
+class CurriculumQuery(Listed, frozen=True):
     """Which items are listed: those with the chosen value of each facet, and with every word of the text.
 
     CurriculumQuery(state="kept", searches="2", text="bridge", page=2)
     """
 
-    text: str = ""
     state: str = ""
     searches: str = ""
     rate: str = ""
@@ -43,11 +55,29 @@ class CurriculumQuery(Struct, frozen=True):
     cluster: str = ""
     iteration: str = ""
     verdict: str = ""
-    page: PageNumber = 1
 
     def chosen(self) -> dict[str, str]:
         """The facets with a chosen value."""
         return {name: getattr(self, name) for name in TITLES if getattr(self, name)}
+
+
+class FacetValue(Struct, frozen=True):
+    """A value of a facet and the number of items that have it.
+
+    FacetValue("never solved", 6, is_chosen=False)
+    """
+
+    value: str
+    count: int
+    is_chosen: bool
+
+
+class Facet(Struct, frozen=True):
+    """A facet with its values, the most frequent first or in their natural order."""
+
+    name: str
+    title: str
+    values: list[FacetValue]
 
 
 class CurriculumPage(Struct, frozen=True):
@@ -59,15 +89,6 @@ class CurriculumPage(Struct, frozen=True):
     num_learned: int
     facets: list[Facet]
     page: Page[Item]
-
-
-class ItemQuery(Struct, frozen=True):
-    """An item by its id.
-
-    ItemQuery(id="i0g-000003")
-    """
-
-    id: str = ""
 
 
 class ItemPage(Struct, frozen=True):
@@ -109,28 +130,9 @@ class VerdictReply(Struct, frozen=True):
     is_learned: bool
 
 
-class Shelves:
-    """The items of the runs that were looked at last. They are read again when the candidates have changed."""
-
-    def __init__(self, most: int = 4) -> None:
-        self._most = most
-        self._kept: dict[str, tuple[tuple[object, ...], Shelf]] = {}
-
-    def of(self, run: Run) -> Shelf:
-        """The items of a run; verdicts on them are not among what is kept."""
-        key, mark = str(run.path), run.candidates_mark()
-        kept = self._kept.pop(key, None)
-        if kept is None or kept[0] != mark:
-            kept = (mark, Shelf(read_items(run)))
-        self._kept[key] = kept  # at the end: the first one is the one that was not asked for longest
-        while len(self._kept) > self._most:
-            self._kept.pop(next(iter(self._kept)))
-        return kept[1]
-
-
-def read_curriculum(run: Run, name: str, query: CurriculumQuery, shelves: Shelves) -> CurriculumPage:
+def read_curriculum(run: Run, name: str, query: CurriculumQuery, shelves: Kept[Shelf]) -> CurriculumPage:
     """One page of a run's items."""
-    shelf, verdicts = shelves.of(run), run.verdicts()
+    shelf, verdicts = _open_shelf(run, shelves), run.verdicts()
     kinds = {
         item.candidate.id: verdict.kind
         for item in shelf.items
@@ -139,14 +141,13 @@ def read_curriculum(run: Run, name: str, query: CurriculumQuery, shelves: Shelve
     found, facets = shelf.select(query.chosen(), query.text, kinds)
     items = [shelf.items[at] for at in found]
     num_learned = sum(is_learned(item.candidate, verdicts.get(item.candidate.id)) for item in items)
-    page = cut_page(items, query.page, PAGE_SIZE)
-    shown = Page([_judged(item, verdicts) for item in page.items], page.number, page.num_pages, page.num_items)
-    return CurriculumPage(name, query, len(shelf.items), num_learned, facets, shown)
+    page = cut_page(items, query.page).map(lambda item: _judged(item, verdicts))
+    return CurriculumPage(name, query, len(shelf.items), num_learned, facets, page)
 
 
-def read_item(run: Run, name: str, query: ItemQuery, shelves: Shelves) -> ItemPage:
+def read_item(run: Run, name: str, query: ById, shelves: Kept[Shelf]) -> ItemPage:
     """The page of one item; `NotShown` if the run has none of this id."""
-    item = _judged(_find(shelves.of(run), name, query.id), run.verdicts())
+    item = _judged(_find(_open_shelf(run, shelves), name, query.id), run.verdicts())
     documents = open_documents(run)
     if documents.index is not None:
         item = check_item(item, documents.index.document)
@@ -169,15 +170,12 @@ def read_item(run: Run, name: str, query: ItemQuery, shelves: Shelves) -> ItemPa
     )
 
 
-def write_verdict(run: Run, name: str, body: bytes, shelves: Shelves) -> VerdictReply:
+def write_verdict(run: Run, name: str, body: bytes, shelves: Kept[Shelf]) -> VerdictReply:
     """Give a verdict, or take it back, and say how it stands."""
-    try:
-        given = decode_json(body, VerdictBody)
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise BadInput(f"not a verdict: {error}", hint='{"id": "...", "kind": "accepted"}') from None
+    given = read_body(body, VerdictBody, "a verdict", '{"id": "...", "kind": "accepted"}')
     if len(given.note) > MAX_NOTE_CHARS:
         raise BadInput(f"the note has more than {MAX_NOTE_CHARS} characters", hint="write less")
-    candidate = _find(shelves.of(run), name, given.id).candidate
+    candidate = _find(_open_shelf(run, shelves), name, given.id).candidate
     verdict = judge(candidate, given.kind, given.note) if given.kind else None
     give_verdicts(run.path, [verdict] if verdict else [], clear=[] if verdict else [given.id])
     return VerdictReply(given.id, given.kind, is_learned(candidate, verdict))
@@ -186,18 +184,23 @@ def write_verdict(run: Run, name: str, body: bytes, shelves: Shelves) -> Verdict
 # ------------------------------------------------------------------------------------------------------------- details
 
 
+def _open_shelf(run: Run, shelves: Kept[Shelf]) -> Shelf:
+    """The items of a run, read again when the candidates have changed; verdicts on them are not kept."""
+    return shelves.get(str(run.path), run.candidates_mark(), lambda: Shelf(read_items(run)))
+
+
 def _find(shelf: Shelf, name: str, id: str) -> Item:
-    for item in shelf.items:
-        if item.candidate.id == id:
-            return item
-    raise NotShown(f"run {name} has no candidate {id}", hint="its curriculum is listed")
+    found = next((item for item in shelf.items if item.candidate.id == id), None)
+    if found is None:
+        raise NotShown(f"run {name} has no candidate {id}", hint="its curriculum is listed")
+    return found
 
 
 def _judged(item: Item, verdicts: dict[str, Verdict]) -> Item:
     """The item with the verdict that stands on it now."""
     verdict = verdicts.get(item.candidate.id)
     holds = verdict is not None and verdict.is_about(item.candidate)
-    return msgspec.structs.replace(item, verdict=verdict if holds else None, outdated=None if holds else verdict)
+    return structs.replace(item, verdict=verdict if holds else None, outdated=None if holds else verdict)
 
 
 def _show_document(item: Item, documents: RunDocuments, doc_id: str) -> tuple[list[TextPart], bool]:
@@ -207,9 +210,91 @@ def _show_document(item: Item, documents: RunDocuments, doc_id: str) -> tuple[li
     if not text or evidence is None or item.evidence_state != "verbatim":
         return ([TextPart(text[: 2 * _CONTEXT_CHARS])] if text else []), len(text) > 2 * _CONTEXT_CHARS
     first, last = max(0, evidence.start - _CONTEXT_CHARS), min(len(text), evidence.end + _CONTEXT_CHARS)
-    parts = [
-        TextPart(text[first : evidence.start]),
-        TextPart(text[evidence.start : evidence.end], is_quoted=True),
-        TextPart(text[evidence.end : last]),
-    ]
-    return [part for part in parts if part.text], first > 0 or last < len(text)
+    parts = mark_part(text[first:last], evidence.start - first, evidence.end - first)
+    return parts, first > 0 or last < len(text)
+
+
+# -------------------------------------------------------------------------------------------------------------- facets
+
+
+class Shelf:
+    """Items, prepared for selecting: the facets that no verdict changes, and the text in which words are searched."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self.items = list(items)
+        known: dict[tuple[object, ...], int] = {}
+        self._kinds = [known.setdefault(_key_of(item), len(known)) for item in items]  # items with equal values
+        example = dict(zip(self._kinds, self.items, strict=True))
+        self._values = [_values_of(example[kind]) for kind in range(len(known))]  # by kind: there are far fewer
+        self._texts = [
+            "\n".join((one.question, *one.answers, one.gold_span, one.id)).casefold()
+            for one in (item.candidate for item in items)
+        ]
+
+    def select(
+        self, chosen: Mapping[str, str], text: str, verdicts: Mapping[str, str]
+    ) -> tuple[list[int], list[Facet]]:
+        """Positions of the items that have every chosen value and every word of the text, and the facets."""
+        words = text.casefold().split()
+        admitted = [at for at, body in enumerate(self._texts) if all(word in body for word in words)]
+        kinds = [(self._kinds[at], verdicts.get(self.items[at].candidate.id, "none")) for at in admitted]
+        counts: dict[str, Counter[str]] = {name: Counter() for name in TITLES}
+        wanted = set()
+        for (kind, verdict), count in Counter(kinds).items():
+            has = {**self._values[kind], "verdict": verdict}
+            missed = [name for name, value in chosen.items() if has[name] != value]
+            if not missed:
+                wanted.add((kind, verdict))
+            for name in has if not missed else missed if len(missed) == 1 else ():
+                counts[name][has[name]] += count
+        found = [at for at, kind in zip(admitted, kinds, strict=True) if kind in wanted]
+        facets = [_facet(name, counts[name], chosen.get(name, "")) for name in TITLES]
+        return found, [facet for facet in facets if len(facet.values) > 1 or chosen.get(facet.name)]
+
+
+def _key_of(item: Item) -> tuple[object, ...]:
+    """All that `_values_of` depends on."""
+    one = item.candidate
+    place = (one.iteration, one.cluster, one.hops, bool(one.episode_id))
+    return (*place, one.num_right, one.num_attempts, one.support, item.state)
+
+
+def _values_of(item: Item) -> dict[str, str]:
+    candidate = item.candidate
+    return {
+        "state": item.state,
+        "searches": str(candidate.facts) if candidate.facts else "unknown",
+        "rate": _rate(candidate),
+        "value": _value(candidate),
+        "cluster": str(candidate.cluster) if candidate.cluster >= 0 else "none",
+        "iteration": "every" if candidate.iteration == EVERY_ITERATION else str(candidate.iteration),
+    }
+
+
+def _rate(candidate: Candidate) -> str:
+    num_right, num_attempts = candidate.num_right, candidate.num_attempts
+    if num_attempts <= 0:
+        return _RATES[0]
+    if num_right >= num_attempts:
+        return _RATES[5]
+    return _RATES[1 + -(-3 * max(0, num_right) // num_attempts)]  # in thirds, rounded up
+
+
+def _value(candidate: Candidate) -> str:
+    if candidate.support is None:
+        return _VALUES[0]
+    value = candidate.support.value
+    return _VALUES[1] if not value >= 0 else _VALUES[2 + min(3, int(min(value, 1.0) * 4))]
+
+
+def _facet(name: str, counts: Counter[str], chosen: str) -> Facet:
+    ordered = {"rate": _RATES, "value": _VALUES}.get(name)
+    if ordered:
+        values = [value for value in ordered if value in counts]
+    elif name in ("searches", "iteration"):
+        values = sorted(counts, key=lambda value: (not value.isdecimal(), int(value) if value.isdecimal() else 0))
+    else:
+        values = [value for value, _ in counts.most_common()]
+    if chosen and chosen not in counts:
+        values.append(chosen)
+    return Facet(name, TITLES[name], [FacetValue(value, counts[value], value == chosen) for value in values])

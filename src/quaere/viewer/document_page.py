@@ -8,7 +8,7 @@ A document is found by its id in an index that the viewer was given or that a ru
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Callable
 from urllib.parse import urlencode
 
 from msgspec import Struct
@@ -16,9 +16,10 @@ from msgspec import Struct
 from quaere.api.run import Run
 from quaere.api.run_documents import open_documents
 from quaere.errors import BadInput
+from quaere.records import Evidence, Passage
 from quaere.search.index import Index
 from quaere.viewer.run_folder import NotShown
-from quaere.viewer.transcript import TextPart
+from quaere.viewer.transcript import TextPart, mark_part
 
 WINDOW_CHARS = 20_000  # of a document that one page shows
 
@@ -79,25 +80,30 @@ def show_document(text: str, query: DocumentQuery, *, index: str = "", run: str 
     end = min(max(start, query.end), size)
     first = min(max(0, start - WINDOW_CHARS // 2 if query.at is None else query.at), size)
     last = min(size, first + WINDOW_CHARS)
-    edges = [first, min(max(start, first), last), min(max(end, first), last), last]
-    pieces = [text[a:b] for a, b in pairwise(edges)]
     return DocumentPage(
         run=run,
         query=query,
         index=index,
         num_chars=size,
         first=first,
-        parts=[TextPart(piece, is_quoted=number == 1) for number, piece in enumerate(pieces) if piece],
+        parts=mark_part(text[first:last], max(0, start - first), max(0, end - first)),
         before=max(0, first - WINDOW_CHARS) if first else None,
         after=last if last < size else None,
         said=said,
     )
 
 
-def document_address(base: str, doc_id: str, start: int, end: int) -> str:
-    """The address of a document with characters marked, which a browser scrolls to.
+def document_address(read_document: Callable[[str], str], base: str, found: Evidence) -> str:
+    """The address of a document with a span marked, which a browser scrolls to.
 
-    document_address("/document", "halm.md", 118, 163) == "/document?id=halm.md&start=118&end=163#span"
+    "/document?id=halm.md&start=118&end=163#span"; "" if the document does not exist or has another text at this place.
     """
-    query = urlencode({"id": doc_id, "start": start, "end": end}, errors="replace")
+    if not found.text or read_document(found.doc_id)[found.start : found.end] != found.text:
+        return ""
+    query = urlencode({"id": found.doc_id, "start": found.start, "end": found.end}, errors="replace")
     return f"{base}?{query}#span"
+
+
+def place_of(passage: Passage) -> Evidence:
+    """The place of a passage in its document, as far as it was shown."""
+    return Evidence(passage.doc_id, passage.start, passage.start + len(passage.text), passage.text)

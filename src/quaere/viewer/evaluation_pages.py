@@ -1,26 +1,48 @@
 """The pages of evaluations: all results with their intervals, one of them, and two compared question by question.
 
-compare_results(results, PairQuery(of=["warm", "base"])).rows[0] ->
-MeasureRow("exact match", Interval(...), Interval(...), Interval(mean=0.06, low=0.02, high=0.1, num=500), 0.055)
+    results = EvaluationResults(folder, cards, [Path("base.json")])
+    results.find("eval-20250301-101500").scored.score.exact_match -> Interval(mean=0.31, low=0.27, high=0.35, num=500)
+    compare_results(results, PairQuery(of=["warm", "base"])).rows[0] ->
+    MeasureRow("exact match", Interval(...), Interval(...), Interval(mean=0.06, low=0.02, high=0.1, num=500), 0.055)
+
+Results are runs of `quaere eval`, and files that it wrote. A run's episodes are scored again by the code of `quaere
+eval`, so both give the same numbers; what a judge decided is in files only. A result is found by its key among those
+that exist: the name of a run, or "file:" and that of a file.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from quaere.api.run import Run
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval, rate_interval
 from quaere.evaluation.qa.answer_kinds import CLOSED
 from quaere.evaluation.qa.differences import compare
 from quaere.evaluation.qa.items import Item
-from quaere.evaluation.qa.scores import AnsweringScore, Judging
-from quaere.records import EndReason
-from quaere.viewer.evaluation_results import EvaluationLine, EvaluationResults, Result
-from quaere.viewer.page_settings import Page, PageNumber, cut_page
+from quaere.evaluation.qa.scores import (
+    AnsweringScore,
+    Evaluation,
+    ItemEvaluation,
+    Judging,
+    Scored,
+    read_scored,
+    score_answering,
+    score_episode,
+)
+from quaere.records import EndReason, SolveTask
+from quaere.runs.rows import EpisodeFilter
+from quaere.viewer.page_formats import Listed, Page, copy_fields, cut_page
+from quaere.viewer.run_folder import Kept, NotShown, RunFolder, read_signature, sign_file
+from quaere.viewer.run_list import RunCards, name_model
 
-PAGE_SIZE = 50
+EVAL_KIND = "eval"  # of runs of `quaere eval`
+_FILE = "file:"
+_MOST_KEPT = 8
 LIST_SIZE = 20  # results, whose intervals have to be computed
 MEASURES = {
     "exact_match": "exact match",
@@ -35,26 +57,56 @@ MEASURES = {
 }
 _GOLD = ("gold", "gold_joint")
 Change = Literal["", "gained", "lost", "both", "neither"]
+# What became of a question, by whether the first and the second result are right.
+_CHANGES: dict[tuple[bool, bool], Change] = {
+    (True, False): "gained",
+    (False, True): "lost",
+    (True, True): "both",
+    (False, False): "neither",
+}
 
 
-class EvaluationsQuery(Struct, frozen=True):
-    """Which results are listed: those whose key has `text`.
+class EvaluationLine(Struct, frozen=True):
+    """A result in the list; `problem` is why it cannot be read, and it has no intervals before it has an episode.
 
-    EvaluationsQuery(text="warm", page=2)
+    EvaluationLine(key="eval-20250301-101500", name="warm", model="warm-model", questions="world/eval.jsonl",
+                   created="2025-03-01T10:15:00+00:00", num=500, exact_match=Interval(...), f1=Interval(...))
     """
 
-    text: str = ""
-    page: PageNumber = 1
+    key: str
+    name: str
+    model: str = ""
+    questions: str = ""
+    created: str = ""
+    num: int = 0
+    exact_match: Interval | None = None
+    f1: Interval | None = None
+    problem: str = ""
+
+
+class Result(Struct, frozen=True):
+    """A result in full; `run` is the run that has its episodes ("" for a file), and `episodes` their ids by question.
+
+    Result(key="file:base.json", model="smollm2-135m", run="", scored=Evaluation(...), texts={"q1": "Who built it?"})
+    """
+
+    key: str
+    model: str
+    created: str
+    run: str
+    scored: Scored
+    texts: dict[str, str] = {}
+    episodes: dict[str, str] = {}
 
 
 class EvaluationsPage(Struct, frozen=True):
     """Results with their intervals, one page of them."""
 
-    query: EvaluationsQuery
+    query: Listed
     page: Page[EvaluationLine]
 
 
-class EvaluationQuery(Struct, frozen=True):
+class EvaluationQuery(Listed, frozen=True):
     """A result by its key, and which of its questions are listed.
 
     EvaluationQuery(of="eval-20250301-101500", right="no", text="bridge", page=2)
@@ -62,8 +114,6 @@ class EvaluationQuery(Struct, frozen=True):
 
     of: str = ""
     right: Literal["", "yes", "no"] = ""
-    text: str = ""
-    page: PageNumber = 1
 
 
 class GroupRow(Struct, frozen=True):
@@ -112,16 +162,14 @@ class EvaluationPage(Struct, frozen=True):
     page: Page[ItemLine]
 
 
-class PairQuery(Struct, frozen=True):
+class PairQuery(Listed, frozen=True):
     """Two results by their keys, and which of their questions are listed.
 
     PairQuery(of=["warm", "base"], change="lost", text="bridge")
     """
 
-    of: list[str] = []
+    of: list[str] = field(default_factory=list)
     change: Change = ""
-    text: str = ""
-    page: PageNumber = 1
 
 
 class MeasureRow(Struct, frozen=True):
@@ -161,37 +209,138 @@ class PairPage(Struct, frozen=True):
     page: Page[PairLine]
 
 
-def read_evaluations(results: EvaluationResults, query: EvaluationsQuery) -> EvaluationsPage:
+# -------------------------------------------------------------------------------------------------------------- results
+
+
+class EvaluationResults:
+    """The results of a folder of runs and of some files. Each is read once, and a run again when it was written to."""
+
+    def __init__(self, folder: RunFolder, cards: RunCards, files: Sequence[Path] = ()) -> None:
+        self._folder = folder
+        self._cards = cards
+        self._files = {_FILE + path.name: path for path in files}
+        self._lines: Kept[EvaluationLine] = Kept()
+        self._results: Kept[Result] = Kept(_MOST_KEPT)
+
+    def names(self) -> list[str]:
+        """The key of every result: files first, then runs, the newest first."""
+        return [*self._files, *self._cards.names_of_kind(EVAL_KIND)]
+
+    def line(self, key: str) -> EvaluationLine:
+        """A result as the list shows it."""
+        return self._lines.get(key, self._sign(key), lambda: self._read_line(key))
+
+    def find(self, key: str) -> Result:
+        """The result of this key; `NotShown` if there is none."""
+        if key not in self.names():
+            raise NotShown(f"there is no result {key}", hint="results are listed at /evaluations")
+        return self._results.get(key, self._sign(key), lambda: self._read(key))
+
+    def _sign(self, key: str) -> object:
+        return sign_file(self._files[key]) if key in self._files else read_signature(self._folder.find(key))
+
+    def _read_line(self, key: str) -> EvaluationLine:
+        try:
+            if key in self._files:
+                return _describe(_read_file(key, self._files[key]))
+            with self._folder.open(key) as run:
+                return describe_run(key, run)
+        except BadInput as error:
+            return EvaluationLine(key, key, problem=str(error))
+
+    def _read(self, key: str) -> Result:
+        if key in self._files:
+            return _read_file(key, self._files[key])
+        with self._folder.open(key) as run:
+            return _score_run(key, run)
+
+
+def describe_run(key: str, run: Run) -> EvaluationLine:
+    """A run as a line, out of the scores that were stored with its episodes."""
+    settings = run.info.settings
+    scores = [row.metrics for row in run.rows(EpisodeFilter()) if "answer/exact_match" in row.metrics]
+    rights, f1s = ([one.get(name, 0.0) for one in scores] for name in ("answer/exact_match", "answer/f1"))
+    return EvaluationLine(
+        key=key,
+        name=str(settings.get("name") or key),
+        model=name_model(settings),
+        questions=str(settings.get("questions") or ""),
+        created=run.info.created,
+        num=len(scores),
+        exact_match=rate_interval(rights) if scores else None,
+        f1=rate_interval(f1s) if scores else None,
+    )
+
+
+def _read_file(key: str, path: Path) -> Result:
+    scored = read_scored(path)
+    texts = {one.id: one.question for one in scored.questions} if isinstance(scored, Evaluation) else {}
+    return Result(key, getattr(scored, "model", ""), "", "", scored, texts)
+
+
+def _describe(result: Result) -> EvaluationLine:
+    scored = result.scored
+    questions = str(scored.settings.get("questions") or "")
+    return copy_fields(
+        EvaluationLine,
+        scored.score,
+        key=result.key,
+        name=scored.name,
+        model=result.model,
+        questions=questions,
+        num=len(scored.items),
+    )
+
+
+def _score_run(key: str, run: Run) -> Result:
+    settings = run.info.settings
+    evidence = bool(settings.get("evidence"))
+    scores = {
+        episode.id: score_episode(episode, evidence=evidence)
+        for episode in run.episodes()
+        if isinstance(episode.task, SolveTask) and episode.task.question.answers
+    }
+    if not scores:
+        raise NotShown(f"run {key} has no scored question yet", hint="it is listed with its episodes")
+    found = list(scores.values())
+    name = str(settings.get("name") or key)
+    return Result(
+        key=key,
+        model=name_model(settings),
+        created=run.info.created,
+        run=key,
+        scored=ItemEvaluation(name, score_answering(found), tuple(score.item for score in found), settings),
+        texts={score.id: score.question for score in found},
+        episodes={score.id: id for id, score in scores.items()},
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------- pages
+
+
+def read_evaluations(results: EvaluationResults, query: Listed) -> EvaluationsPage:
     """One page of the results."""
     keys = [key for key in results.names() if query.text.casefold() in key.casefold()]
-    page = cut_page(keys, query.page, LIST_SIZE)
-    lines = [results.line(key) for key in page.items]
-    return EvaluationsPage(query, Page(lines, page.number, page.num_pages, page.num_items))
+    return EvaluationsPage(query, cut_page(keys, query.page, LIST_SIZE).map(results.line))
 
 
 def read_evaluation(results: EvaluationResults, query: EvaluationQuery) -> EvaluationPage:
     """The page of one result."""
     result = results.find(query.of)
     scored = result.scored
-    lines = [_line(result, item) for item in scored.items]
-    wanted = {"": None, "yes": True, "no": False}[query.right]
-    found = [line for line in lines if wanted in (None, line.exact_match == 1.0) and _has(line, query.text)]
-    evidence = scored.score.evidence
-    shares = {
-        title: getattr(evidence, name, None) for name, title in MEASURES.items() if name not in ("exact_match", "f1")
-    }
-    return EvaluationPage(
+    wanted = {"": (True, False), "yes": (True,), "no": (False,)}[query.right]
+    found = [item for item in scored.items if (item.exact_match == 1.0) in wanted and _has(result, item, query.text)]
+    shares = {title: getattr(scored.score.evidence, name, None) for name, title in MEASURES.items()}
+    return copy_fields(
+        EvaluationPage,
+        scored,
         query=query,
-        name=scored.name,
         model=result.model,
         created=result.created,
         run=result.run,
-        settings=scored.settings,
-        score=scored.score,
         groups=_group(scored.score, scored.items),
         evidence={name: share for name, share in shares.items() if share is not None},
-        judging=scored.judging,
-        page=cut_page(found, query.page, PAGE_SIZE),
+        page=cut_page(found, query.page).map(lambda item: _line(result, item)),
     )
 
 
@@ -201,77 +350,51 @@ def compare_results(results: EvaluationResults, query: PairQuery) -> PairPage:
         raise BadInput(f"{len(set(query.of))} results to compare: it takes two", hint="mark two at /evaluations")
     ours, theirs = (results.find(key) for key in query.of)
     known = {item.key: item for item in theirs.scored.items}
-    pairs = [
-        _pair(_line(ours, item), _line(theirs, known[item.key])) for item in ours.scored.items if item.key in known
+    pairs = [(item, known[item.key]) for item in ours.scored.items if item.key in known]
+    changes = [_CHANGES[one.exact_match == 1.0, other.exact_match == 1.0] for one, other in pairs]
+    found = [
+        (change, one, other)
+        for change, (one, other) in zip(changes, pairs, strict=True)
+        if query.change in ("", change) and _has(ours, one, query.text)
     ]
-    counts = {kind: sum(pair.change == kind for pair in pairs) for kind in ("gained", "lost", "both", "neither")}
-    found = [pair for pair in pairs if query.change in ("", pair.change) and _has(pair.ours, query.text)]
+
+    def view(found: tuple[Change, Item, Item]) -> PairLine:
+        one, other = _line(ours, found[1]), _line(theirs, found[2])
+        return PairLine(one.id, one.question or other.question, found[0], one, other)
+
     return PairPage(
         query=query,
         names=[ours.scored.name, theirs.scored.name],
         runs=[ours.run, theirs.run],
         num_shared=len(pairs),
         rows=_measure(ours, theirs),
-        counts=counts,
-        page=cut_page(found, query.page, PAGE_SIZE),
+        counts={kind: changes.count(kind) for kind in _CHANGES.values()},
+        page=cut_page(found, query.page).map(view),
     )
-
-
-# ------------------------------------------------------------------------------------------------------------- details
 
 
 def _line(result: Result, item: Item) -> ItemLine:
-    return ItemLine(
-        id=item.id,
-        question=result.texts.get(item.id, ""),
-        answer=item.answer,
-        exact_match=item.exact_match,
-        f1=item.f1,
-        end=item.end,
-        num_searches=item.num_searches,
-        present=item.present,
-        verbatim=item.verbatim,
-        episode=result.episodes.get(item.id, ""),
-    )
+    return copy_fields(ItemLine, item, question=result.texts.get(item.id, ""), episode=result.episodes.get(item.id, ""))
 
 
-def _has(line: ItemLine, text: str) -> bool:
+def _has(result: Result, item: Item, text: str) -> bool:
     wanted = text.casefold()
-    return any(wanted in word.casefold() for word in (line.id, line.question, line.answer or ""))
+    return any(wanted in word.casefold() for word in (item.id, result.texts.get(item.id, ""), item.answer or ""))
 
 
 def _group(score: AnsweringScore, items: tuple[Item, ...]) -> list[GroupRow]:
     """All questions; then by number of facts, by kind of answer and by set, where there are several."""
-    rows = [GroupRow("all", len(items), score.exact_match, score.f1)]
+    groups = [("all", score.exact_match, score.f1)]
     if len(score.by_facts) > 1:
-        rows += [
-            GroupRow(_count_facts(one.facts), one.exact_match.num, one.exact_match, one.f1) for one in score.by_facts
-        ]
+        names = {0: "facts unknown", 1: "1 fact"}
+        groups += [(names.get(one.facts, f"{one.facts} facts"), one.exact_match, one.f1) for one in score.by_facts]
     if len(score.by_kind) > 1:
-        rows += [GroupRow(f"{one.name} answers", one.exact_match.num, one.exact_match, one.f1) for one in score.by_kind]
+        groups += [(f"{one.name} answers", one.exact_match, one.f1) for one in score.by_kind]
     sets = sorted({item.set for item in items})
     for name in sets if len(sets) > 1 else []:
-        chosen = [item for item in items if item.set == name]
-        rights = rate_interval([item.exact_match for item in chosen])
-        rows.append(GroupRow(f"set {name or 'none'}", len(chosen), rights, rate_interval([item.f1 for item in chosen])))
-    return rows
-
-
-def _count_facts(number: int) -> str:
-    if not number:
-        return "facts unknown"
-    return f"{number} fact" if number == 1 else f"{number} facts"
-
-
-def _pair(ours: ItemLine, theirs: ItemLine) -> PairLine:
-    kinds: dict[tuple[bool, bool], Change] = {
-        (True, True): "both",
-        (True, False): "gained",
-        (False, True): "lost",
-        (False, False): "neither",
-    }
-    change = kinds[ours.exact_match == 1.0, theirs.exact_match == 1.0]
-    return PairLine(ours.id, ours.question or theirs.question, change, ours, theirs)
+        rights, f1s = zip(*((item.exact_match, item.f1) for item in items if item.set == name), strict=True)
+        groups.append((f"set {name or 'none'}", rate_interval(rights), rate_interval(f1s)))
+    return [GroupRow(name, right.num, right, f1) for name, right, f1 in groups]
 
 
 def _measure(ours: Result, theirs: Result) -> list[MeasureRow]:
@@ -279,16 +402,16 @@ def _measure(ours: Result, theirs: Result) -> list[MeasureRow]:
     difference = compare(ours.scored, theirs.scored)
     if difference is None:
         return []
-    shared = {item.key for item in ours.scored.items} & {item.key for item in theirs.scored.items}
-    closed = {item.key for result in (ours, theirs) for item in result.scored.items if item.kind in CLOSED}
-    lacking = {item.key for result in (ours, theirs) for item in result.scored.items if item.gold is None}
+    both = (ours.scored.items, theirs.scored.items)
+    shared = {item.key for item in both[0]} & {item.key for item in both[1]}
+    closed = {item.key for items in both for item in items if item.kind in CLOSED}
+    lacking = {item.key for items in both for item in items if item.gold is None}
     rows = []
     for name, smallest in difference.smallest.items():
-        field = name.removeprefix("open_")
-        keys = shared - (lacking if name in _GOLD else closed if field != name else set())
+        measure = name.removeprefix("open_")
+        keys = shared - (lacking if name in _GOLD else closed if measure != name else set())
         mine, others = (
-            rate_interval([float(getattr(item, field) or 0) for item in result.scored.items if item.key in keys])
-            for result in (ours, theirs)
+            rate_interval([float(getattr(item, measure) or 0) for item in items if item.key in keys]) for items in both
         )
         rows.append(MeasureRow(MEASURES[name], mine, others, getattr(difference, name), smallest))
     return rows

@@ -36,7 +36,7 @@ from quaere import __version__
 from quaere.atomic import new_folder
 from quaere.errors import BadInput
 from quaere.viewer.app import STATIC, make_app, read_static
-from quaere.viewer.item_facets import TITLES
+from quaere.viewer.curriculum_browser import TITLES
 from quaere.viewer.page_formats import path_to
 from quaere.viewer.run_folder import RunFolder
 
@@ -72,11 +72,9 @@ class ExportedPage(Struct, frozen=True):
 
     def canonical(self, path: str, pairs: list[tuple[str, str]]) -> str | None:
         """The address that stands for this one; None if it is another kind of page, or has too many settings."""
-        wanted, parts = self.path.split("/"), path.split("/")
-        if len(wanted) != len(parts) or any(one not in ("*", part) for one, part in zip(wanted, parts, strict=True)):
-            return None
         given = {name: value for name, value in pairs if value and (name, value) != ("page", "1")}
-        if sum(name in given for name in self.one_of) > 1:
+        pattern = self.path.replace("*", "[^/]*")  # no path has another character with a meaning
+        if not re.fullmatch(pattern, path) or sum(name in given for name in self.one_of) > 1:
             return None
         kept = [(name, given[name]) for name in (*self.names, *self.one_of) if name in given]
         return path + (f"?{urlencode(kept)}" if kept else "")
@@ -130,12 +128,11 @@ def export_pages(
     with new_folder(out) as partial:
         writer = _PageWriter(make_app(folder, files=results), partial, first, max_pages)
         asyncio.run(writer.write_all(on_page))
+        (partial / "static").mkdir()
         for name in STATIC:
-            (partial / "static").mkdir(exist_ok=True)
             (partial / "static" / name).write_bytes(read_static(name))
-        (partial / NOTES).write_bytes(
-            msgspec.json.encode({"quaere": __version__, "shows": folder.only or str(folder.root.name)})
-        )
+        notes = {"quaere": __version__, "shows": folder.only or str(folder.root.name)}
+        (partial / NOTES).write_bytes(msgspec.json.encode(notes))
     return PageExport(out / "index.html", len(writer.files), len(writer.left_out))
 
 
@@ -145,10 +142,8 @@ def name_file(address: str) -> str:
     name_file("/run/notes/episode?id=i0-s3") == "run--notes--episode--id=i0-s3"
     """
     url = urlsplit(address)
-    parts = [unquote(part) for part in url.path.split("/") if part] or ["runs"]
-    return "--".join(
-        [*map(_name_part, parts), *(f"{name}={_name_part(value)}" for name, value in parse_qsl(url.query))]
-    )
+    parts = [_name_part(unquote(part)) for part in url.path.split("/") if part] or ["runs"]
+    return "--".join(parts + [f"{name}={_name_part(value)}" for name, value in parse_qsl(url.query)])
 
 
 class _PageWriter:
@@ -185,8 +180,7 @@ class _PageWriter:
         if rest:
             data = msgspec.json.encode(rest).decode().replace("<", "\\u003c")
             made = made.replace("</main>", f'<script type="application/json" data-rest>{data}</script>\n</main>', 1)
-        file = self._out / self.files[address]
-        file.write_text(made, encoding="utf-8")
+        (self._out / self.files[address]).write_text(made, encoding="utf-8")
         (self._out / "pages" / f"{name_file(address)}.json").write_bytes(twin.content)
 
     async def _read_rest(self, client: httpx.AsyncClient, page: str, address: str) -> list[str]:
@@ -199,11 +193,9 @@ class _PageWriter:
 
     def _admit_steps(self, page: str, address: str, twin: dict[str, int]) -> str:
         """The page of a run, less the link to the chosen step unless every step has a page."""
-        steps = [f"{address}/step/{step}" for step in range(twin["first_step"], twin["last_step"] + 1)]
-        files = [self._admit(step) for step in steps]
-        if all(files):
-            return page
-        return re.sub(r' data-step-link="[^"]*"', "", page)
+        steps = range(twin["first_step"], twin["last_step"] + 1)
+        files = [self._admit(f"{address}/step/{step}") for step in steps]
+        return page if all(files) else re.sub(r' data-step-link="[^"]*"', "", page)
 
     def _relink(self, found: re.Match[str], address: str) -> str:
         """An attribute with an address in it, as it is in a file; left out where there is nothing to lead to."""
@@ -226,8 +218,7 @@ class _PageWriter:
         return f' {name}="{escape(target)}"' if target else ""
 
     def _find(self, path: str, query: str) -> str | None:
-        pairs = parse_qsl(query)
-        found = (kind.canonical(path, pairs) for kind in EXPORTED)
+        found = (kind.canonical(path, parse_qsl(query)) for kind in EXPORTED)
         return next((address for address in found if address is not None), None)
 
     def _admit(self, address: str) -> str:

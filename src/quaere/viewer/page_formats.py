@@ -1,4 +1,11 @@
-"""Records as HTML or as JSON.
+"""Pages: the settings in their addresses, and records as HTML or as JSON.
+
+    class RunsQuery(Listed, frozen=True):
+        state: str = ""
+
+    read_query("text=notes&page=2", RunsQuery) == RunsQuery(text="notes", page=2)
+
+Unknown names are ignored, so that a link from a later version still opens; a value that does not fit is a `BadInput`.
 
 Every value in a template is escaped, and characters that would change how a page reads (control characters, marks that
 reverse the direction of text) are shown as visible ones. No template marks anything as safe.
@@ -6,23 +13,136 @@ reverse the direction of text) are shown as visible ones. No template marks anyt
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from typing import Annotated, Any, Generic, TypeVar
+from urllib.parse import parse_qs, quote, urlencode
 
 import msgspec
-from msgspec import Struct
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from msgspec import Meta, Struct, structs
 
 from quaere import __version__
 from quaere.api.counts import count, format_duration, inflect
 from quaere.chat.terminal_text import printable, shorten_number
+from quaere.errors import BadInput
+from quaere.records.foreign_json import decode_json
 from quaere.viewer import plot
-from quaere.viewer.page_settings import write_query
 
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
+T = TypeVar("T")
+U = TypeVar("U")
+Record = TypeVar("Record", bound=Struct)
+PageNumber = Annotated[int, Meta(ge=1, le=1_000_000)]
+PAGE_SIZE = 50
+MAX_QUERY_CHARS = 8192
 _SEED_DIGITS = 8  # of a seed that is shown whole
+
+
+# ------------------------------------------------------------------------------------------------ addresses and bodies
+
+
+class ById(Struct, frozen=True):
+    """Settings of a page that shows one thing: its id.
+
+    ById(id="i0g-000003")
+    """
+
+    id: str = ""
+
+
+class Listed(Struct, frozen=True):
+    """Settings of a page that lists things: the text that they have, and the page of the list.
+
+    Listed(text="warm", page=2)
+    """
+
+    text: str = ""
+    page: PageNumber = 1
+
+
+def path_to(*parts: object) -> str:
+    """The path of a page, with every part percent-encoded.
+
+    path_to("run", "a/b") == "/run/a%2Fb"
+    """
+    return "".join(f"/{quote(str(part), safe='', errors='replace')}" for part in parts)
+
+
+def read_query(text: str, form: type[Record]) -> Record:
+    """The query of an address as a record. A field that is a list takes every value, any other the last one."""
+    if len(text) > MAX_QUERY_CHARS:
+        raise BadInput(f"the address has a query of more than {MAX_QUERY_CHARS} characters", hint="ask for less")
+    try:
+        given = parse_qs(text, max_num_fields=200)
+        values = {
+            field.name: given[field.name] if isinstance(field.default_factory, type) else given[field.name][-1]
+            for field in structs.fields(form)
+            if field.name in given
+        }
+        return msgspec.convert(values, form, strict=False)
+    except ValueError as error:  # msgspec's own error is one
+        raise BadInput(
+            f"the address asks for something that is not there: {error}", hint="correct the address"
+        ) from None
+
+
+def write_query(query: Struct, **changes: object) -> str:
+    """The query as part of an address, with some values changed; defaults are left out.
+
+    write_query(RunsQuery(text="notes"), page=2) == "?text=notes&page=2"
+    """
+    plain = structs.asdict(type(query)())
+    changed = structs.asdict(structs.replace(query, **changes))
+    kept = [(name, value) for name, value in changed.items() if value not in (plain[name], None)]
+    text = urlencode(sorted(kept, key=lambda pair: pair[0] == "page"), doseq=True)  # the page last
+    return f"?{text}" if text else ""
+
+
+def read_body(body: bytes, form: type[Record], what: str, example: str) -> Record:
+    """The JSON body of a request; `BadInput` says that it is not `what`, with an example."""
+    try:
+        return decode_json(body, form)
+    except msgspec.DecodeError as error:
+        raise BadInput(f"not {what}: {error}", hint=example) from None
+
+
+# ------------------------------------------------------------------------------------------------------------- records
+
+
+class Page(Struct, Generic[T], frozen=True):
+    """One page of a long list, and its place in it.
+
+    Page(items=["a", "b"], number=1, num_pages=3, num_items=5)
+    """
+
+    items: list[T]
+    number: int
+    num_pages: int
+    num_items: int
+
+    def map(self, view: Callable[[T], U]) -> Page[U]:
+        """The page with every item replaced by its view."""
+        return Page([view(item) for item in self.items], self.number, self.num_pages, self.num_items)
+
+
+def cut_page(items: Sequence[T], number: int, size: int | None = None) -> Page[T]:
+    """The page of this number, counted from 1; beyond the last page, the last one."""
+    size = size or PAGE_SIZE
+    num_pages = max(1, -(-len(items) // size))
+    number = min(number, num_pages)
+    return Page(list(items[(number - 1) * size : number * size]), number, num_pages, len(items))
+
+
+def copy_fields(kind: type[Record], source: object, /, **given: Any) -> Record:
+    """A record of this kind: the fields given, and all others of the same name in `source`.
+
+    copy_fields(AskReply, record, page="/ask/5f3a9c01d2e4").id == record.id
+    """
+    names = [name for name in kind.__struct_fields__ if name not in given and hasattr(source, name)]
+    return kind(**{name: getattr(source, name) for name in names}, **given)
+
+
+# --------------------------------------------------------------------------------------------------------------- pages
 
 
 def render(template: str, data: Struct, **context: object) -> bytes:
@@ -37,23 +157,8 @@ def compile_templates() -> None:
         _environment().get_template(name)
 
 
-def encode_twin(data: Struct) -> bytes:
-    """The same content as JSON; a number that is not finite is null."""
-    return msgspec.json.encode(data)
-
-
-def path_to(*parts: object) -> str:
-    """The path of a page, with every part percent-encoded.
-
-    path_to("run", "a/b") == "/run/a%2Fb"
-    """
-    return "".join(f"/{quote(str(part), safe='', errors='replace')}" for part in parts)
-
-
 @cache
 def _environment() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     made = Environment(
         loader=PackageLoader("quaere.viewer"),
         autoescape=True,

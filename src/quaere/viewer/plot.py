@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from msgspec import Struct
@@ -56,13 +56,11 @@ class Line(Struct, frozen=True):
 class Band(Struct, frozen=True):
     """A phase behind the curves.
 
-    Band(x=44.0, width=120.0, phase="proposer", number=0, label="iteration 0: proposer, steps 1 to 50")
+    Band(x=44.0, width=120.0, label="iteration 0: proposer, steps 1 to 50")
     """
 
     x: float
     width: float
-    phase: str
-    number: int
     label: str
 
 
@@ -80,13 +78,11 @@ class Plot(Struct, frozen=True):
 class Span(Struct, frozen=True):
     """Consecutive steps that are drawn as one band.
 
-    Span(first_step=1, last_step=50, phase="proposer", number=0, label="iteration 0: proposer, steps 1 to 50")
+    Span(first_step=1, last_step=50, label="iteration 0: proposer, steps 1 to 50")
     """
 
     first_step: int
     last_step: int
-    phase: str
-    number: int
     label: str
 
 
@@ -118,7 +114,9 @@ def plot(
             if at and phases[at] != phases[at - 1]:
                 places.append(None)
             places.append((x_of(step, first_step, last_step), y_of(value)) if is_drawn(value) else None)
-        lines.append(Line(one.name, _path(places), _points(one), _last(one.values), _lone(places)))
+        points = " ".join(f"{step}:{short(value)}" for step, value in zip(one.steps, one.values, strict=True))
+        last = next((value for value in reversed(one.values) if is_drawn(value)), math.nan)
+        lines.append(Line(one.name, _path(places), points, last, _lone(places)))
     return Plot(
         lines=lines,
         x_ticks=[Tick(x_of(step, first_step, last_step), str(step)) for step in step_ticks(first_step, last_step)],
@@ -131,20 +129,15 @@ def plot(
 
 def sparkline(series: Series, width: int = 120, height: int = 28) -> str:
     """A series as the `d` of a small path without axes; "" for fewer than two values."""
-    kept = [(step, value) for step, value in zip(series.steps, series.values, strict=True) if is_drawn(value)]
+    kept = _drawn(series)
     if len(kept) < 2:
         return ""
     thinned = thin(Series("", [step for step, _ in kept], [value for _, value in kept]), width)
     low, high = min(thinned.values), max(thinned.values)
     first, last = thinned.steps[0], thinned.steps[-1]
-    places: list[tuple[float, float] | None] = [
-        (
-            round(1 + (step - first) / (last - first) * (width - 2), 1),
-            round(height - 2 - (value - low) / ((high - low) or 1.0) * (height - 4), 1),
-        )
-        for step, value in zip(thinned.steps, thinned.values, strict=True)
-    ]
-    return _path(places)
+    xs = [round(1 + (step - first) / (last - first) * (width - 2), 1) for step in thinned.steps]
+    ys = [round(height - 2 - (value - low) / ((high - low) or 1.0) * (height - 4), 1) for value in thinned.values]
+    return _path([*zip(xs, ys, strict=True)])
 
 
 def x_of(step: int, first_step: int, last_step: int) -> float:
@@ -161,7 +154,7 @@ def place_band(span: Span, first_step: int, last_step: int) -> Band:
         half = (WIDTH - LEFT - RIGHT) / (last_step - first_step) / 2
         begin = max(begin, x_of(span.first_step, first_step, last_step) - half)
         end = min(end, x_of(span.last_step, first_step, last_step) + half)
-    return Band(round(begin, 1), round(end - begin, 1), span.phase, span.number, span.label)
+    return Band(round(begin, 1), round(end - begin, 1), span.label)
 
 
 def is_drawn(value: float) -> bool:
@@ -222,13 +215,11 @@ def short(value: float) -> str:
 
 def _place_marks(alarms: Sequence[Event], first_step: int, last_step: int) -> list[Tick]:
     """One mark for each step with alarms."""
-    kinds: dict[int, list[str]] = {}
+    kinds: dict[int, dict[str, None]] = {}
     for event in alarms:
-        if first_step <= event.step <= last_step and event.kind not in kinds.setdefault(event.step, []):
-            kinds[event.step].append(event.kind)
-    return [
-        Tick(x_of(step, first_step, last_step), f"step {step}: {', '.join(names)}") for step, names in kinds.items()
-    ]
+        if first_step <= event.step <= last_step:
+            kinds.setdefault(event.step, {})[event.kind] = None
+    return [Tick(x_of(step, first_step, last_step), f"step {step}: {', '.join(of)}") for step, of in kinds.items()]
 
 
 def _path(places: Sequence[tuple[float, float] | None]) -> str:
@@ -250,22 +241,11 @@ def _lone(places: Sequence[tuple[float, float] | None]) -> list[tuple[float, flo
     ]
 
 
-def _points(series: Series) -> str:
-    return " ".join(f"{step}:{short(value)}" for step, value in zip(series.steps, series.values, strict=True))
-
-
-def _last(values: Sequence[float]) -> float:
-    return next((value for value in reversed(values) if is_drawn(value)), math.nan)
+def _drawn(series: Series) -> list[tuple[int, float]]:
+    """Steps and values, without those that are not drawn."""
+    return [pair for pair in zip(series.steps, series.values, strict=True) if is_drawn(pair[1])]
 
 
 def _describe(series: Series) -> str:
-    known: Iterator[tuple[int, float]] = (
-        pair for pair in zip(series.steps, series.values, strict=True) if is_drawn(pair[1])
-    )
-    found = list(known)
-    if not found:
-        return f"{series.name}: no value"
-    (first, begin), (last, end) = found[0], found[-1]
-    if first == last:
-        return f"{series.name}: {short(begin)} at step {first}"
-    return f"{series.name}: {short(begin)} at step {first}, {short(end)} at step {last}"
+    known = [f"{short(value)} at step {step}" for step, value in _drawn(series)]
+    return f"{series.name}: {', '.join(dict.fromkeys((known[0], known[-1]))) if known else 'no value'}"

@@ -1,6 +1,6 @@
 """The pages of research reports: a run's reports, and one with its citations, rubric, scores and the harness behind it.
 
-    read_report(run, "oss", ReportQuery(id="i0-r3-q1-r0")).parts[1] ->
+    read_report(run, "oss", ById(id="i0-r3-q1-r0")).parts[1] ->
     ReportPart("[2]", number=2, href="/run/oss/document?id=rivers.md&start=118&end=142#span")
 
 Scores are those of the evaluator of the same run (SCORE), with what it verified and what it found missing.
@@ -19,29 +19,25 @@ from quaere.chat.report_pages import count_line
 from quaere.chat.statements import extract_conclusion, find_citations
 from quaere.dialects.report.assessment import count_searches
 from quaere.dialects.report.protocol import bind_report
-from quaere.records import Assessment, AssessTask, EndReason, Episode, Harness, Passage, Report, ReportTask, Rubric
+from quaere.records import Assessment, AssessTask, Harness, Report, ReportTask, Rubric
 from quaere.runs.rows import EpisodeFilter, EpisodeRow
 from quaere.viewer.attempt_groups import reward_of
-from quaere.viewer.document_page import document_address
-from quaere.viewer.page_formats import path_to
-from quaere.viewer.page_settings import Page, PageNumber, cut_page
+from quaere.viewer.document_page import document_address, place_of
+from quaere.viewer.page_formats import ById, Listed, Page, copy_fields, cut_page, path_to
 from quaere.viewer.run_folder import NotShown
 from quaere.viewer.run_overview import REPORT_WRITER, HarnessChange, read_harness
 
 ASSESSOR = "report-assessor"  # the protocol of episodes that score reports
-PAGE_SIZE = 50
 _CONCLUSION_CHARS = 300
 
 
-class ReportsQuery(Struct, frozen=True):
+class ReportsQuery(Listed, frozen=True):
     """Which reports are listed: those at a step, with these words in question or report.
 
     ReportsQuery(step=5, text="river", page=2)
     """
 
     step: int | None = None
-    text: str = ""
-    page: PageNumber = 1
 
 
 class ReportLine(Struct, frozen=True):
@@ -66,15 +62,6 @@ class ReportsPage(Struct, frozen=True):
     run: str
     query: ReportsQuery
     page: Page[ReportLine]
-
-
-class ReportQuery(Struct, frozen=True):
-    """A report by the id of its episode.
-
-    ReportQuery(id="i0-r3-q1-r0")
-    """
-
-    id: str = ""
 
 
 class ReportPart(Struct, frozen=True):
@@ -129,22 +116,15 @@ class Pass(Struct, frozen=True):
     num_searches: int
 
 
-class ReportPage(Struct, frozen=True):
-    """All that the page of a report shows.
+class ReportPage(EpisodeRow, frozen=True, kw_only=True):
+    """All that the page of a report shows, its index row included.
 
     `counts` counts statements and citations; `said` is why documents cannot be opened. `harness` are all versions of
     the run, `harness_version` the one in force when the report was assessed, None if it was not.
     """
 
     run: str
-    id: str
-    task_id: str
-    question: str
-    step: int
-    phase: str
-    end: EndReason
     reward: float | None
-    metrics: dict[str, float]
     parts: list[ReportPart]
     counts: str
     unresolved: list[int]
@@ -160,12 +140,10 @@ class ReportPage(Struct, frozen=True):
 def read_reports(run: Run, name: str, query: ReportsQuery) -> ReportsPage:
     """One page of the reports of a run, in the order they were written."""
     rows = run.rows(EpisodeFilter(step=query.step, protocol=REPORT_WRITER, text=query.text))
-    page = cut_page(rows, query.page, PAGE_SIZE)
-    lines = [_line(row) for row in page.items]
-    return ReportsPage(name, query, Page(lines, page.number, page.num_pages, page.num_items))
+    return ReportsPage(name, query, cut_page(rows, query.page).map(_line))
 
 
-def read_report(run: Run, name: str, query: ReportQuery) -> ReportPage:
+def read_report(run: Run, name: str, query: ById) -> ReportPage:
     """The page of a report; `NotShown` if the run has none of this id."""
     row = run.episode_row(query.id)
     if row is None or row.protocol != REPORT_WRITER:
@@ -177,16 +155,11 @@ def read_report(run: Run, name: str, query: ReportQuery) -> ReportPage:
     sources = _view_sources(report, documents, name) if report else []
     assessed = list(_find_assessments(run, row, report)) if report else []
     tasks = [task for task, _ in assessed]
-    return ReportPage(
+    return copy_fields(
+        ReportPage,
+        row,
         run=name,
-        id=row.id,
-        task_id=row.task_id,
-        question=row.question,
-        step=row.step,
-        phase=row.phase,
-        end=row.end,
         reward=reward_of(row.metrics),
-        metrics=row.metrics,
         parts=list(_cut(report, sources)) if report else [],
         counts=count_line(report) if report else "",
         unresolved=sorted(set(report.unresolved)) if report else [],
@@ -204,12 +177,10 @@ def read_report(run: Run, name: str, query: ReportQuery) -> ReportPage:
 
 
 def _line(row: EpisodeRow) -> ReportLine:
-    return ReportLine(
-        id=row.id,
-        question=row.question,
-        step=row.step,
+    return copy_fields(
+        ReportLine,
+        row,
         conclusion=None if row.answer is None else extract_conclusion(row.answer)[:_CONCLUSION_CHARS],
-        num_searches=row.num_searches,
         reward=reward_of(row.metrics),
         scores={name.removeprefix("score/"): value for name, value in row.metrics.items() if name.startswith("score/")},
     )
@@ -223,8 +194,8 @@ def _cut(report: Report, sources: list[SourceView]) -> Iterator[ReportPart]:
         if cite.start > end:
             yield ReportPart(report.text[end : cite.start])
         for number in cite.numbers:
-            known = number in places
-            yield ReportPart(f"[{number}]" if known else f"[{number}: no such source]", number, places.get(number, ""))
+            said = "" if number in places else ": no such source"
+            yield ReportPart(f"[{number}{said}]", number, places.get(number, ""))
         end = cite.end
     if end < len(report.text):
         yield ReportPart(report.text[end:])
@@ -232,24 +203,15 @@ def _cut(report: Report, sources: list[SourceView]) -> Iterator[ReportPart]:
 
 def _view_sources(report: Report, documents: RunDocuments, run: str) -> list[SourceView]:
     return [
-        SourceView(
+        copy_fields(
+            SourceView,
+            source.passage,
             number=source.number,
-            id=source.passage.id,
-            title=source.passage.title,
-            place=source.passage.place,
-            text=source.passage.text,
             num_citations=report.citations.count(source.number),
-            href=_address(source.passage, documents, run),
+            href=document_address(documents.read, path_to("run", run, "document"), place_of(source.passage)),
         )
         for source in report.sources
     ]
-
-
-def _address(passage: Passage, documents: RunDocuments, run: str) -> str:
-    start, end = passage.start, passage.start + len(passage.text)
-    if not passage.text or documents.read(passage.doc_id)[start:end] != passage.text:
-        return ""
-    return document_address(path_to("run", run, "document"), passage.doc_id, start, end)
 
 
 def _find_assessments(run: Run, row: EpisodeRow, report: Report) -> Iterator[tuple[AssessTask, Pass]]:
@@ -262,26 +224,19 @@ def _find_assessments(run: Run, row: EpisodeRow, report: Report) -> Iterator[tup
         if not isinstance(task, AssessTask) or not isinstance(episode.outcome, Assessment):
             continue
         for place in (number for number, shown in enumerate(task.reports, start=1) if shown == report):
-            found = _read_pass(episode, task, episode.outcome, place)
-            if found is not None:
-                yield task, found
-
-
-def _read_pass(episode: Episode, task: AssessTask, outcome: Assessment, place: int) -> Pass | None:
-    scores = outcome.find(place)
-    if scores is None:
-        return None
-    return Pass(
-        id=episode.id,
-        place=place,
-        num_reports=len(task.reports),
-        harness=task.harness.version,
-        scores=scores.scores,
-        verification=scores.verification,
-        gaps=scores.gaps,
-        validity=scores.validity,
-        num_searches=count_searches(episode, len(task.reports))[place - 1],
-    )
+            if (scores := episode.outcome.find(place)) is not None:
+                yield (
+                    task,
+                    copy_fields(
+                        Pass,
+                        scores,
+                        id=episode.id,
+                        place=place,
+                        num_reports=len(task.reports),
+                        harness=task.harness.version,
+                        num_searches=count_searches(episode, len(task.reports))[place - 1],
+                    ),
+                )
 
 
 def _view_rubric(rubric: Rubric | None, tasks: list[AssessTask]) -> list[RubricRow]:
@@ -290,11 +245,8 @@ def _view_rubric(rubric: Rubric | None, tasks: list[AssessTask]) -> list[RubricR
         return []
     harness = tasks[0].harness if tasks else Harness(0, POOL)
     weights = {item.dimension: item.weight for item in rubric.weights}
-    rows = []
-    for name in rubric.dimensions:
-        known = harness.find(name)
-        rows.append(RubricRow(name, weights.get(name), known.text if known else ""))
-    return rows
+    known = [(name, harness.find(name)) for name in rubric.dimensions]
+    return [RubricRow(name, weights.get(name), found.text if found else "") for name, found in known]
 
 
 def _siblings(run: Run, row: EpisodeRow) -> list[str]:

@@ -1,24 +1,42 @@
-"""The runs that a viewer shows: those of a folder, or a single one.
+"""The runs that a viewer shows, those of a folder or a single one, and when they were written to.
 
 folder = open_folder("runs/notes")
 with folder.open("notes") as run: ...
 
-A run is looked up by its name among the directories that are there. No path is ever made of what a request says, so a
-name such as `../secrets` is a name that no run has.
+A run is looked up by its name among the directories that exist. No path is ever made of what a request says, so a name
+such as `../secrets` is a name that no run has.
+
+An open page follows its run by server-sent events, and asks for its content again after each:
+
+    event: change
+    data: 7
+
+The content is not sent, so one piece of code makes new pages and followed ones. Only the attributes of a few files are
+read, so following a run costs its training nothing. The first event comes at once: no other event would tell of what
+was written between the making of the page and the opening of its stream.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response, StreamingResponse
 
 from quaere.api.run import Run
 from quaere.errors import BadInput, nearest_hint
 from quaere.runs.directory import CONFIG, DATABASE, is_locked, refuse_links
 from quaere.runs.list import runs_root
 
+T = TypeVar("T")
 Signature: TypeAlias = tuple[object, ...]
+LOOK_EVERY_S = 1.0
+_BEAT_EVERY_S = 15.0  # a comment now and then, so that a client that is gone is noticed
+MAX_STREAMS = 64
 _WRITTEN = (DATABASE, f"{DATABASE}-wal", CONFIG, "harness.jsonl")
 
 
@@ -87,13 +105,64 @@ def read_signature(path: Path) -> Signature:
 
     An empty write-ahead log counts as none: readers create and remove it.
     """
-    written: list[object] = [is_locked(path)]
     folder = str(path)
-    for name in _WRITTEN:
+    return (is_locked(path), *(sign_file(f"{folder}/{name}") for name in _WRITTEN))
+
+
+def sign_file(path: str | Path) -> tuple[int, int] | None:
+    """Size and time of a file; None if it is empty or does not exist."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return (status.st_size, status.st_mtime_ns) if status.st_size else None
+
+
+class Kept(Generic[T]):
+    """Values by key, each read again when its mark has changed; beyond `most`, the least recently used are dropped."""
+
+    def __init__(self, most: int | None = None) -> None:
+        self._most = most
+        self._kept: dict[str, tuple[object, T]] = {}
+
+    def get(self, key: str, mark: object, read: Callable[[], T]) -> T:
+        """The value of this key, read unless it is kept with the same mark."""
+        kept = self._kept.pop(key, None)
+        if kept is None or kept[0] != mark:
+            kept = (mark, read())
+        self._kept[key] = kept  # at the end: the first one is the least recently used
+        while self._most is not None and len(self._kept) > self._most:
+            self._kept.pop(next(iter(self._kept)))
+        return kept[1]
+
+
+class Streams:
+    """The open streams of a server. They end when it stops, since it would otherwise wait for them."""
+
+    def __init__(self, is_stopping: Callable[[], bool]) -> None:
+        self._is_stopping = is_stopping
+        self._num_open = 0
+
+    def follow(self, look: Callable[[], Signature], every_s: float | None = None) -> Response:
+        """An event at once, and whenever `look()`, once a second or as often as given, returns something new."""
+        if self._num_open >= MAX_STREAMS:
+            return Response("too many pages are being followed", 503, {"Retry-After": "30"}, "text/plain")
+        return StreamingResponse(self._events(look, every_s or LOOK_EVERY_S), media_type="text/event-stream")
+
+    async def _events(self, look: Callable[[], Signature], every_s: float) -> AsyncIterator[str]:
+        self._num_open += 1
         try:
-            status = os.stat(f"{folder}/{name}")
-        except OSError:
-            written.append(None)
-        else:
-            written.append((status.st_size, status.st_mtime_ns) if status.st_size else None)
-    return tuple(written)
+            seen, number, waited = await run_in_threadpool(look), 0, 0.0
+            yield f"retry: 2000\nevent: change\ndata: {number}\n\n"
+            while not self._is_stopping():
+                await asyncio.sleep(every_s)
+                waited += every_s
+                found = await run_in_threadpool(look)
+                if found != seen:
+                    seen, number, waited = found, number + 1, 0.0
+                    yield f"event: change\ndata: {number}\n\n"
+                elif waited >= _BEAT_EVERY_S:
+                    waited = 0.0
+                    yield ": still here\n\n"
+        finally:
+            self._num_open -= 1

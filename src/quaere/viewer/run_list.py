@@ -1,7 +1,10 @@
-"""The page of all runs: state, recipe, model, last metrics, trend, and how to go on.
+"""The pages of several runs: all of them, and a comparison of some.
 
-read_runs(folder, RunsQuery(text="drzero")).page.items[0] ->
+RunCards(folder).read(RunsQuery(text="drzero")).page.items[0] ->
 RunCard(name="notes", recipe="drzero", state=RunState("running"), step=12, figures={"reward/mean": 0.4}, ...)
+
+compare_runs(folder, CompareQuery(run=["a", "b"])).settings ->
+[SettingRow("solver.learner.learning_rate", ["1e-06", "2e-06"])]
 """
 
 from __future__ import annotations
@@ -14,17 +17,26 @@ from msgspec import Struct, structs
 
 from quaere.api.run import Run
 from quaere.errors import BadInput
-from quaere.runs.list import next_command, read_brief
+from quaere.runs.list import describe_state, next_command, read_brief
 from quaere.runs.phases import name_phase
 from quaere.runs.rows import EpisodeFilter, RunInfo, RunState
-from quaere.viewer.metric_groups import MAIN
-from quaere.viewer.page_settings import Page, PageNumber, cut_page
+from quaere.viewer.ask_pages import ASK_KIND, read_record
+from quaere.viewer.metric_groups import (
+    MAIN,
+    Chart,
+    ChartData,
+    ChartSection,
+    draw_sections,
+    find_steps,
+    make_line,
+    read_lines,
+)
+from quaere.viewer.page_formats import Listed, Page, cut_page
 from quaere.viewer.plot import Series, thin
-from quaere.viewer.run_answers import KIND as ASK
-from quaere.viewer.run_answers import read_record
 from quaere.viewer.run_folder import RunFolder, Signature, open_run, read_signature
 
-PAGE_SIZE = 50
+MAX_RUNS = 10  # of a comparison
+_ABSENT = "–"
 TREND = "reward/mean"
 _TREND_POINTS = 120
 _NUM_FIGURES = 3
@@ -33,15 +45,13 @@ _SCORES = ("answer/exact_match", "answer/f1")  # of a run that was not trained
 StateName = Literal["", "running", "stopped", "done", "failed", "unknown"]
 
 
-class RunsQuery(Struct, frozen=True):
+class RunsQuery(Listed, frozen=True):
     """Which runs are listed: those whose name, kind, recipe or model has `text`, in this state.
 
     RunsQuery(text="drzero", state="running", page=2)
     """
 
-    text: str = ""
     state: StateName = ""
-    page: PageNumber = 1
 
 
 class RunCard(Struct, frozen=True):
@@ -81,6 +91,49 @@ class RunsPage(Struct, frozen=True):
     page: Page[RunCard]
 
 
+class CompareQuery(Struct, frozen=True):
+    """The names of the runs to compare.
+
+    CompareQuery(run=["first", "second"])
+    """
+
+    run: list[str] = []
+
+
+class SettingRow(Struct, frozen=True):
+    """A setting and its value in each run; "–" where a run has none.
+
+    SettingRow("solver.batch", ["64", "32"])
+    """
+
+    name: str
+    values: list[str]
+
+
+class Compared(Struct, frozen=True):
+    """A run of a comparison.
+
+    Compared(name="first", said="done after step 50", created="2025-03-01T10:15:00+00:00", last_step=50)
+    """
+
+    name: str
+    said: str
+    created: str
+    first_step: int
+    last_step: int
+
+
+class ComparePage(Struct, frozen=True):
+    """Several runs: what was set differently, and a chart per metric with a line per run."""
+
+    runs: list[Compared]
+    settings: list[SettingRow]
+    sections: list[ChartSection]
+    first_step: int
+    last_step: int
+    num_left_out: int = 0  # metrics beyond those of `sections`
+
+
 class RunCards:
     """The cards of runs. A run is read in full once it is on a page, and again only when it was written to."""
 
@@ -96,9 +149,9 @@ class RunCards:
         cards = [self._card(name, path, complete=bool(query.state)) for name, path in paths.items()]
         found = [card for card in cards if _admits(query, card)]
         found.sort(key=lambda card: (card.created, card.name), reverse=True)
-        page = cut_page(found, query.page, PAGE_SIZE)
-        shown = [self._card(card.name, paths[card.name], complete=True) for card in page.items]
-        return RunsPage(str(self._folder.root), query, len(cards), structs.replace(page, items=shown))
+        page = cut_page(found, query.page)
+        shown = page.map(lambda card: self._card(card.name, paths[card.name], complete=True))
+        return RunsPage(str(self._folder.root), query, len(cards), shown)
 
     def names_of_kind(self, kind: str) -> list[str]:
         """Names of the runs of a kind, such as "eval", the newest first."""
@@ -154,7 +207,7 @@ def _complete(run: Run, card: RunCard) -> RunCard:
     state, step = run.state(), run.last_step()
     num_episodes, num_answered = run.count_episodes()
     phase, series = _read_trend(run) if step else ("", Series(TREND, [], []))
-    asked = run.rows(EpisodeFilter()) if run.info.kind == ASK and num_episodes == 1 else []
+    asked = run.rows(EpisodeFilter()) if run.info.kind == ASK_KIND and num_episodes == 1 else []
     record = read_record(run, asked[0]) if asked else None
     return structs.replace(
         card,
@@ -189,10 +242,74 @@ def _read_trend(run: Run) -> tuple[str, Series]:
     phases = [phase_at.get(metric.step, "") for metric in trend]
     phase = "solver" if "solver" in phases else phases[-1] if phases else ""
     shown = [metric for metric, each in zip(trend, phases, strict=True) if each == phase]
-    return phase, Series(TREND, [metric.step for metric in shown], [metric.value for metric in shown])
+    return phase, make_line(TREND, shown)
 
 
 def _admits(query: RunsQuery, card: RunCard) -> bool:
     text = query.text.casefold()
     words = (card.name, card.kind, card.recipe, card.model)
     return query.state in ("", card.state.name) and any(text in word.casefold() for word in words)
+
+
+# ---------------------------------------------------------------------------------------------------------- comparison
+
+
+def compare_runs(folder: RunFolder, query: CompareQuery) -> ComparePage:
+    """The comparison of two to ten runs."""
+    names = list(dict.fromkeys(query.run))
+    if not 2 <= len(names) <= MAX_RUNS:
+        raise BadInput(
+            f"{len(names)} runs to compare: 2 to {MAX_RUNS} are possible", hint="mark them in the list of runs"
+        )
+    runs: list[Compared] = []
+    settings: list[dict[str, str]] = []
+    lines: list[dict[str, Series]] = []
+    for name in names:
+        with folder.open(name) as run:
+            lines.append(read_lines(run, name))
+            first, last = find_steps(lines[-1].values())
+            runs.append(Compared(name, describe_state(run.state(), last), run.info.created, first, last))
+            settings.append(flatten(_read_settings(run)))
+
+    def draw(chart: Chart) -> list[ChartData]:
+        """A chart per metric; a run without it has an empty line, so that colours stay."""
+        owned = list(zip(names, lines, strict=True))
+        return [ChartData(each, [of.get(each, Series(name, [], [])) for name, of in owned]) for each in chart.names]
+
+    sections, num_left_out = draw_sections(sorted({each for of in lines for each in of}), draw)
+    return ComparePage(
+        runs=runs,
+        settings=differing(settings),
+        sections=sections,
+        num_left_out=num_left_out,
+        first_step=min((run.first_step for run in runs if run.last_step), default=0),
+        last_step=max(run.last_step for run in runs),
+    )
+
+
+def flatten(value: object, name: str = "") -> dict[str, str]:
+    """Nested settings by their dotted names.
+
+    flatten({"solver": {"batch": 64}, "seed": 0}) == {"solver.batch": "64", "seed": "0"}
+    """
+    if isinstance(value, dict) and value:
+        return {
+            key: text
+            for part, inner in value.items()
+            for key, text in flatten(inner, f"{name}.{part}" if name else str(part)).items()
+        }
+    return {name: str(value)}
+
+
+def differing(settings: list[dict[str, str]]) -> list[SettingRow]:
+    """The settings that are not the same in all runs, in the order in which they occur first."""
+    names = dict.fromkeys(name for each in settings for name in each)
+    rows = [SettingRow(name, [each.get(name, _ABSENT) for each in settings]) for name in names]
+    return [row for row in rows if len(set(row.values)) > 1]
+
+
+def _read_settings(run: Run) -> dict[str, Any]:
+    try:
+        return {"recipe": run.info.settings.get("recipe", _ABSENT), **run.config}
+    except BadInput:  # a run that was not trained has no config
+        return dict(run.info.settings)

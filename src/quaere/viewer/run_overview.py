@@ -16,32 +16,14 @@ from quaere.runs.checkpoints import find_checkpoints
 from quaere.runs.list import describe_state, next_command
 from quaere.runs.phases import CandidateCount, PhaseSummary, count_candidates, summarise_phases
 from quaere.runs.rows import Event, RunInfo, RunState
-from quaere.viewer.evaluation_results import KIND as EVAL
-from quaere.viewer.evaluation_results import EvaluationLine, describe_run
-from quaere.viewer.metric_groups import bound_groups, group_metrics
-from quaere.viewer.plot import Series, Span
-from quaere.viewer.run_answers import RunAnswer, read_answers
+from quaere.viewer.ask_pages import RunAnswer, read_answers
+from quaere.viewer.evaluation_pages import EVAL_KIND, EvaluationLine, describe_run
+from quaere.viewer.metric_groups import ChartData, ChartSection, draw_sections, find_steps, read_lines
+from quaere.viewer.plot import Span
 from quaere.viewer.run_folder import NotShown
 
 MAX_ROWS = 1000  # metrics in the table of a step
 REPORT_WRITER = "report-writer"  # the protocol of episodes that write reports
-
-
-class ChartData(Struct, frozen=True):
-    """A chart with its values.
-
-    ChartData("Mean reward", [Series("reward/mean", [1, 2], [0.2, 0.4])])
-    """
-
-    title: str
-    series: list[Series]
-
-
-class ChartSection(Struct, frozen=True):
-    """Charts under one heading."""
-
-    title: str
-    charts: list[ChartData]
 
 
 class HarnessChange(Struct, frozen=True):
@@ -136,13 +118,11 @@ class StepPage(Struct, frozen=True):
 
 def read_run(run: Run, name: str, query: RunQuery) -> RunPage:
     """The page of a run, as it stands now."""
-    metrics = {
-        name: Series(name, [metric.step for metric in found], [metric.value for metric in found])
-        for name, found in run.all_metrics().items()
-    }
-    steps = {step for series in metrics.values() for step in (series.steps[0], series.steps[-1])}
-    first, last = min(steps, default=0), max(steps, default=0)
-    groups, num_left_out = bound_groups(group_metrics(list(metrics)))
+    lines = read_lines(run)
+    first, last = find_steps(lines.values())
+    sections, num_left_out = draw_sections(
+        list(lines), lambda chart: [ChartData(chart.title, [lines[each] for each in chart.names])]
+    )
     state = run.state()
     num_episodes, num_answered = run.count_episodes()
     return RunPage(
@@ -157,13 +137,7 @@ def read_run(run: Run, name: str, query: RunQuery) -> RunPage:
         num_episodes=num_episodes,
         num_answered=num_answered,
         phases=summarise_phases(run),
-        sections=[
-            ChartSection(
-                group.title,
-                [ChartData(chart.title, [metrics[each] for each in chart.names]) for chart in group.charts],
-            )
-            for group in groups
-        ],
+        sections=sections,
         num_left_out=num_left_out,
         events=run.events(),
         candidates=count_candidates(run),
@@ -172,7 +146,7 @@ def read_run(run: Run, name: str, query: RunQuery) -> RunPage:
         config=_read_config(run),
         has_reports=REPORT_WRITER in run.first_protocols(),
         answers=read_answers(run, name),
-        scores=describe_run(name, run) if run.info.kind == EVAL else None,
+        scores=describe_run(name, run) if run.info.kind == EVAL_KIND else None,
     )
 
 
@@ -184,12 +158,11 @@ def read_step(run: Run, name: str, step: int) -> StepPage:
     if not metrics and not num_episodes and not events:
         raise NotShown(f"run {name} has nothing at step {step}", hint=f"its last step is {run.last_step()}")
     place = next((phase for phase in summarise_phases(run) if phase.first_step <= step <= phase.last_step), None)
-    last = run.last_step()
     return StepPage(
         run=name,
         step=step,
         before=max(0, step - 1),
-        after=step + 1 if step < last else 0,
+        after=step + 1 if step < run.last_step() else 0,
         phase=place.phase if place else "",
         iteration=place.iteration if place else None,
         metrics=dict(list(metrics.items())[:MAX_ROWS]),
@@ -201,12 +174,10 @@ def read_step(run: Run, name: str, step: int) -> StepPage:
 
 def describe_span(phase: PhaseSummary) -> Span:
     """A phase as a band, with its description in words."""
-    steps = f"steps {phase.first_step} to {phase.last_step}"
-    if phase.first_step == phase.last_step:
-        steps = f"step {phase.first_step}"
+    first, last = phase.first_step, phase.last_step
+    steps = f"step {first}" if first == last else f"steps {first} to {last}"
     where = f"iteration {phase.iteration}: " if phase.iteration is not None else ""
-    number = phase.iteration or 0
-    return Span(phase.first_step, phase.last_step, phase.phase, number, f"{where}{phase.phase or 'training'}, {steps}")
+    return Span(first, last, f"{where}{phase.phase or 'training'}, {steps}")
 
 
 def read_harness(path: Path) -> list[HarnessChange]:

@@ -1,25 +1,44 @@
 """The page of an episode: its turns with what was searched and quoted, the parts of its reward, its tokens.
 
 read_episode(run, "notes", EpisodeQuery(id="i0-s0-i0g-000003-a1")).turns[0].results[0].passages[0].is_quoted == True
+
+The reward is a waterfall: each stored part begins where the one before it ended. Tokens are rows of cells. Advantage,
+and the learner's own log-prob and entropy, are those that training stored (`traced_episodes`). Long episodes are read
+by range: a page has `NUM_TOKENS` of them, and the next page begins where it ended.
 """
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Literal
 
 from msgspec import Struct
 
 from quaere.api.run import Run
 from quaere.chat.spans import locate_span
-from quaere.records import Answer, EndReason, Episode, Evaluate, Passage, Proposal, ProposeTask, StopReason, Turn
-from quaere.runs.rows import EpisodeFilter, EpisodeRow
-from quaere.viewer.attempt_groups import describe_turn, rank_attempts, reward_of
-from quaere.viewer.reward_bars import RewardBar, stack_rewards
+from quaere.records import Answer, Episode, Evaluate, Passage, Proposal, ProposeTask, StopReason, Turn
+from quaere.records.episodes import Origin, TokenTrace
+from quaere.runs.rows import EpisodeRow
+from quaere.viewer.attempt_groups import describe_turn, rank_attempts, reward_of, rows_of
+from quaere.viewer.page_formats import copy_fields
+from quaere.viewer.plot import is_drawn
 from quaere.viewer.run_folder import NotShown
-from quaere.viewer.token_lane import TokenLane, read_lane
 
 Quotation = Literal["none", "verbatim", "not found"]
+
+WIDTH = 300
+TOTAL = "reward/total"
+REST = "not itemised"  # weights and clipping: what the total has beyond the sum of the parts
+_EXACT = 1e-6
+ROW_TOKENS = 64
+NUM_TOKENS = 16 * ROW_TOKENS
+# Upper ends of the log-probs of each shade, from sure to surprised.
+_SHADES = (-0.1, -0.7, -2.0, -5.0)
+# Lower ends of the entropies of each shade, in nats, and of the sizes of advantages.
+_ENTROPY_SHADES = (0.1, 0.5, 1.5, 3.0)
+_ADVANTAGE_SHADES = (0.0, 0.25, 0.75, 1.5)
 
 
 class EpisodeQuery(Struct, frozen=True):
@@ -81,8 +100,97 @@ class TurnView(Struct, frozen=True):
     score: float | None
 
 
-class EpisodePage(Struct, frozen=True):
-    """All that the page of an episode shows.
+class RewardBar(Struct, frozen=True):
+    """A part of the reward and its place in a drawing of `WIDTH`.
+
+    RewardBar("reward/format", 0.5, x=0.0, width=100.0)
+    """
+
+    name: str
+    value: float
+    x: float
+    width: float
+
+
+class TokenCell(Struct, frozen=True, omit_defaults=True):
+    """A token; `logprob` is the sampler's, None where nothing was sampled. `shade` 0 is sure, 4 surprised.
+
+    `advantage`, `learner_logprob` and `entropy` are of the update that trained on the token, None where not stored.
+    """
+
+    token_id: int
+    origin: Origin
+    is_trained: bool
+    logprob: float | None
+    advantage: float | None = None
+    learner_logprob: float | None = None
+    entropy: float | None = None
+
+    @property
+    def shade(self) -> int:
+        """How surprising the token was to the sampler."""
+        return 0 if self.logprob is None else sum(self.logprob < limit for limit in _SHADES)
+
+    @property
+    def entropy_shade(self) -> int:
+        """How undecided the learner was: 0 to 4."""
+        return 0 if self.entropy is None else sum(self.entropy > limit for limit in _ENTROPY_SHADES)
+
+    @property
+    def advantage_shade(self) -> int:
+        """How large the advantage is, whatever its sign: 0 to 4."""
+        return 0 if self.advantage is None else sum(abs(self.advantage) > limit for limit in _ADVANTAGE_SHADES)
+
+
+class TokenRow(Struct, frozen=True):
+    """Consecutive tokens from position `start` on."""
+
+    start: int
+    cells: list[TokenCell]
+
+    @property
+    def label(self) -> str:
+        """The row in words: "tokens 64 to 127: 20 of the model, mean log-prob -0.41"."""
+        sampled = [cell.logprob for cell in self.cells if cell.logprob is not None]
+        mean = f", mean log-prob {sum(sampled) / len(sampled):.2f}" if sampled else ""
+        num_model = sum(cell.origin == "model" for cell in self.cells)
+        return f"tokens {self.start} to {self.start + len(self.cells) - 1}: {num_model} of the model{mean}"
+
+
+class SegmentLine(Struct, frozen=True):
+    """A run of tokens of one origin, summed up.
+
+    The means are over the tokens that have the value; None if none has it.
+
+    SegmentLine(origin="model", start=212, num_tokens=23, num_trained=23, mean_logprob=-0.4, mean_advantage=0.5)
+    """
+
+    origin: Origin
+    start: int
+    num_tokens: int
+    num_trained: int
+    mean_logprob: float | None
+    mean_advantage: float | None = None
+    mean_learner_logprob: float | None = None
+    mean_entropy: float | None = None
+
+
+class TokenLane(Struct, frozen=True):
+    """Some tokens of an episode, and all its segments; `next` is where the following tokens begin, 0 at the end.
+
+    `is_traced` is true if training stored the advantage, log-prob and entropy of its tokens.
+    """
+
+    start: int
+    num_tokens: int
+    next: int
+    rows: list[TokenRow]
+    segments: list[SegmentLine]
+    is_traced: bool
+
+
+class EpisodePage(EpisodeRow, frozen=True, kw_only=True):
+    """All that the page of an episode shows, its index row included.
 
     `question` and `answer` of a proposer are those that it wrote. `learner` says whether training stored the advantage
     of every token and the learner's own log-probs and entropy. `before` and `after` are the neighbours in the group, by
@@ -90,21 +198,12 @@ class EpisodePage(Struct, frozen=True):
     """
 
     run: str
-    id: str
-    task_id: str
-    question: str
     answers: list[str]
     document: str
-    protocol: str
-    model: str
     seed: int
-    step: int
-    phase: str
-    end: EndReason
     reward: float | None
     advantage: float | None
     bars: list[RewardBar]
-    metrics: dict[str, float]
     turns: list[TurnView]
     answer: str
     span: str
@@ -128,23 +227,17 @@ def read_episode(run: Run, name: str, query: EpisodeQuery) -> EpisodePage:
     turns = [view_turn(turn, span) for turn in episode.turns]
     before, after = _neighbours(run, row)
     trace = run.token_trace(row.id)
-    return EpisodePage(
+    return copy_fields(
+        EpisodePage,
+        row,
         run=name,
-        id=row.id,
-        task_id=row.task_id,
         question=proposed.question if proposed else row.question,
         answers=list(question.answers) if question is not None else [],
         document=_document_text(episode),
-        protocol=row.protocol,
-        model=row.model,
         seed=episode.seed,
-        step=row.step,
-        phase=row.phase,
-        end=row.end,
         reward=reward_of(row.metrics),
         advantage=row.metrics.get("advantage"),
         bars=stack_rewards(row.metrics),
-        metrics=row.metrics,
         turns=turns,
         answer=proposed.answer if proposed else row.answer or "",
         span=span,
@@ -160,15 +253,12 @@ def read_episode(run: Run, name: str, query: EpisodeQuery) -> EpisodePage:
 def view_turn(turn: Turn, span: str) -> TurnView:
     """A turn for the page; the passages that hold the span are marked."""
     said = describe_turn(turn)
-    return TurnView(
+    return copy_fields(
+        TurnView,
+        turn,
         number=turn.index + 1,
-        text=turn.text,
         kind=said.kind,
         line=said.text,
-        stop_reason=turn.stop_reason,
-        num_tokens=turn.num_tokens,
-        sample_s=turn.sample_s,
-        search_s=turn.search_s,
         results=[
             ResultView(result.query, [_view_passage(hit.passage, hit.score, span) for hit in result.hits])
             for result in turn.results
@@ -186,11 +276,36 @@ def mark_span(span: str, text: str) -> list[TextPart]:
     [TextPart("Venn "), TextPart("built it", is_quoted=True), TextPart(".")]
     """
     place = locate_span(span, text)
-    if place is None:
-        return [TextPart(text)]
-    start, end = place
+    return [TextPart(text)] if place is None else mark_part(text, *place)
+
+
+def mark_part(text: str, start: int, end: int) -> list[TextPart]:
+    """The text in up to three pieces, of which text[start:end] is marked; empty pieces are left out."""
     parts = [TextPart(text[:start]), TextPart(text[start:end], is_quoted=True), TextPart(text[end:])]
     return [part for part in parts if part.text]
+
+
+def stack_rewards(metrics: Mapping[str, float]) -> list[RewardBar]:
+    """The bars, the total last; none if no total was stored."""
+    total = metrics.get(TOTAL)
+    if total is None or not is_drawn(total):
+        return []
+    parts = {
+        name: value
+        for name, value in metrics.items()
+        if name.startswith("reward/") and name not in (TOTAL, "reward/mean") and is_drawn(value)
+    }
+    rest = total - sum(parts.values())
+    if parts and abs(rest) > _EXACT * max(1.0, abs(total)):
+        parts[REST] = rest
+    edges = [*accumulate(parts.values(), initial=0.0)]
+    spans = [*pairwise(edges), (0.0, total)]
+    low, high = min(*edges, total), max(*edges, total)
+    scale = WIDTH / ((high - low) or 1.0)
+    return [
+        RewardBar(name, value, round((min(span) - low) * scale, 1), round((max(span) - min(span)) * scale, 1))
+        for (name, value), span in zip({**parts, TOTAL: total}.items(), spans, strict=True)
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------------- details
@@ -219,7 +334,53 @@ def _judge_span(span: str, turns: list[TurnView], document: str) -> Quotation:
 
 def _neighbours(run: Run, row: EpisodeRow) -> tuple[str, str]:
     """The attempts before and after this one in its group, ranked by reward."""
-    group = EpisodeFilter(task_id=row.task_id, step=row.step, phase=row.phase, protocol=row.protocol)
-    ids = [other.id for other in rank_attempts(run.rows(group))]
+    ids = ["", *(other.id for other in rank_attempts(rows_of(run, row))), ""]
     at = ids.index(row.id)
-    return ids[at - 1] if at else "", ids[at + 1] if at + 1 < len(ids) else ""
+    return ids[at - 1], ids[at + 1]
+
+
+# -------------------------------------------------------------------------------------------------------------- tokens
+
+
+def read_lane(episode: Episode, trace: TokenTrace | None, start: int) -> TokenLane:
+    """The tokens from `start` on, rounded down to a row."""
+    num_tokens = sum(len(segment.token_ids) for segment in episode.segments)
+    start = min(max(0, start), max(0, num_tokens - 1)) // ROW_TOKENS * ROW_TOKENS
+    everything = _cells(episode, trace)
+    cells = everything[start : start + NUM_TOKENS]
+    rows = [TokenRow(start + at, cells[at : at + ROW_TOKENS]) for at in range(0, len(cells), ROW_TOKENS)]
+    end = start + len(cells)
+    return TokenLane(
+        start, num_tokens, end if end < num_tokens else 0, rows, _segments(episode, everything), trace is not None
+    )
+
+
+def _cells(episode: Episode, trace: TokenTrace | None) -> list[TokenCell]:
+    found: list[TokenCell] = []
+    stored: dict[int, tuple[float | None, ...]] = {}
+    if trace is not None:
+        values = zip(trace.advantages, trace.logprobs, trace.entropies, strict=True)
+        stored = dict(zip(trace.places, values, strict=True))
+    for segment in episode.segments:
+        logprobs = (
+            segment.logprobs if len(segment.logprobs) == len(segment.token_ids) else [None] * len(segment.token_ids)
+        )
+        for token_id, is_trained, logprob in zip(segment.token_ids, segment.loss_mask, logprobs, strict=True):
+            found.append(TokenCell(token_id, segment.origin, is_trained, logprob, *stored.get(len(found), ())))
+    return found
+
+
+def _segments(episode: Episode, cells: Sequence[TokenCell]) -> list[SegmentLine]:
+    lines, start = [], 0
+    for segment in episode.segments:
+        own = cells[start : start + len(segment.token_ids)]
+        measures = ("logprob", "advantage", "learner_logprob", "entropy")
+        means = [_mean([getattr(cell, name) for cell in own]) for name in measures]
+        lines.append(SegmentLine(segment.origin, start, len(own), sum(segment.loss_mask), *means))
+        start += len(own)
+    return lines
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

@@ -15,21 +15,25 @@ import base64
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from msgspec import structs
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
 
 from quaere import __version__
 from quaere.errors import BadInput
+from quaere.policies.native.sampler import NativeSampler
 from quaere.rollout.policy import TokenPolicy
 from quaere.rollout.seeds import derive_seed
-from quaere.serving.model.answering import MODEL, Answerer, read_question, stream_reply
-from quaere.serving.model.embeddings import TextEmbedder
-from quaere.serving.model.generation import Growing, Writer, Written
-from quaere.serving.model.prompt_tokens import Prompt, Prompter
-from quaere.serving.model.replies import ChatForm, TextForm, as_error_event, as_event, usage_of
-from quaere.serving.model.retriever import Documents, SearchRequest
+from quaere.serving.model.generation import Growing, OnTokens, Prompt, Prompter, Writer, Written
+from quaere.serving.model.replies import MODEL, Answerer, ChatForm, Reply, TextForm, as_event, read_question, usage_of
+from quaere.serving.model.retriever import Documents, SearchRequest, TextEmbedder
 from quaere.serving.model.wire import (
     ChatRequest,
     CompletionRequest,
@@ -40,17 +44,13 @@ from quaere.serving.model.wire import (
     read_body,
 )
 
-if TYPE_CHECKING:
-    from starlette.applications import Starlette
-    from starlette.requests import Request
-    from starlette.responses import Response
-
 MAX_TEXTS = 2048
 # Suffix of the model's name under which it writes a JSON list of strings. Some agents ask for a list only in their
 # prompt and fail if a model too small to follow it answers in prose.
 LIST = ":list"
 _Result = TypeVar("_Result")
-_Answer = tuple[Prompt, Any]  # a prompt and its sampling parameters
+_Handler = Callable[[Request], Awaitable[Response]]
+_Write = Callable[[OnTokens | None], Coroutine[Any, Any, Written]]
 
 
 class Service:
@@ -72,8 +72,6 @@ class Service:
         max_waiting: int = 256,
         temperature: float | None = None,
     ) -> None:
-        from quaere.policies.native.sampler import NativeSampler
-
         if not isinstance(policy.sampler, NativeSampler) or policy.lockstep:
             raise BadInput("only the native engine in fast mode can serve a model")
         if max_tokens < 1 or max_waiting < 0 or not 0 <= (temperature or 0) <= 2:
@@ -132,7 +130,7 @@ class Service:
         data = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in enumerate(vectors)]
         num_words = sum(len(text.split()) for text in texts)  # the hash embedder has no tokens other than words
         usage = {"prompt_tokens": num_words, "total_tokens": num_words}
-        return _json({"object": "list", "data": data, "model": self.embedder.name, "usage": usage})
+        return JSONResponse({"object": "list", "data": data, "model": self.embedder.name, "usage": usage})
 
     async def models(self, http: Request) -> Response:
         """GET /v1/models, and /v1/models/NAME."""
@@ -141,15 +139,15 @@ class Service:
         listed = [{"id": name, "object": "model", "created": self.started, "owned_by": "quaere"} for name in names]
         wanted = http.path_params.get("name")
         if wanted is None:
-            return _json({"object": "list", "data": listed})
+            return JSONResponse({"object": "list", "data": listed})
         if wanted not in names:
             raise _no_model(wanted, f"model; there is {', '.join(names)}")
-        return _json(listed[names.index(wanted)])
+        return JSONResponse(listed[names.index(wanted)])
 
     async def health(self, http: Request) -> Response:
         """GET /health."""
         rows = len(self._writer.sampler.engine.rows)
-        return _json({"status": "ok", "version": __version__, "model": self.name, "rows": rows})
+        return JSONResponse({"status": "ok", "version": __version__, "model": self.name, "rows": rows})
 
     async def retrieve(self, http: Request) -> Response:
         """GET /retrieve-gpt-researcher?query=..."""
@@ -160,7 +158,7 @@ class Service:
         query = http.query_params.get("query", "")
         root = str(http.base_url).rstrip("/")
         found = await self.documents.find(query, int(topk) if topk else None, root)
-        return _json(
+        return JSONResponse(
             [{"url": one.url, "href": one.url, "title": one.title, "raw_content": one.raw_content} for one in found]
         )
 
@@ -169,12 +167,10 @@ class Service:
         assert self.documents is not None
         request = read_body(await http.body(), SearchRequest)
         found = await self.documents.find(request.query, request.max_results, str(http.base_url).rstrip("/"))
-        return _json({"query": request.query, "results": [structs.asdict(one) for one in found]})
+        return JSONResponse({"query": request.query, "results": [structs.asdict(one) for one in found]})
 
     async def page(self, http: Request) -> Response:
         """GET /documents/ID: always as plain text, so that no document is rendered as HTML."""
-        from starlette.responses import PlainTextResponse
-
         assert self.documents is not None
         text = self.documents.page(http.path_params["doc_id"])
         return PlainTextResponse(text, headers={"X-Content-Type-Options": "nosniff"})
@@ -195,54 +191,66 @@ class Service:
             raise Refused(said, param="messages", code="context_length_exceeded")
 
     async def _ask(self, http: Request, request: ChatRequest, agent: Answerer) -> Response:
-        """The agent's answer to the last message, whole or as a stream of one piece."""
-        from starlette.responses import StreamingResponse
-
+        """The agent's answer to the last message. It is one piece: which turn is the answer is known last."""
         request.check()
         question = read_question(request)
         self._check_length(len(question))
         max_tokens = min(request.wanted_tokens or self._writer.max_tokens, self._writer.max_tokens)
         params = request.sampling(max_tokens, self.temperature or 0.0, _seed_of(request))
-        form = ChatForm(self.name)
-        if request.stream:
-            self._writer.check_room(1)
-            events = stream_reply(agent, question, params, form, self._writer.admit, usage=request.wants_usage)
-            return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
-        with self._writer.admit(1):
-            reply = await _unless_gone(http, agent.answer(question, params))
-        return _json(form.whole([reply.written], reply.num_prompt_tokens))
+        replies: list[Reply] = []
+
+        async def write(on_tokens: OnTokens | None) -> Written:
+            replies.append(await agent.answer(question, params))
+            return replies[0].written
+
+        growing = Growing(self.policy.renderer, held=(), opened="")
+        return await self._respond(
+            http, request, ChatForm(self.name), [(write, growing)], lambda: [one.num_prompt_tokens for one in replies]
+        )
 
     async def _answer(self, http: Request, request: WriteRequest, prompts: list[Prompt], form: ChatForm) -> Response:
-        """Response with one or several answers to each prompt, whole or as a stream."""
-        from starlette.responses import StreamingResponse
-
+        """The model's answers, one or several to each prompt."""
         seed = _seed_of(request)
-        answers: list[_Answer] = []
+        answers: list[tuple[_Write, Growing]] = []
         for prompt in prompts:
             for _ in range(request.num_choices):
                 # The first answer uses the request's seed; each further answer derives its own from it.
                 own = derive_seed(seed, "answer", len(answers)) if answers else seed
-                answers.append((prompt, self._writer.params_for(prompt, request, own)))
+                params = self._writer.params_for(prompt, request, own)
+                answers.append((partial(self._writer.write, prompt, params), self._writer.follow(prompt, params)))
+        return await self._respond(http, request, form, answers, lambda: [len(prompt.token_ids) for prompt in prompts])
+
+    async def _respond(
+        self,
+        http: Request,
+        request: WriteRequest,
+        form: ChatForm,
+        answers: list[tuple[_Write, Growing]],
+        num_prompt_tokens: Callable[[], list[int]],
+    ) -> Response:
+        """A response with these answers, whole or as a stream."""
         if request.stream:
             self._writer.check_room(len(answers))  # before the stream starts: after that no status can be sent
-            events = self._stream(answers, prompts, form, request.wants_usage)
+            counted = num_prompt_tokens if request.wants_usage else list
+            events = self._stream(form, answers, counted)
             return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
         with self._writer.admit(len(answers)):
-            written = await _unless_gone(http, _gather([self._writer.write(*answer) for answer in answers]))
-        return _json(form.whole(written, sum(len(prompt.token_ids) for prompt in prompts)))
+            written = await _unless_gone(http, _gather([write(None) for write, _ in answers]))
+        return JSONResponse(form.whole(written, sum(num_prompt_tokens())))
 
     async def _stream(
-        self, answers: list[_Answer], prompts: list[Prompt], form: ChatForm, wants_usage: bool
+        self, form: ChatForm, answers: Sequence[tuple[_Write, Growing]], num_prompt_tokens: Callable[[], list[int]]
     ) -> AsyncIterator[bytes]:
-        """Events as the answers grow; closing the generator early, as on a disconnect, cancels them."""
+        """Events as the answers grow; closing the generator early, as on a disconnect, cancels them.
+
+        Token counts are sent unless there are no prompt tokens.
+        """
         queue: asyncio.Queue[tuple[int, list[int] | Written | Exception]] = asyncio.Queue()
-        growing = [self._writer.follow(*answer) for answer in answers]
         finished: list[Written] = []
 
         async def write(index: int) -> None:
             try:
-                written = await self._writer.write(*answers[index], lambda ids: queue.put_nowait((index, ids)))
-                queue.put_nowait((index, written))
+                queue.put_nowait((index, await answers[index][0](lambda ids: queue.put_nowait((index, ids)))))
             except Exception as error:
                 queue.put_nowait((index, error))
 
@@ -255,15 +263,14 @@ class Service:
                 while len(finished) < len(answers):
                     index, news = await queue.get()
                     if isinstance(news, Exception):
-                        yield as_error_event(as_refusal(news))
+                        yield as_event(as_refusal(news).as_json())
                         break
                     if isinstance(news, Written):
                         finished.append(news)
-                    for piece in _pieces(index, news, growing[index], form):
+                    for piece in _pieces(index, news, answers[index][1], form):
                         yield as_event(piece)
-                if wants_usage:
-                    num_prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
-                    yield as_event(form.last_chunk(usage_of(num_prompt_tokens, finished)))
+                if counts := num_prompt_tokens():
+                    yield as_event(form.last_chunk(usage_of(sum(counts), finished)))
                 yield as_event("[DONE]")
             finally:
                 for task in tasks:
@@ -272,12 +279,11 @@ class Service:
 
 def _pieces(index: int, news: list[int] | Written, growing: Growing, form: ChatForm) -> list[dict[str, Any]]:
     """Stream chunks for new token ids or for the end of an answer."""
-    if not isinstance(news, Written):
-        text = growing.push(news)
-        return [form.chunk(index, form.piece(text))] if text else []
-    rest = growing.rest_of(news)
-    last = form.chunk(index, form.closing(news), form.ending(news))
-    return [form.chunk(index, form.piece(rest)), last] if rest else [last]
+    if isinstance(news, Written):
+        text, last = growing.rest_of(news), [form.chunk(index, form.closing(news), form.ending(news))]
+    else:
+        text, last = growing.push(news), []
+    return [form.chunk(index, form.piece(text)), *last] if text else last
 
 
 # ------------------------------------------------------------------------------------------------------ the application
@@ -285,11 +291,7 @@ def _pieces(index: int, news: list[int] | Written, growing: Growing, form: ChatF
 
 def make_app(service: Service) -> Starlette:
     """The service as an ASGI application; its shutdown stops the engine."""
-    from starlette.applications import Starlette
-    from starlette.exceptions import HTTPException
-    from starlette.routing import Route
-
-    table: list[tuple[str, str, Callable[[Request], Awaitable[Response]]]] = [
+    table: list[tuple[str, str, _Handler]] = [
         ("POST", "/v1/chat/completions", service.chat),
         ("POST", "/v1/completions", service.complete),
         ("POST", "/v1/embeddings", service.embed),
@@ -321,10 +323,8 @@ def make_app(service: Service) -> Starlette:
     return Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: no_such_page})
 
 
-def _guarded(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+def _guarded(handler: _Handler) -> _Handler:
     """The handler with its exceptions converted to error responses."""
-    from starlette.requests import ClientDisconnect
-    from starlette.responses import Response
 
     async def answer(http: Request) -> Response:
         try:
@@ -338,8 +338,6 @@ def _guarded(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Req
 
 
 def _refuse(refusal: Refused) -> Response:
-    from starlette.responses import JSONResponse
-
     headers = {"Retry-After": "1"} if refusal.status == 429 else None
     return JSONResponse(refusal.as_json(), status_code=refusal.status, headers=headers)
 
@@ -356,8 +354,6 @@ async def _gather(writings: list[Coroutine[Any, Any, Written]]) -> list[Written]
 
 async def _unless_gone(http: Request, work: Coroutine[Any, Any, _Result]) -> _Result:
     """The result of `work`, which is cancelled when the client disconnects."""
-    from starlette.requests import ClientDisconnect
-
     task = asyncio.create_task(work)
     gone = asyncio.ensure_future(http.receive())  # the body has been read, so this can only be the disconnect
     try:
@@ -378,9 +374,3 @@ def _seed_of(request: WriteRequest) -> int:
 
 def _vector(row: Any, form: str | None) -> list[float] | str:
     return base64.b64encode(row.astype("<f4").tobytes()).decode() if form == "base64" else row.tolist()
-
-
-def _json(content: Any) -> Response:
-    from starlette.responses import JSONResponse
-
-    return JSONResponse(content)

@@ -1,8 +1,12 @@
-"""Generation of responses, whole or streamed.
+"""From a request to the token ids of its prompt, and from sampled tokens to the response, whole or streamed.
 
-    writer = Writer(policy, max_tokens=2048, max_waiting=256)
+    prompt = Prompter(renderer).of_chat(request)                 # Prompt(token_ids=(1, 9690, ...))
+    writer = Writer(sampler, renderer, max_tokens=2048, max_waiting=256)
     with writer.admit(num_choices=2):
         written = await writer.write(prompt, params)             # Written(text="Hello.", finish="stop", ...)
+
+The text of a message is encoded as plain text: `<|im_end|>` in it is an ordinary word. Only the template's own text,
+and the tags around calls and results, become control tokens.
 
 The stop string and the end-of-turn token are not part of a response. While streaming, text is held back as long as it
 may be the start of a stop string or of a tool call, or an incomplete character. The chunks of a stream together
@@ -12,23 +16,166 @@ therefore equal the whole response.
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from quaere.chat.renderer import Renderer
+from quaere.chat.messages import Message, Part, Quoted, Role
+from quaere.chat.renderer import PlainEncoder, Renderer
 from quaere.chat.tags import find_blocks
-from quaere.chat.tools import CallRefused, ToolCall, read_call
+from quaere.chat.template import describe_tools
+from quaere.chat.tools import CallRefused, ToolCall, ToolSchema, read_call
 from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.sampler import Sampled, SamplingParams
-from quaere.serving.model.prompt_tokens import Prompt
-from quaere.serving.model.wire import Refused, WriteRequest
+from quaere.serving.model.wire import ChatMessage, ChatRequest, Refused, WriteRequest
 
+Finish = Literal["stop", "length", "tool_calls"]
+OnTokens = Callable[[list[int]], None]
+
+_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
+_ROLES: dict[str, Role] = {"developer": "system", "function": "tool"}
+_HOW_TO_CALL = (
+    '\nTo call one, write <tool_call>{"name": its name, "arguments": an object}</tool_call> and nothing else.'
+)
 _CALL, _CALL_END = "<tool_call>", "</tool_call>"
+
+
+# ------------------------------------------------------------------------------------------------------------- prompts
+
+
+class Prompt(Struct, frozen=True):
+    """The prompt of a response. `opened` is the start of the model's turn, if the request determines it.
+
+    Prompt(token_ids=(1, 9690, 198), opened='<tool_call>\\n{"name": "search", "arguments": {')
+    """
+
+    token_ids: tuple[int, ...]
+    opened: str = ""
+    tools: tuple[ToolSchema, ...] = ()
+    is_json: bool = False  # JSON was requested: text after it is not part of the response
+
+    @property
+    def calls(self) -> bool:
+        """True if the turn is opened as a tool call."""
+        return bool(self.opened) and not self.is_json
+
+
+class Prompter:
+    """Renders prompts with one tokenizer's chat template."""
+
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
+        self._plain = PlainEncoder(renderer.tokenizer)
+        tokenizer = renderer.tokenizer
+        self.max_token_chars = max(map(len, tokenizer.get_vocab()))
+        self._begin = tuple(token for token in tokenizer.encode("")[:1] if token == tokenizer.bos_token_id)
+
+    def of_chat(self, request: ChatRequest) -> Prompt:
+        """The prompt of a conversation, ending where the model starts to write."""
+        tools = () if request.tool_choice == "none" else self._read_tools(request)
+        messages = [_as_message(message) for message in request.messages]
+        if tools and not self._renderer.lists_tools:
+            messages = _describe(messages, tools)
+        shown = tools if self._renderer.lists_tools else ()
+        try:
+            ids = self._renderer.opening(messages, shown)
+        except Exception as error:  # chat templates may raise any exception for conversations they do not support
+            reason = " ".join(str(error).split())[:200]
+            raise Refused(
+                f"the model's chat template cannot render these messages: {reason}", param="messages"
+            ) from error
+        called, begun = _open_call(request, tools), self._open_json(request)
+        opened = called or begun
+        written = self._renderer.encode_parts((self._renderer.begin_turn(opened),))
+        return Prompt((*ids, *written), opened, tools, is_json=bool(begun and not called))
+
+    def of_text(self, prompt: str | list[int]) -> Prompt:
+        """The prompt of plain text, or of token ids; only the latter may contain control tokens."""
+        is_text = isinstance(prompt, str)
+        token_ids = (*self._begin, *self._plain.encode(prompt)) if isinstance(prompt, str) else tuple(prompt)
+        if not is_text and not all(0 <= token < len(self._renderer.tokenizer) for token in token_ids):
+            raise Refused("prompt contains numbers that are not token ids of this model", param="prompt")
+        if not token_ids:
+            raise Refused("prompt is empty; it must have at least one token", param="prompt")
+        return Prompt(token_ids)
+
+    def _open_json(self, request: ChatRequest) -> str:
+        """The start of the turn if JSON is requested: small models would otherwise begin with prose or a code fence."""
+        if request.wanted_format in ("text", "json_list"):
+            return '["' if request.wanted_format == "json_list" else ""
+        try:
+            wanted: dict[str, Any] = request.response_format or {}
+            name, schema = next(iter(wanted["json_schema"]["schema"]["properties"].items()))
+        except (KeyError, TypeError, AttributeError, StopIteration):
+            return "{"
+        opened = f"{{{json.dumps(name)}:"
+        if isinstance(schema, dict) and schema.get("type") == "string":
+            opened += ' "'
+        is_plain = self._plain.control_ids.isdisjoint(self._renderer.encode_parts((opened,)))
+        return opened if is_plain else "{"
+
+    def _read_tools(self, request: ChatRequest) -> tuple[ToolSchema, ...]:
+        """The tools of a request. Templates write them verbatim, so they must not contain control tokens."""
+        tools = tuple(
+            ToolSchema(each.name, each.description or "", each.parameters or {"type": "object"})
+            for each in (tool.function for tool in request.tools or ())
+        )
+        if not all(_NAME.fullmatch(tool.name) for tool in tools):
+            raise Refused("a tool's name must be 1 to 64 letters, digits, dots, dashes or underscores", param="tools")
+        ids = self._renderer.encode_parts((json.dumps([tool.as_json() for tool in tools], ensure_ascii=False),))
+        if not self._plain.control_ids.isdisjoint(ids):
+            raise Refused("a tool's description contains a control token of this model", param="tools")
+        return tools
+
+
+def _as_message(message: ChatMessage) -> Message:
+    parts: list[Part] = [Quoted(message.text)]
+    for call in message.tool_calls or ():
+        try:
+            arguments = json.loads(call.function.arguments or "{}")
+        except (ValueError, RecursionError):
+            arguments = call.function.arguments  # kept as the model wrote it, even if it is not valid JSON
+        written = json.dumps({"name": call.function.name, "arguments": arguments}, ensure_ascii=False)
+        parts += ["\n<tool_call>\n" if message.text else "<tool_call>\n", Quoted(written), "\n</tool_call>"]
+    role: Role = _ROLES.get(message.role) or message.role  # type: ignore[assignment]
+    return Message(role, tuple(parts))
+
+
+def _describe(messages: list[Message], tools: Sequence[ToolSchema]) -> list[Message]:
+    """The messages with the tools appended to the system message, for templates without tools."""
+    parts: tuple[Part, ...] = (Quoted(describe_tools(tools).strip()), _HOW_TO_CALL)
+    if messages[0].role != "system":
+        return [Message("system", parts), *messages]
+    return [Message("system", (*messages[0].parts, "\n\n", *parts)), *messages[1:]]
+
+
+def _open_call(request: ChatRequest, tools: Sequence[ToolSchema]) -> str:
+    """The start of the turn if a call is required: small models finish a call far more often than they begin one."""
+    choice = request.tool_choice
+    if choice in (None, "auto", "none"):
+        return ""
+    if not tools:
+        raise Refused("tool_choice requires a call, but tools is empty", param="tool_choice")
+    if isinstance(choice, dict):
+        function = choice.get("function")
+        name = function.get("name") if isinstance(function, dict) else choice.get("name")
+        if name not in {tool.name for tool in tools}:
+            raise Refused("tool_choice names a function that is not in tools", param="tool_choice")
+    elif choice in ("required", "any"):
+        if len(tools) > 1:
+            return '<tool_call>\n{"name": "'
+        name = tools[0].name
+    else:
+        raise Refused("tool_choice must be none, auto, required, or name a function", param="tool_choice")
+    return f'<tool_call>\n{{"name": "{name}", "arguments": {{'
+
+
+# ----------------------------------------------------------------------------------------------------------- responses
 
 
 class Written(Struct, frozen=True):
@@ -40,7 +187,7 @@ class Written(Struct, frozen=True):
     """
 
     text: str
-    finish: Literal["stop", "length", "tool_calls"]
+    finish: Finish
     stopped_at: str | None
     tokens: tuple[str, ...]
     logprobs: tuple[float, ...]
@@ -92,9 +239,7 @@ class Writer:
         stop = (*params.stop, _CALL_END) if prompt.calls else params.stop
         return structs.replace(params, stop=stop, stop_token_ids=self.renderer.stop_token_ids)
 
-    async def write(
-        self, prompt: Prompt, params: SamplingParams, on_tokens: Callable[[list[int]], None] | None = None
-    ) -> Written:
+    async def write(self, prompt: Prompt, params: SamplingParams, on_tokens: OnTokens | None = None) -> Written:
         """Sample one response. Cancelling this call frees its row at the next step."""
         session = f"answer-{next(self._numbers)}"
         try:
@@ -107,12 +252,8 @@ class Writer:
 
     def follow(self, prompt: Prompt, params: SamplingParams) -> Growing:
         """The `Growing` that streams a response."""
-        # JSON is held back until it is complete: only then is it known where it ends.
-        held = (
-            *_visible_stops(prompt, params),
-            *((_CALL,) if prompt.tools else ()),
-            *((prompt.opened,) if prompt.is_json else ()),
-        )
+        held = [*_visible_stops(prompt, params), *([_CALL] if prompt.tools else [])]
+        held += [prompt.opened] if prompt.is_json else []  # only at its end is it known where the JSON ends
         return Growing(self.renderer, held, prompt.opened)
 
     def _read(self, prompt: Prompt, params: SamplingParams, sampled: Sampled) -> Written:
@@ -126,7 +267,7 @@ class Writer:
             ids = _ids_within(self.renderer, ids, end - len(prompt.opened))
         tokens = tuple(self.renderer.decode([token]) for token in ids)
         calls, begin = _find_calls(text, prompt)
-        finish: Literal["stop", "length", "tool_calls"] = "length" if sampled.stop_reason == "length" else "stop"
+        finish: Finish = "length" if sampled.stop_reason == "length" else "stop"
         if prompt.is_json and (whole := _json_length(text)):
             text, finish = text[:whole], "stop"
         return Written(
@@ -181,9 +322,6 @@ class Growing:
             return ""
         self._before, self._done = self._done, len(self._ids)
         return text[len(known) :]
-
-
-# ------------------------------------------------------------------------------------------------------- pure functions
 
 
 def _visible_stops(prompt: Prompt, params: SamplingParams) -> tuple[str, ...]:

@@ -1,16 +1,27 @@
-"""Responses in the format of OpenAI's API: one object, or a stream of events that ends with `[DONE]`."""
+"""Responses in the format of OpenAI's API: one object, or a stream of events that ends with `[DONE]`.
+
+A search agent answers like a model. It takes a question by itself and keeps no conversation, so only the last message
+of a request counts:
+
+    read_question(request)                         -> "Who built the Halm bridge?"
+    await answerer.answer(question, params)        -> Reply(text="Orsolya Venn\\n\\nFound in: ...", ...)
+"""
 
 from __future__ import annotations
 
 import json
 import secrets
 import time
-from typing import Any
+from itertools import accumulate
+from typing import Any, Protocol
+
+from msgspec import Struct
 
 from quaere import __version__
 from quaere.chat.tools import ToolCall
+from quaere.policies.sampler import SamplingParams
 from quaere.serving.model.generation import Written
-from quaere.serving.model.wire import Refused
+from quaere.serving.model.wire import ChatRequest, Refused
 
 
 class ChatForm:
@@ -32,9 +43,7 @@ class ChatForm:
 
     def whole(self, answers: list[Written], num_prompt_tokens: int) -> dict[str, Any]:
         """The response object with all answers."""
-        choices = [
-            {"index": index, **self.content(written), **self.ending(written)} for index, written in enumerate(answers)
-        ]
+        choices = [{"index": index, **self.content(one), **self.ending(one)} for index, one in enumerate(answers)]
         usage = usage_of(num_prompt_tokens, answers)
         return {**self._head, "object": self.object, "choices": choices, "usage": usage}
 
@@ -49,13 +58,9 @@ class ChatForm:
 
     def content(self, written: Written) -> dict[str, Any]:
         """The message of an answer."""
-        message: dict[str, Any] = {"role": "assistant", "content": written.text, "refusal": None}
-        if written.calls:
-            message |= {
-                "content": written.text if written.text.strip() else None,
-                "tool_calls": [_call(call) for call in written.calls],
-            }
-        return {"message": message}
+        text = written.text if written.text.strip() or not written.calls else None
+        calls = {"tool_calls": [_call(call) for call in written.calls]} if written.calls else {}
+        return {"message": {"role": "assistant", "content": text, "refusal": None, **calls}}
 
     def opening(self) -> dict[str, Any] | None:
         """The first delta of an answer, before any text."""
@@ -78,7 +83,13 @@ class ChatForm:
     def _logprobs(self, written: Written) -> dict[str, Any]:
         return {
             "content": [
-                {"token": token, "logprob": logprob, "bytes": _bytes_of(token), "top_logprobs": []}
+                # An incomplete character has no bytes of its own.
+                {
+                    "token": token,
+                    "logprob": logprob,
+                    "bytes": None if "\ufffd" in token else list(token.encode()),
+                    "top_logprobs": [],
+                }
                 for token, logprob in zip(written.tokens, written.logprobs, strict=True)
             ],
             "refusal": None,
@@ -108,26 +119,16 @@ class TextForm(ChatForm):
         return {"text": ""}
 
     def _logprobs(self, written: Written) -> dict[str, Any]:
-        offsets, at = [], 0
-        for token in written.tokens:
-            offsets.append(at)
-            at += len(token)
-        return {
-            "tokens": list(written.tokens),
-            "token_logprobs": list(written.logprobs),
-            "top_logprobs": None,
-            "text_offset": offsets,
-        }
+        offsets = [*accumulate(map(len, written.tokens), initial=0)][:-1]
+        tokens, logprobs = list(written.tokens), list(written.logprobs)
+        return {"tokens": tokens, "token_logprobs": logprobs, "top_logprobs": None, "text_offset": offsets}
 
 
 def usage_of(num_prompt_tokens: int, answers: list[Written]) -> dict[str, int]:
     """Token counts of prompt and answers."""
     num_tokens = sum(written.num_tokens for written in answers)
-    return {
-        "prompt_tokens": num_prompt_tokens,
-        "completion_tokens": num_tokens,
-        "total_tokens": num_prompt_tokens + num_tokens,
-    }
+    total = num_prompt_tokens + num_tokens
+    return {"prompt_tokens": num_prompt_tokens, "completion_tokens": num_tokens, "total_tokens": total}
 
 
 def as_event(content: dict[str, Any] | str) -> bytes:
@@ -139,16 +140,59 @@ def as_event(content: dict[str, Any] | str) -> bytes:
     return f"data: {text}\n\n".encode()
 
 
-def as_error_event(refusal: Refused) -> bytes:
-    """The event that ends a stream with an error."""
-    return as_event(refusal.as_json())
-
-
 def _call(call: ToolCall) -> dict[str, Any]:
     function = {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)}
     return {"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": function}
 
 
-def _bytes_of(token: str) -> list[int] | None:
-    """The token's bytes; None if its text is an incomplete character."""
-    return None if "\ufffd" in token else list(token.encode())
+# ---------------------------------------------------------------------------------------------------------- an agent
+
+
+MODEL = ":model"
+"""Suffix of an agent's name under which its model answers alone, without searching."""
+
+
+class Reply(Struct, frozen=True):
+    """An agent's reply: the answer with its source. `num_prompt_tokens` counts all tokens it did not sample.
+
+    Reply(text="Orsolya Venn\\n\\nFound in: ...", num_prompt_tokens=812, num_tokens=59)
+    """
+
+    text: str
+    num_prompt_tokens: int
+    num_tokens: int
+
+    @property
+    def written(self) -> Written:
+        """The reply in the form of a model's response."""
+        return Written(self.text, "stop", None, (), (), self.num_tokens)
+
+
+class Answerer(Protocol):
+    """A search agent on the event loop of its server."""
+
+    async def answer(self, question: str, params: SamplingParams) -> Reply:
+        """Answer a question; cancelling the call stops the model. `params.max_tokens` bounds each turn."""
+        ...
+
+    async def close(self) -> None:
+        """Release the search threads; the model is not the agent's own."""
+        ...
+
+
+def read_question(request: ChatRequest) -> str:
+    """The last message's text; raises `Refused` for what an agent cannot do."""
+    refused = {
+        "n": request.num_choices > 1,
+        "stop": request.stops,
+        "tools": request.tools,
+        "logprobs": request.logprobs,
+        "response_format": request.wanted_format != "text",
+    }
+    if name := next((name for name, is_given in refused.items() if is_given), ""):
+        said = f"an agent does not take {name}; {request.model}{MODEL} is its model without the search"
+        raise Refused(said, param=name)
+    last = request.messages[-1]
+    if last.role != "user" or not last.text.strip():
+        raise Refused("the last message must be a user's question", param="messages")
+    return last.text.strip()

@@ -8,7 +8,6 @@ something other than it requested.
 
 from __future__ import annotations
 
-import logging
 import re
 from typing import Any, Literal, TypeVar
 
@@ -18,6 +17,7 @@ from msgspec import Struct
 from quaere.errors import QuaereError, failure_line
 from quaere.policies.sampler import SamplingParams
 from quaere.records.foreign_json import decode_json
+from quaere.serving.guard import log
 
 MAX_CHOICES = 16
 MAX_STOPS = 16
@@ -56,10 +56,10 @@ def as_refusal(error: Exception) -> Refused:
     """The refusal that answers a failed request; a failure of our own is logged, and described by its type alone."""
     if isinstance(error, Refused):
         return error
-    if not isinstance(error, QuaereError):
-        logging.getLogger("quaere.serving").error("a request failed: %s", failure_line(error))
-    said = str(error) if isinstance(error, QuaereError) else f"the server failed: {type(error).__name__}"
-    return Refused(said, status=500)
+    if isinstance(error, QuaereError):
+        return Refused(str(error), status=500)
+    log.error("a request failed: %s", failure_line(error))
+    return Refused(f"the server failed: {type(error).__name__}", status=500)
 
 
 # ------------------------------------------------------------------------------------------------------------ requests
@@ -224,12 +224,18 @@ class ChatRequest(WriteRequest, kw_only=True):
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
     @property
+    def wanted_format(self) -> Any:
+        """The type of `response_format`; "text" if not given."""
+        return (self.response_format or {}).get("type", "text")
+
+    @property
     def num_chars(self) -> int:
         """Number of characters to tokenise."""
         called = (call.function for message in self.messages for call in message.tool_calls or ())
-        described = msgspec.json.encode(self.tools) if self.tools else b""
-        texts = [message.text for message in self.messages] + [call.name + call.arguments for call in called]
-        return sum(map(len, texts)) + len(described.decode())
+        described = msgspec.json.encode(self.tools).decode() if self.tools else ""
+        return len(described) + sum(
+            [len(message.text) for message in self.messages] + [len(call.name + call.arguments) for call in called]
+        )
 
     def check(self) -> None:
         """Raise `Refused` for values out of range and unsupported options."""
@@ -241,8 +247,7 @@ class ChatRequest(WriteRequest, kw_only=True):
             raise Refused(said, param="top_logprobs")
         if len(self.tools or ()) > MAX_TOOLS:
             raise Refused(f"at most {MAX_TOOLS} tools are allowed", param="tools")
-        form = (self.response_format or {}).get("type", "text")
-        if form not in ("text", "json_object", "json_schema", "json_list"):
+        if self.wanted_format not in ("text", "json_object", "json_schema", "json_list"):
             said = "response_format must be text, json_object, json_schema or json_list"
             raise Refused(said, param="response_format")
 
