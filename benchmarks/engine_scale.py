@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaere.search import embedders
-from quaere.search.dense_settings import Ann, DenseSettings
+from quaere.search.embedders import Ann, DenseSettings
 from quaere.search.index import IndexSettings, build_index, open_index
 from quaere.search.lance import LanceSettings
 from quaere.search.update import update_index

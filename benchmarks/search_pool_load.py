@@ -33,8 +33,8 @@ from typing import Any, NamedTuple
 from search_server_load import write_corpus
 
 from quaere.errors import SearchFailed, ServerDown
+from quaere.search.client import SearchPool
 from quaere.search.index import Index, build_index
-from quaere.search.pool import SearchPool
 
 NUM_QUERIES = 500
 

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from quaere.search.bm25 import passage_terms, query_terms
-from quaere.search.dense_settings import DenseSettings
+from quaere.search.embedders import DenseSettings
 from quaere.search.index import Index, IndexSettings, build_index
 from quaere.search.json_lines import read_lines
-from quaere.search.rerank import NO_RERANKER
+from quaere.search.ranking import NO_RERANKER
 
 TOPK = 3
 SERVER = """

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaere.search import embedders
-from quaere.search.dense_settings import DenseSettings
+from quaere.search.embedders import DenseSettings
 from quaere.search.index import IndexSettings, build_index
 from quaere.search.update import update_index
 

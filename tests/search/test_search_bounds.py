@@ -7,10 +7,9 @@ import pytest
 from making_files import make_epub, make_xlsx, make_zip, replace_member
 from quaere.search.extracted import Unreadable
 from quaere.search.files import read_file
-from quaere.search.formats.archive import open_archive
-from quaere.search.globs import IgnoreFiles
+from quaere.search.packed_files import open_archive
 from quaere.search.sources import FileRecord, read_sources, write_sources
-from quaere.search.walk import Walk
+from quaere.search.walk import IgnoreFiles, Walk
 
 
 def test_an_archive_may_unpack_to_just_as_much_as_it_may():

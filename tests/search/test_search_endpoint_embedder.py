@@ -16,8 +16,7 @@ from starlette.routing import Route
 
 from quaere.cli.main import main
 from quaere.errors import BadInput, SearchFailed
-from quaere.search.dense_settings import DenseSettings
-from quaere.search.embedders import open_embedder
+from quaere.search.embedders import DenseSettings, open_embedder
 from quaere.search.endpoint_embedder import EndpointEmbedder
 from quaere.search.index import IndexSettings, build_index, open_index
 from quaere.search.searcher import LocalSearcher

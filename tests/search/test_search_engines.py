@@ -10,8 +10,7 @@ from msgspec.structs import replace as changed
 from quaere.errors import BadInput
 from quaere.records import Passage
 from quaere.search.bm25 import Bm25Engine, Bm25Settings, best_matches, passage_terms, query_terms
-from quaere.search.hybrid import HybridEngine, fuse
-from quaere.search.search_engine import Match
+from quaere.search.ranking import HybridEngine, Match, fuse
 
 PLAIN = Bm25Settings(stemmer="none", whole_names=False)
 

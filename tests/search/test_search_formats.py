@@ -9,9 +9,9 @@ from making_files import add_footnote, make_docx, make_eml, make_epub, make_ipyn
 from quaere.cli.main import main
 from quaere.errors import install_hint
 from quaere.search.client import SearchClient
+from quaere.search.extracted import choose_title
 from quaere.search.files import FILE_SUFFIXES, read_file
 from quaere.search.index import build_index, open_index
-from quaere.search.titles import choose_title
 
 LIBRARIES = ("docx", "pptx", "openpyxl", "pypdf", "defusedxml")
 MENU = "<nav><a href='/'>Startseite</a> <a href='/shop'>Warenkorb</a></nav>"

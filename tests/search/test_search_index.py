@@ -14,7 +14,7 @@ from quaere.errors import UPDATE_HINT, BadInput, IndexMissing
 from quaere.search.bm25 import Bm25Settings
 from quaere.search.chunks import ChunkSettings, cut
 from quaere.search.corpus import Document
-from quaere.search.dense_settings import DenseSettings
+from quaere.search.embedders import DenseSettings
 from quaere.search.index import IndexSettings, _fingerprint, build_index, open_index
 from quaere.search.store import Store, StoreWriter
 

@@ -13,10 +13,9 @@ from quaere.cli.main import main
 from quaere.errors import BadInput, ExtraMissing, SearchFailed, install_hint
 from quaere.search import embedders
 from quaere.search.bm25 import Bm25Settings
-from quaere.search.dense_settings import DenseSettings
+from quaere.search.embedders import DenseSettings
 from quaere.search.index import IndexSettings, build_index, open_index
-from quaere.search.lance import LanceSettings
-from quaere.search.lance_table import _share
+from quaere.search.lance import LanceSettings, _share
 from quaere.search.update import update_index
 
 SEARCHES = ("text", "dense", "hybrid")
@@ -148,11 +147,11 @@ def test_few_probes_find_less_but_never_nonsense(rows, tmp_path, embedder, lists
 
 @lance
 def test_hybrid_is_the_fusion_of_both(built, embedder):
-    from quaere.search.hybrid import DEPTH, fuse
+    from quaere.search.ranking import FUSION_DEPTH, fuse
 
     *parts, both = (open_index(built / search) for search in SEARCHES)
     query = "river bridge n17"
-    expected = fuse([part.engine.search([query], DEPTH)[0] for part in parts], 5)
+    expected = fuse([part.engine.search([query], FUSION_DEPTH)[0] for part in parts], 5)
     assert [(hit.passage.id, hit.score) for hit in both.search([query], 5)[0]] == [
         (both.passage(match.number).id, match.score) for match in expected
     ]

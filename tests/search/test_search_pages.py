@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.search.pages import read_page
+from quaere.search.formats.web import read_page
 
 TAGS = "title script pre p br h2 ul ol li dl dt dd table tr th td sup a nav main".split()
 PIECES = [*"< > a p / ! -- = \" ' &#".split(), " ", "x.", *(f"<{tag}>" for tag in TAGS), *(f"</{tag}>" for tag in TAGS)]

@@ -9,8 +9,8 @@ from quaere.search.chunks import ChunkSettings, cut
 from quaere.search.client import SearchClient
 from quaere.search.corpus import Document
 from quaere.search.files import parse_file, read_file
+from quaere.search.formats.web import read_page
 from quaere.search.index import build_index, open_index
-from quaere.search.pages import read_page
 from quaere.search.update import update_index
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

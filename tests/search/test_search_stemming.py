@@ -9,9 +9,7 @@ from quaere.cli.main import main
 from quaere.records import Passage
 from quaere.search.bm25 import Bm25Settings, passage_terms, query_terms
 from quaere.search.index import IndexSettings, build_index, open_index
-from quaere.search.languages import detect_language, question_words
-from quaere.search.stemming import stem
-from quaere.search.words import terms
+from quaere.search.words import detect_language, question_words, stem, terms
 
 ENGLISH = Bm25Settings(stemmer="english")
 PAGES = {

@@ -14,7 +14,7 @@ import pytest
 
 from quaere.errors import BadInput
 from quaere.search import corpus, embedders
-from quaere.search.dense_settings import DenseSettings
+from quaere.search.embedders import DenseSettings
 from quaere.search.index import IndexSettings, build_index, open_index
 from quaere.search.sources import SOURCES
 from quaere.search.update import update_index
@@ -315,7 +315,7 @@ def test_where_nothing_changed_nothing_is_written(tmp_path, folder, parsed, monk
     age(folder, 60)
     index = build_index(folder, tmp_path / "index")
     parsed.clear()
-    monkeypatch.setattr("quaere.search.earlier.digest_file", lambda path: pytest.fail(f"opened {path}"))
+    monkeypatch.setattr("quaere.search.store.digest_file", lambda path: pytest.fail(f"opened {path}"))
     before = {path: path.stat().st_ino for path in index.path.rglob("*")}
     assert update_index(index.path).counts.num_unchanged == 3
     assert {path: path.stat().st_ino for path in index.path.rglob("*")} == before

@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from quaere.policies.sampler import Sampled
-from quaere.search.dense_settings import DenseSettings
+from quaere.search.embedders import DenseSettings
 from quaere.serving.model.embeddings import ModelEmbedder, open_embedder
 from quaere.serving.model.wire import ChatRequest, Refused, read_body
 from served import make_policy, serving, text_of

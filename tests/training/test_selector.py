@@ -313,8 +313,7 @@ def test_vectors_of_a_dense_index_are_those_it_searches_by(corpus, tmp_path, ann
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    from quaere.search.dense_settings import DenseSettings
-    from quaere.search.embedders import open_embedder
+    from quaere.search.embedders import DenseSettings, open_embedder
 
     words = ["[UNK]", *" ".join(TOPICS.values()).split()]
     tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))

@@ -8,8 +8,8 @@ from unittest import mock
 import pytest
 
 from quaere.errors import BadInput
+from quaere.search.client import SearchPool
 from quaere.search.index import build_index
-from quaere.search.pool import SearchPool
 from quaere.serving.server import ServerSettings
 from quaere.serving.servers import make_search_server
 from quaere.training.run_setup import open_run

@@ -17,12 +17,12 @@ from quaere.errors import BadInput
 from quaere.records import Hit, Passage
 from quaere.search.bm25 import Bm25Settings
 from quaere.search.chunks import ChunkSettings
-from quaere.search.dense_settings import DenseSettings
+from quaere.search.embedders import DenseSettings
 from quaere.search.index import Index as OpenIndex
 from quaere.search.index import IndexSettings, build_index, open_index
 from quaere.search.lance import LanceSearch, LanceSettings
 from quaere.search.manifest import EngineName
-from quaere.search.search_engine import Progress
+from quaere.search.ranking import Progress
 
 
 class IndexOptions(TypedDict, total=False):

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 
-from quaere.search.languages import question_words
-from quaere.search.words import terms
+from quaere.search.words import question_words, terms
 
 _LANGUAGE = "english"  # words of other languages match in the same form, or by chance in one more
 _WORD = re.compile(r"[^\W_]+")

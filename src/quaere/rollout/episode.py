@@ -33,8 +33,8 @@ from quaere.records import (
 from quaere.rollout.conversation import Conversation, Written
 from quaere.rollout.policy import Policy
 from quaere.rollout.seeds import derive_seed
+from quaere.search.ranking import CANDIDATES, titles_first
 from quaere.search.searcher import Searcher
-from quaere.search.title_order import CANDIDATES, titles_first
 from quaere.setting_types import NonNegativeInt, PositiveInt
 
 

@@ -20,10 +20,8 @@ from numpy.typing import NDArray
 
 from quaere.errors import BadInput
 from quaere.records import Passage
-from quaere.search.languages import question_words
-from quaere.search.search_engine import Match, Progress
-from quaere.search.stemming import AUTO, NO_STEMMER, check_stemmer
-from quaere.search.words import terms
+from quaere.search.ranking import Match, Progress
+from quaere.search.words import AUTO, NO_STEMMER, check_stemmer, question_words, terms
 
 _BLOCK = 256  # passages
 

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from quaere.errors import BadInput, ExtraMissing
 from quaere.records import Passage
-from quaere.search.dense_settings import DenseSettings
-from quaere.search.embedders import Embedder, Vectors, open_embedder
-from quaere.search.search_engine import Match, Progress, rank
+from quaere.search.embedders import DenseSettings, Embedder, Vectors, open_embedder
+from quaere.search.ranking import Match, Progress, rank
 
 __all__ = ["DenseEngine", "DenseSettings", "KnownVectors", "read_vectors"]
 

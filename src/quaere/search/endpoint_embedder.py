@@ -26,8 +26,7 @@ from quaere.errors import SearchFailed
 from quaere.records import Passage
 from quaere.records.foreign_json import decode_json
 from quaere.search.client import is_loopback
-from quaere.search.dense_settings import DenseSettings
-from quaere.search.embedders import Vectors
+from quaere.search.embedders import DenseSettings, Vectors
 
 KEY, MOVED_TO = "QUAERE_EMBEDDER_KEY", "QUAERE_EMBEDDER_URL"
 _IN_FLIGHT = 8  # requests of a build at once

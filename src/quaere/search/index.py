@@ -28,12 +28,8 @@ from quaere.search.bm25 import Bm25Engine
 from quaere.search.chunks import cut
 from quaere.search.corpus import CorpusReader
 from quaere.search.dense import DenseEngine, KnownVectors
-from quaere.search.earlier import EarlierIndex
-from quaere.search.hybrid import HybridEngine
 from quaere.search.json_lines import is_rows_file
-from quaere.search.lance import open_lance
-from quaere.search.lance_table import LanceBuild, LanceContents
-from quaere.search.languages import detect_language
+from quaere.search.lance import LanceBuild, LanceContents, open_lance
 from quaere.search.link_graph import Backlink, LinkGraph
 from quaere.search.manifest import (
     KIND,
@@ -46,12 +42,11 @@ from quaere.search.manifest import (
     rebuild_hint,
     update_hint,
 )
-from quaere.search.rerank import NO_RERANKER, RerankEngine, open_reranker
-from quaere.search.search_engine import Engine, Progress
+from quaere.search.ranking import NO_RERANKER, Engine, HybridEngine, Progress, RerankEngine, open_reranker
 from quaere.search.sources import MAX_LOOKS, Changes, FileRecord, find_changes, write_sources
-from quaere.search.stemming import AUTO
-from quaere.search.store import Store, StoreWriter
+from quaere.search.store import EarlierIndex, Store, StoreWriter
 from quaere.search.walk import common_folder
+from quaere.search.words import AUTO, detect_language
 
 __all__ = ["Index", "IndexSettings", "Manifest", "build_index", "open_index"]
 

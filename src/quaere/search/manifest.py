@@ -16,10 +16,10 @@ from quaere.records.foreign_json import decode_json
 from quaere.search.bm25 import PLAIN_WORDS, Bm25Settings
 from quaere.search.chunks import ChunkSettings
 from quaere.search.corpus import CorpusReport
-from quaere.search.dense_settings import DenseSettings
+from quaere.search.embedders import DenseSettings
 from quaere.search.files import MAX_FILE_MIB
 from quaere.search.lance import LanceSettings
-from quaere.search.rerank import NO_RERANKER, open_reranker
+from quaere.search.ranking import NO_RERANKER, open_reranker
 
 FORMAT = 2  # since 2 there are stems, whole names and rerankers, which a program that knows only 1 would not apply
 KIND = "quaere-index"

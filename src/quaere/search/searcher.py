@@ -39,8 +39,7 @@ def open_searcher(where: str) -> Searcher:
     if not where.startswith(("http://", "https://")):
         return LocalSearcher(open_index(Path(where)), remember=_NUM_REMEMBERED)
     # Both with httpx, which an index in this process does not need.
-    from quaere.search.client import SearchClient, server_urls
-    from quaere.search.pool import SearchPool
+    from quaere.search.client import SearchClient, SearchPool, server_urls
 
     urls = server_urls(where)
     return SearchClient(urls[0]) if len(urls) == 1 else SearchPool(urls)
@@ -49,8 +48,7 @@ def open_searcher(where: str) -> Searcher:
 async def check_reachable(searcher: Searcher) -> None:
     """Refuse search servers that cannot be reached, or that serve different indexes, before a model is loaded."""
     if not isinstance(searcher, LocalSearcher | NoSearcher):
-        from quaere.search.client import SearchClient
-        from quaere.search.pool import SearchPool
+        from quaere.search.client import SearchClient, SearchPool
 
         if isinstance(searcher, SearchClient):
             await searcher.health()

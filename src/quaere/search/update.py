@@ -16,11 +16,11 @@ import msgspec
 
 from quaere.atomic import new_folder
 from quaere.errors import BadInput
-from quaere.search.earlier import EarlierIndex
 from quaere.search.index import Index, Written, open_index, say_nothing, write_index
 from quaere.search.manifest import library_versions
-from quaere.search.search_engine import Progress
+from quaere.search.ranking import Progress
 from quaere.search.sources import SOURCES, FileRecord
+from quaere.search.store import EarlierIndex
 from quaere.search.walk import SourceFile, Walk
 
 POLL_S = 2.0

@@ -15,9 +15,8 @@ from quaere.policies.catalogue import needs_guide, resolve_model
 from quaere.policies.native.device import choose_device
 from quaere.rollout.episode import Limits
 from quaere.runs import Run
-from quaere.search.client import server_urls
+from quaere.search.client import SearchPool, server_urls
 from quaere.search.index import Index, open_index
-from quaere.search.pool import SearchPool
 from quaere.search.searcher import LocalSearcher, Searcher, open_searcher
 from quaere.training.actors import open_actors
 from quaere.training.estimate import RunEstimate, estimate_run, machine_bytes

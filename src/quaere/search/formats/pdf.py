@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable
 from io import BytesIO
 
-from quaere.search.extracted import FileText, TextBuilder, Unreadable, load_library
-from quaere.search.titles import choose_title
+from quaere.search.extracted import FileText, TextBuilder, Unreadable, choose_title, load_library
 
 _MAX_PAGES = 20_000
 _MAX_NAMED = 8

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from quaere.errors import ExtraMissing
 from quaere.search import embedders
-from quaere.search.dense_settings import DenseSettings
+from quaere.search.embedders import DenseSettings
 from quaere.search.index import Index
 from quaere.serving.model.wire import Refused
 
