@@ -16,6 +16,7 @@ import time
 import warnings
 from array import array
 from collections.abc import Iterator, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -24,12 +25,10 @@ import msgspec
 from quaere.atomic import link_file, new_folder
 from quaere.errors import BadInput, StaleIndex
 from quaere.records import Hit, Passage
-from quaere.search.bm25 import Bm25Engine
 from quaere.search.chunks import cut
 from quaere.search.corpus import CorpusReader
-from quaere.search.dense import DenseEngine, KnownVectors
+from quaere.search.engines import EngineBuild, find_engine, rebuild_hint
 from quaere.search.json_lines import is_rows_file
-from quaere.search.lance import LanceBuild, LanceContents, open_lance
 from quaere.search.link_graph import Backlink, LinkGraph
 from quaere.search.manifest import (
     KIND,
@@ -39,10 +38,9 @@ from quaere.search.manifest import (
     is_index,
     library_versions,
     read_manifest,
-    rebuild_hint,
     update_hint,
 )
-from quaere.search.ranking import NO_RERANKER, Engine, HybridEngine, Progress, RerankEngine, open_reranker
+from quaere.search.ranking import NO_RERANKER, Engine, Progress, RerankEngine, fuse_engines, open_reranker
 from quaere.search.sources import MAX_LOOKS, Changes, FileRecord, find_changes, write_sources
 from quaere.search.store import EarlierIndex, Store, StoreWriter
 from quaere.search.walk import common_folder
@@ -134,9 +132,11 @@ class Index:
             if self._engine is None:
                 if read_manifest(self.path).fingerprint != self.fingerprint:
                     raise BadInput(f"the index {self.path} was replaced after it had been opened", hint="try again")
-                engine, rerank = _open_engine(self.path, self.manifest.settings), self.manifest.settings.rerank
-                if rerank != NO_RERANKER:
-                    engine = RerankEngine(engine, open_reranker(rerank), self.passage)
+                settings = self.manifest.settings
+                parts = [find_engine(name).open(self.path / name, settings) for name in settings.engine_names]
+                engine = fuse_engines(parts)
+                if settings.rerank != NO_RERANKER:
+                    engine = RerankEngine(engine, open_reranker(settings.rerank), self.passage)
                 self._engine = engine
             return self._engine
 
@@ -260,22 +260,11 @@ def _build_engines(
     folder: Path, settings: IndexSettings, progress: Progress, earlier: EarlierIndex | None, kept: array[int]
 ) -> int:
     """Build the engines over the passages in `folder`; how many passages were embedded."""
-    store = Store(folder)
-    num_embedded = 0
-    if "bm25" in settings.engine_names:
-        Bm25Engine.build(store.passages(), len(store), settings.bm25, folder / "bm25", progress)
-    if "dense" in settings.engine_names:
-        known = KnownVectors(earlier.path / "dense", earlier.match_texts(store, kept)) if earlier else None
-        num_embedded = DenseEngine.build(store.passage, len(store), settings.dense, folder / "dense", progress, known)
-    if "lance" in settings.engine_names:
-        bm25 = settings.bm25 if settings.lance.has_words else None
-        contents = LanceContents(bm25, settings.dense if settings.lance.has_vectors else None)
-        build = LanceBuild(store.passage, len(store), contents, folder / "lance", progress)
-        if earlier:
-            build.update(KnownVectors(earlier.path / "lance", earlier.match_texts(store, kept)))
-        else:
-            build.write()
-        num_embedded = build.num_embedded
+    store, num_embedded = Store(folder), 0
+    for name in settings.engine_names:
+        known = partial(earlier.find_vectors, name, store, kept) if earlier else None
+        build = EngineBuild(store.passage, len(store), settings, folder / name, progress, known)
+        num_embedded += find_engine(name).build(build)
     return num_embedded
 
 
@@ -348,18 +337,3 @@ def _warn_if_stale(index: Index) -> None:
         said = f"the index {index.path} is stale, {changes.describe()} since it was built: {update_hint(index.path)}"
         # The place is always this line, so that an index that is opened several times is spoken of once.
         warnings.warn(said, StaleIndex, stacklevel=1)
-
-
-def _open_engine(path: Path, settings: IndexSettings) -> Engine:
-    if settings.engine == "lance":
-        return open_lance(path / "lance", settings.lance, settings.bm25, settings.dense)
-    engines: list[Engine] = []
-    if "bm25" in settings.engine_names:
-        try:
-            engines.append(Bm25Engine.open(path / "bm25", settings.bm25))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            hint = f"quaere index FOLDER --out {path} --force"
-            raise BadInput(f"the index {path} is damaged: {path / 'bm25'} cannot be read", hint=hint) from error
-    if "dense" in settings.engine_names:
-        engines.append(DenseEngine.open(path / "dense", settings.dense))
-    return engines[0] if len(engines) == 1 else HybridEngine(engines)

@@ -1,7 +1,15 @@
 """Retrieval with LanceDB: words and vectors in one table on disk, of which a search reads what it needs.
 
+    lance/passages.lance   LanceDB's table: per passage a serial number, its terms, its vector
+    lance/numbers.npy      per serial number the passage's number in the index; -1 for passages that are gone
+    lance/trained.json     how many passages the clusters of the vectors were made of
+
 The words are those of `words.py`, so that every script is matched as by `bm25.py`; scores are LanceDB's BM25 or the
-cosine. A hybrid search fuses both, as `hybrid.py` does for the other engines.
+cosine. A hybrid search fuses both, as `ranking.py` does for the other engines.
+
+The numbers of passages change when a document before them does; serial numbers do not, so that an update deletes and
+adds rows and leaves the others as they are. The table's files are never changed by LanceDB, only added to: an update
+shares those of the earlier index by links.
 """
 
 from __future__ import annotations
@@ -12,27 +20,31 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
-from itertools import chain
-from math import sqrt
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from quaere.atomic import link_file
 from quaere.errors import BadInput, ExtraMissing
-from quaere.records import Passage
-from quaere.search.bm25 import Bm25Settings, passage_terms, query_terms
-from quaere.search.dense import SAME_COSINE, KnownVectors
+from quaere.search.bm25 import Bm25Settings, no_words, passage_terms, query_terms
+from quaere.search.dense import SPARE, choose_num_lists, embed_queries, makes_same
 from quaere.search.embedders import DenseSettings, Embedder, open_embedder
-from quaere.search.ranking import Engine, HybridEngine, Match, Progress, rank
+from quaere.search.engines import Backend, EngineBuild, KnownVectors, rebuild_hint
+from quaere.search.ranking import Engine, Match, fuse_engines, rank
+
+if TYPE_CHECKING:
+    from quaere.search.manifest import IndexSettings
 
 LanceSearch = Literal["text", "dense", "hybrid"]
-
-# Passages fetched beyond `topk`, so that ties at the cut are ordered by passage number before the cut.
-_SPARE = 16
+Serials = NDArray[np.int64]
+_TABLE = "passages"
+_CACHE_BYTES = 1 << 30  # of index parts that are kept in memory between searches
+_TRAINING_BYTES = 1 << 30  # of vectors that clusters are made of; k-means has them all in memory
+_ROWS_AT_ONCE = 1024
+_RANGES_AT_ONCE = 500
 
 
 class LanceSettings(Struct, frozen=True):
@@ -53,29 +65,38 @@ class LanceSettings(Struct, frozen=True):
         """True if passages are found by their vectors."""
         return self.lance_search != "text"
 
-    def check(self, bm25: Bm25Settings, dense: DenseSettings) -> None:
-        """Raise `BadInput` for settings of the other engines that LanceDB does not have."""
-        if self.has_words and (bm25.k1, bm25.b) != (1.2, 0.75):
-            raise BadInput("LanceDB's BM25 has k1 1.2 and b 0.75", hint="leave out --k1 and --b, or use --engine bm25")
-        if self.has_vectors and dense.ann == "hnsw":
-            raise BadInput("--engine lance has no --ann hnsw", hint="--ann ivf, or --engine dense")
+
+def _check(settings: IndexSettings) -> None:
+    """Raise `BadInput` for settings of the other engines that LanceDB does not have."""
+    if settings.lance.has_words and (settings.bm25.k1, settings.bm25.b) != (1.2, 0.75):
+        raise BadInput("LanceDB's BM25 has k1 1.2 and b 0.75", hint="leave out --k1 and --b, or use --engine bm25")
+    if settings.lance.has_vectors and settings.dense.ann == "hnsw":
+        raise BadInput("--engine lance has no --ann hnsw", hint="--ann ivf, or --engine dense")
 
 
-def open_lance(folder: Path, settings: LanceSettings, bm25: Bm25Settings, dense: DenseSettings) -> Engine:
-    """Open the engine whose files `LanceBuild` wrote into `folder`; an embedder is loaded if it needs one."""
+def _uses(settings: IndexSettings) -> tuple[str, ...]:
+    words, vectors = ("bm25",) * settings.lance.has_words, ("dense",) * settings.lance.has_vectors
+    return ("lance", *words, *vectors)
+
+
+# ---------------------------------------------------------------------------------------------------------- searching
+
+
+def open_lance(folder: Path, settings: IndexSettings) -> Engine:
+    """Open the engine whose files `build_lance` wrote into `folder`; an embedder is loaded if it needs one."""
     table, numbers = open_table(folder), read_numbers(folder)
     engines: list[Engine] = []
-    if settings.has_words:
-        engines.append(LanceText(table, numbers, bm25))
-    if settings.has_vectors:
-        engines.append(LanceVectors(table, numbers, open_embedder(dense), dense))
-    return engines[0] if len(engines) == 1 else HybridEngine(engines)
+    if settings.lance.has_words:
+        engines.append(LanceText(table, numbers, settings.bm25))
+    if settings.lance.has_vectors:
+        engines.append(LanceVectors(table, numbers, settings.dense))
+    return fuse_engines(engines)
 
 
 class LanceText:
     """Engine over the words of the table."""
 
-    def __init__(self, table: Any, numbers: NDArray[np.int64], settings: Bm25Settings) -> None:
+    def __init__(self, table: Any, numbers: Serials, settings: Bm25Settings) -> None:
         self._table = table
         self._numbers = numbers
         self._settings = settings
@@ -90,95 +111,76 @@ class LanceText:
         if not (words := query_terms(query, self._settings)):
             return []
         wanted = self._table.search(MatchQuery(" ".join(words), "terms"), query_type="fts")
-        found = wanted.limit(topk + _SPARE).select(["serial", "_score"]).to_arrow()
-        return _matches(found["serial"], found["_score"].to_numpy(), self._numbers, topk)
+        return _matches(wanted, "_score", self._numbers, topk)
 
 
 class LanceVectors:
     """Engine over the vectors of the table."""
 
-    def __init__(self, table: Any, numbers: NDArray[np.int64], embedder: Embedder, settings: DenseSettings) -> None:
+    def __init__(self, table: Any, numbers: Serials, settings: DenseSettings) -> None:
         self._table = table
         self._numbers = numbers
-        self._embedder = embedder
+        self._embedder = open_embedder(settings)
         self._settings = settings
-        self._width = table.schema.field("vector").type.list_size
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Match]]:
         """The best passages for each query, at most `topk`."""
-        if not queries:
-            return []
-        vectors = self._embedder.embed_queries(queries)
-        if vectors.shape[1] != self._width:
-            raise BadInput(
-                f"the embedder's vectors have {vectors.shape[1]} dimensions, those of the index {self._width}",
-                hint="search with the embedder that the index was built with",
-            )
+        vectors = embed_queries(self._embedder, queries, _width(self._table)) if queries else ()
         return [self._search_one(vector, topk) for vector in vectors]
 
     def _search_one(self, vector: NDArray[np.float32], topk: int) -> list[Match]:
         wanted = self._table.search(vector, vector_column_name="vector").distance_type("dot")
         if self._settings.ann == "ivf":
             wanted = wanted.nprobes(self._settings.num_probes)
-        found = wanted.limit(topk + _SPARE).select(["serial", "_distance"]).to_arrow()
-        return _matches(found["serial"], 1 - found["_distance"].to_numpy(), self._numbers, topk)
+        return _matches(wanted, "_distance", self._numbers, topk)
 
 
-def _matches(serials: Any, scores: NDArray[np.float32], numbers: NDArray[np.int64], topk: int) -> list[Match]:
-    found = numbers[serials.to_numpy()]
-    return rank([Match(int(number), float(score)) for number, score in zip(found, scores, strict=True)], topk)
+def _matches(wanted: Any, column: str, numbers: Serials, topk: int) -> list[Match]:
+    """What a query of LanceDB finds; the column holds scores, or distances, which are 1 - score."""
+    found = wanted.limit(topk + SPARE).select(["serial", column]).to_arrow()
+    scores = found[column].to_numpy()
+    scores = 1 - scores if column == "_distance" else scores
+    pairs = zip(numbers[found["serial"].to_numpy()], scores, strict=True)
+    return rank([Match(int(number), float(score)) for number, score in pairs], topk)
 
 
-# ------------------------------------------------------------------------------------------------------------- building
+# ----------------------------------------------------------------------------------------------------------- building
 
 
-_TABLE = "passages"
-_CACHE_BYTES = 1 << 30  # of index parts that are kept in memory between searches
-_TRAINING_BYTES = 1 << 30  # of vectors that clusters are made of; k-means has them all in memory
-_ROWS_AT_ONCE = 1024
-_RANGES_AT_ONCE = 500
-Serials = NDArray[np.int64]
+def build_lance(build: EngineBuild) -> int:
+    """Write the table, or one that shares the rows of an earlier one; how many passages were embedded."""
+    writer = _TableWriter(build)
+    if build.known:
+        writer.update(build.known())
+    else:
+        writer.write()
+    return writer.num_embedded
 
 
-class LanceContents(msgspec.Struct, frozen=True):
-    """What a table holds: words of passages if `bm25` is given, vectors if `dense` is.
-
-    LanceContents(bm25=Bm25Settings(), dense=None)
-    """
-
-    bm25: Bm25Settings | None
-    dense: DenseSettings | None
+LANCE = Backend(build_lance, open_lance, _uses, _check)
 
 
-class LanceBuild:
-    """Writes the table of an index; `read` gives passages by number."""
+class _TableWriter:
+    """Writes the table of an index: words of passages, vectors, or both."""
 
-    def __init__(
-        self,
-        read: Callable[[int], Passage],
-        num_passages: int,
-        contents: LanceContents,
-        folder: Path,
-        progress: Progress,
-    ) -> None:
+    def __init__(self, build: EngineBuild) -> None:
+        lance = build.settings.lance
         self.num_embedded = 0
-        self._read = read
-        self._num_passages = num_passages
-        self._contents = contents
-        self._folder = folder
-        self._progress = progress
+        self._build = build
+        self._folder = build.folder
+        self._bm25 = build.settings.bm25 if lance.has_words else None
+        self._dense = build.settings.dense if lance.has_vectors else None
         self._embedder: Embedder | None = None
         self._has_words = False
 
     def write(self) -> None:
         """Write a new table."""
-        serials = np.arange(self._num_passages)
+        serials = np.arange(self._build.num_passages)
         create = partial(connect(self._folder).create_table, _TABLE)
-        table = _Stream(self._batches(serials, serials)).write(create)
-        if self._contents.bm25:
+        table = _write_stream(self._batches(serials, serials), create)
+        if self._bm25:
             if not self._has_words:
-                said = "the documents contain no word that can be searched for"
-                raise BadInput(said, hint="index documents with text")
+                raise no_words()
             self._index_words(table)
         self._train(table)
         np.save(self._folder / "numbers.npy", serials)
@@ -191,45 +193,47 @@ class LanceBuild:
         earlier = read_numbers(known.folder)
         serials = _keep_serials(known.rows, earlier)
         new = np.flatnonzero(serials < 0)
-        is_same = not self._contents.dense or not new.size or self._makes_same(known.folder, serials)
-        if not is_same or new.size == self._num_passages:
+        is_same = not self._dense or not new.size or self._makes_same(known.folder, serials)
+        if not is_same or new.size == self._build.num_passages:
             self.write()
             return
         shutil.copytree(known.folder, self._folder, copy_function=_share, dirs_exist_ok=True)
         table = open_table(self._folder)
-        if self._contents.bm25:
+        if self._bm25:
             table.drop_index("terms_idx")  # made anew: added to, it would count words of passages that are gone
         self._delete(table, np.setdiff1d(np.flatnonzero(earlier >= 0), serials))
         serials[new] = np.arange(len(earlier), len(earlier) + new.size)
         if new.size:
-            _Stream(self._batches(new, serials[new])).write(table.add)
+            _write_stream(self._batches(new, serials[new]), table.add)
         self._optimise(table)
-        if self._contents.bm25:
+        if self._bm25:
             self._index_words(table)
-        if self._num_passages > 2 * int((self._folder / "trained.json").read_text()):
+        if self._build.num_passages > 2 * int((self._folder / "trained.json").read_text()):
             self._train(table)
         numbers = np.full(len(earlier) + new.size, -1)
-        numbers[serials] = np.arange(self._num_passages)
+        numbers[serials] = np.arange(self._build.num_passages)
         np.save(self._folder / "numbers.npy", numbers)
 
     def _batches(self, numbers: Serials, serials: Serials) -> Iterator[Any]:
         """Rows of these passages, as Arrow's record batches."""
-        arrow = _arrow()
-        if self._contents.dense and numbers.size:
-            self._embedder = self._embedder or open_embedder(self._contents.dense)
+        arrow = _import_arrow()
+        if self._dense and numbers.size:
+            self._embedder = self._embedder or open_embedder(self._dense)
         step = self._embedder.num_at_once if self._embedder else _ROWS_AT_ONCE
         for start in range(0, len(numbers), step):
-            passages = [self._read(number) for number in numbers[start : start + step].tolist()]
+            passages = [self._build.read(number) for number in numbers[start : start + step].tolist()]
             columns = {"serial": arrow.array(serials[start : start + step])}
-            if self._contents.bm25:
-                words = [" ".join(passage_terms(passage, self._contents.bm25)) for passage in passages]
+            if self._bm25:
+                words = [" ".join(passage_terms(passage, self._bm25)) for passage in passages]
                 self._has_words = self._has_words or any(words)
                 columns["terms"] = arrow.array(words)
             if self._embedder:
                 vectors = self._embedder.embed_passages(passages)
                 self.num_embedded += len(passages)
                 columns["vector"] = arrow.FixedSizeListArray.from_arrays(arrow.array(vectors.ravel()), vectors.shape[1])
-            self._progress("embedding" if self._embedder else "reading words", start + len(passages), len(numbers))
+            self._build.progress(
+                "embedding" if self._embedder else "reading words", start + len(passages), len(numbers)
+            )
             yield arrow.RecordBatch.from_pydict(columns)
 
     def _index_words(self, table: Any) -> None:
@@ -237,36 +241,31 @@ class LanceBuild:
 
         # The terms are split and folded already (words.py): LanceDB is to take them as they are.
         plain = {"lower_case": False, "stem": False, "remove_stop_words": False, "ascii_folding": False}
-        self._progress("scoring words", 0, None)
+        self._build.progress("scoring words", 0, None)
         table.create_index("terms", config=FTS(base_tokenizer="whitespace", max_token_length=None, **plain))
 
     def _train(self, table: Any) -> None:
         """Cluster the vectors."""
-        dense = self._contents.dense
-        if dense and dense.ann == "ivf":
+        if self._dense and self._dense.ann == "ivf":
             from lancedb.index import IvfFlat
 
-            # About 4 sqrt(n) lists, but at least 40 passages per list: with fewer, the clusters are noise.
-            most = max(1, min(round(4 * sqrt(self._num_passages)), self._num_passages // 40))
-            num_lists = dense.num_lists or most
-            width = table.schema.field("vector").type.list_size
-            a_list = min(256, max(16, _TRAINING_BYTES // (4 * width * num_lists)))
-            self._progress("linking neighbours", 0, None)
+            num_lists = choose_num_lists(self._dense, self._build.num_passages)
+            a_list = min(256, max(16, _TRAINING_BYTES // (4 * _width(table) * num_lists)))
+            self._build.progress("linking neighbours", 0, None)
             config = IvfFlat(distance_type="dot", num_partitions=num_lists, sample_rate=a_list)
             table.create_index("vector", config=config)
-        (self._folder / "trained.json").write_text(str(self._num_passages))
+        (self._folder / "trained.json").write_text(str(self._build.num_passages))
 
     def _makes_same(self, folder: Path, serials: Serials) -> bool:
         """True if the embedder is still the one that made the earlier vectors: another may have its name now."""
-        assert self._contents.dense
-        self._embedder = open_embedder(self._contents.dense)
+        assert self._dense
+        self._embedder = open_embedder(self._dense)
         number = int(np.argmax(serials))
         if serials[number] < 0:
             return False
-        again = self._embedder.embed_passages([self._read(number)])[0]
         row = open_table(folder).search().where(f"serial = {serials[number]}").select(["vector"]).limit(1).to_arrow()
         earlier = row["vector"].combine_chunks().flatten().to_numpy()
-        return again.shape == earlier.shape and float(again @ earlier) > SAME_COSINE
+        return makes_same(self._embedder, self._build.read(number), earlier)
 
     def _delete(self, table: Any, serials: Serials) -> None:
         """Delete rows, by ranges: passages of a document, and often of its neighbours, go together."""
@@ -279,7 +278,7 @@ class LanceBuild:
 
     def _optimise(self, table: Any) -> None:
         """Put new vectors into their clusters, and remove the files of earlier versions."""
-        self._progress("linking neighbours", 0, None)
+        self._build.progress("linking neighbours", 0, None)
         table.optimize()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that readers of an earlier version would fail: this copy has none
@@ -303,40 +302,30 @@ def _keep_serials(rows: NDArray[np.int64], earlier: Serials) -> Serials:
 
 def _share(source: str, target: str) -> None:
     """A link to a file that LanceDB never changes, a copy of any other."""
-    if f"{os.sep}data{os.sep}" in source or f"{os.sep}_indices{os.sep}" in source:
-        try:
-            os.link(source, target)
-            return
-        except OSError:
-            pass
-    shutil.copyfile(source, target)
+    never_changes = any(f"{os.sep}{folder}{os.sep}" in source for folder in ("data", "_indices"))
+    (link_file if never_changes else shutil.copyfile)(source, target)
 
 
-class _Stream:
-    """Record batches on their way into a table; they are never in memory all at once.
+def _write_stream(batches: Iterator[Any], take: Callable[[Any], Any]) -> Any:
+    """What `take` returns, given a reader of Arrow's record batches, which are never in memory all at once.
 
     LanceDB would report an error of the iterator as one of its own; the first is kept, and raised as it was.
     """
+    first = next(batches)
+    failures: list[Exception] = []
 
-    def __init__(self, batches: Iterator[Any]) -> None:
-        self._batches = batches
-        self._error: Exception | None = None
-
-    def write(self, take: Callable[[Any], Any]) -> Any:
-        """What `take` returns, given a reader of the batches."""
-        first = next(self._batches)
-        reader = _arrow().RecordBatchReader.from_batches(first.schema, chain([first], self._rest()))
+    def all_batches() -> Iterator[Any]:
+        yield first
         try:
-            return take(reader)
+            yield from batches
         except Exception as error:
-            raise self._error or error from None
-
-    def _rest(self) -> Iterator[Any]:
-        try:
-            yield from self._batches
-        except Exception as error:
-            self._error = error
+            failures.append(error)
             raise
+
+    try:
+        return take(_import_arrow().RecordBatchReader.from_batches(first.schema, all_batches()))
+    except Exception as error:
+        raise (failures[0] if failures else error) from None
 
 
 # ----------------------------------------------------------------------------------------------------------- opening
@@ -355,7 +344,7 @@ def connect(folder: Path) -> Any:
 def open_table(folder: Path) -> Any:
     """The table in a folder."""
     connection = connect(folder)
-    hint = f"quaere index FOLDER --out {folder.parent} --force"
+    hint = f"{rebuild_hint(folder.parent)} --force"
     try:
         table = connection.open_table(_TABLE)
     except (OSError, RuntimeError, ValueError) as error:
@@ -365,12 +354,17 @@ def open_table(folder: Path) -> Any:
     return table
 
 
+def _width(table: Any) -> int:
+    """The number of dimensions of its vectors."""
+    return int(table.schema.field("vector").type.list_size)
+
+
 def read_numbers(folder: Path) -> Serials:
     """Per serial number the passage's number in the index."""
     return np.asarray(np.load(folder / "numbers.npy", mmap_mode="r"))
 
 
-def _arrow() -> Any:
+def _import_arrow() -> Any:
     try:
         import pyarrow
     except ImportError:

@@ -6,7 +6,6 @@ import shlex
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
@@ -17,6 +16,7 @@ from quaere.search.bm25 import PLAIN_WORDS, Bm25Settings
 from quaere.search.chunks import ChunkSettings
 from quaere.search.corpus import CorpusReport
 from quaere.search.embedders import DenseSettings
+from quaere.search.engines import engine_parts, find_engine, rebuild_hint
 from quaere.search.files import MAX_FILE_MIB
 from quaere.search.lance import LanceSettings
 from quaere.search.ranking import NO_RERANKER, open_reranker
@@ -27,8 +27,6 @@ MANIFEST = "manifest.json"
 _LIBRARIES = ("bm25s", "PyStemmer", "numpy", "faiss-cpu", "sentence-transformers", "lancedb")
 _READING_LIBRARIES = ("pypdf", "python-docx", "python-pptx", "openpyxl")
 
-EngineName = Literal["bm25", "dense", "hybrid", "lance"]
-
 
 class IndexSettings(msgspec.Struct, frozen=True):
     """Everything that decides what an index of a given corpus holds.
@@ -36,7 +34,7 @@ class IndexSettings(msgspec.Struct, frozen=True):
     IndexSettings(engine="bm25", chunks=ChunkSettings(max_words=120), bm25=Bm25Settings(k1=1.2))
     """
 
-    engine: EngineName = "bm25"
+    engine: str = "bm25"
     chunks: ChunkSettings = ChunkSettings()
     bm25: Bm25Settings = Bm25Settings()
     dense: DenseSettings = DenseSettings()
@@ -50,15 +48,12 @@ class IndexSettings(msgspec.Struct, frozen=True):
     @property
     def engine_names(self) -> tuple[str, ...]:
         """The engines that are built: hybrid is both."""
-        return ("bm25", "dense") if self.engine == "hybrid" else (self.engine,)
+        return engine_parts(self.engine)
 
     @property
     def parts(self) -> tuple[str, ...]:
         """The names of the settings that matter: those of the engines that are built."""
-        if self.engine != "lance":
-            return self.engine_names
-        used = {"lance": True, "bm25": self.lance.has_words, "dense": self.lance.has_vectors}
-        return tuple(name for name, is_used in used.items() if is_used)
+        return tuple(part for name in self.engine_names for part in find_engine(name).uses(self))
 
     @property
     def has_vectors(self) -> bool:
@@ -78,12 +73,12 @@ class IndexSettings(msgspec.Struct, frozen=True):
         return self.engine + stemmer + (f", reranked by {self.rerank}" if self.rerank != NO_RERANKER else "")
 
     def check(self) -> None:
-        """Refuse what cannot be built."""
+        """Raise `BadInput` for an unknown engine, and for values out of range or in conflict."""
         self.chunks.check()
         self.bm25.check()
         self.dense.check()
-        if self.engine == "lance":
-            self.lance.check(self.bm25, self.dense)
+        for name in self.engine_names:
+            find_engine(name).check(self)
         if self.max_file_mib < 1:
             raise BadInput(f"max_file_mib must be at least 1, not {self.max_file_mib}")
 
@@ -168,11 +163,6 @@ def read_manifest(path: Path) -> Manifest:
     if manifest.kind != KIND:
         raise IndexMissing(f"{path} is not an index (its manifest.json is of another program)", hint=rebuild)
     return manifest
-
-
-def rebuild_hint(path: Path) -> str:
-    """What to type to build the index at `path` again."""
-    return f"quaere index FOLDER --out {path}"
 
 
 def update_hint(path: Path) -> str:

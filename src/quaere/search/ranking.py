@@ -60,6 +60,11 @@ class HybridEngine:
         return [fuse(rankings, topk) for rankings in zip(*found, strict=True)]
 
 
+def fuse_engines(engines: Sequence[Engine]) -> Engine:
+    """The engine alone, or several as one."""
+    return engines[0] if len(engines) == 1 else HybridEngine(engines)
+
+
 def fuse(rankings: Sequence[Sequence[Match]], topk: int) -> list[Match]:
     """The fused ranking of several rankings for the same query."""
     scores: defaultdict[int, float] = defaultdict(float)

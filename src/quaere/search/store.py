@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from quaere.errors import BadInput
 from quaere.records import Passage
 from quaere.search.corpus import Document
+from quaere.search.engines import KnownVectors
 from quaere.search.extracted import Part
 from quaere.search.hyperlinks import Hyperlink
 from quaere.search.json_lines import is_rows_file
@@ -333,8 +334,8 @@ class EarlierIndex:
         """The passages of document `number`."""
         return [self.store.passage(each) for each in self.store.passage_numbers(number)]
 
-    def match_texts(self, store: Store, kept: array[int]) -> NDArray[np.int64]:
-        """For each passage of `store` the number of an earlier one to be embedded alike, or -1.
+    def find_vectors(self, engine: str, store: Store, kept: array[int]) -> KnownVectors:
+        """For each passage of `store` the vector of an earlier one that is embedded alike.
 
         `kept` says which were taken over; only the others, and what is left of the earlier ones, are compared.
         """
@@ -344,7 +345,7 @@ class EarlierIndex:
             left = np.setdiff1d(np.arange(len(self.store)), rows).tolist()
             by_text = {_digest_text(self.store.passage(number)): number for number in left}
             rows[new] = [by_text.get(_digest_text(store.passage(number)), -1) for number in new]
-        return rows
+        return KnownVectors(self.path / engine, rows)
 
 
 def _digest_text(passage: Passage) -> bytes:
