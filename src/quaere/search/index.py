@@ -24,7 +24,7 @@ import msgspec
 
 from quaere.atomic import link_file, new_folder
 from quaere.errors import BadInput, StaleIndex
-from quaere.records import Hit, Passage
+from quaere.records import Hit
 from quaere.search.chunks import cut
 from quaere.search.corpus import CorpusReader
 from quaere.search.engines import EngineBuild, find_engine, rebuild_hint
@@ -53,41 +53,25 @@ READING = "reading documents"  # the part of the work whose progress is in bytes
 _NUM_SAMPLED = 1000  # passages that the language is told by
 
 
-class Index:
+class Index(Store):
     """An open index. It can be shared between threads; the engine is loaded at the first search."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
+        super().__init__(path)
         self.path = path
         self.manifest = manifest
-        self._store = Store(path)
-        self._links = LinkGraph(self._store)
+        self._graph = LinkGraph(self)
         self._engine: Engine | None = None
         self._engine_lock = threading.Lock()
-
-    def __len__(self) -> int:
-        """Number of passages."""
-        return len(self._store)
 
     @property
     def fingerprint(self) -> str:
         """Digest of the corpus and the settings in use."""
         return self.manifest.fingerprint
 
-    def passage(self, number: int) -> Passage:
-        """The passage with this number, from 0 to `len(index) - 1`."""
-        return self._store.passage(number)
-
-    def passages(self) -> Iterator[Passage]:
-        """All passages in order."""
-        return self._store.passages()
-
-    def document(self, doc_id: str) -> str:
-        """The whole text of a document, which the offsets of its passages refer to."""
-        return self._store.document(doc_id)
-
     def links_to(self, doc_id: str) -> Iterator[Backlink]:
         """Hyperlinks of other documents to this one, each with its passage; none in an index of an earlier version."""
-        return self._links.links_to(doc_id)
+        return self._graph.links_to(doc_id)
 
     def document_file(self, doc_id: str) -> Path | None:
         """The file a document was read from, if it was a file of its own and still exists; else None."""
@@ -102,10 +86,6 @@ class Index:
             return file if any(map(file.is_relative_to, corpus)) and file.is_file() else None
         except (OSError, ValueError):  # the id is too long for a file name, or contains NUL
             return None
-
-    def document_ids(self) -> Iterator[str]:
-        """Ids of all documents in order."""
-        return self._store.document_ids()
 
     def find_changes(self, *, bounded: bool = True) -> Changes:
         """What has changed in the sources since the index was built; nothing if they are not here.
@@ -192,15 +172,7 @@ def write_index(
     """
     began_ns = time.time_ns()
     known = earlier if reuse else None
-    reader = CorpusReader(
-        sources,
-        leave_out=out,
-        max_file_mib=settings.max_file_mib,
-        include=settings.include,
-        exclude=settings.exclude,
-        gitignore=settings.gitignore,
-        known=known,
-    )
+    reader = CorpusReader(sources, known=known, **settings.choose_files(out))
     writer, kept = _write_store(folder, reader, settings, known, progress)
     settings = _choose_stemmer(settings, Store(folder))
     write_sources(folder, reader.folders, reader.records, began_ns)
@@ -240,8 +212,9 @@ def _write_store(
                 passages = cut(document, settings.chunks)
                 kept.extend([-1] * len(passages))
             else:
-                passages = known.passages(document.stored)
-                kept.extend(known.store.passage_numbers(document.stored))
+                numbers = known.passage_numbers(document.stored)
+                passages = [known.passage(number) for number in numbers]
+                kept.extend(numbers)
             writer.add(document, passages)
             progress(READING, reader.num_read, reader.num_bytes)
     return writer, kept

@@ -6,6 +6,7 @@ import shlex
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -20,6 +21,7 @@ from quaere.search.engines import engine_parts, find_engine, rebuild_hint
 from quaere.search.files import MAX_FILE_MIB
 from quaere.search.lance import LanceSettings
 from quaere.search.ranking import NO_RERANKER, open_reranker
+from quaere.search.walk import FileChoice
 
 FORMAT = 2  # since 2 there are stems, whole names and rerankers, which a program that knows only 1 would not apply
 KIND = "quaere-index"
@@ -72,6 +74,11 @@ class IndexSettings(msgspec.Struct, frozen=True):
         stemmer = f", stemmer {self.bm25.stemmer}" if "bm25" in self.parts else ""
         return self.engine + stemmer + (f", reranked by {self.rerank}" if self.rerank != NO_RERANKER else "")
 
+    def choose_files(self, index: Path) -> FileChoice:
+        """Which files of its sources are read for the index at this path."""
+        chosen = {name: getattr(self, name) for name in ("max_file_mib", "include", "exclude", "gitignore")}
+        return FileChoice(leave_out=index, **chosen)  # type: ignore[typeddict-item]
+
     def check(self) -> None:
         """Raise `BadInput` for an unknown engine, and for values out of range or in conflict."""
         self.chunks.check()
@@ -122,23 +129,12 @@ def _version_of(library: str) -> str:
         return ""
 
 
-class _WrittenSettings(msgspec.Struct):
-    """The settings of words that are written in a manifest; those before format 2 have fewer."""
-
-    bm25: dict[str, msgspec.Raw] = {}
-
-
-class _Written(msgspec.Struct):
-    """The settings that are written in a manifest."""
-
-    settings: _WrittenSettings
-
-
 class _Label(msgspec.Struct):
-    """The two fields every format of the manifest has."""
+    """The fields every format of the manifest has; settings of words are fewer before format 2."""
 
     kind: str
     format: int
+    settings: Any = None
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -155,7 +151,7 @@ def read_manifest(path: Path) -> Manifest:
             message = f"{path} has format {label.format}, this Quaere ({__version__}) reads up to {FORMAT}"
             raise BadInput(message, hint=UPDATE_HINT)
         manifest = decode_json(written, Manifest)
-        if "stemmer" not in decode_json(written, _Written).settings.bm25:
+        if "stemmer" not in label.settings.get("bm25", {}):
             bm25 = msgspec.structs.replace(manifest.settings.bm25, **PLAIN_WORDS)
             manifest = msgspec.structs.replace(manifest, settings=msgspec.structs.replace(manifest.settings, bm25=bm25))
     except msgspec.DecodeError as error:

@@ -26,10 +26,11 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from hashlib import blake2b, sha256
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from quaere.errors import BadInput
@@ -44,6 +45,7 @@ from quaere.search.walk import SourceFile
 
 _DOCUMENT_FIELDS = 4  # begins_at, id_bytes, title_bytes, text_bytes
 _PASSAGE_FIELDS = 6  # document, number_there, start, end, start_byte, end_byte
+_BLOBS = ("places", "headings", "parts", "links")
 
 
 class StoreWriter:
@@ -59,10 +61,7 @@ class StoreWriter:
         self._documents = array("Q")
         self._passages = array("Q")
         self._digests = array("Q")
-        self._places = _Blobs(folder, "places")
-        self._headings = _Blobs(folder, "headings")
-        self._parts = _Blobs(folder, "parts")
-        self._links = _Blobs(folder, "links")
+        self._places, self._headings, self._parts, self._links = (_Blobs(folder, name) for name in _BLOBS)
         self._content = sha256()
 
     def __enter__(self) -> StoreWriter:
@@ -95,14 +94,8 @@ class StoreWriter:
         parts = [document.id.encode(), document.title.encode(), document.text.encode()]
         lengths = [len(part) for part in parts]
         self._content.update(array("Q", lengths).tobytes() + b"".join(parts))
-        packed = b""
-        if document.parts:
-            encoded = msgspec.msgpack.encode(document.parts)
-            self._content.update(encoded)
-            packed = zlib.compress(encoded)
-        self._parts.add(packed)
-        # Not part of the digest: the same text with other links is found by the same words.
-        self._links.add(zlib.compress(msgspec.msgpack.encode(document.links)) if document.links else b"")
+        self._content.update(self._parts.pack(document.parts))
+        self._links.pack(document.links)  # no part of the digest: the same text with other links is found alike
         byte_at = _byte_positions(document.text, passages)
         for number, passage in enumerate(passages):
             positions = (passage.start, passage.end, byte_at[passage.start], byte_at[passage.end])
@@ -116,13 +109,16 @@ class StoreWriter:
         self._bytes.writelines(parts)
 
     def _write_arrays(self) -> None:
-        digests = np.array(self._digests, dtype=np.uint64)
+        digests, documents, passages = (
+            np.array(each, dtype=np.uint64) for each in (self._digests, self._documents, self._passages)
+        )
         order = np.argsort(digests, kind="stable")
         np.save(self._folder / "identities.npy", np.stack([digests[order], order.astype(np.uint64)]))
-        documents = np.array(self._documents, dtype=np.uint64).reshape(-1, _DOCUMENT_FIELDS)
-        np.save(self._folder / "documents.npy", documents)
-        passages = np.array(self._passages, dtype=np.uint64).reshape(-1, _PASSAGE_FIELDS)
-        np.save(self._folder / "passages.npy", passages)
+        np.save(self._folder / "documents.npy", documents.reshape(-1, _DOCUMENT_FIELDS))
+        np.save(self._folder / "passages.npy", passages.reshape(-1, _PASSAGE_FIELDS))
+
+
+_Record = TypeVar("_Record", bound=Struct)
 
 
 class _Blobs:
@@ -136,6 +132,12 @@ class _Blobs:
     def add(self, blob: bytes) -> None:
         self._file.write(blob)
         self._ends.append(self._ends[-1] + len(blob))
+
+    def pack(self, records: Sequence[Struct]) -> bytes:
+        """Add records in MessagePack, compressed; they are returned as they were before compression."""
+        encoded = msgspec.msgpack.encode(records) if records else b""
+        self.add(zlib.compress(encoded) if records else b"")
+        return encoded
 
     def close(self, *, keep: bool) -> None:
         """Write the array, or remove the file where there is nothing but empty strings."""
@@ -161,6 +163,10 @@ class _MappedBlobs:
         start, end = self._ends[number : number + 2].tolist()
         return self._bytes[start:end]
 
+    def unpack(self, number: int, kind: type[_Record]) -> tuple[_Record, ...]:
+        packed = self.read(number)
+        return msgspec.msgpack.decode(zlib.decompress(packed), type=tuple[kind, ...]) if packed else ()  # type: ignore[valid-type]
+
 
 class Store:
     """Reader of a `StoreWriter`'s files; it can be shared between threads."""
@@ -170,10 +176,7 @@ class Store:
         self._documents = _map_array(folder / "documents.npy")
         self._passages = _map_array(folder / "passages.npy")
         self._digests, self._numbers = _map_array(folder / "identities.npy")
-        self._places = _MappedBlobs(folder, "places")
-        self._headings = _MappedBlobs(folder, "headings")
-        self._parts = _MappedBlobs(folder, "parts")
-        self._links = _MappedBlobs(folder, "links")
+        self._places, self._headings, self._parts, self._links = (_MappedBlobs(folder, name) for name in _BLOBS)
 
     def __len__(self) -> int:
         """Number of passages."""
@@ -212,9 +215,7 @@ class Store:
     def read_document(self, number: int, kind: Literal["file", "row"]) -> Document:
         """The document of this number, as it was added."""
         doc_id, title, text_at, end = self._read_document(number)
-        packed = self._parts.read(number)
-        parts = msgspec.msgpack.decode(zlib.decompress(packed), type=tuple[Part, ...]) if packed else ()
-        text = self._bytes[text_at:end].decode()
+        text, parts = self._bytes[text_at:end].decode(), self._parts.unpack(number, Part)
         return Document(doc_id, title, text, kind, parts, stored=number, links=self.links(number))
 
     @property
@@ -224,15 +225,14 @@ class Store:
 
     def links(self, number: int) -> tuple[Hyperlink, ...]:
         """The hyperlinks of document `number`; none in an index of an earlier version."""
-        packed = self._links.read(number)
-        return msgspec.msgpack.decode(zlib.decompress(packed), type=tuple[Hyperlink, ...]) if packed else ()
+        return self._links.unpack(number, Hyperlink)
 
     def document_ids(self) -> Iterator[str]:
         """Ids of all documents in order."""
         return (self._read_document(number)[0] for number in range(len(self._documents)))
 
     def document(self, doc_id: str) -> str:
-        """The whole text of a document."""
+        """The whole text of a document, which the offsets of its passages refer to."""
         return self.read_text(self.find_document(doc_id))
 
     def read_text(self, number: int) -> str:
@@ -295,12 +295,12 @@ def _id_digest(doc_id: str) -> int:
 _TIME_STEP_NS = 2_000_000_000
 
 
-class EarlierIndex:
-    """The documents, passages and files of an index that is being replaced (a `KnownFiles` of a `CorpusReader`)."""
+class EarlierIndex(Store):
+    """The documents, passages and files of an index that is being replaced."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__(path)
         self.path = path
-        self.store = Store(path)
         self.files: dict[str, FileRecord] = {}
         self._first_documents: dict[str, int] = {}
         num_documents = 0
@@ -328,11 +328,7 @@ class EarlierIndex:
         """The documents that were read from a file."""
         first = self._first_documents[record.id]
         kind: Literal["file", "row"] = "row" if is_rows_file(Path(record.id)) else "file"
-        return (self.store.read_document(number, kind) for number in range(first, first + record.num_documents))
-
-    def passages(self, number: int) -> list[Passage]:
-        """The passages of document `number`."""
-        return [self.store.passage(each) for each in self.store.passage_numbers(number)]
+        return (self.read_document(number, kind) for number in range(first, first + record.num_documents))
 
     def find_vectors(self, engine: str, store: Store, kept: array[int]) -> KnownVectors:
         """For each passage of `store` the vector of an earlier one that is embedded alike.
@@ -342,8 +338,8 @@ class EarlierIndex:
         rows = np.array(kept, dtype=np.int64)
         new = np.flatnonzero(rows < 0).tolist()
         if new:
-            left = np.setdiff1d(np.arange(len(self.store)), rows).tolist()
-            by_text = {_digest_text(self.store.passage(number)): number for number in left}
+            left = np.setdiff1d(np.arange(len(self)), rows).tolist()
+            by_text = {_digest_text(self.passage(number)): number for number in left}
             rows[new] = [by_text.get(_digest_text(store.passage(number)), -1) for number in new]
         return KnownVectors(self.path / engine, rows)
 

@@ -147,13 +147,4 @@ def wait_for_changes(path: Path, passed_over: Sequence[SourceFile] = ()) -> list
 
 
 def _find_files(index: Index) -> list[SourceFile]:
-    settings = index.manifest.settings
-    walk = Walk(
-        _find_sources(index),
-        leave_out=index.path,
-        max_file_mib=settings.max_file_mib,
-        include=settings.include,
-        exclude=settings.exclude,
-        gitignore=settings.gitignore,
-    )
-    return walk.files()
+    return Walk(_find_sources(index), **index.manifest.settings.choose_files(index.path)).files()

@@ -14,12 +14,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
+from typing import TypedDict
 
 from msgspec import Struct
 from pathspec import GitIgnoreSpec
 
 from quaere.errors import BadInput
-from quaere.search.files import FILE_SUFFIXES
+from quaere.search.files import FILE_SUFFIXES, MAX_FILE_MIB
 from quaere.search.json_lines import ROW_SUFFIXES, is_rows_file
 
 SUPPORTED = (
@@ -61,6 +62,16 @@ def common_folder(sources: Sequence[Path]) -> Path:
     return Path(os.path.commonpath(folders))
 
 
+class FileChoice(TypedDict, total=False):
+    """Which files are read: none of the folder `leave_out`, none that is too large, and those that patterns choose."""
+
+    leave_out: Path | None
+    max_file_mib: int
+    include: Sequence[str]
+    exclude: Sequence[str]
+    gitignore: bool
+
+
 class Walk:
     """Finds the files of one or several sources. Every file is named once, in the order of ids.
 
@@ -73,7 +84,7 @@ class Walk:
         sources: Sequence[Path],
         *,
         leave_out: Path | None = None,
-        max_file_mib: int,
+        max_file_mib: int = MAX_FILE_MIB,
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
         gitignore: bool = True,
@@ -89,7 +100,7 @@ class Walk:
         self._sources = sources
         self._base = common_folder(sources)
         self._leave_out = leave_out.resolve() if leave_out else None
-        self._max_file_mib = max_file_mib
+        self.max_file_mib = max_file_mib
         self._globs = Globs(include, exclude)
         self._gitignore = gitignore
 
@@ -166,8 +177,8 @@ class Walk:
         if not stat.S_ISREG(status.st_mode):
             return size, mtime_ns, "not a regular file"
         # JSON Lines are streamed, and a file of them is many documents.
-        if size > self._max_file_mib << 20 and not is_rows_file(path):
-            return size, mtime_ns, f"larger than {self._max_file_mib} MiB"
+        if size > self.max_file_mib << 20 and not is_rows_file(path):
+            return size, mtime_ns, f"larger than {self.max_file_mib} MiB"
         return size, mtime_ns, "" if os.access(file, os.R_OK) else "permission denied"
 
     def _pass_over_folder(self, error: OSError) -> None:
