@@ -22,7 +22,7 @@ from quaere.chat.wrapped_lines import goes_on, starts_own_line
 from quaere.errors import BadInput
 from quaere.records import Passage
 from quaere.search.corpus import Document
-from quaere.search.extracted import SECTION_LEVELS, Heading, HeadingTrails, Places, find_stretches
+from quaere.search.extracted import SECTION_LEVELS, HeadingTrails, Places, find_stretches
 from quaere.search.words import count_words, word_spans
 
 
@@ -55,14 +55,13 @@ def cut(document: Document, settings: ChunkSettings) -> list[Passage]:
     """
     is_file = document.kind == "file"
     whole_words = settings.max_words if is_file else max(settings.row_words, settings.max_words)
-    split = _find_splitter(document)
+    split = partial(split_row, document.text) if not is_file else FileSplitter(document).split
     spans = [
         span
         for start, end in find_stretches(document.text, document.parts)
         for span in _cut_stretch(document.text, start, end, whole_words, settings, split)
     ]
     trimmed = [_trim(document.text, start, end) for start, end in spans]
-    filled = [(start, end) for start, end in trimmed if start < end]
     places, trails = Places(document.text, document.parts), HeadingTrails(document.title, document.headings)
     return [
         Passage(
@@ -75,15 +74,8 @@ def cut(document: Document, settings: ChunkSettings) -> list[Passage]:
             place=places.name(start, end) if is_file else "",
             heading=trails.name(start, end),
         )
-        for number, (start, end) in enumerate(filled)
+        for number, (start, end) in enumerate(span for span in trimmed if span[0] < span[1])
     ]
-
-
-def _find_splitter(document: Document) -> Callable[[int, int, int], list[Piece]]:
-    """How pieces of the document are found, given a span and the most words of a piece."""
-    if document.kind == "row":
-        return partial(split_row, document.text)
-    return FileSplitter(document.text, document.headings, [part.start for part in document.parts]).split
 
 
 def _cut_stretch(
@@ -221,13 +213,13 @@ def split_row(text: str, start: int, end: int, max_words: int) -> list[Piece]:
 
 
 class FileSplitter:
-    """Splits the text of a file; a line at one of `line_starts` begins anew, any other may go on a sentence."""
+    """Splits the text of a file; a line at the start of a part begins anew, any other may go on a sentence."""
 
-    def __init__(self, text: str, headings: Sequence[Heading], line_starts: Sequence[int]) -> None:
-        self._text = text
-        self._levels = {each.start: each.level for each in reversed(headings) if each.level <= SECTION_LEVELS}
+    def __init__(self, document: Document) -> None:
+        self._text = document.text
+        self._levels = {one.start: one.level for one in reversed(document.headings) if one.level <= SECTION_LEVELS}
         self._sections = sorted(self._levels)
-        self._line_starts = frozenset(line_starts)
+        self._line_starts = frozenset(part.start for part in document.parts)
 
     def split(self, start: int, end: int, max_words: int) -> list[Piece]:
         """The pieces of a span, of at most `max_words` words each."""

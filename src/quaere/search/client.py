@@ -16,7 +16,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from ipaddress import ip_address
-from types import TracebackType
+from typing import TypeVar
 
 import httpx
 import msgspec
@@ -29,6 +29,7 @@ from quaere.search.json_lines import split_contents
 from quaere.search.wire import Health, Reply, Request, WireDocument
 
 KEY, LOGIN = "QUAERE_SEARCH_KEY", "QUAERE_SEARCH_LOGIN"
+_Answer = TypeVar("_Answer")
 
 
 class SearchClient:
@@ -39,12 +40,7 @@ class SearchClient:
     """
 
     def __init__(
-        self,
-        url: str,
-        *,
-        timeout_s: float = 30.0,
-        max_connections: int = 64,
-        max_response_bytes: int = 64 * 1024 * 1024,
+        self, url: str, *, timeout_s: float = 30.0, max_connections: int = 64, max_response_bytes: int = 64 << 20
     ) -> None:
         self.url = server_url(url)
         self._timeout_s = timeout_s
@@ -53,56 +49,48 @@ class SearchClient:
         limits = httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections)
         # A proxy named by the environment must not be used for a server on this machine.
         trust_env = not is_loopback(httpx.URL(self.url).host)
-        self._http = httpx.AsyncClient(limits=limits, timeout=None, trust_env=trust_env)
-        self._authorization = _authorization()
+        authorization, self._secrets = _read_authorization()
+        # No compression, so that the size limit applies to the bytes that were sent.
+        headers = {"content-type": "application/json", "accept-encoding": "identity"}
+        headers |= {"authorization": authorization} if authorization else {}
+        self._http = httpx.AsyncClient(limits=limits, timeout=None, trust_env=trust_env, headers=headers)
 
     async def __aenter__(self) -> SearchClient:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """One list of hits per query, in the order of the queries."""
-        request = Request(queries=list(queries), topk=topk, return_scores=True)
-        answer = await self._ask("POST", "/retrieve", msgspec.json.encode(request))
-        try:
-            reply = decode_json(answer, Reply)
-        except msgspec.DecodeError as error:
-            raise self._failure("broken", f"answered with something other than search results ({error})") from error
-        if len(reply.result) != len(request.queries):
-            raise self._failure("broken", f"answered {len(reply.result)} of {len(request.queries)} queries")
-        found = [[Hit(_passage(item.document), item.score) for item in items[:topk]] for items in reply.result]
+        request = msgspec.json.encode(Request(queries=list(queries), topk=topk, return_scores=True))
+        result = (await self._ask("POST", "/retrieve", request, Reply, "search results")).result
+        if len(result) != len(queries):
+            raise self._failure("broken", f"answered {len(result)} of {len(queries)} queries")
+        found = [[Hit(_passage(item.document), item.score) for item in items[:topk]] for items in result]
         for passage in (hit.passage for hits in found for hit in hits):
             if passage.end < passage.start:
-                raise self._failure(
-                    "broken", f"sent a passage whose start ({passage.start}) is after its end ({passage.end})"
-                )
+                what = f"sent a passage whose start ({passage.start}) is after its end ({passage.end})"
+                raise self._failure("broken", what)
         return found
 
     async def health(self) -> Health:
         """The server's description of itself and its index."""
-        answer = await self._ask("GET", "/health", b"")
-        try:
-            return decode_json(answer, Health)
-        except msgspec.DecodeError as error:
-            raise self._failure("broken", f"answered with something other than its health ({error})") from error
+        return await self._ask("GET", "/health", b"", Health, "its health")
+
+    async def check(self) -> None:
+        """Raise `SearchFailed` unless the server answers."""
+        await self.health()
 
     async def close(self) -> None:
         """Close the connections."""
         await self._http.aclose()
 
-    async def _ask(self, method: str, path: str, body: bytes) -> bytes:
+    async def _ask(self, method: str, path: str, body: bytes, kind: type[_Answer], called: str) -> _Answer:
         try:
-            async with self._turns, asyncio.timeout(self._timeout_s):
-                # No compression, so that the size limit applies to the bytes that were sent.
-                headers = {"content-type": "application/json", "accept-encoding": "identity"}
-                if self._authorization:
-                    headers["authorization"] = self._authorization
-                async with self._http.stream(method, self.url + path, content=body, headers=headers) as response:
-                    answer = await self._read(response)
+            sent = self._http.stream(method, self.url + path, content=body)
+            async with self._turns, asyncio.timeout(self._timeout_s), sent as response:
+                answer = await self._read(response)
         except TimeoutError:
             raise self._failure("timeout", f"did not answer within {self._timeout_s:g} s") from None
         except httpx.TransportError as error:
@@ -112,7 +100,10 @@ class SearchClient:
         except httpx.RequestError as error:
             raise self._failure("broken", f"sent an answer that cannot be read ({error})") from error
         self._check_status(response.status_code, answer)
-        return answer
+        try:
+            return decode_json(answer, kind)
+        except msgspec.DecodeError as error:
+            raise self._failure("broken", f"answered with something other than {called} ({error})") from error
 
     async def _read(self, response: httpx.Response) -> bytes:
         answer = bytearray()
@@ -138,28 +129,23 @@ class SearchClient:
 
     def _hide(self, said: str) -> str:
         """The text with all secrets replaced by `***`: a server may repeat what it was sent, and errors are stored."""
-        for secret in _secrets(self._authorization):
+        for secret in self._secrets:
             said = said.replace(secret, "***")
         return said
 
 
-def _authorization() -> str:
-    """The Authorization header from the environment; "" for none."""
+def _read_authorization() -> tuple[str, list[str]]:
+    """The Authorization header from the environment, "" for none, and its secret parts, longest first."""
     key, login = read_secret(KEY), read_secret(LOGIN)
     if key and login:
         raise BadInput(f"both {KEY} and {LOGIN} are set, but only one can be sent", hint=f"unset {LOGIN}")
-    if login and ":" not in login:
+    if not login:
+        return (f"Bearer {key}", [key]) if key else ("", [])
+    _, colon, password = login.partition(":")
+    if not colon:
         raise BadInput(f"{LOGIN} must be USER:PASSWORD", hint=f"export {LOGIN}=USER:PASSWORD")
-    return f"Basic {base64.b64encode(login.encode()).decode()}" if login else f"Bearer {key}" if key else ""
-
-
-def _secrets(authorization: str) -> list[str]:
-    """The secret parts of an Authorization header, longest first."""
-    scheme, _, sent = authorization.partition(" ")
-    if scheme != "Basic":
-        return [sent] if sent else []
-    login = base64.b64decode(sent).decode()
-    return [sent, login, login.partition(":")[2]]
+    sent = base64.b64encode(login.encode()).decode()
+    return f"Basic {sent}", [secret for secret in (sent, login, password) if secret]
 
 
 def _passage(document: WireDocument) -> Passage:
@@ -246,9 +232,7 @@ class SearchPool:
     async def __aenter__(self) -> SearchPool:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     @property

@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from functools import reduce
 from importlib import import_module
-from itertools import pairwise, takewhile
+from itertools import pairwise
+from os.path import commonprefix
 from types import ModuleType
 
 from msgspec import Struct
@@ -239,21 +239,16 @@ _EMPTY_NAMES = re.compile(
 def choose_title(*candidates: str) -> str:
     """The first of these that says something, on one line; "" if none does."""
     lines = (" ".join(candidate.split())[:_MAX_CHARS] for candidate in candidates)
-    return next((line for line in lines if not is_junk(line)), "")
+    return next((line for line in lines if not _is_junk(line)), "")
 
 
-def is_junk(title: str) -> bool:
+def _is_junk(title: str) -> bool:
     """True for an empty title, a program's default, and the name of a file.
 
-    [is_junk(title) for title in ("Slide 1", "Document1", "report_v2.docx", "Slide rules")] == [True, True, True, False]
+    [_is_junk(title) for title in ("Slide 1", "report_v2.docx", "Slide rules")] == [True, True, False]
     """
-    says_something = any(character.isalnum() for character in title)
-    return (
-        not says_something
-        or _PROGRAM.match(title) is not None
-        or _FILE_NAME.search(title) is not None
-        or _EMPTY_NAMES.fullmatch(title) is not None
-    )
+    is_default = _PROGRAM.match(title) or _FILE_NAME.search(title) or _EMPTY_NAMES.fullmatch(title)
+    return bool(is_default) or not any(character.isalnum() for character in title)
 
 
 # ------------------------------------------------------------------------------------------------------------- headings
@@ -290,7 +285,7 @@ class HeadingTrails:
         if self._starts[last] == start:
             within = range(last, bisect_left(self._starts, end))
             sections = [self._trails[number] for number in within if self._has_text(number)]
-            trail = reduce(_common, sections) if sections else trail
+            trail = commonprefix(sections) if sections else trail  # noqa: RUF071 (of tuples, not of strings)
         said = [text for _, text in trail if _bare(text) != self._title]
         while sum(map(len, said)) + 3 * len(said) > MAX_TRAIL_CHARS and len(said) > 1:
             said = said[1:]
@@ -301,10 +296,6 @@ class HeadingTrails:
         heading = self._headings[number]
         rest = self._starts[number + 1] - heading.start if number + 1 < len(self._starts) else None
         return heading.level <= SECTION_LEVELS and (rest is None or rest > len(heading.text) + _MARKUP_CHARS)
-
-
-def _common(first: Trail, second: Trail) -> Trail:
-    return tuple(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
 
 
 def _bare(heading: str) -> str:

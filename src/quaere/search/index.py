@@ -94,7 +94,7 @@ class Index(Store):
         """
         sources = [Path(source) for source in self.manifest.sources]
         if not sources or not all(map(Path.exists, sources)):
-            return Changes([])
+            return Changes()
         gitignore, most = self.manifest.settings.gitignore, MAX_LOOKS if bounded else sys.maxsize
         return find_changes(self.path, sources, gitignore=gitignore, max_looks=most)
 
@@ -287,17 +287,14 @@ def open_index(path: Path, *, check_sources: bool = True) -> Index:
     If its sources have changed since it was built, there is a `StaleIndex` warning, unless that is not to be checked.
     """
     manifest = read_manifest(path)
-    rebuild = rebuild_hint(path)
-    for name, size in manifest.file_sizes.items():
-        file = path / name
-        if not file.is_file() or file.stat().st_size != size:
-            raise BadInput(
-                f"the index {path} is damaged: {name} is missing or has the wrong size", hint=f"{rebuild} --force"
-            )
     try:
+        for name, size in manifest.file_sizes.items():
+            file = path / name
+            if not file.is_file() or file.stat().st_size != size:
+                raise ValueError(f"{name} is missing or has the wrong size")
         index = Index(path, manifest)
     except (OSError, ValueError) as error:
-        raise BadInput(f"the index {path} is damaged: {error}", hint=f"{rebuild} --force") from error
+        raise BadInput(f"the index {path} is damaged: {error}", hint=f"{rebuild_hint(path)} --force") from error
     if check_sources:
         _warn_if_stale(index)
     return index

@@ -10,6 +10,7 @@ import os
 import shlex
 import time
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
@@ -73,13 +74,7 @@ def update_index(path: Path, progress: Progress | None = None, *, rerank: str | 
     try:
         with new_folder(path) as unfinished:
             written = write_index(
-                sources,
-                path,
-                unfinished,
-                settings,
-                progress or say_nothing,
-                earlier=earlier,
-                reuse=reads_alike,
+                sources, path, unfinished, settings, progress or say_nothing, earlier=earlier, reuse=reads_alike
             )
             counts = _count(earlier.files, written)
             if written.manifest == before.manifest and _same_sources(path, unfinished):
@@ -109,7 +104,8 @@ def _same_sources(one: Path, other: Path) -> bool:
 
 def _count(before: dict[str, FileRecord], written: Written) -> UpdateCounts:
     now = {record.id: record for record in written.files}
-    same = {name for name in now.keys() & before.keys() if _is_same(now[name], before[name])}
+    alike = attrgetter("size", "digest", "refused")
+    same = {name for name in now.keys() & before.keys() if alike(now[name]) == alike(before[name])}
     return UpdateCounts(
         num_added=len(now.keys() - before.keys()),
         num_changed=len(now.keys() & before.keys()) - len(same),
@@ -119,10 +115,6 @@ def _count(before: dict[str, FileRecord], written: Written) -> UpdateCounts:
         num_kept=written.num_kept,
         num_embedded=written.num_embedded,
     )
-
-
-def _is_same(one: FileRecord, other: FileRecord) -> bool:
-    return (one.size, one.digest, one.refused) == (other.size, other.digest, other.refused)
 
 
 # --------------------------------------------------------------------------------------------------------------- watch

@@ -101,7 +101,7 @@ class Walk:
         self._base = common_folder(sources)
         self._leave_out = leave_out.resolve() if leave_out else None
         self.max_file_mib = max_file_mib
-        self._globs = Globs(include, exclude)
+        self._include, self._exclude = _compile(include or ["*"], "--include"), _compile(exclude, "--exclude")
         self._gitignore = gitignore
 
     def files(self) -> list[SourceFile]:
@@ -131,7 +131,9 @@ class Walk:
             )
             if ignores:
                 ignores.enter(Path(folder))
-            folders[:] = [name for name in folders if self._is_wanted(Path(folder, name), source, ignores)]
+            folders[:] = [
+                name for name in folders if self._is_chosen(Path(folder, name), source, ignores, is_folder=True)
+            ]
             for path in (Path(folder, name) for name in folders):
                 if path.is_symlink():
                     self.passed_over.append((self._name(path), "a link to a folder, which is not followed"))
@@ -141,24 +143,14 @@ class Walk:
                 elif self._is_chosen(path, source, ignores):
                     yield path
 
-    def _is_wanted(self, folder: Path, source: Path, ignores: IgnoreFiles | None) -> bool:
-        """True if the folder is to be looked into."""
-        if folder.name.startswith(".") or folder.resolve() == self._leave_out:
+    def _is_chosen(self, path: Path, source: Path, ignores: IgnoreFiles | None, *, is_folder: bool = False) -> bool:
+        """True if a file is to be read or a folder to be looked into."""
+        if is_folder and (path.name.startswith(".") or path.resolve() == self._leave_out):
             return False
-        if ignores and ignores.match(folder, is_folder=True):
+        name = path.relative_to(source).as_posix() + "/" * is_folder
+        if ignores and ignores.match(path, is_folder=is_folder):
             self.num_gitignored += 1
-            return False
-        if self._globs.excludes(f"{folder.relative_to(source).as_posix()}/"):
-            self.num_excluded += 1
-            return False
-        return True
-
-    def _is_chosen(self, path: Path, source: Path, ignores: IgnoreFiles | None) -> bool:
-        """True if the file is neither ignored nor excluded."""
-        name = path.relative_to(source).as_posix()
-        if ignores and ignores.match(path, is_folder=False):
-            self.num_gitignored += 1
-        elif self._globs.excludes(name) or not self._globs.includes(name):
+        elif self._exclude.match_file(name) or not (is_folder or self._include.match_file(name)):
             self.num_excluded += 1
         else:
             return True
@@ -223,23 +215,8 @@ _MAX_WILDCARDS = 2
 _WILDCARDS = re.compile(r"\*+")
 
 
-class Globs:
-    """What a person includes and excludes, relative to the folder that is read."""
-
-    def __init__(self, include: Sequence[str], exclude: Sequence[str]) -> None:
-        self._include = _compile(include, "--include") if include else None
-        self._exclude = _compile(exclude, "--exclude") if exclude else None
-
-    def includes(self, name: str) -> bool:
-        """True if the path is included; all are where no pattern was given."""
-        return self._include is None or self._include.match_file(name)
-
-    def excludes(self, name: str) -> bool:
-        """True if the path is excluded; that of a folder ends with "/"."""
-        return self._exclude is not None and self._exclude.match_file(name)
-
-
 def _compile(patterns: Iterable[str], option: str) -> GitIgnoreSpec:
+    """What a person includes or excludes, relative to the folder that is read."""
     try:
         return GitIgnoreSpec.from_lines(patterns)
     except ValueError as error:

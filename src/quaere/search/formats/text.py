@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import csv
 from collections.abc import Callable
+from functools import partial
 from io import StringIO
 from typing import Any
 
@@ -73,37 +74,21 @@ def read_text(data: bytes, limit: int) -> FileText:
     return FileText("", text, encoding, headings=tuple(find_underlined_headings(text, slack=2)))
 
 
-def find_heading(text: str) -> str:
-    """The first heading of a Markdown text; "" if there is none."""
-    return _first_section(find_markdown_headings(text))
-
-
-def read_markdown(data: bytes, limit: int) -> FileText:
-    """Markdown, called by its first heading."""
-    return _read_outlined(data, find_markdown_headings, find_markdown_links)
-
-
-def read_rst(data: bytes, limit: int) -> FileText:
-    """A reStructuredText document, called by its first section title.
-
-    The text stays the source, so that nothing but its titles are needed of the markup; docutils for that alone would be
-    a parser with directives that read other files.
-    """
-    return _read_outlined(data, find_underlined_headings, find_rst_links)
-
-
-def read_adoc(data: bytes, limit: int) -> FileText:
-    """An AsciiDoc document, called by its first heading."""
-    return _read_outlined(data, find_adoc_headings, find_adoc_links)
-
-
 def _read_outlined(
-    data: bytes, find_headings: Callable[[str], list[Heading]], find_links: Callable[[str], list[Hyperlink]]
+    find_headings: Callable[[str], list[Heading]], find_links: Callable[[str], list[Hyperlink]], data: bytes, limit: int
 ) -> FileText:
+    """A text with markup, called by its first heading."""
     text, encoding = decode(data)
     headings = find_headings(text)
     title = choose_title(_first_section(headings))
     return FileText(title, text, encoding, headings=tuple(headings), links=tuple(find_links(text)))
+
+
+# The text stays the source, so that nothing but headings and links are needed of the markup; docutils for that alone
+# would be a parser with directives that read other files.
+read_markdown = partial(_read_outlined, find_markdown_headings, find_markdown_links)
+read_rst = partial(_read_outlined, find_underlined_headings, find_rst_links)
+read_adoc = partial(_read_outlined, find_adoc_headings, find_adoc_links)
 
 
 def _first_section(headings: list[Heading]) -> str:
@@ -174,8 +159,9 @@ def read_ipynb(data: bytes, limit: int) -> FileText:
         source = _join(cell.source).strip()
         links: list[Hyperlink] = []
         if cell.cell_type == "markdown":
-            heading = heading or find_heading(source)
-            for each in find_markdown_headings(source):
+            headings = find_markdown_headings(source)
+            heading = heading or _first_section(headings)
+            for each in headings:
                 text.begin(each.level, each.text, each.start)
             links = find_markdown_links(source)
         shown = [_join(output.text) or _join(output.data.get("text/plain", "")) for output in cell.outputs]
