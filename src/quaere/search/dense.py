@@ -6,6 +6,7 @@ Vectors have norm 1, so a score is the cosine similarity of query and passage, f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quaere.errors import BadInput, ExtraMissing
+from quaere.errors import BadInput, import_extra
 from quaere.records import Passage
 from quaere.search.embedders import DenseSettings, Embedder, Vectors, open_embedder
 from quaere.search.engines import Backend, EngineBuild, rebuild_hint
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 SPARE = 16  # passages fetched beyond `topk`, so that ties at the cut are ordered by passage number before the cut
 _AT_ONCE = 65_536  # vectors that are read or added
+_import_faiss = partial(import_extra, "faiss", "dense search needs faiss", extra="dense")
 _SAME_COSINE = 0.999  # of two vectors of one text by one embedder, whatever else was in its batches
 
 
@@ -196,16 +198,8 @@ def read_vectors(folder: Path) -> Vectors:
 
 
 def _read_neighbours(folder: Path) -> Any:
-    file, faiss = folder / "neighbours.faiss", _import_faiss()
+    file = folder / "neighbours.faiss"
     try:
-        return faiss.read_index(str(file))
+        return _import_faiss().read_index(str(file))
     except RuntimeError as error:
         raise BadInput(f"{file} is damaged or missing", hint=f"{rebuild_hint(folder.parent)} --force") from error
-
-
-def _import_faiss() -> Any:
-    try:
-        import faiss
-    except ImportError:
-        raise ExtraMissing("dense search needs faiss", extra="dense") from None
-    return faiss

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaere.endpoint import parse_endpoint
-from quaere.errors import BadInput, ExtraMissing, ModelMissing
+from quaere.errors import BadInput, ModelMissing, import_extra
 from quaere.records import Passage
 
 Ann = Literal["flat", "ivf", "hnsw"]
@@ -115,13 +115,10 @@ class SentenceEmbedder(Embedder):
 
 
 def _load_model(embedder: str) -> Any:
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError:
-        raise ExtraMissing("an embedder needs sentence-transformers", extra="dense") from None
+    library = import_extra("sentence_transformers", "an embedder needs sentence-transformers", extra="dense")
     try:
         with _quiet_loading():
-            return _find_model(SentenceTransformer, embedder)
+            return _find_model(library.SentenceTransformer, embedder)
     except Exception as error:  # an unreachable hub, a folder without a model: many exception types, one meaning
         reason = " ".join(str(error).split())[:200]
         raise ModelMissing(

@@ -11,14 +11,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from itertools import pairwise
 from os.path import commonprefix
-from types import ModuleType
 
 from msgspec import Struct
 
-from quaere.errors import ExtraMissing
 from quaere.search.hyperlinks import MAX_LINKS, Hyperlink
 
 
@@ -204,17 +201,6 @@ class Places:
 
 def _count(unit: str, first: int, last: int) -> str:
     return f"{unit} {first}" if first == last else f"{unit}s {first}-{last}"
-
-
-# ---------------------------------------------------------------------------------------------------------- libraries
-
-
-def load_library(module: str, *, package: str, extra: str, suffix: str) -> ModuleType:
-    """The library that reads files of this suffix; without it, an `ExtraMissing` that says how to get it."""
-    try:
-        return import_module(module)
-    except ImportError:
-        raise ExtraMissing(f"{suffix} files need {package}", extra=extra) from None
 
 
 # --------------------------------------------------------------------------------------------------------------- titles

@@ -28,7 +28,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from quaere.atomic import link_file
-from quaere.errors import BadInput, ExtraMissing
+from quaere.errors import BadInput, import_extra
 from quaere.search.bm25 import Bm25Settings, no_words, passage_terms, query_terms
 from quaere.search.dense import SPARE, choose_num_lists, embed_queries, makes_same
 from quaere.search.embedders import DenseSettings, Embedder, open_embedder
@@ -216,7 +216,7 @@ class _TableWriter:
 
     def _batches(self, numbers: Serials, serials: Serials) -> Iterator[Any]:
         """Rows of these passages, as Arrow's record batches."""
-        arrow = _import_arrow()
+        arrow = _import("pyarrow")
         if self._dense and numbers.size:
             self._embedder = self._embedder or open_embedder(self._dense)
         step = self._embedder.num_at_once if self._embedder else _ROWS_AT_ONCE
@@ -323,7 +323,7 @@ def _write_stream(batches: Iterator[Any], take: Callable[[Any], Any]) -> Any:
             raise
 
     try:
-        return take(_import_arrow().RecordBatchReader.from_batches(first.schema, all_batches()))
+        return take(_import("pyarrow").RecordBatchReader.from_batches(first.schema, all_batches()))
     except Exception as error:
         raise (failures[0] if failures else error) from None
 
@@ -334,10 +334,7 @@ def _write_stream(batches: Iterator[Any], take: Callable[[Any], Any]) -> Any:
 def connect(folder: Path) -> Any:
     """LanceDB's connection to a folder."""
     os.environ.setdefault("LANCEDB_LOG", "error")  # its warnings are for its developers
-    try:
-        import lancedb
-    except ImportError:
-        raise ExtraMissing("--engine lance needs lancedb", extra="lance") from None
+    lancedb = _import("lancedb")
     return lancedb.connect(folder, session=lancedb.Session(index_cache_size_bytes=_CACHE_BYTES))
 
 
@@ -364,9 +361,4 @@ def read_numbers(folder: Path) -> Serials:
     return np.asarray(np.load(folder / "numbers.npy", mmap_mode="r"))
 
 
-def _import_arrow() -> Any:
-    try:
-        import pyarrow
-    except ImportError:
-        raise ExtraMissing("--engine lance needs lancedb", extra="lance") from None
-    return pyarrow
+_import = partial(import_extra, needed="--engine lance needs lancedb", extra="lance")

@@ -10,7 +10,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from quaere.search.extracted import SECTION_LEVELS, FileText, TextBuilder, Unreadable, choose_title, load_library
+from quaere.errors import import_extra
+from quaere.search.extracted import SECTION_LEVELS, FileText, TextBuilder, Unreadable, choose_title
 from quaere.search.hyperlinks import InlineText
 from quaere.search.packed_files import open_archive
 
@@ -24,7 +25,7 @@ def read_docx(data: bytes, limit: int) -> FileText:
 
     A page is not named: where one ends is decided by the program that shows the document.
     """
-    docx = load_library("docx", package="python-docx", extra="office", suffix=".docx")
+    docx = import_extra("docx", ".docx files need python-docx", extra="office")
     open_archive(data, limit).close()
     document = docx.Document(BytesIO(data))
     styles = {style.style_id: style.name or "" for style in document.styles}
@@ -99,7 +100,7 @@ def _add_notes(text: TextBuilder, notes: Any, group: str) -> None:
 
 def read_pptx(data: bytes, limit: int) -> FileText:
     """The text of every slide: its title, its shapes, its tables row by row, then its notes."""
-    pptx = load_library("pptx", package="python-pptx", extra="office", suffix=".pptx")
+    pptx = import_extra("pptx", ".pptx files need python-pptx", extra="office")
     open_archive(data, limit).close()
     presentation = pptx.Presentation(BytesIO(data))
     text, first_title = TextBuilder(limit), ""
@@ -143,7 +144,7 @@ def read_xlsx(data: bytes, limit: int) -> FileText:
 
     The first row of a sheet that holds several texts and nothing else names the columns.
     """
-    openpyxl = load_library("openpyxl", package="openpyxl", extra="office", suffix=".xlsx")
+    openpyxl = import_extra("openpyxl", ".xlsx files need openpyxl", extra="office")
     open_archive(data, limit).close()
     _check_sheets(openpyxl, data)
     book = openpyxl.load_workbook(BytesIO(data), read_only=True, data_only=True)

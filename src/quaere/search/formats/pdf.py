@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from io import BytesIO
 
-from quaere.search.extracted import FileText, TextBuilder, Unreadable, choose_title, load_library
+from quaere.errors import import_extra
+from quaere.search.extracted import FileText, TextBuilder, Unreadable, choose_title
 
 _MAX_PAGES = 20_000
 _MAX_NAMED = 8
@@ -20,7 +21,7 @@ def read_pdf(data: bytes, limit: int) -> FileText:
 
     A file that takes the processor longer than its size explains is `Unreadable`.
     """
-    pypdf = load_library("pypdf", package="pypdf", extra="pdf", suffix=".pdf")
+    pypdf = import_extra("pypdf", ".pdf files need pypdf", extra="pdf")
     logging.getLogger("pypdf").setLevel(logging.ERROR)  # a warning for every slip of the program that wrote the file
     reader = pypdf.PdfReader(BytesIO(data))
     num_pages = len(reader.pages)
