@@ -15,8 +15,7 @@ from quaere.search.engines import engine_choices
 
 if TYPE_CHECKING:
     from quaere.api.counts import Progress
-    from quaere.search.index import Index
-    from quaere.search.update import UpdateCounts
+    from quaere.search.index import Index, UpdateCounts
     from quaere.search.walk import SourceFile
 
 _MAX_SHOWN = 20  # files named in the summary; the manifest names more

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, structs
 
 from quaere.errors import BadInput, ExtraMissing
 from quaere.search.extracted import Heading, Part, Unreadable, storable_text
@@ -23,13 +23,10 @@ from quaere.search.files import parse_file
 from quaere.search.hyperlinks import Hyperlink
 from quaere.search.json_lines import BadLines, is_rows_file, read_rows
 from quaere.search.sources import FileRecord, digest_bytes, digest_file
-from quaere.search.walk import SUPPORTED, FileChoice, SourceFile, SourceFolder, Walk
+from quaere.search.walk import ANY_FILE, SUPPORTED, FileChoice, SourceFile, Walk
 
 if TYPE_CHECKING:
     from quaere.search.store import EarlierIndex
-
-_MAX_NAMED = 10_000  # skipped files named in the report; the others are only counted
-_MAX_SUFFIXES = 20
 
 
 class Document(Struct, frozen=True):
@@ -52,30 +49,6 @@ class Document(Struct, frozen=True):
     links: tuple[Hyperlink, ...] = ()
 
 
-class CorpusReport(Struct):
-    """Counts of documents read and skipped, with the names and reasons of skipped files.
-
-    `unreadable` names files that were left out, `problems` what was lost of files that were not, and `missing` counts
-    files by the library they need and how to get it.
-
-        CorpusReport(num_documents=12, num_duplicates=1, unreadable=["scan.pdf: not a readable PDF file (...)"],
-                     missing={".docx files need python-docx: ...": 3})
-    """
-
-    num_documents: int = 0
-    num_duplicates: int = 0
-    num_empty: int = 0
-    num_unreadable: int = 0
-    unreadable: list[str] = field(default_factory=list)
-    ignored_suffixes: dict[str, int] = field(default_factory=dict)
-    other_encodings: dict[str, int] = field(default_factory=dict)
-    num_problems: int = 0
-    problems: list[str] = field(default_factory=list)
-    missing: dict[str, int] = field(default_factory=dict)
-    num_gitignored: int = 0
-    num_excluded: int = 0
-
-
 class CorpusReader:
     """Iterable over the documents of a corpus, to be used once; `report` then says what was skipped and why.
 
@@ -90,10 +63,9 @@ class CorpusReader:
     """
 
     def __init__(
-        self, source: Path | Sequence[Path], *, known: EarlierIndex | None = None, **chosen: Unpack[FileChoice]
+        self, source: Path | Sequence[Path], choice: FileChoice = ANY_FILE, known: EarlierIndex | None = None
     ) -> None:
         self.sources = [source] if isinstance(source, Path) else list(source)
-        self.report = CorpusReport()
         self.num_read = self.num_bytes = self.num_files_read = 0
         self.records: list[FileRecord] = []
         self._known = known
@@ -101,18 +73,15 @@ class CorpusReader:
         # Digests rather than texts: the memory needed is some hundred bytes a document, whatever its length.
         self._seen_ids: set[bytes] = set()
         self._seen_contents: set[bytes] = set()
-        self._walk = Walk(self.sources, **chosen)
-        self._limit = self._walk.max_file_mib << 20
-
-    @property
-    def folders(self) -> list[SourceFolder]:
-        """The folders that were walked."""
-        return self._walk.folders
+        self._walk = Walk(self.sources, choice)
+        self.report, self.folders = self._walk.report, self._walk.folders
+        self._limit = choice.max_file_mib << 20
 
     def __iter__(self) -> Iterator[Document]:
         """Documents in the order of their paths, and within a file in the order of its lines."""
-        before = 0
-        for file in self._find_files():
+        files, before = self._walk.files(), 0
+        self.num_bytes = sum(file.size for file in files)
+        for file in files:
             self.num_read, before = before, before + file.size
             for document, line in self._read(file):
                 if self._is_new(document, file, line):
@@ -135,7 +104,7 @@ class CorpusReader:
             if self._is_named(file) or document.kind == "row":
                 raise error
             record.unreadable, record.digest = storable_text(error.reason), ""  # as for rows
-            self._leave_out(record.id, record.unreadable)
+            self.report.leave_out(record.id, record.unreadable)
         else:
             self._seen_contents.add(content)
             self._seen_ids.add(identity)
@@ -165,17 +134,6 @@ class CorpusReader:
         if self._known and (record := self._recall(file, self._known)):
             return self._take_over(file, self._known, record)
         return self._read_rows(file) if is_rows_file(file.path) else self._read_document(file)
-
-    def _find_files(self) -> list[SourceFile]:
-        files = self._walk.files()
-        self.num_bytes = sum(file.size for file in files)
-        for name, reason in self._walk.passed_over:
-            self._leave_out(name, reason)
-        for name, problem in self._walk.problems:
-            self._note_problem(name, problem)
-        self.report.ignored_suffixes = dict(self._walk.ignored_suffixes.most_common(_MAX_SUFFIXES))
-        self.report.num_gitignored, self.report.num_excluded = self._walk.num_gitignored, self._walk.num_excluded
-        return files
 
     def _recall(self, file: SourceFile, known: EarlierIndex) -> FileRecord | None:
         """The record of a file that need not be read: it has not changed, and its duplicates still are duplicates."""
@@ -280,22 +238,14 @@ class CorpusReader:
         """Go on to the next file, and report what is known of it beside its documents."""
         self.records.append(record)
         if record.refused or record.unreadable:
-            self._leave_out(record.id, record.refused or record.unreadable)
+            self.report.leave_out(record.id, record.refused or record.unreadable)
         if record.missing:
             self.report.missing[record.missing] = self.report.missing.get(record.missing, 0) + 1
         for problem in record.problems:
-            self._note_problem(record.id, problem)
+            self.report.note_problem(record.id, problem)
         if record.encoding not in ("", "utf-8"):
             counts = self.report.other_encodings
             counts[record.encoding] = counts.get(record.encoding, 0) + 1
-
-    def _leave_out(self, name: str, reason: str) -> None:
-        self.report.num_unreadable += 1
-        _name(self.report.unreadable, name, reason)
-
-    def _note_problem(self, name: str, problem: str) -> None:
-        self.report.num_problems += 1
-        _name(self.report.problems, name, problem)
 
 
 def _id_is_used(file: SourceFile, document_id: str, line: int) -> BadLines:
@@ -305,11 +255,6 @@ def _id_is_used(file: SourceFile, document_id: str, line: int) -> BadLines:
         line=line,
         hint="give every document an id of its own",
     )
-
-
-def _name(named: list[str], name: str, reason: str) -> None:
-    if len(named) < _MAX_NAMED:
-        named.append(storable_text(f"{name}: {reason}"))
 
 
 def _digest_content(document: Document) -> bytes:

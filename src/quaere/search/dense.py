@@ -116,20 +116,18 @@ class _Gathering:
         build = self._build
         known = build.known() if build.known else None
         rows = known.rows if known else np.full(build.num_passages, -1)
-        wanted = np.flatnonzero(rows < 0)
         # To load an embedder takes seconds, and where passages were only removed there is no need for one.
-        embedder = open_embedder(build.settings.dense) if wanted.size else None
+        embedder = open_embedder(build.settings.dense) if (rows < 0).any() else None
         vectors: Vectors | None = None
-        if known and wanted.size < build.num_passages:
-            earlier = read_vectors(known.folder)
-            number = int(np.argmax(rows >= 0))
+        if known and (rows >= 0).any():
+            earlier, number = read_vectors(known.folder), int(np.argmax(rows >= 0))
             if embedder is None or makes_same(embedder, build.read(number), earlier[rows[number]]):
                 vectors = self._take_over(earlier, rows)
             else:
-                wanted = np.arange(build.num_passages)
+                rows = np.full(build.num_passages, -1)
             del earlier
         if embedder is not None:
-            vectors = self._embed(embedder, wanted, vectors)
+            vectors = self._embed(embedder, np.flatnonzero(rows < 0), vectors)
         assert vectors is not None, "an index holds at least one passage"
         return vectors
 

@@ -18,6 +18,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from functools import partial
 from hashlib import sha256
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
@@ -145,12 +146,20 @@ def build_index(
     return open_index(out, check_sources=False)
 
 
-class Written(msgspec.Struct, frozen=True):
-    """An index that has just been written: its manifest, the records of its files, and what had to be done for it."""
+class UpdateCounts(msgspec.Struct, frozen=True):
+    """How many files were added, changed, removed and neither; how many were read, and passages kept and embedded.
 
-    manifest: Manifest
-    files: list[FileRecord]
-    num_files_read: int
+    A file can be read without having changed: if the document it was a duplicate of is gone, or if the index was
+    written by another version of Quaere or of a library.
+
+        UpdateCounts(num_added=1, num_changed=2, num_removed=0, num_unchanged=40, num_read=3, num_kept=310, ...)
+    """
+
+    num_added: int
+    num_changed: int
+    num_removed: int
+    num_unchanged: int
+    num_read: int
     num_kept: int
     num_embedded: int
 
@@ -164,31 +173,31 @@ def write_index(
     *,
     earlier: EarlierIndex | None = None,
     reuse: bool = False,
-) -> Written:
-    """Write the index that will be at `out` into `folder`.
+) -> tuple[Manifest, UpdateCounts]:
+    """Write the index that will be at `out` into `folder`; its manifest, and what had to be done for it.
 
     Vectors of an `earlier` index are taken over; with `reuse` so are documents and passages of files that have not
     changed since.
     """
     began_ns = time.time_ns()
     known = earlier if reuse else None
-    reader = CorpusReader(sources, known=known, **settings.choose_files(out))
-    writer, kept = _write_store(folder, reader, settings, known, progress)
-    settings = _choose_stemmer(settings, Store(folder))
+    reader = CorpusReader(sources, settings.choose_files(out), known)
+    digest, kept = _write_store(folder, reader, settings, known, progress)
+    settings = _choose_stemmer(settings, store := Store(folder))
     write_sources(folder, reader.folders, reader.records, began_ns)
-    fingerprint = _fingerprint(writer.content_digest, settings)
-    num_embedded = 0
+    fingerprint = _fingerprint(digest, settings)
     if known and read_manifest(known.path).fingerprint == fingerprint:
         for name in settings.engine_names:
             shutil.copytree(known.path / name, folder / name, copy_function=link_file)
+        num_embedded = 0
     else:
-        num_embedded = _build_engines(folder, settings, progress, earlier, kept)
+        num_embedded = _build_engines(folder, store, settings, progress, earlier, kept)
     manifest = Manifest(
         kind=KIND,
         format=settings.format,
         fingerprint=fingerprint,
-        num_documents=writer.num_documents,
-        num_passages=writer.num_passages,
+        num_documents=reader.report.num_documents,
+        num_passages=len(store),
         settings=settings,
         corpus=reader.report,
         versions=library_versions(),
@@ -198,13 +207,22 @@ def write_index(
     )
     (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
     num_kept = sum(number >= 0 for number in kept)
-    return Written(manifest, reader.records, reader.num_files_read, num_kept, num_embedded)
+    files = _count_files(earlier.files if earlier else {}, reader.records)
+    return manifest, UpdateCounts(*files, reader.num_files_read, num_kept, num_embedded)
+
+
+def _count_files(before: dict[str, FileRecord], records: list[FileRecord]) -> tuple[int, int, int, int]:
+    """How many files were added, changed, removed and neither."""
+    now = {record.id: record for record in records}
+    both, alike = now.keys() & before.keys(), attrgetter("size", "digest", "refused")
+    num_same = sum(alike(now[name]) == alike(before[name]) for name in both)
+    return len(now.keys() - both), len(both) - num_same, len(before.keys() - both), num_same
 
 
 def _write_store(
     folder: Path, reader: CorpusReader, settings: IndexSettings, known: EarlierIndex | None, progress: Progress
-) -> tuple[StoreWriter, array[int]]:
-    """Write the documents and passages; for each passage its number in the earlier index, or -1."""
+) -> tuple[str, array[int]]:
+    """Write the documents and passages; a digest of them, and for each passage its earlier number, or -1."""
     kept = array("q")
     with StoreWriter(folder) as writer:
         for document in reader:
@@ -217,7 +235,7 @@ def _write_store(
                 kept.extend(numbers)
             writer.add(document, passages)
             progress(READING, reader.num_read, reader.num_bytes)
-    return writer, kept
+    return writer.content_digest, kept
 
 
 def _choose_stemmer(settings: IndexSettings, store: Store) -> IndexSettings:
@@ -230,10 +248,15 @@ def _choose_stemmer(settings: IndexSettings, store: Store) -> IndexSettings:
 
 
 def _build_engines(
-    folder: Path, settings: IndexSettings, progress: Progress, earlier: EarlierIndex | None, kept: array[int]
+    folder: Path,
+    store: Store,
+    settings: IndexSettings,
+    progress: Progress,
+    earlier: EarlierIndex | None,
+    kept: array[int],
 ) -> int:
     """Build the engines over the passages in `folder`; how many passages were embedded."""
-    store, num_embedded = Store(folder), 0
+    num_embedded = 0
     for name in settings.engine_names:
         known = partial(earlier.find_vectors, name, store, kept) if earlier else None
         build = EngineBuild(store.passage, len(store), settings, folder / name, progress, known)

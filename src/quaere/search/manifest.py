@@ -15,13 +15,12 @@ from quaere.errors import UPDATE_HINT, BadInput, IndexMissing
 from quaere.records.foreign_json import decode_json
 from quaere.search.bm25 import PLAIN_WORDS, Bm25Settings
 from quaere.search.chunks import ChunkSettings
-from quaere.search.corpus import CorpusReport
 from quaere.search.embedders import DenseSettings
 from quaere.search.engines import engine_parts, find_engine, rebuild_hint
 from quaere.search.files import MAX_FILE_MIB
 from quaere.search.lance import LanceSettings
 from quaere.search.ranking import NO_RERANKER, open_reranker
-from quaere.search.walk import FileChoice
+from quaere.search.walk import CorpusReport, FileChoice
 
 FORMAT = 2  # since 2 there are stems, whole names and rerankers, which a program that knows only 1 would not apply
 KIND = "quaere-index"
@@ -76,8 +75,7 @@ class IndexSettings(msgspec.Struct, frozen=True):
 
     def choose_files(self, index: Path) -> FileChoice:
         """Which files of its sources are read for the index at this path."""
-        chosen = {name: getattr(self, name) for name in ("max_file_mib", "include", "exclude", "gitignore")}
-        return FileChoice(leave_out=index, **chosen)  # type: ignore[typeddict-item]
+        return FileChoice(index, self.max_file_mib, self.include, self.exclude, self.gitignore)
 
     def check(self) -> None:
         """Raise `BadInput` for an unknown engine, and for values out of range or in conflict."""

@@ -79,16 +79,6 @@ class StoreWriter:
         """Digest of all documents so far, in order, with the headings of their passages."""
         return self._content.hexdigest()
 
-    @property
-    def num_documents(self) -> int:
-        """Number of documents added."""
-        return len(self._digests)
-
-    @property
-    def num_passages(self) -> int:
-        """Number of passages added."""
-        return len(self._passages) // _PASSAGE_FIELDS
-
     def add(self, document: Document, passages: Sequence[Passage]) -> None:
         """Append a document and its passages."""
         parts = [document.id.encode(), document.title.encode(), document.text.encode()]
@@ -99,7 +89,7 @@ class StoreWriter:
         byte_at = _byte_positions(document.text, passages)
         for number, passage in enumerate(passages):
             positions = (passage.start, passage.end, byte_at[passage.start], byte_at[passage.end])
-            self._passages.extend((self.num_documents, number, *positions))
+            self._passages.extend((len(self._digests), number, *positions))
             self._places.add(passage.place.encode())
             heading = passage.heading.encode()
             self._headings.add(heading)
@@ -243,13 +233,10 @@ class Store:
     def find_document(self, doc_id: str) -> int:
         """The number of a document."""
         digest = np.uint64(_id_digest(doc_id))
-        place = int(np.searchsorted(self._digests, digest))
-        # Ids with equal digests are adjacent; in practice there is never a second one.
-        while place < len(self._digests) and self._digests[place] == digest:
-            number = int(self._numbers[place])
+        first, end = np.searchsorted(self._digests, digest), np.searchsorted(self._digests, digest, side="right")
+        for number in self._numbers[first:end].tolist():  # ids with equal digests; in practice there is one at most
             if self._read_document(number)[0] == doc_id:
-                return number
-            place += 1
+                return int(number)
         raise BadInput(f"there is no document {doc_id!r} in the index")
 
     def _read_document(self, number: int) -> tuple[str, str, int, int]:

@@ -10,39 +10,20 @@ import os
 import shlex
 import time
 from collections.abc import Sequence
-from operator import attrgetter
 from pathlib import Path
 
 import msgspec
 
 from quaere.atomic import new_folder
 from quaere.errors import BadInput
-from quaere.search.index import Index, Written, open_index, say_nothing, write_index
+from quaere.search.index import Index, UpdateCounts, open_index, say_nothing, write_index
 from quaere.search.manifest import library_versions
 from quaere.search.ranking import Progress
-from quaere.search.sources import SOURCES, FileRecord
+from quaere.search.sources import SOURCES
 from quaere.search.store import EarlierIndex
 from quaere.search.walk import SourceFile, Walk
 
 POLL_S = 2.0
-
-
-class UpdateCounts(msgspec.Struct, frozen=True):
-    """How many files were added, changed, removed and neither; how many were read, and passages kept and embedded.
-
-    A file can be read without having changed: if the document it was a duplicate of is gone, or if the index was
-    written by another version of Quaere or of a library.
-
-        UpdateCounts(num_added=1, num_changed=2, num_removed=0, num_unchanged=40, num_read=3, num_kept=310, ...)
-    """
-
-    num_added: int
-    num_changed: int
-    num_removed: int
-    num_unchanged: int
-    num_read: int
-    num_kept: int
-    num_embedded: int
 
 
 class Updated(msgspec.Struct, frozen=True):
@@ -73,11 +54,10 @@ def update_index(path: Path, progress: Progress | None = None, *, rerank: str | 
     reads_alike = before.manifest.versions == library_versions()
     try:
         with new_folder(path) as unfinished:
-            written = write_index(
+            manifest, counts = write_index(
                 sources, path, unfinished, settings, progress or say_nothing, earlier=earlier, reuse=reads_alike
             )
-            counts = _count(earlier.files, written)
-            if written.manifest == before.manifest and _same_sources(path, unfinished):
+            if manifest == before.manifest and _same_sources(path, unfinished):
                 raise _NothingToWrite
     except _NothingToWrite:
         os.utime(path / SOURCES, ns=(began_ns, began_ns))  # its files were compared at this moment
@@ -102,21 +82,6 @@ def _same_sources(one: Path, other: Path) -> bool:
         return False
 
 
-def _count(before: dict[str, FileRecord], written: Written) -> UpdateCounts:
-    now = {record.id: record for record in written.files}
-    alike = attrgetter("size", "digest", "refused")
-    same = {name for name in now.keys() & before.keys() if alike(now[name]) == alike(before[name])}
-    return UpdateCounts(
-        num_added=len(now.keys() - before.keys()),
-        num_changed=len(now.keys() & before.keys()) - len(same),
-        num_removed=len(before.keys() - now.keys()),
-        num_unchanged=len(same),
-        num_read=written.num_files_read,
-        num_kept=written.num_kept,
-        num_embedded=written.num_embedded,
-    )
-
-
 # --------------------------------------------------------------------------------------------------------------- watch
 
 
@@ -139,4 +104,4 @@ def wait_for_changes(path: Path, passed_over: Sequence[SourceFile] = ()) -> list
 
 
 def _find_files(index: Index) -> list[SourceFile]:
-    return Walk(_find_sources(index), **index.manifest.settings.choose_files(index.path)).files()
+    return Walk(_find_sources(index), index.manifest.settings.choose_files(index.path)).files()

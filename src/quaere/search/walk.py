@@ -1,8 +1,8 @@
 """Which files a corpus is made of: those of its sources that are wanted, may be read, and lie where they seem to lie.
 
-walk = Walk([Path("docs"), Path("notes.pdf")], exclude=["drafts/"])
+walk = Walk([Path("docs"), Path("notes.pdf")], FileChoice(exclude=["drafts/"]))
 walk.files()        -> [SourceFile(path=Path("docs/rivers.md"), id="docs/rivers.md", ...), ...]
-walk.passed_over    -> [("docs/link.md", "a link out of the folder")]
+walk.report         -> CorpusReport(num_excluded=1, ...)
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import TypedDict
 
-from msgspec import Struct
+from msgspec import Struct, field
 from pathspec import GitIgnoreSpec
 
 from quaere.errors import BadInput
+from quaere.search.extracted import storable_text
 from quaere.search.files import FILE_SUFFIXES, MAX_FILE_MIB
 from quaere.search.json_lines import ROW_SUFFIXES, is_rows_file
 
+_MAX_NAMED = 10_000  # skipped files named in the report; the others are only counted
+_MAX_SUFFIXES = 20
 SUPPORTED = (
     "files that can be read: " + " ".join(sorted(FILE_SUFFIXES) + list(ROW_SUFFIXES[:2])) + " (or .jsonl.gz ...)"
 )
@@ -62,14 +64,59 @@ def common_folder(sources: Sequence[Path]) -> Path:
     return Path(os.path.commonpath(folders))
 
 
-class FileChoice(TypedDict, total=False):
-    """Which files are read: none of the folder `leave_out`, none that is too large, and those that patterns choose."""
+class FileChoice(Struct, frozen=True):
+    """Which files are read: none of the folder `leave_out`, none that is too large, and those that patterns choose.
 
-    leave_out: Path | None
-    max_file_mib: int
-    include: Sequence[str]
-    exclude: Sequence[str]
-    gitignore: bool
+    FileChoice(leave_out=Path("docs/index"), max_file_mib=64, exclude=("drafts/",))
+    """
+
+    leave_out: Path | None = None
+    max_file_mib: int = MAX_FILE_MIB
+    include: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    gitignore: bool = True
+
+
+ANY_FILE = FileChoice()
+
+
+class CorpusReport(Struct):
+    """Counts of documents read and skipped, with the names and reasons of skipped files.
+
+    `unreadable` names files that were left out, `problems` what was lost of files that were not, and `missing` counts
+    files by the library they need and how to get it.
+
+        CorpusReport(num_documents=12, num_duplicates=1, unreadable=["scan.pdf: not a readable PDF file (...)"],
+                     missing={".docx files need python-docx: ...": 3})
+    """
+
+    num_documents: int = 0
+    num_duplicates: int = 0
+    num_empty: int = 0
+    num_unreadable: int = 0
+    unreadable: list[str] = field(default_factory=list)
+    ignored_suffixes: dict[str, int] = field(default_factory=dict)
+    other_encodings: dict[str, int] = field(default_factory=dict)
+    num_problems: int = 0
+    problems: list[str] = field(default_factory=list)
+    missing: dict[str, int] = field(default_factory=dict)
+    num_gitignored: int = 0
+    num_excluded: int = 0
+
+    def leave_out(self, name: str, reason: str) -> None:
+        """Count a file or folder that is not read, and name it."""
+        self.num_unreadable += 1
+        _name(self.unreadable, name, reason)
+
+    def note_problem(self, name: str, problem: str) -> None:
+        """Count something that was lost of a file, and say what."""
+        self.num_problems += 1
+        _name(self.problems, name, problem)
+
+
+def _name(named: list[str], name: str, reason: str) -> None:
+    if len(named) < _MAX_NAMED:
+        named.append(storable_text(f"{name}: {reason}"))
 
 
 class Walk:
@@ -79,52 +126,42 @@ class Walk:
     excluded, or not included where something is. A file that was named itself is always taken.
     """
 
-    def __init__(
-        self,
-        sources: Sequence[Path],
-        *,
-        leave_out: Path | None = None,
-        max_file_mib: int = MAX_FILE_MIB,
-        include: Sequence[str] = (),
-        exclude: Sequence[str] = (),
-        gitignore: bool = True,
-    ) -> None:
-        self.passed_over: list[tuple[str, str]] = []
-        self.problems: list[tuple[str, str]] = []
+    def __init__(self, sources: Sequence[Path], choice: FileChoice) -> None:
+        self.report = CorpusReport()
         self.folders: list[SourceFolder] = []
-        self.ignored_suffixes: Counter[str] = Counter()
-        self.num_gitignored = self.num_excluded = 0
         for source in sources:
             if not source.exists():
                 raise BadInput(f"there is no {source}", hint="name a folder of documents or a JSON Lines file")
         self._sources = sources
         self._base = common_folder(sources)
-        self._leave_out = leave_out.resolve() if leave_out else None
-        self.max_file_mib = max_file_mib
-        self._include, self._exclude = _compile(include or ["*"], "--include"), _compile(exclude, "--exclude")
-        self._gitignore = gitignore
+        self._choice = choice
+        self._leave_out = choice.leave_out.resolve() if choice.leave_out else None
+        self._include = _compile(choice.include or ["*"], "--include")
+        self._exclude = _compile(choice.exclude, "--exclude")
 
     def files(self) -> list[SourceFile]:
         """The files of all sources."""
         found: dict[str, SourceFile] = {}
+        suffixes: Counter[str] = Counter()
         for source in self._sources:
             root = source.resolve()
-            for path in self._walk(source):
+            for path in self._walk(source, suffixes):
                 name = self._name(path)
                 if name not in found:
                     found[name] = SourceFile(path, name, *self._look_at(path, root))
+        self.report.ignored_suffixes = dict(suffixes.most_common(_MAX_SUFFIXES))
         return sorted(found.values(), key=lambda file: Path(file.id).parts)
 
     def _name(self, path: Path) -> str:
         return Path(os.path.abspath(path)).relative_to(self._base).as_posix()
 
-    def _walk(self, source: Path) -> Iterator[Path]:
+    def _walk(self, source: Path, ignored_suffixes: Counter[str]) -> Iterator[Path]:
         if not source.is_dir():
             if not is_supported(source):
                 raise BadInput(f"{source} is not a kind of file that can be read", hint=SUPPORTED)
             yield source
             return
-        ignores = IgnoreFiles(source, self._note_problem) if self._gitignore else None
+        ignores = IgnoreFiles(source, self._note_problem) if self._choice.gitignore else None
         for folder, folders, names in os.walk(source, onerror=self._pass_over_folder):
             self.folders.append(
                 describe_folder(Path(folder), self._name(Path(folder)), folders, names, self._leave_out)
@@ -136,10 +173,10 @@ class Walk:
             ]
             for path in (Path(folder, name) for name in folders):
                 if path.is_symlink():
-                    self.passed_over.append((self._name(path), "a link to a folder, which is not followed"))
+                    self.report.leave_out(self._name(path), "a link to a folder, which is not followed")
             for path in (Path(folder, name) for name in names if not name.startswith(".")):
                 if not is_supported(path):
-                    self.ignored_suffixes[path.suffix.lower() or path.name] += 1
+                    ignored_suffixes[path.suffix.lower() or path.name] += 1
                 elif self._is_chosen(path, source, ignores):
                     yield path
 
@@ -149,9 +186,9 @@ class Walk:
             return False
         name = path.relative_to(source).as_posix() + "/" * is_folder
         if ignores and ignores.match(path, is_folder=is_folder):
-            self.num_gitignored += 1
+            self.report.num_gitignored += 1
         elif self._exclude.match_file(name) or not (is_folder or self._include.match_file(name)):
-            self.num_excluded += 1
+            self.report.num_excluded += 1
         else:
             return True
         return False
@@ -169,15 +206,15 @@ class Walk:
         if not stat.S_ISREG(status.st_mode):
             return size, mtime_ns, "not a regular file"
         # JSON Lines are streamed, and a file of them is many documents.
-        if size > self.max_file_mib << 20 and not is_rows_file(path):
-            return size, mtime_ns, f"larger than {self.max_file_mib} MiB"
+        if size > self._choice.max_file_mib << 20 and not is_rows_file(path):
+            return size, mtime_ns, f"larger than {self._choice.max_file_mib} MiB"
         return size, mtime_ns, "" if os.access(file, os.R_OK) else "permission denied"
 
     def _pass_over_folder(self, error: OSError) -> None:
-        self.passed_over.append((self._name(Path(error.filename)), error.strerror or str(error)))
+        self.report.leave_out(self._name(Path(error.filename)), error.strerror or str(error))
 
     def _note_problem(self, path: Path, problem: str) -> None:
-        self.problems.append((self._name(path), problem))
+        self.report.note_problem(self._name(path), problem)
 
 
 def is_supported(path: Path) -> bool:
