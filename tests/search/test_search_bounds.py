@@ -7,7 +7,7 @@ import pytest
 from making_files import make_epub, make_xlsx, make_zip, replace_member
 from quaere.search.extracted import Unreadable
 from quaere.search.files import read_file
-from quaere.search.packed_files import open_archive
+from quaere.search.formats.office import open_archive
 from quaere.search.sources import FileRecord, read_sources, write_sources
 from quaere.search.walk import FileChoice, IgnoreFiles, Walk
 

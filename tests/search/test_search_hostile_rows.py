@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from quaere.errors import BadInput
-from quaere.search import packed_files
+from quaere.search import json_lines
 from quaere.search.corpus import CorpusReader
 from quaere.search.index import build_index
 from quaere.search.json_lines import read_lines
@@ -167,7 +167,7 @@ def test_a_file_that_is_mostly_repetition_is_read_up_to_the_limit(folder):
 
 
 def test_a_dictionary_larger_than_memory_is_refused(folder, monkeypatch):
-    monkeypatch.setattr(packed_files, "_MAX_XZ_MEMORY", MIB)
+    monkeypatch.setattr(json_lines, "_MAX_XZ_MEMORY", MIB)
     said, _ = leave_out(folder, "rows.jsonl.xz", lzma.compress(FIRST, preset=6))  # asks for 8 MiB
     assert "Memory usage limit exceeded" in said
 

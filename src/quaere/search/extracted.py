@@ -245,7 +245,7 @@ MAX_TRAIL_CHARS = 200
 _MARKUP_CHARS = 12  # what there may be beside the words of a heading: "## ", line breaks
 _NUMBER = re.compile(r"(?:chapter\s+|appendix\s+)?[0-9]+(?:\.[0-9]+)*+\.?\s+", re.IGNORECASE)
 
-Trail = tuple[tuple[int, str], ...]  # levels and texts, outermost first
+Trail = Sequence[tuple[int, str]]  # levels and texts, outermost first
 
 
 class HeadingTrails:

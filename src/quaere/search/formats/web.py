@@ -14,8 +14,8 @@ from urllib.parse import unquote
 from msgspec import Struct, structs
 
 from quaere.search.extracted import Block, FileText, TextBuilder, Unreadable, choose_title
+from quaere.search.formats.office import open_archive
 from quaere.search.formats.text import decode, find_encoding
-from quaere.search.packed_files import open_archive
 from quaere.search.page_blocks import PageBlocks
 
 _CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
