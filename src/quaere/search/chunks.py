@@ -1,7 +1,8 @@
 """Chunking of documents into passages at natural boundaries, with offsets into the document.
 
-A passage is `document[start:end]`, unchanged. Paragraphs that fit are kept whole and packed together (see `pieces`). A
-passage prefers to begin at a heading; it does not end with one, nor with the lead of what comes next.
+A passage is `document[start:end]`, unchanged. Paragraphs that fit are kept whole and packed together; of one that is
+too long, a piece is an item of a list or a row of a table, else a sentence, else a line, else a run of words. A passage
+prefers to begin at a heading; it does not end with one, nor with the lead of what comes next.
 
     >>> for passage in cut(document, ChunkSettings(max_words=40)):
     ...     assert document.text[passage.start : passage.end] == passage.text

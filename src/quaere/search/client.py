@@ -1,7 +1,12 @@
-"""Client of a search server: Quaere's own, or any other with the same `POST /retrieve`.
+"""Clients of one search server or of several: Quaere's own, or any other with the same `POST /retrieve`.
 
 async with SearchClient("http://127.0.0.1:8000") as client:
     hits = (await client.search(["who built the Halm bridge?"], topk=3))[0]
+async with SearchPool(["http://a:8000", "http://b:8000", "http://c:8000"]) as pool:
+    hits = (await pool.search(["who built the Halm bridge?"], topk=3))[0]
+
+A search changes nothing on a server, so a pool sends a request that one server failed to the next. It fails only if
+every server has failed it.
 
 The API key is read from `$QUAERE_SEARCH_KEY`, or a user and password from `$QUAERE_SEARCH_LOGIN` ("USER:PASSWORD").
 Either may be in a file named by `$QUAERE_SEARCH_KEY_FILE` or `$QUAERE_SEARCH_LOGIN_FILE`. A URL may contain neither:

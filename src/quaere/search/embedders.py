@@ -1,4 +1,7 @@
-"""Embedders: passages and queries in, vectors of norm 1 out; by sentence-transformers here, or by a server."""
+"""Embedders and the settings of dense retrieval: passages and queries in, vectors of norm 1 out.
+
+A model runs here, by sentence-transformers, or on a server (`endpoint_embedder.py`).
+"""
 
 from __future__ import annotations
 

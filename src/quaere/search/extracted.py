@@ -1,9 +1,11 @@
-"""What a reader of a file format gives: the title, the text, and where in the file each part of the text stands.
+"""The result of reading a file: its title, its text, and the place and the headings of every part of the text.
 
 text = TextBuilder(max_chars=1 << 20)
 text.add("The Oss rises near Halmgate.", group="page 1")
 text.build(title="Rivers")
 -> FileText(title="Rivers", text="The Oss rises ...", parts=(Part(start=0, group="page 1"),))
+choose_title("Microsoft Word - minutes_v3.doc", "Minutes of the bridge board") == "Minutes of the bridge board"
+HeadingTrails("The planner", headings).name(start, end) == "Options > Query planning"
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Hyperlinks of a document to others of its corpus: the place of the anchor in the text, and the target.
+"""Hyperlinks of a document to others of its corpus, and how a page's text is put together with them.
 
-    Hyperlink(start=22, end=34, target="people/venn.html")
+    Hyperlink(start=22, end=34, target="people/venn.html")     # the place of the anchor in the text, and the target
 
 Targets are resolved when they are asked for (`link_graph.py`): a file that is added later may be one of them.
 """
@@ -118,7 +118,10 @@ _MENU_LINKS = 3
 
 
 class InlineText:
-    """Collector of a block's text. A link may have begun before the block; `target` is where the open one leads."""
+    """Collector of a block's text: white space, line breaks, superscripts and links.
+
+    A link may have begun before the block; `target` is where the open one leads. "2", `start_raised()`, "64" is "2^64".
+    """
 
     def __init__(self, *, in_link: bool = False, target: str = "") -> None:
         self._lines: list[str] = []

@@ -3,7 +3,9 @@ r"""Blocks of a page, out of its tags and text: paragraphs, headings, list items
     <p>Options:<dl><dt>-c<dd>Curvature<dd>Default: no</dl>   ->   Options:\n-c: Curvature\n  Default: no
 
 A line break in the source of a page is white space. A list is tight, line below line, as long as its items are single
-blocks, and so is the lead above it that ends with a colon.
+blocks, and so is the lead above it that ends with a colon. A row of a table is one line, with the name of its column
+before each cell: "Key: limits.cpu; Type: string". A table that only arranges the page is none: a row with headings or
+long texts in its cells is read cell by cell.
 """
 
 from __future__ import annotations

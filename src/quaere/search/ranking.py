@@ -1,4 +1,16 @@
-"""Interface of search engines: queries in, passage numbers and scores out."""
+"""Rankings: the interface of search engines, fusion of several, reranking by an encoder, and titles first.
+
+Fusion adds 1 / (60 + rank) of every engine to the score of a passage it found: ranks rather than scores, because the
+scores of different engines have different scales.
+
+    first [7, 3], second [3, 9]  ->  3: 1/62 + 1/61,  7: 1/61,  9: 1/62
+
+A reranker compares the query with the first passages of an engine, and both rankings are fused. Only these passages are
+encoded, so that a large corpus needs no vectors of all its passages; the vectors that were used last are kept.
+
+A small model answers from the first passage it is shown, and BM25 often has the page of the thing that is asked about
+second or third, behind a page that repeats the question's other words: `titles_first` puts it first.
+"""
 
 from __future__ import annotations
 

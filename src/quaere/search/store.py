@@ -14,6 +14,9 @@ All files are memory-mapped, so opening is instant and reading a passage touches
     parts.npy         0, then per document where its parts end
     links.bin         the hyperlinks of each document, in the same way; only if any document has one
     links.npy         0, then per document where its hyperlinks end
+
+An update takes over the documents and passages of files that have not changed, and the vectors of every passage whose
+title and text are those of an earlier one, also where its file was renamed or edited elsewhere.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 walk = Walk([Path("docs"), Path("notes.pdf")], FileChoice(exclude=["drafts/"]))
 walk.files()        -> [SourceFile(path=Path("docs/rivers.md"), id="docs/rivers.md", ...), ...]
 walk.report         -> CorpusReport(num_excluded=1, ...)
+
+Patterns that choose files are written as in a `.gitignore`: `*.md`, `drafts/`, `/top.txt`, `**/notes/*.csv`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Words in any script: chunking counts words, BM25 matches terms.
+"""Words in any script: chunking counts words, BM25 matches terms, which may be stems of a language.
 
 Most scripts put spaces between words. Chinese, Japanese, Thai, Lao, Khmer and Burmese do not, and Korean attaches
 particles to words; these scripts are treated character by character.
@@ -11,6 +11,8 @@ particles to words; these scripts are treated character by character.
     ['東', '京', '都', '東京', '京都']
     >>> terms("Configuring max_wal_size", stemmer="english", whole_names=True)
     ['configur', 'max', 'wal', 'size', 'max_wal_size']
+    >>> detect_language(["The bridge is crossed by the road to Korrin, and it was built by a smith."])
+    'english'
 """
 
 from __future__ import annotations

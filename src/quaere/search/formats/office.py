@@ -1,4 +1,7 @@
-"""Word documents (.docx), section by section, through python-docx."""
+"""Office files: Word (.docx) by section, PowerPoint (.pptx) by slide, Excel (.xlsx) by row.
+
+They are ZIP archives of XML, which are opened only if what they unpack to is bounded; `open_archive` also opens books.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""Headings of texts whose source is kept: Markdown, reStructuredText, AsciiDoc, and plain text with underlined titles.
+r"""Headings and hyperlinks of texts whose source is kept: Markdown, reStructuredText, AsciiDoc, plain text.
 
-find_markdown_headings("# The Oss\n\nCourse\n------\n") ->
-    [Heading(start=0, level=1, text="The Oss"), Heading(start=11, level=2, text="Course")]
+    find_markdown_headings("# The Oss\n\nCourse\n------\n") ->
+        [Heading(start=0, level=1, text="The Oss"), Heading(start=11, level=2, text="Course")]
+    find_markdown_links("Built by [Venn](people/venn.md).") -> [Hyperlink(start=10, end=14, target="people/venn.md")]
 
 A table of Markdown is under its header row (a heading below all sections), so that a passage from its middle has the
-names of the columns. Lines are looked at one by one, each once.
+names of the columns. The text is scanned once, whatever it holds: every pattern ends at a mark that it began with, or
+at a bound.
 """
 
 from __future__ import annotations

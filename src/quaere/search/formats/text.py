@@ -1,6 +1,6 @@
-"""Formats that are text: plain, Markdown, reStructuredText, AsciiDoc, tables of comma- or tab-separated values.
+"""Formats that are text: plain, Markdown, reStructuredText, AsciiDoc, separated values (.csv, .tsv) and notebooks.
 
-Their text is the source itself, so that offsets point into the file.
+Apart from notebooks, their text is the source itself, so that offsets point into the file.
 """
 
 from __future__ import annotations
