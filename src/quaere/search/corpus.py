@@ -118,9 +118,8 @@ class CorpusReader:
         sources = ", ".join(map(str, self.sources))
         missing, _, install = next(iter(self.report.missing), "").partition(": ")
         reason = missing or next(iter(self.report.unreadable), "")
-        return BadInput(
-            f"found no document with text in {sources}{reason and f' ({reason})'}", hint=install or SUPPORTED
-        )
+        said = f"found no document with text in {sources}{reason and f' ({reason})'}"
+        return BadInput(said, hint=install or SUPPORTED)
 
     def _is_named(self, file: SourceFile) -> bool:
         """True if the file is itself one of the sources, so that an error in it is one of the command."""
@@ -249,12 +248,8 @@ class CorpusReader:
 
 
 def _id_is_used(file: SourceFile, document_id: str, line: int) -> BadLines:
-    return BadLines(
-        file.path,
-        f"the id {document_id!r} is used by an earlier document with another text",
-        line=line,
-        hint="give every document an id of its own",
-    )
+    said = f"the id {document_id!r} is used by an earlier document with another text"
+    return BadLines(file.path, said, line=line, hint="give every document an id of its own")
 
 
 def _digest_content(document: Document) -> bytes:

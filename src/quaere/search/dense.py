@@ -63,10 +63,8 @@ def embed_queries(embedder: Embedder, queries: Sequence[str], width: int) -> Vec
     """Vectors of the queries; `BadInput` unless they have `width` dimensions, as the passages of the index."""
     vectors = embedder.embed_queries(queries)
     if vectors.shape[1] != width:
-        raise BadInput(
-            f"the embedder's vectors have {vectors.shape[1]} dimensions, those of the index {width}",
-            hint="search with the embedder that the index was built with",
-        )
+        said = f"the embedder's vectors have {vectors.shape[1]} dimensions, those of the index {width}"
+        raise BadInput(said, hint="search with the embedder that the index was built with")
     return vectors
 
 

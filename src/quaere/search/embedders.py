@@ -124,10 +124,8 @@ def _load_model(embedder: str) -> Any:
             return _find_model(library.SentenceTransformer, embedder)
     except Exception as error:  # an unreachable hub, a folder without a model: many exception types, one meaning
         reason = " ".join(str(error).split())[:200]
-        raise ModelMissing(
-            f"the embedder {embedder!r} cannot be loaded: {reason}",
-            hint="an embedder is a sentence-transformers model of the hub or a folder, or openai:MODEL@BASE_URL",
-        ) from error
+        hint = "an embedder is a sentence-transformers model of the hub or a folder, or openai:MODEL@BASE_URL"
+        raise ModelMissing(f"the embedder {embedder!r} cannot be loaded: {reason}", hint=hint) from error
 
 
 def _find_model(open_model: Any, embedder: str) -> Any:

@@ -113,11 +113,8 @@ def read_lines(
                     yield number, line
     except DAMAGED as error:
         said = " ".join(str(error).split())
-        raise BadLines(
-            path,
-            "damaged: its compressed data is cut short, or the suffix names another compression"
-            + (f" ({said})" if said else ""),
-        ) from error
+        damage = "damaged: its compressed data is cut short, or the suffix names another compression"
+        raise BadLines(path, damage + (f" ({said})" if said else "")) from error
     except OSError as error:
         raise BadLines(path, f"cannot be read: {error.strerror or error}") from error
 

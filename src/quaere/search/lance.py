@@ -231,9 +231,8 @@ class _TableWriter:
                 vectors = self._embedder.embed_passages(passages)
                 self.num_embedded += len(passages)
                 columns["vector"] = arrow.FixedSizeListArray.from_arrays(arrow.array(vectors.ravel()), vectors.shape[1])
-            self._build.progress(
-                "embedding" if self._embedder else "reading words", start + len(passages), len(numbers)
-            )
+            doing = "embedding" if self._embedder else "reading words"
+            self._build.progress(doing, start + len(passages), len(numbers))
             yield arrow.RecordBatch.from_pydict(columns)
 
     def _index_words(self, table: Any) -> None:

@@ -165,18 +165,15 @@ class Walk:
             return
         ignores = IgnoreFiles(source, self._note_problem) if self._choice.gitignore else None
         for folder, folders, names in os.walk(source, onerror=self._pass_over_folder):
-            self.folders.append(
-                describe_folder(Path(folder), self._name(Path(folder)), folders, names, self._leave_out)
-            )
+            here = Path(folder)
+            self.folders.append(describe_folder(here, self._name(here), folders, names, self._leave_out))
             if ignores:
-                ignores.enter(Path(folder))
-            folders[:] = [
-                name for name in folders if self._is_chosen(Path(folder, name), source, ignores, is_folder=True)
-            ]
-            for path in (Path(folder, name) for name in folders):
+                ignores.enter(here)
+            folders[:] = [name for name in folders if self._is_chosen(here / name, source, ignores, is_folder=True)]
+            for path in (here / name for name in folders):
                 if path.is_symlink():
                     self.report.leave_out(self._name(path), "a link to a folder, which is not followed")
-            for path in (Path(folder, name) for name in names if not name.startswith(".")):
+            for path in (here / name for name in names if not name.startswith(".")):
                 if not is_supported(path):
                     ignored_suffixes[path.suffix.lower() or path.name] += 1
                 elif self._is_chosen(path, source, ignores):

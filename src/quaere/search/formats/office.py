@@ -120,9 +120,8 @@ def read_pptx(data: bytes, limit: int) -> FileText:
         if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
             lines.append(slide.notes_slide.notes_text_frame.text)
         # A line break inside a paragraph is a vertical tab there.
-        text.add(
-            "\n\n".join(line.strip() for line in lines if line.strip()).replace("\v", "\n"), group=f"slide {number}"
-        )
+        shown = "\n\n".join(line.strip() for line in lines if line.strip())
+        text.add(shown.replace("\v", "\n"), group=f"slide {number}")
     return text.build(choose_title(presentation.core_properties.title or "", first_title))
 
 

@@ -153,8 +153,8 @@ def find_markdown_links(text: str) -> list[Hyperlink]:
 
     def find() -> Iterator[Hyperlink | None]:
         for found in _MARKDOWN.finditer(prose):
-            if found["role"]:
-                yield _read_role(found)
+            if role := found["role"]:
+                yield _make(found, "role", role)
             elif wiki := found["wiki"]:
                 yield _make(found, "shown" if found["shown"] else "wiki", wiki)
             elif found["text"]:
@@ -167,7 +167,7 @@ def find_markdown_links(text: str) -> list[Hyperlink]:
 def find_rst_links(text: str) -> list[Hyperlink]:
     """`:ref:` and `:doc:`, and links with a path of their own."""
     return _take(
-        _read_role(found) if found["role"] else _make(found, "text", found["path"] or "")
+        _make(found, "role" if found["role"] else "text", found["role"] or found["path"] or "")
         for found in _RST.finditer(text)
     )
 
@@ -185,23 +185,13 @@ def _take(links: Iterator[Hyperlink | None]) -> list[Hyperlink]:
 
 
 def _make(found: re.Match[str], group: str, target: str) -> Hyperlink | None:
-    """The link whose anchor is this group, without emphasis."""
-    said = found[group]
-    return _place(found.start(group), said, target) if said else None
-
-
-def _read_role(found: re.Match[str]) -> Hyperlink | None:
-    """The link of a role: `anchor <target>`, or a target that is its own anchor."""
-    titled = _TITLED_ROLE.fullmatch(found["role"])
-    said, target = titled.groups() if titled else (found["role"], found["role"])
-    return _place(found.start("role"), said, target)
-
-
-def _place(start: int, said: str, target: str) -> Hyperlink | None:
-    cleaned = clean_target(target)
-    start += len(said) - len(said.lstrip(_AROUND))
+    """The link whose anchor is this group, without emphasis; None if it has no anchor or leads out of the corpus."""
+    said, target = found[group] or "", clean_target(target)
+    if group == "role" and (titled := _TITLED_ROLE.fullmatch(said)):  # `anchor <target>`, else the target is the anchor
+        said, target = titled[1], clean_target(titled[2])
+    start = found.start(group) + len(said) - len(said.lstrip(_AROUND))
     end = start + len(said.strip(_AROUND))
-    return Hyperlink(start, end, cleaned) if cleaned and start < end <= start + MAX_ANCHOR_CHARS else None
+    return Hyperlink(start, end, target) if target and start < end <= start + MAX_ANCHOR_CHARS else None
 
 
 def _fold(reference: str) -> str:
