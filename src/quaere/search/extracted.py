@@ -159,6 +159,12 @@ class TextBuilder:
         return FileText(title, text, encoding, parts, tuple(problems), headings=headings, links=links)
 
 
+def name_some(names: Sequence[object], most: int = 8) -> str:
+    """The first of the names and how many more there are: `name_some([2, 5, 7], most=2) == "2, 5 and 1 more"`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more
+
+
 def storable_text(text: str) -> str:
     """The text in UTF-8: damaged fonts and JSON escapes can yield half of a surrogate pair, which no file stores."""
     return text.encode("utf-8", "replace").decode()

@@ -381,9 +381,8 @@ class Table:
         if not cells:
             return []
         lines = [line for cell in cells for line in cell.lines]
-        texts = [
-            (cell.column, cell.join()) for cell in cells
-        ]  # columns after the last that is counted are all that one
+        # Columns after the last that is counted are all that one.
+        texts = [(cell.column, cell.join()) for cell in cells]
         is_plain = all(line.kind in ("text", "item") for line in lines)
         if len(texts) == 1 and not self._has_line:
             return _as_label(lines) if cells[0].is_header and is_plain else lines

@@ -57,7 +57,7 @@ class Changes(list[str]):
 
 
 def digest_bytes(data: bytes) -> str:
-    """The digest of a file that has been read."""
+    """The digest of a file or text that has been read."""
     return blake2b(data, digest_size=16).hexdigest()
 
 

@@ -43,7 +43,7 @@ from quaere.search.engines import KnownVectors
 from quaere.search.extracted import Part
 from quaere.search.hyperlinks import Hyperlink
 from quaere.search.json_lines import is_rows_file
-from quaere.search.sources import SOURCES, FileRecord, digest_file, read_sources
+from quaere.search.sources import SOURCES, FileRecord, digest_bytes, digest_file, read_sources
 from quaere.search.walk import SourceFile
 
 _DOCUMENT_FIELDS = 4  # begins_at, id_bytes, title_bytes, text_bytes
@@ -329,10 +329,7 @@ class EarlierIndex(Store):
         new = np.flatnonzero(rows < 0).tolist()
         if new:
             left = np.setdiff1d(np.arange(len(self)), rows).tolist()
-            by_text = {_digest_text(self.passage(number)): number for number in left}
-            rows[new] = [by_text.get(_digest_text(store.passage(number)), -1) for number in new]
+            by_text = {digest_bytes(self.passage(number).titled_text.encode()): number for number in left}
+            new_texts = (store.passage(number).titled_text.encode() for number in new)
+            rows[new] = [by_text.get(digest_bytes(text), -1) for text in new_texts]
         return KnownVectors(self.path / engine, rows)
-
-
-def _digest_text(passage: Passage) -> bytes:
-    return blake2b(passage.titled_text.encode(), digest_size=16).digest()

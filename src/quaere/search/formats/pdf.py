@@ -8,10 +8,9 @@ from collections.abc import Callable
 from io import BytesIO
 
 from quaere.errors import import_extra
-from quaere.search.extracted import FileText, TextBuilder, Unreadable, choose_title
+from quaere.search.extracted import FileText, TextBuilder, Unreadable, choose_title, name_some
 
 _MAX_PAGES = 20_000
-_MAX_NAMED = 8
 # Of the processor. Pages and forms can share one long stream, and pypdf bounds the work for a page, not for a file.
 _SECONDS, _SECONDS_PER_MIB = 20, 60
 
@@ -73,5 +72,4 @@ def _find_title(reader: object) -> str:
 
 def _name(pages: list[int]) -> str:
     """The pages by their numbers: `_name([2, 5]) == "pages 2, 5"`."""
-    more = f" and {len(pages) - _MAX_NAMED} more" if len(pages) > _MAX_NAMED else ""
-    return f"page{'s' if len(pages) > 1 else ''} {', '.join(map(str, pages[:_MAX_NAMED]))}{more}"
+    return f"page{'s' if len(pages) > 1 else ''} {name_some(pages)}"

@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 from msgspec import Struct, structs
 
-from quaere.search.extracted import Block, FileText, TextBuilder, Unreadable, choose_title
+from quaere.search.extracted import Block, FileText, TextBuilder, Unreadable, choose_title, name_some
 from quaere.search.formats.office import open_archive
 from quaere.search.formats.text import decode, find_encoding
 from quaere.search.page_blocks import PageBlocks
@@ -187,7 +187,6 @@ _SHOWN = ("From", "To", "Cc", "Date", "Subject")
 # The standard library reads addresses with nested functions, one call or more a character, and parameters in
 # quadratic time.
 _MAX_HEADER = 2000
-_MAX_NAMED = 8
 # The standard library holds every line against the boundaries of all parts that are open.
 _NESTING = re.compile(rb"content-type:\s*+(?:multipart|message)/", re.IGNORECASE)
 _MAX_NESTED = 100
@@ -199,7 +198,7 @@ def read_eml(data: bytes, limit: int) -> FileText:
         raise Unreadable(f"holds more than {_MAX_NESTED} messages and parts inside one another")
     message = message_from_bytes(data, policy=_POLICY)
     assert isinstance(message, EmailMessage)
-    headers = _read_headers(message)
+    headers = {name: " ".join(str(message[name]).split()) for name in _SHOWN if name in message}  # the first of each
     if not headers:
         raise Unreadable("has none of the headers of a message")
     texts, attachments = _split(message)
@@ -209,20 +208,12 @@ def read_eml(data: bytes, limit: int) -> FileText:
         paragraphs += _read_body(part).replace("\r\n", "\n").split("\n\n")
     text = TextBuilder(limit)
     text.add_paragraphs([paragraph for paragraph in paragraphs if paragraph.strip()])
-    problems = []
-    if attachments:
-        more = f" and {len(attachments) - _MAX_NAMED} more" if len(attachments) > _MAX_NAMED else ""
-        problems.append(f"attachments are not read: {', '.join(attachments[:_MAX_NAMED])}{more}")
+    problems = [f"attachments are not read: {name_some(attachments)}"] if attachments else []
     return text.build(choose_title(headers.get("Subject", "")), problems=problems)
 
 
 _registry = HeaderRegistry()
 _POLICY = policy.default.clone(header_factory=lambda name, value: _registry(name, value[:_MAX_HEADER]))
-
-
-def _read_headers(message: EmailMessage) -> dict[str, str]:
-    """The decoded headers of `_SHOWN` that the message has, the first of each."""
-    return {name: " ".join(str(message[name]).split()) for name in _SHOWN if name in message}
 
 
 def _split(message: EmailMessage) -> tuple[list[EmailMessage], list[str]]:
