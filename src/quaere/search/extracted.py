@@ -253,7 +253,7 @@ MAX_TRAIL_CHARS = 200
 _MARKUP_CHARS = 12  # what there may be beside the words of a heading: "## ", line breaks
 _NUMBER = re.compile(r"(?:chapter\s+|appendix\s+)?[0-9]+(?:\.[0-9]+)*+\.?\s+", re.IGNORECASE)
 
-Trail = Sequence[tuple[int, str]]  # levels and texts, outermost first
+Trail = tuple[tuple[int, str], ...]  # levels and texts, outermost first
 
 
 class HeadingTrails:
@@ -279,7 +279,7 @@ class HeadingTrails:
         if self._starts[last] == start:
             within = range(last, bisect_left(self._starts, end))
             sections = [self._trails[number] for number in within if self._has_text(number)]
-            trail = commonprefix(sections) if sections else trail  # noqa: RUF071 (of tuples, not of strings)
+            trail = tuple(commonprefix(sections)) if sections else trail  # noqa: RUF071 (of tuples, not of strings)
         said = [text for _, text in trail if _bare(text) != self._title]
         while sum(map(len, said)) + 3 * len(said) > MAX_TRAIL_CHARS and len(said) > 1:
             said = said[1:]
