@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from quaere.search.ranking import CANDIDATES, titles_first
 from results_table import first_digit, parse_digits
 from tables import as_table
 
 import quaere
 from quaere.records import Hit
 from quaere.search.json_lines import read_lines
+from quaere.search.ranking import CANDIDATES, titles_first
 
 TOPK = 3
 Row = dict[str, Any]

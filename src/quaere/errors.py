@@ -15,8 +15,10 @@ import shlex
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 UPDATE_HINT = "update Quaere (in a clone: git pull)"  # hint for files written by a newer version
 
@@ -94,6 +96,14 @@ class ExtraMissing(QuaereError):
 
     def __init__(self, message: str, *, extra: str) -> None:
         super().__init__(message, hint=install_hint(extra))
+
+
+def import_extra(module: str, needed: str, *, extra: str) -> Any:
+    """An optional dependency; `ExtraMissing`, with this message, if it is not installed."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise ExtraMissing(needed, extra=extra) from None
 
 
 def install_hint(extra: str, package: Path = Path(__file__).parent) -> str:

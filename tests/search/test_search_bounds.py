@@ -3,13 +3,13 @@
 import re
 
 import pytest
-from quaere.search.formats.office import open_archive
 
 from making_files import make_epub, make_xlsx, make_zip, replace_member
 from quaere.search.extracted import Unreadable
 from quaere.search.files import read_file
+from quaere.search.formats.office import open_archive
 from quaere.search.sources import FileRecord, read_sources, write_sources
-from quaere.search.walk import IgnoreFiles, Walk
+from quaere.search.walk import FileChoice, IgnoreFiles, Walk
 
 
 def test_an_archive_may_unpack_to_just_as_much_as_it_may():
@@ -53,9 +53,9 @@ def test_a_folder_left_out_is_counted_once(tmp_path):
         for name in ("a.md", "b.md"):
             (tmp_path / folder / name).write_text("The Oss.")
     (tmp_path / ".gitignore").write_text("build/\n")
-    walk = Walk([tmp_path], max_file_mib=1, exclude=["drafts/"])
+    walk = Walk([tmp_path], FileChoice(max_file_mib=1, exclude=["drafts/"]))
     assert [file.id for file in walk.files()] == ["notes/a.md", "notes/b.md"]
-    assert (walk.num_gitignored, walk.num_excluded) == (1, 1)
+    assert (walk.report.num_gitignored, walk.report.num_excluded) == (1, 1)
 
 
 def test_what_is_written_of_sources_does_not_depend_on_the_order_of_work(tmp_path):

@@ -18,6 +18,7 @@ from quaere.search.extracted import Unreadable
 from quaere.search.files import read_file
 from quaere.search.formats.text import decode
 from quaere.search.json_lines import join_contents, read_rows, split_contents
+from quaere.search.walk import FileChoice
 
 # ------------------------------------------------------------------------------------------------------------ folders
 
@@ -53,7 +54,7 @@ def test_how_much_was_read_is_counted_in_bytes(folder):
 
 
 def test_a_folder_can_be_left_out(folder):
-    assert [d.id for d in CorpusReader(folder, leave_out=folder / "coast")] == ["rivers.md", "tokyo.txt"]
+    assert [d.id for d in CorpusReader(folder, FileChoice(folder / "coast"))] == ["rivers.md", "tokyo.txt"]
 
 
 def test_one_file_is_a_corpus(folder):
@@ -119,7 +120,7 @@ def test_a_binary_file_is_left_out_by_name(tmp_path):
 
 
 def read(source, **options):
-    reader = CorpusReader(source, **options)
+    reader = CorpusReader(source, FileChoice(**options))
     return [document.id for document in reader], reader.report.unreadable
 
 

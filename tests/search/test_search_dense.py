@@ -116,12 +116,12 @@ def test_equal_passages_come_in_their_order(model, tmp_path):
 
 
 def test_hybrid_is_the_fusion_of_both(model, corpus, flat, tmp_path):
-    from quaere.search.ranking import DEPTH, fuse
+    from quaere.search.ranking import FUSION_DEPTH, fuse
 
     parts = [build_index(corpus, tmp_path / "bm25", settings(model, "bm25")), flat]
     both = build_index(corpus, tmp_path / "hybrid", settings(model, "hybrid"))
     query = "river bridge 17"
-    expected = fuse([part.engine.search([query], DEPTH)[0] for part in parts], 5)
+    expected = fuse([part.engine.search([query], FUSION_DEPTH)[0] for part in parts], 5)
     assert [(hit.passage, hit.score) for hit in both.search([query], 5)[0]] == [
         (both.passage(match.number), match.score) for match in expected
     ]

@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
-from quaere.search.ranking import HybridEngine, Match, fuse
 
 from quaere.errors import BadInput
 from quaere.records import Passage
-from quaere.search.bm25 import Bm25Engine, Bm25Settings, best_matches, passage_terms, query_terms
+from quaere.search.bm25 import Bm25Settings, best_matches, build_bm25, open_bm25, passage_terms, query_terms
+from quaere.search.engines import EngineBuild
+from quaere.search.index import IndexSettings
+from quaere.search.ranking import HybridEngine, Match, fuse
 
 PLAIN = Bm25Settings(stemmer="none", whole_names=False)
 
@@ -28,8 +30,9 @@ def passages_of(texts):
 
 
 def build(folder, passages, settings):
-    Bm25Engine.build(passages, len(passages), settings, folder, lambda *_: None)
-    return Bm25Engine.open(folder, settings)
+    chosen = IndexSettings(bm25=settings)
+    build_bm25(EngineBuild(passages.__getitem__, len(passages), chosen, folder, lambda *_: None))
+    return open_bm25(folder, chosen)
 
 
 @given(

@@ -10,11 +10,12 @@ import pytest
 import zstandard
 
 from quaere.errors import BadInput
-from quaere.search import packed_files
+from quaere.search import json_lines
 from quaere.search.corpus import CorpusReader
 from quaere.search.index import build_index
 from quaere.search.json_lines import read_lines
 from quaere.search.update import update_index
+from quaere.search.walk import FileChoice
 
 pytestmark = pytest.mark.timeout(120)
 MIB = 1 << 20
@@ -58,12 +59,12 @@ def folder(tmp_path):
 def leave_out(folder, name, data):
     """What a folder with the file says of it. All else is read, and the file alone is an error with the same reason."""
     (folder / name).write_bytes(data)
-    reader = CorpusReader(folder, max_file_mib=1)
+    reader = CorpusReader(folder, FileChoice(max_file_mib=1))
     assert [document.id for document in reader] == ["a.md", "z.md"]
     assert reader.report.num_unreadable == 1 and reader.num_read == reader.num_bytes
     (said,) = reader.report.unreadable
     with pytest.raises(BadInput) as caught:
-        list(CorpusReader([folder / "a.md", folder / name], max_file_mib=1))
+        list(CorpusReader([folder / "a.md", folder / name], FileChoice(max_file_mib=1)))
     assert "\n" not in said and said.removeprefix(f"{name}: ") in str(caught.value)
     assert str(folder / name) in str(caught.value)
     return said, caught.value.hint
@@ -161,12 +162,12 @@ def test_endless_short_lines_are_refused(folder, suffix, line):
 def test_a_file_that_is_mostly_repetition_is_read_up_to_the_limit(folder):
     path = folder / "rows.jsonl.zst"
     path.write_bytes(PACKERS[".zst"](FIRST * (MIB // len(FIRST))))
-    reader = CorpusReader(folder, max_file_mib=1)
+    reader = CorpusReader(folder, FileChoice(max_file_mib=1))
     assert [document.id for document in reader] == ["a.md", "7", "z.md"]
 
 
 def test_a_dictionary_larger_than_memory_is_refused(folder, monkeypatch):
-    monkeypatch.setattr(packed_files, "_MAX_XZ_MEMORY", MIB)
+    monkeypatch.setattr(json_lines, "_MAX_XZ_MEMORY", MIB)
     said, _ = leave_out(folder, "rows.jsonl.xz", lzma.compress(FIRST, preset=6))  # asks for 8 MiB
     assert "Memory usage limit exceeded" in said
 

@@ -147,11 +147,11 @@ def test_few_probes_find_less_but_never_nonsense(rows, tmp_path, embedder, lists
 
 @lance
 def test_hybrid_is_the_fusion_of_both(built, embedder):
-    from quaere.search.ranking import DEPTH, fuse
+    from quaere.search.ranking import FUSION_DEPTH, fuse
 
     *parts, both = (open_index(built / search) for search in SEARCHES)
     query = "river bridge n17"
-    expected = fuse([part.engine.search([query], DEPTH)[0] for part in parts], 5)
+    expected = fuse([part.engine.search([query], FUSION_DEPTH)[0] for part in parts], 5)
     assert [(hit.passage.id, hit.score) for hit in both.search([query], 5)[0]] == [
         (both.passage(match.number).id, match.score) for match in expected
     ]

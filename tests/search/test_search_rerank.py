@@ -5,14 +5,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from quaere.search.ranking import DEPTH, Match, RerankEngine
 
 from quaere import Index
 from quaere.cli.main import main
 from quaere.errors import ModelMissing
 from quaere.records import Passage
-from quaere.search import rerank
+from quaere.search import ranking
 from quaere.search.index import IndexSettings, build_index, open_index
+from quaere.search.ranking import RERANK_DEPTH, Match, RerankEngine
 from quaere.search.searcher import open_searcher
 
 
@@ -51,7 +51,7 @@ def read(number):
 def encoder(monkeypatch):
     """The encoder that every reranker is while a test runs."""
     opened = LetterEncoder()
-    monkeypatch.setattr(rerank, "open_embedder", lambda settings: opened)
+    monkeypatch.setattr(ranking, "open_embedder", lambda settings: opened)
     return opened
 
 
@@ -64,8 +64,8 @@ def test_ranks_are_fused_by_hand():
 
 def test_the_rest_follows_in_its_order():
     found = RerankEngine(ranked(30), LetterEncoder(), read).search(["zzz"], 30)[0]
-    assert [match.number for match in found[DEPTH:]] == [*range(DEPTH, 30)]
-    assert sorted(match.number for match in found[:DEPTH]) == [*range(DEPTH)]
+    assert [match.number for match in found[RERANK_DEPTH:]] == [*range(RERANK_DEPTH, 30)]
+    assert sorted(match.number for match in found[:RERANK_DEPTH]) == [*range(RERANK_DEPTH)]
     first = RerankEngine(ranked(30), LetterEncoder(), read).search(["zzz"], 3)[0]
     assert first == found[:3]
 

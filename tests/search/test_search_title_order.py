@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from quaere.search.ranking import titles_first
 
 from quaere.records import Hit, Passage
+from quaere.search.ranking import titles_first
 
 
 def hits(*titles):

@@ -11,6 +11,7 @@ from quaere.errors import BadInput
 from quaere.search.corpus import CorpusReader
 from quaere.search.extracted import Part, Places, find_stretches
 from quaere.search.index import IndexSettings, build_index, open_index
+from quaere.search.walk import FileChoice
 
 
 def write(folder, **files):
@@ -27,7 +28,7 @@ def tree(tmp_path):
 
 
 def ids(source, **options):
-    reader = CorpusReader(source, **options)
+    reader = CorpusReader(source, FileChoice(**options))
     return [document.id for document in reader], reader.report
 
 

@@ -21,7 +21,6 @@ from quaere.search.embedders import DenseSettings
 from quaere.search.index import Index as OpenIndex
 from quaere.search.index import IndexSettings, build_index, open_index
 from quaere.search.lance import LanceSearch, LanceSettings
-from quaere.search.manifest import EngineName
 from quaere.search.ranking import Progress
 
 
@@ -81,7 +80,7 @@ class Index:
         source: str | Path,
         out: str | Path,
         *,
-        engine: EngineName = "bm25",
+        engine: str = "bm25",
         force: bool = False,
         on_progress: Progress | None = None,
         **options: Unpack[IndexOptions],

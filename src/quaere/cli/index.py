@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from quaere.cli.terminal import say_line
 from quaere.cli.work_progress import describe_count, show_progress
 from quaere.errors import BadInput
+from quaere.search.engines import engine_choices
 
 if TYPE_CHECKING:
     from quaere.api.counts import Progress
-    from quaere.search.index import Index
-    from quaere.search.update import UpdateCounts
+    from quaere.search.index import Index, UpdateCounts
     from quaere.search.walk import SourceFile
 
 _MAX_SHOWN = 20  # files named in the summary; the manifest names more
@@ -37,7 +37,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the index is written")
     parser.add_argument("--update", type=Path, metavar="DIR", help="bring the index DIR up to date with its sources")
     parser.add_argument("--watch", action="store_true", help="keep it up to date until Ctrl-C")
-    parser.add_argument("--engine", choices=("bm25", "dense", "hybrid", "lance"), help="default: bm25")
+    parser.add_argument("--engine", choices=engine_choices(), help="default: bm25")
     first = "compare the first 20 passages with the query by this sentence encoder, in every search; none: do not"
     parser.add_argument("--rerank", metavar="MODEL", help=first)
     parser.add_argument("--force", action="store_true", help="replace the index that is there")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
@@ -20,10 +20,12 @@ from numpy.typing import NDArray
 
 from quaere.errors import BadInput
 from quaere.records import Passage
-from quaere.search.languages import question_words
-from quaere.search.search_engine import Match, Progress
-from quaere.search.stemming import AUTO, NO_STEMMER, check_stemmer
-from quaere.search.words import terms
+from quaere.search.engines import Backend, EngineBuild, rebuild_hint
+from quaere.search.ranking import Match
+from quaere.search.words import AUTO, NO_STEMMER, check_stemmer, question_words, terms
+
+if TYPE_CHECKING:
+    from quaere.search.manifest import IndexSettings
 
 _BLOCK = 256  # passages
 
@@ -96,47 +98,55 @@ class Bm25Engine:
         self._scorer = scorer
         self._settings = settings
 
-    @staticmethod
-    def build(
-        passages: Iterable[Passage], num_passages: int, settings: Bm25Settings, folder: Path, progress: Progress
-    ) -> None:
-        """Write the engine's files into `folder`."""
-        bm25s = _import_bm25s()
-
-        numbers: defaultdict[str, int] = defaultdict()
-        numbers.default_factory = numbers.__len__  # a new term gets the next number
-        flat = array("i")
-        ends = array("q")
-        for done, passage in enumerate(passages, start=1):
-            flat.extend(map(numbers.__getitem__, passage_terms(passage, settings)))
-            ends.append(len(flat))
-            progress("reading words", done, num_passages)
-        if not numbers:
-            raise BadInput("the documents contain no word that can be searched for", hint="index documents with text")
-        progress("scoring words", 0, None)
-        scorer = bm25s.BM25(k1=settings.k1, b=settings.b, method="lucene")
-        tokenized = bm25s.tokenization.Tokenized(ids=_TermLists(flat, ends), vocab=dict(numbers))
-        scorer.index(tokenized, create_empty_token=False, show_progress=False)
-        scorer.save(folder, show_progress=False)
-
-    @staticmethod
-    def open(folder: Path, settings: Bm25Settings) -> Bm25Engine:
-        """Open an engine that `build` wrote with these settings."""
-        bm25s = _import_bm25s()
-        scorer = bm25s.BM25.load(folder, mmap=True, show_progress=False)
-        # Plain array views of the mapped memory: slicing numpy's memmap class costs more than using the slice.
-        scorer.scores |= {name: np.asarray(scorer.scores[name]) for name in ("data", "indices", "indptr")}
-        return Bm25Engine(scorer, settings)
-
     def search(self, queries: Sequence[str], topk: int) -> list[list[Match]]:
         """The best passages for each query, at most `topk`."""
         return [self._search_one(query, topk) for query in queries]
 
     def _search_one(self, query: str, topk: int) -> list[Match]:
         known = self._scorer.get_tokens_ids(query_terms(query, self._settings))
-        if not known:
-            return []
-        return best_matches(self._scorer.get_scores_from_ids(known), topk)
+        return best_matches(self._scorer.get_scores_from_ids(known), topk) if known else []
+
+
+def build_bm25(build: EngineBuild) -> int:
+    """Write the engine's files."""
+    bm25s, settings = _import_bm25s(), build.settings.bm25
+    numbers: defaultdict[str, int] = defaultdict()
+    numbers.default_factory = numbers.__len__  # a new term gets the next number
+    flat, ends = array("i"), array("q")
+    for number in range(build.num_passages):
+        flat.extend(map(numbers.__getitem__, passage_terms(build.read(number), settings)))
+        ends.append(len(flat))
+        build.progress("reading words", number + 1, build.num_passages)
+    if not numbers:
+        raise no_words()
+    build.progress("scoring words", 0, None)
+    scorer = bm25s.BM25(k1=settings.k1, b=settings.b, method="lucene")
+    tokenized = bm25s.tokenization.Tokenized(ids=_TermLists(flat, ends), vocab=dict(numbers))
+    scorer.index(tokenized, create_empty_token=False, show_progress=False)
+    scorer.save(build.folder, show_progress=False)
+    return 0
+
+
+def open_bm25(folder: Path, settings: IndexSettings) -> Bm25Engine:
+    """Open an engine that `build_bm25` wrote with these settings."""
+    bm25s = _import_bm25s()
+    try:
+        scorer = bm25s.BM25.load(folder, mmap=True, show_progress=False)
+        # Plain array views of the mapped memory: slicing numpy's memmap class costs more than using the slice.
+        scorer.scores |= {name: np.asarray(scorer.scores[name]) for name in ("data", "indices", "indptr")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        index = folder.parent
+        hint = f"{rebuild_hint(index)} --force"
+        raise BadInput(f"the index {index} is damaged: {folder} cannot be read", hint=hint) from error
+    return Bm25Engine(scorer, settings.bm25)
+
+
+BM25 = Backend(build_bm25, open_bm25, uses=lambda settings: ("bm25",))
+
+
+def no_words() -> BadInput:
+    """The error for documents that no query could find."""
+    return BadInput("the documents contain no word that can be searched for", hint="index documents with text")
 
 
 def _import_bm25s() -> Any:

@@ -1,7 +1,12 @@
-"""Client of a search server: Quaere's own, or any other with the same `POST /retrieve`.
+"""Clients of one search server or of several: Quaere's own, or any other with the same `POST /retrieve`.
 
 async with SearchClient("http://127.0.0.1:8000") as client:
     hits = (await client.search(["who built the Halm bridge?"], topk=3))[0]
+async with SearchPool(["http://a:8000", "http://b:8000", "http://c:8000"]) as pool:
+    hits = (await pool.search(["who built the Halm bridge?"], topk=3))[0]
+
+A search changes nothing on a server, so a pool sends a request that one server failed to the next. It fails only if
+every server has failed it.
 
 The API key is read from `$QUAERE_SEARCH_KEY`, or a user and password from `$QUAERE_SEARCH_LOGIN` ("USER:PASSWORD").
 Either may be in a file named by `$QUAERE_SEARCH_KEY_FILE` or `$QUAERE_SEARCH_LOGIN_FILE`. A URL may contain neither:
@@ -12,21 +17,24 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import time
+import warnings
 from collections.abc import Sequence
 from ipaddress import ip_address
-from types import TracebackType
+from typing import TypeVar
 
 import httpx
 import msgspec
 
 from quaere.credentials import read_secret
-from quaere.errors import BadInput, SearchFailed
+from quaere.errors import BadInput, SearchFailed, ServerDown
 from quaere.records import Hit, Passage
 from quaere.records.foreign_json import decode_json
 from quaere.search.json_lines import split_contents
 from quaere.search.wire import Health, Reply, Request, WireDocument
 
 KEY, LOGIN = "QUAERE_SEARCH_KEY", "QUAERE_SEARCH_LOGIN"
+_Answer = TypeVar("_Answer")
 
 
 class SearchClient:
@@ -37,12 +45,7 @@ class SearchClient:
     """
 
     def __init__(
-        self,
-        url: str,
-        *,
-        timeout_s: float = 30.0,
-        max_connections: int = 64,
-        max_response_bytes: int = 64 * 1024 * 1024,
+        self, url: str, *, timeout_s: float = 30.0, max_connections: int = 64, max_response_bytes: int = 64 << 20
     ) -> None:
         self.url = server_url(url)
         self._timeout_s = timeout_s
@@ -51,56 +54,48 @@ class SearchClient:
         limits = httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections)
         # A proxy named by the environment must not be used for a server on this machine.
         trust_env = not is_loopback(httpx.URL(self.url).host)
-        self._http = httpx.AsyncClient(limits=limits, timeout=None, trust_env=trust_env)
-        self._authorization = _authorization()
+        authorization, self._secrets = _read_authorization()
+        # No compression, so that the size limit applies to the bytes that were sent.
+        headers = {"content-type": "application/json", "accept-encoding": "identity"}
+        headers |= {"authorization": authorization} if authorization else {}
+        self._http = httpx.AsyncClient(limits=limits, timeout=None, trust_env=trust_env, headers=headers)
 
     async def __aenter__(self) -> SearchClient:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """One list of hits per query, in the order of the queries."""
-        request = Request(queries=list(queries), topk=topk, return_scores=True)
-        answer = await self._ask("POST", "/retrieve", msgspec.json.encode(request))
-        try:
-            reply = decode_json(answer, Reply)
-        except msgspec.DecodeError as error:
-            raise self._failure("broken", f"answered with something other than search results ({error})") from error
-        if len(reply.result) != len(request.queries):
-            raise self._failure("broken", f"answered {len(reply.result)} of {len(request.queries)} queries")
-        found = [[Hit(_passage(item.document), item.score) for item in items[:topk]] for items in reply.result]
+        request = msgspec.json.encode(Request(queries=list(queries), topk=topk, return_scores=True))
+        result = (await self._ask("POST", "/retrieve", request, Reply, "search results")).result
+        if len(result) != len(queries):
+            raise self._failure("broken", f"answered {len(result)} of {len(queries)} queries")
+        found = [[Hit(_passage(item.document), item.score) for item in items[:topk]] for items in result]
         for passage in (hit.passage for hits in found for hit in hits):
             if passage.end < passage.start:
-                raise self._failure(
-                    "broken", f"sent a passage whose start ({passage.start}) is after its end ({passage.end})"
-                )
+                what = f"sent a passage whose start ({passage.start}) is after its end ({passage.end})"
+                raise self._failure("broken", what)
         return found
 
     async def health(self) -> Health:
         """The server's description of itself and its index."""
-        answer = await self._ask("GET", "/health", b"")
-        try:
-            return decode_json(answer, Health)
-        except msgspec.DecodeError as error:
-            raise self._failure("broken", f"answered with something other than its health ({error})") from error
+        return await self._ask("GET", "/health", b"", Health, "its health")
+
+    async def check(self) -> None:
+        """Raise `SearchFailed` unless the server answers."""
+        await self.health()
 
     async def close(self) -> None:
         """Close the connections."""
         await self._http.aclose()
 
-    async def _ask(self, method: str, path: str, body: bytes) -> bytes:
+    async def _ask(self, method: str, path: str, body: bytes, kind: type[_Answer], called: str) -> _Answer:
         try:
-            async with self._turns, asyncio.timeout(self._timeout_s):
-                # No compression, so that the size limit applies to the bytes that were sent.
-                headers = {"content-type": "application/json", "accept-encoding": "identity"}
-                if self._authorization:
-                    headers["authorization"] = self._authorization
-                async with self._http.stream(method, self.url + path, content=body, headers=headers) as response:
-                    answer = await self._read(response)
+            sent = self._http.stream(method, self.url + path, content=body)
+            async with self._turns, asyncio.timeout(self._timeout_s), sent as response:
+                answer = await self._read(response)
         except TimeoutError:
             raise self._failure("timeout", f"did not answer within {self._timeout_s:g} s") from None
         except httpx.TransportError as error:
@@ -110,7 +105,10 @@ class SearchClient:
         except httpx.RequestError as error:
             raise self._failure("broken", f"sent an answer that cannot be read ({error})") from error
         self._check_status(response.status_code, answer)
-        return answer
+        try:
+            return decode_json(answer, kind)
+        except msgspec.DecodeError as error:
+            raise self._failure("broken", f"answered with something other than {called} ({error})") from error
 
     async def _read(self, response: httpx.Response) -> bytes:
         answer = bytearray()
@@ -136,28 +134,23 @@ class SearchClient:
 
     def _hide(self, said: str) -> str:
         """The text with all secrets replaced by `***`: a server may repeat what it was sent, and errors are stored."""
-        for secret in _secrets(self._authorization):
+        for secret in self._secrets:
             said = said.replace(secret, "***")
         return said
 
 
-def _authorization() -> str:
-    """The Authorization header from the environment; "" for none."""
+def _read_authorization() -> tuple[str, list[str]]:
+    """The Authorization header from the environment, "" for none, and its secret parts, longest first."""
     key, login = read_secret(KEY), read_secret(LOGIN)
     if key and login:
         raise BadInput(f"both {KEY} and {LOGIN} are set, but only one can be sent", hint=f"unset {LOGIN}")
-    if login and ":" not in login:
+    if not login:
+        return (f"Bearer {key}", [key]) if key else ("", [])
+    _, colon, password = login.partition(":")
+    if not colon:
         raise BadInput(f"{LOGIN} must be USER:PASSWORD", hint=f"export {LOGIN}=USER:PASSWORD")
-    return f"Basic {base64.b64encode(login.encode()).decode()}" if login else f"Bearer {key}" if key else ""
-
-
-def _secrets(authorization: str) -> list[str]:
-    """The secret parts of an Authorization header, longest first."""
-    scheme, _, sent = authorization.partition(" ")
-    if scheme != "Basic":
-        return [sent] if sent else []
-    login = base64.b64decode(sent).decode()
-    return [sent, login, login.partition(":")[2]]
+    sent = base64.b64encode(login.encode()).decode()
+    return f"Basic {sent}", [secret for secret in (sent, login, password) if secret]
 
 
 def _passage(document: WireDocument) -> Passage:
@@ -197,3 +190,142 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+# ------------------------------------------------------------------------------------------------------ several servers
+
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0  # before overloaded servers are asked again
+
+
+class _Server:
+    """A server of the pool: its client, how many requests it got and has in flight, and whether it is down."""
+
+    def __init__(self, client: SearchClient) -> None:
+        self.client = client
+        self.num_asked = 0
+        self.num_in_flight = 0
+        self.is_down = False
+
+    @property
+    def preference(self) -> tuple[bool, int, int]:
+        """Sort key: the server with the least is asked first."""
+        return self.is_down, self.num_in_flight, self.num_asked
+
+
+class SearchPool:
+    """Asynchronous client of several search servers.
+
+    A request goes to the server with the fewest requests in flight. A server that cannot be reached, times out or
+    answers with an error is *down*: it is asked for its health every `probe_s`, and gets requests again once it
+    answers, unless it has another index by then. With all servers down, each is tried all the same. If servers are
+    overloaded, a request waits for them up to `patience_s`. A request that a server rejects is sent to no other: all
+    would reject it.
+    """
+
+    def __init__(
+        self, urls: Sequence[str], *, timeout_s: float = 30.0, patience_s: float = 30.0, probe_s: float = 2.0
+    ) -> None:
+        self._servers = [_Server(SearchClient(url, timeout_s=timeout_s)) for url in urls]
+        if len({server.client.url for server in self._servers}) < max(1, len(self._servers)):
+            raise BadInput("a search server is named twice, or none is", hint="--index http://a:8000,http://b:8000")
+        self._patience_s = patience_s
+        self._probe_s = probe_s
+        self._fingerprint = ""  # of the index they serve, as the first one said
+        self._probes: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> SearchPool:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    @property
+    def urls_down(self) -> list[str]:
+        """The servers that are down."""
+        return [server.client.url for server in self._servers if server.is_down]
+
+    async def check(self) -> None:
+        """Ask every server for its health; raise if none answers, or if two serve different indexes."""
+        answers = await asyncio.gather(*(server.client.health() for server in self._servers), return_exceptions=True)
+        for server, answer in zip(self._servers, answers, strict=True):
+            if isinstance(answer, Health):
+                self._check_index(server, answer)
+            elif not isinstance(answer, SearchFailed):
+                raise answer
+            elif answer.kind != "rejected":  # a server of another kind, without /health
+                self._take_down(server, answer)
+        if len(self.urls_down) == len(self._servers):
+            raise self._all_failed([answer for answer in answers if isinstance(answer, SearchFailed)])
+
+    async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
+        """One list of hits per query, in the order of the queries."""
+        until, pause_s = time.monotonic() + self._patience_s, _FIRST_PAUSE_S
+        while True:
+            failures: list[SearchFailed] = []
+            untried = list(self._servers)
+            while untried:
+                server = min(untried, key=lambda each: each.preference)
+                untried.remove(server)
+                try:
+                    return await self._ask(server, queries, topk)
+                except SearchFailed as failure:
+                    if failure.kind == "rejected":
+                        raise
+                    failures.append(failure)
+            is_busy = any(failure.kind == "overloaded" for failure in failures)
+            if not is_busy or time.monotonic() + pause_s > until:
+                raise self._all_failed(failures)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def close(self) -> None:
+        """End the probes and close the connections."""
+        for probe in self._probes:
+            probe.cancel()
+        await asyncio.gather(*self._probes, return_exceptions=True)
+        await asyncio.gather(*(server.client.close() for server in self._servers))
+
+    async def _ask(self, server: _Server, queries: Sequence[str], topk: int) -> list[list[Hit]]:
+        server.num_asked += 1
+        server.num_in_flight += 1
+        try:
+            return await server.client.search(queries, topk)
+        except SearchFailed as failure:
+            if failure.kind not in ("rejected", "overloaded"):
+                self._take_down(server, failure)
+            raise
+        finally:
+            server.num_in_flight -= 1
+
+    def _take_down(self, server: _Server, failure: SearchFailed) -> None:
+        if server.is_down:
+            return
+        server.is_down = True
+        num_left = len(self._servers) - len(self.urls_down)
+        # The place is always this line, so that a server that comes and goes is spoken of once.
+        warnings.warn(f"{failure}; {num_left} of {len(self._servers)} servers are left", ServerDown, stacklevel=1)
+        probe = asyncio.create_task(self._wait_until_up(server))
+        self._probes.add(probe)  # the loop itself keeps only a weak reference
+        probe.add_done_callback(self._probes.discard)
+
+    async def _wait_until_up(self, server: _Server) -> None:
+        while server.is_down:
+            await asyncio.sleep(self._probe_s)
+            try:
+                self._check_index(server, await server.client.health())
+                server.is_down = False
+            except SearchFailed as failure:
+                server.is_down = failure.kind != "rejected"  # a server of another kind, without /health
+            except BadInput as refusal:  # it came back with another index
+                warnings.warn(str(refusal), ServerDown, stacklevel=1)
+
+    def _check_index(self, server: _Server, health: Health) -> None:
+        self._fingerprint = self._fingerprint or health.fingerprint
+        if health.fingerprint != self._fingerprint:
+            said = f"the search server {server.client.url} serves another index than the others"
+            raise BadInput(said, hint="start every server with the same index, or name one of them")
+
+    def _all_failed(self, failures: Sequence[SearchFailed]) -> SearchFailed:
+        last = failures[-1]
+        return SearchFailed(f"all {len(self._servers)} search servers failed: {last}", kind=last.kind, hint=last.hint)

@@ -13,20 +13,20 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, structs
 
 from quaere.errors import BadInput, ExtraMissing
-from quaere.search.extracted import Heading, Part, Unreadable
-from quaere.search.files import MAX_FILE_MIB, parse_file
+from quaere.search.extracted import Heading, Part, Unreadable, storable_text
+from quaere.search.files import parse_file
 from quaere.search.hyperlinks import Hyperlink
 from quaere.search.json_lines import BadLines, is_rows_file, read_rows
 from quaere.search.sources import FileRecord, digest_bytes, digest_file
-from quaere.search.walk import SUPPORTED, SourceFile, SourceFolder, Walk
+from quaere.search.walk import ANY_FILE, SUPPORTED, FileChoice, SourceFile, Walk
 
-_MAX_NAMED = 10_000  # skipped files named in the report; the others are only counted
-_MAX_SUFFIXES = 20
+if TYPE_CHECKING:
+    from quaere.search.store import EarlierIndex
 
 
 class Document(Struct, frozen=True):
@@ -49,42 +49,6 @@ class Document(Struct, frozen=True):
     links: tuple[Hyperlink, ...] = ()
 
 
-class KnownFiles(Protocol):
-    """Files that were read before, with their documents."""
-
-    def find(self, file: SourceFile) -> FileRecord | None:
-        """The record of a file that has not changed since."""
-        ...
-
-    def documents(self, record: FileRecord) -> Iterator[Document]:
-        """The documents of a file, in order, without those that were left out."""
-        ...
-
-
-class CorpusReport(Struct):
-    """Counts of documents read and skipped, with the names and reasons of skipped files.
-
-    `unreadable` names files that were left out, `problems` what was lost of files that were not, and `missing` counts
-    files by the library they need and how to get it.
-
-        CorpusReport(num_documents=12, num_duplicates=1, unreadable=["scan.pdf: not a readable PDF file (...)"],
-                     missing={".docx files need python-docx: ...": 3})
-    """
-
-    num_documents: int = 0
-    num_duplicates: int = 0
-    num_empty: int = 0
-    num_unreadable: int = 0
-    unreadable: list[str] = field(default_factory=list)
-    ignored_suffixes: dict[str, int] = field(default_factory=dict)
-    other_encodings: dict[str, int] = field(default_factory=dict)
-    num_problems: int = 0
-    problems: list[str] = field(default_factory=list)
-    missing: dict[str, int] = field(default_factory=dict)
-    num_gitignored: int = 0
-    num_excluded: int = 0
-
-
 class CorpusReader:
     """Iterable over the documents of a corpus, to be used once; `report` then says what was skipped and why.
 
@@ -99,117 +63,86 @@ class CorpusReader:
     """
 
     def __init__(
-        self,
-        source: Path | Sequence[Path],
-        leave_out: Path | None = None,
-        max_file_mib: int = MAX_FILE_MIB,
-        *,
-        include: Sequence[str] = (),
-        exclude: Sequence[str] = (),
-        gitignore: bool = True,
-        known: KnownFiles | None = None,
+        self, source: Path | Sequence[Path], choice: FileChoice = ANY_FILE, known: EarlierIndex | None = None
     ) -> None:
         self.sources = [source] if isinstance(source, Path) else list(source)
-        self.report = CorpusReport()
         self.num_read = self.num_bytes = self.num_files_read = 0
         self.records: list[FileRecord] = []
-        self._limit = max_file_mib << 20
         self._known = known
         self._named = {os.path.abspath(each) for each in self.sources if not each.is_dir()}
         # Digests rather than texts: the memory needed is some hundred bytes a document, whatever its length.
         self._seen_ids: set[bytes] = set()
         self._seen_contents: set[bytes] = set()
-        self._walk = Walk(
-            self.sources,
-            leave_out=leave_out,
-            max_file_mib=max_file_mib,
-            include=include,
-            exclude=exclude,
-            gitignore=gitignore,
-        )
-
-    @property
-    def folders(self) -> list[SourceFolder]:
-        """The folders that were walked."""
-        return self._walk.folders
+        self._walk = Walk(self.sources, choice)
+        self.report, self.folders = self._walk.report, self._walk.folders
+        self._limit = choice.max_file_mib << 20
 
     def __iter__(self) -> Iterator[Document]:
         """Documents in the order of their paths, and within a file in the order of its lines."""
-        for document, file, line in self._documents():
-            record = self.records[-1]
-            if not document.text.strip():
-                record.num_empty += 1
-                self.report.num_empty += 1
-                continue
-            content, identity = _digest_content(document), _digest(document.id)
-            if content in self._seen_contents:
-                record.duplicates.append(content.hex())
-                self.report.num_duplicates += 1
-                continue
-            if identity in self._seen_ids:
-                error = _id_is_used(file, document.id, line)
-                # Rows of a folder were checked before: this is the one document of its file.
-                if self._is_named(file) or document.kind == "row":
-                    raise error
-                record.unreadable, record.digest = _storable(error.reason), ""  # as for rows
-                self._leave_out(record.id, record.unreadable)
-                continue
+        files, before = self._walk.files(), 0
+        self.num_bytes = sum(file.size for file in files)
+        for file in files:
+            self.num_read, before = before, before + file.size
+            for document, line in self._read(file):
+                if self._is_new(document, file, line):
+                    yield document
+        if not self.report.num_documents:
+            raise self._nothing_read()
+
+    def _is_new(self, document: Document, file: SourceFile, line: int) -> bool:
+        """Count a document; False if it is left out."""
+        record, content, identity = self.records[-1], _digest_content(document), _digest(document.id)
+        if not document.text.strip():
+            record.num_empty += 1
+            self.report.num_empty += 1
+        elif content in self._seen_contents:
+            record.duplicates.append(content.hex())
+            self.report.num_duplicates += 1
+        elif identity in self._seen_ids:
+            error = _id_is_used(file, document.id, line)
+            # Rows of a folder were checked before: this is the one document of its file.
+            if self._is_named(file) or document.kind == "row":
+                raise error
+            record.unreadable, record.digest = storable_text(error.reason), ""  # as for rows
+            self.report.leave_out(record.id, record.unreadable)
+        else:
             self._seen_contents.add(content)
             self._seen_ids.add(identity)
             record.num_documents += 1
             self.report.num_documents += 1
-            yield document
-        if not self.report.num_documents:
-            raise self._nothing_read()
+            return True
+        return False
 
     def _nothing_read(self) -> BadInput:
         """Error for a corpus without a document, with the first reason if there is one."""
-        sources = ", ".join(str(source) for source in self.sources)
+        sources = ", ".join(map(str, self.sources))
         missing, _, install = next(iter(self.report.missing), "").partition(": ")
         reason = missing or next(iter(self.report.unreadable), "")
-        return BadInput(
-            f"found no document with text in {sources}{reason and f' ({reason})'}", hint=install or SUPPORTED
-        )
+        said = f"found no document with text in {sources}{reason and f' ({reason})'}"
+        return BadInput(said, hint=install or SUPPORTED)
 
     def _is_named(self, file: SourceFile) -> bool:
         """True if the file is itself one of the sources, so that an error in it is one of the command."""
         return os.path.abspath(file.path) in self._named
 
-    def _documents(self) -> Iterator[tuple[Document, SourceFile, int]]:
-        """Documents with their file and line, which is 0 if it is not known."""
-        before = 0
-        for file in self._find_files():
-            self.num_read, before = before, before + file.size
-            known = self._recall(file)
-            if known:
-                yield from self._take_over(file, known)
-            elif file.refused:
-                self._begin(FileRecord(file.id, file.size, file.mtime_ns, refused=file.refused))
-            elif is_rows_file(file.path):
-                yield from self._read_rows(file)
-            else:
-                yield from self._read_document(file)
+    def _read(self, file: SourceFile) -> Iterator[tuple[Document, int]]:
+        """The documents of a file with their lines, 0 if that is not known."""
+        if file.refused:
+            self._begin(FileRecord(file.id, file.size, file.mtime_ns, refused=file.refused))
+            return iter(())
+        if self._known and (record := self._recall(file, self._known)):
+            return self._take_over(file, self._known, record)
+        return self._read_rows(file) if is_rows_file(file.path) else self._read_document(file)
 
-    def _find_files(self) -> list[SourceFile]:
-        files = self._walk.files()
-        self.num_bytes = sum(file.size for file in files)
-        for name, reason in self._walk.passed_over:
-            self._leave_out(name, reason)
-        for name, problem in self._walk.problems:
-            self._note_problem(name, problem)
-        self.report.ignored_suffixes = dict(self._walk.ignored_suffixes.most_common(_MAX_SUFFIXES))
-        self.report.num_gitignored, self.report.num_excluded = self._walk.num_gitignored, self._walk.num_excluded
-        return files
-
-    def _recall(self, file: SourceFile) -> FileRecord | None:
+    def _recall(self, file: SourceFile, known: EarlierIndex) -> FileRecord | None:
         """The record of a file that need not be read: it has not changed, and its duplicates still are duplicates."""
-        record = self._known.find(file) if self._known and not file.refused else None
-        if record is None or self._known is None:
+        record = known.find(file)
+        if record is None:
             return None
         promoted = {digest for digest in record.duplicates if bytes.fromhex(digest) not in self._seen_contents}
         if promoted:  # unless what they repeat is in the same file, they are documents now, and their text is not kept
-            promoted -= {_digest_content(document).hex() for document in self._known.documents(record)}
-        return None if promoted or self._has_used_id(file, self._known.documents(record)) else record
+            promoted -= {_digest_content(document).hex() for document in known.documents(record)}
+        return None if promoted or self._has_used_id(file, known.documents(record)) else record
 
     def _has_used_id(self, file: SourceFile, documents: Iterator[Document]) -> bool:
         """True if a row has the id of an earlier document, so that its file has to be left out."""
@@ -220,17 +153,16 @@ class CorpusReader:
             for document in documents
         )
 
-    def _take_over(self, file: SourceFile, known: FileRecord) -> Iterator[tuple[Document, SourceFile, int]]:
-        assert self._known is not None
-        now = structs.replace(known, size=file.size, mtime_ns=file.mtime_ns, num_documents=0)
-        self._begin(structs.replace(now, duplicates=list(known.duplicates)))
+    def _take_over(self, file: SourceFile, known: EarlierIndex, before: FileRecord) -> Iterator[tuple[Document, int]]:
+        now = structs.replace(before, size=file.size, mtime_ns=file.mtime_ns, num_documents=0)
+        self._begin(structs.replace(now, duplicates=list(before.duplicates)))
         self.num_read += file.size
-        self.report.num_empty += known.num_empty
-        self.report.num_duplicates += len(known.duplicates)
-        for document in self._known.documents(known):
-            yield document, file, 0
+        self.report.num_empty += before.num_empty
+        self.report.num_duplicates += len(before.duplicates)
+        for document in known.documents(before):
+            yield document, 0
 
-    def _read_rows(self, file: SourceFile) -> Iterator[tuple[Document, SourceFile, int]]:
+    def _read_rows(self, file: SourceFile) -> Iterator[tuple[Document, int]]:
         self.num_files_read += 1
         record = FileRecord(file.id, file.size, file.mtime_ns)
         before = begin = self.num_read
@@ -247,13 +179,13 @@ class CorpusReader:
             record.unreadable = error.strerror or str(error)
         except BadLines as error:
             # Without a digest an update reads it again: which line is the first bad one may depend on other files.
-            record.unreadable, record.digest = _storable(error.reason), ""
+            record.unreadable, record.digest = storable_text(error.reason), ""
         self._begin(record)
         if record.unreadable:
             self.num_read = before + file.size
             return
         for row in read_rows(file.path, partial(self._read_up_to, begin, share), self._limit):
-            yield Document(id=row.id, title=row.title, text=row.text, kind="row"), file, row.line
+            yield Document(id=row.id, title=row.title, text=row.text, kind="row"), row.line
 
     def _check_rows(self, file: SourceFile, at: Callable[[int], None]) -> None:
         """Read a file to its end without keeping it; raises `BadLines` if a line is bad or its id is in use."""
@@ -277,7 +209,7 @@ class CorpusReader:
     def _read_up_to(self, begin: int, share: float, num_bytes: int) -> None:
         self.num_read = begin + int(num_bytes * share)
 
-    def _read_document(self, file: SourceFile) -> Iterator[tuple[Document, SourceFile, int]]:
+    def _read_document(self, file: SourceFile) -> Iterator[tuple[Document, int]]:
         self.num_files_read += 1
         record = FileRecord(file.id, file.size, file.mtime_ns)
         content = None
@@ -286,11 +218,11 @@ class CorpusReader:
             data = file.path.read_bytes()
             record.digest = digest_bytes(data)
             content = parse_file(file.path, data, self._limit)
-            record.encoding, record.problems = content.encoding, tuple(map(_storable, content.problems))
+            record.encoding, record.problems = content.encoding, tuple(map(storable_text, content.problems))
         except UnicodeEncodeError:
             record.unreadable = "its name is not valid Unicode"
         except Unreadable as reason:
-            record.unreadable = _storable(str(reason))
+            record.unreadable = storable_text(str(reason))
         except ExtraMissing as error:
             record.missing = f"{error}: {error.hint}"
         except OSError as error:
@@ -299,47 +231,25 @@ class CorpusReader:
         self.num_read += file.size
         if content:
             text, parts, headings, links = content.text, content.parts, content.headings, content.links
-            yield Document(file.id, content.title, text, "file", parts, headings=headings, links=links), file, 0
+            yield Document(file.id, content.title, text, "file", parts, headings=headings, links=links), 0
 
     def _begin(self, record: FileRecord) -> None:
         """Go on to the next file, and report what is known of it beside its documents."""
         self.records.append(record)
         if record.refused or record.unreadable:
-            self._leave_out(record.id, record.refused or record.unreadable)
+            self.report.leave_out(record.id, record.refused or record.unreadable)
         if record.missing:
             self.report.missing[record.missing] = self.report.missing.get(record.missing, 0) + 1
         for problem in record.problems:
-            self._note_problem(record.id, problem)
+            self.report.note_problem(record.id, problem)
         if record.encoding not in ("", "utf-8"):
             counts = self.report.other_encodings
             counts[record.encoding] = counts.get(record.encoding, 0) + 1
 
-    def _leave_out(self, name: str, reason: str) -> None:
-        self.report.num_unreadable += 1
-        _name(self.report.unreadable, name, reason)
-
-    def _note_problem(self, name: str, problem: str) -> None:
-        self.report.num_problems += 1
-        _name(self.report.problems, name, problem)
-
 
 def _id_is_used(file: SourceFile, document_id: str, line: int) -> BadLines:
-    return BadLines(
-        file.path,
-        f"the id {document_id!r} is used by an earlier document with another text",
-        line=line,
-        hint="give every document an id of its own",
-    )
-
-
-def _name(named: list[str], name: str, reason: str) -> None:
-    if len(named) < _MAX_NAMED:
-        named.append(_storable(f"{name}: {reason}"))
-
-
-def _storable(text: str) -> str:
-    """The text without what UTF-8 cannot hold: names of files and messages of libraries may be anything."""
-    return text.encode(errors="replace").decode()
+    said = f"the id {document_id!r} is used by an earlier document with another text"
+    return BadLines(file.path, said, line=line, hint="give every document an id of its own")
 
 
 def _digest_content(document: Document) -> bytes:

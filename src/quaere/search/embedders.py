@@ -1,40 +1,94 @@
-"""Embedders: passages and queries in, vectors of norm 1 out; by sentence-transformers here, or by a server."""
+"""Embedders and the settings of dense retrieval: passages and queries in, vectors of norm 1 out.
+
+A model runs here, by sentence-transformers, or on a server (`endpoint_embedder.py`).
+"""
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from quaere.errors import ExtraMissing, ModelMissing
+from quaere.endpoint import parse_endpoint
+from quaere.errors import BadInput, ModelMissing, import_extra
 from quaere.records import Passage
-from quaere.search.dense_settings import ENDPOINT, DenseSettings
 
+Ann = Literal["flat", "ivf", "hnsw"]
+DEFAULT_EMBEDDER = "intfloat/e5-base-v2"
+ENDPOINT = "openai:"  # what the name of an embedder on a server begins with
+_E5 = re.compile(r"(^|/)(multilingual-)?e5-(small|base|large)(-v2|-unsupervised)*$")
 Vectors = NDArray[np.float32]
-
 _HUB_TIMEOUT_S = 10.0
 
 
-class Embedder(Protocol):
-    """An encoder of texts to vectors of norm 1, which may be shared between threads."""
+class DenseSettings(msgspec.Struct, frozen=True):
+    """The embedder, the prefixes of its inputs, and the FAISS index.
 
-    @property
-    def num_at_once(self) -> int:
-        """How many passages are best given at once."""
-        ...
+    The embedder is a sentence-transformers model, or `openai:MODEL@BASE_URL`: one on a server. A prefix of None is the
+    prompt stored with a model, and nothing for one on a server. `num_lists=0` derives the number of lists from the
+    number of passages. Larger `num_probes` (ivf) or `search_width` (hnsw) raise recall and take longer; "flat" compares
+    with all passages.
+
+        DenseSettings(embedder="intfloat/e5-base-v2", query_prefix="query: ", passage_prefix="passage: ", ann="flat")
+    """
+
+    embedder: str = DEFAULT_EMBEDDER
+    query_prefix: str | None = None
+    passage_prefix: str | None = None
+    ann: Ann = "flat"
+    num_lists: int = 0
+    num_probes: int = 16
+    num_links: int = 32
+    build_width: int = 200
+    search_width: int = 64
+    batch_size: int = 64
+
+    def check(self) -> None:
+        """Raise `BadInput` if a size is out of range, or the embedder is no endpoint and begins like one."""
+        if self.embedder.startswith(ENDPOINT):
+            parse_endpoint(self.embedder, "--embedder")
+        sizes = (self.num_probes, self.num_links, self.build_width, self.search_width, self.batch_size)
+        if self.num_lists < 0 or min(sizes) < 1 or self.num_links < 2:
+            least = "(num_links: at least 2; num_lists: 0 chooses the number)"
+            raise BadInput(f"the sizes of a dense index must be at least 1 {least}")
+
+    def with_known_prefixes(self) -> DenseSettings:
+        """The settings with the prefixes of E5 models, which need them but do not store them as prompts."""
+        name = self.embedder.removeprefix(ENDPOINT).partition("@")[0]
+        if self.query_prefix is None and self.passage_prefix is None and _E5.search(name):
+            return msgspec.structs.replace(self, query_prefix="query: ", passage_prefix="passage: ")
+        return self
+
+
+class Embedder:
+    """An encoder of texts to vectors of norm 1, which may be shared between threads.
+
+    `num_at_once` is how many passages are best given at once.
+    """
+
+    num_at_once: int
+
+    def __init__(self, settings: DenseSettings) -> None:
+        self._settings = settings
 
     def embed_queries(self, queries: Sequence[str]) -> Vectors:
         """Vectors of the queries, one row each."""
-        ...
+        return self._embed(queries, self._settings.query_prefix, is_query=True)
 
     def embed_passages(self, passages: Sequence[Passage]) -> Vectors:
         """Vectors of the passages, one row each, from title and text."""
-        ...
+        texts = [passage.titled_text for passage in passages]
+        return self._embed(texts, self._settings.passage_prefix, is_query=False)
+
+    def _embed(self, texts: Sequence[str], prefix: str | None, *, is_query: bool) -> Vectors:
+        raise NotImplementedError
 
 
 def open_embedder(settings: DenseSettings) -> Embedder:
@@ -46,51 +100,32 @@ def open_embedder(settings: DenseSettings) -> Embedder:
     return EndpointEmbedder(settings)
 
 
-class SentenceEmbedder:
+class SentenceEmbedder(Embedder):
     """Embedder by sentence-transformers. Calls are serialised: the tokenizer inside is not thread-safe."""
 
     def __init__(self, settings: DenseSettings) -> None:
+        super().__init__(settings)
         self.num_at_once = settings.batch_size
-        self._settings = settings
         self._model = _load_model(settings.embedder)
         self._lock = threading.Lock()
 
-    def embed_queries(self, queries: Sequence[str]) -> Vectors:
-        """Vectors of the queries, one row each."""
-        return self._embed(self._model.encode_query, queries, self._settings.query_prefix)
-
-    def embed_passages(self, passages: Sequence[Passage]) -> Vectors:
-        """Vectors of the passages, one row each, from title and text."""
-        texts = [passage.titled_text for passage in passages]
-        return self._embed(self._model.encode_document, texts, self._settings.passage_prefix)
-
-    def _embed(self, encode: Any, texts: Sequence[str], prefix: str | None) -> Vectors:
+    def _embed(self, texts: Sequence[str], prefix: str | None, *, is_query: bool) -> Vectors:
+        encode = self._model.encode_query if is_query else self._model.encode_document
+        how = {"normalize_embeddings": True, "convert_to_numpy": True, "show_progress_bar": False}
         with self._lock:
-            vectors = encode(
-                list(texts),
-                prompt=prefix,
-                batch_size=self._settings.batch_size,
-                normalize_embeddings=True,
-                convert_to_numpy=True,
-                show_progress_bar=False,
-            )
+            vectors = encode(list(texts), prompt=prefix, batch_size=self.num_at_once, **how)
         return np.ascontiguousarray(vectors, dtype=np.float32)
 
 
 def _load_model(embedder: str) -> Any:
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError:
-        raise ExtraMissing("an embedder needs sentence-transformers", extra="dense") from None
+    library = import_extra("sentence_transformers", "an embedder needs sentence-transformers", extra="dense")
     try:
         with _quiet_loading():
-            return _find_model(SentenceTransformer, embedder)
+            return _find_model(library.SentenceTransformer, embedder)
     except Exception as error:  # an unreachable hub, a folder without a model: many exception types, one meaning
         reason = " ".join(str(error).split())[:200]
-        raise ModelMissing(
-            f"the embedder {embedder!r} cannot be loaded: {reason}",
-            hint="an embedder is a sentence-transformers model of the hub or a folder, or openai:MODEL@BASE_URL",
-        ) from error
+        hint = "an embedder is a sentence-transformers model of the hub or a folder, or openai:MODEL@BASE_URL"
+        raise ModelMissing(f"the embedder {embedder!r} cannot be loaded: {reason}", hint=hint) from error
 
 
 def _find_model(open_model: Any, embedder: str) -> Any:

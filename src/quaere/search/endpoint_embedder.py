@@ -23,11 +23,9 @@ import numpy as np
 from quaere.credentials import read_secret
 from quaere.endpoint import Endpoint, error_message, one_line, parse_endpoint, retry_after
 from quaere.errors import SearchFailed
-from quaere.records import Passage
 from quaere.records.foreign_json import decode_json
 from quaere.search.client import is_loopback
-from quaere.search.dense_settings import DenseSettings
-from quaere.search.embedders import Vectors
+from quaere.search.embedders import DenseSettings, Embedder, Vectors
 
 KEY, MOVED_TO = "QUAERE_EMBEDDER_KEY", "QUAERE_EMBEDDER_URL"
 _IN_FLIGHT = 8  # requests of a build at once
@@ -54,7 +52,7 @@ class _Reply(NamedTuple):
     fault: str = ""
 
 
-class EndpointEmbedder:
+class EndpointEmbedder(Embedder):
     """Embedder over HTTP, in batches of `batch_size` texts, several at once.
 
     A request that fails for a reason that may pass (no connection, a status such as 429 or 503) is repeated up to
@@ -65,8 +63,8 @@ class EndpointEmbedder:
     def __init__(
         self, settings: DenseSettings, *, timeout_s: float = 120.0, max_retries: int = 5, first_wait_s: float = 0.5
     ) -> None:
+        super().__init__(settings)
         self.num_at_once = _IN_FLIGHT * settings.batch_size
-        self._settings = settings
         self._endpoint = _find_endpoint(settings.embedder)
         self._timeout_s = timeout_s
         self._max_retries = max_retries
@@ -79,15 +77,7 @@ class EndpointEmbedder:
         self._threads = ThreadPoolExecutor(_IN_FLIGHT, thread_name_prefix="embed")
         self._width = 0  # of a vector, as the first answer has it
 
-    def embed_queries(self, queries: Sequence[str]) -> Vectors:
-        """Vectors of the queries, one row each."""
-        return self._embed(queries, self._settings.query_prefix)
-
-    def embed_passages(self, passages: Sequence[Passage]) -> Vectors:
-        """Vectors of the passages, one row each, from title and text."""
-        return self._embed([passage.titled_text for passage in passages], self._settings.passage_prefix)
-
-    def _embed(self, texts: Sequence[str], prefix: str | None) -> Vectors:
+    def _embed(self, texts: Sequence[str], prefix: str | None, *, is_query: bool) -> Vectors:
         prefixed = [(prefix or "") + text for text in texts]
         size = self._settings.batch_size
         batches = [prefixed[start : start + size] for start in range(0, len(prefixed), size)]

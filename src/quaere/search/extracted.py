@@ -1,22 +1,23 @@
-"""What a reader of a file format gives: the title, the text, and where in the file each part of the text stands.
+"""The result of reading a file: its title, its text, and the place and the headings of every part of the text.
 
 text = TextBuilder(max_chars=1 << 20)
 text.add("The Oss rises near Halmgate.", group="page 1")
 text.build(title="Rivers")
 -> FileText(title="Rivers", text="The Oss rises ...", parts=(Part(start=0, group="page 1"),))
+choose_title("Microsoft Word - minutes_v3.doc", "Minutes of the bridge board") == "Minutes of the bridge board"
+HeadingTrails("The planner", headings).name(start, end) == "Options > Query planning"
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from itertools import pairwise
-from types import ModuleType
+from os.path import commonprefix
 
 from msgspec import Struct
 
-from quaere.errors import ExtraMissing
 from quaere.search.hyperlinks import MAX_LINKS, Hyperlink
 
 
@@ -158,6 +159,12 @@ class TextBuilder:
         return FileText(title, text, encoding, parts, tuple(problems), headings=headings, links=links)
 
 
+def name_some(names: Sequence[object], most: int = 8) -> str:
+    """The first of the names and how many more there are: `name_some([2, 5, 7], most=2) == "2, 5 and 1 more"`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more
+
+
 def storable_text(text: str) -> str:
     """The text in UTF-8: damaged fonts and JSON escapes can yield half of a surrogate pair, which no file stores."""
     return text.encode("utf-8", "replace").decode()
@@ -204,12 +211,87 @@ def _count(unit: str, first: int, last: int) -> str:
     return f"{unit} {first}" if first == last else f"{unit}s {first}-{last}"
 
 
-# ---------------------------------------------------------------------------------------------------------- libraries
+# --------------------------------------------------------------------------------------------------------------- titles
 
 
-def load_library(module: str, *, package: str, extra: str, suffix: str) -> ModuleType:
-    """The library that reads files of this suffix; without it, an `ExtraMissing` that says how to get it."""
-    try:
-        return import_module(module)
-    except ImportError:
-        raise ExtraMissing(f"{suffix} files need {package}", extra=extra) from None
+_MAX_CHARS = 200
+_PROGRAM = re.compile(r"microsoft (?:word|excel|powerpoint|office)\b", re.IGNORECASE)
+_FILE_NAME = re.compile(
+    r"\.(?:docx?|dotx?|rtf|odt|pptx?|odp|xlsx?|ods|pdf|html?|tex|dvi|ps|indd|qxd|pages|tmp|txt|md)$", re.IGNORECASE
+)
+_EMPTY_NAMES = re.compile(
+    r"(?:untitled|unnamed|unbenannt|ohne titel|sans titre|sin título|sem título|senza titolo"
+    r"|без названия|無題|无标题|제목 없음"
+    r"|no title|document|dokument|documento|slide|folie|diapositive?|diapositiva|presentation|präsentation|présentation"
+    r"|powerpoint[ -]?(?:presentation|präsentation)|présentation powerpoint|book|mappe|classeur|sheet|tabelle|feuil"
+    r"|page|new page|title|titel)"
+    r"(?:[ _-]?(?:document|dokument|page|presentation))?[ _-]?\(?\d{0,4}\)?",
+    re.IGNORECASE,
+)
+
+
+def choose_title(*candidates: str) -> str:
+    """The first of these that says something, on one line; "" if none does."""
+    lines = (" ".join(candidate.split())[:_MAX_CHARS] for candidate in candidates)
+    return next((line for line in lines if not _is_junk(line)), "")
+
+
+def _is_junk(title: str) -> bool:
+    """True for an empty title, a program's default, and the name of a file.
+
+    [_is_junk(title) for title in ("Slide 1", "report_v2.docx", "Slide rules")] == [True, True, False]
+    """
+    is_default = _PROGRAM.match(title) or _FILE_NAME.search(title) or _EMPTY_NAMES.fullmatch(title)
+    return bool(is_default) or not any(character.isalnum() for character in title)
+
+
+# ------------------------------------------------------------------------------------------------------------- headings
+
+
+MAX_HEADING_CHARS = 120
+MAX_TRAIL_CHARS = 200
+_MARKUP_CHARS = 12  # what there may be beside the words of a heading: "## ", line breaks
+_NUMBER = re.compile(r"(?:chapter\s+|appendix\s+)?[0-9]+(?:\.[0-9]+)*+\.?\s+", re.IGNORECASE)
+
+Trail = tuple[tuple[int, str], ...]  # levels and texts, outermost first
+
+
+class HeadingTrails:
+    """The trails of a document's passages, without its title."""
+
+    def __init__(self, title: str, headings: Sequence[Heading]) -> None:
+        self._title = _bare(title)
+        self._headings = headings
+        self._starts = [heading.start for heading in headings]
+        self._trails: list[Trail] = []
+        trail: Trail = ()
+        for heading in headings:
+            said = ((heading.level, heading.text[:MAX_HEADING_CHARS].rstrip(": ")),) if heading.text else ()
+            trail = (*(outer for outer in trail if outer[0] < heading.level), *said)
+            self._trails.append(trail)
+
+    def name(self, start: int, end: int) -> str:
+        """The headings that `text[start:end]` is under; of several whole sections, those they have in common."""
+        last = bisect_right(self._starts, start) - 1
+        if last < 0:
+            return ""
+        trail = self._trails[last]
+        if self._starts[last] == start:
+            within = range(last, bisect_left(self._starts, end))
+            sections = [self._trails[number] for number in within if self._has_text(number)]
+            trail = tuple(commonprefix(sections)) if sections else trail  # noqa: RUF071 (of tuples, not of strings)
+        said = [text for _, text in trail if _bare(text) != self._title]
+        while sum(map(len, said)) + 3 * len(said) > MAX_TRAIL_CHARS and len(said) > 1:
+            said = said[1:]
+        return " > ".join(said)
+
+    def _has_text(self, number: int) -> bool:
+        """True for a section with text between its heading and the next."""
+        heading = self._headings[number]
+        rest = self._starts[number + 1] - heading.start if number + 1 < len(self._starts) else None
+        return heading.level <= SECTION_LEVELS and (rest is None or rest > len(heading.text) + _MARKUP_CHARS)
+
+
+def _bare(heading: str) -> str:
+    """A heading without case and its number: "2.9.1 Car Inventory" and the page "Car inventory" are one."""
+    return " ".join(_NUMBER.sub("", heading, count=1).casefold().split())

@@ -14,15 +14,10 @@ from msgspec import structs
 
 from quaere.errors import ExtraMissing
 from quaere.search.extracted import FileText, Unreadable, storable_text
-from quaere.search.formats.epub import read_epub
-from quaere.search.formats.mail import read_eml
-from quaere.search.formats.notebook import read_ipynb
+from quaere.search.formats.office import read_docx, read_pptx, read_xlsx
 from quaere.search.formats.pdf import read_pdf
-from quaere.search.formats.sheets import read_xlsx
-from quaere.search.formats.slides import read_pptx
-from quaere.search.formats.text import read_adoc, read_csv, read_markdown, read_rst, read_text
-from quaere.search.formats.web import read_html
-from quaere.search.formats.word import read_docx
+from quaere.search.formats.text import read_adoc, read_csv, read_ipynb, read_markdown, read_rst, read_text
+from quaere.search.formats.web import read_eml, read_epub, read_html
 
 MAX_FILE_MIB = 64
 _READERS: dict[str, Callable[[bytes, int], FileText]] = {

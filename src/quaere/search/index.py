@@ -16,24 +16,20 @@ import time
 import warnings
 from array import array
 from collections.abc import Iterator, Sequence
+from functools import partial
 from hashlib import sha256
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
 
 from quaere.atomic import link_file, new_folder
 from quaere.errors import BadInput, StaleIndex
-from quaere.records import Hit, Passage
-from quaere.search.bm25 import Bm25Engine
+from quaere.records import Hit
 from quaere.search.chunks import cut
 from quaere.search.corpus import CorpusReader
-from quaere.search.dense import DenseEngine, KnownVectors
-from quaere.search.earlier import EarlierIndex
-from quaere.search.hybrid import HybridEngine
+from quaere.search.engines import EngineBuild, find_engine, rebuild_hint
 from quaere.search.json_lines import is_rows_file
-from quaere.search.lance import open_lance
-from quaere.search.lance_table import LanceBuild, LanceContents
-from quaere.search.languages import detect_language
 from quaere.search.link_graph import Backlink, LinkGraph
 from quaere.search.manifest import (
     KIND,
@@ -43,15 +39,13 @@ from quaere.search.manifest import (
     is_index,
     library_versions,
     read_manifest,
-    rebuild_hint,
     update_hint,
 )
-from quaere.search.rerank import NO_RERANKER, RerankEngine, open_reranker
-from quaere.search.search_engine import Engine, Progress
+from quaere.search.ranking import NO_RERANKER, Engine, Progress, RerankEngine, fuse_engines, open_reranker
 from quaere.search.sources import MAX_LOOKS, Changes, FileRecord, find_changes, write_sources
-from quaere.search.stemming import AUTO
-from quaere.search.store import Store, StoreWriter
+from quaere.search.store import EarlierIndex, Store, StoreWriter
 from quaere.search.walk import common_folder
+from quaere.search.words import AUTO, detect_language
 
 __all__ = ["Index", "IndexSettings", "Manifest", "build_index", "open_index"]
 
@@ -60,41 +54,25 @@ READING = "reading documents"  # the part of the work whose progress is in bytes
 _NUM_SAMPLED = 1000  # passages that the language is told by
 
 
-class Index:
+class Index(Store):
     """An open index. It can be shared between threads; the engine is loaded at the first search."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
+        super().__init__(path)
         self.path = path
         self.manifest = manifest
-        self._store = Store(path)
-        self._links = LinkGraph(self._store)
+        self._graph = LinkGraph(self)
         self._engine: Engine | None = None
         self._engine_lock = threading.Lock()
-
-    def __len__(self) -> int:
-        """Number of passages."""
-        return len(self._store)
 
     @property
     def fingerprint(self) -> str:
         """Digest of the corpus and the settings in use."""
         return self.manifest.fingerprint
 
-    def passage(self, number: int) -> Passage:
-        """The passage with this number, from 0 to `len(index) - 1`."""
-        return self._store.passage(number)
-
-    def passages(self) -> Iterator[Passage]:
-        """All passages in order."""
-        return self._store.passages()
-
-    def document(self, doc_id: str) -> str:
-        """The whole text of a document, which the offsets of its passages refer to."""
-        return self._store.document(doc_id)
-
     def links_to(self, doc_id: str) -> Iterator[Backlink]:
         """Hyperlinks of other documents to this one, each with its passage; none in an index of an earlier version."""
-        return self._links.links_to(doc_id)
+        return self._graph.links_to(doc_id)
 
     def document_file(self, doc_id: str) -> Path | None:
         """The file a document was read from, if it was a file of its own and still exists; else None."""
@@ -110,10 +88,6 @@ class Index:
         except (OSError, ValueError):  # the id is too long for a file name, or contains NUL
             return None
 
-    def document_ids(self) -> Iterator[str]:
-        """Ids of all documents in order."""
-        return self._store.document_ids()
-
     def find_changes(self, *, bounded: bool = True) -> Changes:
         """What has changed in the sources since the index was built; nothing if they are not here.
 
@@ -121,7 +95,7 @@ class Index:
         """
         sources = [Path(source) for source in self.manifest.sources]
         if not sources or not all(map(Path.exists, sources)):
-            return Changes([])
+            return Changes()
         gitignore, most = self.manifest.settings.gitignore, MAX_LOOKS if bounded else sys.maxsize
         return find_changes(self.path, sources, gitignore=gitignore, max_looks=most)
 
@@ -139,9 +113,11 @@ class Index:
             if self._engine is None:
                 if read_manifest(self.path).fingerprint != self.fingerprint:
                     raise BadInput(f"the index {self.path} was replaced after it had been opened", hint="try again")
-                engine, rerank = _open_engine(self.path, self.manifest.settings), self.manifest.settings.rerank
-                if rerank != NO_RERANKER:
-                    engine = RerankEngine(engine, open_reranker(rerank), self.passage)
+                settings = self.manifest.settings
+                parts = [find_engine(name).open(self.path / name, settings) for name in settings.engine_names]
+                engine = fuse_engines(parts)
+                if settings.rerank != NO_RERANKER:
+                    engine = RerankEngine(engine, open_reranker(settings.rerank), self.passage)
                 self._engine = engine
             return self._engine
 
@@ -170,12 +146,20 @@ def build_index(
     return open_index(out, check_sources=False)
 
 
-class Written(msgspec.Struct, frozen=True):
-    """An index that has just been written: its manifest, the records of its files, and what had to be done for it."""
+class UpdateCounts(msgspec.Struct, frozen=True):
+    """How many files were added, changed, removed and neither; how many were read, and passages kept and embedded.
 
-    manifest: Manifest
-    files: list[FileRecord]
-    num_files_read: int
+    A file can be read without having changed: if the document it was a duplicate of is gone, or if the index was
+    written by another version of Quaere or of a library.
+
+        UpdateCounts(num_added=1, num_changed=2, num_removed=0, num_unchanged=40, num_read=3, num_kept=310, ...)
+    """
+
+    num_added: int
+    num_changed: int
+    num_removed: int
+    num_unchanged: int
+    num_read: int
     num_kept: int
     num_embedded: int
 
@@ -189,39 +173,31 @@ def write_index(
     *,
     earlier: EarlierIndex | None = None,
     reuse: bool = False,
-) -> Written:
-    """Write the index that will be at `out` into `folder`.
+) -> tuple[Manifest, UpdateCounts]:
+    """Write the index that will be at `out` into `folder`; its manifest, and what had to be done for it.
 
     Vectors of an `earlier` index are taken over; with `reuse` so are documents and passages of files that have not
     changed since.
     """
     began_ns = time.time_ns()
     known = earlier if reuse else None
-    reader = CorpusReader(
-        sources,
-        leave_out=out,
-        max_file_mib=settings.max_file_mib,
-        include=settings.include,
-        exclude=settings.exclude,
-        gitignore=settings.gitignore,
-        known=known,
-    )
-    writer, kept = _write_store(folder, reader, settings, known, progress)
-    settings = _choose_stemmer(settings, Store(folder))
+    reader = CorpusReader(sources, settings.choose_files(out), known)
+    digest, kept = _write_store(folder, reader, settings, known, progress)
+    settings = _choose_stemmer(settings, store := Store(folder))
     write_sources(folder, reader.folders, reader.records, began_ns)
-    fingerprint = _fingerprint(writer.content_digest, settings)
-    num_embedded = 0
+    fingerprint = _fingerprint(digest, settings)
     if known and read_manifest(known.path).fingerprint == fingerprint:
         for name in settings.engine_names:
             shutil.copytree(known.path / name, folder / name, copy_function=link_file)
+        num_embedded = 0
     else:
-        num_embedded = _build_engines(folder, settings, progress, earlier, kept)
+        num_embedded = _build_engines(folder, store, settings, progress, earlier, kept)
     manifest = Manifest(
         kind=KIND,
         format=settings.format,
         fingerprint=fingerprint,
-        num_documents=writer.num_documents,
-        num_passages=writer.num_passages,
+        num_documents=reader.report.num_documents,
+        num_passages=len(store),
         settings=settings,
         corpus=reader.report,
         versions=library_versions(),
@@ -231,13 +207,22 @@ def write_index(
     )
     (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
     num_kept = sum(number >= 0 for number in kept)
-    return Written(manifest, reader.records, reader.num_files_read, num_kept, num_embedded)
+    files = _count_files(earlier.files if earlier else {}, reader.records)
+    return manifest, UpdateCounts(*files, reader.num_files_read, num_kept, num_embedded)
+
+
+def _count_files(before: dict[str, FileRecord], records: list[FileRecord]) -> tuple[int, int, int, int]:
+    """How many files were added, changed, removed and neither."""
+    now = {record.id: record for record in records}
+    both, alike = now.keys() & before.keys(), attrgetter("size", "digest", "refused")
+    num_same = sum(alike(now[name]) == alike(before[name]) for name in both)
+    return len(now.keys() - both), len(both) - num_same, len(before.keys() - both), num_same
 
 
 def _write_store(
     folder: Path, reader: CorpusReader, settings: IndexSettings, known: EarlierIndex | None, progress: Progress
-) -> tuple[StoreWriter, array[int]]:
-    """Write the documents and passages; for each passage its number in the earlier index, or -1."""
+) -> tuple[str, array[int]]:
+    """Write the documents and passages; a digest of them, and for each passage its earlier number, or -1."""
     kept = array("q")
     with StoreWriter(folder) as writer:
         for document in reader:
@@ -245,11 +230,12 @@ def _write_store(
                 passages = cut(document, settings.chunks)
                 kept.extend([-1] * len(passages))
             else:
-                passages = known.passages(document.stored)
-                kept.extend(known.store.passage_numbers(document.stored))
+                numbers = known.passage_numbers(document.stored)
+                passages = [known.passage(number) for number in numbers]
+                kept.extend(numbers)
             writer.add(document, passages)
             progress(READING, reader.num_read, reader.num_bytes)
-    return writer, kept
+    return writer.content_digest, kept
 
 
 def _choose_stemmer(settings: IndexSettings, store: Store) -> IndexSettings:
@@ -262,25 +248,19 @@ def _choose_stemmer(settings: IndexSettings, store: Store) -> IndexSettings:
 
 
 def _build_engines(
-    folder: Path, settings: IndexSettings, progress: Progress, earlier: EarlierIndex | None, kept: array[int]
+    folder: Path,
+    store: Store,
+    settings: IndexSettings,
+    progress: Progress,
+    earlier: EarlierIndex | None,
+    kept: array[int],
 ) -> int:
     """Build the engines over the passages in `folder`; how many passages were embedded."""
-    store = Store(folder)
     num_embedded = 0
-    if "bm25" in settings.engine_names:
-        Bm25Engine.build(store.passages(), len(store), settings.bm25, folder / "bm25", progress)
-    if "dense" in settings.engine_names:
-        known = KnownVectors(earlier.path / "dense", earlier.match_texts(store, kept)) if earlier else None
-        num_embedded = DenseEngine.build(store.passage, len(store), settings.dense, folder / "dense", progress, known)
-    if "lance" in settings.engine_names:
-        bm25 = settings.bm25 if settings.lance.has_words else None
-        contents = LanceContents(bm25, settings.dense if settings.lance.has_vectors else None)
-        build = LanceBuild(store.passage, len(store), contents, folder / "lance", progress)
-        if earlier:
-            build.update(KnownVectors(earlier.path / "lance", earlier.match_texts(store, kept)))
-        else:
-            build.write()
-        num_embedded = build.num_embedded
+    for name in settings.engine_names:
+        known = partial(earlier.find_vectors, name, store, kept) if earlier else None
+        build = EngineBuild(store.passage, len(store), settings, folder / name, progress, known)
+        num_embedded += find_engine(name).build(build)
     return num_embedded
 
 
@@ -330,17 +310,14 @@ def open_index(path: Path, *, check_sources: bool = True) -> Index:
     If its sources have changed since it was built, there is a `StaleIndex` warning, unless that is not to be checked.
     """
     manifest = read_manifest(path)
-    rebuild = rebuild_hint(path)
-    for name, size in manifest.file_sizes.items():
-        file = path / name
-        if not file.is_file() or file.stat().st_size != size:
-            raise BadInput(
-                f"the index {path} is damaged: {name} is missing or has the wrong size", hint=f"{rebuild} --force"
-            )
     try:
+        for name, size in manifest.file_sizes.items():
+            file = path / name
+            if not file.is_file() or file.stat().st_size != size:
+                raise ValueError(f"{name} is missing or has the wrong size")
         index = Index(path, manifest)
     except (OSError, ValueError) as error:
-        raise BadInput(f"the index {path} is damaged: {error}", hint=f"{rebuild} --force") from error
+        raise BadInput(f"the index {path} is damaged: {error}", hint=f"{rebuild_hint(path)} --force") from error
     if check_sources:
         _warn_if_stale(index)
     return index
@@ -353,18 +330,3 @@ def _warn_if_stale(index: Index) -> None:
         said = f"the index {index.path} is stale, {changes.describe()} since it was built: {update_hint(index.path)}"
         # The place is always this line, so that an index that is opened several times is spoken of once.
         warnings.warn(said, StaleIndex, stacklevel=1)
-
-
-def _open_engine(path: Path, settings: IndexSettings) -> Engine:
-    if settings.engine == "lance":
-        return open_lance(path / "lance", settings.lance, settings.bm25, settings.dense)
-    engines: list[Engine] = []
-    if "bm25" in settings.engine_names:
-        try:
-            engines.append(Bm25Engine.open(path / "bm25", settings.bm25))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            hint = f"quaere index FOLDER --out {path} --force"
-            raise BadInput(f"the index {path} is damaged: {path / 'bm25'} cannot be read", hint=hint) from error
-    if "dense" in settings.engine_names:
-        engines.append(DenseEngine.open(path / "dense", settings.dense))
-    return engines[0] if len(engines) == 1 else HybridEngine(engines)

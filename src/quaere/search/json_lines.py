@@ -6,21 +6,37 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
+import zlib
 from collections.abc import Callable, Iterator
+from io import BufferedIOBase, BufferedReader, RawIOBase
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from quaere.errors import BadInput
 from quaere.records.foreign_json import decode_json
-from quaere.search.packed_files import COMPRESSIONS, DAMAGED, unpack
 
 T = TypeVar("T")
 
+COMPRESSIONS = ("", ".gz", ".zst", ".bz2", ".xz")
 ROW_SUFFIXES = tuple(kind + packed for kind in (".jsonl", ".ndjson") for packed in COMPRESSIONS)
 MAX_LINE_BYTES = 64 << 20
 MAX_RATIO = 200  # of unpacked bytes to those of the file, beside one line; text has 3 to 20
+
+
+class BadZstd(Exception):
+    """Damaged Zstandard data; the library has an exception of its own, but is only loaded for such files."""
+
+
+DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, BadZstd)
+
+_CHUNK = 1 << 16
+_MAX_XZ_MEMORY = 256 << 20  # `xz -9` needs 65 MiB; a file may ask for 4 GiB. Zstandard's own limit is 128 MiB.
+_SKIPPABLE, _RUN_LENGTH, _CHECKSUM = b"\x2a\x4d\x18", 1, 4
 
 
 class BadLines(BadInput):
@@ -99,11 +115,8 @@ def read_lines(
                     yield number, line
     except DAMAGED as error:
         said = " ".join(str(error).split())
-        raise BadLines(
-            path,
-            "damaged: its compressed data is cut short, or the suffix names another compression"
-            + (f" ({said})" if said else ""),
-        ) from error
+        damage = "damaged: its compressed data is cut short, or the suffix names another compression"
+        raise BadLines(path, damage + (f" ({said})" if said else "")) from error
     except OSError as error:
         raise BadLines(path, f"cannot be read: {error.strerror or error}") from error
 
@@ -160,3 +173,115 @@ def _read_row(line: bytes, path: Path, number: int) -> Row:
 
 
 _SHAPES = 'each line should be {"id": ..., "title": ..., "text": ...} or {"id": ..., "contents": "TITLE\\nTEXT"}'
+
+
+# ----------------------------------------------------------------------------------------------------- compressed files
+
+
+def unpack(path: Path, file: BufferedReader) -> BufferedIOBase:
+    """The decompressed content of an open file, by the suffix of its name. Damage raises one of `DAMAGED`."""
+    match path.suffix.lower():
+        case ".gz":
+            return gzip.open(file, "rb")
+        case ".bz2":
+            return bz2.open(file, "rb")
+        case ".xz":
+            return BufferedReader(_ChunkFile(_unpack_xz(file)), buffer_size=1 << 20)
+        case ".zst":
+            return BufferedReader(_ChunkFile(_name_damage(_unpack_zstd(file))), buffer_size=1 << 20)
+        case _:
+            return file
+
+
+class _ChunkFile(RawIOBase):
+    """A file made of chunks, each of which is asked for when the one before it has been read."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._chunk = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._chunk:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return 0
+            self._chunk = memoryview(chunk)
+        count = min(len(buffer), len(self._chunk))
+        buffer[:count] = self._chunk[:count]
+        self._chunk = self._chunk[count:]
+        return count
+
+
+def _unpack_xz(file: BufferedReader) -> Iterator[bytes]:
+    """Chunks of consecutive streams. The library's own file has no limit for the dictionary that a stream asks for."""
+    packed = file.read(_CHUNK)
+    if not packed:
+        raise EOFError("the file is empty")
+    while packed:
+        stream = lzma.LZMADecompressor(memlimit=_MAX_XZ_MEMORY)
+        while not stream.eof:
+            if stream.needs_input and not packed:
+                packed = file.read(_CHUNK)
+                if not packed:
+                    raise EOFError("the last stream is cut short")
+            yield stream.decompress(packed, _CHUNK)
+            packed = b""
+        packed = stream.unused_data.lstrip(b"\0")
+        while not packed and (more := file.read(_CHUNK)):  # zeros may pad the end of a stream
+            packed = more.lstrip(b"\0")
+
+
+def _name_damage(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    import zstandard
+
+    try:
+        yield from chunks
+    except zstandard.ZstdError as error:
+        raise BadZstd(str(error)) from error
+
+
+def _unpack_zstd(file: BufferedReader) -> Iterator[bytes]:
+    """Chunks of consecutive frames, block by block (RFC 8878): a block unpacks to at most 128 KiB.
+
+    The library's objects unpack all they are given, of which 64 KiB may be 2 GiB, and its reader, which does not,
+    accepts a truncated file as complete.
+    """
+    import zstandard
+
+    while magic := file.read(4):
+        if magic[1:] == _SKIPPABLE and magic[0] >> 4 == 5:
+            _skip(file, int.from_bytes(_read(file, 4), "little"))
+            continue
+        header = magic + _read(file, 1)
+        header += _read(file, zstandard.frame_header_size(header + bytes(18)) - len(header))
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        yield frame.decompress(header)
+        is_last = False
+        while not is_last:
+            start = _read(file, 3)
+            bits = int.from_bytes(start, "little")
+            is_last, kind, size = bool(bits & 1), bits >> 1 & 3, bits >> 3
+            if kind != _RUN_LENGTH and size > 128 << 10:
+                raise BadZstd("a block is larger than the format allows")
+            block = start + _read(file, 1 if kind == _RUN_LENGTH else size)
+            if is_last and header[4] & _CHECKSUM:
+                block += _read(file, 4)
+            yield frame.decompress(block)
+        if not frame.eof:
+            raise BadZstd("a frame does not end where it says")
+
+
+def _read(file: BufferedReader, size: int) -> bytes:
+    """Exactly `size` bytes."""
+    data = file.read(size)
+    if len(data) < size:
+        raise EOFError("the last frame is cut short")
+    return data
+
+
+def _skip(file: BufferedReader, size: int) -> None:
+    while size > 0:
+        size -= len(_read(file, min(size, _CHUNK)))

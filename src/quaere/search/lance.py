@@ -1,31 +1,50 @@
 """Retrieval with LanceDB: words and vectors in one table on disk, of which a search reads what it needs.
 
+    lance/passages.lance   LanceDB's table: per passage a serial number, its terms, its vector
+    lance/numbers.npy      per serial number the passage's number in the index; -1 for passages that are gone
+    lance/trained.json     how many passages the clusters of the vectors were made of
+
 The words are those of `words.py`, so that every script is matched as by `bm25.py`; scores are LanceDB's BM25 or the
-cosine. A hybrid search fuses both, as `hybrid.py` does for the other engines.
+cosine. A hybrid search fuses both, as `ranking.py` does for the other engines.
+
+The numbers of passages change when a document before them does; serial numbers do not, so that an update deletes and
+adds rows and leaves the others as they are. The table's files are never changed by LanceDB, only added to: an update
+shares those of the earlier index by links.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from quaere.errors import BadInput
-from quaere.search.bm25 import Bm25Settings, query_terms
-from quaere.search.dense_settings import DenseSettings
-from quaere.search.embedders import Embedder, open_embedder
-from quaere.search.hybrid import HybridEngine
-from quaere.search.lance_table import open_table, read_numbers
-from quaere.search.search_engine import Engine, Match, rank
+from quaere.atomic import link_file
+from quaere.errors import BadInput, import_extra
+from quaere.search.bm25 import Bm25Settings, no_words, passage_terms, query_terms
+from quaere.search.dense import SPARE, choose_num_lists, embed_queries, makes_same
+from quaere.search.embedders import DenseSettings, Embedder, open_embedder
+from quaere.search.engines import Backend, EngineBuild, KnownVectors, rebuild_hint
+from quaere.search.ranking import Engine, Match, fuse_engines, rank
+
+if TYPE_CHECKING:
+    from quaere.search.manifest import IndexSettings
 
 LanceSearch = Literal["text", "dense", "hybrid"]
-
-# Passages fetched beyond `topk`, so that ties at the cut are ordered by passage number before the cut.
-_SPARE = 16
+Serials = NDArray[np.int64]
+_TABLE = "passages"
+_CACHE_BYTES = 1 << 30  # of index parts that are kept in memory between searches
+_TRAINING_BYTES = 1 << 30  # of vectors that clusters are made of; k-means has them all in memory
+_ROWS_AT_ONCE = 1024
+_RANGES_AT_ONCE = 500
 
 
 class LanceSettings(Struct, frozen=True):
@@ -46,29 +65,38 @@ class LanceSettings(Struct, frozen=True):
         """True if passages are found by their vectors."""
         return self.lance_search != "text"
 
-    def check(self, bm25: Bm25Settings, dense: DenseSettings) -> None:
-        """Raise `BadInput` for settings of the other engines that LanceDB does not have."""
-        if self.has_words and (bm25.k1, bm25.b) != (1.2, 0.75):
-            raise BadInput("LanceDB's BM25 has k1 1.2 and b 0.75", hint="leave out --k1 and --b, or use --engine bm25")
-        if self.has_vectors and dense.ann == "hnsw":
-            raise BadInput("--engine lance has no --ann hnsw", hint="--ann ivf, or --engine dense")
+
+def _check(settings: IndexSettings) -> None:
+    """Raise `BadInput` for settings of the other engines that LanceDB does not have."""
+    if settings.lance.has_words and (settings.bm25.k1, settings.bm25.b) != (1.2, 0.75):
+        raise BadInput("LanceDB's BM25 has k1 1.2 and b 0.75", hint="leave out --k1 and --b, or use --engine bm25")
+    if settings.lance.has_vectors and settings.dense.ann == "hnsw":
+        raise BadInput("--engine lance has no --ann hnsw", hint="--ann ivf, or --engine dense")
 
 
-def open_lance(folder: Path, settings: LanceSettings, bm25: Bm25Settings, dense: DenseSettings) -> Engine:
-    """Open the engine whose files `LanceBuild` wrote into `folder`; an embedder is loaded if it needs one."""
+def _uses(settings: IndexSettings) -> tuple[str, ...]:
+    words, vectors = ("bm25",) * settings.lance.has_words, ("dense",) * settings.lance.has_vectors
+    return ("lance", *words, *vectors)
+
+
+# ---------------------------------------------------------------------------------------------------------- searching
+
+
+def open_lance(folder: Path, settings: IndexSettings) -> Engine:
+    """Open the engine whose files `build_lance` wrote into `folder`; an embedder is loaded if it needs one."""
     table, numbers = open_table(folder), read_numbers(folder)
     engines: list[Engine] = []
-    if settings.has_words:
-        engines.append(LanceText(table, numbers, bm25))
-    if settings.has_vectors:
-        engines.append(LanceVectors(table, numbers, open_embedder(dense), dense))
-    return engines[0] if len(engines) == 1 else HybridEngine(engines)
+    if settings.lance.has_words:
+        engines.append(LanceText(table, numbers, settings.bm25))
+    if settings.lance.has_vectors:
+        engines.append(LanceVectors(table, numbers, settings.dense))
+    return fuse_engines(engines)
 
 
 class LanceText:
     """Engine over the words of the table."""
 
-    def __init__(self, table: Any, numbers: NDArray[np.int64], settings: Bm25Settings) -> None:
+    def __init__(self, table: Any, numbers: Serials, settings: Bm25Settings) -> None:
         self._table = table
         self._numbers = numbers
         self._settings = settings
@@ -83,40 +111,253 @@ class LanceText:
         if not (words := query_terms(query, self._settings)):
             return []
         wanted = self._table.search(MatchQuery(" ".join(words), "terms"), query_type="fts")
-        found = wanted.limit(topk + _SPARE).select(["serial", "_score"]).to_arrow()
-        return _matches(found["serial"], found["_score"].to_numpy(), self._numbers, topk)
+        return _matches(wanted, "_score", self._numbers, topk)
 
 
 class LanceVectors:
     """Engine over the vectors of the table."""
 
-    def __init__(self, table: Any, numbers: NDArray[np.int64], embedder: Embedder, settings: DenseSettings) -> None:
+    def __init__(self, table: Any, numbers: Serials, settings: DenseSettings) -> None:
         self._table = table
         self._numbers = numbers
-        self._embedder = embedder
+        self._embedder = open_embedder(settings)
         self._settings = settings
-        self._width = table.schema.field("vector").type.list_size
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Match]]:
         """The best passages for each query, at most `topk`."""
-        if not queries:
-            return []
-        vectors = self._embedder.embed_queries(queries)
-        if vectors.shape[1] != self._width:
-            raise BadInput(
-                f"the embedder's vectors have {vectors.shape[1]} dimensions, those of the index {self._width}",
-                hint="search with the embedder that the index was built with",
-            )
+        vectors = embed_queries(self._embedder, queries, _width(self._table)) if queries else ()
         return [self._search_one(vector, topk) for vector in vectors]
 
     def _search_one(self, vector: NDArray[np.float32], topk: int) -> list[Match]:
         wanted = self._table.search(vector, vector_column_name="vector").distance_type("dot")
         if self._settings.ann == "ivf":
             wanted = wanted.nprobes(self._settings.num_probes)
-        found = wanted.limit(topk + _SPARE).select(["serial", "_distance"]).to_arrow()
-        return _matches(found["serial"], 1 - found["_distance"].to_numpy(), self._numbers, topk)
+        return _matches(wanted, "_distance", self._numbers, topk)
 
 
-def _matches(serials: Any, scores: NDArray[np.float32], numbers: NDArray[np.int64], topk: int) -> list[Match]:
-    found = numbers[serials.to_numpy()]
-    return rank([Match(int(number), float(score)) for number, score in zip(found, scores, strict=True)], topk)
+def _matches(wanted: Any, column: str, numbers: Serials, topk: int) -> list[Match]:
+    """What a query of LanceDB finds; the column holds scores, or distances, which are 1 - score."""
+    found = wanted.limit(topk + SPARE).select(["serial", column]).to_arrow()
+    scores = found[column].to_numpy()
+    scores = 1 - scores if column == "_distance" else scores
+    pairs = zip(numbers[found["serial"].to_numpy()], scores, strict=True)
+    return rank([Match(int(number), float(score)) for number, score in pairs], topk)
+
+
+# ----------------------------------------------------------------------------------------------------------- building
+
+
+def build_lance(build: EngineBuild) -> int:
+    """Write the table, or one that shares the rows of an earlier one; how many passages were embedded."""
+    writer = _TableWriter(build)
+    if build.known:
+        writer.update(build.known())
+    else:
+        writer.write()
+    return writer.num_embedded
+
+
+LANCE = Backend(build_lance, open_lance, _uses, _check)
+
+
+class _TableWriter:
+    """Writes the table of an index: words of passages, vectors, or both."""
+
+    def __init__(self, build: EngineBuild) -> None:
+        lance = build.settings.lance
+        self.num_embedded = 0
+        self._build = build
+        self._folder = build.folder
+        self._bm25 = build.settings.bm25 if lance.has_words else None
+        self._dense = build.settings.dense if lance.has_vectors else None
+        self._embedder: Embedder | None = None
+        self._has_words = False
+
+    def write(self) -> None:
+        """Write a new table."""
+        serials = np.arange(self._build.num_passages)
+        create = partial(connect(self._folder).create_table, _TABLE)
+        table = _write_stream(self._batches(serials, serials), create)
+        if self._bm25:
+            if not self._has_words:
+                raise no_words()
+            self._index_words(table)
+        self._train(table)
+        np.save(self._folder / "numbers.npy", serials)
+
+    def update(self, known: KnownVectors) -> None:
+        """Write a table that shares the rows of an earlier one, `known.rows` saying which.
+
+        It is a new one if there is none to share, or if the embedder is not the one that made the earlier vectors.
+        """
+        earlier = read_numbers(known.folder)
+        serials = _keep_serials(known.rows, earlier)
+        new = np.flatnonzero(serials < 0)
+        is_same = not self._dense or not new.size or self._makes_same(known.folder, serials)
+        if not is_same or new.size == self._build.num_passages:
+            self.write()
+            return
+        shutil.copytree(known.folder, self._folder, copy_function=_share, dirs_exist_ok=True)
+        table = open_table(self._folder)
+        if self._bm25:
+            table.drop_index("terms_idx")  # made anew: added to, it would count words of passages that are gone
+        self._delete(table, np.setdiff1d(np.flatnonzero(earlier >= 0), serials))
+        serials[new] = np.arange(len(earlier), len(earlier) + new.size)
+        if new.size:
+            _write_stream(self._batches(new, serials[new]), table.add)
+        self._optimise(table)
+        if self._bm25:
+            self._index_words(table)
+        if self._build.num_passages > 2 * int((self._folder / "trained.json").read_text()):
+            self._train(table)
+        numbers = np.full(len(earlier) + new.size, -1)
+        numbers[serials] = np.arange(self._build.num_passages)
+        np.save(self._folder / "numbers.npy", numbers)
+
+    def _batches(self, numbers: Serials, serials: Serials) -> Iterator[Any]:
+        """Rows of these passages, as Arrow's record batches."""
+        arrow = _import("pyarrow")
+        if self._dense and numbers.size:
+            self._embedder = self._embedder or open_embedder(self._dense)
+        step = self._embedder.num_at_once if self._embedder else _ROWS_AT_ONCE
+        for start in range(0, len(numbers), step):
+            passages = [self._build.read(number) for number in numbers[start : start + step].tolist()]
+            columns = {"serial": arrow.array(serials[start : start + step])}
+            if self._bm25:
+                words = [" ".join(passage_terms(passage, self._bm25)) for passage in passages]
+                self._has_words = self._has_words or any(words)
+                columns["terms"] = arrow.array(words)
+            if self._embedder:
+                vectors = self._embedder.embed_passages(passages)
+                self.num_embedded += len(passages)
+                columns["vector"] = arrow.FixedSizeListArray.from_arrays(arrow.array(vectors.ravel()), vectors.shape[1])
+            doing = "embedding" if self._embedder else "reading words"
+            self._build.progress(doing, start + len(passages), len(numbers))
+            yield arrow.RecordBatch.from_pydict(columns)
+
+    def _index_words(self, table: Any) -> None:
+        from lancedb.index import FTS
+
+        # The terms are split and folded already (words.py): LanceDB is to take them as they are.
+        plain = {"lower_case": False, "stem": False, "remove_stop_words": False, "ascii_folding": False}
+        self._build.progress("scoring words", 0, None)
+        table.create_index("terms", config=FTS(base_tokenizer="whitespace", max_token_length=None, **plain))
+
+    def _train(self, table: Any) -> None:
+        """Cluster the vectors."""
+        if self._dense and self._dense.ann == "ivf":
+            from lancedb.index import IvfFlat
+
+            num_lists = choose_num_lists(self._dense, self._build.num_passages)
+            a_list = min(256, max(16, _TRAINING_BYTES // (4 * _width(table) * num_lists)))
+            self._build.progress("linking neighbours", 0, None)
+            config = IvfFlat(distance_type="dot", num_partitions=num_lists, sample_rate=a_list)
+            table.create_index("vector", config=config)
+        (self._folder / "trained.json").write_text(str(self._build.num_passages))
+
+    def _makes_same(self, folder: Path, serials: Serials) -> bool:
+        """True if the embedder is still the one that made the earlier vectors: another may have its name now."""
+        assert self._dense
+        self._embedder = open_embedder(self._dense)
+        number = int(np.argmax(serials))
+        if serials[number] < 0:
+            return False
+        row = open_table(folder).search().where(f"serial = {serials[number]}").select(["vector"]).limit(1).to_arrow()
+        earlier = row["vector"].combine_chunks().flatten().to_numpy()
+        return makes_same(self._embedder, self._build.read(number), earlier)
+
+    def _delete(self, table: Any, serials: Serials) -> None:
+        """Delete rows, by ranges: passages of a document, and often of its neighbours, go together."""
+        if not serials.size:
+            return
+        runs = np.split(serials, np.flatnonzero(np.diff(serials) > 1) + 1)
+        ranges = [f"(serial BETWEEN {run[0]} AND {run[-1]})" for run in runs]
+        for start in range(0, len(ranges), _RANGES_AT_ONCE):
+            table.delete(" OR ".join(ranges[start : start + _RANGES_AT_ONCE]))
+
+    def _optimise(self, table: Any) -> None:
+        """Put new vectors into their clusters, and remove the files of earlier versions."""
+        self._build.progress("linking neighbours", 0, None)
+        table.optimize()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that readers of an earlier version would fail: this copy has none
+            table.optimize(cleanup_older_than=timedelta(0), delete_unverified=True)
+
+
+def _keep_serials(rows: NDArray[np.int64], earlier: Serials) -> Serials:
+    """The serial number of each passage that is in the earlier table (`rows`: its number there), else -1.
+
+    Two passages of one text may be matched with the same earlier one; the first gets it.
+    """
+    serial_of = np.full(int(earlier.max()) + 1, -1)
+    live = np.flatnonzero(earlier >= 0)
+    serial_of[earlier[live]] = live
+    serials = np.where(rows >= 0, serial_of[rows], -1)
+    _, firsts = np.unique(serials, return_index=True)
+    kept = np.full(len(serials), -1)
+    kept[firsts] = serials[firsts]
+    return kept
+
+
+def _share(source: str, target: str) -> None:
+    """A link to a file that LanceDB never changes, a copy of any other."""
+    never_changes = any(f"{os.sep}{folder}{os.sep}" in source for folder in ("data", "_indices"))
+    (link_file if never_changes else shutil.copyfile)(source, target)
+
+
+def _write_stream(batches: Iterator[Any], take: Callable[[Any], Any]) -> Any:
+    """What `take` returns, given a reader of Arrow's record batches, which are never in memory all at once.
+
+    LanceDB would report an error of the iterator as one of its own; the first is kept, and raised as it was.
+    """
+    first = next(batches)
+    failures: list[Exception] = []
+
+    def all_batches() -> Iterator[Any]:
+        yield first
+        try:
+            yield from batches
+        except Exception as error:
+            failures.append(error)
+            raise
+
+    try:
+        return take(_import("pyarrow").RecordBatchReader.from_batches(first.schema, all_batches()))
+    except Exception as error:
+        raise (failures[0] if failures else error) from None
+
+
+# ----------------------------------------------------------------------------------------------------------- opening
+
+
+def connect(folder: Path) -> Any:
+    """LanceDB's connection to a folder."""
+    os.environ.setdefault("LANCEDB_LOG", "error")  # its warnings are for its developers
+    lancedb = _import("lancedb")
+    return lancedb.connect(folder, session=lancedb.Session(index_cache_size_bytes=_CACHE_BYTES))
+
+
+def open_table(folder: Path) -> Any:
+    """The table in a folder."""
+    connection = connect(folder)
+    hint = f"{rebuild_hint(folder.parent)} --force"
+    try:
+        table = connection.open_table(_TABLE)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise BadInput(f"the table in {folder} is damaged or missing", hint=hint) from error
+    if "serial" not in table.schema.names:
+        raise BadInput(f"the table in {folder} is damaged: it has no column of serial numbers", hint=hint)
+    return table
+
+
+def _width(table: Any) -> int:
+    """The number of dimensions of its vectors."""
+    return int(table.schema.field("vector").type.list_size)
+
+
+def read_numbers(folder: Path) -> Serials:
+    """Per serial number the passage's number in the index."""
+    return np.asarray(np.load(folder / "numbers.npy", mmap_mode="r"))
+
+
+_import = partial(import_extra, needed="--engine lance needs lancedb", extra="lance")

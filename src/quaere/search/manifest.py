@@ -6,7 +6,7 @@ import shlex
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import msgspec
 
@@ -15,19 +15,18 @@ from quaere.errors import UPDATE_HINT, BadInput, IndexMissing
 from quaere.records.foreign_json import decode_json
 from quaere.search.bm25 import PLAIN_WORDS, Bm25Settings
 from quaere.search.chunks import ChunkSettings
-from quaere.search.corpus import CorpusReport
-from quaere.search.dense_settings import DenseSettings
+from quaere.search.embedders import DenseSettings
+from quaere.search.engines import engine_parts, find_engine, rebuild_hint
 from quaere.search.files import MAX_FILE_MIB
 from quaere.search.lance import LanceSettings
-from quaere.search.rerank import NO_RERANKER, open_reranker
+from quaere.search.ranking import NO_RERANKER, open_reranker
+from quaere.search.walk import CorpusReport, FileChoice
 
 FORMAT = 2  # since 2 there are stems, whole names and rerankers, which a program that knows only 1 would not apply
 KIND = "quaere-index"
 MANIFEST = "manifest.json"
 _LIBRARIES = ("bm25s", "PyStemmer", "numpy", "faiss-cpu", "sentence-transformers", "lancedb")
 _READING_LIBRARIES = ("pypdf", "python-docx", "python-pptx", "openpyxl")
-
-EngineName = Literal["bm25", "dense", "hybrid", "lance"]
 
 
 class IndexSettings(msgspec.Struct, frozen=True):
@@ -36,7 +35,7 @@ class IndexSettings(msgspec.Struct, frozen=True):
     IndexSettings(engine="bm25", chunks=ChunkSettings(max_words=120), bm25=Bm25Settings(k1=1.2))
     """
 
-    engine: EngineName = "bm25"
+    engine: str = "bm25"
     chunks: ChunkSettings = ChunkSettings()
     bm25: Bm25Settings = Bm25Settings()
     dense: DenseSettings = DenseSettings()
@@ -50,15 +49,12 @@ class IndexSettings(msgspec.Struct, frozen=True):
     @property
     def engine_names(self) -> tuple[str, ...]:
         """The engines that are built: hybrid is both."""
-        return ("bm25", "dense") if self.engine == "hybrid" else (self.engine,)
+        return engine_parts(self.engine)
 
     @property
     def parts(self) -> tuple[str, ...]:
         """The names of the settings that matter: those of the engines that are built."""
-        if self.engine != "lance":
-            return self.engine_names
-        used = {"lance": True, "bm25": self.lance.has_words, "dense": self.lance.has_vectors}
-        return tuple(name for name, is_used in used.items() if is_used)
+        return tuple(part for name in self.engine_names for part in find_engine(name).uses(self))
 
     @property
     def has_vectors(self) -> bool:
@@ -77,13 +73,17 @@ class IndexSettings(msgspec.Struct, frozen=True):
         stemmer = f", stemmer {self.bm25.stemmer}" if "bm25" in self.parts else ""
         return self.engine + stemmer + (f", reranked by {self.rerank}" if self.rerank != NO_RERANKER else "")
 
+    def choose_files(self, index: Path) -> FileChoice:
+        """Which files of its sources are read for the index at this path."""
+        return FileChoice(index, self.max_file_mib, self.include, self.exclude, self.gitignore)
+
     def check(self) -> None:
-        """Refuse what cannot be built."""
+        """Raise `BadInput` for an unknown engine, and for values out of range or in conflict."""
         self.chunks.check()
         self.bm25.check()
         self.dense.check()
-        if self.engine == "lance":
-            self.lance.check(self.bm25, self.dense)
+        for name in self.engine_names:
+            find_engine(name).check(self)
         if self.max_file_mib < 1:
             raise BadInput(f"max_file_mib must be at least 1, not {self.max_file_mib}")
 
@@ -127,23 +127,12 @@ def _version_of(library: str) -> str:
         return ""
 
 
-class _WrittenSettings(msgspec.Struct):
-    """The settings of words that are written in a manifest; those before format 2 have fewer."""
-
-    bm25: dict[str, msgspec.Raw] = {}
-
-
-class _Written(msgspec.Struct):
-    """The settings that are written in a manifest."""
-
-    settings: _WrittenSettings
-
-
 class _Label(msgspec.Struct):
-    """The two fields every format of the manifest has."""
+    """The fields every format of the manifest has; settings of words are fewer before format 2."""
 
     kind: str
     format: int
+    settings: Any = None
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -160,7 +149,7 @@ def read_manifest(path: Path) -> Manifest:
             message = f"{path} has format {label.format}, this Quaere ({__version__}) reads up to {FORMAT}"
             raise BadInput(message, hint=UPDATE_HINT)
         manifest = decode_json(written, Manifest)
-        if "stemmer" not in decode_json(written, _Written).settings.bm25:
+        if "stemmer" not in label.settings.get("bm25", {}):
             bm25 = msgspec.structs.replace(manifest.settings.bm25, **PLAIN_WORDS)
             manifest = msgspec.structs.replace(manifest, settings=msgspec.structs.replace(manifest.settings, bm25=bm25))
     except msgspec.DecodeError as error:
@@ -168,11 +157,6 @@ def read_manifest(path: Path) -> Manifest:
     if manifest.kind != KIND:
         raise IndexMissing(f"{path} is not an index (its manifest.json is of another program)", hint=rebuild)
     return manifest
-
-
-def rebuild_hint(path: Path) -> str:
-    """What to type to build the index at `path` again."""
-    return f"quaere index FOLDER --out {path}"
 
 
 def update_hint(path: Path) -> str:

@@ -38,24 +38,17 @@ def open_searcher(where: str) -> Searcher:
     """A searcher for an index directory, the URL of a search server, or the URLs of several, separated by commas."""
     if not where.startswith(("http://", "https://")):
         return LocalSearcher(open_index(Path(where)), remember=_NUM_REMEMBERED)
-    # Both with httpx, which an index in this process does not need.
-    from quaere.search.client import SearchClient, server_urls
-    from quaere.search.pool import SearchPool
+    # With httpx, which an index in this process does not need.
+    from quaere.search.client import SearchClient, SearchPool, server_urls
 
     urls = server_urls(where)
     return SearchClient(urls[0]) if len(urls) == 1 else SearchPool(urls)
 
 
 async def check_reachable(searcher: Searcher) -> None:
-    """Refuse search servers that cannot be reached, or that serve different indexes, before a model is loaded."""
-    if not isinstance(searcher, LocalSearcher | NoSearcher):
-        from quaere.search.client import SearchClient
-        from quaere.search.pool import SearchPool
-
-        if isinstance(searcher, SearchClient):
-            await searcher.health()
-        elif isinstance(searcher, SearchPool):
-            await searcher.check()
+    """Raise if search servers cannot be reached, or serve different indexes: before a model is loaded."""
+    if check := getattr(searcher, "check", None):
+        await check()
 
 
 class NoSearcher:

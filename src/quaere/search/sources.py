@@ -3,7 +3,7 @@
     sources.jsonl     one line per folder, then one per file; its own modification time is when reading began
 
 write_sources(folder, reader.folders, reader.records, began_ns)
-find_changes(Path("docs-index"), [Path("docs")]).names == ["rivers.md"]
+find_changes(Path("docs-index"), [Path("docs")]) == ["rivers.md"]
 """
 
 from __future__ import annotations
@@ -47,26 +47,17 @@ class FileRecord(Struct, tag="file", omit_defaults=True):
     duplicates: list[str] = field(default_factory=list)
 
 
-class Changes(Struct, frozen=True):
-    """Which files and folders are not as they were.
-
-    Changes(["docs/", "docs/rivers.md"])
-    """
-
-    names: list[str]
-
-    def __bool__(self) -> bool:
-        """True if anything has changed."""
-        return bool(self.names)
+class Changes(list[str]):
+    """Names of files and folders that are not as they were: `Changes(["docs/", "docs/rivers.md"])`."""
 
     def describe(self) -> str:
         """The last of them, since files come behind their folders: "rivers.md and 2 more have changed"."""
-        *others, last = self.names
+        *others, last = self
         return f"{last} and {len(others)} more have changed" if others else f"{last} has changed"
 
 
 def digest_bytes(data: bytes) -> str:
-    """The digest of a file that has been read."""
+    """The digest of a file or text that has been read."""
     return blake2b(data, digest_size=16).hexdigest()
 
 
@@ -125,7 +116,7 @@ def find_changes(
     At most `max_looks` entries are, folders first, so that opening an index stays quick whatever its size.
     """
     base, leave_out = common_folder(sources), index.resolve()
-    changed: list[str] = []
+    changed = Changes()
     for record in read_sources(index):
         if not record.id:
             continue
@@ -141,7 +132,7 @@ def find_changes(
                 changed.append(f"{Path(path)}/")
         if max_looks <= 0:
             break
-    return Changes(changed)
+    return changed
 
 
 def _list_folder(

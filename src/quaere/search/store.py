@@ -14,31 +14,41 @@ All files are memory-mapped, so opening is instant and reading a passage touches
     parts.npy         0, then per document where its parts end
     links.bin         the hyperlinks of each document, in the same way; only if any document has one
     links.npy         0, then per document where its hyperlinks end
+
+An update takes over the documents and passages of files that have not changed, and the vectors of every passage whose
+title and text are those of an earlier one, also where its file was renamed or edited elsewhere.
 """
 
 from __future__ import annotations
 
 import mmap
+import os
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from hashlib import blake2b, sha256
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from quaere.errors import BadInput
 from quaere.records import Passage
 from quaere.search.corpus import Document
+from quaere.search.engines import KnownVectors
 from quaere.search.extracted import Part
 from quaere.search.hyperlinks import Hyperlink
+from quaere.search.json_lines import is_rows_file
+from quaere.search.sources import SOURCES, FileRecord, digest_bytes, digest_file, read_sources
+from quaere.search.walk import SourceFile
 
 _DOCUMENT_FIELDS = 4  # begins_at, id_bytes, title_bytes, text_bytes
 _PASSAGE_FIELDS = 6  # document, number_there, start, end, start_byte, end_byte
+_BLOBS = ("places", "headings", "parts", "links")
 
 
 class StoreWriter:
@@ -54,10 +64,7 @@ class StoreWriter:
         self._documents = array("Q")
         self._passages = array("Q")
         self._digests = array("Q")
-        self._places = _Blobs(folder, "places")
-        self._headings = _Blobs(folder, "headings")
-        self._parts = _Blobs(folder, "parts")
-        self._links = _Blobs(folder, "links")
+        self._places, self._headings, self._parts, self._links = (_Blobs(folder, name) for name in _BLOBS)
         self._content = sha256()
 
     def __enter__(self) -> StoreWriter:
@@ -75,33 +82,17 @@ class StoreWriter:
         """Digest of all documents so far, in order, with the headings of their passages."""
         return self._content.hexdigest()
 
-    @property
-    def num_documents(self) -> int:
-        """Number of documents added."""
-        return len(self._digests)
-
-    @property
-    def num_passages(self) -> int:
-        """Number of passages added."""
-        return len(self._passages) // _PASSAGE_FIELDS
-
     def add(self, document: Document, passages: Sequence[Passage]) -> None:
         """Append a document and its passages."""
         parts = [document.id.encode(), document.title.encode(), document.text.encode()]
         lengths = [len(part) for part in parts]
         self._content.update(array("Q", lengths).tobytes() + b"".join(parts))
-        packed = b""
-        if document.parts:
-            encoded = msgspec.msgpack.encode(document.parts)
-            self._content.update(encoded)
-            packed = zlib.compress(encoded)
-        self._parts.add(packed)
-        # Not part of the digest: the same text with other links is found by the same words.
-        self._links.add(zlib.compress(msgspec.msgpack.encode(document.links)) if document.links else b"")
+        self._content.update(self._parts.pack(document.parts))
+        self._links.pack(document.links)  # no part of the digest: the same text with other links is found alike
         byte_at = _byte_positions(document.text, passages)
         for number, passage in enumerate(passages):
             positions = (passage.start, passage.end, byte_at[passage.start], byte_at[passage.end])
-            self._passages.extend((self.num_documents, number, *positions))
+            self._passages.extend((len(self._digests), number, *positions))
             self._places.add(passage.place.encode())
             heading = passage.heading.encode()
             self._headings.add(heading)
@@ -111,13 +102,16 @@ class StoreWriter:
         self._bytes.writelines(parts)
 
     def _write_arrays(self) -> None:
-        digests = np.array(self._digests, dtype=np.uint64)
+        digests, documents, passages = (
+            np.array(each, dtype=np.uint64) for each in (self._digests, self._documents, self._passages)
+        )
         order = np.argsort(digests, kind="stable")
         np.save(self._folder / "identities.npy", np.stack([digests[order], order.astype(np.uint64)]))
-        documents = np.array(self._documents, dtype=np.uint64).reshape(-1, _DOCUMENT_FIELDS)
-        np.save(self._folder / "documents.npy", documents)
-        passages = np.array(self._passages, dtype=np.uint64).reshape(-1, _PASSAGE_FIELDS)
-        np.save(self._folder / "passages.npy", passages)
+        np.save(self._folder / "documents.npy", documents.reshape(-1, _DOCUMENT_FIELDS))
+        np.save(self._folder / "passages.npy", passages.reshape(-1, _PASSAGE_FIELDS))
+
+
+_Record = TypeVar("_Record", bound=Struct)
 
 
 class _Blobs:
@@ -131,6 +125,12 @@ class _Blobs:
     def add(self, blob: bytes) -> None:
         self._file.write(blob)
         self._ends.append(self._ends[-1] + len(blob))
+
+    def pack(self, records: Sequence[Struct]) -> bytes:
+        """Add records in MessagePack, compressed; they are returned as they were before compression."""
+        encoded = msgspec.msgpack.encode(records) if records else b""
+        self.add(zlib.compress(encoded) if records else b"")
+        return encoded
 
     def close(self, *, keep: bool) -> None:
         """Write the array, or remove the file where there is nothing but empty strings."""
@@ -156,6 +156,10 @@ class _MappedBlobs:
         start, end = self._ends[number : number + 2].tolist()
         return self._bytes[start:end]
 
+    def unpack(self, number: int, kind: type[_Record]) -> tuple[_Record, ...]:
+        packed = self.read(number)
+        return msgspec.msgpack.decode(zlib.decompress(packed), type=tuple[kind, ...]) if packed else ()  # type: ignore[valid-type]
+
 
 class Store:
     """Reader of a `StoreWriter`'s files; it can be shared between threads."""
@@ -165,10 +169,7 @@ class Store:
         self._documents = _map_array(folder / "documents.npy")
         self._passages = _map_array(folder / "passages.npy")
         self._digests, self._numbers = _map_array(folder / "identities.npy")
-        self._places = _MappedBlobs(folder, "places")
-        self._headings = _MappedBlobs(folder, "headings")
-        self._parts = _MappedBlobs(folder, "parts")
-        self._links = _MappedBlobs(folder, "links")
+        self._places, self._headings, self._parts, self._links = (_MappedBlobs(folder, name) for name in _BLOBS)
 
     def __len__(self) -> int:
         """Number of passages."""
@@ -207,9 +208,7 @@ class Store:
     def read_document(self, number: int, kind: Literal["file", "row"]) -> Document:
         """The document of this number, as it was added."""
         doc_id, title, text_at, end = self._read_document(number)
-        packed = self._parts.read(number)
-        parts = msgspec.msgpack.decode(zlib.decompress(packed), type=tuple[Part, ...]) if packed else ()
-        text = self._bytes[text_at:end].decode()
+        text, parts = self._bytes[text_at:end].decode(), self._parts.unpack(number, Part)
         return Document(doc_id, title, text, kind, parts, stored=number, links=self.links(number))
 
     @property
@@ -219,15 +218,14 @@ class Store:
 
     def links(self, number: int) -> tuple[Hyperlink, ...]:
         """The hyperlinks of document `number`; none in an index of an earlier version."""
-        packed = self._links.read(number)
-        return msgspec.msgpack.decode(zlib.decompress(packed), type=tuple[Hyperlink, ...]) if packed else ()
+        return self._links.unpack(number, Hyperlink)
 
     def document_ids(self) -> Iterator[str]:
         """Ids of all documents in order."""
         return (self._read_document(number)[0] for number in range(len(self._documents)))
 
     def document(self, doc_id: str) -> str:
-        """The whole text of a document."""
+        """The whole text of a document, which the offsets of its passages refer to."""
         return self.read_text(self.find_document(doc_id))
 
     def read_text(self, number: int) -> str:
@@ -238,13 +236,10 @@ class Store:
     def find_document(self, doc_id: str) -> int:
         """The number of a document."""
         digest = np.uint64(_id_digest(doc_id))
-        place = int(np.searchsorted(self._digests, digest))
-        # Ids with equal digests are adjacent; in practice there is never a second one.
-        while place < len(self._digests) and self._digests[place] == digest:
-            number = int(self._numbers[place])
+        first, end = np.searchsorted(self._digests, digest), np.searchsorted(self._digests, digest, side="right")
+        for number in self._numbers[first:end].tolist():  # ids with equal digests; in practice there is one at most
             if self._read_document(number)[0] == doc_id:
-                return number
-            place += 1
+                return int(number)
         raise BadInput(f"there is no document {doc_id!r} in the index")
 
     def _read_document(self, number: int) -> tuple[str, str, int, int]:
@@ -281,3 +276,60 @@ def _byte_positions(text: str, passages: Sequence[Passage]) -> dict[int, int]:
 
 def _id_digest(doc_id: str) -> int:
     return int.from_bytes(blake2b(doc_id.encode(), digest_size=8).digest(), "little")
+
+
+# ---------------------------------------------------------------------------------------------------------------- reuse
+
+
+# Some file systems keep times in steps of two seconds: a file may change once more within the step it was read in.
+_TIME_STEP_NS = 2_000_000_000
+
+
+class EarlierIndex(Store):
+    """The documents, passages and files of an index that is being replaced."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.path = path
+        self.files: dict[str, FileRecord] = {}
+        self._first_documents: dict[str, int] = {}
+        num_documents = 0
+        for record in read_sources(path):
+            if isinstance(record, FileRecord):
+                self.files[record.id] = record
+                self._first_documents[record.id] = num_documents
+                num_documents += record.num_documents
+        began_ns = os.stat(path / SOURCES).st_mtime_ns if self.files else 0
+        self._trusted_ns = began_ns - _TIME_STEP_NS
+
+    def find(self, file: SourceFile) -> FileRecord | None:
+        """The record of a file of the same size and time, or, if only its time is another, of the same bytes."""
+        record = self.files.get(file.id)
+        if record is None or not record.digest or record.size != file.size:
+            return None
+        if record.mtime_ns == file.mtime_ns and file.mtime_ns < self._trusted_ns:
+            return record
+        try:
+            return record if digest_file(file.path) == record.digest else None
+        except OSError:
+            return None
+
+    def documents(self, record: FileRecord) -> Iterator[Document]:
+        """The documents that were read from a file."""
+        first = self._first_documents[record.id]
+        kind: Literal["file", "row"] = "row" if is_rows_file(Path(record.id)) else "file"
+        return (self.read_document(number, kind) for number in range(first, first + record.num_documents))
+
+    def find_vectors(self, engine: str, store: Store, kept: array[int]) -> KnownVectors:
+        """For each passage of `store` the vector of an earlier one that is embedded alike.
+
+        `kept` says which were taken over; only the others, and what is left of the earlier ones, are compared.
+        """
+        rows = np.array(kept, dtype=np.int64)
+        new = np.flatnonzero(rows < 0).tolist()
+        if new:
+            left = np.setdiff1d(np.arange(len(self)), rows).tolist()
+            by_text = {digest_bytes(self.passage(number).titled_text.encode()): number for number in left}
+            new_texts = (store.passage(number).titled_text.encode() for number in new)
+            rows[new] = [by_text.get(digest_bytes(text), -1) for text in new_texts]
+        return KnownVectors(self.path / engine, rows)

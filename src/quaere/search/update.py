@@ -16,32 +16,14 @@ import msgspec
 
 from quaere.atomic import new_folder
 from quaere.errors import BadInput
-from quaere.search.earlier import EarlierIndex
-from quaere.search.index import Index, Written, open_index, say_nothing, write_index
+from quaere.search.index import Index, UpdateCounts, open_index, say_nothing, write_index
 from quaere.search.manifest import library_versions
-from quaere.search.search_engine import Progress
-from quaere.search.sources import SOURCES, FileRecord
+from quaere.search.ranking import Progress
+from quaere.search.sources import SOURCES
+from quaere.search.store import EarlierIndex
 from quaere.search.walk import SourceFile, Walk
 
 POLL_S = 2.0
-
-
-class UpdateCounts(msgspec.Struct, frozen=True):
-    """How many files were added, changed, removed and neither; how many were read, and passages kept and embedded.
-
-    A file can be read without having changed: if the document it was a duplicate of is gone, or if the index was
-    written by another version of Quaere or of a library.
-
-        UpdateCounts(num_added=1, num_changed=2, num_removed=0, num_unchanged=40, num_read=3, num_kept=310, ...)
-    """
-
-    num_added: int
-    num_changed: int
-    num_removed: int
-    num_unchanged: int
-    num_read: int
-    num_kept: int
-    num_embedded: int
 
 
 class Updated(msgspec.Struct, frozen=True):
@@ -72,17 +54,10 @@ def update_index(path: Path, progress: Progress | None = None, *, rerank: str | 
     reads_alike = before.manifest.versions == library_versions()
     try:
         with new_folder(path) as unfinished:
-            written = write_index(
-                sources,
-                path,
-                unfinished,
-                settings,
-                progress or say_nothing,
-                earlier=earlier,
-                reuse=reads_alike,
+            manifest, counts = write_index(
+                sources, path, unfinished, settings, progress or say_nothing, earlier=earlier, reuse=reads_alike
             )
-            counts = _count(earlier.files, written)
-            if written.manifest == before.manifest and _same_sources(path, unfinished):
+            if manifest == before.manifest and _same_sources(path, unfinished):
                 raise _NothingToWrite
     except _NothingToWrite:
         os.utime(path / SOURCES, ns=(began_ns, began_ns))  # its files were compared at this moment
@@ -107,24 +82,6 @@ def _same_sources(one: Path, other: Path) -> bool:
         return False
 
 
-def _count(before: dict[str, FileRecord], written: Written) -> UpdateCounts:
-    now = {record.id: record for record in written.files}
-    same = {name for name in now.keys() & before.keys() if _is_same(now[name], before[name])}
-    return UpdateCounts(
-        num_added=len(now.keys() - before.keys()),
-        num_changed=len(now.keys() & before.keys()) - len(same),
-        num_removed=len(before.keys() - now.keys()),
-        num_unchanged=len(same),
-        num_read=written.num_files_read,
-        num_kept=written.num_kept,
-        num_embedded=written.num_embedded,
-    )
-
-
-def _is_same(one: FileRecord, other: FileRecord) -> bool:
-    return (one.size, one.digest, one.refused) == (other.size, other.digest, other.refused)
-
-
 # --------------------------------------------------------------------------------------------------------------- watch
 
 
@@ -147,13 +104,4 @@ def wait_for_changes(path: Path, passed_over: Sequence[SourceFile] = ()) -> list
 
 
 def _find_files(index: Index) -> list[SourceFile]:
-    settings = index.manifest.settings
-    walk = Walk(
-        _find_sources(index),
-        leave_out=index.path,
-        max_file_mib=settings.max_file_mib,
-        include=settings.include,
-        exclude=settings.exclude,
-        gitignore=settings.gitignore,
-    )
-    return walk.files()
+    return Walk(_find_sources(index), index.manifest.settings.choose_files(index.path)).files()

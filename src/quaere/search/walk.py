@@ -1,26 +1,32 @@
 """Which files a corpus is made of: those of its sources that are wanted, may be read, and lie where they seem to lie.
 
-walk = Walk([Path("docs"), Path("notes.pdf")], exclude=["drafts/"])
+walk = Walk([Path("docs"), Path("notes.pdf")], FileChoice(exclude=["drafts/"]))
 walk.files()        -> [SourceFile(path=Path("docs/rivers.md"), id="docs/rivers.md", ...), ...]
-walk.passed_over    -> [("docs/link.md", "a link out of the folder")]
+walk.report         -> CorpusReport(num_excluded=1, ...)
+
+Patterns that choose files are written as in a `.gitignore`: `*.md`, `drafts/`, `/top.txt`, `**/notes/*.csv`.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
+from pathspec import GitIgnoreSpec
 
 from quaere.errors import BadInput
-from quaere.search.files import FILE_SUFFIXES
-from quaere.search.globs import Globs, IgnoreFiles
+from quaere.search.extracted import storable_text
+from quaere.search.files import FILE_SUFFIXES, MAX_FILE_MIB
 from quaere.search.json_lines import ROW_SUFFIXES, is_rows_file
 
+_MAX_NAMED = 10_000  # skipped files named in the report; the others are only counted
+_MAX_SUFFIXES = 20
 SUPPORTED = (
     "files that can be read: " + " ".join(sorted(FILE_SUFFIXES) + list(ROW_SUFFIXES[:2])) + " (or .jsonl.gz ...)"
 )
@@ -60,6 +66,61 @@ def common_folder(sources: Sequence[Path]) -> Path:
     return Path(os.path.commonpath(folders))
 
 
+class FileChoice(Struct, frozen=True):
+    """Which files are read: none of the folder `leave_out`, none that is too large, and those that patterns choose.
+
+    FileChoice(leave_out=Path("docs/index"), max_file_mib=64, exclude=("drafts/",))
+    """
+
+    leave_out: Path | None = None
+    max_file_mib: int = MAX_FILE_MIB
+    include: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    gitignore: bool = True
+
+
+ANY_FILE = FileChoice()
+
+
+class CorpusReport(Struct):
+    """Counts of documents read and skipped, with the names and reasons of skipped files.
+
+    `unreadable` names files that were left out, `problems` what was lost of files that were not, and `missing` counts
+    files by the library they need and how to get it.
+
+        CorpusReport(num_documents=12, num_duplicates=1, unreadable=["scan.pdf: not a readable PDF file (...)"],
+                     missing={".docx files need python-docx: ...": 3})
+    """
+
+    num_documents: int = 0
+    num_duplicates: int = 0
+    num_empty: int = 0
+    num_unreadable: int = 0
+    unreadable: list[str] = field(default_factory=list)
+    ignored_suffixes: dict[str, int] = field(default_factory=dict)
+    other_encodings: dict[str, int] = field(default_factory=dict)
+    num_problems: int = 0
+    problems: list[str] = field(default_factory=list)
+    missing: dict[str, int] = field(default_factory=dict)
+    num_gitignored: int = 0
+    num_excluded: int = 0
+
+    def leave_out(self, name: str, reason: str) -> None:
+        """Count a file or folder that is not read, and name it."""
+        self.num_unreadable += 1
+        _name(self.unreadable, name, reason)
+
+    def note_problem(self, name: str, problem: str) -> None:
+        """Count something that was lost of a file, and say what."""
+        self.num_problems += 1
+        _name(self.problems, name, problem)
+
+
+def _name(named: list[str], name: str, reason: str) -> None:
+    if len(named) < _MAX_NAMED:
+        named.append(storable_text(f"{name}: {reason}"))
+
+
 class Walk:
     """Finds the files of one or several sources. Every file is named once, in the order of ids.
 
@@ -67,87 +128,66 @@ class Walk:
     excluded, or not included where something is. A file that was named itself is always taken.
     """
 
-    def __init__(
-        self,
-        sources: Sequence[Path],
-        *,
-        leave_out: Path | None = None,
-        max_file_mib: int,
-        include: Sequence[str] = (),
-        exclude: Sequence[str] = (),
-        gitignore: bool = True,
-    ) -> None:
-        self.passed_over: list[tuple[str, str]] = []
-        self.problems: list[tuple[str, str]] = []
+    def __init__(self, sources: Sequence[Path], choice: FileChoice) -> None:
+        self.report = CorpusReport()
         self.folders: list[SourceFolder] = []
-        self.ignored_suffixes: Counter[str] = Counter()
-        self.num_gitignored = self.num_excluded = 0
         for source in sources:
             if not source.exists():
                 raise BadInput(f"there is no {source}", hint="name a folder of documents or a JSON Lines file")
         self._sources = sources
         self._base = common_folder(sources)
-        self._leave_out = leave_out.resolve() if leave_out else None
-        self._max_file_mib = max_file_mib
-        self._globs = Globs(include, exclude)
-        self._gitignore = gitignore
+        self._choice = choice
+        self._leave_out = choice.leave_out.resolve() if choice.leave_out else None
+        self._include = _compile(choice.include or ["*"], "--include")
+        self._exclude = _compile(choice.exclude, "--exclude")
 
     def files(self) -> list[SourceFile]:
         """The files of all sources."""
         found: dict[str, SourceFile] = {}
+        suffixes: Counter[str] = Counter()
         for source in self._sources:
             root = source.resolve()
-            for path in self._walk(source):
+            for path in self._walk(source, suffixes):
                 name = self._name(path)
                 if name not in found:
                     found[name] = SourceFile(path, name, *self._look_at(path, root))
+        self.report.ignored_suffixes = dict(suffixes.most_common(_MAX_SUFFIXES))
         return sorted(found.values(), key=lambda file: Path(file.id).parts)
 
     def _name(self, path: Path) -> str:
         return Path(os.path.abspath(path)).relative_to(self._base).as_posix()
 
-    def _walk(self, source: Path) -> Iterator[Path]:
+    def _walk(self, source: Path, ignored_suffixes: Counter[str]) -> Iterator[Path]:
         if not source.is_dir():
             if not is_supported(source):
                 raise BadInput(f"{source} is not a kind of file that can be read", hint=SUPPORTED)
             yield source
             return
-        ignores = IgnoreFiles(source, self._note_problem) if self._gitignore else None
+        ignores = IgnoreFiles(source, self._note_problem) if self._choice.gitignore else None
         for folder, folders, names in os.walk(source, onerror=self._pass_over_folder):
-            self.folders.append(
-                describe_folder(Path(folder), self._name(Path(folder)), folders, names, self._leave_out)
-            )
+            here = Path(folder)
+            self.folders.append(describe_folder(here, self._name(here), folders, names, self._leave_out))
             if ignores:
-                ignores.enter(Path(folder))
-            folders[:] = [name for name in folders if self._is_wanted(Path(folder, name), source, ignores)]
-            for path in (Path(folder, name) for name in folders):
+                ignores.enter(here)
+            folders[:] = [name for name in folders if self._is_chosen(here / name, source, ignores, is_folder=True)]
+            for path in (here / name for name in folders):
                 if path.is_symlink():
-                    self.passed_over.append((self._name(path), "a link to a folder, which is not followed"))
-            for path in (Path(folder, name) for name in names if not name.startswith(".")):
+                    self.report.leave_out(self._name(path), "a link to a folder, which is not followed")
+            for path in (here / name for name in names if not name.startswith(".")):
                 if not is_supported(path):
-                    self.ignored_suffixes[path.suffix.lower() or path.name] += 1
+                    ignored_suffixes[path.suffix.lower() or path.name] += 1
                 elif self._is_chosen(path, source, ignores):
                     yield path
 
-    def _is_wanted(self, folder: Path, source: Path, ignores: IgnoreFiles | None) -> bool:
-        """True if the folder is to be looked into."""
-        if folder.name.startswith(".") or folder.resolve() == self._leave_out:
+    def _is_chosen(self, path: Path, source: Path, ignores: IgnoreFiles | None, *, is_folder: bool = False) -> bool:
+        """True if a file is to be read or a folder to be looked into."""
+        if is_folder and (path.name.startswith(".") or path.resolve() == self._leave_out):
             return False
-        if ignores and ignores.match(folder, is_folder=True):
-            self.num_gitignored += 1
-            return False
-        if self._globs.excludes(f"{folder.relative_to(source).as_posix()}/"):
-            self.num_excluded += 1
-            return False
-        return True
-
-    def _is_chosen(self, path: Path, source: Path, ignores: IgnoreFiles | None) -> bool:
-        """True if the file is neither ignored nor excluded."""
-        name = path.relative_to(source).as_posix()
-        if ignores and ignores.match(path, is_folder=False):
-            self.num_gitignored += 1
-        elif self._globs.excludes(name) or not self._globs.includes(name):
-            self.num_excluded += 1
+        name = path.relative_to(source).as_posix() + "/" * is_folder
+        if ignores and ignores.match(path, is_folder=is_folder):
+            self.report.num_gitignored += 1
+        elif self._exclude.match_file(name) or not (is_folder or self._include.match_file(name)):
+            self.report.num_excluded += 1
         else:
             return True
         return False
@@ -165,15 +205,15 @@ class Walk:
         if not stat.S_ISREG(status.st_mode):
             return size, mtime_ns, "not a regular file"
         # JSON Lines are streamed, and a file of them is many documents.
-        if size > self._max_file_mib << 20 and not is_rows_file(path):
-            return size, mtime_ns, f"larger than {self._max_file_mib} MiB"
+        if size > self._choice.max_file_mib << 20 and not is_rows_file(path):
+            return size, mtime_ns, f"larger than {self._choice.max_file_mib} MiB"
         return size, mtime_ns, "" if os.access(file, os.R_OK) else "permission denied"
 
     def _pass_over_folder(self, error: OSError) -> None:
-        self.passed_over.append((self._name(Path(error.filename)), error.strerror or str(error)))
+        self.report.leave_out(self._name(Path(error.filename)), error.strerror or str(error))
 
     def _note_problem(self, path: Path, problem: str) -> None:
-        self.problems.append((self._name(path), problem))
+        self.report.note_problem(self._name(path), problem)
 
 
 def is_supported(path: Path) -> bool:
@@ -200,3 +240,69 @@ def _is_left_out(folder: Path, leave_out: Path | None) -> bool:
     # Names first: to resolve every folder would take longer than all the rest.
     is_named_so = leave_out is not None and folder.name == leave_out.name
     return folder.name.startswith(".") or (is_named_so and folder.resolve() == leave_out)
+
+
+# ------------------------------------------------------------------------------------------------------------- patterns
+
+
+_MAX_BYTES = 1 << 16
+_MAX_PATTERNS = 1000
+_MAX_WILDCARDS = 2
+_WILDCARDS = re.compile(r"\*+")
+
+
+def _compile(patterns: Iterable[str], option: str) -> GitIgnoreSpec:
+    """What a person includes or excludes, relative to the folder that is read."""
+    try:
+        return GitIgnoreSpec.from_lines(patterns)
+    except ValueError as error:
+        raise BadInput(f"{option}: {error}", hint=f"{option} '*.md', or '**/notes/*.csv', or 'drafts/'") from error
+
+
+class IgnoreFiles:
+    """The `.gitignore` files of a folder and those below it, read as the folders are entered from the top.
+
+    Whoever wrote the documents may have written these too. Their patterns become regular expressions that try every
+    split of a name between their wildcards (four of them in a long name take 18 s), so patterns with more than two are
+    passed over. Files above the folder are not read.
+    """
+
+    def __init__(self, root: Path, complain: Callable[[Path, str], None]) -> None:
+        self._root = root
+        self._complain = complain
+        self._of_folder: dict[Path, list[tuple[Path, GitIgnoreSpec]]] = {}
+
+    def enter(self, folder: Path) -> None:
+        """Read the `.gitignore` of a folder, whose parent has been entered before."""
+        above = [] if folder == self._root else self._of_folder[folder.parent]
+        spec = self._read(folder / ".gitignore")
+        self._of_folder[folder] = [*above, (folder, spec)] if spec else above
+
+    def match(self, path: Path, *, is_folder: bool) -> bool:
+        """True if the path is ignored: the nearest file that has a pattern for it decides, by the last such pattern."""
+        for folder, spec in reversed(self._of_folder[path.parent]):
+            decided = spec.check_file(path.relative_to(folder).as_posix() + "/" * is_folder).include
+            if decided is not None:
+                return decided
+        return False
+
+    def _read(self, path: Path) -> GitIgnoreSpec | None:
+        try:
+            status = os.lstat(path)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
+                self._complain(path, "not followed: not a regular file of at most 64 KiB")
+                return None
+            lines = path.read_text("utf-8", errors="replace").splitlines()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._complain(path, f"not followed: {error.strerror or error}")
+            return None
+        simple = [line for line in lines if len(_WILDCARDS.findall(line)) <= _MAX_WILDCARDS][:_MAX_PATTERNS]
+        if len(simple) < len(lines):
+            self._complain(path, f"{len(lines) - len(simple)} patterns not followed: too many wildcards, or lines")
+        try:
+            return GitIgnoreSpec.from_lines(simple)
+        except ValueError as error:
+            self._complain(path, f"not followed: {error}")
+            return None

@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable
 from io import BytesIO
 
-from quaere.search.extracted import FileText, TextBuilder, Unreadable, load_library
-from quaere.search.titles import choose_title
+from quaere.errors import import_extra
+from quaere.search.extracted import FileText, TextBuilder, Unreadable, choose_title, name_some
 
 _MAX_PAGES = 20_000
-_MAX_NAMED = 8
 # Of the processor. Pages and forms can share one long stream, and pypdf bounds the work for a page, not for a file.
 _SECONDS, _SECONDS_PER_MIB = 20, 60
 
@@ -21,7 +20,7 @@ def read_pdf(data: bytes, limit: int) -> FileText:
 
     A file that takes the processor longer than its size explains is `Unreadable`.
     """
-    pypdf = load_library("pypdf", package="pypdf", extra="pdf", suffix=".pdf")
+    pypdf = import_extra("pypdf", ".pdf files need pypdf", extra="pdf")
     logging.getLogger("pypdf").setLevel(logging.ERROR)  # a warning for every slip of the program that wrote the file
     reader = pypdf.PdfReader(BytesIO(data))
     num_pages = len(reader.pages)
@@ -73,5 +72,4 @@ def _find_title(reader: object) -> str:
 
 def _name(pages: list[int]) -> str:
     """The pages by their numbers: `_name([2, 5]) == "pages 2, 5"`."""
-    more = f" and {len(pages) - _MAX_NAMED} more" if len(pages) > _MAX_NAMED else ""
-    return f"page{'s' if len(pages) > 1 else ''} {', '.join(map(str, pages[:_MAX_NAMED]))}{more}"
+    return f"page{'s' if len(pages) > 1 else ''} {name_some(pages)}"

@@ -1,6 +1,6 @@
-"""Formats that are text: plain, Markdown, reStructuredText, AsciiDoc, tables of comma- or tab-separated values.
+"""Formats that are text: plain, Markdown, reStructuredText, AsciiDoc, separated values (.csv, .tsv) and notebooks.
 
-Their text is the source itself, so that offsets point into the file.
+Apart from notebooks, their text is the source itself, so that offsets point into the file.
 """
 
 from __future__ import annotations
@@ -8,13 +8,23 @@ from __future__ import annotations
 import codecs
 import csv
 from collections.abc import Callable
+from functools import partial
 from io import StringIO
+from typing import Any
 
-from quaere.search.extracted import SECTION_LEVELS, FileText, Heading, Part, Unreadable
-from quaere.search.formats.text_headings import find_adoc_headings, find_markdown_headings, find_underlined_headings
-from quaere.search.formats.text_links import find_adoc_links, find_markdown_links, find_rst_links
+import msgspec
+
+from quaere.records.foreign_json import decode_json
+from quaere.search.extracted import SECTION_LEVELS, FileText, Heading, Part, TextBuilder, Unreadable, choose_title
+from quaere.search.formats.outlines import (
+    find_adoc_headings,
+    find_adoc_links,
+    find_markdown_headings,
+    find_markdown_links,
+    find_rst_links,
+    find_underlined_headings,
+)
 from quaere.search.hyperlinks import Hyperlink
-from quaere.search.titles import choose_title
 
 # Longest first: the mark of UTF-16 opens the mark of UTF-32.
 _BYTE_ORDER_MARKS = (
@@ -64,37 +74,21 @@ def read_text(data: bytes, limit: int) -> FileText:
     return FileText("", text, encoding, headings=tuple(find_underlined_headings(text, slack=2)))
 
 
-def find_heading(text: str) -> str:
-    """The first heading of a Markdown text; "" if there is none."""
-    return _first_section(find_markdown_headings(text))
-
-
-def read_markdown(data: bytes, limit: int) -> FileText:
-    """Markdown, called by its first heading."""
-    return _read_outlined(data, find_markdown_headings, find_markdown_links)
-
-
-def read_rst(data: bytes, limit: int) -> FileText:
-    """A reStructuredText document, called by its first section title.
-
-    The text stays the source, so that nothing but its titles are needed of the markup; docutils for that alone would be
-    a parser with directives that read other files.
-    """
-    return _read_outlined(data, find_underlined_headings, find_rst_links)
-
-
-def read_adoc(data: bytes, limit: int) -> FileText:
-    """An AsciiDoc document, called by its first heading."""
-    return _read_outlined(data, find_adoc_headings, find_adoc_links)
-
-
 def _read_outlined(
-    data: bytes, find_headings: Callable[[str], list[Heading]], find_links: Callable[[str], list[Hyperlink]]
+    find_headings: Callable[[str], list[Heading]], find_links: Callable[[str], list[Hyperlink]], data: bytes, limit: int
 ) -> FileText:
+    """A text with markup, called by its first heading."""
     text, encoding = decode(data)
     headings = find_headings(text)
     title = choose_title(_first_section(headings))
     return FileText(title, text, encoding, headings=tuple(headings), links=tuple(find_links(text)))
+
+
+# The text stays the source, so that nothing but headings and links are needed of the markup; docutils for that alone
+# would be a parser with directives that read other files.
+read_markdown = partial(_read_outlined, find_markdown_headings, find_markdown_links)
+read_rst = partial(_read_outlined, find_underlined_headings, find_rst_links)
+read_adoc = partial(_read_outlined, find_adoc_headings, find_adoc_links)
 
 
 def _first_section(headings: list[Heading]) -> str:
@@ -130,3 +124,54 @@ def read_csv(data: bytes, limit: int) -> FileText:
         return FileText("", text, encoding)
     named = tuple(" ".join(column.split())[:40] for column in columns[:_MAX_COLUMNS_SHOWN])
     return FileText("", text, encoding, tuple(parts), columns=named if len(named) > 1 else ())
+
+
+# ------------------------------------------------------------------------------------------------------------ notebooks
+
+
+_Lines = str | list[str]
+
+
+class _Output(msgspec.Struct):
+    text: _Lines = ""
+    data: dict[str, Any] = {}
+
+
+class _Cell(msgspec.Struct):
+    cell_type: str
+    source: _Lines = ""
+    outputs: list[_Output] = []
+
+
+class _Notebook(msgspec.Struct):
+    cells: list[_Cell]
+    metadata: dict[str, Any] = {}
+
+
+def read_ipynb(data: bytes, limit: int) -> FileText:
+    """The cells, numbered from 1; pictures are left out. Called by the first heading."""
+    try:
+        notebook = decode_json(data.removeprefix(b"\xef\xbb\xbf"), _Notebook)
+    except msgspec.DecodeError as error:
+        raise Unreadable(f"not a notebook of format 4 ({error})") from error
+    text, heading = TextBuilder(limit), ""
+    for number, cell in enumerate(notebook.cells, start=1):
+        source = _join(cell.source).strip()
+        links: list[Hyperlink] = []
+        if cell.cell_type == "markdown":
+            headings = find_markdown_headings(source)
+            heading = heading or _first_section(headings)
+            for each in headings:
+                text.begin(each.level, each.text, each.start)
+            links = find_markdown_links(source)
+        shown = [_join(output.text) or _join(output.data.get("text/plain", "")) for output in cell.outputs]
+        written = "\n\n".join(part.strip() for part in (source, *shown) if part.strip())
+        text.add(written, unit="cell", number=number, links=links)
+    return text.build(choose_title(str(notebook.metadata.get("title") or ""), heading))
+
+
+def _join(lines: object) -> str:
+    """Text that may be written as a list of its lines; "" for anything else."""
+    if isinstance(lines, list):
+        return "".join(line for line in lines if isinstance(line, str))
+    return lines if isinstance(lines, str) else ""

@@ -1,0 +1,256 @@
+"""Office files: Word (.docx) by section, PowerPoint (.pptx) by slide, Excel (.xlsx) by row.
+
+They are ZIP archives of XML, which are opened only if what they unpack to is bounded; `open_archive` also opens books.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime, time
+from io import BytesIO
+from typing import Any
+
+from msgspec import Struct
+
+from quaere.errors import import_extra
+from quaere.search.extracted import SECTION_LEVELS, FileText, TextBuilder, Unreadable, choose_title
+from quaere.search.hyperlinks import InlineText
+
+_HEADING_STYLE = re.compile(r"heading (\d)|title", re.IGNORECASE)
+_MAX_HEADING = 80
+_NOTES = {"footnotes.xml": "footnotes", "endnotes.xml": "endnotes"}
+
+
+def read_docx(data: bytes, limit: int) -> FileText:
+    """Paragraphs and table rows under the heading they stand below, then footnotes and endnotes.
+
+    A page is not named: where one ends is decided by the program that shows the document.
+    """
+    docx = import_extra("docx", ".docx files need python-docx", extra="office")
+    open_archive(data, limit).close()
+    document = docx.Document(BytesIO(data))
+    styles = {style.style_id: style.name or "" for style in document.styles}
+    text, group, number, first_heading = TextBuilder(limit), "", 0, ""
+    for line in _lines(docx, document):
+        number += 1
+        style = _HEADING_STYLE.fullmatch(styles.get(line.style_id or "", ""))
+        if style and line.text.strip():
+            heading = " ".join(line.text.split())
+            first_heading = first_heading or heading
+            group, number = f"section {heading[:_MAX_HEADING]}", 1
+            text.begin(min(int(style.group(1) or 1), SECTION_LEVELS), heading)
+        if line.columns is not None:
+            text.begin(SECTION_LEVELS + 1, line.columns)
+        text.add(line.text, group=group, unit="paragraph", number=number, gap="\n" if line.is_tight else "\n\n")
+    for part in document.part.package.iter_parts():
+        notes = _NOTES.get(str(part.partname).rpartition("/")[2])
+        if notes:
+            _add_notes(text, docx.oxml.parse_xml(part.blob), notes)
+    return text.build(choose_title(document.core_properties.title or "", first_heading))
+
+
+class _Line(Struct, frozen=True):
+    """A paragraph with its style, or a row of a table, which is tight below the one above.
+
+    `columns` names the columns from here on: the first row of a table for those below it, "" where the table has ended.
+    """
+
+    text: str
+    style_id: str | None = None
+    is_tight: bool = False
+    columns: str | None = None
+
+
+def _lines(docx: Any, block: Any) -> Iterator[_Line]:
+    """Every paragraph, and every row of a table as one line, in the order of the document."""
+    columns: str | None = None
+    for item in block.iter_inner_content():
+        if isinstance(item, docx.text.paragraph.Paragraph):
+            yield _Line(_raised_text(item), item._p.style, columns=columns)
+            columns = None
+            continue
+        first = ""
+        # Through the elements: `row.cells` looks at all rows above for each row.
+        for number, row in enumerate(item._tbl.tr_lst):
+            cells = (docx.table._Cell(cell, item) for cell in row.tc_lst)
+            text = " | ".join(" ".join(line.text for line in _lines(docx, cell)).strip() for cell in cells)
+            first = first or text
+            yield _Line(text, is_tight=number > 0, columns=first if number == 1 else columns if number == 0 else None)
+        columns = ""
+
+
+def _raised_text(paragraph: Any) -> str:
+    """The text of a paragraph with its superscripts: "2^64"."""
+    inline = InlineText()
+    for run in paragraph.iter_inner_content():  # runs and links; a link has no font
+        is_raised = bool(getattr(getattr(run, "font", None), "superscript", False))
+        inline.start_raised() if is_raised else inline.end_raised()
+        inline.add(run.text)
+    inline.end_raised()
+    return inline.write(verbatim=True)
+
+
+def _add_notes(text: TextBuilder, notes: Any, group: str) -> None:
+    """The notes of a footnotes or endnotes part, each as a paragraph."""
+    word = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+    text.add_paragraphs(["".join(run.text or "" for run in note.iter(f"{word}t")) for note in notes], group=group)
+
+
+# --------------------------------------------------------------------------------------------------------------- slides
+
+
+def read_pptx(data: bytes, limit: int) -> FileText:
+    """The text of every slide: its title, its shapes, its tables row by row, then its notes."""
+    pptx = import_extra("pptx", ".pptx files need python-pptx", extra="office")
+    open_archive(data, limit).close()
+    presentation = pptx.Presentation(BytesIO(data))
+    text, first_title = TextBuilder(limit), ""
+    slides = list(presentation.slides)
+    if len({slide.part for slide in slides}) < len(slides):
+        raise Unreadable("several of its slides are the same part of the file")
+    for number, slide in enumerate(slides, start=1):
+        title = slide.shapes.title
+        if not first_title and title is not None:
+            first_title = choose_title(title.text_frame.text)
+        lines = [line for shape in slide.shapes for line in _shape_lines(shape)]
+        if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
+            lines.append(slide.notes_slide.notes_text_frame.text)
+        # A line break inside a paragraph is a vertical tab there.
+        shown = "\n\n".join(line.strip() for line in lines if line.strip())
+        text.add(shown.replace("\v", "\n"), group=f"slide {number}")
+    return text.build(choose_title(presentation.core_properties.title or "", first_title))
+
+
+def _shape_lines(shape: Any) -> Iterator[str]:
+    """The text of a shape, of those grouped in it, and of every row of a table."""
+    if hasattr(shape, "shapes"):
+        for inner in shape.shapes:
+            yield from _shape_lines(inner)
+    elif getattr(shape, "has_table", False):
+        for row in shape.table.rows:
+            yield " | ".join(cell.text_frame.text.strip() for cell in row.cells)
+    elif shape.has_text_frame:
+        yield shape.text_frame.text
+
+
+# --------------------------------------------------------------------------------------------------------------- sheets
+
+
+_MAX_CELLS = 10_000_000  # a row with a value in its last column alone is 16,384 cells
+
+
+def read_xlsx(data: bytes, limit: int) -> FileText:
+    """The values of every sheet as they were last computed: "Item: Rope; Cost: 120", a line for every row.
+
+    The first row of a sheet that holds several texts and nothing else names the columns.
+    """
+    openpyxl = import_extra("openpyxl", ".xlsx files need openpyxl", extra="office")
+    open_archive(data, limit).close()
+    _check_sheets(openpyxl, data)
+    book = openpyxl.load_workbook(BytesIO(data), read_only=True, data_only=True)
+    text, num_cells = TextBuilder(limit), 0
+    for sheet in book.worksheets:
+        sheet.reset_dimensions()  # what a file says about its size may be wrong
+        columns: Sequence[str] | None = None
+        for number, row in enumerate(sheet.iter_rows(values_only=True), start=1):
+            num_cells += len(row) or 1  # rows that the file leaves out are empty, and may be any number
+            if num_cells > _MAX_CELLS:
+                raise Unreadable(f"spreads over more than {_MAX_CELLS} cells")
+            if row.count(None) == len(row):
+                continue
+            line = _join(row, columns or ())
+            if columns is None:
+                columns = _column_names(row)
+            text.add(line, group=f"sheet {sheet.title}", unit="row", number=number, gap="\n")
+    title = book.properties.title or ""
+    book.close()
+    return text.build(choose_title(title))
+
+
+def _check_sheets(openpyxl: Any, data: bytes) -> None:
+    """Raise `Unreadable` if a part is several sheets: a short file could repeat a long one without end.
+
+    To load a workbook is to look into every sheet, so its list is read before.
+    """
+    reader = openpyxl.reader.excel.ExcelReader(BytesIO(data), read_only=True)
+    reader.read_manifest()
+    reader.read_workbook()
+    parts = [link.target for _, link in reader.parser.find_sheets()]
+    reader.archive.close()
+    if len(set(parts)) < len(parts):
+        raise Unreadable("several of its sheets are the same part of the file")
+
+
+def _column_names(row: Sequence[Any]) -> Sequence[str]:
+    """The row as names of columns, if it can be that; else none."""
+    values = [value for value in row if value is not None]
+    if len(values) < 2 or not all(isinstance(value, str) for value in values):
+        return ()
+    return [_say(value) for value in row]
+
+
+def _join(row: Sequence[Any], columns: Sequence[str]) -> str:
+    places = [place for place, value in enumerate(row) if value is not None]  # often few of 16,384
+    cells = ((columns[place] if place < len(columns) else "", _say(row[place])) for place in places)
+    return "; ".join(f"{name}: {said}" if name else said for name, said in cells if said)
+
+
+def _say(value: Any) -> str:
+    """A value as a person would write it: `_say(120.0) == "120"`."""
+    if value is None:
+        return ""
+    if isinstance(value, datetime) and value.time() == time():
+        return value.date().isoformat()
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return " ".join(str(value).split())
+
+
+# ------------------------------------------------------------------------------------------------------------- archives
+
+
+_MAX_MEMBERS = 20_000
+_MEDIA_FACTOR = 4  # pictures and films are held in memory, XML becomes a tree of ten times its size
+_XML = (".xml", ".rels", ".xhtml", ".html", ".htm", ".opf", ".ncx", ".svg", ".vml")
+_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+
+
+def open_archive(data: bytes, limit: int) -> zipfile.ZipFile:
+    """The archive; `Unreadable` if it is none, is encrypted, or unpacks to more than it may."""
+    if data.startswith(_OLE):
+        raise Unreadable("encrypted, or in the format of Office before 2007")
+    try:
+        archive = zipfile.ZipFile(BytesIO(data))
+        _check_sizes(archive, limit)
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError) as error:
+        raise Unreadable(f"damaged: not the ZIP archive that such a file is ({error})") from error
+    return archive
+
+
+def _check_sizes(archive: zipfile.ZipFile, limit: int) -> None:
+    """Refuse what unpacks to more than it may, by the sizes it declares and by those it has."""
+    members = archive.infolist()
+    if len(members) > _MAX_MEMBERS:
+        raise Unreadable(f"holds more than {_MAX_MEMBERS} files")
+    if any(member.flag_bits & 1 for member in members):
+        raise Unreadable("encrypted")
+    xml = sum(member.file_size for member in members if member.filename.lower().endswith(_XML))
+    if xml > limit or sum(member.file_size for member in members) > _MEDIA_FACTOR * limit:
+        raise Unreadable(f"unpacks to more than {limit >> 20} MiB")
+    if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
+        raise Unreadable("packed in a way that such a file is not")
+    for member in members:
+        # `ZipFile.read` unpacks a member whole, up to 2 GiB, and only then cuts it to the size that was declared.
+        probe = copy.copy(member)
+        probe.file_size += 1
+        probe.CRC = None  # type: ignore[assignment]  # of what was declared, not of what is there
+        with archive.open(probe) as file:
+            unpacked = sum(len(chunk) for chunk in iter(lambda: file.read(1 << 16), b""))
+        if unpacked > member.file_size:
+            raise Unreadable("unpacks to more than it declares")

@@ -1,0 +1,215 @@
+r"""Headings and hyperlinks of texts whose source is kept: Markdown, reStructuredText, AsciiDoc, plain text.
+
+    find_markdown_headings("# The Oss\n\nCourse\n------\n") ->
+        [Heading(start=0, level=1, text="The Oss"), Heading(start=11, level=2, text="Course")]
+    find_markdown_links("Built by [Venn](people/venn.md).") -> [Hyperlink(start=10, end=14, target="people/venn.md")]
+
+A table of Markdown is under its header row (a heading below all sections), so that a passage from its middle has the
+names of the columns. The text is scanned once, whatever it holds: every pattern ends at a mark that it began with, or
+at a bound.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+
+from quaere.search.extracted import SECTION_LEVELS, Heading
+from quaere.search.hyperlinks import MAX_ANCHOR_CHARS, MAX_LINKS, Hyperlink, clean_target
+
+_HASHES = re.compile(r" {0,3}(#{1,6})[ \t]++(.*+)")
+_EQUALS = re.compile(r"(={1,6})[ \t]++(.*+)")
+FENCE = re.compile(r"[ \t]*+(`{3,}|~{3,}|:{3,})")
+_ADOC_FENCE = re.compile(r"(-{4,}|\.{4,}|\+{4,}|/{4,}|_{4,}|={4,}|\*{4,})[ \t]*+$")
+_UNDERLINE = re.compile(r"([!-/:-@\[-`{-~])\1++[ \t]*+$")
+_TABLE_RULE = re.compile(r"[ \t]*+\|?+[ \t]*+:?+-++:?+[ \t]*+(?:\|[ \t:-]*+)*+$")
+# MyST's or AsciiDoc's name of the section below.
+_LABEL = re.compile(r"\([\w.:-]++\)=[ \t]*+$|\[[\[#][^\]]*+\]\]?+[ \t]*+$")
+_SETEXT = re.compile(r"(?:=++|-{2,}+)[ \t]*+$")
+_COLUMNS = SECTION_LEVELS + 1
+
+
+def find_markdown_headings(text: str) -> list[Heading]:
+    """Headings with `#` or underlined with `=` or `-`, and the header rows of tables; none of those in code."""
+    found: list[Heading] = []
+    fence, in_table = "", False
+    above, before, before_start = "", "", 0  # the two lines before this one
+    for start, line in _lines(_blank_front_matter(text)):
+        marks = FENCE.match(line)
+        if fence:
+            fence = "" if marks and marks.group(1).startswith(fence) and not line[marks.end() :].strip() else fence
+            line = ""
+        elif marks and marks.group(1)[0] != ":":
+            fence, line = marks.group(1), ""
+        elif heading := _HASHES.match(line):
+            at = before_start if _LABEL.match(before) else start
+            found.append(Heading(at, len(heading.group(1)), _clean(heading.group(2).rstrip(" \t#"))))
+            in_table, line = False, ""
+        elif "|" in line and "|" in before and _TABLE_RULE.match(line):
+            found.append(Heading(start, _COLUMNS, _clean(before.strip(" \t|"))))
+            in_table = True
+        elif before.strip() and not above.strip() and _SETEXT.match(line):
+            found.append(Heading(before_start, 1 if line[0] == "=" else 2, _clean(before)))
+            line = ""
+        if in_table and "|" not in line:
+            found.append(Heading(start, _COLUMNS, ""))
+            in_table = False
+        above, before, before_start = before, line, start
+    return [heading for heading in found if heading.text or heading.level == _COLUMNS]
+
+
+def find_underlined_headings(text: str, *, slack: int | None = None) -> list[Heading]:
+    """Lines that are underlined at their whole length, by at most `slack` more; marks have levels as they come up.
+
+    An overline belongs to the heading, and makes its mark another one.
+    """
+    found: list[Heading] = []
+    styles: dict[tuple[str, bool], int] = {}
+    above, above_start, before, before_start = "", 0, "", 0
+    for start, line in _lines(text):
+        title = before.strip()
+        rule = _UNDERLINE.match(line)
+        if rule and title and not _UNDERLINE.match(before) and (longer := len(line.rstrip()) - len(title)) >= 0:
+            has_overline = above.strip() == line.strip()
+            is_title = has_overline or not above.strip()
+            if is_title and (slack is None or longer <= slack):
+                level = styles.setdefault((line[0], has_overline), len(styles) + 1)
+                at = above_start if has_overline else before_start
+                found.append(Heading(at, min(level, SECTION_LEVELS), _clean(title)))
+                line = ""
+        above, above_start, before, before_start = before, before_start, line, start
+    return found
+
+
+def find_adoc_headings(text: str) -> list[Heading]:
+    """Headings with `=`, outside of delimited blocks."""
+    found: list[Heading] = []
+    fence, before, before_start = "", "", 0
+    for start, line in _lines(text):
+        marks = _ADOC_FENCE.match(line)
+        if marks:
+            fence = "" if fence == marks.group(1) else fence or marks.group(1)
+        elif not fence and (heading := _EQUALS.match(line)):
+            at = before_start if _LABEL.match(before) else start
+            found.append(Heading(at, len(heading.group(1)), _clean(heading.group(2))))
+        before, before_start = line, start
+    return [heading for heading in found if heading.text]
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Every line without its end, and where its first word starts."""
+    start = 0
+    for line in text.split("\n"):
+        yield start + len(line) - len(line.lstrip()), line.removesuffix("\r")
+        start += len(line) + 1
+
+
+def _blank_front_matter(text: str) -> str:
+    """The text with spaces for the settings between two `---` lines that it may open with."""
+    if not text.startswith("---\n"):
+        return text
+    end = text.find("\n---\n", 3)
+    return text if end < 0 else " " * (end + 4) + text[end + 4 :]
+
+
+def _clean(heading: str) -> str:
+    return " ".join(heading.split())
+
+
+# ---------------------------------------------------------------------------------------------------------------- links
+
+
+_ANCHOR = rf"[^\[\]]{{1,{MAX_ANCHOR_CHARS}}}+"
+_ROLE = r"`(?P<role>[^`]{1,700}+)`"
+_TITLE = r"""\s++(?:"[^"]*+"|'[^']*+'|\([^()]*+\))"""
+_PATH = r"(?:[^\s()<>]++|\([^\s()<>]*+\))++"
+# Code comes before links: a link in code is none.
+_MARKDOWN = re.compile(
+    rf"\{{(?:ref|doc)\}}{_ROLE}"
+    r"|`++[^`]*+`++"
+    rf"|\[\[(?P<wiki>[^\[\]|\n]{{1,{MAX_ANCHOR_CHARS}}}+)(?:\|(?P<shown>[^\[\]\n]{{1,{MAX_ANCHOR_CHARS}}}+))?\]\]"
+    rf"|(?<![!\\])\[(?P<text>{_ANCHOR})\](?:\(\s*+(?:<(?P<angle>[^<>\n]*+)>|(?P<path>{_PATH}))(?:{_TITLE})?\s*+\)"
+    rf"|\[(?P<ref>[^\[\]]{{0,{MAX_ANCHOR_CHARS}}}+)\]|(?![:(]))"
+)
+_DEFINITION = re.compile(rf"^ {{0,3}}\[(?!\^)(?P<ref>{_ANCHOR})\]:[ \t]*+<?+(?P<target>[^\s<>]++)", re.MULTILINE)
+_RST = re.compile(
+    rf":(?:std:)?(?:ref|doc|any):{_ROLE}"
+    r"|``(?:[^`]|`(?!`))*+``"
+    rf"|`(?P<text>[^`<>]{{1,{MAX_ANCHOR_CHARS}}}+)<(?P<path>[^`<>\s]++)>`_"
+)
+_ADOC = re.compile(
+    rf"\b(?:xref|link):(?P<path>[^\s\[\]]++)\[(?P<text>{_ANCHOR})\]"
+    rf"|<<(?P<id>[^<>,\n]++),(?P<shown>[^<>]{{1,{MAX_ANCHOR_CHARS}}}+)>>"
+)
+_TITLED_ROLE = re.compile(r"([^<>]++)<([^<>]++)>\s*+")
+_AROUND = " \t\r\n*`"  # white space and emphasis around an anchor
+
+
+def find_markdown_links(text: str) -> list[Hyperlink]:
+    """Links in the text or by reference, `{ref}` and `{doc}`, and `[[Page|anchor]]`; none of those in code."""
+    prose = _blank_code(text)
+    definitions = {_fold(found["ref"]): found["target"] for found in islice(_DEFINITION.finditer(prose), MAX_LINKS)}
+
+    def find() -> Iterator[Hyperlink | None]:
+        for found in _MARKDOWN.finditer(prose):
+            if role := found["role"]:
+                yield _make(found, "role", role)
+            elif wiki := found["wiki"]:
+                yield _make(found, "shown" if found["shown"] else "wiki", wiki)
+            elif found["text"]:
+                target = found["angle"] or found["path"] or definitions.get(_fold(found["ref"] or found["text"]), "")
+                yield _make(found, "text", target)
+
+    return _take(find())
+
+
+def find_rst_links(text: str) -> list[Hyperlink]:
+    """`:ref:` and `:doc:`, and links with a path of their own."""
+    return _take(
+        _make(found, "role" if found["role"] else "text", found["role"] or found["path"] or "")
+        for found in _RST.finditer(text)
+    )
+
+
+def find_adoc_links(text: str) -> list[Hyperlink]:
+    """`xref:`, `link:` and `<<id,anchor>>`."""
+    return _take(
+        _make(found, "shown", found["id"]) if found["id"] else _make(found, "text", found["path"])
+        for found in _ADOC.finditer(text)
+    )
+
+
+def _take(links: Iterator[Hyperlink | None]) -> list[Hyperlink]:
+    return list(islice(filter(None, links), MAX_LINKS))
+
+
+def _make(found: re.Match[str], group: str, target: str) -> Hyperlink | None:
+    """The link whose anchor is this group, without emphasis; None if it has no anchor or leads out of the corpus."""
+    said, target = found[group] or "", clean_target(target)
+    if group == "role" and (titled := _TITLED_ROLE.fullmatch(said)):  # `anchor <target>`, else the target is the anchor
+        said, target = titled[1], clean_target(titled[2])
+    start = found.start(group) + len(said) - len(said.lstrip(_AROUND))
+    end = start + len(said.strip(_AROUND))
+    return Hyperlink(start, end, target) if target and start < end <= start + MAX_ANCHOR_CHARS else None
+
+
+def _fold(reference: str) -> str:
+    return " ".join(reference.casefold().split())
+
+
+def _blank_code(text: str) -> str:
+    """The text with spaces for fenced code. A fence with a name in braces is MyST's note or table, and no code."""
+    lines, fence, is_code = [], "", False
+    for line in text.split("\n"):
+        marks = FENCE.match(line)
+        rest = line[marks.end() :].strip() if marks else ""
+        if fence:
+            lines.append(" " * len(line) if is_code else line)
+            fence = "" if marks and marks.group(1).startswith(fence) and not rest else fence
+        elif marks and marks.group(1)[0] != ":":
+            fence, is_code = marks.group(1), not rest.startswith("{") or rest.startswith("{code")
+            lines.append(" " * len(line))
+        else:
+            lines.append(line)
+    return "\n".join(lines)
