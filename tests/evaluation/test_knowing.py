@@ -20,9 +20,9 @@ from quaere.warmup.lessons import build_world
 from quaere.warmup.oracle_reports import write_draft
 from quaere.warmup.report_lessons import Research
 from quaere.worlds import generate_world
-from quaere.worlds.articles import ReportLine, report_line
 from quaere.worlds.dice import Dice
 from quaere.worlds.open_questions import KnownFact, ask_open_questions
+from quaere.worlds.world import ReportLine, report_line
 
 BRIDGE = "The Halm Bridge is old. Orsolya Venn drew its plans. Its 16 arches are of unequal width. Trolden paid for it."
 MILL = "The Oss Mill grinds rye. Pip Brod drew its plans. It has six wheels."

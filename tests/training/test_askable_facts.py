@@ -7,8 +7,8 @@ from reading_endpoint import PAGES, make_index
 
 from quaere.records import Passage
 from quaere.warmup.documents.askable_facts import draw_facts, find_facts, find_spans, page_name
-from quaere.warmup.documents.drafts import draw_drafts
-from quaere.warmup.documents.links import Link, Pages
+from quaere.warmup.documents.checked_question import draw_drafts
+from quaere.warmup.documents.page_names import Link, Pages
 from quaere.worlds.dice import Dice
 
 

@@ -18,7 +18,7 @@ from quaere.warmup.documents.chains import (
     find_links,
     iterate_chains,
 )
-from quaere.warmup.documents.drafts import Draft, Worded
+from quaere.warmup.documents.checked_question import Draft, Worded
 
 
 def make_index(folder, pages):

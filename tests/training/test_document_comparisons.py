@@ -7,15 +7,15 @@ from quaere.records import Passage
 from quaere.rewards.format import find_alternative
 from quaere.warmup.documents.askable_facts import Fact
 from quaere.warmup.documents.chains import Link
+from quaere.warmup.documents.checked_question import Draft, Worded
 from quaere.warmup.documents.comparisons import (
     Pair,
     chained_comparisons,
     comparable_pairs,
     comparison_questions,
+    read_choice,
     read_wording,
 )
-from quaere.warmup.documents.drafts import Draft, Worded
-from quaere.warmup.documents.templates import read_choice
 from quaere.worlds.dice import Dice
 
 

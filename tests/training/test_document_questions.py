@@ -11,8 +11,8 @@ from quaere.errors import BadInput, SamplingFailed
 from quaere.records import Answer, Passage
 from quaere.warmup.documents import writer
 from quaere.warmup.documents.askable_facts import find_facts
+from quaere.warmup.documents.checked_question import draw_drafts
 from quaere.warmup.documents.checks import find_fault, names_subject, shares_words, word_overlap
-from quaere.warmup.documents.drafts import draw_drafts
 from quaere.warmup.documents.prompts import OneLine
 
 

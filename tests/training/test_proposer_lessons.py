@@ -16,9 +16,8 @@ from quaere.search.index import build_index
 from quaere.search.searcher import LocalSearcher
 from quaere.training.phases.proposals import read_proposal
 from quaere.warmup.documents.checked_question import CheckedQuestion
-from quaere.warmup.documents.links import Pages
-from quaere.warmup.documents.proposer_lessons import THOUGHTS, plan_proposals, play_proposals
-from quaere.warmup.documents.rejection_sampling import play_own
+from quaere.warmup.documents.document_lessons import THOUGHTS, plan_proposals, play_own, play_proposals
+from quaere.warmup.documents.page_names import Pages
 from quaere.warmup.scripted_episodes import judge
 from scripted import ScriptedSampler
 

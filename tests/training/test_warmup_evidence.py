@@ -21,8 +21,7 @@ from quaere.rollout.policy import ChatPolicy
 from quaere.warmup.dialects import DIALECTS, cites
 from quaere.warmup.lessons import Lessons, LessonSettings, Portion, build_world, plan_lessons
 from quaere.warmup.oracle import play_oracle
-from quaere.warmup.quotes import find_misquote
-from quaere.warmup.scripted_episodes import demonstrate, open_protocol
+from quaere.warmup.scripted_episodes import demonstrate, find_misquote, open_protocol
 from quaere.warmup.teacher import play_teacher
 from quaere.worlds.prose import write_article
 

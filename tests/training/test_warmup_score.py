@@ -21,12 +21,10 @@ from quaere.rollout.episode import Limits
 from quaere.search.searcher import LocalSearcher
 from quaere.training.learner import Learner
 from quaere.warmup.dialects import DIALECTS, role_of, roles_of
-from quaere.warmup.findings import facts_in
 from quaere.warmup.imitation import imitation, teach
 from quaere.warmup.lessons import LessonSettings, Portion, build_world, plan_lessons
-from quaere.warmup.marks import explain, mark
 from quaere.warmup.oracle import play_oracle
-from quaere.warmup.oracle_reports import FLAWS, write_draft
+from quaere.warmup.oracle_reports import FLAWS, explain, facts_in, mark, write_draft
 from quaere.warmup.report_lessons import MAX_REPORTS, MAX_SCORES, MAX_SEARCHES, MIN_REPORTS, Research
 from quaere.warmup.scripted_episodes import demonstrate
 from quaere.worlds import generate_world

@@ -4,12 +4,11 @@ import pytest
 
 from quaere.errors import BadInput
 from quaere.worlds import FAMILIES, SMALL_FAMILIES, generate_world, write_world
-from quaere.worlds.articles import open_world, report_line
-from quaere.worlds.fact_sentences import _LITERALS, name_unknown, state_fact, unknown_relations
-from quaere.worlds.families import load_family
 from quaere.worlds.gold_questions import says
 from quaere.worlds.names import capitalise
-from quaere.worlds.open_questions import ask_open_questions
+from quaere.worlds.open_questions import _LITERALS, ask_open_questions, name_unknown, state_fact, unknown_relations
+from quaere.worlds.schema import load_family
+from quaere.worlds.world import open_world, report_line
 
 both = pytest.mark.parametrize("family", list(FAMILIES))
 

@@ -16,7 +16,7 @@ import pytest
 from quaere.cli import world as command
 from quaere.errors import BadInput
 from quaere.worlds import generate_world, write_world
-from quaere.worlds.articles import check_destination
+from quaere.worlds.world import check_destination
 
 PRINT_HASHES = """
 from pathlib import Path

@@ -31,8 +31,8 @@ from quaere.warmup.dialects import (
     roles_of,
 )
 from quaere.worlds import GoldQuestion, World, generate_world, write_world
-from quaere.worlds.articles import CORPUS
 from quaere.worlds.gold_questions import MAX_FACTS, says
+from quaere.worlds.world import CORPUS
 
 FACT_RATIO = (4, 3, 2, 1)  # weights of a solver's questions that combine 1, 2, ... facts
 HOP_RATIO = (4, 3, 2, 1)  # weights of a proposer's questions of 1, 2, ... hops in Dr. Zero's count

@@ -23,13 +23,19 @@ from quaere.rollout.episode import Limits
 from quaere.search.index import Index
 from quaere.search.searcher import LocalSearcher
 from quaere.training.phases.proposals import read_proposal
-from quaere.warmup import evaluate_phrases as words_evaluating
 from quaere.warmup import phrases as words
 from quaere.warmup.dialects import Dialect, Role, cites, needed_turns, proposer_turns, solver_turns
+from quaere.warmup.evaluations import (
+    Verdict,
+    weigh_search,
+    write_again_thought,
+    write_next_thought,
+    write_note,
+    write_thought_before,
+)
 from quaere.warmup.lessons import Lesson, Lessons, LessonSettings, Portion
 from quaere.warmup.report_lessons import Research
 from quaere.warmup.scripted_episodes import Attempt, Demonstrations, demonstrate, judge, open_protocol
-from quaere.warmup.search_value import Verdict, weigh_search
 from quaere.worlds import Hop, World
 from quaere.worlds.dice import Dice
 from quaere.worlds.names import strip_article
@@ -136,10 +142,10 @@ class _Solver(_Oracle):
             # A sentence that names the value only as "it" would not show what was found.
             slots["S"] = hop.evidence.text if contains(hop.evidence.text, slots["F"]) else ""
         refined = self.turns.remarks == "facts"
-        self.note = words_evaluating.write_note(self.verdict, self.dice, slots, refined=refined)
+        self.note = write_note(self.verdict, self.dice, slots, refined=refined)
         if self.turns.remarks != "turn":
             return self.go_on(turns)
-        thought = words_evaluating.write_thought_before(self.verdict, self.dice, slots)
+        thought = write_thought_before(self.verdict, self.dice, slots)
         return self.turns.evaluation(thought, self.note, self.verdict.draw_score(self.dice))
 
     def go_on(self, turns: Sequence[Turn]) -> str:
@@ -149,7 +155,7 @@ class _Solver(_Oracle):
                 raise SamplingFailed("a fact was not found")
             return self.ask(self.think_again())
         if self.at < len(self.chain):
-            write = words_evaluating.write_next_thought if self.evaluates else words.write_next
+            write = write_next_thought if self.evaluates else words.write_next
             return self.ask(write(self.dice, self.found, self.slots(self.at)))
         thought = words.write_thought(self.forms["answer"], self.dice, self.found)
         return self.turns.answer(thought, self.answer, span=self.quote(turns), note=self.note)
@@ -157,7 +163,7 @@ class _Solver(_Oracle):
     def think_again(self) -> str:
         slots = self.slots(self.at)
         if self.evaluates:
-            return words_evaluating.write_again_thought(self.verdict, self.dice, slots)
+            return write_again_thought(self.verdict, self.dice, slots)
         return words.write_thought(self.forms["not_found"], self.dice, slots)
 
     def ask(self, thought: str) -> str:
@@ -179,12 +185,12 @@ class _Proposer(_Oracle):
         if self.lesson.hops == 1:
             return self.propose(self.forms["ask_of_document"], self.slots(0) | start, turns)
         if not turns:
-            return self.ask(words.write_thought(words.START_FROM, self.dice, start))
+            return self.ask(words.write_thought(words.THOUGHTS["start_from"], self.dice, start))
         if self.look(turns, news).kind != "found":
             raise SamplingFailed("a fact was not found")
         if self.at < len(self.chain):
-            return self.ask(words.write_thought(words.GO_ON_FROM, self.dice, self.found))
-        return self.propose(words.ASK_OF_CHAIN, self.found | start, turns)
+            return self.ask(words.write_thought(words.THOUGHTS["go_on_from"], self.dice, self.found))
+        return self.propose(words.THOUGHTS["ask_of_chain"], self.found | start, turns)
 
     def ask(self, thought: str) -> str:
         # Before the search a proposer does not know what it will find, so half of its queries name only the thing.

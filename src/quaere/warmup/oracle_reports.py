@@ -9,22 +9,19 @@ The flaws of a draft are known claim by claim, so its right scores can be comput
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
 from msgspec import Struct, structs
 
 from quaere.dialects.report.protocol import extract_conclusion, split_statements
 from quaere.errors import SamplingFailed
-from quaere.records import Report, Source
-from quaere.warmup import report_phrases as words_research
-from quaere.warmup.findings import Finding, find_facts
-from quaere.warmup.phrases import write_thought
+from quaere.records import Passage, Report, Source
+from quaere.warmup.phrases import REPORT_FORMS, write_thought
 from quaere.worlds import Fact, World
 from quaere.worlds.dice import Dice
-from quaere.worlds.fact_sentences import name_unknown, state_fact, unknown_relations
 from quaere.worlds.names import capitalise
-from quaere.worlds.open_questions import OpenGold
+from quaere.worlds.open_questions import OpenGold, name_unknown, state_fact, unknown_relations
 
 Flaw = Literal["false", "miscited", "unresolved", "uncited", "missing"]
 """Flaws of a report: false: a claim is made up; miscited: it cites a passage that does not state it; unresolved: it
@@ -212,7 +209,7 @@ def _compose(
     """The report's text: a paragraph on the things asked about, one on linked things and gaps, and the conclusion."""
     own = [claim for claim in claims if claim.finding.fact.subject in named]
     others = [claim for claim in claims if claim.finding.fact.subject not in named]
-    admitted = [write_thought(words_research.GAPS, dice, {"gap": gap}, min_words=4, max_words=30) for gap in gaps]
+    admitted = [write_thought(REPORT_FORMS["gaps"], dice, {"gap": gap}, min_words=4, max_words=30) for gap in gaps]
     paragraphs = [_sentences(world, own, dice, joins), [*_sentences(world, others, dice, joins), *admitted]]
     body = [" ".join(sentences) for sentences in paragraphs if sentences]
     return "\n\n".join([*body, f"Conclusion: {_conclude(world, gold, named, claims, dice)}"])
@@ -240,16 +237,16 @@ def _conclude(world: World, gold: OpenGold, named: Sequence[int], claims: Sequen
     slots = {"X": names[0]}
     used: list[Claim] = []
     if len(named) == 2 and links[0] and links[1] and links[0][0].said != names[1]:
-        forms, used = words_research.CONCLUDE_PAIR, [links[0][0], links[1][0]]
+        forms, used = REPORT_FORMS["conclude_pair"], [links[0][0], links[1][0]]
         slots |= {"Y": names[1], "A": used[0].said, "B": used[1].said}
     elif len(links[0]) >= 2:
-        forms, used = words_research.CONCLUDE_TWO_LINKS, links[0][:2]
+        forms, used = REPORT_FORMS["conclude_two_links"], links[0][:2]
         slots |= {"A": used[0].said, "B": used[1].said}
     elif links[0]:
-        forms, used = words_research.CONCLUDE_LINK, links[0][:1]
+        forms, used = REPORT_FORMS["conclude_link"], links[0][:1]
         slots |= {"A": used[0].said}
     else:
-        forms = words_research.CONCLUDE_LITERAL
+        forms = REPORT_FORMS["conclude_literal"]
         used = [claim for claim in claims if claim.finding.fact.subject == named[0]][:1]
         if not used:
             raise SamplingFailed("too little was found")
@@ -262,3 +259,123 @@ def _conclude(world: World, gold: OpenGold, named: Sequence[int], claims: Sequen
 
 def _links(claim: Claim, index: int) -> bool:
     return claim.finding.fact.subject == index and claim.finding.fact.object is not None
+
+
+# -------------------- Facts of a world that passages state, and the numbers under which the passages can be cited.
+
+
+class Finding(Struct, frozen=True):
+    """A fact that was shown: its object as the passage names it, and the passage's number.
+
+    Finding(fact=Fact(12, "opera_composer", 40, "Ilse Varn"), said="Ilse Varn", number=2)
+    """
+
+    fact: Fact
+    said: str
+    number: int
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """The fact's identity: subject and relation."""
+        return self.fact.subject, self.fact.relation
+
+
+def find_facts(world: World, sources: Mapping[int, Source]) -> list[Finding]:
+    """Every fact these passages state, in order of the passages, without duplicates."""
+    found: dict[tuple[int, str], Finding] = {}
+    for number, source in sorted(sources.items()):
+        for fact, said in facts_in(world, source.passage):
+            found.setdefault((fact.subject, fact.relation), Finding(fact, said, number))
+    return list(found.values())
+
+
+def facts_in(world: World, passage: Passage) -> Iterable[tuple[Fact, str]]:
+    """The facts whose sentences lie within this passage, with their objects as the passage names them."""
+    entity = world.entity(passage.doc_id)
+    for support in world.article(entity).supports:
+        if passage.start <= support.evidence.start and support.evidence.end <= passage.end:
+            fact = world.graph.fact(entity.index, support.relation)
+            assert fact is not None  # the article has just stated it
+            yield fact, support.mention
+
+
+def is_shown(world: World, passages: Iterable[Passage], key: tuple[int, str]) -> bool:
+    """True if one of these passages states this fact."""
+    return any((fact.subject, fact.relation) == key for passage in passages for fact, _ in facts_in(world, passage))
+
+
+# -------------------- The oracle's scores of a draft, from 0 to 10, computed from its known flaws.
+
+
+_ENOUGH = 6  # facts about the things asked about that make a report complete
+
+
+def mark(draft: Draft, dimension: str) -> int:
+    """The score of a draft on a dimension; a dimension unknown to the oracle is scored like factuality."""
+    num_false = sum(claim.flaw == "false" for claim in draft.claims)
+    num_right = len(draft.claims) - num_false
+    covered = _covered(draft)
+    balance = draft.num_treated / draft.num_named
+    by_name = {
+        "factuality": 9 - 3 * num_false,
+        "citation": round(9 * _cited(draft)),
+        "coverage": round(1 + 8 * covered),
+        "depth": round(1 + 8 * min(1.0, num_right / _ENOUGH)),
+        "insight": round(3 + 4 * covered) - num_false,
+        "coherence": 8 - num_false,
+        "instruction": round(2 + 6 * covered * balance),
+        "readability": 8 if len(draft.claims) > 2 else 7,
+        "balance": round(1 + 7 * balance) - num_false,
+        "uncertainty": (8 if draft.num_gaps else 4) - 2 * num_false,
+    }
+    return max(0, min(10, by_name.get(dimension, by_name["factuality"])))
+
+
+def _cited(draft: Draft) -> float:
+    """The share of claims that are true and cite a passage that states them."""
+    return sum(not claim.flaw for claim in draft.claims) / len(draft.claims)
+
+
+def _covered(draft: Draft) -> float:
+    """The share of known facts about the things asked about that the draft states, of at most `_ENOUGH` facts."""
+    return min(1.0, len(draft.covered) / min(_ENOUGH, len(draft.covered) + len(draft.missed)))
+
+
+def explain(world: World, draft: Draft, dice: Dice, shown: Sequence[Passage]) -> tuple[str, str]:
+    """Verification and gaps in a few words; a claim is corrected only if a passage showed the true value."""
+    return _verify(world, draft, dice, shown), _miss(world, draft, dice)
+
+
+def _verify(world: World, draft: Draft, dice: Dice, shown: Sequence[Passage]) -> str:
+    said = []
+    for claim in draft.claims:
+        if claim.flaw == "false":
+            said.append(_correct(world, claim, dice, shown))
+        elif claim.flaw in ("miscited", "unresolved"):
+            forms = REPORT_FORMS["miscited"] if claim.flaw == "miscited" else ("{n} leads nowhere.",)
+            said.append(_write(forms, dice, n=f"[{claim.citations[0]}]"))
+    if all(not claim.citations for claim in draft.claims):
+        said.append(_write(REPORT_FORMS["uncited"], dice))
+    return " ".join(dict.fromkeys(said)) or _write(REPORT_FORMS["holds"], dice)
+
+
+def _correct(world: World, claim: Claim, dice: Dice, shown: Sequence[Passage]) -> str:
+    topic = describe(world, claim.finding.key)
+    if is_shown(world, shown, claim.finding.key):
+        return _write(REPORT_FORMS["wrong"], dice, claim=topic, right=claim.finding.said)
+    return _write(("Not confirmed: {claim}.",), dice, claim=topic)
+
+
+def _miss(world: World, draft: Draft, dice: Dice) -> str:
+    if draft.missed and _covered(draft) < 1:
+        return _write(REPORT_FORMS["lacks"], dice, claim=describe(world, draft.missed[0]))
+    return _write(REPORT_FORMS["complete"], dice)
+
+
+def describe(world: World, key: tuple[int, str]) -> str:
+    """The fact as a phrase without its value: "the composer of The Salt Ring"."""
+    return name_unknown(world.graph, *key)
+
+
+def _write(forms: Sequence[str], dice: Dice, **slots: str) -> str:
+    return write_thought(forms, dice, slots, min_words=1, max_words=30)

@@ -15,34 +15,20 @@ A thought is drawn several times, and the first draw of a good length is taken.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
 
 from msgspec import Struct
 
-from quaere.warmup.forms import load_forms
 from quaere.worlds.dice import Dice
 from quaere.worlds.gold_questions import GoldQuestion
 from quaere.worlds.names import strip_article
 from quaere.worlds.schema import Relation, split_forms, split_slots, words
 
-_FORMS = load_forms("thoughts")
-
 MIN_WORDS, MAX_WORDS = 5, 15
 _NUM_DRAWS = 8
-
-# ---------------------------------------------------------------------------------------------------- solver's thoughts
-
-FOUND = _FORMS["found"]
-NEXT_HOP = _FORMS["next_hop"]
-NOT_FOUND = _FORMS["not_found"]
-
-# -------------------------------------------------------------------------------------------------- proposer's thoughts
-
-START_FROM = _FORMS["start_from"]
-GO_ON_FROM = _FORMS["go_on_from"]
-ASK_OF_CHAIN = _FORMS["ask_of_chain"]
-
-# -------------------------------------------------------------------------------------------------------------- queries
 
 _FIRST_QUERY = ("{ask}", "{ask}?", "{want}", "{want}", "{X} {keys}", "{X} {keys}", "{keys} {X}")
 _OTHER_QUERY = ("{X} {keys}", "{keys} {X}", "{want}", "{ask}", "{X}")
@@ -55,12 +41,25 @@ _PLAIN = frozenset(
 )
 
 
+@cache
+def load_forms(name: str) -> dict[str, tuple[str, ...]]:
+    """The lists of forms in `forms/NAME.toml`; what a seed draws depends on their order.
+
+    load_forms("thoughts")["not_found"][0] == "Nothing on {X} here."
+    """
+    read = tomllib.loads((files("quaere.warmup") / "forms" / f"{name}.toml").read_text(encoding="utf-8"))
+    return {key: tuple(forms) for key, forms in read.items()}
+
+
+THOUGHTS, REPORT_FORMS = load_forms("thoughts"), load_forms("reports")
+
+
 def forms_for(family: str) -> Mapping[str, Sequence[str]]:
     """The forms of thoughts and first queries in worlds of this family, by name.
 
     forms_for("hamlet")["answer"] == ("It is {A}.",)
     """
-    forms = _FORMS | {"first_query": _FIRST_QUERY}
+    forms = THOUGHTS | {"first_query": _FIRST_QUERY}
     return forms | load_forms("short") if family == "hamlet" else forms
 
 
@@ -127,7 +126,7 @@ def write_next(dice: Dice, found: Mapping[str, str], wanted: Mapping[str, str]) 
 
     "Passage 1 names Ilse Varn. Next: who acted as patron to Ilse Varn?"
     """
-    first, second = _usable(FOUND, found), _usable(NEXT_HOP, wanted)
+    first, second = _usable(THOUGHTS["found"], found), _usable(THOUGHTS["next_hop"], wanted)
     drawn = [f"{_fill(_draw(first, dice), found)} {_fill(_draw(second, dice), wanted)}" for _ in range(_NUM_DRAWS)]
     return _begin_sentences(min(drawn, key=_excess))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from quaere.chat.dimensions import POOL
 from quaere.chat.prompt_style import PromptStyle
 from quaere.chat.question_wordings import OpenKind
 from quaere.dialects.registry import find_dialect
@@ -27,26 +28,36 @@ from quaere.errors import BadInput, SamplingFailed
 from quaere.records import (
     Assessment,
     AssessTask,
+    DimensionRules,
     Episode,
     Harness,
     Hints,
     Passage,
+    ProcessRules,
     ReportTask,
     Rubric,
     RubricTask,
     Search,
     SearchResult,
     Turn,
+    Weight,
 )
 from quaere.rollout.episode import Limits
 from quaere.search.index import Index
-from quaere.warmup import report_phrases as words_research
 from quaere.warmup.dialects import LessonKind
-from quaere.warmup.findings import find_facts
-from quaere.warmup.marks import describe, explain, mark
-from quaere.warmup.oracle_reports import FLAWS, MIN_CLAIMS, Claim, Draft, Flaw, write_draft
-from quaere.warmup.phrases import write_open_query, write_thought
-from quaere.warmup.rubric_lessons import draw_harness, draw_hints, draw_rubric, think_of
+from quaere.warmup.oracle_reports import (
+    FLAWS,
+    MIN_CLAIMS,
+    Claim,
+    Draft,
+    Flaw,
+    describe,
+    explain,
+    find_facts,
+    mark,
+    write_draft,
+)
+from quaere.warmup.phrases import REPORT_FORMS, write_open_query, write_thought
 from quaere.warmup.scripted_episodes import Attempt
 from quaere.worlds import World
 from quaere.worlds.dice import Dice
@@ -225,14 +236,14 @@ class _Writer:
         query = self.plan.next_query(turns)
         if query is not None:
             number = len(turns)
-            following = words_research.SECOND if number < len(self.plan.named) else words_research.FOLLOW
-            forms = words_research.START if number == 0 else following
+            following = REPORT_FORMS["second"] if number < len(self.plan.named) else REPORT_FORMS["follow"]
+            forms = REPORT_FORMS["start"] if number == 0 else following
             thought = write_thought(forms, self.dice, {"X": self.plan.looked_up[-1][0]}, min_words=3)
             return write_search(thought, query)
         if len(turns) < min(MIN_SEARCHES, self.plan.num_searches):
             raise SamplingFailed("there was nothing to follow")
         draft = write_draft(self.world, self.gold, numbered_sources(turns), self.dice)
-        thought = write_thought(words_research.WRITE, self.dice, {"X": self.plan.looked_up[0][0]}, min_words=3)
+        thought = write_thought(REPORT_FORMS["write"], self.dice, {"X": self.plan.looked_up[0][0]}, min_words=3)
         return write_report(thought, draft.text)
 
 
@@ -278,7 +289,7 @@ class _Judge:
         main = self.gold.entities[0]
         if all(passage.doc_id != main for passage in shown):
             raise SamplingFailed("nothing was found about what was asked")
-        thought = write_thought(words_research.JUDGE, self.dice, {}, min_words=3)
+        thought = write_thought(REPORT_FORMS["judge"], self.dice, {}, min_words=3)
         entries = (self._entry(number, draft, shown) for number, draft in enumerate(self.drafts, start=1))
         return write_assessment(thought, entries)
 
@@ -293,7 +304,7 @@ class _Judge:
         about_all = [entities[number % len(entities)] for number in range(max(min_calls, len(entities)))]
         searches = [
             (
-                write_thought(words_research.CHECK_ALL, self.dice, {"X": entity.name}, min_words=3),
+                write_thought(REPORT_FORMS["check_all"], self.dice, {"X": entity.name}, min_words=3),
                 write_open_query(entity.name, self.world.graph.kind(entity.index).noun, self.dice),
             )
             for entity in about_all
@@ -306,7 +317,7 @@ class _Judge:
     def _check_one(self, number: int) -> tuple[str, str]:
         topic = describe(self.world, _find_doubt(self.drafts[number - 1]).finding.key)
         slots = {"r": str(number), "claim": topic}
-        thought = write_thought(words_research.CHECK_ONE, self.dice, slots, min_words=3, max_words=25)
+        thought = write_thought(REPORT_FORMS["check_one"], self.dice, slots, min_words=3, max_words=25)
         return thought, f"[{number}] {strip_article(topic)}"
 
     def _entry(self, number: int, draft: Draft, shown: Sequence[Passage]) -> str:
@@ -341,3 +352,84 @@ def _find_failure(episode: Episode) -> str:
     if failure is not None:
         return failure.message if failure.boundary == "model" else f"{failure.boundary}: {failure.kind}"
     return "" if episode.end == "answered" else episode.end
+
+
+# -------------------- Lessons in choosing rubrics: random rules, random advice, and a rubric that follows both.
+
+
+_MIN_POOL = 5
+_MAX_K = 6
+_WHOLE_POOL_PERCENT = 50
+_USUAL_PRIMARY_PERCENT = 80
+_LOWEST, _HIGHEST = (0.05, 0.1, 0.1, 0.2), (0.3, 0.4, 0.5, 0.5, 0.6, 1.0)
+_GRID = 0.05
+
+
+def draw_harness(dice: Dice, max_k: int = _MAX_K) -> Harness:
+    """Random rules: a pool, the number of dimensions to choose, the required one, and bounds of the weights."""
+    pool = list(POOL)
+    if not dice.chance(_WHOLE_POOL_PERCENT):
+        dice.shuffle(pool)
+        pool = pool[: dice.between(_MIN_POOL, len(pool))]
+    usual = pool[0] if POOL[0] not in pool else POOL[0]
+    primary = usual if dice.chance(_USUAL_PRIMARY_PERCENT) else dice.pick(pool)
+    rules = DimensionRules(
+        k=dice.between(2, min(max_k, len(pool) - 1)),
+        must_include=primary.name,
+        weight_min=dice.pick(_LOWEST),
+        weight_max=dice.pick(_HIGHEST),
+    )
+    process = ProcessRules(citation_cross_check=dice.chance(70), min_tool_calls=2 if dice.chance(25) else 1)
+    return Harness(version=dice.below(20), pool=tuple(pool), dimensions=rules, process=process)
+
+
+def draw_hints(harness: Harness, dice: Dice) -> Hints:
+    """Random advice that can be followed: it requires no more dimensions than fit and leaves enough to choose from."""
+    rules = harness.dimensions
+    free = [item.name for item in harness.pool if item.name != rules.must_include]
+    dice.shuffle(free)
+    required = tuple(free.pop() for _ in range(dice.between(0, min(2, rules.k - 1))))
+    spare = len(free) - (rules.k - 1 - len(required))
+    avoided = tuple(free.pop() for _ in range(dice.between(0, min(2, spare))))
+    explore = (free[-1],) if free and dice.chance(40) else ()
+    return Hints(required, avoided, explore)
+
+
+def draw_rubric(harness: Harness, hints: Hints, kinds: Sequence[OpenKind], dice: Dice) -> Rubric:
+    """A rubric that follows the advice, then prefers dimensions that suit these kinds of question."""
+    rules = harness.dimensions
+    names = [item.name for item in harness.pool if item.name != rules.must_include]
+    telling = [name for kind in kinds for name in TELLING[kind] if name in names]
+    rest = list(names)
+    dice.shuffle(rest)
+    wanted = [name for name in (*hints.required, *hints.explore, *telling, *rest) if name not in hints.avoided]
+    chosen = list(dict.fromkeys([*wanted, *rest]))[: rules.k - 1]
+    return Rubric(rules.must_include, tuple(Weight(name, _draw_weight(rules, dice)) for name in chosen))
+
+
+def _draw_weight(rules: DimensionRules, dice: Dice) -> float:
+    """A weight on a coarse grid, so that it takes few characters."""
+    steps = round((rules.weight_max - rules.weight_min) / _GRID)
+    return round(rules.weight_min + _GRID * dice.between(0, steps), 2)
+
+
+def think_of(rubric: Rubric, hints: Hints, dice: Dice) -> str:
+    """A sentence on why the rubric was chosen."""
+    advised = [name for name in (*hints.required, *hints.explore) if name in rubric.dimensions]
+    forms = REPORT_FORMS["choose_advised"] if advised and dice.chance(50) else REPORT_FORMS["choose"]
+    named = advised if forms is REPORT_FORMS["choose_advised"] else [item.dimension for item in rubric.weights]
+    return write_thought(forms, dice, {"d": " and ".join(named[:2])}, min_words=3)
+
+
+# -------------------- Rubrics.
+
+
+# The dimensions that best separate good reports from poor ones, by kind of question.
+TELLING: dict[OpenKind, tuple[str, ...]] = {
+    "overview": ("coverage", "citation", "depth"),
+    "story": ("coherence", "depth", "coverage"),
+    "open": ("uncertainty", "citation", "coverage"),
+    "comparison": ("balance", "insight", "coverage"),
+    "connection": ("insight", "citation", "depth"),
+    "detail": ("depth", "citation", "instruction"),
+}

@@ -24,8 +24,8 @@ from quaere.rewards.format import contains
 from quaere.search.index import Index
 from quaere.search.link_graph import Backlink
 from quaere.warmup.documents.askable_facts import Fact, find_spans, page_name
+from quaere.warmup.documents.checked_question import Draft, Worded
 from quaere.warmup.documents.checks import shares_words
-from quaere.warmup.documents.drafts import Draft, Worded
 
 _HANDLES = ("name", "identifier", "option")  # kinds of span that other documents may name
 _MAX_HANDLES = 2  # names of a question that are tried

@@ -5,14 +5,23 @@ CheckedQuestion(id="halm#0:16", question="Who built the Halm bridge?", ...).to_q
 
 from __future__ import annotations
 
+import itertools
+import os
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from quaere.errors import BadInput
-from quaere.records import Evidence, Question
+from quaere.records import Evidence, Passage, Question
+from quaere.rewards.answers import normalise_answer
+from quaere.rewards.format import contains
 from quaere.setting_types import NonNegativeFloat, PositiveInt, check_settings
-from quaere.warmup.documents.drafts import Dropped, QuestionKind, is_choice
+from quaere.warmup.documents.askable_facts import Fact, draw_facts
+from quaere.worlds.dice import Dice
 
 
 class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,3 +111,175 @@ class Written(Struct, frozen=True):
     def reasons(self) -> Counter[str]:
         """The number of dropped questions by kind and reason: `Counter({"single: answered without the page": 12})`."""
         return Counter(question.reason for question in self.dropped)
+
+
+# --------------------------------------------------------------------------------------------------------------- drafts
+
+
+QuestionKind = Literal["single", "chain", "comparison", "agreement", "choice", "yes-no"]
+"""Kinds of question: one fact; two facts in a row; two facts compared (a name, or yes/no); one fact with two answers to
+choose from; one fact with an answer to confirm."""
+
+_MAX_FOLDERS = 50
+_MAX_ROUNDS = 4  # facts of one passage
+
+
+def is_choice(kind: QuestionKind) -> bool:
+    """True if a question of this kind names two answers, so that a guess is right half of the time."""
+    return kind not in ("single", "chain")
+
+
+class Draft(Struct, frozen=True):
+    """A question to be worded: its facts, its answers, the names it must contain, and a name it must not contain.
+
+    Draft(id="halm#0:16", kind="single", facts=(Fact(...),), answers=("Orsolya Venn",))
+    """
+
+    id: str
+    kind: QuestionKind
+    facts: tuple[Fact, ...]
+    answers: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    hidden: str = ""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The passages that answer the question."""
+        return tuple(fact.passage.titled_text for fact in self.facts)
+
+    @property
+    def told_by(self) -> tuple[Fact, ...]:
+        """The facts that must be read to answer: of a chain the last one, which states the answer; else all."""
+        return self.facts[-1:] if self.kind == "chain" else self.facts
+
+    @property
+    def is_choice(self) -> bool:
+        """True if a guess is right half of the time."""
+        return is_choice(self.kind)
+
+
+class Worded(Struct, frozen=True):
+    """A draft with the question that the model wrote for it.
+
+    Worded(draft=Draft(...), question="Who built the Halm bridge?", scores={"with_page": 0.8, "closed_book": 0.0})
+    """
+
+    draft: Draft
+    question: str
+    scores: dict[str, float] = {}
+
+    @property
+    def fact(self) -> Fact:
+        """The fact that states the answer."""
+        return self.draft.facts[-1]
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """The accepted answers, which may depend on the wording (a year is accepted if the question asks for one)."""
+        draft = self.draft
+        return draft.answers if draft.is_choice else self.fact.accept(self.question)
+
+    @property
+    def template(self) -> str:
+        """The normalised question without its page's name; "" without one. Equal ones ask the same of two pages."""
+        if not self.fact.name or not contains(self.question, self.fact.name):
+            return ""
+        return normalise_answer(self.question.replace(self.fact.name, "{}"))
+
+
+class Dropped(Struct, frozen=True):
+    """A question that was not kept, and the check that it failed.
+
+    Dropped(id="halm#0:16", question="Who built it?", answer="Orsolya Venn", reason="single: its passage is not found")
+    """
+
+    id: str
+    question: str
+    answer: str
+    reason: str
+
+
+def draw_drafts(passages: Sequence[Passage], num: int, seed: int) -> list[Draft]:
+    """At most `num` drafts of single facts; the folders take turns.
+
+    Without turns a folder of change logs would be asked about most. In a folder, one fact of every passage in random
+    order, then a second one of each, and so on. Folders too many for turns are taken as one.
+    """
+    dice = Dice(seed, "drafts")
+    order = list(passages)
+    dice.shuffle(order)
+    facts = itertools.zip_longest(*(_iterate_facts(folder, dice) for folder in _split_by_folder(order)))
+    found = (fact for turn in facts for fact in turn if fact is not None)
+    return [Draft(fact.id, "single", (fact,), fact.accept()) for fact in itertools.islice(found, num)]
+
+
+def _split_by_folder(passages: Sequence[Passage]) -> list[list[Passage]]:
+    by_folder: dict[str, list[Passage]] = {}
+    for passage in passages:
+        by_folder.setdefault(passage.doc_id.partition("/")[0] if "/" in passage.doc_id else "", []).append(passage)
+    return list(by_folder.values()) if len(by_folder) <= _MAX_FOLDERS else [list(passages)]
+
+
+def _iterate_facts(passages: Sequence[Passage], dice: Dice) -> Iterator[Fact]:
+    """The first fact of each passage, then the second of each, ...; none is looked for before it is needed."""
+    left: list[list[Fact]] = []
+    for passage in passages:
+        facts = draw_facts(passage, dice, _MAX_ROUNDS)
+        yield from facts[:1]
+        left.append(facts[1:])
+    for later in itertools.zip_longest(*left):
+        yield from (fact for fact in later if fact is not None)
+
+
+# -------------------------------------------------------------------------------------------------------------- journal
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """The questions of one batch of facts that were kept, and those that were dropped.
+
+    Batch(number=3, kept=[Worded(...)], dropped=[Dropped(...)])
+    """
+
+    number: int
+    kept: list[Worded]
+    dropped: list[Dropped]
+
+
+class Journal:
+    """A file of finished batches, for one writer at a time; `BadInput` if it was begun with something else."""
+
+    def __init__(self, path: Path, written_with: Mapping[str, Any]) -> None:
+        self.path = path
+        self.batches: dict[int, Batch] = {}
+        self._head = msgspec.json.encode(written_with, order="deterministic")
+        lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
+        head, *whole = lines[:-1] or [self._head]  # what follows the last line break was cut
+        if head != self._head:
+            said = f"{path} was begun with another model, index or settings"
+            raise BadInput(said, hint=f"the same command as then, or: rm {path}")
+        for line in whole:
+            try:
+                batch = msgspec.json.decode(line, type=Batch)
+            except msgspec.DecodeError as error:
+                raise BadInput(f"{path} is damaged: {error}", hint=f"rm {path}, to begin again") from error
+            self.batches[batch.number] = batch
+        if path.exists():
+            with path.open("r+b") as file:
+                file.truncate(sum(len(line) + 1 for line in lines[:-1]))
+
+    def add(self, batch: Batch) -> None:
+        """Store a batch on disk."""
+        if not self.path.exists() or not self.path.stat().st_size:
+            self._append(self._head)
+        self.batches[batch.number] = batch
+        self._append(msgspec.json.encode(batch))
+
+    def _append(self, line: bytes) -> None:
+        with self.path.open("ab") as file:
+            file.write(line + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def remove(self) -> None:
+        """Delete the file: the questions are written."""
+        self.path.unlink(missing_ok=True)

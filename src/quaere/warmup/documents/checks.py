@@ -32,7 +32,7 @@ from quaere.search.index import Index
 from quaere.search.searcher import NoSearcher
 from quaere.search.words import terms
 from quaere.warmup.documents.askable_facts import find_spans
-from quaere.warmup.documents.drafts import Worded
+from quaere.warmup.documents.checked_question import Worded
 from quaere.warmup.documents.prompts import OneLine, answer_question, judge_question, write_query
 from quaere.worlds.dice import Dice
 

@@ -33,19 +33,30 @@ from quaere.warmup.documents.chains import (
     find_links,
     iterate_chains,
 )
-from quaere.warmup.documents.checked_question import CheckedQuestion, WriterSettings, Written
+from quaere.warmup.documents.checked_question import (
+    Batch,
+    CheckedQuestion,
+    Draft,
+    Dropped,
+    Journal,
+    Worded,
+    WriterSettings,
+    Written,
+    draw_drafts,
+)
 from quaere.warmup.documents.checks import Examiner, Lines, Verdict, find_fault, names_subject, word_overlap
-from quaere.warmup.documents.choice_questions import balance, find_wrong_answer, make_choice, make_yes_no
 from quaere.warmup.documents.comparisons import (
     Pair,
+    balance,
     chained_comparisons,
     comparable_pairs,
     comparison_questions,
+    find_wrong_answer,
+    make_choice,
+    make_yes_no,
     read_wording,
 )
-from quaere.warmup.documents.drafts import Draft, Dropped, Worded, draw_drafts
-from quaere.warmup.documents.folder_names import FolderNames
-from quaere.warmup.documents.journal import Batch, Journal
+from quaere.warmup.documents.page_names import FolderNames
 from quaere.warmup.documents.prompt_examples import Form, Style
 from quaere.warmup.documents.prompts import (
     describe_name,

@@ -13,7 +13,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
+from msgspec import Struct
+
 from quaere.records import Passage
+from quaere.search.index import Index
+from quaere.warmup.documents.askable_facts import page_name
 
 _MIN_SHARE = 0.3  # of a folder's documents that use its name as a word
 _MIN_CHARS = 3
@@ -68,3 +72,61 @@ def _iterate_names(doc_id: str) -> Iterator[tuple[str, str]]:
         for word in dict.fromkeys((name, *_WORD.findall(name))):
             if len(word) >= _MIN_CHARS:
                 yield folder, word
+
+
+# ---------------------------------------------------------------------------------------------------------------- pages
+
+
+_NAME_WORD = re.compile(r"\w[\w'’-]*")
+_MIN_NAME_CHARS = 4  # of a one-word name: shorter ones are mostly ordinary words
+
+
+class Link(Struct, frozen=True):
+    """A span of a passage's text that names another page.
+
+    Link(start=40, end=52, page="Orsolya Venn")
+    """
+
+    start: int
+    end: int
+    page: str
+
+
+class Pages:
+    """The passages of an index by the name of their page; pages with the same name are merged."""
+
+    def __init__(self, index: Index) -> None:
+        self.passages = list(index.passages())
+        self._by_name: dict[str, list[Passage]] = {}
+        for passage in self.passages:
+            if name := page_name(passage.title):
+                self._by_name.setdefault(name, []).append(passage)
+        self._names = {words: name for name in self._by_name if (words := _words(name))}
+        self._longest = max(map(len, self._names), default=0)
+
+    def of(self, name: str) -> list[Passage]:
+        """The passages of the page with this name; [] if there is none."""
+        return self._by_name.get(name, [])
+
+    def links(self, passage: Passage) -> Iterator[Link]:
+        """Every other page that the text names in full; the longest name at a position wins."""
+        own = page_name(passage.title)
+        found = list(_NAME_WORD.finditer(passage.text))
+        at = 0
+        while at < len(found):
+            for length in range(min(self._longest, len(found) - at), 0, -1):
+                page = self._names.get(tuple(word[0] for word in found[at : at + length]))
+                if page and page != own:
+                    yield Link(found[at].start(), found[at + length - 1].end(), page)
+                    at += length
+                    break
+            else:
+                at += 1
+
+
+def _words(name: str) -> tuple[str, ...]:
+    """A name as words; () if it could be mistaken for an ordinary word."""
+    words = tuple(_NAME_WORD.findall(name))
+    if not words or not words[0][0].isupper() or (len(words) == 1 and len(words[0]) < _MIN_NAME_CHARS):
+        return ()
+    return words
