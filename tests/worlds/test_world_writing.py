@@ -185,6 +185,6 @@ def test_the_documentation_shows_what_the_generator_writes() -> None:
         assert f"> {paragraph}\n" in page
     questions = list(world.questions(40))
     for number in (12, 37, 26, 3):
-        assert f"| {questions[number].hops} | {questions[number].text} |" in page
+        assert f"| {questions[number].facts} | {questions[number].text} |" in page
     for hop in questions[26].chain:
         assert hop.evidence.text in page

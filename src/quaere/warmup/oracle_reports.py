@@ -21,7 +21,7 @@ from quaere.warmup.phrases import REPORT_FORMS, write_thought
 from quaere.worlds import Fact, World
 from quaere.worlds.dice import Dice
 from quaere.worlds.names import capitalise
-from quaere.worlds.open_questions import OpenGold, name_unknown, state_fact, unknown_relations
+from quaere.worlds.open_questions import ReportLine, name_unknown, state_fact, unknown_relations
 
 Flaw = Literal["false", "miscited", "unresolved", "uncited", "missing"]
 """Flaws of a report: false: a claim is made up; miscited: it cites a passage that does not state it; unresolved: it
@@ -65,7 +65,7 @@ class Draft(Struct, frozen=True):
     num_named: int
     num_treated: int
 
-    def bind(self, gold: OpenGold, sources: Mapping[int, Source]) -> Report:
+    def bind(self, gold: ReportLine, sources: Mapping[int, Source]) -> Report:
         """The report as a record, with the sources it cites."""
         statements = split_statements(self.text)
         cited = {number for statement in statements for number in statement.citations}
@@ -74,7 +74,7 @@ class Draft(Struct, frozen=True):
 
 
 def write_draft(
-    world: World, gold: OpenGold, sources: Mapping[int, Source], dice: Dice, flaws: Sequence[Flaw] = ()
+    world: World, gold: ReportLine, sources: Mapping[int, Source], dice: Dice, flaws: Sequence[Flaw] = ()
 ) -> Draft:
     """A report on the question from these sources, with these flaws.
 
@@ -198,7 +198,7 @@ def _state(world: World, claim: Claim, dice: Dice) -> str:
 
 def _compose(
     world: World,
-    gold: OpenGold,
+    gold: ReportLine,
     named: Sequence[int],
     claims: Sequence[Claim],
     gaps: Sequence[str],
@@ -230,7 +230,7 @@ def _sentences(world: World, claims: Sequence[Claim], dice: Dice, joins: bool) -
     return sentences
 
 
-def _conclude(world: World, gold: OpenGold, named: Sequence[int], claims: Sequence[Claim], dice: Dice) -> str:
+def _conclude(world: World, gold: ReportLine, named: Sequence[int], claims: Sequence[Claim], dice: Dice) -> str:
     """The conclusion: what the things asked about are linked with, according to the claims."""
     links = [[claim for claim in claims if _links(claim, index)] for index in named]
     names = [world.graph.entities[index].name for index in named]

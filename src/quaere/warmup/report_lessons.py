@@ -62,7 +62,7 @@ from quaere.warmup.scripted_episodes import Attempt
 from quaere.worlds import World
 from quaere.worlds.dice import Dice
 from quaere.worlds.names import strip_article
-from quaere.worlds.open_questions import OpenGold, ask_open_questions
+from quaere.worlds.open_questions import ReportLine, ask_open_questions
 
 MIN_SEARCHES, MAX_SEARCHES = 2, 4
 MIN_REPORTS, MAX_REPORTS = 2, 8
@@ -84,7 +84,7 @@ class Research:
         self.seed = seed
         self.topk = limits.topk
         self.max_searches = min(MAX_SEARCHES, limits.max_turns - 1)
-        self._questions: Iterator[OpenGold] = ask_open_questions(world.graph, world.seed, 1 << 30)
+        self._questions: Iterator[ReportLine] = ask_open_questions(world.graph, world.seed, 1 << 30)
 
     def draw(self, kind: LessonKind) -> Attempt:
         """The next lesson of this kind; raises BadInput when the world has no more questions."""
@@ -100,7 +100,7 @@ class Research:
             except SamplingFailed:
                 continue  # the sources state too few facts for reports on this question
 
-    def _next_question(self) -> OpenGold:
+    def _next_question(self) -> ReportLine:
         try:
             return next(self._questions)
         except BadInput as error:
@@ -111,7 +111,7 @@ class Research:
 
     # -------------------------------------------------------------------------------------------------- reports
 
-    def _report(self, gold: OpenGold, dice: Dice) -> Attempt:
+    def _report(self, gold: ReportLine, dice: Dice) -> Attempt:
         rubric = _any_rubric(gold.kind, dice)[1] if dice.chance(_RUBRIC_PERCENT) else None
         task = ReportTask(gold.to_question(), rubric)
         protocol = find_dialect("report", "writer").open(style=self.style)
@@ -120,12 +120,12 @@ class Research:
 
     # -------------------------------------------------------------------------------------------------- rubrics
 
-    def _rubric(self, gold: OpenGold, dice: Dice) -> Attempt:
+    def _rubric(self, gold: ReportLine, dice: Dice) -> Attempt:
         golds = [gold, *(self._next_question() for _ in range(dice.below(3)))]
         harness = draw_harness(dice)
         hints = draw_hints(harness, dice)
         passages = self._look(gold, num=dice.below(3))
-        task = RubricTask(f"rubric-{gold.id}", tuple(one.text for one in golds), harness, hints, passages)
+        task = RubricTask(f"rubric-{gold.id}", tuple(one.question for one in golds), harness, hints, passages)
         rubric = draw_rubric(harness, hints, [one.kind for one in golds], dice)
         text = write_rubric(think_of(rubric, hints, dice), rubric)
         return Attempt(
@@ -136,14 +136,14 @@ class Research:
             lambda episode: _find_other(episode, rubric),
         )
 
-    def _look(self, gold: OpenGold, num: int) -> tuple[Passage, ...]:
+    def _look(self, gold: ReportLine, num: int) -> tuple[Passage, ...]:
         """A sample of `num` passages found with the question."""
-        hits = self.index.search([gold.text], num)[0] if num else []
+        hits = self.index.search([gold.question], num)[0] if num else []
         return tuple(hit.passage for hit in hits)
 
     # ---------------------------------------------------------------------------------------------- assessments
 
-    def _assessment(self, gold: OpenGold, dice: Dice) -> Attempt:
+    def _assessment(self, gold: ReportLine, dice: Dice) -> Attempt:
         num_reports = MAX_REPORTS if dice.chance(_FULL_PERCENT) else dice.between(MIN_REPORTS, MAX_REPORTS)
         harness, rubric = _any_rubric(gold.kind, dice, max_k=min(6, MAX_SCORES // num_reports))
         drafts, reports = [], []
@@ -157,7 +157,7 @@ class Research:
         protocol = assess(rubric, num_reports, style=self.style, process=harness.process)
         return Attempt(task.id, task, script, protocol, lambda episode: _find_assessment_fault(episode, harness))
 
-    def _gather(self, gold: OpenGold, dice: Dice) -> list[Turn]:
+    def _gather(self, gold: ReportLine, dice: Dice) -> list[Turn]:
         """Turns with the searches that a writer would have made, without tokens."""
         turns: list[Turn] = []
         plan = _Plan(self.world, gold, dice, self.max_searches)
@@ -187,7 +187,7 @@ def _draw_flaws(dice: Dice) -> tuple[Flaw, ...]:
 class _Plan:
     """The searches of a writer: what the question names, then things that turned out to be linked to it."""
 
-    def __init__(self, world: World, gold: OpenGold, dice: Dice, max_searches: int) -> None:
+    def __init__(self, world: World, gold: ReportLine, dice: Dice, max_searches: int) -> None:
         self.world = world
         self.dice = dice
         self.named = [world.entity(entity).index for entity in gold.entities]
@@ -226,7 +226,7 @@ class _Plan:
 class _Writer:
     """Script of a report writer: searches by the plan, then states the facts it was shown."""
 
-    def __init__(self, world: World, gold: OpenGold, dice: Dice, max_searches: int) -> None:
+    def __init__(self, world: World, gold: ReportLine, dice: Dice, max_searches: int) -> None:
         self.world = world
         self.gold = gold
         self.dice = dice
@@ -267,7 +267,7 @@ class _Judge:
     def __init__(
         self,
         world: World,
-        gold: OpenGold,
+        gold: ReportLine,
         drafts: Sequence[Draft],
         rubric: Rubric,
         harness: Harness,

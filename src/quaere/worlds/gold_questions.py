@@ -66,11 +66,6 @@ class GoldQuestion(Struct, frozen=True):
         return len(self.chain)
 
     @property
-    def hops(self) -> int:
-        """The number of facts, by its name in older question files."""
-        return self.facts
-
-    @property
     def gold_ids(self) -> tuple[str, ...]:
         """Ids of the articles that prove the answer, in the order of the facts; all different."""
         return tuple(hop.evidence.doc_id for hop in self.chain)
@@ -78,7 +73,7 @@ class GoldQuestion(Struct, frozen=True):
     def to_question(self) -> Question:
         """The question as a `Question` record."""
         evidence = tuple(hop.evidence for hop in self.chain)
-        return Question(self.id, self.text, self.answers, self.hops, evidence, facts=self.facts, searches=self.facts)
+        return Question(self.id, self.text, self.answers, self.facts, evidence, facts=self.facts, searches=self.facts)
 
 
 class _Step(Struct):
@@ -106,7 +101,10 @@ def ask_questions(graph: Graph, seed: int, num: int, facts: Sequence[int]) -> It
         name = f"{graph.family.name[0]}{seed}-q{number:05d}"
         for _ in range(_MAX_TRIES):
             walk = _walk(graph, facts[number % len(facts)], dice)
-            if walk is None or (path := _path(walk)) in asked:
+            if walk is None:
+                continue
+            path = (walk[0].origin, walk[-1].inverse, *(step.relation.name for step in walk))
+            if path in asked:
                 continue
             asked.add(path)  # also if no question results, so that the path is not tried again
             question = _try_question(graph, seed, name, walk, dice)
@@ -118,10 +116,6 @@ def ask_questions(graph: Graph, seed: int, num: int, facts: Sequence[int]) -> It
                 f"this world has facts for only {number} different questions, not {num}",
                 hint=f"quaere world --questions {number}",
             )
-
-
-def _path(walk: Sequence[_Step]) -> tuple[int | str, ...]:
-    return (walk[0].origin, walk[-1].inverse, *(step.relation.name for step in walk))
 
 
 def _try_question(graph: Graph, seed: int, name: str, walk: Sequence[_Step], dice: Dice) -> GoldQuestion | None:

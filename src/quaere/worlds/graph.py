@@ -1,4 +1,9 @@
-"""The fact graph of a world: named entities, and facts between them."""
+"""The fact graph of a world: kinds, years and relations of its entities, then their names, then facts between them.
+
+Drawn facts are integers in arrays (the index of an object, an index in a word list, a count or a year), so a hundred
+thousand entities take a few megabytes. Years keep the world consistent: a book is written in its author's working life,
+and nobody attends a school that does not exist yet.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +17,11 @@ from quaere.worlds.dice import Dice
 from quaere.worlds.names import NameMaker, capitalise, strip_article
 from quaere.worlds.schema import Family, Kind, Relation, words
 
+NONE = -1
+_OBJECT_DRAWS = 6
+_NAMESAKE_PERCENT = 10
+_ALIAS_PERCENT = 45
+_SECOND_ALIAS_PERCENT = 20
 _NUMBER_WORDS = words("zero one two three four five six seven eight nine ten eleven twelve")
 
 
@@ -66,99 +76,7 @@ def number_text(number: int) -> str:
     return _NUMBER_WORDS[number] if number < len(_NUMBER_WORDS) else f"{number:,}"
 
 
-class Graph:
-    """All entities and facts of a world.
-
-    graph.entities[12].title == "River Oss"; graph.object_of(12, "source") == 40
-    """
-
-    def __init__(self, family: Family, seed: int, num_entities: int) -> None:
-        self.family = family
-        self.kinds = {kind.name: kind for kind in family.kinds}
-        self.relations = {relation.name: relation for relation in family.relations}
-        self._table = FactTable(family, seed, num_entities)
-        self.relations_of = self._table.relations_of
-        self.members = self._table.members
-        self.by_year = self._table.by_year
-        prefix = f"{family.name[0]}{seed}"
-        called = name_entities(self._table, seed)
-        self.entities = [self._entity(index, prefix, names) for index, names in enumerate(called)]
-        self._subjects: dict[str, dict[int, list[int]]] = {}
-
-    def _entity(self, index: int, prefix: str, called: Called) -> Entity:
-        kind, core = self.kind(index), strip_article(called.name)
-        return Entity(
-            index=index,
-            id=f"{prefix}-{index:06d}",
-            kind=kind.name,
-            title=capitalise(kind.naming.title.replace("{x}", core)),
-            name=called.name,
-            short=core.split()[1] if kind.pronoun == "person" else called.name,
-            aliases=called.aliases,
-            also=tuple(form.replace("{x}", core) for form in kind.naming.also),
-            year=self._table.years[index],
-            pronoun=called.pronoun,
-        )
-
-    def kind(self, index: int) -> Kind:
-        """The kind of an entity."""
-        return self.kinds[self._table.kind_of[index]]
-
-    def object_of(self, subject: int, relation: str) -> int | None:
-        """The entity that is the subject's object by this relation; None if there is none or it is a literal."""
-        value = self._table.values[relation][subject]
-        return None if value == NONE or self.relations[relation].is_literal else value
-
-    def subjects_of(self, object_index: int, relation: str) -> list[int]:
-        """All entities with this object by this relation, in order."""
-        if relation not in self._subjects:
-            subjects = self._subjects[relation] = {}
-            for subject, value in enumerate(self._table.values[relation]):
-                if value != NONE:
-                    subjects.setdefault(value, []).append(subject)
-        return self._subjects[relation].get(object_index, [])
-
-    def fact(self, subject: int, relation: str) -> Fact | None:
-        """The subject's fact with this relation, or None."""
-        value = self._table.values[relation][subject]
-        if value == NONE:
-            return None
-        if self.relations[relation].is_literal:
-            return Fact(subject, relation, None, self._literal(self.relations[relation], value))
-        return Fact(subject, relation, value, self.entities[value].title)
-
-    def facts_of(self, subject: int) -> tuple[Fact, ...]:
-        """All facts of the subject, in the order of the family's relations."""
-        found = (self.fact(subject, relation.name) for relation in self.relations_of[self.kind(subject).name])
-        return tuple(fact for fact in found if fact is not None)
-
-    def facts(self) -> Iterator[Fact]:
-        """All facts of the world, subject by subject."""
-        for subject in range(len(self.entities)):
-            yield from self.facts_of(subject)
-
-    def answers(self, fact: Fact) -> tuple[str, ...]:
-        """All accepted forms of the object: all names of an entity; "nine" and "9"; "86" and "86 leagues"."""
-        if fact.object is not None:
-            return self.entities[fact.object].answers
-        relation = self.relations[fact.relation]
-        forms = [fact.value]
-        if relation.number:
-            forms.append(str(self._table.values[fact.relation][fact.subject]))
-            forms += [f"{form} {relation.unit}" for form in forms] if relation.unit else []
-        return tuple(dict.fromkeys(forms))
-
-    def _literal(self, relation: Relation, value: int) -> str:
-        if relation.words:
-            return self.family.lexicon[relation.words][value]
-        return str(value) if relation.year else number_text(value)
-
-
-# -------------------- The facts of a world before anything has a name: kinds, years, and the object of every relation.
-
-
-NONE = -1
-_OBJECT_DRAWS = 6
+# ------------------------------------------------------------------------------------------------------ drawing
 
 
 class FactTable:
@@ -169,6 +87,7 @@ class FactTable:
 
     def __init__(self, family: Family, seed: int, num_entities: int) -> None:
         self.family = family
+        self.kinds = {kind.name: kind for kind in family.kinds}
         self.relations_of: dict[str, tuple[Relation, ...]] = {
             kind.name: tuple(relation for relation in family.relations if kind.name in relation.subjects)
             for kind in family.kinds
@@ -183,14 +102,16 @@ class FactTable:
         self._dice = Dice(seed, family.name, "facts")
         self._draw()
 
+    def kind(self, index: int) -> Kind:
+        """The kind of an entity."""
+        return self.kinds[self.kind_of[index]]
+
     def by_year(self, kinds: tuple[str, ...]) -> tuple[list[int], list[int]]:
         """Years in ascending order and their entities, for all entities of these kinds."""
         if kinds not in self._by_year:
             pairs = sorted((self.years[index], index) for kind in kinds for index in self.members[kind])
             self._by_year[kinds] = [year for year, _ in pairs], [index for _, index in pairs]
         return self._by_year[kinds]
-
-    # -------------------------------------------------------------------------------------------------- drawing
 
     def _draw(self) -> None:
         makers = {kind: relation for relation in self.family.relations if relation.age for kind in relation.subjects}
@@ -278,12 +199,7 @@ def _spread_kinds(family: Family, dice: Dice, num_entities: int) -> list[str]:
     return spread
 
 
-# -------------------- Assigns names to entities: a name of its own or a namesake's, and aliases for some.
-
-
-_NAMESAKE_PERCENT = 10
-_ALIAS_PERCENT = 45
-_SECOND_ALIAS_PERCENT = 20
+# ------------------------------------------------------------------------------------------------------- naming
 
 
 class Called(Struct):
@@ -297,12 +213,12 @@ class Called(Struct):
     aliases: tuple[str, ...] = ()
 
 
-def name_entities(table: FactTable, seed: int) -> list[Called]:
-    """Names for all entities of the table; no two entities share a name or an alias."""
-    return _Christening(table, Dice(seed, table.family.name, "names")).called
-
-
 class _Christening:
+    """Names all entities of a table; no two share a name or an alias.
+
+    Facts are drawn before names, because a name may refer to a fact: Halmgate-on-Oss lies on the Oss.
+    """
+
     def __init__(self, table: FactTable, dice: Dice) -> None:
         self.table = table
         self.dice = dice
@@ -312,11 +228,11 @@ class _Christening:
         # Kinds whose names refer to other entities (a town to its river) come after those.
         for kind in sorted(table.family.kinds, key=lambda kind: bool(self._told(kind))):
             self._name_kind(kind)
-        kinds = {kind.name: kind for kind in table.family.kinds}
-        for kind_name, called in zip(table.kind_of, self.called, strict=True):
-            if kinds[kind_name].naming.aliases and dice.chance(_ALIAS_PERCENT):
+        for index, called in enumerate(self.called):
+            aliases = table.kind(index).naming.aliases
+            if aliases and dice.chance(_ALIAS_PERCENT):
                 num = 2 if dice.chance(_SECOND_ALIAS_PERCENT) else 1
-                patterns = with_gender(kinds[kind_name].naming.aliases, called.pronoun)
+                patterns = with_gender(aliases, called.pronoun)
                 called.aliases = tuple(self.maker.unique(patterns) for _ in range(num))
 
     def _told(self, kind: Kind) -> list[str]:
@@ -373,3 +289,84 @@ def with_gender(patterns: tuple[str, ...], pronoun: str) -> tuple[str, ...]:
     """
     given = "{given_" + pronoun + "}"
     return tuple(pattern.replace("{given}", given) for pattern in patterns)
+
+
+# -------------------------------------------------------------------------------------------------------- graph
+
+
+class Graph(FactTable):
+    """All entities and facts of a world.
+
+    graph.entities[12].title == "River Oss"; graph.object_of(12, "source") == 40
+    """
+
+    def __init__(self, family: Family, seed: int, num_entities: int) -> None:
+        super().__init__(family, seed, num_entities)
+        self.relations = {relation.name: relation for relation in family.relations}
+        called = _Christening(self, Dice(seed, family.name, "names")).called
+        self.entities = [self._entity(index, seed, names) for index, names in enumerate(called)]
+        self._subjects: dict[str, dict[int, list[int]]] = {}
+
+    def _entity(self, index: int, seed: int, called: Called) -> Entity:
+        kind, core = self.kind(index), strip_article(called.name)
+        return Entity(
+            index=index,
+            id=f"{self.family.name[0]}{seed}-{index:06d}",
+            kind=kind.name,
+            title=capitalise(kind.naming.title.replace("{x}", core)),
+            name=called.name,
+            short=core.split()[1] if kind.pronoun == "person" else called.name,
+            aliases=called.aliases,
+            also=tuple(form.replace("{x}", core) for form in kind.naming.also),
+            year=self.years[index],
+            pronoun=called.pronoun,
+        )
+
+    def object_of(self, subject: int, relation: str) -> int | None:
+        """The entity that is the subject's object by this relation; None if there is none or it is a literal."""
+        value = self.values[relation][subject]
+        return None if value == NONE or self.relations[relation].is_literal else value
+
+    def subjects_of(self, object_index: int, relation: str) -> list[int]:
+        """All entities with this object by this relation, in order."""
+        if relation not in self._subjects:
+            subjects = self._subjects[relation] = {}
+            for subject, value in enumerate(self.values[relation]):
+                if value != NONE:
+                    subjects.setdefault(value, []).append(subject)
+        return self._subjects[relation].get(object_index, [])
+
+    def fact(self, subject: int, relation: str) -> Fact | None:
+        """The subject's fact with this relation, or None."""
+        value = self.values[relation][subject]
+        if value == NONE:
+            return None
+        if self.relations[relation].is_literal:
+            return Fact(subject, relation, None, self._literal(self.relations[relation], value))
+        return Fact(subject, relation, value, self.entities[value].title)
+
+    def facts_of(self, subject: int) -> tuple[Fact, ...]:
+        """All facts of the subject, in the order of the family's relations."""
+        found = (self.fact(subject, relation.name) for relation in self.relations_of[self.kind(subject).name])
+        return tuple(fact for fact in found if fact is not None)
+
+    def facts(self) -> Iterator[Fact]:
+        """All facts of the world, subject by subject."""
+        for subject in range(len(self.entities)):
+            yield from self.facts_of(subject)
+
+    def answers(self, fact: Fact) -> tuple[str, ...]:
+        """All accepted forms of the object: all names of an entity; "nine" and "9"; "86" and "86 leagues"."""
+        if fact.object is not None:
+            return self.entities[fact.object].answers
+        relation = self.relations[fact.relation]
+        forms = [fact.value]
+        if relation.number:
+            forms.append(str(self.values[fact.relation][fact.subject]))
+            forms += [f"{form} {relation.unit}" for form in forms] if relation.unit else []
+        return tuple(dict.fromkeys(forms))
+
+    def _literal(self, relation: Relation, value: int) -> str:
+        if relation.words:
+            return self.family.lexicon[relation.words][value]
+        return str(value) if relation.year else number_text(value)

@@ -1,11 +1,14 @@
 """Open-ended questions about a world, each with all facts of the world that are relevant to it.
 
     for asked in ask_open_questions(world.graph, seed=7, num=40): ...
-    asked.text        # "What connects the Oss with Halmgate?"
+    asked.question    # "What connects the Oss with Halmgate?"
     asked.facts       # KnownFact(entity="e7-000012", statement="The valley where the Oss rises is Korrin Vale.", ...)
 
+    state_fact(graph, Fact(12, "source", 40, "Korrin Vale"), "Korrin Vale") == "The valley where the Oss rises is ..."
+    name_unknown(graph, 12, "source") == "the valley where the Oss rises"
+
 Facts and unknowns are used for evaluation only: the share of known facts that a report states, and whether it admits
-what is unknown.
+what is unknown. The sentences of articles use "it" and "the town" and make jokes; those of `state_fact` stand alone.
 """
 
 from __future__ import annotations
@@ -25,133 +28,6 @@ from quaere.worlds.prose import with_article, write_article
 MAX_ELSEWHERE = 6  # facts about an entity taken from other articles; an island has dozens
 _ROUND: tuple[OpenKind, ...] = ("overview", "comparison", "story", "connection", "open")
 _MAX_TRIES = 400
-
-
-class KnownFact(Struct, frozen=True):
-    """A fact that a report may state, with the sentence that proves it. `said` is the object's name in that sentence.
-
-    `names` are all names of the fact's subject, `answers` all accepted forms of the object.
-
-        KnownFact(entity="e7-000012", title="River Oss", relation="source", said="Korrin Vale",
-                  statement="The valley where the Oss rises is Korrin Vale.", evidence=Evidence(...),
-                  names=("River Oss", "the Oss"), answers=("Korrin Vale", "Korrin"))
-    """
-
-    entity: str
-    title: str
-    relation: str
-    said: str
-    statement: str
-    evidence: Evidence
-    names: tuple[str, ...]
-    answers: tuple[str, ...]
-
-
-class OpenGold(Struct, frozen=True):
-    """An open-ended question with its known facts. `entities` are those it names; `unknown` is what no article states.
-
-    OpenGold(id="e7-r0-00003", text="What is known of the Oss?", kind="overview", entities=("e7-000012",),
-             facts=(KnownFact(...),), unknown=("the length of the Oss",), family="evaluation")
-    """
-
-    id: str
-    text: str
-    kind: OpenKind
-    entities: tuple[str, ...]
-    facts: tuple[KnownFact, ...]
-    unknown: tuple[str, ...]
-    family: str
-
-    def to_question(self) -> Question:
-        """The question as a `Question` record, without its known facts."""
-        return Question(self.id, self.text)
-
-
-def ask_open_questions(graph: Graph, seed: int, num: int, *, draw: int = 0) -> Iterator[OpenGold]:
-    """`num` different questions of alternating kinds; no two of a kind have the same first entity.
-
-    `seed` is the world's; another `draw` gives other questions about the same world.
-
-        next(ask_open_questions(graph, 7, 1)).kind == "overview"
-    """
-    dice, asked = Dice(seed, graph.family.name, "open questions", draw), set[tuple[str, int]]()
-    forms = PRACTICE_FORMS if graph.family.name == "warmup" else FORMS
-    for number in range(num):
-        kind = _ROUND[number % len(_ROUND)]
-        named = _pick(graph, kind, dice, asked)
-        if named is None:
-            raise BadInput(
-                f"this world has facts for only {number} different open questions, not {num}",
-                hint=f"ask for at most {number}, or make a larger world with quaere world --articles",
-            )
-        asked.add((kind, named[0]))
-        names = [graph.entities[index].name for index in named]
-        slots = dict(zip(("X", "Y"), names, strict=False))
-        text = capitalise(fill_form(dice.pick(forms[kind]), **slots))
-        yield OpenGold(
-            id=f"{graph.family.name[0]}{seed}-r{draw}-{number:05d}",
-            text=text,
-            kind=kind,
-            entities=tuple(graph.entities[index].id for index in named),
-            facts=known_facts(graph, seed, named, elsewhere=kind in ("overview", "story", "open")),
-            unknown=tuple(
-                name_unknown(graph, index, relation) for index in named for relation in unknown_relations(graph, index)
-            ),
-            family=graph.family.name,
-        )
-
-
-def _pick(graph: Graph, kind: OpenKind, dice: Dice, asked: set[tuple[str, int]]) -> tuple[int, ...] | None:
-    """The entities to ask about: one; or two of the same kind; or two that a fact connects. None if none is found."""
-    for _ in range(_MAX_TRIES):
-        first = dice.below(len(graph.entities))
-        if (kind, first) in asked:
-            continue
-        if kind not in ("comparison", "connection"):
-            return (first,)
-        if kind == "comparison":
-            others = [index for index in graph.members[graph.kind(first).name] if index != first]
-        else:
-            others = [fact.object for fact in graph.facts_of(first) if fact.object is not None]
-        if others:
-            return first, dice.pick(others)
-    return None
-
-
-def known_facts(graph: Graph, seed: int, named: tuple[int, ...], *, elsewhere: bool) -> tuple[KnownFact, ...]:
-    """Facts stated in the articles of these entities; with `elsewhere`, also some from other articles."""
-    places = [(index, fact.relation) for index in named for fact in graph.facts_of(index)]
-    if elsewhere:
-        found = [
-            (subject, relation.name)
-            for index in named
-            for relation in graph.family.relations
-            if not relation.is_literal
-            for subject in graph.subjects_of(index, relation.name)
-        ]
-        places += found[:MAX_ELSEWHERE]
-    return tuple(_know(graph, seed, subject, relation) for subject, relation in dict.fromkeys(places))
-
-
-def _know(graph: Graph, seed: int, subject: int, relation: str) -> KnownFact:
-    fact, support = graph.fact(subject, relation), write_article(graph, seed, subject).support(relation)
-    assert fact is not None  # callers pass only relations that the subject has
-    entity = graph.entities[subject]
-    statement = state_fact(graph, fact, support.mention)
-    return KnownFact(
-        entity=entity.id,
-        title=entity.title,
-        relation=relation,
-        said=support.mention,
-        statement=statement,
-        evidence=support.evidence,
-        names=tuple(dict.fromkeys((entity.title, *entity.names))),
-        answers=tuple(dict.fromkeys((support.mention, *graph.answers(fact)))),
-    )
-
-
-# -------------------- Facts as plain, self-contained sentences, and phrases for what is unknown.
-
 
 # For relations whose object is a word, number or year, which have no phrases: a sentence, and a phrase for the object.
 _LITERALS: dict[str, tuple[str, str]] = {
@@ -204,6 +80,132 @@ _LITERALS: dict[str, tuple[str, str]] = {
 }
 
 
+class KnownFact(Struct, frozen=True):
+    """A fact that a report may state, with the sentence that proves it. `said` is the object's name in that sentence.
+
+    `names` are all names of the fact's subject, `answers` all accepted forms of the object.
+
+        KnownFact(entity="e7-000012", title="River Oss", relation="source", said="Korrin Vale",
+                  statement="The valley where the Oss rises is Korrin Vale.", evidence=Evidence(...),
+                  names=("River Oss", "the Oss"), answers=("Korrin Vale", "Korrin"))
+    """
+
+    entity: str
+    title: str
+    relation: str
+    said: str
+    statement: str
+    evidence: Evidence
+    names: tuple[str, ...]
+    answers: tuple[str, ...]
+
+
+class ReportLine(Struct, frozen=True):
+    """An open-ended question with its known facts, as a line of a file; facts and gaps are used for evaluation only.
+
+    `entities` are those it names; `unknown` is what no article states; `set` is the world's family.
+
+        {"id": "e7-r0-00003", "question": "What is known of the Oss?", "kind": "overview", "entities": ["e7-000012"],
+         "facts": [...], "unknown": ["the length of the Oss"], "set": "evaluation"}
+    """
+
+    id: str
+    question: str
+    kind: str
+    entities: tuple[str, ...]
+    facts: tuple[KnownFact, ...]
+    unknown: tuple[str, ...]
+    set: str
+
+    def to_question(self) -> Question:
+        """The question as a `Question` record, without its known facts."""
+        return Question(self.id, self.question)
+
+
+def ask_open_questions(graph: Graph, seed: int, num: int, *, draw: int = 0) -> Iterator[ReportLine]:
+    """`num` different questions of alternating kinds; no two of a kind have the same first entity.
+
+    `seed` is the world's; another `draw` gives other questions about the same world.
+
+        next(ask_open_questions(graph, 7, 1)).kind == "overview"
+    """
+    family = graph.family.name
+    dice, asked = Dice(seed, family, "open questions", draw), set[tuple[str, int]]()
+    forms = PRACTICE_FORMS if family == "warmup" else FORMS
+    for number in range(num):
+        kind = _ROUND[number % len(_ROUND)]
+        named = _pick(graph, kind, dice, asked)
+        if named is None:
+            raise BadInput(
+                f"this world has facts for only {number} different open questions, not {num}",
+                hint=f"ask for at most {number}, or make a larger world with quaere world --articles",
+            )
+        asked.add((kind, named[0]))
+        slots = {slot: graph.entities[index].name for slot, index in zip(("X", "Y"), named, strict=False)}
+        yield ReportLine(
+            id=f"{family[0]}{seed}-r{draw}-{number:05d}",
+            question=capitalise(fill_form(dice.pick(forms[kind]), **slots)),
+            kind=kind,
+            entities=tuple(graph.entities[index].id for index in named),
+            facts=known_facts(graph, seed, named, elsewhere=kind in ("overview", "story", "open")),
+            unknown=tuple(
+                name_unknown(graph, index, relation) for index in named for relation in unknown_relations(graph, index)
+            ),
+            set=family,
+        )
+
+
+def _pick(graph: Graph, kind: OpenKind, dice: Dice, asked: set[tuple[str, int]]) -> tuple[int, ...] | None:
+    """The entities to ask about: one; or two of the same kind; or two that a fact connects. None if none is found."""
+    for _ in range(_MAX_TRIES):
+        first = dice.below(len(graph.entities))
+        if (kind, first) in asked:
+            continue
+        if kind not in ("comparison", "connection"):
+            return (first,)
+        if kind == "comparison":
+            others = [index for index in graph.members[graph.kind(first).name] if index != first]
+        else:
+            others = [fact.object for fact in graph.facts_of(first) if fact.object is not None]
+        if others:
+            return first, dice.pick(others)
+    return None
+
+
+def known_facts(graph: Graph, seed: int, named: tuple[int, ...], *, elsewhere: bool) -> tuple[KnownFact, ...]:
+    """Facts stated in the articles of these entities; with `elsewhere`, also some from other articles."""
+    places = [(index, fact.relation) for index in named for fact in graph.facts_of(index)]
+    if elsewhere:
+        found = [
+            (subject, relation.name)
+            for index in named
+            for relation in graph.family.relations
+            if not relation.is_literal
+            for subject in graph.subjects_of(index, relation.name)
+        ]
+        places += found[:MAX_ELSEWHERE]
+    return tuple(_know(graph, seed, subject, relation) for subject, relation in dict.fromkeys(places))
+
+
+def _know(graph: Graph, seed: int, subject: int, relation: str) -> KnownFact:
+    fact, support = graph.fact(subject, relation), write_article(graph, seed, subject).support(relation)
+    assert fact is not None  # callers pass only relations that the subject has
+    entity = graph.entities[subject]
+    return KnownFact(
+        entity=entity.id,
+        title=entity.title,
+        relation=relation,
+        said=support.mention,
+        statement=state_fact(graph, fact, support.mention),
+        evidence=support.evidence,
+        names=tuple(dict.fromkeys((entity.title, *entity.names))),
+        answers=tuple(dict.fromkeys((support.mention, *graph.answers(fact)))),
+    )
+
+
+# -------------------------------------------------------------------------------------------------- sentences
+
+
 def state_fact(graph: Graph, fact: Fact, said: str, *, form: int = 0) -> str:
     """The fact as a sentence; `said` is the object's name. `form` chooses among the forms for an entity.
 
@@ -211,11 +213,8 @@ def state_fact(graph: Graph, fact: Fact, said: str, *, form: int = 0) -> str:
     """
     relation, subject = graph.relations[fact.relation], graph.entities[fact.subject].name
     if relation.is_literal:
-        sentence = _LITERALS[relation.name][0]
-        filled = {"{X}": subject, "{a:O}": with_article(said), "{O}": said}
-        for slot, text in filled.items():
-            sentence = sentence.replace(slot, text)
-        return capitalise(sentence)
+        sentence = _LITERALS[relation.name][0].replace("{X}", subject).replace("{a:O}", with_article(said))
+        return capitalise(sentence.replace("{O}", said))
     phrase = relation.phrases[form // 2 % len(relation.phrases)].replace("{X}", subject)
     first, second = (phrase, said) if form % 2 == 0 else (said, phrase)
     return f"{capitalise(first)} is {second}."

@@ -1,9 +1,14 @@
 """A world: a seeded fictional encyclopedia. No model can have memorised it, so it measures search.
 
-world = generate_world(seed=7, num_articles=500)
-for article in world.articles(): ...            # streamed: no text is kept
-for question in world.questions(100): ...       # one to four facts, each with its proof
-world.facts_of(world.entities[12])              # the graph behind them
+    world = generate_world(seed=7, num_articles=500)
+    for article in world.articles(): ...            # streamed: no text is kept
+    for question in world.questions(100): ...       # one to four facts, each with its proof
+    world.facts_of(world.entities[12])              # the graph behind them
+    write_world(world, Path("demo"))                # corpus.jsonl, questions.jsonl; world.json with the hashes of both
+    open_world(Path("demo"))                        # the same world, generated again
+
+All files are written beside the destination and moved there when complete. `world.json` is moved last, so a folder that
+has one is complete.
 """
 
 from __future__ import annotations
@@ -14,16 +19,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from quaere.atomic import new_folder, scratch_folder, sync
 from quaere.errors import BadInput
-from quaere.records import Evidence
 from quaere.worlds.gold_questions import GoldQuestion, ask_questions
 from quaere.worlds.graph import Entity, Fact, Graph
-from quaere.worlds.open_questions import KnownFact, OpenGold
 from quaere.worlds.prose import Article, write_article
 from quaere.worlds.schema import load_family
 
@@ -31,6 +35,11 @@ FAMILIES = ("evaluation", "warmup")
 SMALL_FAMILIES = ("village", "hamlet")  # no encyclopedias: for models made from nothing
 MIN_ARTICLES = 200
 MAX_DEFAULT_QUESTIONS = 1000
+GENERATOR_VERSION = 2  # raise it whenever the same seed gives other bytes
+OLDEST_VERSION = 1  # the oldest with the same articles per seed; 2 added `facts` and `searches` to question lines
+CORPUS, QUESTIONS, MANIFEST = "corpus.jsonl", "questions.jsonl", "world.json"
+
+Progress = Callable[[str, int], None]
 
 
 class World:
@@ -105,73 +114,7 @@ def generate_world(seed: int, num_articles: int, family: str = "evaluation") -> 
     return World(family, seed, num_articles)
 
 
-# -------------------- Worlds on disk: `corpus.jsonl`, `questions.jsonl`, and `world.json` with the hashes of both.
-
-
-GENERATOR_VERSION = 2  # raise it whenever the same seed gives other bytes
-OLDEST_VERSION = 1  # the oldest with the same articles per seed; 2 added `facts` and `searches` to question lines
-CORPUS, QUESTIONS, MANIFEST = "corpus.jsonl", "questions.jsonl", "world.json"
-
-Progress = Callable[[str, int], None]
-
-
-class CorpusLine(Struct, frozen=True):
-    """A line of `corpus.jsonl`.
-
-    {"id": "e7-000012", "title": "River Oss", "text": "The Oss is a slow river ..."}
-    """
-
-    id: str
-    title: str
-    text: str
-
-
-class ChainLine(Struct, frozen=True):
-    """One fact of a question in `questions.jsonl`; its evidence has the same index in the line's `evidence`.
-
-    {"entity": "e7-000012", "mention": "the Oss", "relation": "source", "inverse": false, "answer": "Korrin Vale", ...}
-    """
-
-    entity: str
-    mention: str
-    relation: str
-    inverse: bool
-    answer: str
-    answer_id: str | None
-    said: str
-
-
-class QuestionLine(Struct, frozen=True):
-    """A line of `questions.jsonl`.
-
-    {"id": "e7-q00003", "question": "In which valley ...?", "answers": ["Korrin Vale"], "facts": 1, "set": "evaluation"}
-    """
-
-    id: str
-    question: str
-    answers: tuple[str, ...]
-    facts: int
-    searches: int
-    hops: int  # the same as `facts`, for readers of older files
-    gold_ids: tuple[str, ...]
-    evidence: tuple[Evidence, ...]
-    chain: tuple[ChainLine, ...]
-    set: str
-
-
-class ReportLine(Struct, frozen=True):
-    """A line of a file of open-ended questions; `facts` and `unknown` are used for evaluation only.
-
-    {"id": "e7-r0-00003", "question": "What is known of the Oss?", "kind": "overview", "entities": ["e7-000012"], ...}
-    """
-
-    id: str
-    question: str
-    kind: str
-    entities: tuple[str, ...]
-    facts: tuple[KnownFact, ...]
-    unknown: tuple[str, ...]
-    set: str
+# ------------------------------------------------------------------------------------------------------ on disk
 
 
 class Manifest(Struct, frozen=True):
@@ -203,12 +146,26 @@ def write_world(
     check_destination(out, force)
     tell = progress or (lambda what, num: None)
     questions = list(world.questions(num_questions))
+    counts = Counter(question.facts for question in questions)
+    by_facts = {str(facts): num for facts, num in sorted(counts.items())}
     with _world_folder(out) as partial:
-        corpus = (CorpusLine(article.id, article.title, article.text) for article in world.articles())
-        corpus_sha256 = _write_lines(partial / CORPUS, _told(corpus, "articles", tell))
-        lines = map(question_line, questions)
-        questions_sha256 = _write_lines(partial / QUESTIONS, _told(lines, "questions", tell))
-        manifest = _describe(world, questions, corpus_sha256, questions_sha256)
+        corpus = ({"id": article.id, "title": article.title, "text": article.text} for article in world.articles())
+        corpus_sha256 = _write_lines(partial / CORPUS, corpus, lambda num: tell("articles", num))
+        lines = map(_question_line, questions)
+        questions_sha256 = _write_lines(partial / QUESTIONS, lines, lambda num: tell("questions", num))
+        manifest = Manifest(
+            seed=world.seed,
+            family=world.family.name,
+            generator_version=GENERATOR_VERSION,
+            num_articles=len(world.entities),
+            num_entities={kind: len(members) for kind, members in world.graph.members.items()},
+            num_facts=sum(1 for _ in world.facts()),
+            num_questions=len(questions),
+            num_questions_by_hops=by_facts,
+            corpus_sha256=corpus_sha256,
+            questions_sha256=questions_sha256,
+            num_questions_by_facts=by_facts,
+        )
         (partial / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
     return manifest
 
@@ -234,11 +191,6 @@ def open_world(folder: Path) -> World:
     return generate_world(manifest.seed, manifest.num_articles, manifest.family)
 
 
-def report_line(asked: OpenGold) -> ReportLine:
-    """The line of an open-ended question for a file."""
-    return ReportLine(asked.id, asked.text, asked.kind, asked.entities, asked.facts, asked.unknown, asked.family)
-
-
 def check_destination(out: Path, force: bool) -> None:
     """Raise `BadInput` for a file, or for a folder that is not empty unless `force` is set."""
     if out.exists() and not out.is_dir():
@@ -247,58 +199,37 @@ def check_destination(out: Path, force: bool) -> None:
         raise BadInput(f"{out} is not empty", hint="choose another folder, or add --force to replace the world in it")
 
 
-def question_line(question: GoldQuestion) -> QuestionLine:
-    """The line of a question in `questions.jsonl`."""
-    return QuestionLine(
-        id=question.id,
-        question=question.text,
-        answers=question.answers,
-        facts=question.facts,
-        searches=question.facts,
-        hops=question.hops,
-        gold_ids=question.gold_ids,
-        evidence=tuple(hop.evidence for hop in question.chain),
-        chain=tuple(
-            ChainLine(hop.entity, hop.mention, hop.relation, hop.inverse, hop.answer, hop.answer_id, hop.said)
-            for hop in question.chain
-        ),
-        set=question.family,
-    )
+def _question_line(question: GoldQuestion) -> dict[str, Any]:
+    """A line of `questions.jsonl`: the evidence of each hop of `chain` has the same index in `evidence`.
+
+    {"id": "e7-q00003", "question": "In which valley ...?", "answers": ["Korrin Vale"], "facts": 1, ...}
+    """
+    chain = [structs.asdict(hop) for hop in question.chain]
+    num_facts = len(chain)
+    return {
+        "id": question.id,
+        "question": question.text,
+        "answers": question.answers,
+        "facts": num_facts,
+        "searches": num_facts,
+        "hops": num_facts,  # for readers of older files
+        "gold_ids": question.gold_ids,
+        "evidence": [hop.pop("evidence") for hop in chain],
+        "chain": chain,
+        "set": question.family,
+    }
 
 
-def _told(items: Iterable[Struct], what: str, tell: Progress) -> Iterator[Struct]:
-    for num, item in enumerate(items, start=1):
-        yield item
-        tell(what, num)
-
-
-def _write_lines(path: Path, items: Iterable[Struct]) -> str:
+def _write_lines(path: Path, rows: Iterable[dict[str, Any]], tell: Callable[[int], None]) -> str:
     """Write one JSON object per line; returns the file's SHA-256."""
     digest, encoder = hashlib.sha256(), msgspec.json.Encoder()
     with path.open("wb") as file:
-        for item in items:
-            line = encoder.encode(item) + b"\n"
+        for num, row in enumerate(rows, start=1):
+            line = encoder.encode(row) + b"\n"
             digest.update(line)
             file.write(line)
+            tell(num)
     return digest.hexdigest()
-
-
-def _describe(world: World, questions: list[GoldQuestion], corpus_sha256: str, questions_sha256: str) -> Manifest:
-    counts = Counter(question.facts for question in questions)
-    by_facts = {str(facts): num for facts, num in sorted(counts.items())}
-    return Manifest(
-        seed=world.seed,
-        family=world.family.name,
-        generator_version=GENERATOR_VERSION,
-        num_articles=len(world.entities),
-        num_entities={kind: len(members) for kind, members in world.graph.members.items()},
-        num_facts=sum(1 for _ in world.facts()),
-        num_questions=len(questions),
-        num_questions_by_hops=by_facts,
-        corpus_sha256=corpus_sha256,
-        questions_sha256=questions_sha256,
-        num_questions_by_facts=by_facts,
-    )
 
 
 @contextmanager

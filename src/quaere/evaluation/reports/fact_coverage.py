@@ -32,8 +32,7 @@ from quaere.evaluation.reports.lexical import (
 from quaere.evaluation.reports.name_matching import KnownNames, Words, split_words
 from quaere.records import Evidence, Passage, Report, Statement
 from quaere.search.words import terms
-from quaere.worlds.open_questions import KnownFact
-from quaere.worlds.world import ReportLine
+from quaere.worlds.open_questions import KnownFact, ReportLine
 
 MIN_GAP_SHARE = 0.6  # minimum share of a gap's words in the statement that admits it
 

@@ -14,7 +14,7 @@ from quaere.errors import BadInput
 from quaere.evaluation.reports.name_matching import split_words
 from quaere.records.foreign_json import decode_json
 from quaere.search.json_lines import read_lines
-from quaere.worlds.world import ReportLine
+from quaere.worlds.open_questions import ReportLine
 
 _HINT = "quaere questions --world DIR --out FILE writes them"
 
