@@ -183,8 +183,7 @@ def test_few_reports_may_be_verified_one_by_one(place, monkeypatch):
     research, searcher = Research(world, index, LIMITS, style="brief", seed=0), LocalSearcher(index)
     attempts = (research.draw("assessment") for _ in range(20))
     attempt = next(one for one in attempts if one.task.harness.process.min_tool_calls == 1)
-    parts = (attempt.task, attempt.script, searcher, renderer, attempt.protocol, LIMITS)
-    episode = asyncio.run(demonstrate(*parts, episode_id="one", name="hand"))
+    episode = asyncio.run(demonstrate(attempt, searcher, renderer, LIMITS, name="hand"))
     assert [turn.action.about for turn in episode.turns[:-1]] == [1, 2, 3]
 
 

@@ -20,16 +20,7 @@ from quaere.records import Passage, ProposeTask, SolveTask, Task, searches_neede
 from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
 from quaere.search.index import Index, build_index
-from quaere.warmup.dialects import (
-    DIALECTS,
-    LESSON_KINDS,
-    ROLES,
-    Dialect,
-    LessonKind,
-    Role,
-    role_of,
-    roles_of,
-)
+from quaere.warmup.dialects import DIALECTS, LESSON_KINDS, ROLES, Dialect, LessonKind, Role, role_of, roles_of
 from quaere.worlds import GoldQuestion, World, generate_world, write_world
 from quaere.worlds.gold_questions import MAX_FACTS, says
 from quaere.worlds.world import CORPUS
@@ -166,6 +157,10 @@ class Lessons:
             document = self._own_document(gold) if hops == 1 else self._other_document(gold)
             if document is not None:
                 return Lesson(name, role, hops, ProposeTask(name, document, hops), gold, dialect)
+
+    def draw_of(self, portion: Portion) -> Lesson:
+        """The next lesson of this portion."""
+        return self.draw(portion.role, facts=portion.facts, hops=portion.hops, dialect=portion.dialect)
 
     def _next_question(self, facts: int) -> GoldQuestion:
         stream = self._questions.setdefault(facts, self.world.questions(1 << 30, (facts,)))

@@ -22,9 +22,8 @@ from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
 from quaere.search.index import Index
 from quaere.search.searcher import LocalSearcher
-from quaere.training.phases.proposals import read_proposal
 from quaere.warmup import phrases as words
-from quaere.warmup.dialects import Dialect, Role, cites, needed_turns, proposer_turns, solver_turns
+from quaere.warmup.dialects import Dialect, cites, needed_turns, proposer_turns, solver_turns
 from quaere.warmup.evaluations import (
     Verdict,
     weigh_search,
@@ -35,7 +34,7 @@ from quaere.warmup.evaluations import (
 )
 from quaere.warmup.lessons import Lesson, Lessons, LessonSettings, Portion
 from quaere.warmup.report_lessons import Research
-from quaere.warmup.scripted_episodes import Attempt, Demonstrations, demonstrate, judge, open_protocol
+from quaere.warmup.scripted_episodes import Attempt, Demonstrations, demonstrate, find_flaw, open_protocol
 from quaere.worlds import Hop, World
 from quaere.worlds.dice import Dice
 from quaere.worlds.names import strip_article
@@ -233,28 +232,17 @@ async def play_oracle(
                 if portion.kind:
                     attempt = research.draw(portion.kind)
                 else:
-                    size = {"facts": portion.facts, "hops": portion.hops}
-                    lesson = lessons.draw(portion.role, **size, dialect=portion.dialect)
-                    attempt = _attempt(lesson, world, style, seed)
-                episode = await demonstrate(
-                    attempt.task,
-                    attempt.script,
-                    searcher,
-                    renderer,
-                    attempt.protocol,
-                    allowed,
-                    episode_id=attempt.id,
-                    name=NAME,
-                )
-                fault = attempt.find_fault(episode)
-                if fault:
-                    played.dropped[fault] += 1
-                    continue
-                num_kept += 1
-                played.episodes.append(episode)
-                on_episode(episode)
+                    attempt = _attempt(lessons.draw_of(portion), world, style, seed)
+                episode = await demonstrate(attempt, searcher, renderer, allowed, name=NAME)
+                if played.take(episode, attempt.find_fault(episode)):
+                    num_kept += 1
+                    on_episode(episode)
             if num_kept < portion.num:
-                raise _too_few(portion, num_kept, played)
+                few = f"only {num_kept} of {portion.num} {portion.name} passed the checks"
+                raise BadInput(
+                    f"{few} (most frequent reason: {played.dropped.most_common(1)[0][0]})",
+                    hint=f"more --max-turns, --tool-response-tokens or --sequence-tokens, or {_fewer(portion)}",
+                )
     finally:
         await searcher.close()
     return played
@@ -262,12 +250,10 @@ async def play_oracle(
 
 def _attempt(lesson: Lesson, world: World, style: PromptStyle, seed: int) -> Attempt:
     """A lesson with a known chain of facts as an attempt to be played."""
-    protocol = open_protocol(lesson.role, style, lesson.dialect)
-
-    def find_fault(episode: Episode) -> str:
-        return find_flaw(episode, lesson.role, lesson.dialect)
-
-    return Attempt(lesson.id, lesson.task, _script(lesson, world, seed), protocol, find_fault)
+    role, dialect, dice = lesson.role, lesson.dialect, Dice(seed, "warmup", lesson.id)
+    script = _Solver(lesson, world, dice) if role == "solver" else _Proposer(lesson, world, dice)
+    protocol = open_protocol(role, style, dialect)
+    return Attempt(lesson.id, lesson.task, script, protocol, lambda episode: find_flaw(episode, role, dialect))
 
 
 def allow_turns(limits: Limits, turn_limits: Mapping[Dialect, int] | None, dialect: Dialect) -> Limits:
@@ -300,29 +286,3 @@ def refuse_few_turns(plan: Sequence[Portion], limits: Limits, turn_limits: Mappi
 def _fewer(part: Portion) -> str:
     option = "hops such as --proposer-hops" if part.role == "proposer" else "facts such as --facts"
     return f"fewer {option} 1,1"
-
-
-def _script(lesson: Lesson, world: World, seed: int) -> _Solver | _Proposer:
-    dice = Dice(seed, "warmup", lesson.id)
-    return _Solver(lesson, world, dice) if lesson.role == "solver" else _Proposer(lesson, world, dice)
-
-
-def find_flaw(episode: Episode, role: Role, dialect: Dialect) -> str:
-    """Why a demonstration should be dropped; "" if it passes every check and would earn the full reward.
-
-    find_flaw(episode, "proposer", "drzero") == "the answer is long"
-    """
-    fault = judge(episode, role, dialect)
-    if fault:
-        return fault
-    if role == "proposer":
-        return "" if read_proposal(episode).score.total == 1.0 else "the answer is long"
-    return solver_turns(dialect).find_flaw(episode)
-
-
-def _too_few(portion: Portion, num_kept: int, played: Demonstrations) -> BadInput:
-    reason = played.dropped.most_common(1)[0][0]
-    return BadInput(
-        f"only {num_kept} of {portion.num} {portion.name} passed the checks (most frequent reason: {reason})",
-        hint=f"more --max-turns, --tool-response-tokens or --sequence-tokens, or {_fewer(portion)}",
-    )

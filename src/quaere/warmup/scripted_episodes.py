@@ -2,6 +2,9 @@
 
 The script's text was sampled by no model, so encoding it is correct here. Everything else (prompt, joints between
 turns, replies, masks, limits) comes from `run_episode` itself, so it equals what the policy meets in its own episodes.
+
+An episode is learnt from only if it is right, in format, and quotes letter for letter. A policy's own evidence may
+differ in white space and curly quotes, but a demonstration teaches exact copying.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
 from quaere.search.searcher import Searcher
 from quaere.training.phases.proposals import read_proposal
-from quaere.warmup.dialects import Dialect, Role, cites, roles_of
+from quaere.warmup.dialects import Dialect, Role, cites, roles_of, solver_turns
 
 Script = Callable[[Sequence[Turn], str], str]
 """Writes the next turn's text from the turns so far and the text added to the context since the last turn (on the first
@@ -45,7 +48,7 @@ class Attempt(Struct, frozen=True):
     task: Task
     script: Script
     protocol: Protocol
-    find_fault: Callable[[Episode], str]
+    find_fault: Callable[[Episode], str] = lambda episode: ""
 
 
 class Demonstrations(Struct, frozen=True):
@@ -56,6 +59,14 @@ class Demonstrations(Struct, frozen=True):
 
     episodes: list[Episode] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
+
+    def take(self, episode: Episode, fault: str) -> bool:
+        """Keep an episode, or count why not; returns whether it is kept."""
+        if fault:
+            self.dropped[fault] += 1
+        else:
+            self.episodes.append(episode)
+        return not fault
 
 
 class _Writer:
@@ -102,22 +113,12 @@ class _Writer:
 
 
 async def demonstrate(
-    task: Task,
-    script: Script,
-    searcher: Searcher,
-    renderer: Renderer,
-    protocol: Protocol,
-    limits: Limits,
-    *,
-    episode_id: str,
-    name: str,
+    attempt: Attempt, searcher: Searcher, renderer: Renderer, limits: Limits, *, name: str
 ) -> Episode:
-    """Play one episode by a script, which sees every turn with its real search results before it writes the next."""
-    writer = _Writer(name, renderer, script)
-    policy = TokenPolicy(writer, renderer)
-    return await run_episode(
-        policy, protocol, searcher, task, limits, episode_id=episode_id, on_turn=writer.turns.append
-    )
+    """Play an attempt; its script sees every turn with its real search results before it writes the next."""
+    writer, task = _Writer(name, renderer, attempt.script), attempt.task
+    policy, on_turn = TokenPolicy(writer, renderer), writer.turns.append
+    return await run_episode(policy, attempt.protocol, searcher, task, limits, episode_id=attempt.id, on_turn=on_turn)
 
 
 def open_protocol(role: Role, style: PromptStyle, dialect: Dialect = "drzero") -> Protocol:
@@ -150,16 +151,33 @@ def judge(episode: Episode, role: Role, dialect: Dialect) -> str:
     return demonstration.find_fault(episode) if demonstration else ""
 
 
+def find_flaw(episode: Episode, role: Role, dialect: Dialect) -> str:
+    """Why a demonstration should be dropped; "" if it passes every check and would earn the full reward.
+
+    find_flaw(episode, "proposer", "drzero") == "the answer is long"
+    """
+    if fault := judge(episode, role, dialect):
+        return fault
+    if role == "proposer":
+        return "" if read_proposal(episode).score.total == 1.0 else "the answer is long"
+    return solver_turns(dialect).find_flaw(episode)
+
+
+def find_failure(episode: Episode) -> str:
+    """The failure of a turn, or how the episode ended if without its last action; "" if neither."""
+    failure = next((turn.failure for turn in episode.turns if turn.failure is not None), None)
+    if failure is not None:
+        return failure.message if failure.boundary == "model" else f"{failure.boundary}: {failure.kind}"
+    return "" if episode.end == "answered" else episode.end
+
+
 def find_fault(episode: Episode, role: Role) -> str:
     """Why an episode should not be learnt from, in a few words; "" if format and answer are right.
 
     find_fault(episode, "solver") == "wrong answer"
     """
-    failure = next((turn.failure for turn in episode.turns if turn.failure is not None), None)
-    if failure is not None:
-        return failure.message if failure.boundary == "model" else f"{failure.boundary}: {failure.kind}"
-    if episode.end != "answered":
-        return episode.end
+    if failure := find_failure(episode):
+        return failure
     if role == "solver":
         return "" if solver_reward(episode) else "wrong answer"
     score = read_proposal(episode).score
@@ -185,7 +203,9 @@ def find_misquote(episode: Episode) -> str:
         return "the evidence was not shown"
     if not verbatim(triple):
         return "the evidence is not letter for letter"
-    if not any(holds_answer(structs.replace(triple, answer=name)) for name in _names(episode, triple.answer)):
+    # The evidence may use another name than the answer given.
+    names = (triple.answer, *(episode.task.question.answers if isinstance(episode.task, SolveTask) else ()))
+    if not any(holds_answer(structs.replace(triple, answer=name)) for name in names):
         return "the evidence does not hold the answer"
     if not says_more(triple):
         return "the evidence says no more than the answer"
@@ -208,8 +228,3 @@ def _triple(episode: Episode) -> Triple:
         question, answer, span = outcome.question, outcome.answer, outcome.span
     returned = tuple(passage.text for passage in shown_passages(episode) if passage.text != document)
     return Triple(question, answer, span, len(span.split()), document, hops, returned)
-
-
-def _names(episode: Episode, answer: str) -> Sequence[str]:
-    """All accepted names of a solver's answer: the evidence may use another name than the answer given."""
-    return (answer, *episode.task.question.answers) if isinstance(episode.task, SolveTask) else (answer,)

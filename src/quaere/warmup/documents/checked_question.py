@@ -87,13 +87,7 @@ class CheckedQuestion(Struct, frozen=True):
     def to_question(self) -> Question:
         """The record that a solver is given."""
         return Question(
-            self.id,
-            self.question,
-            self.answers,
-            self.hops,
-            self.evidence,
-            facts=self.facts,
-            searches=self.searches,
+            self.id, self.question, self.answers, self.hops, self.evidence, facts=self.facts, searches=self.searches
         )
 
 

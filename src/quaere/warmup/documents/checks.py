@@ -127,13 +127,7 @@ def names_subject(question: str, passage: Passage, sentence: str) -> bool:
 class Lines:
     """Samples one line of text for each of many prompts, batched."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        *,
-        seed: int = 0,
-        concurrency: int = 32,
-    ) -> None:
+    def __init__(self, policy: Policy, *, seed: int = 0, concurrency: int = 32) -> None:
         self.policy = policy
         self.seed = seed
         self.concurrency = concurrency

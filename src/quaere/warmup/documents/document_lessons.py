@@ -33,8 +33,7 @@ from quaere.warmup.dialects import Dialect, cites, proposer_turns
 from quaere.warmup.documents.askable_facts import page_name
 from quaere.warmup.documents.checked_question import CheckedQuestion
 from quaere.warmup.documents.page_names import Pages
-from quaere.warmup.oracle import find_flaw
-from quaere.warmup.scripted_episodes import Demonstrations, demonstrate, judge, open_protocol
+from quaere.warmup.scripted_episodes import Attempt, Demonstrations, demonstrate, find_flaw, judge, open_protocol
 from quaere.worlds.dice import Dice
 
 
@@ -291,25 +290,15 @@ async def play_proposals(
         if proposing.question.id in asked:
             continue
         script = _Script(proposing, dialect, Dice(seed, "proposal", proposing.id))
-        episode = await demonstrate(
-            ProposeTask(proposing.id, proposing.document, proposing.hops),
-            script,
-            searcher,
-            renderer,
-            protocol,
-            limits,
-            episode_id=proposing.id,
-            name=NAME,
-        )
+        task = ProposeTask(proposing.id, proposing.document, proposing.hops)
+        attempt = Attempt(proposing.id, task, script, protocol)
+        episode = await demonstrate(attempt, searcher, renderer, limits, name=NAME)
         fault = find_flaw(episode, "proposer", dialect)
         if not fault and episode.outcome != script.outcome:
             fault = "it is not read as it was written"
-        if fault:
-            played.dropped[fault] += 1
-            continue
-        asked.add(proposing.question.id)
-        played.episodes.append(episode)
-        on_episode(episode)
+        if played.take(episode, fault):
+            asked.add(proposing.question.id)
+            on_episode(episode)
     return played
 
 

@@ -58,12 +58,7 @@ from quaere.warmup.documents.comparisons import (
 )
 from quaere.warmup.documents.page_names import FolderNames
 from quaere.warmup.documents.prompt_examples import Form, Style
-from quaere.warmup.documents.prompts import (
-    describe_name,
-    propose_answer,
-    word_pair,
-    word_question,
-)
+from quaere.warmup.documents.prompts import describe_name, propose_answer, word_pair, word_question
 from quaere.worlds.dice import Dice
 
 _WORDINGS = 3  # of a comparison, per template
