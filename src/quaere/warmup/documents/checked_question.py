@@ -1,6 +1,11 @@
-"""A checked question as it is kept in a file, the settings of its writer, and all that a writer wrote and dropped.
+"""A question about documents from draft to file, the settings of its writer, and the journal of what is finished.
 
-CheckedQuestion(id="halm#0:16", question="Who built the Halm bridge?", ...).to_question()     # as a solver is given it
+draw_drafts(passages, num=6000, seed=7)     # Draft: one fact each, every passage in turn, before the model words it
+Worded(draft, "Who built the Halm bridge?")
+CheckedQuestion(id="halm#0:16", question="Who built the Halm bridge?", ...).to_question()     # for a solver
+
+journal = Journal(Path("own.jsonl.unfinished"), {"settings": settings, "index": index.fingerprint, "model": "qwen"})
+journal.add(Batch(1, kept, dropped))        # a writer that was killed goes on after the last batch
 """
 
 from __future__ import annotations
@@ -23,104 +28,12 @@ from quaere.setting_types import NonNegativeFloat, PositiveInt, check_settings
 from quaere.warmup.documents.askable_facts import Fact, draw_facts
 from quaere.worlds.dice import Dice
 
-
-class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings of the question writer: the number of drafted facts and the thresholds of the checks.
-
-    Of `tries` answers with the passage and others beside it, at least `min_right` must be right; of `tries` without it,
-    none. A search returns `topk` passages: the passage of a single fact must be among the first `max_rank`, and of a
-    chain the last one must not be among them at all. After `minutes` no further facts are drafted (0: no limit); what
-    was kept until then is still put together.
-
-        WriterSettings(drafts=6000, tries=5, min_right=3, topk=10, max_rank=2)
-    """
-
-    drafts: PositiveInt = 6000
-    tries: PositiveInt = 5
-    min_right: PositiveInt = 3
-    topk: PositiveInt = 10
-    max_rank: PositiveInt = 2
-    temperature: NonNegativeFloat = 0.7
-    minutes: NonNegativeFloat = 0.0
-    seed: int = 0
-    concurrency: PositiveInt = 32
-
-    def check(self) -> None:
-        """Raise `BadInput` for values out of bounds and for `min_right` above `tries`."""
-        check_settings(self)
-        if self.min_right > self.tries:
-            raise BadInput(f"min_right must be at most tries ({self.tries}), not {self.min_right}")
-
-
-class CheckedQuestion(Struct, frozen=True):
-    """A line of a question file: a question whose answer stands in the documents, and its check results.
-
-    `facts` is the number of facts it combines, `searches` the number of searches it needs: 1 if a search with the
-    question itself returns the passage that states the answer. `hops` repeats `facts` for programs that read `hops`.
-    `scores` has the share of right answers with the passage (`with_page`), without it (`closed_book`), and the share of
-    the question's words that stand in its sentence (`same_words`).
-
-        {"id": "halm#0:16", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "kind": "single",
-         "facts": 1, "searches": 1, "hops": 1, "evidence": [...], "scores": {"with_page": 1.0, "closed_book": 0.0}}
-    """
-
-    id: str
-    question: str
-    answers: tuple[str, ...]
-    kind: QuestionKind
-    facts: int
-    searches: int
-    hops: int
-    evidence: tuple[Evidence, ...]
-    scores: dict[str, float] = {}
-
-    @property
-    def is_choice(self) -> bool:
-        """True if a guess is right half of the time."""
-        return is_choice(self.kind)
-
-    @property
-    def deciding(self) -> tuple[Evidence, ...]:
-        """The evidence that must be read to answer: of a chain the last sentence, else all of them."""
-        return self.evidence[-1:] if self.kind == "chain" else self.evidence
-
-    def to_question(self) -> Question:
-        """The record that a solver is given."""
-        return Question(
-            self.id, self.question, self.answers, self.hops, self.evidence, facts=self.facts, searches=self.searches
-        )
-
-
-class Written(Struct, frozen=True):
-    """The questions that were kept, those that were dropped, and the number of facts that were drafted.
-
-    Written(questions=[...], dropped=[...], num_drafts=6000)
-    """
-
-    questions: list[CheckedQuestion]
-    dropped: list[Dropped]
-    num_drafts: int
-
-    @property
-    def reasons(self) -> Counter[str]:
-        """The number of dropped questions by kind and reason: `Counter({"single: answered without the page": 12})`."""
-        return Counter(question.reason for question in self.dropped)
-
-
-# --------------------------------------------------------------------------------------------------------------- drafts
-
-
 QuestionKind = Literal["single", "chain", "comparison", "agreement", "choice", "yes-no"]
 """Kinds of question: one fact; two facts in a row; two facts compared (a name, or yes/no); one fact with two answers to
 choose from; one fact with an answer to confirm."""
 
 _MAX_FOLDERS = 50
 _MAX_ROUNDS = 4  # facts of one passage
-
-
-def is_choice(kind: QuestionKind) -> bool:
-    """True if a question of this kind names two answers, so that a guess is right half of the time."""
-    return kind not in ("single", "chain")
 
 
 class Draft(Struct, frozen=True):
@@ -137,19 +50,14 @@ class Draft(Struct, frozen=True):
     hidden: str = ""
 
     @property
-    def texts(self) -> tuple[str, ...]:
-        """The passages that answer the question."""
-        return tuple(fact.passage.titled_text for fact in self.facts)
-
-    @property
     def told_by(self) -> tuple[Fact, ...]:
         """The facts that must be read to answer: of a chain the last one, which states the answer; else all."""
         return self.facts[-1:] if self.kind == "chain" else self.facts
 
     @property
     def is_choice(self) -> bool:
-        """True if a guess is right half of the time."""
-        return is_choice(self.kind)
+        """True if the question names two answers, so that a guess is right half of the time."""
+        return self.kind not in ("single", "chain")
 
 
 class Worded(Struct, frozen=True):
@@ -193,6 +101,87 @@ class Dropped(Struct, frozen=True):
     reason: str
 
 
+class CheckedQuestion(Struct, frozen=True):
+    """A line of a question file: a question whose answer stands in the documents, and its check results.
+
+    `facts` is the number of facts it combines, `searches` the number of searches it needs: 1 if a search with the
+    question itself returns the passage that states the answer. `hops` repeats `facts` for programs that read `hops`.
+    `scores` has the share of right answers with the passage (`with_page`), without it (`closed_book`), and the share of
+    the question's words that stand in its sentence (`same_words`).
+
+        {"id": "halm#0:16", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "kind": "single",
+         "facts": 1, "searches": 1, "hops": 1, "evidence": [...], "scores": {"with_page": 1.0, "closed_book": 0.0}}
+    """
+
+    id: str
+    question: str
+    answers: tuple[str, ...]
+    kind: QuestionKind
+    facts: int
+    searches: int
+    hops: int
+    evidence: tuple[Evidence, ...]
+    scores: dict[str, float] = {}
+
+    @property
+    def deciding(self) -> tuple[Evidence, ...]:
+        """The evidence that must be read to answer: of a chain the last sentence, else all of them."""
+        return self.evidence[-1:] if self.kind == "chain" else self.evidence
+
+    def to_question(self) -> Question:
+        """The record that a solver is given."""
+        return Question(
+            self.id, self.question, self.answers, self.hops, self.evidence, facts=self.facts, searches=self.searches
+        )
+
+
+class Written(Struct, frozen=True):
+    """The questions that were kept, those that were dropped, and the number of facts that were drafted.
+
+    Written(questions=[...], dropped=[...], num_drafts=6000)
+    """
+
+    questions: list[CheckedQuestion]
+    dropped: list[Dropped]
+    num_drafts: int
+
+    @property
+    def reasons(self) -> Counter[str]:
+        """The number of dropped questions by kind and reason: `Counter({"single: answered without the page": 12})`."""
+        return Counter(question.reason for question in self.dropped)
+
+
+class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of the question writer: the number of drafted facts and the thresholds of the checks.
+
+    Of `tries` answers with the passage and others beside it, at least `min_right` must be right; of `tries` without it,
+    none. A search returns `topk` passages: the passage of a single fact must be among the first `max_rank`, and of a
+    chain the last one must not be among them at all. After `minutes` no further facts are drafted (0: no limit); what
+    was kept until then is still put together.
+
+        WriterSettings(drafts=6000, tries=5, min_right=3, topk=10, max_rank=2)
+    """
+
+    drafts: PositiveInt = 6000
+    tries: PositiveInt = 5
+    min_right: PositiveInt = 3
+    topk: PositiveInt = 10
+    max_rank: PositiveInt = 2
+    temperature: NonNegativeFloat = 0.7
+    minutes: NonNegativeFloat = 0.0
+    seed: int = 0
+    concurrency: PositiveInt = 32
+
+    def check(self) -> None:
+        """Raise `BadInput` for values out of bounds and for `min_right` above `tries`."""
+        check_settings(self)
+        if self.min_right > self.tries:
+            raise BadInput(f"min_right must be at most tries ({self.tries}), not {self.min_right}")
+
+
+# ------------------------------------------------------------------------------------------------------- drafts
+
+
 def draw_drafts(passages: Sequence[Passage], num: int, seed: int) -> list[Draft]:
     """At most `num` drafts of single facts; the folders take turns.
 
@@ -225,7 +214,7 @@ def _iterate_facts(passages: Sequence[Passage], dice: Dice) -> Iterator[Fact]:
         yield from (fact for fact in later if fact is not None)
 
 
-# -------------------------------------------------------------------------------------------------------------- journal
+# ------------------------------------------------------------------------------------------------------ journal
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -240,7 +229,11 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Journal:
-    """A file of finished batches, for one writer at a time; `BadInput` if it was begun with something else."""
+    """A file of finished batches, for one writer at a time; `BadInput` if it was begun with something else.
+
+    The first line says what the questions are written with; each further line is a batch of facts. A line that was cut
+    by a kill is written again.
+    """
 
     def __init__(self, path: Path, written_with: Mapping[str, Any]) -> None:
         self.path = path

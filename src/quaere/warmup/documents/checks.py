@@ -13,7 +13,7 @@ the passage among others, and never without it, the passage answers the question
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
@@ -21,7 +21,7 @@ from quaere.chat.messages import Message
 from quaere.chat.question_wordings import LEANING
 from quaere.errors import SamplingFailed
 from quaere.policies.sampler import SamplingParams
-from quaere.records import Answer, Episode, Passage, Question, SolveTask
+from quaere.records import Answer, Episode, Hit, Passage, Question, SolveTask
 from quaere.rewards.answers import exact_match_score, normalise_answer
 from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
@@ -48,8 +48,6 @@ _ASKING = frozenset(
     """.split()
 )
 _SMALL = frozenset("of in on at by for to and de la von van di del der el al".split())
-
-
 _QUERIES_AT_ONCE = 256
 _REQUESTS = 3  # of a line, if the model fails at it
 _OWN_QUERIES = 3  # queries the model may write where a search with the question itself does not find the passage
@@ -163,6 +161,12 @@ class Lines:
         return [episode async for episode in episodes]
 
 
+def search_all(index: Index, queries: Sequence[str], topk: int) -> Iterator[list[Hit]]:
+    """The hits of each query; the index is searched with many queries at once."""
+    for first in range(0, len(queries), _QUERIES_AT_ONCE):
+        yield from index.search(queries[first : first + _QUERIES_AT_ONCE], topk)
+
+
 def _find_failure(episode: Episode) -> str:
     """What the model failed at, in the last turn; "" if it did not fail."""
     failure = episode.turns[-1].failure if episode.turns else None
@@ -199,10 +203,8 @@ class Examiner:
         await asyncio.to_thread(self._search, [query for query in dict.fromkeys(queries) if query not in self.hits])
 
     def _search(self, queries: list[str]) -> None:
-        for first in range(0, len(queries), _QUERIES_AT_ONCE):
-            some = queries[first : first + _QUERIES_AT_ONCE]
-            for query, hits in zip(some, self.index.search(some, self.topk), strict=True):
-                self.hits[query] = [hit.passage for hit in hits]
+        for query, hits in zip(queries, search_all(self.index, queries, self.topk), strict=True):
+            self.hits[query] = [hit.passage for hit in hits]
 
     def finds(self, query: str, worded: Worded, within: int | None = None) -> bool:
         """True if a search with the query returned the passages that state the answer, among its first `within`."""

@@ -1,11 +1,18 @@
-"""A solver's own right episodes on checked questions, to learn from (rejection sampling).
+"""Checked questions as episodes to learn from: a solver's own right ones, and a proposer's demonstrated ones.
 
     own = await play_own(policy, searcher, questions, "eve", ToolCallSolver(evidence=True), Limits())
     own.lessons.episodes    # at most one for each question: right, in form, and shown what the answer rests on
     own.unsure              # questions that not every attempt answered right: what reinforcement can learn from
 
-Nothing in them is written by an oracle or a teacher, and nothing is labelled: what is right was checked against the
-person's own documents.
+    plan_proposals(Pages(index), questions, (4, 3, 2))[0].hops == 1
+    played = await play_proposals(planned, LocalSearcher(index), renderer, "drzero", Limits(), num=400)
+
+A solver's episodes are rejection sampling: no oracle or teacher writes them, and nothing is labelled; what is right was
+checked against the person's own documents.
+
+A proposer starts from a document, searches for each next page, and proposes. Hops are counted as in Dr. Zero: 1 is a
+fact of the document itself, 2 a fact of a page that the document names, found by a search, 3 a chain of two facts from
+there. Searches are real, and an episode is kept only if its results showed the evidence.
 """
 
 from __future__ import annotations
@@ -35,6 +42,41 @@ from quaere.warmup.documents.checked_question import CheckedQuestion
 from quaere.warmup.documents.page_names import Pages
 from quaere.warmup.scripted_episodes import Attempt, Demonstrations, demonstrate, find_flaw, judge, open_protocol
 from quaere.worlds.dice import Dice
+
+NAME = "documents"
+_MAX_SOURCES = 8  # candidate passages that name a page; the first that does not reveal the answer is used
+
+ThoughtKind = Literal["own", "first", "next", "found"]
+THOUGHTS: Mapping[ThoughtKind, tuple[str, ...]] = {
+    # One hop: the answer stands in the document.
+    "own": (
+        "The text about {name} states one thing clearly: {answer}. I will ask for it.",
+        "Someone could look up {name} and find {answer}. That makes a question.",
+        "A short answer in this document is {answer}. My question names {name}.",
+        "{answer} is a fact about {name} that has only one reading. I ask for that.",
+    ),
+    # More hops: what the document names.
+    "first": (
+        "The document mentions {name}. A search will show more about it.",
+        "I take {name} from this text and search for it.",
+        "{name} is named here but not explained. I search for it.",
+        "My starting point is {name}. What do other documents say?",
+    ),
+    # Three hops: what the first search led to.
+    "next": (
+        "The results connect this with {name}. I search for that as well.",
+        "From here it goes on to {name}, so that is my next search.",
+        "{name} is what it leads to. One more search.",
+        "The page names {name}. I need a fact about it.",
+    ),
+    # The fact was found.
+    "found": (
+        "The last results say {answer}. The question will start at {name}.",
+        "Now I know {answer}. I ask for it and name only {name}.",
+        "{answer} can be found by following {name}. That is my question.",
+        "This gives a short answer, {answer}. I name {name} and nothing in between.",
+    ),
+}
 
 
 class OwnEpisodes(Struct, frozen=True):
@@ -73,8 +115,9 @@ async def play_own(
     own = OwnEpisodes(Demonstrations(), [])
     for question, group in zip(questions, group_attempts(episodes, attempts), strict=True):
         solved = sum(rights(group)) / len(group) if group else 1.0  # where every search failed nothing is known
-        good = [episode for episode in group if not _note_fault(episode, question, dialect, own.lessons)]
-        if good:
+        faults = [_find_fault(episode, question, dialect) for episode in group]
+        own.lessons.dropped.update(fault for fault in faults if fault)
+        if good := [episode for episode, fault in zip(group, faults, strict=True) if not fault]:
             own.lessons.episodes.append(min(good, key=lambda episode: len(episode.turns)))
         if solved < 1:
             own.unsure.append(structs.replace(question, scores=question.scores | {"solved": solved}))
@@ -90,9 +133,10 @@ def draw_evenly(questions: Iterable[CheckedQuestion], num: int, seed: int) -> li
     for question in questions:
         by_facts.setdefault(question.facts, []).append(question)
     dice = Dice(seed, "evenly")
-    for _, group in sorted(by_facts.items()):
+    groups = [by_facts[num_facts] for num_facts in sorted(by_facts)]
+    for group in groups:
         dice.shuffle(group)
-    rounds = zip_longest(*(group for _, group in sorted(by_facts.items())))
+    rounds = zip_longest(*groups)
     return [question for question in chain.from_iterable(rounds) if question is not None][:num]
 
 
@@ -101,67 +145,26 @@ def count_searches(episode: Episode) -> int:
     return sum(len(turn.results) for turn in episode.turns if isinstance(turn.action, Search))
 
 
-def was_shown(episode: Episode, evidence: Evidence) -> bool:
-    """True if a search result held the sentence."""
-    hits = chain.from_iterable(result.hits for turn in episode.turns for result in turn.results)
-    return any(hit.passage.doc_id == evidence.doc_id and evidence.text in hit.passage.text for hit in hits)
+def _find_fault(episode: Episode, question: CheckedQuestion, dialect: Dialect) -> str:
+    """Why an episode is no lesson; "" if it is one."""
+    if fault := judge(episode, "solver", dialect):
+        return fault
+    if count_searches(episode) < question.searches:
+        return "fewer searches than needed"
+    shown = [hit.passage for turn in episode.turns for result in turn.results for hit in result.hits]
+    for evidence in question.deciding:
+        if not any(passage.doc_id == evidence.doc_id and evidence.text in passage.text for passage in shown):
+            return "the answer rests on nothing shown"
+    return ""
 
 
-def _note_fault(episode: Episode, question: CheckedQuestion, dialect: Dialect, played: Demonstrations) -> str:
-    """Why an episode is no lesson, counted; "" if it is one."""
-    fault = judge(episode, "solver", dialect)
-    if not fault and count_searches(episode) < question.searches:
-        fault = "fewer searches than needed"
-    if not fault and not all(was_shown(episode, evidence) for evidence in question.deciding):
-        fault = "the answer rests on nothing shown"
-    if fault:
-        played.dropped[fault] += 1
-    return fault
-
-
-# ------------------------------------------------------------------------------------------------------- the proposer's
-
-
-NAME = "documents"
-_MAX_SOURCES = 8  # candidate passages that name a page; the first that does not reveal the answer is used
-
-ThoughtKind = Literal["own", "first", "next", "found"]
-THOUGHTS: Mapping[ThoughtKind, tuple[str, ...]] = {
-    # One hop: the answer stands in the document.
-    "own": (
-        "The text about {name} states one thing clearly: {answer}. I will ask for it.",
-        "Someone could look up {name} and find {answer}. That makes a question.",
-        "A short answer in this document is {answer}. My question names {name}.",
-        "{answer} is a fact about {name} that has only one reading. I ask for that.",
-    ),
-    # More hops: what the document names.
-    "first": (
-        "The document mentions {name}. A search will show more about it.",
-        "I take {name} from this text and search for it.",
-        "{name} is named here but not explained. I search for it.",
-        "My starting point is {name}. What do other documents say?",
-    ),
-    # Three hops: what the first search led to.
-    "next": (
-        "The results connect this with {name}. I search for that as well.",
-        "From here it goes on to {name}, so that is my next search.",
-        "{name} is what it leads to. One more search.",
-        "The page names {name}. I need a fact about it.",
-    ),
-    # The fact was found.
-    "found": (
-        "The last results say {answer}. The question will start at {name}.",
-        "Now I know {answer}. I ask for it and name only {name}.",
-        "{answer} can be found by following {name}. That is my question.",
-        "This gives a short answer, {answer}. I name {name} and nothing in between.",
-    ),
-}
+# ------------------------------------------------------------------------------------------ the proposer's
 
 
 class Proposing(Struct, frozen=True):
     """A checked question with the document to start from and the page to search for and find at each hop.
 
-    `names` are the pages of its facts and `evidence` the sentences that state them. With one hop there is no search.
+    `names` are the pages of its facts. With one hop there is no search.
 
         Proposing(question=CheckedQuestion(...), hops=2, document=Passage(id="sall#0", ...), names=("Halm bridge",))
     """
@@ -175,16 +178,6 @@ class Proposing(Struct, frozen=True):
     def id(self) -> str:
         """An id, unique for a question and its number of hops."""
         return f"proposer-{self.hops}-{self.question.id}"
-
-    @property
-    def answer(self) -> str:
-        """The answer that the proposer gives."""
-        return self.question.answers[0]
-
-    @property
-    def evidence(self) -> tuple[Evidence, ...]:
-        """The sentence that states each fact."""
-        return self.question.evidence
 
 
 # ------------------------------------------------------------------------------------------------------------ planning
@@ -229,7 +222,7 @@ class _Finder:
         order = list(pages.passages)
         Dice(seed, "sources").shuffle(order)
         for passage in order:
-            for name in {link.page for link in pages.links(passage)} & names:
+            for name in names.intersection(pages.find_named(passage)):
                 sources = self._sources.setdefault(name, [])
                 if len(sources) < _MAX_SOURCES:
                     sources.append(passage)
@@ -258,10 +251,8 @@ class _Finder:
     def _source(self, names: Sequence[str], question: CheckedQuestion) -> Passage | None:
         """A passage of another page that names the first page but neither later pages nor the answer."""
         hidden = (*question.answers, *names[1:])
-        for passage in self._sources.get(names[0], ()):
-            if not any(contains(passage.titled_text, text) for text in hidden):
-                return passage
-        return None
+        sources = self._sources.get(names[0], ())
+        return next((one for one in sources if not any(contains(one.titled_text, text) for text in hidden)), None)
 
 
 # ------------------------------------------------------------------------------------------------------------- playing
@@ -306,31 +297,23 @@ class _Script:
     """Script of a proposer: a search for each page, then the question."""
 
     def __init__(self, proposing: Proposing, dialect: Dialect, dice: Dice) -> None:
-        self.proposing = proposing
-        self.turns = proposer_turns(dialect)
-        self.cites = cites(dialect)
-        self.dice = dice
+        self.proposing, self.dice, self.turns = proposing, dice, proposer_turns(dialect)
+        question = proposing.question
+        span = question.evidence[-1].text if cites(dialect) else ""
+        self.outcome = Proposal(question.question, question.answers[0], span)
 
     def __call__(self, turns: Sequence[Turn], news: str) -> str:
         proposing, at = self.proposing, len(turns)
-        if turns and not _shows(turns[-1], proposing.evidence[at - 1]):
+        if turns and not _shows(turns[-1], proposing.question.evidence[at - 1]):
             raise SamplingFailed("a page was not found")
         if at < proposing.hops - 1:
             name = proposing.names[at]
             return self.turns.search(self.think("next" if turns else "first", name), name)
         thought = self.think("found" if turns else "own", proposing.names[0])
-        outcome = self.outcome
-        return self.turns.proposal(thought, outcome.question, outcome.answer, outcome.span)
-
-    @property
-    def outcome(self) -> Proposal:
-        """The proposal that the episode should end with."""
-        proposing = self.proposing
-        span = proposing.evidence[-1].text if self.cites else ""
-        return Proposal(proposing.question.question, proposing.answer, span)
+        return self.turns.proposal(thought, self.outcome.question, self.outcome.answer, self.outcome.span)
 
     def think(self, kind: ThoughtKind, name: str) -> str:
-        return self.dice.pick(THOUGHTS[kind]).format(name=name, answer=self.proposing.answer)
+        return self.dice.pick(THOUGHTS[kind]).format(name=name, answer=self.outcome.answer)
 
 
 def _shows(turn: Turn, evidence: Evidence) -> bool:

@@ -1,7 +1,7 @@
-"""What a folder of documents is about, if its name says so: a program, a product, a project.
+"""Names of folders and of pages in texts: what a folder of documents is about, and which other pages a text names.
 
-    names = FolderNames(passages)
-    names.find("gnucash/help/invoices.html") == "GnuCash"; names.find("docs/invoices.html") == ""
+    FolderNames(passages).find("gnucash/help/invoices.html") == "GnuCash"    # "" for docs/invoices.html
+    list(Pages(index).find_named(passage)) == ["Orsolya Venn"]
 
 A folder's name is taken if its own documents use it as a word, and written as they write it most often. Questions about
 documents of several programs can then say which program they are about.
@@ -13,8 +13,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
-from msgspec import Struct
-
 from quaere.records import Passage
 from quaere.search.index import Index
 from quaere.warmup.documents.askable_facts import page_name
@@ -22,6 +20,8 @@ from quaere.warmup.documents.askable_facts import page_name
 _MIN_SHARE = 0.3  # of a folder's documents that use its name as a word
 _MIN_CHARS = 3
 _WORD = re.compile(r"\w+")
+_NAME_WORD = re.compile(r"\w[\w'’-]*")
+_MIN_NAME_CHARS = 4  # of a one-word name: shorter ones are mostly ordinary words
 
 
 class FolderNames:
@@ -77,47 +77,24 @@ def _iterate_names(doc_id: str) -> Iterator[tuple[str, str]]:
 # ---------------------------------------------------------------------------------------------------------------- pages
 
 
-_NAME_WORD = re.compile(r"\w[\w'’-]*")
-_MIN_NAME_CHARS = 4  # of a one-word name: shorter ones are mostly ordinary words
-
-
-class Link(Struct, frozen=True):
-    """A span of a passage's text that names another page.
-
-    Link(start=40, end=52, page="Orsolya Venn")
-    """
-
-    start: int
-    end: int
-    page: str
-
-
 class Pages:
-    """The passages of an index by the name of their page; pages with the same name are merged."""
+    """The passages of an index, and the names of its pages in their texts."""
 
     def __init__(self, index: Index) -> None:
         self.passages = list(index.passages())
-        self._by_name: dict[str, list[Passage]] = {}
-        for passage in self.passages:
-            if name := page_name(passage.title):
-                self._by_name.setdefault(name, []).append(passage)
-        self._names = {words: name for name in self._by_name if (words := _words(name))}
+        names = dict.fromkeys(page_name(passage.title) for passage in self.passages)
+        self._names = {words: name for name in names if (words := _words(name))}
         self._longest = max(map(len, self._names), default=0)
 
-    def of(self, name: str) -> list[Passage]:
-        """The passages of the page with this name; [] if there is none."""
-        return self._by_name.get(name, [])
-
-    def links(self, passage: Passage) -> Iterator[Link]:
+    def find_named(self, passage: Passage) -> Iterator[str]:
         """Every other page that the text names in full; the longest name at a position wins."""
-        own = page_name(passage.title)
-        found = list(_NAME_WORD.finditer(passage.text))
+        own, words = page_name(passage.title), _NAME_WORD.findall(passage.text)
         at = 0
-        while at < len(found):
-            for length in range(min(self._longest, len(found) - at), 0, -1):
-                page = self._names.get(tuple(word[0] for word in found[at : at + length]))
+        while at < len(words):
+            for length in range(min(self._longest, len(words) - at), 0, -1):
+                page = self._names.get(tuple(words[at : at + length]))
                 if page and page != own:
-                    yield Link(found[at].start(), found[at + length - 1].end(), page)
+                    yield page
                     at += length
                     break
             else:

@@ -25,12 +25,12 @@ from quaere.rollout.policy import Policy
 from quaere.search.index import Index
 from quaere.warmup.documents.askable_facts import Fact
 from quaere.warmup.documents.chains import (
-    Link,
+    Bridge,
     ask_description,
     clean_description,
+    find_bridges,
     find_description_fault,
     find_handles,
-    find_links,
     iterate_chains,
 )
 from quaere.warmup.documents.checked_question import (
@@ -47,7 +47,6 @@ from quaere.warmup.documents.checked_question import (
 from quaere.warmup.documents.checks import Examiner, Lines, Verdict, find_fault, names_subject, word_overlap
 from quaere.warmup.documents.comparisons import (
     Pair,
-    balance,
     chained_comparisons,
     comparable_pairs,
     comparison_questions,
@@ -66,7 +65,7 @@ _STYLES: tuple[Style, ...] = ("everyday", "plain", "plain")  # wordings of a fac
 _FIRST, _BATCH, _AT_ONCE = 50, 512, 3  # facts in the first batch and in the others, and batches in flight
 _DESCRIPTIONS = 2  # of a name
 _SHORT = 2  # wordings of a question in few words
-_LINKS_PER_DRAFT = 0.5  # names described for each drafted fact
+_BRIDGES_PER_DRAFT = 0.5  # names described for each drafted fact
 _CHOICE_SHARE = 0.1  # of single facts that are also asked as a choice, and as many as yes or no
 
 Report = Callable[[str, int, int], None]
@@ -93,14 +92,14 @@ async def write_questions(
     if not kept:
         return Written([], writer.dropped, writer.num_drafts)
     dice = Dice(settings.seed, "compositions")
-    links = await writer.link(kept)
-    dice.shuffle(links)
-    links = links[: int(_LINKS_PER_DRAFT * settings.drafts)]
-    descriptions = await writer.describe(links)
-    chains = await writer.ask_chains(list(iterate_chains(links, descriptions)))
+    bridges = await writer.find_bridges(kept)
+    dice.shuffle(bridges)
+    bridges = bridges[: int(_BRIDGES_PER_DRAFT * settings.drafts)]
+    descriptions = await writer.describe(bridges)
+    chains = await writer.ask_chains(list(iterate_chains(bridges, descriptions)))
     pairs = comparable_pairs(kept, dice)
     wordings = await writer.word_comparisons(pairs)
-    compared = comparison_questions(pairs, wordings) + chained_comparisons(links, descriptions, wordings, dice)
+    compared = comparison_questions(pairs, wordings) + chained_comparisons(bridges, descriptions, wordings, dice)
     choices = await writer.ask_choices(kept, dice)
     questions = [*kept, *chains, *await writer.check_comparisons(compared), *choices]
     return Written([writer.finish(worded) for worded in questions], writer.dropped, writer.num_drafts)
@@ -231,20 +230,20 @@ class _Writer:
 
     # ----------------------------------------------------------------------------------------------------------- chains
 
-    async def link(self, kept: Sequence[Worded]) -> list[Link]:
-        """Links of the kept questions; those that are found without the name are first asked again in fewer words."""
+    async def find_bridges(self, kept: Sequence[Worded]) -> list[Bridge]:
+        """Bridges to the kept questions; those found without the name are first asked again in fewer words."""
         index, topk = self.examiner.index, self.settings.topk
-        links = find_links(kept, index, topk)
-        linked = {link.second.draft.id for link in links}
-        short = await self._shorten([worded for worded in kept if worded.draft.id not in linked])
-        more = find_links(short, index, topk)
-        asked = list({link.second.draft.id: link.second for link in more}.values())
+        bridges = find_bridges(kept, index, topk)
+        reached = {bridge.second.draft.id for bridge in bridges}
+        short = await self._shorten([worded for worded in kept if worded.draft.id not in reached])
+        more = find_bridges(short, index, topk)
+        asked = list({bridge.second.draft.id: bridge.second for bridge in more}.values())
         is_clear = await self.examiner.are_clear("short questions", asked)
         asked = [worded for worded, clear in zip(asked, is_clear, strict=True) if clear]
         verdicts = await self.examiner.attempt("short questions", asked)
         good = {worded.draft.id for worded, verdict in zip(asked, verdicts, strict=True) if not verdict.fault}
         self.report(f"facts asked about in few words ({len(good)} kept)", len(kept), len(kept))
-        return links + [link for link in more if link.second.draft.id in good]
+        return bridges + [bridge for bridge in more if bridge.second.draft.id in good]
 
     async def _shorten(self, kept: Sequence[Worded]) -> list[Worded]:
         """The questions in as few words as possible, with a name of theirs: the shortest wording that is sound."""
@@ -259,9 +258,9 @@ class _Writer:
         await self.examiner.search([worded.question for worded in short])
         return [worded for worded in short if self.examiner.finds(worded.question, worded, self.settings.max_rank)]
 
-    async def describe(self, links: Sequence[Link]) -> dict[str, str]:
-        """By fact of a link: a description of its name that leads to the passage, and from there to the name."""
-        facts = list({link.fact.id: link.fact for link in links}.values())
+    async def describe(self, bridges: Sequence[Bridge]) -> dict[str, str]:
+        """By fact of a bridge: a description of its name that leads to the passage, and from there to the name."""
+        facts = list({bridge.fact.id: bridge.fact for bridge in bridges}.values())
         prompts = [describe_name(fact.passage, fact.answer) for fact in facts for _ in range(_DESCRIPTIONS)]
         lines = await self.lines.write("descriptions: wording", prompts, self.settings.temperature)
         described: dict[str, str] = {}
@@ -283,15 +282,15 @@ class _Writer:
     async def ask_chains(self, chains: Sequence[Worded]) -> list[Worded]:
         """The chains that need two searches and are answered with both passages and never without."""
         self.num_drafts += len(chains)
-        sound = self._keep_new(self._keep_sound(chains))
+        sound = self._keep_sound(chains)
         await self.examiner.search([worded.question for worded in sound])
         near = [self.examiner.finds(worded.question, worded) for worded in sound]
         far = self._keep(sound, ["one search finds the answer" if is_near else "" for is_near in near])
         verdicts = await self.examiner.attempt("chains", far, is_composed=True)
-        kept = self._keep(far, [verdict.fault for verdict in verdicts])
+        self._keep(far, [verdict.fault for verdict in verdicts])
+        kept = [_with_scores(item, verdict) for item, verdict in zip(far, verdicts, strict=True) if not verdict.fault]
         self.report(f"chains asked ({len(kept)} kept)", len(chains), len(chains))
-        shares = {worded.draft.id: verdict for worded, verdict in zip(far, verdicts, strict=True)}
-        return [_with_scores(worded, shares[worded.draft.id]) for worded in kept]
+        return kept
 
     # ------------------------------------------------------------------------------------------ comparisons and choices
 
@@ -314,17 +313,16 @@ class _Writer:
     async def check_comparisons(self, compared: Sequence[Worded]) -> list[Worded]:
         """The comparisons whose pages are found. They are not attempted: half of all guesses at them are right."""
         self.num_drafts += len(compared)
-        sound = self._keep_new(self._keep_sound(compared))
+        sound = self._keep_sound(compared)
         by_name = [fact.name for item in sound for fact in item.draft.facts]
         await self.examiner.search([*(item.question for item in sound), *by_name])
-        hits, faults = self.examiner.hits, []
-        for item in sound:
-            found = [
-                any(passage.id == fact.passage.id for passage in (*hits[item.question], *hits[fact.name]))
-                for fact in item.draft.facts
-            ]
-            faults.append("" if all(found) else "its passage is not found")
-        return self._keep(sound, faults)
+        hits = self.examiner.hits
+
+        def is_found(item: Worded, fact: Fact) -> bool:
+            return any(passage.id == fact.passage.id for passage in (*hits[item.question], *hits[fact.name]))
+
+        found = [all(is_found(item, fact) for fact in item.draft.facts) for item in sound]
+        return self._keep(sound, ["" if each else "its passage is not found" for each in found])
 
     async def ask_choices(self, kept: Sequence[Worded], dice: Dice) -> list[Worded]:
         """Some single facts asked again as a choice of two answers, and as many for yes or no."""
@@ -347,11 +345,10 @@ class _Writer:
             pairs = [pair for pair in made if pair][: 2 * num]
             self.num_drafts += len(pairs)
             verdicts = await self.examiner.read_both(name, pairs)
-            for pair, verdict in zip(pairs, verdicts, strict=True):
-                if verdict.fault:
-                    self._drop(pair[0], verdict.fault)
+            self._keep([pair[0] for pair in pairs], [verdict.fault for verdict in verdicts])
             good = [pair for pair, verdict in zip(pairs, verdicts, strict=True) if not verdict.fault]
-            chosen += balance(good[:num])
+            # In turns, so that the first answer is as often right as the second, and yes as often as no.
+            chosen += [pair[number % 2] for number, pair in enumerate(good[:num])]
         return self._keep_new(chosen)
 
     # ----------------------------------------------------------------------------------------------------------- shared
@@ -373,8 +370,8 @@ class _Writer:
         )
 
     def _keep_sound(self, worded: Sequence[Worded]) -> list[Worded]:
-        """The questions that break no rule."""
-        return self._keep(worded, [_break_rules(item) for item in worded])
+        """The questions that break no rule and were not asked before."""
+        return self._keep_new(self._keep(worded, [_break_rules(item) for item in worded]))
 
     def _keep_new(self, worded: Sequence[Worded]) -> list[Worded]:
         """The questions that were not asked before."""
