@@ -105,7 +105,9 @@ def test_each_kind_of_question_is_arrived_at_from_a_document_that_gives_nothing_
     for item in planned.values():
         if item.hops > 1:
             assert contains(item.document.titled_text, item.names[0])
-            assert not any(contains(item.document.titled_text, text) for text in (item.answer, *item.names[1:]))
+            assert not any(
+                contains(item.document.titled_text, text) for text in (item.question.answers[0], *item.names[1:])
+            )
 
 
 def test_hops_are_mixed_by_their_weights_from_the_beginning(index):
@@ -168,7 +170,7 @@ async def test_a_thought_fits_the_step_it_stands_before(index):
     ):
         (episode,) = (await play(index, [planned[key]])).episodes
         for turn, (kind, name) in zip(episode.turns, steps, strict=True):
-            said = [form.format(name=name, answer=planned[key].answer) for form in THOUGHTS[kind]]
+            said = [form.format(name=name, answer=planned[key].question.answers[0]) for form in THOUGHTS[kind]]
             assert any(f"<think>{thought}</think>" in turn.text for thought in said)
 
 
