@@ -22,9 +22,8 @@ from quaere.rewards.calibration import auroc
 from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
 from quaere.warmup.dialects import DIALECTS, needed_turns, roles_of, solver_turns
-from quaere.warmup.evaluations import Verdict, weigh_search
 from quaere.warmup.lessons import LessonSettings, Portion, build_world, plan_lessons
-from quaere.warmup.oracle import allow_turns, play_oracle, refuse_few_turns
+from quaere.warmup.oracle import Verdict, allow_turns, play_oracle, refuse_few_turns, weigh_search
 from quaere.warmup.scripted_episodes import Attempt, demonstrate, judge, open_protocol
 from quaere.worlds import Hop
 from quaere.worlds.dice import Dice

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from quaere.rollout.episode import Limits
     from quaere.warmup.dialects import Dialect, Role
     from quaere.warmup.documents.checked_question import CheckedQuestion
-    from quaere.warmup.model_folder import WarmupManifest
+    from quaere.warmup.imitation import WarmupManifest
     from quaere.warmup.scripted_episodes import Demonstrations
 
 Note = Callable[[str], None]

@@ -83,8 +83,7 @@ async def write_questions(
     It stops early if the first facts give no question at all. Batches of the journal are taken from there.
     """
     settings.check()
-    lines = Lines(policy, seed=settings.seed, concurrency=settings.concurrency)
-    writer = _Writer(lines, index, settings, report, journal)
+    writer = _Writer(policy, index, settings, report, journal)
     drafts = draw_drafts(writer.passages, settings.drafts, settings.seed)
     if not drafts:
         raise BadInput("no passage of the index states a fact to ask about", hint="index documents with sentences")
@@ -109,13 +108,11 @@ class _Writer:
     """Takes drafts through wording and checks; records the questions asked and the reasons of dropped ones."""
 
     def __init__(
-        self, lines: Lines, index: Index, settings: WriterSettings, report: Report, journal: Journal | None
+        self, policy: Policy, index: Index, settings: WriterSettings, report: Report, journal: Journal | None
     ) -> None:
-        self.lines = lines
-        self.journal = journal
-        self.examiner = Examiner(lines, index, topk=settings.topk, tries=settings.tries, min_right=settings.min_right)
-        self.settings = settings
-        self.report = report
+        self.settings, self.report, self.journal = settings, report, journal
+        self.lines = Lines(policy, seed=settings.seed, concurrency=settings.concurrency)
+        self.examiner = Examiner(self.lines, index, settings)
         self.passages = list(index.passages())
         self.folder_names = FolderNames(self.passages)
         self.dropped: list[Dropped] = []
