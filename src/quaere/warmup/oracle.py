@@ -224,7 +224,7 @@ class _Solver(_Oracle):
             # A sentence that names the value only as "it" would not show what was found.
             slots["S"] = hop.evidence.text if contains(hop.evidence.text, slots["F"]) else ""
         kind, dice = self.verdict.kind, self.dice
-        form = "refined" if self.turns.remarks == "facts" and kind == "found" else kind
+        form: str = "refined" if self.turns.remarks == "facts" and kind == "found" else kind
         self.note = write_thought(_EVALUATIONS[form], dice, slots, min_words=1, max_words=_MAX_NOTE_WORDS)
         if self.turns.remarks != "turn":
             return self.go_on(turns)

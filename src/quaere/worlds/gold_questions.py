@@ -96,7 +96,7 @@ def ask_questions(graph: Graph, seed: int, num: int, facts: Sequence[int]) -> It
     list(ask_questions(graph, 7, 8, (1, 2, 3, 4)))[3].facts == 4
     """
     dice = Dice(seed, graph.family.name, "questions")
-    asked: set[tuple[int | str, ...]] = set()
+    asked: set[tuple[object, ...]] = set()
     for number in range(num):
         name = f"{graph.family.name[0]}{seed}-q{number:05d}"
         for _ in range(_MAX_TRIES):
@@ -128,8 +128,10 @@ def _try_question(graph: Graph, seed: int, name: str, walk: Sequence[_Step], dic
         mention = dice.pick(start.aliases)
     else:
         mention = start.name
-    text = _word(walk, mention, dice)
-    answers = _answers(graph, walk[-1])
+    text, last = _word(walk, mention, dice), walk[-1]
+    fact = graph.fact(last.witness, last.relation.name)
+    assert fact is not None  # the path contains this step
+    answers = graph.entities[last.witness].answers if last.inverse else graph.answers(fact)
     if _leaks(graph, walk, text, answers) or _has_shortcut(walk, articles, answers):
         return None
     return GoldQuestion(name, text, answers, _chain(graph, walk, articles, mention, answers), graph.family.name)
@@ -159,9 +161,7 @@ def _walk(graph: Graph, num_facts: int, dice: Dice) -> list[_Step] | None:
         seen.add(target)
         here = target
     end = _last_step(graph, here, last, inverse)
-    if end is None or end.target in seen:
-        return None
-    return [*steps, end]
+    return None if end is None or end.target in seen else [*steps, end]
 
 
 def _last_step(graph: Graph, here: int, relation: Relation, inverse: bool) -> _Step | None:
@@ -198,14 +198,6 @@ def _nestable(templates: tuple[str, ...], inner: str, can_embed: bool) -> tuple[
 
 
 # --------------------------------------------------------------------------------------------------------- checking
-
-
-def _answers(graph: Graph, step: _Step) -> tuple[str, ...]:
-    if step.target is not None:
-        return graph.entities[step.target].answers
-    fact = graph.fact(step.origin, step.relation.name)
-    assert fact is not None  # the path contains this step
-    return graph.answers(fact)
 
 
 def says(text: str, name: str) -> bool:

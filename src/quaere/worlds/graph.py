@@ -15,14 +15,14 @@ from msgspec import Struct
 
 from quaere.worlds.dice import Dice
 from quaere.worlds.names import NameMaker, capitalise, strip_article
-from quaere.worlds.schema import Family, Kind, Relation, words
+from quaere.worlds.schema import Family, Kind, Relation
 
 NONE = -1
 _OBJECT_DRAWS = 6
 _NAMESAKE_PERCENT = 10
 _ALIAS_PERCENT = 45
 _SECOND_ALIAS_PERCENT = 20
-_NUMBER_WORDS = words("zero one two three four five six seven eight nine ten eleven twelve")
+_NUMBER_WORDS = "zero one two three four five six seven eight nine ten eleven twelve".split()
 
 
 class Entity(Struct, frozen=True):
@@ -279,7 +279,8 @@ class _Christening:
                 if told == NONE:
                     return None
                 pattern = pattern.replace(slot, strip_article(self.called[told].name))
-        return self.maker.try_unique(pattern)
+        name = self.maker.expand(pattern)
+        return name if self.maker.claim(name) else None
 
 
 def with_gender(patterns: tuple[str, ...], pronoun: str) -> tuple[str, ...]:

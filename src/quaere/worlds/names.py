@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from quaere.worlds.dice import Dice
-from quaere.worlds.schema import Family, split_slots, words
+from quaere.worlds.schema import Family, split_slots
 
 _MAX_DRAWS = 200
 
@@ -48,13 +48,11 @@ class NameMaker:
     """
 
     def __init__(self, family: Family, dice: Dice, num_people: int) -> None:
-        self._family = family
-        self._dice = dice
+        self._family, self._dice = family, dice
         self._taken: set[str] = set()  # never iterated: the order of a set differs between runs
-        self._pools: dict[str, tuple[str, ...]] = {}
+        self._pools: dict[str, list[str]] = {}
         for entry, people_per_form in family.pools.items():
-            forms = [self._draw(entry) for _ in range(max(12, num_people // people_per_form))]
-            self._pools[entry] = tuple(forms)
+            self._pools[entry] = [self._draw(entry) for _ in range(max(12, num_people // people_per_form))]
 
     def expand(self, pattern: str) -> str:
         """The pattern with every slot filled from the lexicon.
@@ -81,8 +79,7 @@ class NameMaker:
     def claim(self, name: str) -> bool:
         """Take the name; False if it is taken (ignoring case and articles) or repeats a word."""
         key = strip_article(name).lower().removeprefix("the ")
-        tokens = key.split()
-        if key in self._taken or any(one == two for one, two in pairwise(tokens)):  # "the Second Second Nail Wake"
+        if key in self._taken or any(one == two for one, two in pairwise(key.split())):  # "the Second Second Nail Wake"
             return False
         self._taken.add(key)
         return True
@@ -95,17 +92,12 @@ class NameMaker:
                 return name
         raise AssertionError(f"the patterns {patterns} are exhausted")  # a fault of the family's data, not of the user
 
-    def try_unique(self, pattern: str) -> str | None:
-        """A name from this pattern; None if the first draw is taken."""
-        name = self.expand(pattern)
-        return name if self.claim(name) else None
-
 
 # -------------------------------------------------------------------------------------------------------- blocked words
 
 
 BLOCKED = frozenset(
-    words("""
+    """
     bald balk balkan band banda bant barley barlow barn barnard barnet barney barr barre barrel barren barrow barth
     basket bass bast bastard batt battle bend benn bent berlin bern bernard berth bertha bess best bind birth bitten
     bold bomb bombard bond bonn bonnet born borne borrow boss bott bottle brand brant brass brenda brendan brennan
@@ -134,7 +126,7 @@ BLOCKED = frozenset(
     tristan truss trust tumble tunnel turn turret valve vand vanessa vass vast velvet vend vendor vent vern verve
     vess vessel vest vind vista voss wald walden walk wand wanda wanna want warlock warn warran warren waste watt
     weiss weld wend went west whirl whisk whiskey whistle wild wilde wind window winn witt womb wond worn worth
-    """)
+    """.split()
 )
 
-RUDE = words("nazi rape puta caca dick cock piss turd scat pedo fecal anal tits nigg")
+RUDE = "nazi rape puta caca dick cock piss turd scat pedo fecal anal tits nigg".split()

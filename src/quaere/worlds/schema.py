@@ -148,20 +148,15 @@ def load_family(name: str) -> Family:
     """The family with this name, read once."""
     about = _read(name, "family")
     if "base" in about:
-        return _derive(name, about["base"], about["facts_per_article"])
+        base, num = load_family(about["base"]), about["facts_per_article"]
+        kinds = tuple(structs.replace(kind, min_facts=num, max_facts=num) for kind in base.kinds)
+        return structs.replace(base, name=name, kinds=kinds)
     lists = about.pop("lists") | about["groups"]
     tables = [_expand(_read(name, table), lists) for table in about.pop("tables")]
-    kinds = [_inherit(table.get("shared", {}), kind) for table in tables for kind in table["kinds"]]
-    relations = [relation for table in tables for relation in table["relations"]]
-    data = about | {"kinds": kinds, "relations": relations, "lexicon": _read(name, "lexicon")}
-    return msgspec.convert(data, Family)
-
-
-def _derive(name: str, base: str, num_facts: int) -> Family:
-    """The base family with another number of facts in each article."""
-    family = load_family(base)
-    kinds = tuple(structs.replace(kind, min_facts=num_facts, max_facts=num_facts) for kind in family.kinds)
-    return structs.replace(family, name=name, kinds=kinds)
+    about["kinds"] = [_inherit(table.get("shared", {}), kind) for table in tables for kind in table["kinds"]]
+    about["relations"] = [relation for table in tables for relation in table["relations"]]
+    about["lexicon"] = _read(name, "lexicon")
+    return msgspec.convert(about, Family)
 
 
 def _read(family: str, table: str) -> dict[str, Any]:
@@ -209,14 +204,6 @@ def split_slots(template: str) -> tuple[str, ...]:
     split_slots("{S} spans {O}.") == ("", "S", " spans ", "O", ".")
     """
     return tuple(_SLOT.split(template))
-
-
-def words(text: str) -> tuple[str, ...]:
-    """The words of a string, split at white space.
-
-    words("spring summer") == ("spring", "summer")
-    """
-    return tuple(text.split())
 
 
 def ends_in_slot(template: str) -> bool:
