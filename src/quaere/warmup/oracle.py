@@ -23,19 +23,9 @@ from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
 from quaere.search.index import Index
 from quaere.search.searcher import LocalSearcher
+from quaere.warmup import phrases as words
 from quaere.warmup.dialects import Dialect, cites, needed_turns, proposer_turns, solver_turns
 from quaere.warmup.lessons import Lesson, Lessons, LessonSettings, Portion
-from quaere.warmup.phrases import (
-    THOUGHTS,
-    forms_for,
-    load_forms,
-    word_hop,
-    wording_slots,
-    write_next,
-    write_open_query,
-    write_query,
-    write_thought,
-)
 from quaere.warmup.report_lessons import Research
 from quaere.warmup.scripted_episodes import Attempt, Demonstrations, demonstrate, find_flaw, open_protocol
 from quaere.worlds import Hop, World
@@ -51,7 +41,7 @@ _OPEN_QUERY_PERCENT = 50
 # Evaluations of a search. Their slots are those of `phrases.py`, and {S}, the sentence that states the fact. None has
 # quotation marks: inside JSON each would need a backslash before it, which a small model forgets. None says more than
 # the policy can know: only the oracle knows that a passage holds a later fact of the chain.
-_EVALUATIONS = load_forms("evaluations")
+_EVALUATIONS = words.load_forms("evaluations")
 _MAX_NOTE_WORDS = 60
 _THOUGHT_PERCENT = 50
 _REPEAT_PERCENT = 50
@@ -136,10 +126,10 @@ class _Oracle:
     def __init__(self, lesson: Lesson, world: World, dice: Dice) -> None:
         self.lesson, self.world, self.dice = lesson, world, dice
         self.chain = lesson.gold.chain
-        self.forms = forms_for(world.family.name)
+        self.forms = words.forms_for(world.family.name)
         relations = world.graph.relations
         self.wordings = [
-            word_hop(lesson.gold, number, relations[hop.relation], dice) for number, hop in enumerate(self.chain)
+            words.word_hop(lesson.gold, number, relations[hop.relation], dice) for number, hop in enumerate(self.chain)
         ]
         self.at = 0  # index of the hop that is being searched for
         self.asked: list[str] = []  # queries for that hop so far
@@ -156,11 +146,11 @@ class _Oracle:
         return hop.answer if hop.inverse or contains(hop.evidence.text, hop.answer) else strip_article(hop.said)
 
     def think(self, form: str, slots: Mapping[str, str]) -> str:
-        return write_thought(self.forms[form], self.dice, slots)
+        return words.write_thought(self.forms[form], self.dice, slots)
 
     def slots(self, at: int) -> dict[str, str]:
         """The slots of a hop that are known before it is found."""
-        return wording_slots(self.wordings[at], self.chain[at].mention)
+        return words.wording_slots(self.wordings[at], self.chain[at].mention)
 
     def look(self, turns: Sequence[Turn], news: str) -> Verdict:
         """The value of the last search; if it found its hop, the oracle goes on to the next."""
@@ -225,13 +215,13 @@ class _Solver(_Oracle):
             slots["S"] = hop.evidence.text if contains(hop.evidence.text, slots["F"]) else ""
         kind, dice = self.verdict.kind, self.dice
         form: str = "refined" if self.turns.remarks == "facts" and kind == "found" else kind
-        self.note = write_thought(_EVALUATIONS[form], dice, slots, min_words=1, max_words=_MAX_NOTE_WORDS)
+        self.note = words.write_thought(_EVALUATIONS[form], dice, slots, min_words=1, max_words=_MAX_NOTE_WORDS)
         if self.turns.remarks != "turn":
             return self.go_on(turns)
         thought = ""
         if dice.chance(_THOUGHT_PERCENT):
             form = {"found": "before_good", "missing": "before_bad"}.get(kind, "before_partly")
-            thought = write_thought(_EVALUATIONS[form], dice, slots, min_words=1)
+            thought = words.write_thought(_EVALUATIONS[form], dice, slots, min_words=1)
         return self.turns.evaluation(thought, self.note, self.verdict.draw_score(dice))
 
     def go_on(self, turns: Sequence[Turn]) -> str:
@@ -241,19 +231,19 @@ class _Solver(_Oracle):
         if self.verdict.kind != "found":
             forms = self.forms["not_found"]
             if self.evaluates:
-                forms = THOUGHTS["not_found"] if self.verdict.kind == "missing" else _EVALUATIONS["again"]
-            return self.ask(write_thought(forms, self.dice, self.slots(self.at)))
+                forms = words.THOUGHTS["not_found"] if self.verdict.kind == "missing" else _EVALUATIONS["again"]
+            return self.ask(words.write_thought(forms, self.dice, self.slots(self.at)))
         if self.at < len(self.chain):
             # A note has told what was found, so half of the thoughts after it do not repeat that.
             if self.evaluates and not self.dice.chance(_REPEAT_PERCENT):
                 return self.ask(self.think("next_hop", self.slots(self.at)))
-            return self.ask(write_next(self.dice, self.found, self.slots(self.at)))
+            return self.ask(words.write_next(self.dice, self.found, self.slots(self.at)))
         thought = self.think("answer", self.found)
         return self.turns.answer(thought, self.answer, span=self.quote(turns), note=self.note)
 
     def ask(self, thought: str) -> str:
         first = self.forms["first_query"]
-        query = write_query(self.wordings[self.at], self.hop.mention, self.dice, self.asked, first)
+        query = words.write_query(self.wordings[self.at], self.hop.mention, self.dice, self.asked, first)
         self.asked.append(query)
         return self.turns.search(thought, query, self.note)
 
@@ -281,8 +271,8 @@ class _Proposer(_Oracle):
         # Before the search a proposer does not know what it will find, so half of its queries name only the thing.
         if not self.hop.inverse and self.dice.chance(_OPEN_QUERY_PERCENT):
             noun = self.world.graph.kind(self.world.entity(self.hop.entity).index).noun
-            return self.turns.search(thought, write_open_query(self.hop.mention, noun, self.dice))
-        return self.turns.search(thought, write_query(self.wordings[self.at], self.hop.mention, self.dice))
+            return self.turns.search(thought, words.write_open_query(self.hop.mention, noun, self.dice))
+        return self.turns.search(thought, words.write_query(self.wordings[self.at], self.hop.mention, self.dice))
 
     def propose(self, form: str, slots: dict[str, str], turns: Sequence[Turn]) -> str:
         return self.turns.proposal(self.think(form, slots), self.lesson.gold.text, self.answer, self.quote(turns))

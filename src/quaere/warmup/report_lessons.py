@@ -182,8 +182,7 @@ class _Plan:
     """The searches of a writer: what the question names, then things that turned out to be linked to it."""
 
     def __init__(self, world: World, gold: ReportLine, dice: Dice, max_searches: int) -> None:
-        self.world = world
-        self.dice = dice
+        self.world, self.gold, self.dice = world, gold, dice
         self.named = [world.entity(entity).index for entity in gold.entities]
         self.num_searches = max(len(self.named), dice.between(min(MIN_SEARCHES, max_searches), max_searches))
         self.looked_up: list[tuple[str, int]] = []  # name and entity index of each thing
@@ -210,23 +209,19 @@ class _Plan:
         return [(name, index) for name, index in facts if index is not None and index not in known]
 
 
-class _Writer:
+class _Writer(_Plan):
     """Script of a report writer: searches by the plan, then states the facts it was shown."""
 
-    def __init__(self, world: World, gold: ReportLine, dice: Dice, max_searches: int) -> None:
-        self.world, self.gold, self.dice = world, gold, dice
-        self.plan = _Plan(world, gold, dice, max_searches)
-
     def __call__(self, turns: Sequence[Turn], news: str) -> str:
-        query = self.plan.next_query(turns)
+        query = self.next_query(turns)
         if query is not None:
-            form = "start" if not turns else "second" if len(turns) < len(self.plan.named) else "follow"
-            slots = {"X": self.plan.looked_up[-1][0]}
+            form = "start" if not turns else "second" if len(turns) < len(self.named) else "follow"
+            slots = {"X": self.looked_up[-1][0]}
             return write_search(write_thought(REPORT_FORMS[form], self.dice, slots, min_words=3), query)
-        if len(turns) < min(MIN_SEARCHES, self.plan.num_searches):
+        if len(turns) < min(MIN_SEARCHES, self.num_searches):
             raise SamplingFailed("there was nothing to follow")
         draft = write_draft(self.world, self.gold, numbered_sources(turns), self.dice)
-        thought = write_thought(REPORT_FORMS["write"], self.dice, {"X": self.plan.looked_up[0][0]}, min_words=3)
+        thought = write_thought(REPORT_FORMS["write"], self.dice, {"X": self.looked_up[0][0]}, min_words=3)
         return write_report(thought, draft.text)
 
 

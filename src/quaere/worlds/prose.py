@@ -224,10 +224,8 @@ class _Writer:
     """Writer of one article; it tracks whether a pronoun would be ambiguous."""
 
     def __init__(self, graph: Graph, dice: Dice, index: int) -> None:
-        self.graph = graph
-        self.dice = dice
-        self.entity = graph.entities[index]
-        self.kind = graph.kind(index)
+        self.graph, self.dice = graph, dice
+        self.entity, self.kind = graph.entities[index], graph.kind(index)
         facts = graph.facts_of(index)
         self.mentioned = {index, *(fact.object for fact in facts if fact.object is not None)}
         self.literals = frozenset(fact.value for fact in facts if fact.object is None)

@@ -49,14 +49,9 @@ class World:
     """
 
     def __init__(self, family: str, seed: int, num_articles: int) -> None:
-        self.family = load_family(family)
-        self.seed = seed
+        self.family, self.seed = load_family(family), seed
         self.graph = Graph(self.family, seed, num_articles)
-
-    @property
-    def entities(self) -> Sequence[Entity]:
-        """The subjects of the articles, in the order of their ids."""
-        return self.graph.entities
+        self.entities: Sequence[Entity] = self.graph.entities  # the subjects of the articles, in the order of their ids
 
     def entity(self, entity_id: str) -> Entity:
         """The entity with this id, which is also the id of its article."""

@@ -231,22 +231,19 @@ class _Finder:
         """The episodes of a question: none for a comparison or if its documents are not in the index."""
         stated = [self._stating(evidence) for evidence in question.evidence]
         passages = [passage for passage in stated if passage is not None]
-        if question.kind not in ("single", "chain") or not passages or len(passages) < len(stated):
-            return []
         names = tuple(page_name(passage.title) for passage in passages)
-        if not all(names):  # without a name there is nothing to search for
-            return []
+        is_stated = passages and len(passages) == len(stated)
+        if question.kind not in ("single", "chain") or not is_stated or not all(names):
+            return []  # without a name there is nothing to search for
         found = [Proposing(question, 1, passages[0], names)] if question.kind == "single" else []
         source = self._source(names, question)
         return [*found, Proposing(question, 1 + len(names), source, names)] if source else found
 
     def _stating(self, evidence: Evidence) -> Passage | None:
         """The passage that contains the sentence at the evidence's offset; None if there is none."""
-        for passage in self._by_document.get(evidence.doc_id, ()):
-            first = evidence.start - passage.start
-            if first >= 0 and passage.text[first : first + len(evidence.text)] == evidence.text:
-                return passage
-        return None
+        passages = [one for one in self._by_document.get(evidence.doc_id, ()) if one.start <= evidence.start]
+        found = (one for one in passages if one.text.startswith(evidence.text, evidence.start - one.start))
+        return next(found, None)
 
     def _source(self, names: Sequence[str], question: CheckedQuestion) -> Passage | None:
         """A passage of another page that names the first page but neither later pages nor the answer."""

@@ -15,17 +15,9 @@ from typing import Any
 from quaere.chat.messages import Message, Part, Quoted
 from quaere.chat.tools import ToolSchema
 from quaere.records import Action, Answer, Failure, Malformed, Passage, SearchResult, Task, Turn
+from quaere.warmup.documents import prompt_examples as examples
 from quaere.warmup.documents.askable_facts import Fact, Kind
-from quaere.warmup.documents.prompt_examples import (
-    COMPARISONS,
-    DESCRIPTIONS,
-    EXAMPLES,
-    JUDGED,
-    PROPOSALS,
-    QUERIES,
-    Form,
-    Style,
-)
+from quaere.warmup.documents.prompt_examples import Form, Style
 
 _QUOTED = re.compile(r'["“]([^"“”]*)["”]')
 _LABEL = re.compile(r"^(?:Question|Answer|Description|Text|Title|Query|Search): ")
@@ -200,10 +192,10 @@ def _prompt(
     return lambda *given: [*opening, Message("user", ask(*given))]
 
 
-_WORDED = ((one.text, one.answer, one.kind, one.style, one.name, one.question) for one in EXAMPLES)
+_WORDED = ((one.text, one.answer, one.kind, one.style, one.name, one.question) for one in examples.EXAMPLES)
 _WORD = _prompt(_ASKING, _ask_question, _WORDED)
-_QUERY = _prompt(_QUERYING, lambda question: ("Question: ", question), QUERIES)
-_DESCRIBE = _prompt(_DESCRIBING, _ask_description, DESCRIPTIONS)
-_PROPOSE = _prompt(_PROPOSING, _ask_proposed, PROPOSALS)
-_COMPARE = _prompt(_ASKING, _ask_comparison, COMPARISONS)
-_JUDGE = _prompt(_JUDGING, _ask_judgement, JUDGED)
+_QUERY = _prompt(_QUERYING, lambda question: ("Question: ", question), examples.QUERIES)
+_DESCRIBE = _prompt(_DESCRIBING, _ask_description, examples.DESCRIPTIONS)
+_PROPOSE = _prompt(_PROPOSING, _ask_proposed, examples.PROPOSALS)
+_COMPARE = _prompt(_ASKING, _ask_comparison, examples.COMPARISONS)
+_JUDGE = _prompt(_JUDGING, _ask_judgement, examples.JUDGED)

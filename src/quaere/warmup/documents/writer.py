@@ -23,16 +23,8 @@ from quaere.rewards.answers import normalise_answer
 from quaere.rewards.format import contains
 from quaere.rollout.policy import Policy
 from quaere.search.index import Index
+from quaere.warmup.documents import chains, comparisons
 from quaere.warmup.documents.askable_facts import Fact
-from quaere.warmup.documents.chains import (
-    Bridge,
-    ask_description,
-    clean_description,
-    find_bridges,
-    find_description_fault,
-    find_handles,
-    iterate_chains,
-)
 from quaere.warmup.documents.checked_question import (
     Batch,
     CheckedQuestion,
@@ -45,16 +37,6 @@ from quaere.warmup.documents.checked_question import (
     draw_drafts,
 )
 from quaere.warmup.documents.checks import Examiner, Lines, Verdict, find_fault, names_subject, word_overlap
-from quaere.warmup.documents.comparisons import (
-    Pair,
-    chained_comparisons,
-    comparable_pairs,
-    comparison_questions,
-    find_wrong_answer,
-    make_choice,
-    make_yes_no,
-    read_wording,
-)
 from quaere.warmup.documents.page_names import FolderNames
 from quaere.warmup.documents.prompt_examples import Form, Style
 from quaere.warmup.documents.prompts import describe_name, propose_answer, word_pair, word_question
@@ -95,12 +77,13 @@ async def write_questions(
     dice.shuffle(bridges)
     bridges = bridges[: int(_BRIDGES_PER_DRAFT * settings.drafts)]
     descriptions = await writer.describe(bridges)
-    chains = await writer.ask_chains(list(iterate_chains(bridges, descriptions)))
-    pairs = comparable_pairs(kept, dice)
+    chained = await writer.ask_chains(list(chains.iterate_chains(bridges, descriptions)))
+    pairs = comparisons.comparable_pairs(kept, dice)
     wordings = await writer.word_comparisons(pairs)
-    compared = comparison_questions(pairs, wordings) + chained_comparisons(bridges, descriptions, wordings, dice)
+    compared = comparisons.comparison_questions(pairs, wordings)
+    compared += comparisons.chained_comparisons(bridges, descriptions, wordings, dice)
     choices = await writer.ask_choices(kept, dice)
-    questions = [*kept, *chains, *await writer.check_comparisons(compared), *choices]
+    questions = [*kept, *chained, *await writer.check_comparisons(compared), *choices]
     return Written([writer.finish(worded) for worded in questions], writer.dropped, writer.num_drafts)
 
 
@@ -162,12 +145,8 @@ class _Writer:
     async def _ask_batch(self, drafts: Sequence[Draft], number: int) -> list[Worded]:
         """One question for each fact that has a wording which passes every check."""
         name = f"batch {number}"
-        names = [self._choose_name(draft.facts[0]) for draft in drafts]
-        prompts = [
-            word_question(draft.facts[0], style, subject)
-            for draft, subject in zip(drafts, names, strict=True)
-            for style in _STYLES
-        ]
+        facts = [draft.facts[0] for draft in drafts]
+        prompts = [word_question(fact, style, self._choose_name(fact)) for fact in facts for style in _STYLES]
         lines = iter(await self.lines.write(f"{name}: wording", prompts, self.settings.temperature))
         going: list[list[Worded]] = []  # of each fact, the wordings that are left
         for draft in drafts:
@@ -227,13 +206,13 @@ class _Writer:
 
     # ----------------------------------------------------------------------------------------------------------- chains
 
-    async def find_bridges(self, kept: Sequence[Worded]) -> list[Bridge]:
+    async def find_bridges(self, kept: Sequence[Worded]) -> list[chains.Bridge]:
         """Bridges to the kept questions; those found without the name are first asked again in fewer words."""
         index, topk = self.examiner.index, self.settings.topk
-        bridges = find_bridges(kept, index, topk)
+        bridges = chains.find_bridges(kept, index, topk)
         reached = {bridge.second.draft.id for bridge in bridges}
         short = await self._shorten([worded for worded in kept if worded.draft.id not in reached])
-        more = find_bridges(short, index, topk)
+        more = chains.find_bridges(short, index, topk)
         asked = list({bridge.second.draft.id: bridge.second for bridge in more}.values())
         is_clear = await self.examiner.are_clear("short questions", asked)
         asked = [worded for worded, clear in zip(asked, is_clear, strict=True) if clear]
@@ -244,7 +223,7 @@ class _Writer:
 
     async def _shorten(self, kept: Sequence[Worded]) -> list[Worded]:
         """The questions in as few words as possible, with a name of theirs: the shortest wording that is sound."""
-        named = [(worded, handles[0]) for worded in kept if (handles := find_handles(worded))]
+        named = [(worded, handles[0]) for worded in kept if (handles := chains.find_handles(worded))]
         prompts = [word_question(worded.fact, "short", name) for worded, name in named for _ in range(_SHORT)]
         lines = iter(await self.lines.write("short questions: wording", prompts, self.settings.temperature))
         short: list[Worded] = []
@@ -255,18 +234,19 @@ class _Writer:
         await self.examiner.search([worded.question for worded in short])
         return [worded for worded in short if self.examiner.finds(worded.question, worded, self.settings.max_rank)]
 
-    async def describe(self, bridges: Sequence[Bridge]) -> dict[str, str]:
+    async def describe(self, bridges: Sequence[chains.Bridge]) -> dict[str, str]:
         """By fact of a bridge: a description of its name that leads to the passage, and from there to the name."""
         facts = list({bridge.fact.id: bridge.fact for bridge in bridges}.values())
         prompts = [describe_name(fact.passage, fact.answer) for fact in facts for _ in range(_DESCRIPTIONS)]
         lines = await self.lines.write("descriptions: wording", prompts, self.settings.temperature)
         described: dict[str, str] = {}
         for turn in range(_DESCRIPTIONS):
-            texts = {fact.id: clean_description(lines[at * _DESCRIPTIONS + turn]) for at, fact in enumerate(facts)}
+            written = zip(facts, lines[turn::_DESCRIPTIONS], strict=True)
+            texts = {fact.id: chains.clean_description(line) for fact, line in written}
             tried = [
-                Worded(Draft(fact.id, "single", (fact,), (fact.answer,)), ask_description(texts[fact.id]))
+                Worded(Draft(fact.id, "single", (fact,), (fact.answer,)), chains.ask_description(texts[fact.id]))
                 for fact in facts
-                if fact.id not in described and not find_description_fault(texts[fact.id], fact.answer)
+                if fact.id not in described and not chains.find_description_fault(texts[fact.id], fact.answer)
             ]
             await self.examiner.search([worded.question for worded in tried])
             led = [worded for worded in tried if self.examiner.finds(worded.question, worded)]
@@ -276,33 +256,34 @@ class _Writer:
         self.report(f"names described ({len(described)} kept)", len(facts), len(facts))
         return described
 
-    async def ask_chains(self, chains: Sequence[Worded]) -> list[Worded]:
+    async def ask_chains(self, asked: Sequence[Worded]) -> list[Worded]:
         """The chains that need two searches and are answered with both passages and never without."""
-        self.num_drafts += len(chains)
-        sound = self._keep_sound(chains)
+        self.num_drafts += len(asked)
+        sound = self._keep_sound(asked)
         await self.examiner.search([worded.question for worded in sound])
         near = [self.examiner.finds(worded.question, worded) for worded in sound]
         far = self._keep(sound, ["one search finds the answer" if is_near else "" for is_near in near])
         verdicts = await self.examiner.attempt("chains", far, is_composed=True)
         self._keep(far, [verdict.fault for verdict in verdicts])
         kept = [_with_scores(item, verdict) for item, verdict in zip(far, verdicts, strict=True) if not verdict.fault]
-        self.report(f"chains asked ({len(kept)} kept)", len(chains), len(chains))
+        self.report(f"chains asked ({len(kept)} kept)", len(asked), len(asked))
         return kept
 
     # ------------------------------------------------------------------------------------------ comparisons and choices
 
-    async def word_comparisons(self, pairs: Sequence[Pair]) -> dict[tuple[str, Form], list[str]]:
+    async def word_comparisons(self, pairs: Sequence[comparisons.Pair]) -> dict[tuple[str, Form], list[str]]:
         """By template and form, distinct wordings with slots for two names, each written for one pair."""
-        by_key: dict[tuple[str, Form], list[Pair]] = {}
+        by_key: dict[tuple[str, Form], list[comparisons.Pair]] = {}
         for pair in pairs:
             by_key.setdefault(pair.key, []).append(pair)
         asked = [pair for group in by_key.values() for pair in group[:_WORDINGS]]
-        names = [(pair.one.fact.name, pair.other.fact.name) for pair in asked]
-        prompts = [word_pair(pair.one.question, both, pair.form) for pair, both in zip(asked, names, strict=True)]
+        prompts = [
+            word_pair(pair.one.question, (pair.one.fact.name, pair.other.fact.name), pair.form) for pair in asked
+        ]
         lines = await self.lines.write("comparison: wording", prompts, 0.0)
         wordings: dict[tuple[str, Form], list[str]] = {}
         for pair, line in zip(asked, lines, strict=True):
-            form = read_wording(line, pair)
+            form = comparisons.read_wording(line, pair)
             if form and form not in wordings.setdefault(pair.key, []):
                 wordings[pair.key].append(form)
         return wordings
@@ -330,13 +311,13 @@ class _Writer:
         by_document: dict[str, list[Passage]] = {}
         for passage in self.passages:
             by_document.setdefault(passage.doc_id, []).append(passage)
-        wrong = [find_wrong_answer(item, by_document[item.fact.passage.doc_id], dice) for item in pool]
+        wrong = [comparisons.find_wrong_answer(item, by_document[item.fact.passage.doc_id], dice) for item in pool]
         able = [(item, other) for item, other in zip(pool, wrong, strict=True) if other]
         asked = able[1::2]
         prompts = [propose_answer(item.question, said) for item, other in asked for said in (item.fact.answer, other)]
         lines = await self.lines.write("yes-no: wording", prompts, 0.0)
-        choices = [make_choice(item, other) for item, other in able[::2]]
-        confirmed = [make_yes_no(item, *lines[2 * at : 2 * at + 2]) for at, (item, _) in enumerate(asked)]
+        choices = [comparisons.make_choice(item, other) for item, other in able[::2]]
+        confirmed = [comparisons.make_yes_no(item, *lines[2 * at : 2 * at + 2]) for at, (item, _) in enumerate(asked)]
         chosen: list[Worded] = []
         for name, made in (("choices", choices), ("yes-no", confirmed)):
             pairs = [pair for pair in made if pair][: 2 * num]
