@@ -236,19 +236,15 @@ class _Writer:
         self.last_called = "name"  # "name", "noun", or "" for a pronoun
 
     def write(self, outline: list[Sentence]) -> Article:
-        text = ""
-        spans: list[tuple[int, int]] = []
+        text, supports = "", list[Support]()
         for sentence in outline:
             if text:
                 text += "\n\n" if sentence.opens_paragraph else " "
-            start = len(text)
-            text += self._visible(sentence, is_first=not spans)
-            spans.append((start, len(text)))
-        supports = []
-        for sentence, (start, end) in zip(outline, spans, strict=True):
+            start, said = len(text), self._visible(sentence, is_first=not text)
+            text += said
             for part in (sentence, sentence.tail):
                 if part and part.fact:
-                    evidence = Evidence(self.entity.id, start, end, text[start:end])
+                    evidence = Evidence(self.entity.id, start, len(text), said)
                     supports.append(Support(part.fact.relation, self.mentions[part.fact.relation], evidence))
         return Article(self.entity.id, self.entity.title, text, tuple(supports))
 
@@ -258,8 +254,7 @@ class _Writer:
         self.has_rival = False
         text = capitalise(self._fill(sentence, "full" if is_first else "name" if must_name else "free"))
         if sentence.tail:
-            link = self.dice.pick((", and ", ", and ", "; "))
-            text = text[:-1] + link + self._fill(sentence.tail, "pronoun")
+            text = text[:-1] + self.dice.pick((", and ", ", and ", "; ")) + self._fill(sentence.tail, "pronoun")
         self.is_understood = sentence.begins_with_subject
         return text
 
@@ -290,10 +285,8 @@ class _Writer:
             style = "pronoun" if slot in forms else self._draw_style(is_person or is_possessive)
         if style == "pronoun" or (slot in forms and not is_person):
             return pronoun
-        if style == "noun":
-            name = f"the {self.kind.noun}"
-        else:
-            name = self.entity.short if style == "name" else self.entity.name
+        names = {"noun": f"the {self.kind.noun}", "name": self.entity.short}
+        name = names.get(style, self.entity.name)
         if not is_possessive:
             return name
         return f"{name}'s" if len(name.split()) < 4 and not name.endswith("s") else f"the {self.kind.noun}'s"
