@@ -136,7 +136,7 @@ def test_a_writer_plans_two_to_four_searches_and_is_shown_two_to_six_dimensions(
     world, index, _ = place
     research = Research(world, index, LIMITS, style="brief", seed=0)
     drawn = [research.draw("report") for _ in range(60)]
-    assert {attempt.script.plan.num_searches for attempt in drawn} == {2, 3, MAX_SEARCHES}
+    assert {attempt.script.num_searches for attempt in drawn} == {2, 3, MAX_SEARCHES}
     assert {len(attempt.task.rubric.dimensions) for attempt in drawn if attempt.task.rubric} == {2, 3, 4, 5, 6}
 
 
