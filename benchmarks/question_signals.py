@@ -203,7 +203,7 @@ def put_into(items: list[Item], name: str, values: Sequence[float]) -> None:
 def add_scores(model: Model, items: list[Item]) -> None:
     """Every signal that is a log-prob of a text that is there."""
     put = partial(put_into, items)
-    put("yes: with the text", model.choose([judge_question([item.passage], item.text, item.answer) for item in items]))
+    put("yes: with the text", model.choose([judge_question(item.passage, item.text, item.answer) for item in items]))
     put("yes: question alone", model.choose([judge(ALONE, show_question, item) for item in items]))
     put("yes: answer fits", model.choose([judge(FITTING, show_both, item) for item in items]))
     questions = [item.text for item in items]

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from quaere.worlds import generate_world
 from quaere.worlds.dice import Dice
-from quaere.worlds.fact_sentences import unknown_relations
 from quaere.worlds.names import capitalise
+from quaere.worlds.open_questions import unknown_relations
 
 ARTICLES = 500
 

@@ -176,7 +176,7 @@ def test_what_was_finished_before_a_kill_is_not_asked_again(monkeypatch, index, 
         raise BadInput("the card is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr("quaere.warmup.documents.writer.find_links", fail)  # after the batches
+        patch.setattr("quaere.warmup.documents.chains.find_bridges", fail)  # after the batches
         assert run(patch, index)[0] == 2
     journal = index.parent / "own.jsonl.unfinished"
     assert journal.read_bytes().count(b"\n") == 2  # what it was begun with, and one batch

@@ -11,8 +11,7 @@ from quaere.cli.main import main
 from quaere.evaluation.reports.citations import Cited, check_support
 from quaere.records import Answer, Episode, Evidence, Hit, Question, ReportTask, Search, SearchResult, Turn
 from quaere.runs import Run
-from quaere.worlds.articles import ReportLine
-from quaere.worlds.open_questions import KnownFact
+from quaere.worlds.open_questions import KnownFact, ReportLine
 from reported import GOOD, HALM, OSS, QUERIES, SOURCES, make_report, write_bench
 
 WORSE = GOOD.replace("in 1702 [1]", "in 1709 [1]").replace("[3]", "[8]")

@@ -20,9 +20,8 @@ from quaere.warmup.lessons import build_world
 from quaere.warmup.oracle_reports import write_draft
 from quaere.warmup.report_lessons import Research
 from quaere.worlds import generate_world
-from quaere.worlds.articles import ReportLine, report_line
 from quaere.worlds.dice import Dice
-from quaere.worlds.open_questions import KnownFact, ask_open_questions
+from quaere.worlds.open_questions import KnownFact, ReportLine, ask_open_questions
 
 BRIDGE = "The Halm Bridge is old. Orsolya Venn drew its plans. Its 16 arches are of unequal width. Trolden paid for it."
 MILL = "The Oss Mill grinds rye. Pip Brod drew its plans. It has six wheels."
@@ -244,7 +243,7 @@ def test_exactly_the_facts_that_are_stated_are_told_and_proven(family):
     world = generate_world(3, 250, family)
     num = 0
     for gold in ask_open_questions(world.graph, 3, 25):
-        line, rng = report_line(gold), random.Random(gold.id)
+        line, rng = gold, random.Random(gold.id)
         kept = [place for place in range(len(gold.facts)) if rng.random() < 0.5]
         articles = list(dict.fromkeys(gold.facts[place].entity for place in kept))
         sources, said = [], []
@@ -285,7 +284,7 @@ def test_an_oracle_proves_every_fact_it_states(drafts):
     world, made = drafts
     num_told = num_stated = 0
     for gold, (draft, report), _ in made:
-        found = know_report(report, report_line(gold))
+        found = know_report(report, gold)
         stated = {claim.finding.key for claim in draft.claims}
         for known, one in zip(gold.facts, found.facts, strict=True):
             if (world.entity(known.entity).index, known.relation) in stated:
@@ -301,7 +300,7 @@ def test_the_judge_is_held_against_the_facts(drafts):
     reports, labels = [], []
     for gold, *both in made:
         for _, report in both:
-            line = report_line(gold)
+            line = gold
             reports.append(report)
             labels.append(label_citations(report, line, know_report(report, line)))
     truth = judge_truth(asyncio.run(check_citations(CitationChecks(), reports)), labels)

@@ -104,9 +104,9 @@ def test_honest_questions_of_a_world_lose_nothing(family):
                 span=span,
                 num_span_tokens=2 * len(span.split()),
                 document=texts[0],
-                hops=question.hops,
+                hops=question.facts,
                 returned=tuple(texts[1:]),
-                queries=tuple(f"query {number}" for number in range(question.hops - 1)),
+                queries=tuple(f"query {number}" for number in range(question.facts - 1)),
             )
             assert refusals(triple) == (), triple
             num_checked += 1

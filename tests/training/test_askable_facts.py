@@ -7,8 +7,8 @@ from reading_endpoint import PAGES, make_index
 
 from quaere.records import Passage
 from quaere.warmup.documents.askable_facts import draw_facts, find_facts, find_spans, page_name
-from quaere.warmup.documents.drafts import draw_drafts
-from quaere.warmup.documents.links import Link, Pages
+from quaere.warmup.documents.checked_question import draw_drafts
+from quaere.warmup.documents.page_names import Pages
 from quaere.worlds.dice import Dice
 
 
@@ -234,18 +234,15 @@ def test_facts_are_drawn_from_different_sentences_and_repeat_for_a_seed():
     assert drawn == draw_facts(page, Dice(3), 5)
 
 
-# -------------------------------------------------------------------------------------------------------------- links
+# --------------------------------------------------------------------------------------------------------- page names
 
 
-def test_links_are_whole_names_of_other_pages(pages_index):
+def test_pages_are_named_in_whole_words(pages_index):
     pages = Pages(pages_index)
-    found = [
-        (link.page, PAGES["Halm Bridge"][link.start : link.end]) for link in pages.links(pages.of("Halm Bridge")[0])
-    ]
-    assert found == [("Orsolya Venn", "Orsolya Venn")]
-    assert list(pages.links(passage("Essay", "Venn and Orsolya Vennings built Halm Bridges."))) == []
-    (last,) = pages.links(passage("Essay", "It was built by Orsolya Venn"))
-    assert last == Link(16, 28, "Orsolya Venn")
+    bridge = next(one for one in pages.passages if one.title == "Halm Bridge")
+    assert list(pages.find_named(bridge)) == ["Orsolya Venn"]
+    assert list(pages.find_named(passage("Essay", "Venn and Orsolya Vennings built Halm Bridges."))) == []
+    assert list(pages.find_named(passage("Essay", "It was built by Orsolya Venn"))) == ["Orsolya Venn"]
 
 
 def test_a_text_may_end_with_a_name_that_is_shorter_than_others():
@@ -253,7 +250,7 @@ def test_a_text_may_end_with_a_name_that_is_shorter_than_others():
     pages = Pages(SimpleNamespace(passages=lambda: named))
     for title in ("Old Halm Bridge", "Halm Bridge", "Halm"):
         essay = passage("Essay", f"The road leads to {title}")
-        assert list(pages.links(essay)) == [Link(18, len(essay.text), title)]
+        assert list(pages.find_named(essay)) == [title]
 
 
 # ------------------------------------------------------------------------------------------------------------- drafts

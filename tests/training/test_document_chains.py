@@ -10,15 +10,15 @@ from quaere.records import Passage
 from quaere.search.index import build_index
 from quaere.warmup.documents.askable_facts import Fact
 from quaere.warmup.documents.chains import (
-    Link,
+    Bridge,
     chain,
     clean_description,
+    find_bridges,
     find_description_fault,
     find_handles,
-    find_links,
     iterate_chains,
 )
-from quaere.warmup.documents.drafts import Draft, Worded
+from quaere.warmup.documents.checked_question import Draft, Worded
 
 
 def make_index(folder, pages):
@@ -76,11 +76,11 @@ def test_names_by_which_others_may_speak_of_the_same_thing(question, text, title
 
 
 def test_another_document_that_names_it_leads_to_it(tmp_path):
-    (link,) = find_links([PLACE], make_index(tmp_path, LISTED), 1)
+    (link,) = find_bridges([PLACE], make_index(tmp_path, LISTED), 1)
     assert (link.fact.name, link.fact.answer, link.second) == ("Halm Bridge", "Orsolya Venn", PLACE)
     text = PAGES["Halm Bridge"]
     assert text[link.fact.start : link.fact.end] == "Orsolya Venn" and link.fact.sentence == text.split(". ")[1]
-    assert link.id == f"{link.fact.id}>{PLACE.fact.id}"
+    assert chain(link, "the builder of Halm Bridge").draft.id == f"{link.fact.id}>{PLACE.fact.id}"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_another_document_that_names_it_leads_to_it(tmp_path):
 def test_a_passage_that_tells_the_answer_or_is_about_the_name_itself_leads_nowhere(tmp_path, title, text):
     pages = {"Orsolya Venn": PAGES["Orsolya Venn"], "Register": REGISTER, title: text}
     pages["Sall Mill"] = "It was built by Orsolya Venn for the town."
-    (link,) = find_links([PLACE], make_index(tmp_path, pages), 1)
+    (link,) = find_bridges([PLACE], make_index(tmp_path, pages), 1)
     assert link.fact.passage.title == "Sall Mill"
 
 
@@ -105,14 +105,14 @@ def test_the_document_of_the_answer_does_not_lead_to_itself(tmp_path):
         texts[doc_id] = "She signed as Orsolya Venn all her life."
         rows = [{"id": name, "title": "Letters", "text": text} for name, text in texts.items()]
         (tmp_path / f"{num}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        assert len(find_links([PLACE], build_index(tmp_path / f"{num}.jsonl", tmp_path / f"index{num}"), 1)) == num
+        assert len(find_bridges([PLACE], build_index(tmp_path / f"{num}.jsonl", tmp_path / f"index{num}"), 1)) == num
 
 
 def test_eight_passages_describe_one_name_at_most(tmp_path):
     for num_more, num in ((6, 7), (9, 8)):
         more = {f"Bridge {number}": "It was built by Orsolya Venn for the town." for number in range(num_more)}
         (tmp_path / f"{num}").mkdir()
-        links = find_links([PLACE], make_index(tmp_path / f"{num}", LISTED | more), 1)
+        links = find_bridges([PLACE], make_index(tmp_path / f"{num}", LISTED | more), 1)
         assert len({link.fact.passage.id for link in links}) == len(links) == num
 
 
@@ -121,10 +121,10 @@ def test_a_question_that_finds_its_passage_without_the_name_makes_no_link(tmp_pa
     index = make_index(tmp_path, LISTED)
     nameless = [hit.passage.doc_id for hit in index.search(["Where was born?"], 2)[0]]
     assert nameless == ["Register", "Orsolya Venn"]
-    assert [len(find_links([PLACE], index, topk)) for topk in (1, 2)] == [1, 0]
+    assert [len(find_bridges([PLACE], index, topk)) for topk in (1, 2)] == [1, 0]
     mason = asked("Where was the mason Orsolya Venn born?", "Korrin Vale", PAGES["Orsolya Venn"], "Orsolya Venn")
-    assert find_links([mason], index, 1) == []
-    assert [link.second for link in find_links([mason, PLACE], index, 1)] == [PLACE]
+    assert find_bridges([mason], index, 1) == []
+    assert [link.second for link in find_bridges([mason, PLACE], index, 1)] == [PLACE]
 
 
 TOWER = {
@@ -137,10 +137,10 @@ CLOSED = "When was the Halm Bridge Tower closed?"
 
 def test_links_of_two_names_that_begin_at_one_place_have_ids_of_their_own(tmp_path):
     closed = asked(CLOSED, "4 May 1702", TOWER["Halm Bridge"], "Halm Bridge", "date")
-    one, other = find_links([closed], make_index(tmp_path, TOWER), 1)
+    one, other = find_bridges([closed], make_index(tmp_path, TOWER), 1)
     assert (one.fact.answer, other.fact.answer) == ("Halm Bridge", "Halm Bridge Tower")
     assert one.fact.start == other.fact.start and one.second == other.second
-    assert one.fact.id != other.fact.id and one.id != other.id
+    assert one.fact.id != other.fact.id
 
 
 async def test_all_questions_that_are_written_have_ids_of_their_own(tmp_path):
@@ -179,7 +179,7 @@ def find_linked(index):
     fact = structs.replace(
         PLACE.fact, passage=place, start=place.text.index("Korrin"), end=place.text.index("Vale") + 4
     )
-    return find_links([Worded(Draft("place", "single", (fact,), PLACE.answers), PLACE.question)], index, 1)
+    return find_bridges([Worded(Draft("place", "single", (fact,), PLACE.answers), PLACE.question)], index, 1)
 
 
 def test_a_hyperlink_leads_to_its_page_by_whatever_name(tmp_path):
@@ -237,7 +237,7 @@ async def test_a_chain_is_written_through_a_hyperlink(tmp_path):
 
 
 def test_a_chain_describes_the_name_that_leads_on():
-    made = chain(Link(BRIDGE, VENN), "the builder of Halm Bridge")
+    made = chain(Bridge(BRIDGE, VENN), "the builder of Halm Bridge")
     assert made.question == "When was the builder of Halm Bridge born?"
     assert (made.answers, made.draft.kind, made.draft.hidden) == (("4 May 1671",), "chain", "Orsolya Venn")
     assert made.draft.facts == (BRIDGE, VENN.fact) and made.draft.told_by == (VENN.fact,)
@@ -250,22 +250,22 @@ def test_a_description_brings_its_own_article_and_may_begin_a_question():
         ("Halm Bridge crosses which river?", "The bridge that stands in Sall crosses which river?"),
     ):
         crossed = asked(question, "Oss", PAGES["Halm Bridge"], "Halm Bridge")
-        assert chain(Link(bridge, crossed), "the bridge that stands in Sall").question == chained
+        assert chain(Bridge(bridge, crossed), "the bridge that stands in Sall").question == chained
 
 
 def test_a_description_with_a_word_of_the_answer_makes_no_chain():
-    assert chain(Link(BRIDGE, PLACE), "the builder from Korrin of Halm Bridge") is None
-    assert chain(Link(BRIDGE, PLACE), "the builder of Halm Bridge")
+    assert chain(Bridge(BRIDGE, PLACE), "the builder from Korrin of Halm Bridge") is None
+    assert chain(Bridge(BRIDGE, PLACE), "the builder of Halm Bridge")
 
 
 def test_a_name_that_stands_twice_or_in_another_word_is_not_replaced():
     for question in ("Was Orsolya Venn the daughter of Orsolya Venn?", "Who wrote of Orsolya Vennings?"):
         second = asked(question, "Korrin Vale", PAGES["Orsolya Venn"], "Orsolya Venn")
-        assert chain(Link(BRIDGE, second), "the builder of Halm Bridge") is None
+        assert chain(Bridge(BRIDGE, second), "the builder of Halm Bridge") is None
 
 
 def test_one_description_serves_all_questions_about_its_name():
-    links = [Link(BRIDGE, VENN), Link(BRIDGE, PLACE)]
+    links = [Bridge(BRIDGE, VENN), Bridge(BRIDGE, PLACE)]
     made = [item.question for item in iterate_chains(links, {BRIDGE.id: "the builder of Halm Bridge"})]
     assert made == ["When was the builder of Halm Bridge born?", "Where was the builder of Halm Bridge born?"]
     assert list(iterate_chains(links, {})) == []

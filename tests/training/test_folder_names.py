@@ -3,7 +3,7 @@
 import pytest
 
 from quaere.records import Passage
-from quaere.warmup.documents.folder_names import FolderNames
+from quaere.warmup.documents.page_names import FolderNames
 
 
 def passage(doc_id, text, title=""):

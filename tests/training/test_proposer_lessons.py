@@ -16,9 +16,8 @@ from quaere.search.index import build_index
 from quaere.search.searcher import LocalSearcher
 from quaere.training.phases.proposals import read_proposal
 from quaere.warmup.documents.checked_question import CheckedQuestion
-from quaere.warmup.documents.links import Pages
-from quaere.warmup.documents.proposer_lessons import THOUGHTS, plan_proposals, play_proposals
-from quaere.warmup.documents.rejection_sampling import play_own
+from quaere.warmup.documents.document_lessons import THOUGHTS, plan_proposals, play_own, play_proposals
+from quaere.warmup.documents.page_names import Pages
 from quaere.warmup.scripted_episodes import judge
 from scripted import ScriptedSampler
 
@@ -106,7 +105,9 @@ def test_each_kind_of_question_is_arrived_at_from_a_document_that_gives_nothing_
     for item in planned.values():
         if item.hops > 1:
             assert contains(item.document.titled_text, item.names[0])
-            assert not any(contains(item.document.titled_text, text) for text in (item.answer, *item.names[1:]))
+            assert not any(
+                contains(item.document.titled_text, text) for text in (item.question.answers[0], *item.names[1:])
+            )
 
 
 def test_hops_are_mixed_by_their_weights_from_the_beginning(index):
@@ -169,7 +170,7 @@ async def test_a_thought_fits_the_step_it_stands_before(index):
     ):
         (episode,) = (await play(index, [planned[key]])).episodes
         for turn, (kind, name) in zip(episode.turns, steps, strict=True):
-            said = [form.format(name=name, answer=planned[key].answer) for form in THOUGHTS[kind]]
+            said = [form.format(name=name, answer=planned[key].question.answers[0]) for form in THOUGHTS[kind]]
             assert any(f"<think>{thought}</think>" in turn.text for thought in said)
 
 

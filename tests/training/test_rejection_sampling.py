@@ -12,7 +12,7 @@ from quaere.records import Evidence
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
 from quaere.warmup.documents.checked_question import CheckedQuestion
-from quaere.warmup.documents.rejection_sampling import count_searches, draw_evenly, play_own
+from quaere.warmup.documents.document_lessons import count_searches, draw_evenly, play_own
 from scripted import ScriptedSampler
 
 SEARCH, RIGHT, WRONG = "<search>Halm bridge</search>", "<answer>Venn</answer>", "<answer>Oleen</answer>"

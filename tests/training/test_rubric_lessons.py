@@ -7,7 +7,7 @@ from properties import examples
 from quaere.chat.dimensions import POOL
 from quaere.dialects.report.demonstration import write_rubric
 from quaere.dialects.report.rubric import read_rubric
-from quaere.warmup.rubric_lessons import draw_harness, draw_hints, draw_rubric
+from quaere.warmup.report_lessons import draw_harness, draw_hints, draw_rubric
 from quaere.worlds.dice import Dice
 
 HARNESSES = [draw_harness(Dice(seed, "rules")) for seed in range(300)]

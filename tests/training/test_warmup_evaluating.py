@@ -23,9 +23,8 @@ from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
 from quaere.warmup.dialects import DIALECTS, needed_turns, roles_of, solver_turns
 from quaere.warmup.lessons import LessonSettings, Portion, build_world, plan_lessons
-from quaere.warmup.oracle import allow_turns, play_oracle, refuse_few_turns
-from quaere.warmup.scripted_episodes import demonstrate, judge, open_protocol
-from quaere.warmup.search_value import Verdict, weigh_search
+from quaere.warmup.oracle import Verdict, allow_turns, play_oracle, refuse_few_turns, weigh_search
+from quaere.warmup.scripted_episodes import Attempt, demonstrate, judge, open_protocol
 from quaere.worlds import Hop
 from quaere.worlds.dice import Dice
 
@@ -99,17 +98,8 @@ class Shelf:
 def enact(dialect, texts):
     task = SolveTask(Question("q1", "Who built the bridge of Halm?", ("Orsolya Venn",)))
     protocol = open_protocol("solver", "brief", dialect)
-    played = demonstrate(
-        task,
-        lambda turns, news: texts[len(turns)],
-        Shelf(),
-        RENDERER,
-        protocol,
-        LIMITS,
-        episode_id="hand-1",
-        name="hand",
-    )
-    return asyncio.run(played)
+    attempt = Attempt("hand-1", task, lambda turns, news: texts[len(turns)], protocol)
+    return asyncio.run(demonstrate(attempt, Shelf(), RENDERER, LIMITS, name="hand"))
 
 
 @pytest.mark.parametrize("dialect", BY_HAND)

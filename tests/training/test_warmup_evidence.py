@@ -21,8 +21,7 @@ from quaere.rollout.policy import ChatPolicy
 from quaere.warmup.dialects import DIALECTS, cites
 from quaere.warmup.lessons import Lessons, LessonSettings, Portion, build_world, plan_lessons
 from quaere.warmup.oracle import play_oracle
-from quaere.warmup.quotes import find_misquote
-from quaere.warmup.scripted_episodes import demonstrate, open_protocol
+from quaere.warmup.scripted_episodes import Attempt, demonstrate, find_misquote, open_protocol
 from quaere.warmup.teacher import play_teacher
 from quaere.worlds.prose import write_article
 
@@ -236,18 +235,8 @@ def solve(span, answer="Orsolya Venn", limits=LIMITS):
     ]
     task = SolveTask(Question("q1", "Who built the bridge of Halm?", ("Orsolya Venn",)))
     protocol = open_protocol("solver", "brief", "eve")
-    return asyncio.run(
-        demonstrate(
-            task,
-            lambda turns, news: texts[len(turns)],
-            Shelf(),
-            RENDERER,
-            protocol,
-            limits,
-            episode_id="q1",
-            name="hand",
-        )
-    )
+    attempt = Attempt("q1", task, lambda turns, news: texts[len(turns)], protocol)
+    return asyncio.run(demonstrate(attempt, Shelf(), RENDERER, limits, name="hand"))
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,7 @@
 
 import pytest
 
-from quaere.warmup.findings import Finding
-from quaere.warmup.marks import mark
-from quaere.warmup.oracle_reports import Claim, Draft
+from quaere.warmup.oracle_reports import Claim, Draft, Finding, mark
 from quaere.worlds import Fact
 
 

@@ -36,7 +36,7 @@ def test_an_export_was_taught_what_the_model_it_was_trained_from_was(tmp_path):
 
 
 def test_an_old_manifest_still_reads():
-    from quaere.warmup.model_folder import WarmupManifest
+    from quaere.warmup.imitation import WarmupManifest
 
     later = ("also", "evidence", "fact_ratio", "lesson_ratio", "learnt", "stopped")
     old = {name: 0 for name in WarmupManifest.__struct_fields__ if name not in later}

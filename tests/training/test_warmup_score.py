@@ -21,12 +21,10 @@ from quaere.rollout.episode import Limits
 from quaere.search.searcher import LocalSearcher
 from quaere.training.learner import Learner
 from quaere.warmup.dialects import DIALECTS, role_of, roles_of
-from quaere.warmup.findings import facts_in
 from quaere.warmup.imitation import imitation, teach
 from quaere.warmup.lessons import LessonSettings, Portion, build_world, plan_lessons
-from quaere.warmup.marks import explain, mark
 from quaere.warmup.oracle import play_oracle
-from quaere.warmup.oracle_reports import FLAWS, write_draft
+from quaere.warmup.oracle_reports import FLAWS, explain, facts_in, mark, write_draft
 from quaere.warmup.report_lessons import MAX_REPORTS, MAX_SCORES, MAX_SEARCHES, MIN_REPORTS, Research
 from quaere.warmup.scripted_episodes import demonstrate
 from quaere.worlds import generate_world
@@ -138,7 +136,7 @@ def test_a_writer_plans_two_to_four_searches_and_is_shown_two_to_six_dimensions(
     world, index, _ = place
     research = Research(world, index, LIMITS, style="brief", seed=0)
     drawn = [research.draw("report") for _ in range(60)]
-    assert {attempt.script.plan.num_searches for attempt in drawn} == {2, 3, MAX_SEARCHES}
+    assert {attempt.script.num_searches for attempt in drawn} == {2, 3, MAX_SEARCHES}
     assert {len(attempt.task.rubric.dimensions) for attempt in drawn if attempt.task.rubric} == {2, 3, 4, 5, 6}
 
 
@@ -185,8 +183,7 @@ def test_few_reports_may_be_verified_one_by_one(place, monkeypatch):
     research, searcher = Research(world, index, LIMITS, style="brief", seed=0), LocalSearcher(index)
     attempts = (research.draw("assessment") for _ in range(20))
     attempt = next(one for one in attempts if one.task.harness.process.min_tool_calls == 1)
-    parts = (attempt.task, attempt.script, searcher, renderer, attempt.protocol, LIMITS)
-    episode = asyncio.run(demonstrate(*parts, episode_id="one", name="hand"))
+    episode = asyncio.run(demonstrate(attempt, searcher, renderer, LIMITS, name="hand"))
     assert [turn.action.about for turn in episode.turns[:-1]] == [1, 2, 3]
 
 

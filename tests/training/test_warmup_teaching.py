@@ -15,9 +15,8 @@ from quaere.errors import BadInput
 from quaere.records import Episode, Question, Segment, SolveTask
 from quaere.rollout.episode import Limits
 from quaere.training.learner import Learner
-from quaere.warmup.imitation import count_steps, imitation, teach
+from quaere.warmup.imitation import MANIFEST, WarmupManifest, check_target, count_steps, imitation, save_folder, teach
 from quaere.warmup.lessons import LessonSettings, build_world
-from quaere.warmup.model_folder import MANIFEST, WarmupManifest, check_target, save_folder
 from quaere.warmup.oracle import play_oracle
 
 LIMITS = Limits(turn_tokens=1024, sequence_tokens=4096, tool_response_tokens=300, topk=1)

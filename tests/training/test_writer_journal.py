@@ -15,8 +15,7 @@ from quaere.errors import BadInput
 from quaere.rollout import policy
 from quaere.rollout.policy import ChatPolicy
 from quaere.warmup.documents import writer
-from quaere.warmup.documents.checked_question import WriterSettings
-from quaere.warmup.documents.journal import Batch, Journal
+from quaere.warmup.documents.checked_question import Batch, Journal, WriterSettings
 from quaere.warmup.documents.writer import write_questions
 
 

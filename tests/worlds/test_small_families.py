@@ -10,8 +10,8 @@ from quaere.errors import BadInput
 from quaere.search.chunks import ChunkSettings
 from quaere.search.index import IndexSettings, build_index
 from quaere.worlds import SMALL_FAMILIES, generate_world, write_world
-from quaere.worlds.fact_sentences import state_fact
-from quaere.worlds.families import load_family
+from quaere.worlds.open_questions import state_fact
+from quaere.worlds.schema import load_family
 
 RECORD = re.compile(r"[A-Z][a-z]+ (built|painted|bought|cursed) it\.")
 

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from quaere.worlds import generate_world
-from quaere.worlds.families import load_family
-from quaere.worlds.schema import SAME, Family, ends_in_slot, split_forms, split_slots
+from quaere.worlds.schema import SAME, Family, ends_in_slot, load_family, split_forms, split_slots
 
 EVALUATION, WARMUP = load_family("evaluation"), load_family("warmup")
 SUBJECT_SLOTS = {"S", "S's", "he", "him", "his", "himself"}

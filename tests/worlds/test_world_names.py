@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from quaere.worlds import generate_world
-from quaere.worlds.blocked import BLOCKED
 from quaere.worlds.dice import Dice
-from quaere.worlds.families import load_family
-from quaere.worlds.names import capitalise, is_inventable, strip_article
+from quaere.worlds.names import BLOCKED, capitalise, is_inventable, strip_article
+from quaere.worlds.schema import load_family
 
 
 def test_dice_are_the_same_everywhere() -> None:

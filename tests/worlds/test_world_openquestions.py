@@ -4,12 +4,11 @@ import pytest
 
 from quaere.errors import BadInput
 from quaere.worlds import FAMILIES, SMALL_FAMILIES, generate_world, write_world
-from quaere.worlds.articles import open_world, report_line
-from quaere.worlds.fact_sentences import _LITERALS, name_unknown, state_fact, unknown_relations
-from quaere.worlds.families import load_family
 from quaere.worlds.gold_questions import says
 from quaere.worlds.names import capitalise
-from quaere.worlds.open_questions import ask_open_questions
+from quaere.worlds.open_questions import _LITERALS, ask_open_questions, name_unknown, state_fact, unknown_relations
+from quaere.worlds.schema import load_family
+from quaere.worlds.world import open_world
 
 both = pytest.mark.parametrize("family", list(FAMILIES))
 
@@ -18,12 +17,12 @@ both = pytest.mark.parametrize("family", list(FAMILIES))
 def test_everything_that_is_known_is_proved(family):
     world = generate_world(3, 250, family)
     asked = list(ask_open_questions(world.graph, 3, 60))
-    assert len({question.id for question in asked}) == len({question.text for question in asked}) == 60
+    assert len({question.id for question in asked}) == len({question.question for question in asked}) == 60
     assert {question.kind for question in asked} == {"overview", "comparison", "story", "connection", "open"}
     for question in asked:
-        assert question.text.endswith("?") and question.facts
+        assert question.question.endswith("?") and question.facts
         for entity_id in question.entities:
-            assert says(question.text, world.entity(entity_id).name)
+            assert says(question.question, world.entity(entity_id).name)
         own = {fact.entity for fact in question.facts}
         assert set(question.entities) <= own
         for fact in question.facts:
@@ -90,7 +89,7 @@ def test_the_seed_and_the_draw_decide():
     world = generate_world(3, 200)
 
     def ask(draw):
-        return [question.text for question in ask_open_questions(world.graph, 3, 20, draw=draw)]
+        return [question.question for question in ask_open_questions(world.graph, 3, 20, draw=draw)]
 
     assert ask(0) == ask(0) != ask(1)
     with pytest.raises(BadInput, match="facts for only"):
@@ -102,7 +101,7 @@ def test_a_world_is_opened_from_its_folder(tmp_path):
     write_world(world, tmp_path / "world", 0)
     again = open_world(tmp_path / "world")
     assert (again.family.name, again.seed, again.entities) == ("warmup", 5, world.entities)
-    line = report_line(next(ask_open_questions(again.graph, 5, 1)))
+    line = next(ask_open_questions(again.graph, 5, 1))
     assert (line.set, line.question[-1]) == ("warmup", "?")
     with pytest.raises(BadInput, match="is not a world"):
         open_world(tmp_path)

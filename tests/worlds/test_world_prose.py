@@ -12,8 +12,7 @@ from properties import examples
 from quaere.worlds import Article, World, generate_world
 from quaere.worlds.dice import Dice
 from quaere.worlds.graph import Entity
-from quaere.worlds.outline import Sentence, choose_form
-from quaere.worlds.prose import MAX_WORDS, MIN_WORDS, _Writer, with_article, write_article
+from quaere.worlds.prose import MAX_WORDS, MIN_WORDS, Sentence, _Writer, choose_form, with_article, write_article
 
 FAMILIES = ("evaluation", "warmup")
 

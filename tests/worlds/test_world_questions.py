@@ -75,7 +75,7 @@ def check_unique(world: World, questions: list[GoldQuestion]) -> None:
 
 def check_evidence(world: World, questions: list[GoldQuestion]) -> None:
     for question in questions:
-        assert len(set(question.gold_ids)) == question.hops == len(question.chain)
+        assert len(set(question.gold_ids)) == question.facts == len(question.chain)
         mention = question.chain[0].mention
         assert mention.lower() in question.text.lower()
         for number, hop in enumerate(question.chain):
@@ -125,7 +125,7 @@ def test_an_entity_that_answers_is_not_mentioned_before_the_last_hop(
 
 
 def test_hops_relations_and_directions_are_varied(world: World, questions: list[GoldQuestion]) -> None:
-    assert Counter(question.hops for question in questions) == {1: 120, 2: 120, 3: 120, 4: 120}
+    assert Counter(question.facts for question in questions) == {1: 120, 2: 120, 3: 120, 4: 120}
     last = Counter(question.chain[-1].relation for question in questions)
     assert len(last) > 0.8 * len(world.family.relations)
     assert max(last.values()) < len(questions) / 10
@@ -176,7 +176,7 @@ def test_says() -> None:
 def test_any_small_world_has_sound_questions_of_every_length(seed: int, family: str) -> None:
     world = generate_world(seed, 200, family)
     questions = list(world.questions(40))
-    assert Counter(question.hops for question in questions) == {1: 10, 2: 10, 3: 10, 4: 10}
+    assert Counter(question.facts for question in questions) == {1: 10, 2: 10, 3: 10, 4: 10}
     check_unique(world, questions)
     check_evidence(world, questions)
     check_no_leak(world, questions)

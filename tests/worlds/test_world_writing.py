@@ -16,7 +16,7 @@ import pytest
 from quaere.cli import world as command
 from quaere.errors import BadInput
 from quaere.worlds import generate_world, write_world
-from quaere.worlds.articles import check_destination
+from quaere.worlds.world import check_destination
 
 PRINT_HASHES = """
 from pathlib import Path
@@ -185,6 +185,6 @@ def test_the_documentation_shows_what_the_generator_writes() -> None:
         assert f"> {paragraph}\n" in page
     questions = list(world.questions(40))
     for number in (12, 37, 26, 3):
-        assert f"| {questions[number].hops} | {questions[number].text} |" in page
+        assert f"| {questions[number].facts} | {questions[number].text} |" in page
     for hop in questions[26].chain:
         assert hop.evidence.text in page

@@ -15,8 +15,7 @@ from quaere.atomic import write_file
 from quaere.errors import BadInput
 
 if TYPE_CHECKING:
-    from quaere.warmup.documents.checked_question import WriterSettings, Written
-    from quaere.warmup.documents.journal import Journal
+    from quaere.warmup.documents.checked_question import Journal, WriterSettings, Written
 
 
 def write_checked(
@@ -67,7 +66,7 @@ async def _write(
 ) -> tuple[Written, Journal]:
     from quaere.rollout.policy import open_policy
     from quaere.search.index import open_index
-    from quaere.warmup.documents.journal import Journal
+    from quaere.warmup.documents.checked_question import Journal
     from quaere.warmup.documents.writer import write_questions
 
     opened = open_index(index)

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from quaere.policies.catalogue import ModelPath
     from quaere.records import Episode
     from quaere.search.index import Index as SearchIndex
-    from quaere.warmup.imitation import Taught, TeachingStep
+    from quaere.warmup.imitation import Taught, TeachingStep, WarmupManifest
     from quaere.warmup.lessons import LessonSettings
-    from quaere.warmup.model_folder import WarmupManifest
     from quaere.warmup.scripted_episodes import Demonstrations
     from quaere.worlds import World
 
@@ -119,8 +118,8 @@ class _Callbacks:
 
 def warm_up(settings: WarmupSettings, display: Display) -> WarmupManifest:
     """Play, teach, save: in a world, or out of documents. What cannot be done is refused before a model is loaded."""
+    from quaere.warmup.imitation import check_target
     from quaere.warmup.lessons import plan_lessons
-    from quaere.warmup.model_folder import check_target
     from quaere.warmup.oracle import refuse_few_turns
 
     settings.check()
@@ -158,7 +157,7 @@ def _warm_up(
 ) -> WarmupManifest:
     from quaere.chat.renderer import Renderer
     from quaere.policies.model_folders import load_tokenizer
-    from quaere.warmup.model_folder import save_adapter, save_folder, write_manifest
+    from quaere.warmup.imitation import save_adapter, save_folder, write_manifest
 
     with _find_model(settings, display) as found:
         renderer = Renderer(load_tokenizer(found.tokenizer))
@@ -300,7 +299,7 @@ def _teach(settings: WarmupSettings, found: ModelPath, episodes: list[Episode], 
 
 
 def _describe(settings: WarmupSettings, played: Demonstrations, taught: Taught) -> WarmupManifest:
-    from quaere.warmup.model_folder import WarmupManifest
+    from quaere.warmup.imitation import WarmupManifest
 
     dialects = settings.dialects
     return WarmupManifest(

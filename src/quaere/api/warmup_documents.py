@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from quaere.rollout.episode import Limits
     from quaere.warmup.dialects import Dialect, Role
     from quaere.warmup.documents.checked_question import CheckedQuestion
-    from quaere.warmup.model_folder import WarmupManifest
+    from quaere.warmup.imitation import WarmupManifest
     from quaere.warmup.scripted_episodes import Demonstrations
 
 Note = Callable[[str], None]
@@ -67,7 +67,7 @@ def obtain_questions(settings: WarmupSettings, note: Note, progress: Progress) -
     """The questions of the file, which the model writes first, as it is, if there is none."""
     from quaere.api.checked_questions import summarise, write_checked
     from quaere.warmup.documents.checked_question import WriterSettings
-    from quaere.warmup.documents.rejection_sampling import draw_evenly
+    from quaere.warmup.documents.document_lessons import draw_evenly
 
     assert settings.index is not None
     path = settings.questions or settings.out.with_name(f"{settings.out.name}-questions.jsonl")
@@ -171,7 +171,7 @@ async def _play_solver(
     from quaere.api.checked_questions import write_lines
     from quaere.rollout.policy import open_policy
     from quaere.search.searcher import open_searcher
-    from quaere.warmup.documents.rejection_sampling import play_own
+    from quaere.warmup.documents.document_lessons import play_own
     from quaere.warmup.scripted_episodes import open_protocol
 
     played: dict[Dialect, Demonstrations] = {}
@@ -227,8 +227,8 @@ async def _play_proposer(
     """Demonstrated proposals, by dialect, at most the given number of each."""
     from quaere.search.index import open_index
     from quaere.search.searcher import LocalSearcher
-    from quaere.warmup.documents.links import Pages
-    from quaere.warmup.documents.proposer_lessons import plan_proposals, play_proposals
+    from quaere.warmup.documents.document_lessons import plan_proposals, play_proposals
+    from quaere.warmup.documents.page_names import Pages
 
     played = {}
     assert settings.index is not None

@@ -125,11 +125,11 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _ask_world(args: argparse.Namespace) -> list[Struct]:
-    from quaere.worlds.articles import open_world, report_line
     from quaere.worlds.open_questions import ask_open_questions
+    from quaere.worlds.world import open_world
 
     world = open_world(args.world)
-    return [report_line(asked) for asked in ask_open_questions(world.graph, world.seed, args.num, draw=args.seed)]
+    return list(ask_open_questions(world.graph, world.seed, args.num, draw=args.seed))
 
 
 def _ask_index(args: argparse.Namespace) -> tuple[list[OpenQuestion], Counter[str]]:

@@ -36,7 +36,7 @@ from quaere.cli.warmup_view import open_display
 from quaere.warmup.dialects import DIALECTS
 
 if TYPE_CHECKING:
-    from quaere.warmup.model_folder import WarmupManifest
+    from quaere.warmup.imitation import WarmupManifest
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

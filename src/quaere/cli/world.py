@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     import msgspec
 
     from quaere.worlds import generate_world, write_world
-    from quaere.worlds.articles import check_destination
+    from quaere.worlds.world import check_destination
 
     check_destination(args.out, args.force)  # reports an unusable folder before the work, not after
     world = generate_world(args.seed, args.articles, args.family)

@@ -19,7 +19,7 @@ from quaere.chat.messages import wrap_tool_result
 from quaere.chat.protocol import PromptStyle
 from quaere.records import Hit, Passage, ProposeTask, Question, Search, SearchResult, SolveTask
 from quaere.warmup.dialects import proposer_turns, solver_turns
-from quaere.warmup.forms import load_forms
+from quaere.warmup.phrases import load_forms
 from quaere.warmup.scripted_episodes import open_protocol
 from quaere.worlds import generate_world
 

@@ -10,6 +10,7 @@ every evaluation on them invalid.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from msgspec import Struct
@@ -20,19 +21,10 @@ from quaere.records import Passage, ProposeTask, SolveTask, Task, searches_neede
 from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
 from quaere.search.index import Index, build_index
-from quaere.warmup.dialects import (
-    DIALECTS,
-    LESSON_KINDS,
-    ROLES,
-    Dialect,
-    LessonKind,
-    Role,
-    role_of,
-    roles_of,
-)
+from quaere.warmup.dialects import DIALECTS, LESSON_KINDS, ROLES, Dialect, LessonKind, Role, role_of, roles_of
 from quaere.worlds import GoldQuestion, World, generate_world, write_world
-from quaere.worlds.articles import CORPUS
 from quaere.worlds.gold_questions import MAX_FACTS, says
+from quaere.worlds.world import CORPUS
 
 FACT_RATIO = (4, 3, 2, 1)  # weights of a solver's questions that combine 1, 2, ... facts
 HOP_RATIO = (4, 3, 2, 1)  # weights of a proposer's questions of 1, 2, ... hops in Dr. Zero's count
@@ -167,6 +159,10 @@ class Lessons:
             if document is not None:
                 return Lesson(name, role, hops, ProposeTask(name, document, hops), gold, dialect)
 
+    def draw_of(self, portion: Portion) -> Lesson:
+        """The next lesson of this portion."""
+        return self.draw(portion.role, facts=portion.facts, hops=portion.hops, dialect=portion.dialect)
+
     def _next_question(self, facts: int) -> GoldQuestion:
         stream = self._questions.setdefault(facts, self.world.questions(1 << 30, (facts,)))
         try:
@@ -188,13 +184,11 @@ class Lessons:
     def _other_document(self, gold: GoldQuestion) -> Passage | None:
         """A passage that names the chain's first thing as the question does, but not the answer."""
         first = gold.chain[0]
-        for source in self._sources.get(first.entity, ()):
-            if source in gold.gold_ids:
-                continue
-            for passage in self._passages.get(source, ()):
-                text = passage.titled_text
-                if says(text, first.mention) and not any(contains(text, answer) for answer in gold.answers):
-                    return passage
+        sources = [source for source in self._sources.get(first.entity, ()) if source not in gold.gold_ids]
+        for passage in chain.from_iterable(self._passages.get(source, ()) for source in sources):
+            text = passage.titled_text
+            if says(text, first.mention) and not any(contains(text, answer) for answer in gold.answers):
+                return passage
         return None
 
 
@@ -227,10 +221,7 @@ def plan_lessons(
 
         plan_lessons(("solver",), 3, (2, 1)) == [Portion("drzero", "solver", 1, 2), Portion("drzero", "solver", 2, 1)]
     """
-    if not dialects or any(name not in DIALECTS for name in dialects) or len(set(dialects)) < len(dialects):
-        raise BadInput(
-            f"dialects must be some of {', '.join(DIALECTS)}, each at most once, not {', '.join(dialects) or 'none'}"
-        )
+    _check_names("dialects", dialects, DIALECTS)
     casts = _cast(roles, dialects)
     if num_episodes < len(dialects):
         of_each = " of each dialect" if len(dialects) > 1 else ""
@@ -250,6 +241,12 @@ def plan_lessons(
         for role, num_of_role in zip(cast, share_out(num, [1] * len(cast)), strict=True):
             plan += _plan_role(dialect, role, num_of_role, hop_ratio if role == "proposer" else fact_ratio)
     return plan
+
+
+def _check_names(what: str, names: Sequence[str], known: Sequence[str]) -> None:
+    if not names or not set(names) <= set(known) or len(set(names)) < len(names):
+        said = ", ".join(names) or "none"
+        raise BadInput(f"{what} must be some of {', '.join(known)}, each at most once, not {said}")
 
 
 def _check_ratio(unit: str, ratio: Sequence[int], most: int) -> None:
@@ -289,8 +286,7 @@ def _cast(roles: Sequence[Role] | None, dialects: Sequence[Dialect]) -> dict[Dia
     """
     if roles is None:
         return {dialect: roles_of(dialect) for dialect in dialects}
-    if not roles or any(role not in ROLES for role in roles) or len(set(roles)) < len(roles):
-        raise BadInput(f"roles must be some of {', '.join(ROLES)}, each at most once, not {', '.join(roles) or 'none'}")
+    _check_names("roles", roles, ROLES)
     casts = {dialect: tuple(role for role in roles if role in roles_of(dialect)) for dialect in dialects}
     left_out = [role for role in roles if not any(role in cast for cast in casts.values())]
     idle = [dialect for dialect, cast in casts.items() if not cast]

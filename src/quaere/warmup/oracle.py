@@ -10,26 +10,24 @@ searches, it describes the results and scores them by whether the fact was among
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from quaere.chat.protocol import PromptStyle
 from quaere.chat.renderer import Renderer
 from quaere.chat.spans import find_evidence
 from quaere.errors import BadInput, SamplingFailed
-from quaere.records import Episode, ProposeTask, Search, Turn
+from quaere.records import Episode, Passage, ProposeTask, Search, Turn
 from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
 from quaere.search.index import Index
 from quaere.search.searcher import LocalSearcher
-from quaere.training.phases.proposals import read_proposal
-from quaere.warmup import evaluate_phrases as words_evaluating
 from quaere.warmup import phrases as words
-from quaere.warmup.dialects import Dialect, Role, cites, needed_turns, proposer_turns, solver_turns
+from quaere.warmup.dialects import Dialect, cites, needed_turns, proposer_turns, solver_turns
 from quaere.warmup.lessons import Lesson, Lessons, LessonSettings, Portion
 from quaere.warmup.report_lessons import Research
-from quaere.warmup.scripted_episodes import Attempt, Demonstrations, demonstrate, judge, open_protocol
-from quaere.warmup.search_value import Verdict, weigh_search
+from quaere.warmup.scripted_episodes import Attempt, Demonstrations, demonstrate, find_flaw, open_protocol
 from quaere.worlds import Hop, World
 from quaere.worlds.dice import Dice
 from quaere.worlds.names import strip_article
@@ -40,16 +38,94 @@ MAX_RETRIES = 2
 
 _TRIES_PER_EPISODE = 12
 _OPEN_QUERY_PERCENT = 50
+# Evaluations of a search. Their slots are those of `phrases.py`, and {S}, the sentence that states the fact. None has
+# quotation marks: inside JSON each would need a backslash before it, which a small model forgets. None says more than
+# the policy can know: only the oracle knows that a passage holds a later fact of the chain.
+_EVALUATIONS = words.load_forms("evaluations")
+_MAX_NOTE_WORDS = 60
+_THOUGHT_PERCENT = 50
+_REPEAT_PERCENT = 50
+Kind = Literal["found", "article", "related", "named", "missing"]
+
+# The scores of a kind stay within one tier of the environment's cue (above 7, above 3, up to 3), so that a kind always
+# gets the same advice.
+_SCORES: dict[Kind, tuple[int, ...]] = {
+    "found": (8, 9, 10),
+    "article": (5, 6),
+    "related": (4, 5, 6),
+    "named": (4, 5),
+    "missing": (0, 1, 2, 3),
+}
+_HEAD_CHARS = 60  # first characters of a passage that show whether it was shown or cut off
+
+
+# --------------------------------------------------------------------------------------- evaluation of a search
+
+
+class Verdict(Struct, frozen=True):
+    """How much of the wanted fact a search returned, and the rank of the passage.
+
+    found     the sentence that states the fact
+    article   the article it stands in, without the sentence
+    related   another fact of the chain
+    named     the thing is mentioned, no more
+    missing   none of it; there is no passage to point at, so the rank is 0
+
+        Verdict(kind="named", rank=3)
+    """
+
+    kind: Kind
+    rank: int = 0
+
+    def draw_score(self, dice: Dice) -> int:
+        """A score from 0 to 10 that fits this kind."""
+        return dice.pick(_SCORES[self.kind])
+
+
+def weigh_search(chain: Sequence[Hop], at: int, turn: Turn, news: str) -> Verdict:
+    """The value of the search in this turn for hop `at`; `news` is the turn and all that was shown after it.
+
+    A passage that the search returned but the reply cut off was not shown and does not count.
+    """
+    hop, reply = chain[at], _flat(news.partition(turn.text)[2] or news)
+    passages = [hit.passage for result in turn.results for hit in result.hits]
+    others = [other for number, other in enumerate(chain) if number != at]
+    name = strip_article(hop.mention)
+    tests: list[tuple[Kind, list[bool]]] = [
+        ("found", [_states(passage, hop, reply) for passage in passages]),
+        ("article", [passage.doc_id == hop.evidence.doc_id and _is_shown(passage, reply) for passage in passages]),
+        ("related", [any(_states(passage, other, reply) for other in others) for passage in passages]),
+        ("named", [_is_shown(passage, reply) and contains(passage.titled_text, name) for passage in passages]),
+    ]
+    for kind, held in tests:
+        if any(held) and (kind != "named" or contains(reply, name)):
+            return Verdict(kind, held.index(True) + 1)
+    return Verdict("missing")
+
+
+def _states(passage: Passage, hop: Hop, reply: str) -> bool:
+    sentence = _flat(hop.evidence.text)
+    return passage.doc_id == hop.evidence.doc_id and sentence in _flat(passage.text) and sentence in reply
+
+
+def _is_shown(passage: Passage, reply: str) -> bool:
+    return _flat(passage.text[:_HEAD_CHARS]) in reply
+
+
+def _flat(text: str) -> str:
+    """The text with single spaces: decoding tokens may change white space."""
+    return " ".join(text.split())
+
+
+# ------------------------------------------------------------------------------------------------------ scripts
 
 
 class _Oracle:
     """Script that writes one lesson's turns, hop by hop."""
 
     def __init__(self, lesson: Lesson, world: World, dice: Dice) -> None:
-        self.lesson = lesson
+        self.lesson, self.world, self.dice = lesson, world, dice
         self.chain = lesson.gold.chain
-        self.dice = dice
-        self.world = world
         self.forms = words.forms_for(world.family.name)
         relations = world.graph.relations
         self.wordings = [
@@ -68,6 +144,9 @@ class _Oracle:
         """The answer as the policy can read it: by its title if the sentence has it, else as the sentence names it."""
         hop = self.chain[-1]
         return hop.answer if hop.inverse or contains(hop.evidence.text, hop.answer) else strip_article(hop.said)
+
+    def think(self, form: str, slots: Mapping[str, str]) -> str:
+        return words.write_thought(self.forms[form], self.dice, slots)
 
     def slots(self, at: int) -> dict[str, str]:
         """The slots of a hop that are known before it is found."""
@@ -114,8 +193,7 @@ class _Solver(_Oracle):
 
     def __call__(self, turns: Sequence[Turn], news: str) -> str:
         if not turns:
-            forms = self.forms["only_hop" if len(self.chain) == 1 else "first_hop"]
-            return self.ask(words.write_thought(forms, self.dice, self.slots(0)))
+            return self.ask(self.think("only_hop" if len(self.chain) == 1 else "first_hop", self.slots(0)))
         if isinstance(turns[-1].action, Search):
             slots, at = self.slots(self.at), self.at
             self.verdict = self.look(turns, news)
@@ -135,30 +213,33 @@ class _Solver(_Oracle):
             slots["F"] = self.answer if at == len(self.chain) - 1 else hop.said
             # A sentence that names the value only as "it" would not show what was found.
             slots["S"] = hop.evidence.text if contains(hop.evidence.text, slots["F"]) else ""
-        refined = self.turns.remarks == "facts"
-        self.note = words_evaluating.write_note(self.verdict, self.dice, slots, refined=refined)
+        kind, dice = self.verdict.kind, self.dice
+        form: str = "refined" if self.turns.remarks == "facts" and kind == "found" else kind
+        self.note = words.write_thought(_EVALUATIONS[form], dice, slots, min_words=1, max_words=_MAX_NOTE_WORDS)
         if self.turns.remarks != "turn":
             return self.go_on(turns)
-        thought = words_evaluating.write_thought_before(self.verdict, self.dice, slots)
-        return self.turns.evaluation(thought, self.note, self.verdict.draw_score(self.dice))
+        thought = ""
+        if dice.chance(_THOUGHT_PERCENT):
+            form = {"found": "before_good", "missing": "before_bad"}.get(kind, "before_partly")
+            thought = words.write_thought(_EVALUATIONS[form], dice, slots, min_words=1)
+        return self.turns.evaluation(thought, self.note, self.verdict.draw_score(dice))
 
     def go_on(self, turns: Sequence[Turn]) -> str:
         """The next search for the same fact, the search for the next fact, or the answer."""
+        if self.verdict.kind != "found" and len(self.asked) > MAX_RETRIES:
+            raise SamplingFailed("a fact was not found")
         if self.verdict.kind != "found":
-            if len(self.asked) > MAX_RETRIES:
-                raise SamplingFailed("a fact was not found")
-            return self.ask(self.think_again())
+            forms = self.forms["not_found"]
+            if self.evaluates:
+                forms = words.THOUGHTS["not_found"] if self.verdict.kind == "missing" else _EVALUATIONS["again"]
+            return self.ask(words.write_thought(forms, self.dice, self.slots(self.at)))
         if self.at < len(self.chain):
-            write = words_evaluating.write_next_thought if self.evaluates else words.write_next
-            return self.ask(write(self.dice, self.found, self.slots(self.at)))
-        thought = words.write_thought(self.forms["answer"], self.dice, self.found)
+            # A note has told what was found, so half of the thoughts after it do not repeat that.
+            if self.evaluates and not self.dice.chance(_REPEAT_PERCENT):
+                return self.ask(self.think("next_hop", self.slots(self.at)))
+            return self.ask(words.write_next(self.dice, self.found, self.slots(self.at)))
+        thought = self.think("answer", self.found)
         return self.turns.answer(thought, self.answer, span=self.quote(turns), note=self.note)
-
-    def think_again(self) -> str:
-        slots = self.slots(self.at)
-        if self.evaluates:
-            return words_evaluating.write_again_thought(self.verdict, self.dice, slots)
-        return words.write_thought(self.forms["not_found"], self.dice, slots)
 
     def ask(self, thought: str) -> str:
         first = self.forms["first_query"]
@@ -177,14 +258,14 @@ class _Proposer(_Oracle):
     def __call__(self, turns: Sequence[Turn], news: str) -> str:
         start = {"E": self.chain[0].mention, "A": self.chain[-1].said}
         if self.lesson.hops == 1:
-            return self.propose(self.forms["ask_of_document"], self.slots(0) | start, turns)
+            return self.propose("ask_of_document", self.slots(0) | start, turns)
         if not turns:
-            return self.ask(words.write_thought(words.START_FROM, self.dice, start))
+            return self.ask(self.think("start_from", start))
         if self.look(turns, news).kind != "found":
             raise SamplingFailed("a fact was not found")
         if self.at < len(self.chain):
-            return self.ask(words.write_thought(words.GO_ON_FROM, self.dice, self.found))
-        return self.propose(words.ASK_OF_CHAIN, self.found | start, turns)
+            return self.ask(self.think("go_on_from", self.found))
+        return self.propose("ask_of_chain", self.found | start, turns)
 
     def ask(self, thought: str) -> str:
         # Before the search a proposer does not know what it will find, so half of its queries name only the thing.
@@ -193,9 +274,11 @@ class _Proposer(_Oracle):
             return self.turns.search(thought, words.write_open_query(self.hop.mention, noun, self.dice))
         return self.turns.search(thought, words.write_query(self.wordings[self.at], self.hop.mention, self.dice))
 
-    def propose(self, forms: Sequence[str], slots: dict[str, str], turns: Sequence[Turn]) -> str:
-        thought = words.write_thought(forms, self.dice, slots)
-        return self.turns.proposal(thought, self.lesson.gold.text, self.answer, self.quote(turns))
+    def propose(self, form: str, slots: dict[str, str], turns: Sequence[Turn]) -> str:
+        return self.turns.proposal(self.think(form, slots), self.lesson.gold.text, self.answer, self.quote(turns))
+
+
+# ------------------------------------------------------------------------------------------------------ playing
 
 
 async def play_oracle(
@@ -227,28 +310,17 @@ async def play_oracle(
                 if portion.kind:
                     attempt = research.draw(portion.kind)
                 else:
-                    size = {"facts": portion.facts, "hops": portion.hops}
-                    lesson = lessons.draw(portion.role, **size, dialect=portion.dialect)
-                    attempt = _attempt(lesson, world, style, seed)
-                episode = await demonstrate(
-                    attempt.task,
-                    attempt.script,
-                    searcher,
-                    renderer,
-                    attempt.protocol,
-                    allowed,
-                    episode_id=attempt.id,
-                    name=NAME,
-                )
-                fault = attempt.find_fault(episode)
-                if fault:
-                    played.dropped[fault] += 1
-                    continue
-                num_kept += 1
-                played.episodes.append(episode)
-                on_episode(episode)
+                    attempt = _attempt(lessons.draw_of(portion), world, style, seed)
+                episode = await demonstrate(attempt, searcher, renderer, allowed, name=NAME)
+                if played.take(episode, attempt.find_fault(episode)):
+                    num_kept += 1
+                    on_episode(episode)
             if num_kept < portion.num:
-                raise _too_few(portion, num_kept, played)
+                few = f"only {num_kept} of {portion.num} {portion.name} passed the checks"
+                raise BadInput(
+                    f"{few} (most frequent reason: {played.dropped.most_common(1)[0][0]})",
+                    hint=f"more --max-turns, --tool-response-tokens or --sequence-tokens, or {_fewer(portion)}",
+                )
     finally:
         await searcher.close()
     return played
@@ -256,12 +328,10 @@ async def play_oracle(
 
 def _attempt(lesson: Lesson, world: World, style: PromptStyle, seed: int) -> Attempt:
     """A lesson with a known chain of facts as an attempt to be played."""
-    protocol = open_protocol(lesson.role, style, lesson.dialect)
-
-    def find_fault(episode: Episode) -> str:
-        return find_flaw(episode, lesson.role, lesson.dialect)
-
-    return Attempt(lesson.id, lesson.task, _script(lesson, world, seed), protocol, find_fault)
+    role, dialect, dice = lesson.role, lesson.dialect, Dice(seed, "warmup", lesson.id)
+    script = _Solver(lesson, world, dice) if role == "solver" else _Proposer(lesson, world, dice)
+    protocol = open_protocol(role, style, dialect)
+    return Attempt(lesson.id, lesson.task, script, protocol, lambda episode: find_flaw(episode, role, dialect))
 
 
 def allow_turns(limits: Limits, turn_limits: Mapping[Dialect, int] | None, dialect: Dialect) -> Limits:
@@ -294,29 +364,3 @@ def refuse_few_turns(plan: Sequence[Portion], limits: Limits, turn_limits: Mappi
 def _fewer(part: Portion) -> str:
     option = "hops such as --proposer-hops" if part.role == "proposer" else "facts such as --facts"
     return f"fewer {option} 1,1"
-
-
-def _script(lesson: Lesson, world: World, seed: int) -> _Solver | _Proposer:
-    dice = Dice(seed, "warmup", lesson.id)
-    return _Solver(lesson, world, dice) if lesson.role == "solver" else _Proposer(lesson, world, dice)
-
-
-def find_flaw(episode: Episode, role: Role, dialect: Dialect) -> str:
-    """Why a demonstration should be dropped; "" if it passes every check and would earn the full reward.
-
-    find_flaw(episode, "proposer", "drzero") == "the answer is long"
-    """
-    fault = judge(episode, role, dialect)
-    if fault:
-        return fault
-    if role == "proposer":
-        return "" if read_proposal(episode).score.total == 1.0 else "the answer is long"
-    return solver_turns(dialect).find_flaw(episode)
-
-
-def _too_few(portion: Portion, num_kept: int, played: Demonstrations) -> BadInput:
-    reason = played.dropped.most_common(1)[0][0]
-    return BadInput(
-        f"only {num_kept} of {portion.num} {portion.name} passed the checks (most frequent reason: {reason})",
-        hint=f"more --max-turns, --tool-response-tokens or --sequence-tokens, or {_fewer(portion)}",
-    )

@@ -1,30 +1,31 @@
-"""Reports written by the oracle: correct ones to imitate, and flawed ones to learn assessing from.
+"""Reports written by the oracle: correct ones to imitate, and flawed ones to learn assessing from, with their scores.
 
+    found = find_facts(world, numbered_sources(turns))     # [Finding(fact=Fact(...), said="Ilse Varn", number=2), ...]
     draft = write_draft(world, gold, sources, dice)                          # every fact there, rightly cited
     draft = write_draft(world, gold, sources, dice, flaws=("false",))        # one or two claims are made up
-    draft.claims[0].flaw                                                     # "false"
+    mark(draft, "factuality")                                                # 9 without a false claim, 6 with one
+    explain(world, draft, dice, shown)  # ("Wrong: the composer of The Salt Ring is Ilse Varn.", "Nothing important.")
 
-The flaws of a draft are known claim by claim, so its right scores can be computed (`marks.py`).
+A passage states a fact only if the whole sentence was shown. The flaws of a draft are known claim by claim, and every
+score is a function of them alone: equal reports get equal scores at any position, and a report with one more flaw never
+gets a higher score.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
 from msgspec import Struct, structs
 
 from quaere.dialects.report.protocol import extract_conclusion, split_statements
 from quaere.errors import SamplingFailed
-from quaere.records import Report, Source
-from quaere.warmup import report_phrases as words_research
-from quaere.warmup.findings import Finding, find_facts
-from quaere.warmup.phrases import write_thought
+from quaere.records import Passage, Report, Source
+from quaere.warmup.phrases import REPORT_FORMS, write_thought
 from quaere.worlds import Fact, World
 from quaere.worlds.dice import Dice
-from quaere.worlds.fact_sentences import name_unknown, state_fact, unknown_relations
 from quaere.worlds.names import capitalise
-from quaere.worlds.open_questions import OpenGold
+from quaere.worlds.open_questions import ReportLine, name_unknown, state_fact, unknown_relations
 
 Flaw = Literal["false", "miscited", "unresolved", "uncited", "missing"]
 """Flaws of a report: false: a claim is made up; miscited: it cites a passage that does not state it; unresolved: it
@@ -36,6 +37,47 @@ MIN_CLAIMS = 3
 _MAX_OWN, _MAX_OTHER = 6, 2
 _JOIN_PERCENT = 20
 _MAX_FLAWED = 2
+_ENOUGH = 6  # facts about the things asked about that make a report complete
+
+
+class Finding(Struct, frozen=True):
+    """A fact that was shown: its object as the passage names it, and the passage's number.
+
+    Finding(fact=Fact(12, "opera_composer", 40, "Ilse Varn"), said="Ilse Varn", number=2)
+    """
+
+    fact: Fact
+    said: str
+    number: int
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """The fact's identity: subject and relation."""
+        return self.fact.subject, self.fact.relation
+
+
+def find_facts(world: World, sources: Mapping[int, Source]) -> list[Finding]:
+    """Every fact these passages state, in order of the passages, without duplicates."""
+    found: dict[tuple[int, str], Finding] = {}
+    for number, source in sorted(sources.items()):
+        for fact, said in facts_in(world, source.passage):
+            found.setdefault((fact.subject, fact.relation), Finding(fact, said, number))
+    return list(found.values())
+
+
+def facts_in(world: World, passage: Passage) -> Iterable[tuple[Fact, str]]:
+    """The facts whose sentences lie within this passage, with their objects as the passage names them."""
+    entity = world.entity(passage.doc_id)
+    for support in world.article(entity).supports:
+        if passage.start <= support.evidence.start and support.evidence.end <= passage.end:
+            fact = world.graph.fact(entity.index, support.relation)
+            assert fact is not None  # the article has just stated it
+            yield fact, support.mention
+
+
+def is_shown(world: World, passages: Iterable[Passage], key: tuple[int, str]) -> bool:
+    """True if one of these passages states this fact."""
+    return any((fact.subject, fact.relation) == key for passage in passages for fact, _ in facts_in(world, passage))
 
 
 class Claim(Struct, frozen=True):
@@ -68,7 +110,7 @@ class Draft(Struct, frozen=True):
     num_named: int
     num_treated: int
 
-    def bind(self, gold: OpenGold, sources: Mapping[int, Source]) -> Report:
+    def bind(self, gold: ReportLine, sources: Mapping[int, Source]) -> Report:
         """The report as a record, with the sources it cites."""
         statements = split_statements(self.text)
         cited = {number for statement in statements for number in statement.citations}
@@ -77,7 +119,7 @@ class Draft(Struct, frozen=True):
 
 
 def write_draft(
-    world: World, gold: OpenGold, sources: Mapping[int, Source], dice: Dice, flaws: Sequence[Flaw] = ()
+    world: World, gold: ReportLine, sources: Mapping[int, Source], dice: Dice, flaws: Sequence[Flaw] = ()
 ) -> Draft:
     """A report on the question from these sources, with these flaws.
 
@@ -96,7 +138,7 @@ def write_draft(
     chosen = own[: min(_MAX_OWN, room)]
     chosen += others[: room - len(chosen)] if "missing" not in flaws else []
     claims = _flaw(world, [Claim(one, one.said, (one.number,)) for one in chosen], sources, flaws, dice)
-    text = _compose(world, gold, named, claims, gaps, dice, joins=not flaws)
+    text = _compose(world, named, claims, gaps, dice, joins=not flaws)
     known = [(index, fact.relation) for index in named for fact in world.graph.facts_of(index)]
     stated = {claim.finding.key for claim in claims if claim.flaw != "false"}
     return Draft(
@@ -194,28 +236,19 @@ def cite(numbers: Sequence[int]) -> str:
 
 def _state(world: World, claim: Claim, dice: Dice) -> str:
     """The claim as a sentence without citation and full stop."""
-    fact = claim.finding.fact
-    stated = Fact(fact.subject, fact.relation, fact.object, fact.value)
-    return state_fact(world.graph, stated, claim.said, form=dice.below(6)).removesuffix(".")
+    return state_fact(world.graph, claim.finding.fact, claim.said, form=dice.below(6)).removesuffix(".")
 
 
 def _compose(
-    world: World,
-    gold: OpenGold,
-    named: Sequence[int],
-    claims: Sequence[Claim],
-    gaps: Sequence[str],
-    dice: Dice,
-    *,
-    joins: bool,
+    world: World, named: Sequence[int], claims: Sequence[Claim], gaps: Sequence[str], dice: Dice, *, joins: bool
 ) -> str:
     """The report's text: a paragraph on the things asked about, one on linked things and gaps, and the conclusion."""
     own = [claim for claim in claims if claim.finding.fact.subject in named]
     others = [claim for claim in claims if claim.finding.fact.subject not in named]
-    admitted = [write_thought(words_research.GAPS, dice, {"gap": gap}, min_words=4, max_words=30) for gap in gaps]
+    admitted = [write_thought(REPORT_FORMS["gaps"], dice, {"gap": gap}, min_words=4, max_words=30) for gap in gaps]
     paragraphs = [_sentences(world, own, dice, joins), [*_sentences(world, others, dice, joins), *admitted]]
     body = [" ".join(sentences) for sentences in paragraphs if sentences]
-    return "\n\n".join([*body, f"Conclusion: {_conclude(world, gold, named, claims, dice)}"])
+    return "\n\n".join([*body, f"Conclusion: {_conclude(world, named, claims, dice)}"])
 
 
 def _sentences(world: World, claims: Sequence[Claim], dice: Dice, joins: bool) -> list[str]:
@@ -233,32 +266,83 @@ def _sentences(world: World, claims: Sequence[Claim], dice: Dice, joins: bool) -
     return sentences
 
 
-def _conclude(world: World, gold: OpenGold, named: Sequence[int], claims: Sequence[Claim], dice: Dice) -> str:
+def _conclude(world: World, named: Sequence[int], claims: Sequence[Claim], dice: Dice) -> str:
     """The conclusion: what the things asked about are linked with, according to the claims."""
-    links = [[claim for claim in claims if _links(claim, index)] for index in named]
+    linking = [claim for claim in claims if claim.finding.fact.object is not None]
+    links = [[claim for claim in linking if claim.finding.fact.subject == index] for index in named]
     names = [world.graph.entities[index].name for index in named]
-    slots = {"X": names[0]}
-    used: list[Claim] = []
+    slots, stated = {"X": names[0]}, ""
     if len(named) == 2 and links[0] and links[1] and links[0][0].said != names[1]:
-        forms, used = words_research.CONCLUDE_PAIR, [links[0][0], links[1][0]]
-        slots |= {"Y": names[1], "A": used[0].said, "B": used[1].said}
-    elif len(links[0]) >= 2:
-        forms, used = words_research.CONCLUDE_TWO_LINKS, links[0][:2]
-        slots |= {"A": used[0].said, "B": used[1].said}
+        form, used = "conclude_pair", [links[0][0], links[1][0]]
+        slots["Y"] = names[1]
     elif links[0]:
-        forms, used = words_research.CONCLUDE_LINK, links[0][:1]
-        slots |= {"A": used[0].said}
+        form, used = "conclude_two_links" if len(links[0]) >= 2 else "conclude_link", links[0][:2]
     else:
-        forms = words_research.CONCLUDE_LITERAL
-        used = [claim for claim in claims if claim.finding.fact.subject == named[0]][:1]
-        if not used:
+        form, used = "conclude_literal", []
+        own = next((claim for claim in claims if claim.finding.fact.subject == named[0]), None)
+        if own is None:
             raise SamplingFailed("too little was found")
-        stated = _state(world, used[0], dice)
-        concluded = write_thought(forms, dice, slots | {"cite": " "}, min_words=4, max_words=40).replace(" .", ".")
-        return f"{stated}{cite(used[0].citations)}. {concluded}"
+        stated = f"{_state(world, own, dice)}{cite(own.citations)}. "
+    slots |= {slot: claim.said for slot, claim in zip("AB", used, strict=False)}
     slots["cite"] = cite([number for claim in used for number in claim.citations]) or " "
-    return capitalise(write_thought(forms, dice, slots, min_words=4, max_words=40).replace(" .", "."))
+    concluded = write_thought(REPORT_FORMS[form], dice, slots, min_words=4, max_words=40).replace(" .", ".")
+    return f"{stated}{concluded}" if stated else capitalise(concluded)
 
 
-def _links(claim: Claim, index: int) -> bool:
-    return claim.finding.fact.subject == index and claim.finding.fact.object is not None
+# ------------------------------------------------------------------------------------------------------- scores
+
+
+def mark(draft: Draft, dimension: str) -> int:
+    """The score of a draft on a dimension; a dimension unknown to the oracle is scored like factuality."""
+    num_false = sum(claim.flaw == "false" for claim in draft.claims)
+    num_cited = sum(not claim.flaw for claim in draft.claims)  # true, and the passage cited states them
+    num_right = len(draft.claims) - num_false
+    covered = _cover(draft)
+    balance = draft.num_treated / draft.num_named
+    by_name = {
+        "factuality": 9 - 3 * num_false,
+        "citation": round(9 * num_cited / len(draft.claims)),
+        "coverage": round(1 + 8 * covered),
+        "depth": round(1 + 8 * min(1.0, num_right / _ENOUGH)),
+        "insight": round(3 + 4 * covered) - num_false,
+        "coherence": 8 - num_false,
+        "instruction": round(2 + 6 * covered * balance),
+        "readability": 8 if len(draft.claims) > 2 else 7,
+        "balance": round(1 + 7 * balance) - num_false,
+        "uncertainty": (8 if draft.num_gaps else 4) - 2 * num_false,
+    }
+    return max(0, min(10, by_name.get(dimension, by_name["factuality"])))
+
+
+def _cover(draft: Draft) -> float:
+    """The share of known facts about the things asked about that the draft states, of at most `_ENOUGH` facts."""
+    return min(1.0, len(draft.covered) / min(_ENOUGH, len(draft.covered) + len(draft.missed)))
+
+
+def explain(world: World, draft: Draft, dice: Dice, shown: Sequence[Passage]) -> tuple[str, str]:
+    """Verification and gaps in a few words; a claim is corrected only if a passage showed the true value."""
+
+    def write(forms: Sequence[str], **slots: str) -> str:
+        return write_thought(forms, dice, slots, min_words=1, max_words=30)
+
+    said = []
+    for claim in draft.claims:
+        key = claim.finding.key
+        if claim.flaw == "false" and is_shown(world, shown, key):
+            said.append(write(REPORT_FORMS["wrong"], claim=describe(world, key), right=claim.finding.said))
+        elif claim.flaw == "false":
+            said.append(write(("Not confirmed: {claim}.",), claim=describe(world, key)))
+        elif claim.flaw in ("miscited", "unresolved"):
+            forms = REPORT_FORMS["miscited"] if claim.flaw == "miscited" else ("{n} leads nowhere.",)
+            said.append(write(forms, n=f"[{claim.citations[0]}]"))
+    if all(not claim.citations for claim in draft.claims):
+        said.append(write(REPORT_FORMS["uncited"]))
+    verification = " ".join(dict.fromkeys(said)) or write(REPORT_FORMS["holds"])
+    if draft.missed and _cover(draft) < 1:
+        return verification, write(REPORT_FORMS["lacks"], claim=describe(world, draft.missed[0]))
+    return verification, write(REPORT_FORMS["complete"])
+
+
+def describe(world: World, key: tuple[int, str]) -> str:
+    """The fact as a phrase without its value: "the composer of The Salt Ring"."""
+    return name_unknown(world.graph, *key)

@@ -15,44 +15,42 @@ A thought is drawn several times, and the first draw of a good length is taken.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
 
 from msgspec import Struct
 
-from quaere.warmup.forms import load_forms
 from quaere.worlds.dice import Dice
 from quaere.worlds.gold_questions import GoldQuestion
 from quaere.worlds.names import strip_article
-from quaere.worlds.schema import Relation, split_forms, split_slots, words
-
-_FORMS = load_forms("thoughts")
+from quaere.worlds.prose import choose_form
+from quaere.worlds.schema import Relation, split_slots
 
 MIN_WORDS, MAX_WORDS = 5, 15
 _NUM_DRAWS = 8
-
-# ---------------------------------------------------------------------------------------------------- solver's thoughts
-
-FOUND = _FORMS["found"]
-NEXT_HOP = _FORMS["next_hop"]
-NOT_FOUND = _FORMS["not_found"]
-
-# -------------------------------------------------------------------------------------------------- proposer's thoughts
-
-START_FROM = _FORMS["start_from"]
-GO_ON_FROM = _FORMS["go_on_from"]
-ASK_OF_CHAIN = _FORMS["ask_of_chain"]
-
-# -------------------------------------------------------------------------------------------------------------- queries
 
 _FIRST_QUERY = ("{ask}", "{ask}?", "{want}", "{want}", "{X} {keys}", "{X} {keys}", "{keys} {X}")
 _OTHER_QUERY = ("{X} {keys}", "{keys} {X}", "{want}", "{ask}", "{X}")
 _OPEN_QUERY = ("{X}", "{X}", "{X} {noun}", "{noun} {X}", "about {X}", "what is known of {X}", "article on {X}")
 _PLAIN = frozenset(
-    words(
-        "a an the of to in on at by for from with as is was are were be been did do does has have had would one and "
-        "or its it that which who whom whose what when where how many"
-    )
+    "a an the of to in on at by for from with as is was are were be been did do does has have had would one and or its "
+    "it that which who whom whose what when where how many".split()
 )
+
+
+@cache
+def load_forms(name: str) -> dict[str, tuple[str, ...]]:
+    """The lists of forms in `forms/NAME.toml`; what a seed draws depends on their order.
+
+    load_forms("thoughts")["not_found"][0] == "Nothing on {X} here."
+    """
+    read = tomllib.loads((files("quaere.warmup") / "forms" / f"{name}.toml").read_text(encoding="utf-8"))
+    return {key: tuple(forms) for key, forms in read.items()}
+
+
+THOUGHTS, REPORT_FORMS = load_forms("thoughts"), load_forms("reports")
 
 
 def forms_for(family: str) -> Mapping[str, Sequence[str]]:
@@ -60,7 +58,7 @@ def forms_for(family: str) -> Mapping[str, Sequence[str]]:
 
     forms_for("hamlet")["answer"] == ("It is {A}.",)
     """
-    forms = _FORMS | {"first_query": _FIRST_QUERY}
+    forms = THOUGHTS | {"first_query": _FIRST_QUERY}
     return forms | load_forms("short") if family == "hamlet" else forms
 
 
@@ -82,12 +80,10 @@ def word_hop(question: GoldQuestion, number: int, relation: Relation, dice: Dice
     inverse = question.chain[number].inverse
     asks = relation.inverse_questions if inverse else relation.questions
     wants = () if inverse else relation.phrases
-    used = [form for form in (*wants, *asks) if _is_used(form, question.text)]
-    return Wording(want=_choose(wants, used, dice), ask=_lower_first(_choose(asks, used, dice)))
-
-
-def _is_used(form: str, text: str) -> bool:
-    return all(part.strip("?").lower() in text.lower() for part in form.split("{X}"))
+    text = question.text.lower()
+    used = [form for form in (*wants, *asks) if all(part.strip("?").lower() in text for part in form.split("{X}"))]
+    want, ask = _choose(wants, used, dice), _choose(asks, used, dice)
+    return Wording(want, ask[:1].lower() + ask[1:])
 
 
 def _choose(forms: Sequence[str], used: Sequence[str], dice: Dice) -> str:
@@ -95,14 +91,9 @@ def _choose(forms: Sequence[str], used: Sequence[str], dice: Dice) -> str:
     return dice.pick(fitting) if fitting else ""
 
 
-def _lower_first(text: str) -> str:
-    return text[:1].lower() + text[1:]
-
-
 def wording_slots(wording: Wording, mention: str) -> dict[str, str]:
     """The slots `want`, `ask` and `X`, filled in for this thing."""
-    filled = {"want": wording.want, "ask": wording.ask}
-    return {"X": mention} | {name: form.replace("{X}", mention) for name, form in filled.items()}
+    return {"X": mention, "want": wording.want.replace("{X}", mention), "ask": wording.ask.replace("{X}", mention)}
 
 
 def write_thought(
@@ -118,7 +109,7 @@ def write_thought(
     write_thought(("it is {F}.",), dice, {"F": "Venn"}) == "It is Venn."
     """
     usable = _usable(forms, slots)
-    drawn = [_fill(_draw(usable, dice), slots) for _ in range(_NUM_DRAWS)]
+    drawn = [_draw(usable, dice, slots) for _ in range(_NUM_DRAWS)]
     return _begin_sentences(min(drawn, key=lambda text: _excess(text, min_words, max_words)))
 
 
@@ -127,8 +118,8 @@ def write_next(dice: Dice, found: Mapping[str, str], wanted: Mapping[str, str]) 
 
     "Passage 1 names Ilse Varn. Next: who acted as patron to Ilse Varn?"
     """
-    first, second = _usable(FOUND, found), _usable(NEXT_HOP, wanted)
-    drawn = [f"{_fill(_draw(first, dice), found)} {_fill(_draw(second, dice), wanted)}" for _ in range(_NUM_DRAWS)]
+    first, second = _usable(THOUGHTS["found"], found), _usable(THOUGHTS["next_hop"], wanted)
+    drawn = [f"{_draw(first, dice, found)} {_draw(second, dice, wanted)}" for _ in range(_NUM_DRAWS)]
     return _begin_sentences(min(drawn, key=_excess))
 
 
@@ -148,14 +139,9 @@ def _usable(forms: Sequence[str], slots: Mapping[str, str]) -> list[str]:
     return [form for form in forms if all(slots.get(slot) for slot in split_slots(form)[1::2])]
 
 
-def _draw(forms: Sequence[str], dice: Dice) -> str:
-    """One of the forms, with its alternatives chosen."""
-    parts = split_forms(dice.pick(forms))
-    return "".join(dice.pick(part.split("|")) if number % 2 else part for number, part in enumerate(parts))
-
-
-def _fill(form: str, slots: Mapping[str, str]) -> str:
-    parts = split_slots(form)
+def _draw(forms: Sequence[str], dice: Dice, slots: Mapping[str, str]) -> str:
+    """One of the forms, with its alternatives chosen and its slots filled."""
+    parts = split_slots(choose_form(dice.pick(forms), dice))
     return "".join(slots[part] if number % 2 else part for number, part in enumerate(parts))
 
 
@@ -168,8 +154,9 @@ def write_query(
 
     write_query(Wording("the composer of {X}", "who composed {X}?"), "The Salt Ring", dice) == "composer The Salt Ring"
     """
-    forms = first if not asked else _OTHER_QUERY
-    return _new_query(forms, wording, mention, "", dice, asked) if len(asked) < 2 else strip_article(mention)
+    if len(asked) >= 2:
+        return strip_article(mention)
+    return _new_query(_OTHER_QUERY if asked else first, wording, mention, "", dice, asked)
 
 
 def write_open_query(mention: str, noun: str, dice: Dice) -> str:
@@ -190,7 +177,7 @@ def _new_query(
     slots["ask"] = slots["ask"].rstrip("?")
     usable = _usable(forms, slots)
     for _ in range(_NUM_DRAWS):
-        query = _fill(_draw(usable, dice), slots)
+        query = _draw(usable, dice, slots)
         if query not in asked:
             return query
     return strip_article(mention)

@@ -11,47 +11,50 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from quaere.chat.dimensions import POOL
 from quaere.chat.protocol import PromptStyle
-from quaere.chat.question_wordings import OpenKind
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.report.assessment import count_searches
-from quaere.dialects.report.demonstration import (
-    write_assessment,
-    write_entry,
-    write_report,
-    write_rubric,
-    write_search,
-)
+from quaere.dialects.report.demonstration import write_assessment, write_entry, write_report, write_rubric, write_search
 from quaere.dialects.report.protocol import bind_report, numbered_sources
 from quaere.errors import BadInput, SamplingFailed
 from quaere.records import (
     Assessment,
     AssessTask,
+    DimensionRules,
     Episode,
     Harness,
     Hints,
-    Passage,
+    ProcessRules,
     ReportTask,
     Rubric,
     RubricTask,
     Search,
     SearchResult,
     Turn,
+    Weight,
 )
 from quaere.rollout.episode import Limits
 from quaere.search.index import Index
-from quaere.warmup import report_phrases as words_research
 from quaere.warmup.dialects import LessonKind
-from quaere.warmup.findings import find_facts
-from quaere.warmup.marks import describe, explain, mark
-from quaere.warmup.oracle_reports import FLAWS, MIN_CLAIMS, Claim, Draft, Flaw, write_draft
-from quaere.warmup.phrases import write_open_query, write_thought
-from quaere.warmup.rubric_lessons import draw_harness, draw_hints, draw_rubric, think_of
-from quaere.warmup.scripted_episodes import Attempt
-from quaere.worlds import World
+from quaere.warmup.oracle_reports import (
+    FLAWS,
+    MIN_CLAIMS,
+    Claim,
+    Draft,
+    Flaw,
+    describe,
+    explain,
+    find_facts,
+    mark,
+    write_draft,
+)
+from quaere.warmup.phrases import REPORT_FORMS, write_open_query, write_thought
+from quaere.warmup.scripted_episodes import Attempt, find_failure
+from quaere.worlds import Entity, World
 from quaere.worlds.dice import Dice
 from quaere.worlds.names import strip_article
-from quaere.worlds.open_questions import OpenGold, ask_open_questions
+from quaere.worlds.open_questions import ReportLine, ask_open_questions
 
 MIN_SEARCHES, MAX_SEARCHES = 2, 4
 MIN_REPORTS, MAX_REPORTS = 2, 8
@@ -61,6 +64,21 @@ _RUBRIC_PERCENT = 60  # of the reports are shown their rubric
 _SOUND_PERCENT = 30
 _TWO_FLAWS_PERCENT = 25
 _EACH_PERCENT = 30
+_MIN_POOL = 5
+_MAX_K = 6
+_WHOLE_POOL_PERCENT = 50
+_USUAL_PRIMARY_PERCENT = 80
+_LOWEST, _HIGHEST = (0.05, 0.1, 0.1, 0.2), (0.3, 0.4, 0.5, 0.5, 0.6, 1.0)
+_GRID = 0.05
+# The dimensions that best separate good reports from poor ones, by kind of question.
+TELLING: dict[str, tuple[str, ...]] = {
+    "overview": ("coverage", "citation", "depth"),
+    "story": ("coherence", "depth", "coverage"),
+    "open": ("uncertainty", "citation", "coverage"),
+    "comparison": ("balance", "insight", "coverage"),
+    "connection": ("insight", "citation", "depth"),
+    "detail": ("depth", "citation", "instruction"),
+}
 
 
 class Research:
@@ -73,23 +91,20 @@ class Research:
         self.seed = seed
         self.topk = limits.topk
         self.max_searches = min(MAX_SEARCHES, limits.max_turns - 1)
-        self._questions: Iterator[OpenGold] = ask_open_questions(world.graph, world.seed, 1 << 30)
+        self._questions: Iterator[ReportLine] = ask_open_questions(world.graph, world.seed, 1 << 30)
 
     def draw(self, kind: LessonKind) -> Attempt:
         """The next lesson of this kind; raises BadInput when the world has no more questions."""
         while True:
             gold = self._next_question()
             dice = Dice(self.seed, "warmup", kind, gold.id)
-            if kind == "report":
-                return self._report(gold, dice)
-            if kind == "rubric":
-                return self._rubric(gold, dice)
+            draw = {"report": self._report, "rubric": self._rubric, "assessment": self._assessment}[kind]
             try:
-                return self._assessment(gold, dice)
+                return draw(gold, dice)
             except SamplingFailed:
                 continue  # the sources state too few facts for reports on this question
 
-    def _next_question(self) -> OpenGold:
+    def _next_question(self) -> ReportLine:
         try:
             return next(self._questions)
         except BadInput as error:
@@ -98,41 +113,31 @@ class Research:
                 f"a world of {num} articles has too few open questions for this", hint="--articles 2000"
             ) from error
 
-    # -------------------------------------------------------------------------------------------------- reports
-
-    def _report(self, gold: OpenGold, dice: Dice) -> Attempt:
+    def _report(self, gold: ReportLine, dice: Dice) -> Attempt:
         rubric = _any_rubric(gold.kind, dice)[1] if dice.chance(_RUBRIC_PERCENT) else None
         task = ReportTask(gold.to_question(), rubric)
         protocol = find_dialect("report", "writer").open(style=self.style)
         script = _Writer(self.world, gold, dice, self.max_searches)
         return Attempt(f"report-{gold.id}", task, script, protocol, find_report_fault)
 
-    # -------------------------------------------------------------------------------------------------- rubrics
-
-    def _rubric(self, gold: OpenGold, dice: Dice) -> Attempt:
+    def _rubric(self, gold: ReportLine, dice: Dice) -> Attempt:
         golds = [gold, *(self._next_question() for _ in range(dice.below(3)))]
         harness = draw_harness(dice)
         hints = draw_hints(harness, dice)
-        passages = self._look(gold, num=dice.below(3))
-        task = RubricTask(f"rubric-{gold.id}", tuple(one.text for one in golds), harness, hints, passages)
+        num_shown = dice.below(3)
+        hits = self.index.search([gold.question], num_shown)[0] if num_shown else []
+        passages = tuple(hit.passage for hit in hits)
+        task = RubricTask(f"rubric-{gold.id}", tuple(one.question for one in golds), harness, hints, passages)
         rubric = draw_rubric(harness, hints, [one.kind for one in golds], dice)
         text = write_rubric(think_of(rubric, hints, dice), rubric)
-        return Attempt(
-            task.id,
-            task,
-            lambda turns, news: text,
-            find_dialect("report", "rubric").open(harness, style=self.style),
-            lambda episode: _find_other(episode, rubric),
-        )
+        protocol = find_dialect("report", "rubric").open(harness, style=self.style)
 
-    def _look(self, gold: OpenGold, num: int) -> tuple[Passage, ...]:
-        """A sample of `num` passages found with the question."""
-        hits = self.index.search([gold.text], num)[0] if num else []
-        return tuple(hit.passage for hit in hits)
+        def find_fault(episode: Episode) -> str:
+            return find_failure(episode) or ("" if episode.outcome == rubric else "another rubric was read")
 
-    # ---------------------------------------------------------------------------------------------- assessments
+        return Attempt(task.id, task, lambda turns, news: text, protocol, find_fault)
 
-    def _assessment(self, gold: OpenGold, dice: Dice) -> Attempt:
+    def _assessment(self, gold: ReportLine, dice: Dice) -> Attempt:
         num_reports = MAX_REPORTS if dice.chance(_FULL_PERCENT) else dice.between(MIN_REPORTS, MAX_REPORTS)
         harness, rubric = _any_rubric(gold.kind, dice, max_k=min(6, MAX_SCORES // num_reports))
         drafts, reports = [], []
@@ -141,12 +146,12 @@ class Research:
             drafts.append(write_draft(self.world, gold, sources, dice, _draw_flaws(dice)))
             reports.append(drafts[-1].bind(gold, sources))
         task = AssessTask(f"assess-{gold.id}", gold.to_question(), rubric, harness, tuple(reports))
-        script = _Judge(self.world, gold, drafts, rubric, harness, dice, self.max_searches)
+        script = _Judge(self.world, gold, task, drafts, dice, self.max_searches)
         assess = find_dialect("report", "assessment").open
         protocol = assess(rubric, num_reports, style=self.style, process=harness.process)
-        return Attempt(task.id, task, script, protocol, lambda episode: _find_assessment_fault(episode, harness))
+        return Attempt(task.id, task, script, protocol, _find_assessment_fault)
 
-    def _gather(self, gold: OpenGold, dice: Dice) -> list[Turn]:
+    def _gather(self, gold: ReportLine, dice: Dice) -> list[Turn]:
         """Turns with the searches that a writer would have made, without tokens."""
         turns: list[Turn] = []
         plan = _Plan(self.world, gold, dice, self.max_searches)
@@ -156,7 +161,7 @@ class Research:
         return turns
 
 
-def _any_rubric(kind: OpenKind, dice: Dice, max_k: int = 6) -> tuple[Harness, Rubric]:
+def _any_rubric(kind: str, dice: Dice, max_k: int = 6) -> tuple[Harness, Rubric]:
     harness = draw_harness(dice, max_k)
     return harness, draw_rubric(harness, Hints(), [kind], dice)
 
@@ -176,9 +181,8 @@ def _draw_flaws(dice: Dice) -> tuple[Flaw, ...]:
 class _Plan:
     """The searches of a writer: what the question names, then things that turned out to be linked to it."""
 
-    def __init__(self, world: World, gold: OpenGold, dice: Dice, max_searches: int) -> None:
-        self.world = world
-        self.dice = dice
+    def __init__(self, world: World, gold: ReportLine, dice: Dice, max_searches: int) -> None:
+        self.world, self.gold, self.dice = world, gold, dice
         self.named = [world.entity(entity).index for entity in gold.entities]
         self.num_searches = max(len(self.named), dice.between(min(MIN_SEARCHES, max_searches), max_searches))
         self.looked_up: list[tuple[str, int]] = []  # name and entity index of each thing
@@ -189,62 +193,106 @@ class _Plan:
             return None
         number = len(self.looked_up)
         if number < len(self.named):
-            entity = self.world.graph.entities[self.named[number]]
-            target = (entity.name, entity.index)
+            name, index = self.world.graph.entities[self.named[number]].name, self.named[number]
+        elif related := self._find_related(turns):
+            name, index = self.dice.pick(related)
         else:
-            links = self._find_links(turns)
-            if not links:
-                return None
-            target = self.dice.pick(links)
-        self.looked_up.append(target)
-        noun = self.world.graph.kind(target[1]).noun
-        return write_open_query(target[0], noun, self.dice)
+            return None
+        self.looked_up.append((name, index))
+        return write_open_query(name, self.world.graph.kind(index).noun, self.dice)
 
-    def _find_links(self, turns: Sequence[Turn]) -> list[tuple[str, int]]:
-        """Things found to be linked with those asked about and not looked up yet."""
+    def _find_related(self, turns: Sequence[Turn]) -> list[tuple[str, int]]:
+        """The objects of facts found about the things asked about, less those looked up already."""
         known = {index for _, index in self.looked_up}
-        return [
-            (finding.said, finding.fact.object)
-            for finding in find_facts(self.world, numbered_sources(turns))
-            if finding.fact.subject in self.named
-            and finding.fact.object is not None
-            and finding.fact.object not in known
-        ]
+        found = find_facts(self.world, numbered_sources(turns))
+        facts = [(one.said, one.fact.object) for one in found if one.fact.subject in self.named]
+        return [(name, index) for name, index in facts if index is not None and index not in known]
 
 
-class _Writer:
+class _Writer(_Plan):
     """Script of a report writer: searches by the plan, then states the facts it was shown."""
 
-    def __init__(self, world: World, gold: OpenGold, dice: Dice, max_searches: int) -> None:
-        self.world = world
-        self.gold = gold
-        self.dice = dice
-        self.plan = _Plan(world, gold, dice, max_searches)
-
     def __call__(self, turns: Sequence[Turn], news: str) -> str:
-        query = self.plan.next_query(turns)
+        query = self.next_query(turns)
         if query is not None:
-            number = len(turns)
-            following = words_research.SECOND if number < len(self.plan.named) else words_research.FOLLOW
-            forms = words_research.START if number == 0 else following
-            thought = write_thought(forms, self.dice, {"X": self.plan.looked_up[-1][0]}, min_words=3)
-            return write_search(thought, query)
-        if len(turns) < min(MIN_SEARCHES, self.plan.num_searches):
+            form = "start" if not turns else "second" if len(turns) < len(self.named) else "follow"
+            slots = {"X": self.looked_up[-1][0]}
+            return write_search(write_thought(REPORT_FORMS[form], self.dice, slots, min_words=3), query)
+        if len(turns) < min(MIN_SEARCHES, self.num_searches):
             raise SamplingFailed("there was nothing to follow")
         draft = write_draft(self.world, self.gold, numbered_sources(turns), self.dice)
-        thought = write_thought(words_research.WRITE, self.dice, {"X": self.plan.looked_up[0][0]}, min_words=3)
+        thought = write_thought(REPORT_FORMS["write"], self.dice, {"X": self.looked_up[0][0]}, min_words=3)
         return write_report(thought, draft.text)
 
 
 def find_report_fault(episode: Episode) -> str:
     """Why a report should not be learnt from; "" if it is complete and every citation resolves."""
-    fault = _find_failure(episode)
-    if fault:
+    if fault := find_failure(episode):
         return fault
     report = bind_report(episode)
     if report is None or not report.conclusion or not report.citations or report.unresolved:
         return "the report is not whole"
     return "" if len(report.statements) >= MIN_CLAIMS + 1 else "the report is short"
+
+
+# ------------------------------------------------------------------------------------------------------ rubrics
+
+
+def draw_harness(dice: Dice, max_k: int = _MAX_K) -> Harness:
+    """Random rules: a pool, the number of dimensions to choose, the required one, and bounds of the weights."""
+    pool = list(POOL)
+    if not dice.chance(_WHOLE_POOL_PERCENT):
+        dice.shuffle(pool)
+        pool = pool[: dice.between(_MIN_POOL, len(pool))]
+    usual = POOL[0] if POOL[0] in pool else pool[0]
+    primary = usual if dice.chance(_USUAL_PRIMARY_PERCENT) else dice.pick(pool)
+    rules = DimensionRules(
+        k=dice.between(2, min(max_k, len(pool) - 1)),
+        must_include=primary.name,
+        weight_min=dice.pick(_LOWEST),
+        weight_max=dice.pick(_HIGHEST),
+    )
+    process = ProcessRules(citation_cross_check=dice.chance(70), min_tool_calls=2 if dice.chance(25) else 1)
+    return Harness(version=dice.below(20), pool=tuple(pool), dimensions=rules, process=process)
+
+
+def draw_hints(harness: Harness, dice: Dice) -> Hints:
+    """Random advice that can be followed: it requires no more dimensions than fit and leaves enough to choose from."""
+    rules = harness.dimensions
+    free = [item.name for item in harness.pool if item.name != rules.must_include]
+    dice.shuffle(free)
+    required = tuple(free.pop() for _ in range(dice.between(0, min(2, rules.k - 1))))
+    spare = len(free) - (rules.k - 1 - len(required))
+    avoided = tuple(free.pop() for _ in range(dice.between(0, min(2, spare))))
+    explore = (free[-1],) if free and dice.chance(40) else ()
+    return Hints(required, avoided, explore)
+
+
+def draw_rubric(harness: Harness, hints: Hints, kinds: Sequence[str], dice: Dice) -> Rubric:
+    """A rubric that follows the advice, then prefers dimensions that suit these kinds of question."""
+    rules = harness.dimensions
+    names = [item.name for item in harness.pool if item.name != rules.must_include]
+    telling = [name for kind in kinds for name in TELLING[kind] if name in names]
+    rest = list(names)
+    dice.shuffle(rest)
+    wanted = [name for name in (*hints.required, *hints.explore, *telling, *rest) if name not in hints.avoided]
+    chosen = list(dict.fromkeys([*wanted, *rest]))[: rules.k - 1]
+    return Rubric(rules.must_include, tuple(Weight(name, _draw_weight(rules, dice)) for name in chosen))
+
+
+def _draw_weight(rules: DimensionRules, dice: Dice) -> float:
+    """A weight on a coarse grid, so that it takes few characters."""
+    steps = round((rules.weight_max - rules.weight_min) / _GRID)
+    return round(rules.weight_min + _GRID * dice.between(0, steps), 2)
+
+
+def think_of(rubric: Rubric, hints: Hints, dice: Dice) -> str:
+    """A sentence on why the rubric was chosen."""
+    advised = [name for name in (*hints.required, *hints.explore) if name in rubric.dimensions]
+    form, named = "choose", [item.dimension for item in rubric.weights]
+    if advised and dice.chance(50):
+        form, named = "choose_advised", advised
+    return write_thought(REPORT_FORMS[form], dice, {"d": " and ".join(named[:2])}, min_words=3)
 
 
 # --------------------------------------------------------------------------------------------------------- assessments
@@ -254,32 +302,25 @@ class _Judge:
     """Script of an assessor: searches for all reports, verifies one or two, and scores all by their known flaws."""
 
     def __init__(
-        self,
-        world: World,
-        gold: OpenGold,
-        drafts: Sequence[Draft],
-        rubric: Rubric,
-        harness: Harness,
-        dice: Dice,
-        max_searches: int,
+        self, world: World, gold: ReportLine, task: AssessTask, drafts: Sequence[Draft], dice: Dice, max_searches: int
     ) -> None:
-        self.world = world
-        self.gold = gold
-        self.drafts = drafts
-        self.rubric = rubric
-        self.dice = dice
-        self.searches = self._plan_searches(harness.process.min_tool_calls)[:max_searches]
+        self.world, self.gold, self.drafts, self.dice = world, gold, drafts, dice
+        self.rubric = task.rubric
+        self.searches = self._plan_searches(task.harness.process.min_tool_calls)[:max_searches]
 
     def __call__(self, turns: Sequence[Turn], news: str) -> str:
         if len(turns) < len(self.searches):
             thought, query = self.searches[len(turns)]
             return write_search(thought, query)
         shown = [hit.passage for turn in turns for result in turn.results for hit in result.hits]
-        main = self.gold.entities[0]
-        if all(passage.doc_id != main for passage in shown):
+        if all(passage.doc_id != self.gold.entities[0] for passage in shown):
             raise SamplingFailed("nothing was found about what was asked")
-        thought = write_thought(words_research.JUDGE, self.dice, {}, min_words=3)
-        entries = (self._entry(number, draft, shown) for number, draft in enumerate(self.drafts, start=1))
+        thought = write_thought(REPORT_FORMS["judge"], self.dice, {}, min_words=3)
+        entries = []
+        for number, draft in enumerate(self.drafts, start=1):
+            verification, gaps = explain(self.world, draft, self.dice, shown)
+            scores = {name: mark(draft, name) for name in self.rubric.dimensions}
+            entries.append(write_entry(number, verification, gaps, scores))
         return write_assessment(thought, entries)
 
     def _plan_searches(self, min_calls: int) -> list[tuple[str, str]]:
@@ -291,27 +332,21 @@ class _Judge:
             return [self._check_one(number) for number in range(1, len(self.drafts) + 1)]
         entities = [self.world.entity(entity) for entity in self.gold.entities]
         about_all = [entities[number % len(entities)] for number in range(max(min_calls, len(entities)))]
-        searches = [
-            (
-                write_thought(words_research.CHECK_ALL, self.dice, {"X": entity.name}, min_words=3),
-                write_open_query(entity.name, self.world.graph.kind(entity.index).noun, self.dice),
-            )
-            for entity in about_all
-        ]
+        searches = [self._check_all(entity) for entity in about_all]
         doubtful = [number for number, draft in enumerate(self.drafts, start=1) if _find_doubt(draft).flaw]
         doubtful = doubtful or list(range(1, len(self.drafts) + 1))
         self.dice.shuffle(doubtful)
         return [*searches, *(self._check_one(number) for number in sorted(doubtful[: self.dice.between(1, 2)]))]
 
+    def _check_all(self, entity: Entity) -> tuple[str, str]:
+        thought = write_thought(REPORT_FORMS["check_all"], self.dice, {"X": entity.name}, min_words=3)
+        return thought, write_open_query(entity.name, self.world.graph.kind(entity.index).noun, self.dice)
+
     def _check_one(self, number: int) -> tuple[str, str]:
         topic = describe(self.world, _find_doubt(self.drafts[number - 1]).finding.key)
         slots = {"r": str(number), "claim": topic}
-        thought = write_thought(words_research.CHECK_ONE, self.dice, slots, min_words=3, max_words=25)
+        thought = write_thought(REPORT_FORMS["check_one"], self.dice, slots, min_words=3, max_words=25)
         return thought, f"[{number}] {strip_article(topic)}"
-
-    def _entry(self, number: int, draft: Draft, shown: Sequence[Passage]) -> str:
-        verification, gaps = explain(self.world, draft, self.dice, shown)
-        return write_entry(number, verification, gaps, {name: mark(draft, name) for name in self.rubric.dimensions})
 
 
 def _find_doubt(draft: Draft) -> Claim:
@@ -319,25 +354,12 @@ def _find_doubt(draft: Draft) -> Claim:
     return min(draft.claims, key=lambda claim: (claim.flaw != "false", not claim.flaw))
 
 
-def _find_assessment_fault(episode: Episode, harness: Harness) -> str:
-    fault = _find_failure(episode)
-    if fault:
+def _find_assessment_fault(episode: Episode) -> str:
+    if fault := find_failure(episode):
         return fault
     task, outcome = episode.task, episode.outcome
     assert isinstance(task, AssessTask)
     if not isinstance(outcome, Assessment) or len(outcome.reports) < len(task.reports):
         return "a report was left out"
     searched = count_searches(episode, len(task.reports))
-    return "" if min(searched) >= harness.process.min_tool_calls else "too few searches"
-
-
-def _find_other(episode: Episode, rubric: Rubric) -> str:
-    return _find_failure(episode) or ("" if episode.outcome == rubric else "another rubric was read")
-
-
-def _find_failure(episode: Episode) -> str:
-    """The failure of a turn, or how the episode ended if without its last action; "" if neither."""
-    failure = next((turn.failure for turn in episode.turns if turn.failure is not None), None)
-    if failure is not None:
-        return failure.message if failure.boundary == "model" else f"{failure.boundary}: {failure.kind}"
-    return "" if episode.end == "answered" else episode.end
+    return "" if min(searched) >= task.harness.process.min_tool_calls else "too few searches"

@@ -2,6 +2,9 @@
 
 The script's text was sampled by no model, so encoding it is correct here. Everything else (prompt, joints between
 turns, replies, masks, limits) comes from `run_episode` itself, so it equals what the policy meets in its own episodes.
+
+An episode is learnt from only if it is right, in format, and quotes letter for letter. A policy's own evidence may
+differ in white space and curly quotes, but a demonstration teaches exact copying.
 """
 
 from __future__ import annotations
@@ -9,22 +12,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.chat.renderer import Renderer
+from quaere.chat.spans import find_evidence, shown_passages
 from quaere.dialects import registry
 from quaere.dialects.registry import find_dialect, find_taught
 from quaere.dialects.solver_dialect import solver_reward
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.sampler import Sampled, SamplingParams
-from quaere.records import Episode, Task, Turn
+from quaere.records import Answer, Episode, Proposal, ProposeTask, SolveTask, Task, Turn
+from quaere.rewards.guards import MAX_SENTENCE_WORDS, Triple, holds_answer, says_more, travelled, verbatim
 from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
 from quaere.search.searcher import Searcher
 from quaere.training.phases.proposals import read_proposal
-from quaere.warmup.dialects import Dialect, Role, cites, roles_of
-from quaere.warmup.quotes import find_misquote
+from quaere.warmup.dialects import Dialect, Role, cites, roles_of, solver_turns
 
 Script = Callable[[Sequence[Turn], str], str]
 """Writes the next turn's text from the turns so far and the text added to the context since the last turn (on the first
@@ -43,7 +47,7 @@ class Attempt(Struct, frozen=True):
     task: Task
     script: Script
     protocol: Protocol
-    find_fault: Callable[[Episode], str]
+    find_fault: Callable[[Episode], str] = lambda episode: ""
 
 
 class Demonstrations(Struct, frozen=True):
@@ -54,6 +58,14 @@ class Demonstrations(Struct, frozen=True):
 
     episodes: list[Episode] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
+
+    def take(self, episode: Episode, fault: str) -> bool:
+        """Keep an episode, or count why not; returns whether it is kept."""
+        if fault:
+            self.dropped[fault] += 1
+        else:
+            self.episodes.append(episode)
+        return not fault
 
 
 class _Writer:
@@ -96,22 +108,12 @@ class _Writer:
 
 
 async def demonstrate(
-    task: Task,
-    script: Script,
-    searcher: Searcher,
-    renderer: Renderer,
-    protocol: Protocol,
-    limits: Limits,
-    *,
-    episode_id: str,
-    name: str,
+    attempt: Attempt, searcher: Searcher, renderer: Renderer, limits: Limits, *, name: str
 ) -> Episode:
-    """Play one episode by a script, which sees every turn with its real search results before it writes the next."""
-    writer = _Writer(name, renderer, script)
-    policy = TokenPolicy(writer, renderer)
-    return await run_episode(
-        policy, protocol, searcher, task, limits, episode_id=episode_id, on_turn=writer.turns.append
-    )
+    """Play an attempt; its script sees every turn with its real search results before it writes the next."""
+    writer, task = _Writer(name, renderer, attempt.script), attempt.task
+    policy, on_turn = TokenPolicy(writer, renderer), writer.turns.append
+    return await run_episode(policy, attempt.protocol, searcher, task, limits, episode_id=attempt.id, on_turn=on_turn)
 
 
 def open_protocol(role: Role, style: PromptStyle, dialect: Dialect = "drzero") -> Protocol:
@@ -144,16 +146,33 @@ def judge(episode: Episode, role: Role, dialect: Dialect) -> str:
     return demonstration.find_fault(episode) if demonstration else ""
 
 
+def find_flaw(episode: Episode, role: Role, dialect: Dialect) -> str:
+    """Why a demonstration should be dropped; "" if it passes every check and would earn the full reward.
+
+    find_flaw(episode, "proposer", "drzero") == "the answer is long"
+    """
+    if fault := judge(episode, role, dialect):
+        return fault
+    if role == "proposer":
+        return "" if read_proposal(episode).score.total == 1.0 else "the answer is long"
+    return solver_turns(dialect).find_flaw(episode)
+
+
+def find_failure(episode: Episode) -> str:
+    """The failure of a turn, or how the episode ended if without its last action; "" if neither."""
+    failure = next((turn.failure for turn in episode.turns if turn.failure is not None), None)
+    if failure is not None:
+        return failure.message if failure.boundary == "model" else f"{failure.boundary}: {failure.kind}"
+    return "" if episode.end == "answered" else episode.end
+
+
 def find_fault(episode: Episode, role: Role) -> str:
     """Why an episode should not be learnt from, in a few words; "" if format and answer are right.
 
     find_fault(episode, "solver") == "wrong answer"
     """
-    failure = next((turn.failure for turn in episode.turns if turn.failure is not None), None)
-    if failure is not None:
-        return failure.message if failure.boundary == "model" else f"{failure.boundary}: {failure.kind}"
-    if episode.end != "answered":
-        return episode.end
+    if failure := find_failure(episode):
+        return failure
     if role == "solver":
         return "" if solver_reward(episode) else "wrong answer"
     score = read_proposal(episode).score
@@ -162,3 +181,45 @@ def find_fault(episode: Episode, role: Role) -> str:
     if score.tool < 1:
         return "too few searches"
     return "" if score.answer > 0 else "the answer was not found"
+
+
+# ----------------------------------------------------------------------------------------------------------- quotations
+
+
+def find_misquote(episode: Episode) -> str:
+    """Why the evidence of a finished episode should not be learnt from, in a few words; "" if it is right.
+
+    find_misquote(episode) == "the evidence is not letter for letter"
+    """
+    triple = _triple(episode)
+    if not triple.span:
+        return "there is no evidence"
+    if find_evidence(triple.span, shown_passages(episode)) is None:
+        return "the evidence was not shown"
+    if not verbatim(triple):
+        return "the evidence is not letter for letter"
+    # The evidence may use another name than the answer given.
+    names = (triple.answer, *(episode.task.question.answers if isinstance(episode.task, SolveTask) else ()))
+    if not any(holds_answer(structs.replace(triple, answer=name)) for name in names):
+        return "the evidence does not hold the answer"
+    if not says_more(triple):
+        return "the evidence says no more than the answer"
+    if len(triple.span.split()) > MAX_SENTENCE_WORDS:
+        return "the evidence is long"
+    return "" if travelled(triple) else "the evidence is not the last hop's"
+
+
+def _triple(episode: Episode) -> Triple:
+    """Question, answer and span with the texts they may quote, without titles, which have no offsets."""
+    task, outcome = episode.task, episode.outcome
+    document, hops, question, answer, span = "", 1, "", "", ""
+    if isinstance(task, ProposeTask):
+        document, hops = task.document.text if task.document else "", task.hops
+    elif isinstance(task, SolveTask):
+        question = task.question.text
+    if isinstance(outcome, Answer):
+        answer, span = outcome.text, outcome.span
+    elif isinstance(outcome, Proposal):
+        question, answer, span = outcome.question, outcome.answer, outcome.span
+    returned = tuple(passage.text for passage in shown_passages(episode) if passage.text != document)
+    return Triple(question, answer, span, len(span.split()), document, hops, returned)

@@ -22,7 +22,7 @@ from quaere.search.index import Index
 from quaere.search.searcher import LocalSearcher
 from quaere.warmup.lessons import Lesson, Lessons, LessonSettings
 from quaere.warmup.oracle import allow_turns, refuse_few_turns
-from quaere.warmup.scripted_episodes import Demonstrations, demonstrate, find_fault, judge, open_protocol
+from quaere.warmup.scripted_episodes import Attempt, Demonstrations, demonstrate, find_fault, judge, open_protocol
 from quaere.worlds import World
 
 
@@ -50,33 +50,23 @@ async def play_teacher(
     limits, turn_limits, plan = settings.limits, settings.turn_limits, settings.plan()
     refuse_few_turns(plan, limits, turn_limits)
     lessons, searcher, played = Lessons(world, index), LocalSearcher(index), Demonstrations()
-    drawn = [
-        lessons.draw(part.role, facts=part.facts, hops=part.hops, dialect=part.dialect)
-        for part in plan
-        for _ in range(part.num)
-    ]
+    drawn = [lessons.draw_of(part) for part in plan for _ in range(part.num)]
+    allowed = [allow_turns(limits, turn_limits, lesson.dialect) for lesson in drawn]
+    protocols = [open_protocol(lesson.role, "full", lesson.dialect) for lesson in drawn]
     jobs = [
-        Job(
-            open_protocol(lesson.role, "full", lesson.dialect),
-            lesson.task,
-            lesson.id,
-            allow_turns(limits, turn_limits, lesson.dialect),
-        )
-        for lesson in drawn
+        Job(protocol, lesson.task, lesson.id, most)
+        for protocol, lesson, most in zip(protocols, drawn, allowed, strict=True)
     ]
     shown = run_many(policy, jobs, searcher, limits, seed=settings.seed, params=params, concurrency=concurrency)
-    num_failed, number = 0, 0
+    num_failed, waiting = 0, zip(drawn, allowed, strict=True)
     try:
         async for episode in shown:
-            lesson, allowed, number = drawn[number], jobs[number].limits, number + 1
+            lesson, most = next(waiting)
             num_failed += episode.end == "failed"
             fault = find_fault(episode, lesson.role)
             if not fault:
-                episode, fault = await replay(episode, lesson, renderer, settings.style, allowed or limits)
-            if fault:
-                played.dropped[fault] += 1
-            else:
-                played.episodes.append(episode)
+                episode, fault = await replay(episode, lesson, renderer, settings.style, most)
+            played.take(episode, fault)
             on_episode(episode)
     finally:
         await searcher.close()
@@ -97,16 +87,8 @@ async def replay(
             raise SamplingFailed("the replay goes on after the teacher's last turn")
         return texts[len(turns)]
 
-    played = await demonstrate(
-        episode.task,
-        write,
-        _Recorded(episode.turns),
-        renderer,
-        protocol,
-        limits,
-        episode_id=episode.id,
-        name=episode.model,
-    )
+    attempt = Attempt(episode.id, episode.task, write, protocol)
+    played = await demonstrate(attempt, _Recorded(episode.turns), renderer, limits, name=episode.model)
     fault = judge(played, lesson.role, lesson.dialect)
     if not fault and [turn.action for turn in played.turns] != [turn.action for turn in episode.turns]:
         fault = "a turn means something else where a policy's would have ended"

@@ -66,11 +66,6 @@ class GoldQuestion(Struct, frozen=True):
         return len(self.chain)
 
     @property
-    def hops(self) -> int:
-        """The number of facts, by its name in older question files."""
-        return self.facts
-
-    @property
     def gold_ids(self) -> tuple[str, ...]:
         """Ids of the articles that prove the answer, in the order of the facts; all different."""
         return tuple(hop.evidence.doc_id for hop in self.chain)
@@ -78,7 +73,7 @@ class GoldQuestion(Struct, frozen=True):
     def to_question(self) -> Question:
         """The question as a `Question` record."""
         evidence = tuple(hop.evidence for hop in self.chain)
-        return Question(self.id, self.text, self.answers, self.hops, evidence, facts=self.facts, searches=self.facts)
+        return Question(self.id, self.text, self.answers, self.facts, evidence, facts=self.facts, searches=self.facts)
 
 
 class _Step(Struct):
@@ -101,12 +96,15 @@ def ask_questions(graph: Graph, seed: int, num: int, facts: Sequence[int]) -> It
     list(ask_questions(graph, 7, 8, (1, 2, 3, 4)))[3].facts == 4
     """
     dice = Dice(seed, graph.family.name, "questions")
-    asked: set[tuple[int | str, ...]] = set()
+    asked: set[tuple[object, ...]] = set()
     for number in range(num):
         name = f"{graph.family.name[0]}{seed}-q{number:05d}"
         for _ in range(_MAX_TRIES):
             walk = _walk(graph, facts[number % len(facts)], dice)
-            if walk is None or (path := _path(walk)) in asked:
+            if walk is None:
+                continue
+            path = (walk[0].origin, walk[-1].inverse, *(step.relation.name for step in walk))
+            if path in asked:
                 continue
             asked.add(path)  # also if no question results, so that the path is not tried again
             question = _try_question(graph, seed, name, walk, dice)
@@ -120,10 +118,6 @@ def ask_questions(graph: Graph, seed: int, num: int, facts: Sequence[int]) -> It
             )
 
 
-def _path(walk: Sequence[_Step]) -> tuple[int | str, ...]:
-    return (walk[0].origin, walk[-1].inverse, *(step.relation.name for step in walk))
-
-
 def _try_question(graph: Graph, seed: int, name: str, walk: Sequence[_Step], dice: Dice) -> GoldQuestion | None:
     articles = [write_article(graph, seed, step.witness) for step in walk]
     start = graph.entities[walk[0].origin]
@@ -134,8 +128,10 @@ def _try_question(graph: Graph, seed: int, name: str, walk: Sequence[_Step], dic
         mention = dice.pick(start.aliases)
     else:
         mention = start.name
-    text = _word(walk, mention, dice)
-    answers = _answers(graph, walk[-1])
+    text, last = _word(walk, mention, dice), walk[-1]
+    fact = graph.fact(last.witness, last.relation.name)
+    assert fact is not None  # the path contains this step
+    answers = graph.entities[last.witness].answers if last.inverse else graph.answers(fact)
     if _leaks(graph, walk, text, answers) or _has_shortcut(walk, articles, answers):
         return None
     return GoldQuestion(name, text, answers, _chain(graph, walk, articles, mention, answers), graph.family.name)
@@ -165,9 +161,7 @@ def _walk(graph: Graph, num_facts: int, dice: Dice) -> list[_Step] | None:
         seen.add(target)
         here = target
     end = _last_step(graph, here, last, inverse)
-    if end is None or end.target in seen:
-        return None
-    return [*steps, end]
+    return None if end is None or end.target in seen else [*steps, end]
 
 
 def _last_step(graph: Graph, here: int, relation: Relation, inverse: bool) -> _Step | None:
@@ -204,14 +198,6 @@ def _nestable(templates: tuple[str, ...], inner: str, can_embed: bool) -> tuple[
 
 
 # --------------------------------------------------------------------------------------------------------- checking
-
-
-def _answers(graph: Graph, step: _Step) -> tuple[str, ...]:
-    if step.target is not None:
-        return graph.entities[step.target].answers
-    fact = graph.fact(step.origin, step.relation.name)
-    assert fact is not None  # the path contains this step
-    return graph.answers(fact)
 
 
 def says(text: str, name: str) -> bool:

@@ -1,17 +1,28 @@
-"""The fact graph of a world: named entities, and facts between them."""
+"""The fact graph of a world: kinds, years and relations of its entities, then their names, then facts between them.
+
+Drawn facts are integers in arrays (the index of an object, an index in a word list, a count or a year), so a hundred
+thousand entities take a few megabytes. Years keep the world consistent: a book is written in its author's working life,
+and nobody attends a school that does not exist yet.
+"""
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 from msgspec import Struct
 
-from quaere.worlds.entity_names import Called, name_entities
-from quaere.worlds.facts import NONE, FactTable
-from quaere.worlds.names import capitalise, strip_article
-from quaere.worlds.schema import Family, Kind, Relation, words
+from quaere.worlds.dice import Dice
+from quaere.worlds.names import NameMaker, capitalise, strip_article
+from quaere.worlds.schema import Family, Kind, Relation
 
-_NUMBER_WORDS = words("zero one two three four five six seven eight nine ten eleven twelve")
+NONE = -1
+_OBJECT_DRAWS = 6
+_NAMESAKE_PERCENT = 10
+_ALIAS_PERCENT = 45
+_SECOND_ALIAS_PERCENT = 20
+_NUMBER_WORDS = "zero one two three four five six seven eight nine ten eleven twelve".split()
 
 
 class Entity(Struct, frozen=True):
@@ -65,61 +76,270 @@ def number_text(number: int) -> str:
     return _NUMBER_WORDS[number] if number < len(_NUMBER_WORDS) else f"{number:,}"
 
 
-class Graph:
+# ------------------------------------------------------------------------------------------------------ drawing
+
+
+class FactTable:
+    """Kinds, years and relation values of all entities, by index.
+
+    table.kind_of[12] == "river"; table.values["source"][12] == 40
+    """
+
+    def __init__(self, family: Family, seed: int, num_entities: int) -> None:
+        self.family = family
+        self.kinds = {kind.name: kind for kind in family.kinds}
+        self.relations_of: dict[str, tuple[Relation, ...]] = {
+            kind.name: tuple(relation for relation in family.relations if kind.name in relation.subjects)
+            for kind in family.kinds
+        }
+        self.kind_of = _spread_kinds(family, Dice(seed, family.name, "kinds"), num_entities)
+        self.members: dict[str, list[int]] = {kind.name: [] for kind in family.kinds}
+        for index, kind in enumerate(self.kind_of):
+            self.members[kind].append(index)
+        self.years = array("i", [0]) * num_entities
+        self.values = {relation.name: array("i", [NONE]) * num_entities for relation in family.relations}
+        self._by_year: dict[tuple[str, ...], tuple[list[int], list[int]]] = {}
+        self._dice = Dice(seed, family.name, "facts")
+        self._draw()
+
+    def kind(self, index: int) -> Kind:
+        """The kind of an entity."""
+        return self.kinds[self.kind_of[index]]
+
+    def by_year(self, kinds: tuple[str, ...]) -> tuple[list[int], list[int]]:
+        """Years in ascending order and their entities, for all entities of these kinds."""
+        if kinds not in self._by_year:
+            pairs = sorted((self.years[index], index) for kind in kinds for index in self.members[kind])
+            self._by_year[kinds] = [year for year, _ in pairs], [index for _, index in pairs]
+        return self._by_year[kinds]
+
+    def _draw(self) -> None:
+        makers = {kind: relation for relation in self.family.relations if relation.age for kind in relation.subjects}
+        for kind in self.family.kinds:  # makers are dated first, because the years of their works depend on them
+            if kind.name not in makers:
+                for index in self.members[kind.name]:
+                    self.years[index] = self._dice.between(*kind.years)
+        for kind in self.family.kinds:
+            if kind.name in makers:
+                self._date(kind, makers[kind.name])
+        for relation in self.family.relations:
+            for kind_name in relation.subjects if not relation.age else ():
+                for subject in self.members[kind_name]:
+                    if self._dice.chance(relation.percent):
+                        self.values[relation.name][subject] = self._draw_value(relation, subject)
+        for kind in self.family.kinds:
+            self._fill_up(kind)
+            self._thin_out(kind)
+
+    def _date(self, kind: Kind, relation: Relation) -> None:
+        """Give every entity of the kind a maker, and a year in the maker's working life."""
+        assert relation.age
+        makers = self.by_year(relation.objects)[1]
+        for subject in self.members[kind.name]:
+            maker = self._dice.pick(makers)
+            self.values[relation.name][subject] = maker
+            self.years[subject] = self.years[maker] + self._dice.between(*relation.age)
+
+    def _draw_value(self, relation: Relation, subject: int) -> int:
+        if relation.words:
+            return self._dice.below(len(self.family.lexicon[relation.words]))
+        if relation.number:
+            return self._dice.between(*relation.number)
+        if relation.year:
+            return self.years[subject]
+        years, candidates = self.by_year(relation.object_kinds(self.kind_of[subject]))
+        low, high = 0, len(candidates)
+        if relation.gap:
+            low = bisect_left(years, self.years[subject] - relation.gap[1])
+            high = bisect_right(years, self.years[subject] - relation.gap[0])
+        for _ in range(_OBJECT_DRAWS if high > low else 0):
+            found = candidates[self._dice.between(low, high - 1)]
+            if self._is_fit(relation, subject, found):
+                return found
+        return NONE
+
+    def _is_fit(self, relation: Relation, subject: int, found: int) -> bool:
+        """True if `found` is not the subject, not related to it yet, and closes no cycle of an acyclic relation."""
+        if found == subject or (relation.acyclic and found > subject):
+            return False
+        others = self.relations_of[self.kind_of[subject]]
+        return all(self.values[other.name][subject] != found for other in others if not other.is_literal)
+
+    def _fill_up(self, kind: Kind) -> None:
+        """Add facts to entities that have fewer than `min_facts`."""
+        relations = self.relations_of[kind.name]
+        for subject in self.members[kind.name]:
+            missing = [relation for relation in relations if self.values[relation.name][subject] == NONE]
+            num_held = len(relations) - len(missing)
+            while missing and num_held < kind.min_facts:
+                relation = missing.pop(self._dice.below(len(missing)))
+                self.values[relation.name][subject] = value = self._draw_value(relation, subject)
+                num_held += value != NONE
+
+    def _thin_out(self, kind: Kind) -> None:
+        """Remove facts beyond `max_facts`, the most that an article holds; the fact that dates the entity is kept."""
+        relations = self.relations_of[kind.name]
+        for subject in self.members[kind.name]:
+            held = [relation for relation in relations if self.values[relation.name][subject] != NONE]
+            spare = [relation for relation in held if not relation.age]
+            for _ in range(len(held) - kind.max_facts):
+                relation = spare.pop(self._dice.below(len(spare)))
+                self.values[relation.name][subject] = NONE
+
+
+def _spread_kinds(family: Family, dice: Dice, num_entities: int) -> list[str]:
+    """A kind for every entity, in the family's proportions and in shuffled order."""
+    total = sum(kind.share for kind in family.kinds)
+    spread: list[str] = []
+    passed = 0
+    for kind in family.kinds:
+        passed += kind.share
+        spread += [kind.name] * (num_entities * passed // total - len(spread))
+    dice.shuffle(spread)
+    return spread
+
+
+# ------------------------------------------------------------------------------------------------------- naming
+
+
+class Called(Struct):
+    """The names of one entity.
+
+    Called(name="the Oss", pronoun="it", aliases=("the Grey Water",))
+    """
+
+    name: str
+    pronoun: str
+    aliases: tuple[str, ...] = ()
+
+
+class _Christening:
+    """Names all entities of a table; no two share a name or an alias.
+
+    Facts are drawn before names, because a name may refer to a fact: Halmgate-on-Oss lies on the Oss.
+    """
+
+    def __init__(self, table: FactTable, dice: Dice) -> None:
+        self.table = table
+        self.dice = dice
+        people = (kind for kind in table.family.kinds if kind.pronoun == "person")
+        self.maker = NameMaker(table.family, dice, sum(len(table.members[kind.name]) for kind in people))
+        self.called = [Called("", "") for _ in table.kind_of]
+        # Kinds whose names refer to other entities (a town to its river) come after those.
+        for kind in sorted(table.family.kinds, key=lambda kind: bool(self._told(kind))):
+            self._name_kind(kind)
+        for index, called in enumerate(self.called):
+            aliases = table.kind(index).naming.aliases
+            if aliases and dice.chance(_ALIAS_PERCENT):
+                num = 2 if dice.chance(_SECOND_ALIAS_PERCENT) else 1
+                patterns = with_gender(aliases, called.pronoun)
+                called.aliases = tuple(self.maker.unique(patterns) for _ in range(num))
+
+    def _told(self, kind: Kind) -> list[str]:
+        """The relations that a namesake's name may refer to."""
+        relations = self.table.relations_of[kind.name]
+        return [r.name for r in relations if any("{" + r.name + "}" in form for form in kind.naming.namesakes)]
+
+    def _name_kind(self, kind: Kind) -> None:
+        plain: list[int] = []  # entities that have no namesake yet
+        for index in self.table.members[kind.name]:
+            called = self.called[index]
+            called.pronoun = self.dice.pick(("she", "he")) if kind.pronoun == "person" else kind.pronoun
+            if plain and kind.naming.namesakes and self.dice.chance(_NAMESAKE_PERCENT):
+                position = self.dice.below(len(plain))
+                if self._name_after(kind, index, plain[position]):
+                    plain[position] = plain[-1]
+                    plain.pop()
+                    continue
+            called.name = self.maker.unique(with_gender(kind.naming.names, called.pronoun))
+            plain.append(index)
+
+    def _name_after(self, kind: Kind, index: int, earlier: int) -> bool:
+        """Make the entity a namesake of an earlier one; False if the drawn name is taken or cannot be formed."""
+        older, newer = self.called[earlier], self.called[index]
+        name = self._namesake(kind, index, older.name)
+        if name is None:
+            return False
+        if kind.naming.both_renamed:
+            renamed = self._namesake(kind, earlier, older.name)
+            if renamed is None:
+                return False
+            older.name, newer.pronoun = renamed, older.pronoun
+        newer.name = name
+        return True
+
+    def _namesake(self, kind: Kind, index: int, old: str) -> str | None:
+        pattern = self.dice.pick(kind.naming.namesakes).replace("{x}", strip_article(old))
+        if old.startswith("the ") and not pattern.startswith("the "):
+            pattern = f"the {pattern}"
+        for relation in self._told(kind):
+            slot = "{" + relation + "}"
+            if slot in pattern:
+                told = self.table.values[relation][index]
+                if told == NONE:
+                    return None
+                pattern = pattern.replace(slot, strip_article(self.called[told].name))
+        name = self.maker.expand(pattern)
+        return name if self.maker.claim(name) else None
+
+
+def with_gender(patterns: tuple[str, ...], pronoun: str) -> tuple[str, ...]:
+    """The patterns with `{given}` replaced by the slot for a woman's or a man's name.
+
+    with_gender(("{given} {surname}",), "she") == ("{given_she} {surname}",)
+    """
+    given = "{given_" + pronoun + "}"
+    return tuple(pattern.replace("{given}", given) for pattern in patterns)
+
+
+# -------------------------------------------------------------------------------------------------------- graph
+
+
+class Graph(FactTable):
     """All entities and facts of a world.
 
     graph.entities[12].title == "River Oss"; graph.object_of(12, "source") == 40
     """
 
     def __init__(self, family: Family, seed: int, num_entities: int) -> None:
-        self.family = family
-        self.kinds = {kind.name: kind for kind in family.kinds}
+        super().__init__(family, seed, num_entities)
         self.relations = {relation.name: relation for relation in family.relations}
-        self._table = FactTable(family, seed, num_entities)
-        self.relations_of = self._table.relations_of
-        self.members = self._table.members
-        self.by_year = self._table.by_year
-        prefix = f"{family.name[0]}{seed}"
-        called = name_entities(self._table, seed)
-        self.entities = [self._entity(index, prefix, names) for index, names in enumerate(called)]
+        called = _Christening(self, Dice(seed, family.name, "names")).called
+        self.entities = [self._entity(index, seed, names) for index, names in enumerate(called)]
         self._subjects: dict[str, dict[int, list[int]]] = {}
 
-    def _entity(self, index: int, prefix: str, called: Called) -> Entity:
+    def _entity(self, index: int, seed: int, called: Called) -> Entity:
         kind, core = self.kind(index), strip_article(called.name)
         return Entity(
             index=index,
-            id=f"{prefix}-{index:06d}",
+            id=f"{self.family.name[0]}{seed}-{index:06d}",
             kind=kind.name,
             title=capitalise(kind.naming.title.replace("{x}", core)),
             name=called.name,
             short=core.split()[1] if kind.pronoun == "person" else called.name,
             aliases=called.aliases,
             also=tuple(form.replace("{x}", core) for form in kind.naming.also),
-            year=self._table.years[index],
+            year=self.years[index],
             pronoun=called.pronoun,
         )
 
-    def kind(self, index: int) -> Kind:
-        """The kind of an entity."""
-        return self.kinds[self._table.kind_of[index]]
-
     def object_of(self, subject: int, relation: str) -> int | None:
         """The entity that is the subject's object by this relation; None if there is none or it is a literal."""
-        value = self._table.values[relation][subject]
+        value = self.values[relation][subject]
         return None if value == NONE or self.relations[relation].is_literal else value
 
     def subjects_of(self, object_index: int, relation: str) -> list[int]:
         """All entities with this object by this relation, in order."""
         if relation not in self._subjects:
             subjects = self._subjects[relation] = {}
-            for subject, value in enumerate(self._table.values[relation]):
+            for subject, value in enumerate(self.values[relation]):
                 if value != NONE:
                     subjects.setdefault(value, []).append(subject)
         return self._subjects[relation].get(object_index, [])
 
     def fact(self, subject: int, relation: str) -> Fact | None:
         """The subject's fact with this relation, or None."""
-        value = self._table.values[relation][subject]
+        value = self.values[relation][subject]
         if value == NONE:
             return None
         if self.relations[relation].is_literal:
@@ -143,7 +363,7 @@ class Graph:
         relation = self.relations[fact.relation]
         forms = [fact.value]
         if relation.number:
-            forms.append(str(self._table.values[fact.relation][fact.subject]))
+            forms.append(str(self.values[fact.relation][fact.subject]))
             forms += [f"{form} {relation.unit}" for form in forms] if relation.unit else []
         return tuple(dict.fromkeys(forms))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import lru_cache
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -16,12 +17,19 @@ from quaere.records import Evidence
 from quaere.worlds.dice import Dice
 from quaere.worlds.graph import Entity, Fact, Graph, number_text
 from quaere.worlds.names import capitalise
-from quaere.worlds.outline import Sentence, draw_outline
-from quaere.worlds.schema import split_slots
+from quaere.worlds.schema import Kind, split_forms, split_slots
+
+T = TypeVar("T")
 
 MIN_WORDS = 80
 MAX_WORDS = 200
 
+_TARGET_WORDS = (80, 136)  # counted in templates, where a slot is one word: articles are somewhat longer
+_JOINED_MAX_WORDS = 30
+_JOIN_PERCENT = 45
+_APPOSITION_PERCENT = 40
+_ASIDE_PERCENT = 45
+_PARAGRAPH_PERCENT = 60
 _OBJECT_ALIAS_PERCENT = 60
 _OTHER_ALIAS_PERCENT = 25
 _PRONOUN_PERCENT = 55
@@ -62,7 +70,7 @@ class Article(Struct, frozen=True):
         return next(support for support in self.supports if support.relation == relation)
 
 
-@lru_cache(maxsize=1024)  # whoever demonstrates or asks reads the same articles again and again
+@lru_cache(maxsize=1024)  # demonstrations and questions read the same articles again and again
 def write_article(graph: Graph, seed: int, index: int) -> Article:
     """The article about one entity.
 
@@ -86,14 +94,138 @@ def with_article(text: str) -> str:
     return f"an {text}" if sounds_open else f"a {text}"
 
 
+# ------------------------------------------------------------------------------------------------------ outline
+
+
+class Sentence(Struct):
+    """A planned sentence. It may be omitted if it has neither a fact nor an alias.
+
+    Sentence(template="{S} rises in {O}.", fact=Fact(...), tail=Sentence(template="{S's} course is {O} leagues long."))
+    """
+
+    template: str
+    fact: Fact | None = None
+    alias: str = ""
+    tail: Sentence | None = None  # joined to this one: "..., and its course is 86 leagues long."
+    opens_paragraph: bool = False
+
+    @property
+    def is_spare(self) -> bool:
+        """True if the article can omit the sentence."""
+        return self.fact is None and not self.alias
+
+    @property
+    def begins_with_subject(self) -> bool:
+        """True if the sentence begins with the subject, so that "it" in the next one is understood."""
+        return self.template.startswith(("{S}", "{S's}", "{Name}"))
+
+
+def draw_outline(graph: Graph, index: int, dice: Dice) -> list[Sentence]:
+    """The outline: an opening, then facts, aliases and embellishments in mixed order.
+
+    [Sentence("{Name} is a slow river."), Sentence("{S} rises in {O}.", fact=Fact(...)), ...]
+    """
+    kind = graph.kind(index)
+    aliases = list(graph.entities[index].aliases)
+    opening, body = _draw_opening(kind, aliases, dice), _draw_facts(graph, index, dice)
+    templates = list(kind.alias_sentences)
+    dice.shuffle(templates)
+    for alias, template in zip(aliases, templates, strict=False):
+        _insert(body, Sentence(choose_form(template, dice), alias=alias), dice)
+    _embellish(kind, [opening, *body], body, _object_groups(graph, index), dice)
+    outline = [opening, *body]
+    if len(outline) > 5 and dice.chance(_PARAGRAPH_PERCENT):
+        outline[dice.between(3, len(outline) - 2)].opens_paragraph = True
+    return outline
+
+
+def _draw_opening(kind: Kind, aliases: list[str], dice: Dice) -> Sentence:
+    """The first sentence; it may include the first alias."""
+    if aliases and dice.chance(_APPOSITION_PERCENT):
+        with_name = [opening for opening in kind.openings if "{Name}" in opening]
+        return Sentence(choose_form(dice.pick(with_name), dice), alias=aliases.pop(0))
+    return Sentence(choose_form(dice.pick(kind.openings), dice))
+
+
+def _draw_facts(graph: Graph, index: int, dice: Dice) -> list[Sentence]:
+    """One sentence per fact, in random order; two short ones about the subject are sometimes joined."""
+    sentences = [
+        Sentence(choose_form(dice.pick(graph.relations[fact.relation].sentences), dice), fact)
+        for fact in graph.facts_of(index)
+    ]
+    dice.shuffle(sentences)
+    body: list[Sentence] = []
+    for sentence in sentences:
+        if body and _can_join(body[-1], sentence) and dice.chance(_JOIN_PERCENT):
+            body[-1].tail = sentence
+        else:
+            body.append(sentence)
+    return body
+
+
+def _can_join(first: Sentence, second: Sentence) -> bool:
+    is_short = _count_words(first) + _count_words(second) <= _JOINED_MAX_WORDS
+    is_plain = first.tail is None and ";" not in first.template + second.template
+    return is_short and is_plain and first.begins_with_subject and second.begins_with_subject
+
+
+def _object_groups(graph: Graph, index: int) -> tuple[str, ...]:
+    """The kinds and groups of the facts' objects, as named in `{other:...}`."""
+    kinds = {graph.entities[fact.object].kind for fact in graph.facts_of(index) if fact.object is not None}
+    groups = [group for group, members in graph.family.groups.items() if not kinds.isdisjoint(members)]
+    return (*sorted(kinds), *groups)
+
+
+def _embellish(kind: Kind, written: list[Sentence], body: list[Sentence], groups: tuple[str, ...], dice: Dice) -> None:
+    """Add sentences without question facts, at least two, until a drawn target length is reached.
+
+    Asides that name an entity of the same kind as a fact's object come first, so that the kind alone does not give the
+    answer away.
+    """
+    asides, colour = list(kind.asides), list(kind.colour)
+    dice.shuffle(asides)
+    dice.shuffle(colour)
+    asides.sort(key=lambda aside: any(f"{{other:{group}}}" in aside for group in groups))
+    target = dice.between(*_TARGET_WORDS)
+    num_words, num_added = sum(map(_count_words, written)), 0
+    while (num_words < target or num_added < 2) and (asides or colour):
+        wants_aside = num_added == 0 or dice.chance(_ASIDE_PERCENT)
+        source = asides if (wants_aside and asides) or not colour else colour
+        sentence = Sentence(choose_form(source.pop(), dice))
+        _insert(body, sentence, dice)
+        num_words += _count_words(sentence)
+        num_added += 1
+
+
+def _count_words(sentence: Sentence) -> int:
+    """Minimum number of words of the sentence."""
+    return len(sentence.template.split()) + (_count_words(sentence.tail) if sentence.tail else 0)
+
+
+def _insert(body: list[Sentence], sentence: Sentence, dice: Dice) -> None:
+    body.insert(dice.below(len(body) + 1), sentence)
+
+
+def choose_form(template: str, dice: Dice) -> str:
+    """The template with one form chosen for each alternative.
+
+    choose_form("{S} was [a|an only] child.", dice) == "{S} was an only child."
+    """
+    parts = split_forms(template)
+    if len(parts) == 1:
+        return template
+    return "".join(part if at % 2 == 0 else dice.pick(part.split("|")) for at, part in enumerate(parts))
+
+
+# ------------------------------------------------------------------------------------------------------ writing
+
+
 class _Writer:
     """Writer of one article; it tracks whether a pronoun would be ambiguous."""
 
     def __init__(self, graph: Graph, dice: Dice, index: int) -> None:
-        self.graph = graph
-        self.dice = dice
-        self.entity = graph.entities[index]
-        self.kind = graph.kind(index)
+        self.graph, self.dice = graph, dice
+        self.entity, self.kind = graph.entities[index], graph.kind(index)
         facts = graph.facts_of(index)
         self.mentioned = {index, *(fact.object for fact in facts if fact.object is not None)}
         self.literals = frozenset(fact.value for fact in facts if fact.object is None)
@@ -104,19 +236,15 @@ class _Writer:
         self.last_called = "name"  # "name", "noun", or "" for a pronoun
 
     def write(self, outline: list[Sentence]) -> Article:
-        text = ""
-        spans: list[tuple[int, int]] = []
+        text, supports = "", list[Support]()
         for sentence in outline:
             if text:
                 text += "\n\n" if sentence.opens_paragraph else " "
-            start = len(text)
-            text += self._visible(sentence, is_first=not spans)
-            spans.append((start, len(text)))
-        supports = []
-        for sentence, (start, end) in zip(outline, spans, strict=True):
+            start, said = len(text), self._visible(sentence, is_first=not text)
+            text += said
             for part in (sentence, sentence.tail):
                 if part and part.fact:
-                    evidence = Evidence(self.entity.id, start, end, text[start:end])
+                    evidence = Evidence(self.entity.id, start, len(text), said)
                     supports.append(Support(part.fact.relation, self.mentions[part.fact.relation], evidence))
         return Article(self.entity.id, self.entity.title, text, tuple(supports))
 
@@ -126,8 +254,7 @@ class _Writer:
         self.has_rival = False
         text = capitalise(self._fill(sentence, "full" if is_first else "name" if must_name else "free"))
         if sentence.tail:
-            link = self.dice.pick((", and ", ", and ", "; "))
-            text = text[:-1] + link + self._fill(sentence.tail, "pronoun")
+            text = text[:-1] + self.dice.pick((", and ", ", and ", "; ")) + self._fill(sentence.tail, "pronoun")
         self.is_understood = sentence.begins_with_subject
         return text
 
@@ -158,10 +285,8 @@ class _Writer:
             style = "pronoun" if slot in forms else self._draw_style(is_person or is_possessive)
         if style == "pronoun" or (slot in forms and not is_person):
             return pronoun
-        if style == "noun":
-            name = f"the {self.kind.noun}"
-        else:
-            name = self.entity.short if style == "name" else self.entity.name
+        names = {"noun": f"the {self.kind.noun}", "name": self.entity.short}
+        name = names.get(style, self.entity.name)
         if not is_possessive:
             return name
         return f"{name}'s" if len(name.split()) < 4 and not name.endswith("s") else f"the {self.kind.noun}'s"
@@ -183,7 +308,8 @@ class _Writer:
             return with_article(self._filling(slot[2:], fact, used_numbers))
         if slot == "O":
             assert fact is not None  # only sentences that state a fact have this slot
-            self.mentions[fact.relation] = text = self._object(fact)
+            entity = None if fact.object is None else self.graph.entities[fact.object]
+            self.mentions[fact.relation] = text = self._call(entity, _OBJECT_ALIAS_PERCENT) if entity else fact.value
             return text
         if slot == "noun":
             return self.kind.noun
@@ -194,23 +320,8 @@ class _Writer:
             return "twice" if number == 2 else f"{number_text(number)} times"
         if slot in ("small", "big"):
             low, high = (2, 12) if slot == "small" else (13, 480)
-            return self._fresh(used_numbers, lambda: number_text(self.dice.between(low, high)))
-        return self._fresh(self.used_words, lambda: self.dice.pick(self.graph.family.lexicon[slot]))
-
-    def _fresh(self, used: set[str], draw: Callable[[], str]) -> str:
-        """A word or number that was not used yet, if there is one."""
-        text = draw()
-        for _ in range(_FRESH_DRAWS):
-            if text not in used:
-                break
-            text = draw()
-        used.add(text)
-        return text
-
-    def _object(self, fact: Fact) -> str:
-        if fact.object is None:
-            return fact.value
-        return self._call(self.graph.entities[fact.object], _OBJECT_ALIAS_PERCENT)
+            return _draw_fresh(used_numbers, lambda: number_text(self.dice.between(low, high)))
+        return _draw_fresh(self.used_words, lambda: self.dice.pick(self.graph.family.lexicon[slot]))
 
     def _other(self, group: str) -> str:
         """The name of an entity that is in no fact of this one; for people and their works, one of the same time."""
@@ -220,12 +331,7 @@ class _Writer:
         if not self.kind.timeless and not self.graph.kinds[kinds[0]].timeless:
             middle = min(high, bisect_left(years, self.entity.year))
             low, high = max(0, middle - _NEIGHBOURS), min(high, middle + _NEIGHBOURS)
-        index = candidates[self.dice.between(low, high)]
-        for _ in range(_FRESH_DRAWS):
-            if index not in self.mentioned:
-                break
-            index = candidates[self.dice.between(low, high)]
-        self.mentioned.add(index)
+        index = _draw_fresh(self.mentioned, lambda: candidates[self.dice.between(low, high)])
         return self._call(self.graph.entities[index], _OTHER_ALIAS_PERCENT)
 
     def _call(self, entity: Entity, alias_percent: int) -> str:
@@ -235,3 +341,14 @@ class _Writer:
         if entity.aliases and self.dice.chance(alias_percent):
             return self.dice.pick(entity.aliases)
         return self.dice.pick((entity.name, *entity.also))
+
+
+def _draw_fresh(used: set[T], draw: Callable[[], T]) -> T:
+    """A word, number or entity that was not used yet, if a few draws give one; it is used from now on."""
+    item = draw()
+    for _ in range(_FRESH_DRAWS):
+        if item not in used:
+            break
+        item = draw()
+    used.add(item)
+    return item

@@ -1,6 +1,14 @@
-"""Data types of a family of worlds: kinds of entities, relations between them, and their sentence templates.
+"""Families of worlds: kinds of entities, relations between them, and their sentence templates, read from TOML files.
 
-A family is pure data (`families/`). To add a relation, add it to a table there:
+    load_family("evaluation")   # a river country of towns, guilds and ships, for worlds with gold questions
+    load_family("warmup")       # an island country, for the demonstrations of warm-up
+    load_family("village")      # records of three words about houses, for models made from nothing
+    load_family("hamlet")       # the same with one record for each house, for the demonstrations to these models
+
+A family is pure data, one folder of `families/`. `family.toml` lists its tables in the order in which worlds are
+generated: seeds depend on it. A table has `[[kinds]]` and `[[relations]]`, and `[shared]` with fields of all its
+kinds. An entry "@name" stands for the entries of that list or group in `family.toml`. A family with a `base` has the
+tables and words of that family, and `facts_per_article` of its own. To add a relation, add it to a table:
 
     [[relations]]
     name = "spans"
@@ -30,9 +38,14 @@ Slots of phrases and questions: `{X}` is a name or another phrase. Templates tha
 from __future__ import annotations
 
 import re
+import tomllib
+from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib.resources import files
+from typing import Any
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, structs
 
 SAME = ("same",)
 """Value of `Relation.objects`: the object is of the subject's own kind (a cook learns from a cook)."""
@@ -127,6 +140,54 @@ class Family(Struct, frozen=True):
     max_articles: int = 100_000  # limited by the number of names
 
 
+# ----------------------------------------------------------------------------------------------------- loading
+
+
+@cache
+def load_family(name: str) -> Family:
+    """The family with this name, read once."""
+    about = _read(name, "family")
+    if "base" in about:
+        base, num = load_family(about["base"]), about["facts_per_article"]
+        kinds = tuple(structs.replace(kind, min_facts=num, max_facts=num) for kind in base.kinds)
+        return structs.replace(base, name=name, kinds=kinds)
+    lists = about.pop("lists") | about["groups"]
+    tables = [_expand(_read(name, table), lists) for table in about.pop("tables")]
+    about["kinds"] = [_inherit(table.get("shared", {}), kind) for table in tables for kind in table["kinds"]]
+    about["relations"] = [relation for table in tables for relation in table["relations"]]
+    about["lexicon"] = _read(name, "lexicon")
+    return msgspec.convert(about, Family)
+
+
+def _read(family: str, table: str) -> dict[str, Any]:
+    return tomllib.loads((files("quaere.worlds") / "families" / family / f"{table}.toml").read_text(encoding="utf-8"))
+
+
+def _expand(value: Any, lists: Mapping[str, Sequence[str]]) -> Any:
+    """The value with every "@name" in a list replaced by the entries it stands for, at any depth."""
+    if isinstance(value, dict):
+        return {key: _expand(item, lists) for key, item in value.items()}
+    if not isinstance(value, list):
+        return value
+    expanded: list[Any] = []
+    for item in value:
+        is_name = isinstance(item, str) and item.startswith("@")
+        expanded += lists[item[1:]] if is_name else [_expand(item, lists)]
+    return expanded
+
+
+def _inherit(shared: Mapping[str, Any], kind: Mapping[str, Any]) -> dict[str, Any]:
+    """The kind with the shared fields of its table; its own sentences come after the shared ones."""
+    merged = dict(shared)
+    for key, value in kind.items():
+        is_list_of_text = isinstance(value, list) and value and isinstance(value[0], str)
+        merged[key] = [*shared.get(key, []), *value] if is_list_of_text else value
+    return merged
+
+
+# --------------------------------------------------------------------------------------------------- templates
+
+
 @cache
 def split_forms(template: str) -> tuple[str, ...]:
     """The template split into fixed text (even positions) and alternatives (odd positions).
@@ -143,14 +204,6 @@ def split_slots(template: str) -> tuple[str, ...]:
     split_slots("{S} spans {O}.") == ("", "S", " spans ", "O", ".")
     """
     return tuple(_SLOT.split(template))
-
-
-def words(text: str) -> tuple[str, ...]:
-    """The words of a string, split at white space.
-
-    words("spring summer") == ("spring", "summer")
-    """
-    return tuple(text.split())
 
 
 def ends_in_slot(template: str) -> bool:

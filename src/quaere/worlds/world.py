@@ -1,25 +1,45 @@
 """A world: a seeded fictional encyclopedia. No model can have memorised it, so it measures search.
 
-world = generate_world(seed=7, num_articles=500)
-for article in world.articles(): ...            # streamed: no text is kept
-for question in world.questions(100): ...       # one to four facts, each with its proof
-world.facts_of(world.entities[12])              # the graph behind them
+    world = generate_world(seed=7, num_articles=500)
+    for article in world.articles(): ...            # streamed: no text is kept
+    for question in world.questions(100): ...       # one to four facts, each with its proof
+    world.facts_of(world.entities[12])              # the graph behind them
+    write_world(world, Path("demo"))                # corpus.jsonl, questions.jsonl; world.json with the hashes of both
+    open_world(Path("demo"))                        # the same world, generated again
+
+All files are written beside the destination and moved there when complete. `world.json` is moved last, so a folder that
+has one is complete.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
+import msgspec
+from msgspec import Struct, structs
+
+from quaere.atomic import new_folder, scratch_folder, sync
 from quaere.errors import BadInput
-from quaere.worlds.families import load_family
 from quaere.worlds.gold_questions import GoldQuestion, ask_questions
 from quaere.worlds.graph import Entity, Fact, Graph
 from quaere.worlds.prose import Article, write_article
+from quaere.worlds.schema import load_family
 
 FAMILIES = ("evaluation", "warmup")
 SMALL_FAMILIES = ("village", "hamlet")  # no encyclopedias: for models made from nothing
 MIN_ARTICLES = 200
 MAX_DEFAULT_QUESTIONS = 1000
+GENERATOR_VERSION = 2  # raise it whenever the same seed gives other bytes
+OLDEST_VERSION = 1  # the oldest with the same articles per seed; 2 added `facts` and `searches` to question lines
+CORPUS, QUESTIONS, MANIFEST = "corpus.jsonl", "questions.jsonl", "world.json"
+
+Progress = Callable[[str, int], None]
 
 
 class World:
@@ -29,14 +49,9 @@ class World:
     """
 
     def __init__(self, family: str, seed: int, num_articles: int) -> None:
-        self.family = load_family(family)
-        self.seed = seed
+        self.family, self.seed = load_family(family), seed
         self.graph = Graph(self.family, seed, num_articles)
-
-    @property
-    def entities(self) -> Sequence[Entity]:
-        """The subjects of the articles, in the order of their ids."""
-        return self.graph.entities
+        self.entities: Sequence[Entity] = self.graph.entities  # the subjects of the articles, in the order of their ids
 
     def entity(self, entity_id: str) -> Entity:
         """The entity with this id, which is also the id of its article."""
@@ -92,3 +107,137 @@ def generate_world(seed: int, num_articles: int, family: str = "evaluation") -> 
     if seed < 0:
         raise BadInput(f"the seed must be 0 or more, not {seed}")
     return World(family, seed, num_articles)
+
+
+# ------------------------------------------------------------------------------------------------------ on disk
+
+
+class Manifest(Struct, frozen=True):
+    """Content of `world.json`.
+
+    {"seed": 7, "family": "evaluation", "generator_version": 2, "num_articles": 500, "num_questions": 500, ...}
+    """
+
+    seed: int
+    family: str
+    generator_version: int
+    num_articles: int
+    num_entities: dict[str, int]  # by kind
+    num_facts: int
+    num_questions: int
+    num_questions_by_hops: dict[str, int]
+    corpus_sha256: str
+    questions_sha256: str
+    num_questions_by_facts: dict[str, int] = {}  # `num_questions_by_hops` is its earlier name
+
+
+def write_world(
+    world: World, out: Path, num_questions: int | None = None, force: bool = False, progress: Progress | None = None
+) -> Manifest:
+    """Write the world to the folder `out`, which must be new or empty unless `force` is set.
+
+    write_world(generate_world(7, 500), Path("demo")).num_articles == 500
+    """
+    check_destination(out, force)
+    tell = progress or (lambda what, num: None)
+    questions = list(world.questions(num_questions))
+    counts = Counter(question.facts for question in questions)
+    by_facts = {str(facts): num for facts, num in sorted(counts.items())}
+    with _world_folder(out) as partial:
+        corpus = ({"id": article.id, "title": article.title, "text": article.text} for article in world.articles())
+        corpus_sha256 = _write_lines(partial / CORPUS, corpus, lambda num: tell("articles", num))
+        lines = map(_question_line, questions)
+        questions_sha256 = _write_lines(partial / QUESTIONS, lines, lambda num: tell("questions", num))
+        manifest = Manifest(
+            seed=world.seed,
+            family=world.family.name,
+            generator_version=GENERATOR_VERSION,
+            num_articles=len(world.entities),
+            num_entities={kind: len(members) for kind, members in world.graph.members.items()},
+            num_facts=sum(1 for _ in world.facts()),
+            num_questions=len(questions),
+            num_questions_by_hops=by_facts,
+            corpus_sha256=corpus_sha256,
+            questions_sha256=questions_sha256,
+            num_questions_by_facts=by_facts,
+        )
+        (partial / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+    return manifest
+
+
+def open_world(folder: Path) -> World:
+    """The world in a folder written by `write_world`, generated again from its `world.json`.
+
+    open_world(Path("demo")).entities[12].title == "River Oss"
+    """
+    path = folder / MANIFEST
+    try:
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except OSError as error:
+        raise BadInput(f"{folder} is not a world: cannot read {path}", hint=f"quaere world --out {folder}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is damaged: {error}", hint=f"quaere world --out {folder} --force") from error
+    if not OLDEST_VERSION <= manifest.generator_version <= GENERATOR_VERSION:
+        raise BadInput(
+            f"the world in {folder} has generator version {manifest.generator_version}; this Quaere supports "
+            f"{OLDEST_VERSION} to {GENERATOR_VERSION}",
+            hint=f"write it again: quaere world --out {folder} --force",
+        )
+    return generate_world(manifest.seed, manifest.num_articles, manifest.family)
+
+
+def check_destination(out: Path, force: bool) -> None:
+    """Raise `BadInput` for a file, or for a folder that is not empty unless `force` is set."""
+    if out.exists() and not out.is_dir():
+        raise BadInput(f"{out} is a file, but --out needs a folder", hint="quaere world --out NEW_FOLDER")
+    if out.is_dir() and any(out.iterdir()) and not force:
+        raise BadInput(f"{out} is not empty", hint="choose another folder, or add --force to replace the world in it")
+
+
+def _question_line(question: GoldQuestion) -> dict[str, Any]:
+    """A line of `questions.jsonl`: the evidence of each hop of `chain` has the same index in `evidence`.
+
+    {"id": "e7-q00003", "question": "In which valley ...?", "answers": ["Korrin Vale"], "facts": 1, ...}
+    """
+    chain = [structs.asdict(hop) for hop in question.chain]
+    num_facts = len(chain)
+    return {
+        "id": question.id,
+        "question": question.text,
+        "answers": question.answers,
+        "facts": num_facts,
+        "searches": num_facts,
+        "hops": num_facts,  # for readers of older files
+        "gold_ids": question.gold_ids,
+        "evidence": [hop.pop("evidence") for hop in chain],
+        "chain": chain,
+        "set": question.family,
+    }
+
+
+def _write_lines(path: Path, rows: Iterable[dict[str, Any]], tell: Callable[[int], None]) -> str:
+    """Write one JSON object per line; returns the file's SHA-256."""
+    digest, encoder = hashlib.sha256(), msgspec.json.Encoder()
+    with path.open("wb") as file:
+        for num, row in enumerate(rows, start=1):
+            line = encoder.encode(row) + b"\n"
+            digest.update(line)
+            file.write(line)
+            tell(num)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _world_folder(out: Path) -> Iterator[Path]:
+    """Context manager: a folder for the world, which becomes `out`; other files in `out` (an index, say) are kept."""
+    if not out.is_dir() or {path.name for path in out.iterdir()} <= {CORPUS, QUESTIONS, MANIFEST}:
+        with new_folder(out) as partial:
+            yield partial
+        return
+    with scratch_folder(out) as partial:
+        yield partial
+        (out / MANIFEST).unlink(missing_ok=True)  # marks the folder as incomplete until all files are replaced
+        for name in (CORPUS, QUESTIONS, MANIFEST):
+            sync(partial / name)
+            os.replace(partial / name, out / name)
+        sync(out)

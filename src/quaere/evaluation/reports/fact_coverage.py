@@ -34,8 +34,7 @@ from quaere.evaluation.reports.lexical import (
 )
 from quaere.records import Evidence, Passage, Report, Statement
 from quaere.search.words import terms
-from quaere.worlds.articles import ReportLine
-from quaere.worlds.open_questions import KnownFact
+from quaere.worlds.open_questions import KnownFact, ReportLine
 
 MIN_GAP_SHARE = 0.6  # minimum share of a gap's words in the statement that admits it
 

@@ -16,7 +16,7 @@ from quaere.errors import BadInput
 from quaere.evaluation.reports.lexical import split_words, squeeze
 from quaere.records import Report, ReportTask
 from quaere.search.json_lines import BadLines, decode_lines
-from quaere.worlds.articles import ReportLine
+from quaere.worlds.open_questions import ReportLine
 
 
 class ReportSet(Struct, frozen=True):

@@ -1,12 +1,12 @@
-"""Chains: two checked facts linked by a name, so that the first search must find what to search for next.
+"""Chains: two checked facts joined by a name (a bridge), so that the first search must find what to search for next.
 
     second = Worded(..., question="When was Orsolya Venn born?")
-    find_links([second], index, topk=10)   -> [Link(fact=Fact(..., answer="Orsolya Venn"), second=second)]
-    chain(link, "the builder of Halm Bridge").question -> "When was the builder of Halm Bridge born?"
+    find_bridges([second], index, topk=10)   -> [Bridge(fact=Fact(..., answer="Orsolya Venn"), second=second)]
+    chain(bridge, "the builder of Halm Bridge").question -> "When was the builder of Halm Bridge born?"
 
 The second question is a checked one. Another document that contains a name or an identifier of that question describes
 it; the description replaces the name. Documents with a hyperlink to that of the question come first, and are taken also
-where the link is called by another name. The writer checks the description and the chain by themselves, and keeps the
+where the hyperlink has another name. The writer checks the description and the chain by themselves, and keeps the
 chain only if a search with its question does not show the passage of the answer.
 """
 
@@ -19,45 +19,40 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from quaere.chat.statements import split_statements
-from quaere.records import Hit, Passage, Statement
+from quaere.records import Passage, Statement
 from quaere.rewards.format import contains
 from quaere.search.index import Index
 from quaere.search.link_graph import Backlink
 from quaere.warmup.documents.askable_facts import Fact, find_spans, page_name
-from quaere.warmup.documents.checks import shares_words
-from quaere.warmup.documents.drafts import Draft, Worded
+from quaere.warmup.documents.checked_question import Draft, Worded
+from quaere.warmup.documents.checks import search_all, shares_words
 
 _HANDLES = ("name", "identifier", "option")  # kinds of span that other documents may name
 _MAX_HANDLES = 2  # names of a question that are tried
-_MAX_SOURCES = 4  # passages that describe one name of one question
+_MAX_SOURCES = 8  # passages that describe one name of one question
 _TOPK = 40  # passages searched for a name
+_NAMES_AT_ONCE = 256
 _MIN_CHARS = 4  # of a name: shorter ones are mostly ordinary words
-_QUERIES_AT_ONCE = 256
-_MAX_ANCHORS = 200  # links to a page that are looked at: some pages are linked from everywhere
+_MAX_ANCHORS = 200  # hyperlinks to a page that are looked at: some pages have thousands
 _MAX_ANCHOR_WORDS = 6
 _QUALIFIED = re.compile(r"\([^()]*\)(?:$| [-–|] )")  # "Sarah Connor (singer)", "Rick Wilson (jockey) - Family"
-_MIN_SAID = 4  # plain words of a statement beside its anchor: a list of links ("See also") describes nothing
+_MIN_SAID = 4  # plain words of a statement beside its anchor: a list of hyperlinks ("See also") describes nothing
 _PLAIN = re.compile(r"(?<!\S)[(\"“]?[a-z]{2,}[)\"”,.;:]*(?!\S)")
-# What a link is called by where its page is, and not by what it is: "Section 8.6", "Table 2".
+# Anchors that say where a page is and not what it is: "Section 8.6", "Table 2".
 _NUMBERED = re.compile(r"(?:section|chapter|appendix|part|table|figure|example|page|step)\W+(?:\w\.)?\d", re.IGNORECASE)
 
 
-class Link(Struct, frozen=True):
-    """A passage of another document whose span `fact` is a name in the question of `second`, or a link to its page.
+class Bridge(Struct, frozen=True):
+    """A passage of another document whose span `fact` is a name in the question of `second`, or hyperlink to its page.
 
     `name` is the name in the question, if the span is another one.
 
-        Link(fact=Fact(..., answer="Orsolya Venn"), second=Worded(..., question="When was Orsolya Venn born?"))
+        Bridge(fact=Fact(..., answer="Orsolya Venn"), second=Worded(..., question="When was Orsolya Venn born?"))
     """
 
     fact: Fact
     second: Worded
     name: str = ""
-
-    @property
-    def id(self) -> str:
-        """An id, unique for the two facts."""
-        return f"{self.fact.id}>{self.second.fact.id}"
 
 
 def find_handles(worded: Worded) -> list[str]:
@@ -81,10 +76,10 @@ def iterate_named(passages: Sequence[Passage], index: Index) -> Iterator[Passage
     Only questions about such pages can be the second half of a chain.
     """
     is_named: dict[str, bool] = {"": False}  # by name
-    for first in range(0, len(passages), _QUERIES_AT_ONCE):
-        named = [(passage, _find_page_name(passage)) for passage in passages[first : first + _QUERIES_AT_ONCE]]
+    for first in range(0, len(passages), _NAMES_AT_ONCE):
+        named = [(passage, _find_page_name(passage)) for passage in passages[first : first + _NAMES_AT_ONCE]]
         new = {name: passage for passage, name in named if name not in is_named}
-        for (name, passage), hits in zip(new.items(), _search(index, list(new), _TOPK), strict=True):
+        for (name, passage), hits in zip(new.items(), search_all(index, list(new), _TOPK), strict=True):
             is_named[name] = any(_names_page(hit.passage, passage, name) for hit in hits)
         yield from (passage for passage, name in named if is_named[name])
 
@@ -111,31 +106,26 @@ def find_far(worded: Sequence[Worded], index: Index, topk: int) -> list[tuple[Wo
     queries = [_pattern(name).sub("", item.question) for item, name in named]
     return [
         (item, name)
-        for (item, name), hits in zip(named, _search(index, queries, topk), strict=True)
+        for (item, name), hits in zip(named, search_all(index, queries, topk), strict=True)
         if all(hit.passage.id != item.fact.passage.id for hit in hits)
     ]
 
 
-def find_links(kept: Sequence[Worded], index: Index, topk: int) -> list[Link]:
+def find_bridges(kept: Sequence[Worded], index: Index, topk: int) -> list[Bridge]:
     """For each question and name in it, passages of other documents that contain the name and not the answer.
 
     Those with a hyperlink to the document of the question come first. Questions that find their passage among `topk`
     without the name are left out.
     """
     named = find_far(kept, index, topk)
-    links: list[Link] = []
-    for (worded, name), hits in zip(named, _search(index, [name for _, name in named], _TOPK), strict=True):
+    bridges: list[Bridge] = []
+    for (worded, name), hits in zip(named, search_all(index, [name for _, name in named], _TOPK), strict=True):
         anchors = itertools.islice(index.links_to(worded.fact.passage.doc_id), _MAX_ANCHORS)
         linked = (_read_anchor(anchor, worded, name) for anchor in anchors)
         found = (_find_mention(hit.passage, name) for hit in hits if contains(hit.passage.text, name))
         facts = (fact for fact in itertools.chain(linked, found) if fact and _leads(fact, worded, name))
-        links += [Link(fact, worded, name) for fact in itertools.islice(_drop_repeated(facts), _MAX_SOURCES)]
-    return links
-
-
-def _search(index: Index, queries: Sequence[str], topk: int) -> Iterator[list[Hit]]:
-    for first in range(0, len(queries), _QUERIES_AT_ONCE):
-        yield from index.search(queries[first : first + _QUERIES_AT_ONCE], topk)
+        bridges += [Bridge(fact, worded, name) for fact in itertools.islice(_drop_repeated(facts), _MAX_SOURCES)]
+    return bridges
 
 
 def _drop_repeated(facts: Iterable[Fact]) -> Iterator[Fact]:
@@ -158,8 +148,7 @@ def _leads(fact: Fact, worded: Worded, name: str) -> bool:
 def _find_mention(source: Passage, name: str) -> Fact | None:
     """The first statement of the passage that contains the name, as a fact whose answer is the name."""
     for said in split_statements(source.text):
-        found = _pattern(name).search(said.text)
-        if found:
+        if found := _pattern(name).search(said.text):
             return _make_fact(source, said, said.start + found.start("name"), said.start + found.end("name"))
     return None
 
@@ -204,13 +193,15 @@ def _pattern(name: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w-])(?:[Tt]he )?(?P<name>{re.escape(name)})(?![\w-])")
 
 
-def chain(link: Link, description: str) -> Worded | None:
+def chain(bridge: Bridge, description: str) -> Worded | None:
     """The second question with the name described; None if a word of the answer is in the description."""
-    name = link.name or link.fact.answer
-    question, count = _pattern(name).subn(lambda found: description, link.second.question)
-    if count != 1 or shares_words(description, link.second.answers[-1], ()):
+    first, second = bridge.fact, bridge.second
+    name = bridge.name or first.answer
+    question, count = _pattern(name).subn(lambda found: description, second.question)
+    if count != 1 or shares_words(description, second.answers[-1], ()):
         return None
-    draft = Draft(link.id, "chain", (link.fact, link.second.fact), link.second.answers, hidden=name)
+    draft_id = f"{first.id}>{second.fact.id}"
+    draft = Draft(draft_id, "chain", (first, second.fact), second.answers, hidden=name)
     return Worded(draft, question[0].upper() + question[1:])
 
 
@@ -228,9 +219,8 @@ def find_description_fault(description: str, name: str) -> str:
     find_description_fault("Orsolya Venn", "Orsolya Venn") == "is no description"
     """
     words = description.split()
-    if not 3 <= len(words) <= 20 or words[0] not in ("the", "a", "an") or re.search(r"[?!:;]", description):
-        return "is no description"
-    if description.count('"') % 2:
+    is_phrase = 3 <= len(words) <= 20 and words[0] in ("the", "a", "an")
+    if not is_phrase or re.search(r"[?!:;]", description) or description.count('"') % 2:
         return "is no description"
     return "names what it should describe" if shares_words(description, name, ()) else ""
 
@@ -244,9 +234,7 @@ def clean_description(line: str) -> str:
     return line[:1].lower() + line[1:] if line.startswith(("The ", "A ", "An ")) else line
 
 
-def iterate_chains(links: Sequence[Link], descriptions: dict[str, str]) -> Iterator[Worded]:
-    """The chains of all links that have a description."""
-    for link in links:
-        made = chain(link, descriptions[link.fact.id]) if link.fact.id in descriptions else None
-        if made:
-            yield made
+def iterate_chains(bridges: Sequence[Bridge], descriptions: dict[str, str]) -> Iterator[Worded]:
+    """The chains of all bridges that have a description."""
+    made = (chain(one, descriptions[one.fact.id]) for one in bridges if one.fact.id in descriptions)
+    return (worded for worded in made if worded)

@@ -1,18 +1,154 @@
-"""A checked question as it is kept in a file, the settings of its writer, and all that a writer wrote and dropped.
+"""A question about documents from draft to file, the settings of its writer, and the journal of what is finished.
 
-CheckedQuestion(id="halm#0:16", question="Who built the Halm bridge?", ...).to_question()     # as a solver is given it
+draw_drafts(passages, num=6000, seed=7)     # Draft: one fact each, every passage in turn, before the model words it
+Worded(draft, "Who built the Halm bridge?")
+CheckedQuestion(id="halm#0:16", question="Who built the Halm bridge?", ...).to_question()     # for a solver
+
+journal = Journal(Path("own.jsonl.unfinished"), {"settings": settings, "index": index.fingerprint, "model": "qwen"})
+journal.add(Batch(1, kept, dropped))        # a writer that was killed goes on after the last batch
 """
 
 from __future__ import annotations
 
+import itertools
+import os
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from quaere.errors import BadInput
-from quaere.records import Evidence, Question
+from quaere.records import Evidence, Passage, Question
+from quaere.rewards.answers import normalise_answer
+from quaere.rewards.format import contains
 from quaere.setting_types import NonNegativeFloat, PositiveInt, check_settings
-from quaere.warmup.documents.drafts import Dropped, QuestionKind, is_choice
+from quaere.warmup.documents.askable_facts import Fact, draw_facts
+from quaere.worlds.dice import Dice
+
+QuestionKind = Literal["single", "chain", "comparison", "agreement", "choice", "yes-no"]
+"""Kinds of question: one fact; two facts in a row; two facts compared (a name, or yes/no); one fact with two answers to
+choose from; one fact with an answer to confirm."""
+
+_MAX_FOLDERS = 50
+_MAX_ROUNDS = 4  # facts of one passage
+
+
+class Draft(Struct, frozen=True):
+    """A question to be worded: its facts, its answers, the names it must contain, and a name it must not contain.
+
+    Draft(id="halm#0:16", kind="single", facts=(Fact(...),), answers=("Orsolya Venn",))
+    """
+
+    id: str
+    kind: QuestionKind
+    facts: tuple[Fact, ...]
+    answers: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    hidden: str = ""
+
+    @property
+    def told_by(self) -> tuple[Fact, ...]:
+        """The facts that must be read to answer: of a chain the last one, which states the answer; else all."""
+        return self.facts[-1:] if self.kind == "chain" else self.facts
+
+    @property
+    def is_choice(self) -> bool:
+        """True if the question names two answers, so that a guess is right half of the time."""
+        return self.kind not in ("single", "chain")
+
+
+class Worded(Struct, frozen=True):
+    """A draft with the question that the model wrote for it.
+
+    Worded(draft=Draft(...), question="Who built the Halm bridge?", scores={"with_page": 0.8, "closed_book": 0.0})
+    """
+
+    draft: Draft
+    question: str
+    scores: dict[str, float] = {}
+
+    @property
+    def fact(self) -> Fact:
+        """The fact that states the answer."""
+        return self.draft.facts[-1]
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """The accepted answers, which may depend on the wording (a year is accepted if the question asks for one)."""
+        draft = self.draft
+        return draft.answers if draft.is_choice else self.fact.accept(self.question)
+
+    @property
+    def template(self) -> str:
+        """The normalised question without its page's name; "" without one. Equal ones ask the same of two pages."""
+        if not self.fact.name or not contains(self.question, self.fact.name):
+            return ""
+        return normalise_answer(self.question.replace(self.fact.name, "{}"))
+
+
+class Dropped(Struct, frozen=True):
+    """A question that was not kept, and the check that it failed.
+
+    Dropped(id="halm#0:16", question="Who built it?", answer="Orsolya Venn", reason="single: its passage is not found")
+    """
+
+    id: str
+    question: str
+    answer: str
+    reason: str
+
+
+class CheckedQuestion(Struct, frozen=True):
+    """A line of a question file: a question whose answer stands in the documents, and its check results.
+
+    `facts` is the number of facts it combines, `searches` the number of searches it needs: 1 if a search with the
+    question itself returns the passage that states the answer. `hops` repeats `facts` for programs that read `hops`.
+    `scores` has the share of right answers with the passage (`with_page`), without it (`closed_book`), and the share of
+    the question's words that stand in its sentence (`same_words`).
+
+        {"id": "halm#0:16", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "kind": "single",
+         "facts": 1, "searches": 1, "hops": 1, "evidence": [...], "scores": {"with_page": 1.0, "closed_book": 0.0}}
+    """
+
+    id: str
+    question: str
+    answers: tuple[str, ...]
+    kind: QuestionKind
+    facts: int
+    searches: int
+    hops: int
+    evidence: tuple[Evidence, ...]
+    scores: dict[str, float] = {}
+
+    @property
+    def deciding(self) -> tuple[Evidence, ...]:
+        """The evidence that must be read to answer: of a chain the last sentence, else all of them."""
+        return self.evidence[-1:] if self.kind == "chain" else self.evidence
+
+    def to_question(self) -> Question:
+        """The record that a solver is given."""
+        return Question(
+            self.id, self.question, self.answers, self.hops, self.evidence, facts=self.facts, searches=self.searches
+        )
+
+
+class Written(Struct, frozen=True):
+    """The questions that were kept, those that were dropped, and the number of facts that were drafted.
+
+    Written(questions=[...], dropped=[...], num_drafts=6000)
+    """
+
+    questions: list[CheckedQuestion]
+    dropped: list[Dropped]
+    num_drafts: int
+
+    @property
+    def reasons(self) -> Counter[str]:
+        """The number of dropped questions by kind and reason: `Counter({"single: answered without the page": 12})`."""
+        return Counter(question.reason for question in self.dropped)
 
 
 class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,62 +179,94 @@ class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
             raise BadInput(f"min_right must be at most tries ({self.tries}), not {self.min_right}")
 
 
-class CheckedQuestion(Struct, frozen=True):
-    """A line of a question file: a question whose answer stands in the documents, and its check results.
+# ------------------------------------------------------------------------------------------------------- drafts
 
-    `facts` is the number of facts it combines, `searches` the number of searches it needs: 1 if a search with the
-    question itself returns the passage that states the answer. `hops` repeats `facts` for programs that read `hops`.
-    `scores` has the share of right answers with the passage (`with_page`), without it (`closed_book`), and the share of
-    the question's words that stand in its sentence (`same_words`).
 
-        {"id": "halm#0:16", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "kind": "single",
-         "facts": 1, "searches": 1, "hops": 1, "evidence": [...], "scores": {"with_page": 1.0, "closed_book": 0.0}}
+def draw_drafts(passages: Sequence[Passage], num: int, seed: int) -> list[Draft]:
+    """At most `num` drafts of single facts; the folders take turns.
+
+    Without turns a folder of change logs would be asked about most. In a folder, one fact of every passage in random
+    order, then a second one of each, and so on. Folders too many for turns are taken as one.
+    """
+    dice = Dice(seed, "drafts")
+    order = list(passages)
+    dice.shuffle(order)
+    facts = itertools.zip_longest(*(_iterate_facts(folder, dice) for folder in _split_by_folder(order)))
+    found = (fact for turn in facts for fact in turn if fact is not None)
+    return [Draft(fact.id, "single", (fact,), fact.accept()) for fact in itertools.islice(found, num)]
+
+
+def _split_by_folder(passages: Sequence[Passage]) -> list[list[Passage]]:
+    by_folder: dict[str, list[Passage]] = {}
+    for passage in passages:
+        by_folder.setdefault(passage.doc_id.partition("/")[0] if "/" in passage.doc_id else "", []).append(passage)
+    return list(by_folder.values()) if len(by_folder) <= _MAX_FOLDERS else [list(passages)]
+
+
+def _iterate_facts(passages: Sequence[Passage], dice: Dice) -> Iterator[Fact]:
+    """The first fact of each passage, then the second of each, ...; none is looked for before it is needed."""
+    left: list[list[Fact]] = []
+    for passage in passages:
+        facts = draw_facts(passage, dice, _MAX_ROUNDS)
+        yield from facts[:1]
+        left.append(facts[1:])
+    for later in itertools.zip_longest(*left):
+        yield from (fact for fact in later if fact is not None)
+
+
+# ------------------------------------------------------------------------------------------------------ journal
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """The questions of one batch of facts that were kept, and those that were dropped.
+
+    Batch(number=3, kept=[Worded(...)], dropped=[Dropped(...)])
     """
 
-    id: str
-    question: str
-    answers: tuple[str, ...]
-    kind: QuestionKind
-    facts: int
-    searches: int
-    hops: int
-    evidence: tuple[Evidence, ...]
-    scores: dict[str, float] = {}
-
-    @property
-    def is_choice(self) -> bool:
-        """True if a guess is right half of the time."""
-        return is_choice(self.kind)
-
-    @property
-    def deciding(self) -> tuple[Evidence, ...]:
-        """The evidence that must be read to answer: of a chain the last sentence, else all of them."""
-        return self.evidence[-1:] if self.kind == "chain" else self.evidence
-
-    def to_question(self) -> Question:
-        """The record that a solver is given."""
-        return Question(
-            self.id,
-            self.question,
-            self.answers,
-            self.hops,
-            self.evidence,
-            facts=self.facts,
-            searches=self.searches,
-        )
-
-
-class Written(Struct, frozen=True):
-    """The questions that were kept, those that were dropped, and the number of facts that were drafted.
-
-    Written(questions=[...], dropped=[...], num_drafts=6000)
-    """
-
-    questions: list[CheckedQuestion]
+    number: int
+    kept: list[Worded]
     dropped: list[Dropped]
-    num_drafts: int
 
-    @property
-    def reasons(self) -> Counter[str]:
-        """The number of dropped questions by kind and reason: `Counter({"single: answered without the page": 12})`."""
-        return Counter(question.reason for question in self.dropped)
+
+class Journal:
+    """A file of finished batches, for one writer at a time; `BadInput` if it was begun with something else.
+
+    The first line says what the questions are written with; each further line is a batch of facts. A line that was cut
+    by a kill is written again.
+    """
+
+    def __init__(self, path: Path, written_with: Mapping[str, Any]) -> None:
+        self.path = path
+        self.batches: dict[int, Batch] = {}
+        self._head = msgspec.json.encode(written_with, order="deterministic")
+        lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
+        head, *whole = lines[:-1] or [self._head]  # what follows the last line break was cut
+        if head != self._head:
+            said = f"{path} was begun with another model, index or settings"
+            raise BadInput(said, hint=f"the same command as then, or: rm {path}")
+        for line in whole:
+            try:
+                batch = msgspec.json.decode(line, type=Batch)
+            except msgspec.DecodeError as error:
+                raise BadInput(f"{path} is damaged: {error}", hint=f"rm {path}, to begin again") from error
+            self.batches[batch.number] = batch
+        if path.exists():
+            with path.open("r+b") as file:
+                file.truncate(sum(len(line) + 1 for line in lines[:-1]))
+
+    def add(self, batch: Batch) -> None:
+        """Store a batch on disk."""
+        if not self.path.exists() or not self.path.stat().st_size:
+            self._append(self._head)
+        self.batches[batch.number] = batch
+        self._append(msgspec.json.encode(batch))
+
+    def _append(self, line: bytes) -> None:
+        with self.path.open("ab") as file:
+            file.write(line + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def remove(self) -> None:
+        """Delete the file: the questions are written."""
+        self.path.unlink(missing_ok=True)

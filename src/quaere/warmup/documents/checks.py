@@ -1,7 +1,7 @@
 """Is this question good? Rules first, then searches and attempts by the model that wrote it.
 
     find_fault("Who built the Halm bridge?", names=("Halm bridge",), answer="Orsolya Venn") -> ""
-    examiner = Examiner(Lines(policy), index, topk=10, tries=5, min_right=3)
+    examiner = Examiner(Lines(policy, seed=0, concurrency=32), index, WriterSettings())
     await examiner.search(["Who built the Halm bridge?"])
     examiner.finds("Who built the Halm bridge?", worded) -> True
     await examiner.attempt("singles", [worded]) -> [Verdict(share=1.0, fault="")]
@@ -13,7 +13,7 @@ the passage among others, and never without it, the passage answers the question
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
@@ -21,7 +21,7 @@ from quaere.chat.messages import Message
 from quaere.chat.question_wordings import LEANING
 from quaere.errors import SamplingFailed
 from quaere.policies.sampler import SamplingParams
-from quaere.records import Answer, Episode, Passage, Question, SolveTask
+from quaere.records import Answer, Episode, Hit, Passage, Question, SolveTask
 from quaere.rewards.answers import exact_match_score, normalise_answer
 from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
@@ -32,7 +32,7 @@ from quaere.search.index import Index
 from quaere.search.searcher import NoSearcher
 from quaere.search.words import terms
 from quaere.warmup.documents.askable_facts import find_spans
-from quaere.warmup.documents.drafts import Worded
+from quaere.warmup.documents.checked_question import Worded, WriterSettings
 from quaere.warmup.documents.prompts import OneLine, answer_question, judge_question, write_query
 from quaere.worlds.dice import Dice
 
@@ -48,8 +48,6 @@ _ASKING = frozenset(
     """.split()
 )
 _SMALL = frozenset("of in on at by for to and de la von van di del der el al".split())
-
-
 _QUERIES_AT_ONCE = 256
 _REQUESTS = 3  # of a line, if the model fails at it
 _OWN_QUERIES = 3  # queries the model may write where a search with the question itself does not find the passage
@@ -127,16 +125,8 @@ def names_subject(question: str, passage: Passage, sentence: str) -> bool:
 class Lines:
     """Samples one line of text for each of many prompts, batched."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        *,
-        seed: int = 0,
-        concurrency: int = 32,
-    ) -> None:
-        self.policy = policy
-        self.seed = seed
-        self.concurrency = concurrency
+    def __init__(self, policy: Policy, *, seed: int, concurrency: int) -> None:
+        self.policy, self.seed, self.concurrency = policy, seed, concurrency
 
     async def write(self, name: str, prompts: Sequence[Sequence[Message]], temperature: float) -> list[str]:
         """One line per prompt; "" where nothing could be read. `name` separates the seeds of two calls.
@@ -169,6 +159,12 @@ class Lines:
         return [episode async for episode in episodes]
 
 
+def search_all(index: Index, queries: Sequence[str], topk: int) -> Iterator[list[Hit]]:
+    """The hits of each query; the index is searched with many queries at once."""
+    for first in range(0, len(queries), _QUERIES_AT_ONCE):
+        yield from index.search(queries[first : first + _QUERIES_AT_ONCE], topk)
+
+
 def _find_failure(episode: Episode) -> str:
     """What the model failed at, in the last turn; "" if it did not fail."""
     failure = episode.turns[-1].failure if episode.turns else None
@@ -189,15 +185,11 @@ class Examiner:
     """Searches with questions and attempts them, with their passages and without.
 
     Of `tries` answers with the passage and others beside it, the greedy one and at least `min_right` in all must be
-    right; of `tries` without it, none. A search returns `topk` passages.
+    right; of `tries` without it, none. A search returns `topk` passages (`WriterSettings`).
     """
 
-    def __init__(self, lines: Lines, index: Index, *, topk: int, tries: int, min_right: int) -> None:
-        self.lines = lines
-        self.index = index
-        self.topk = topk
-        self.tries = tries
-        self.min_right = min_right
+    def __init__(self, lines: Lines, index: Index, settings: WriterSettings) -> None:
+        self.lines, self.index, self.settings = lines, index, settings
         self.hits: dict[str, list[Passage]] = {}  # by query
 
     async def search(self, queries: Sequence[str]) -> None:
@@ -205,10 +197,8 @@ class Examiner:
         await asyncio.to_thread(self._search, [query for query in dict.fromkeys(queries) if query not in self.hits])
 
     def _search(self, queries: list[str]) -> None:
-        for first in range(0, len(queries), _QUERIES_AT_ONCE):
-            some = queries[first : first + _QUERIES_AT_ONCE]
-            for query, hits in zip(some, self.index.search(some, self.topk), strict=True):
-                self.hits[query] = [hit.passage for hit in hits]
+        for query, hits in zip(queries, search_all(self.index, queries, self.settings.topk), strict=True):
+            self.hits[query] = [hit.passage for hit in hits]
 
     def finds(self, query: str, worded: Worded, within: int | None = None) -> bool:
         """True if a search with the query returned the passages that state the answer, among its first `within`."""
@@ -233,11 +223,8 @@ class Examiner:
         return found
 
     async def are_clear(self, name: str, worded: Sequence[Worded]) -> list[bool]:
-        """Whether the model says that a question is understood without its passages and has this one answer."""
-        passages = [[fact.passage for fact in item.draft.facts] for item in worded]
-        prompts = [
-            judge_question(shown, item.question, item.answers[-1]) for item, shown in zip(worded, passages, strict=True)
-        ]
+        """Whether the model says that a question is understood without its passage and has this one answer."""
+        prompts = [judge_question(item.fact.passage, item.question, item.answers[-1]) for item in worded]
         return [line.lower().startswith("yes") for line in await self.lines.write(f"{name}: judged", prompts, 0.0)]
 
     async def attempt(self, name: str, worded: Sequence[Worded], *, is_composed: bool = False) -> list[Verdict]:
@@ -247,7 +234,7 @@ class Examiner:
         """
         shares = await self.read(f"{name}: with the page", worded, is_composed=is_composed)
         going = [at for at, share in enumerate(shares) if share]
-        known = await self._count_from_memory(f"{name}: from memory", [worded[at] for at in going], self.tries)
+        known = await self._count_from_memory(f"{name}: from memory", [worded[at] for at in going], self.settings.tries)
         faults = [UNREAD] * len(worded)
         for at, num in zip(going, known, strict=True):
             faults[at] = KNOWN if num else ""
@@ -261,10 +248,10 @@ class Examiner:
         shown = [self._show(item) for item in worded]
         rights = await self._count(f"{name}, greedily", worded, shown, 0.0)
         tried = [1] * len(worded)
-        needed = 1 if is_composed else self.min_right
+        needed = 1 if is_composed else self.settings.min_right
         going = [at for at, right in enumerate(rights) if right or is_composed]
-        for number in range(2, self.tries + 1):
-            going = [at for at in going if rights[at] < needed <= rights[at] + self.tries - tried[at]]
+        for number in range(2, self.settings.tries + 1):
+            going = [at for at in going if rights[at] < needed <= rights[at] + self.settings.tries - tried[at]]
             some, texts = [worded[at] for at in going], [shown[at] for at in going]
             more = await self._count(f"{name}, attempt {number}", some, texts, 1.0)
             for at, right in zip(going, more, strict=True):

@@ -1,4 +1,4 @@
-"""Comparisons of two pages, put together by rules out of facts that were each checked by themselves.
+"""Questions put together by rules out of checked facts: two compared, or one asked as a choice and for yes or no.
 
     comparison_questions(pairs, {("when was born", "earlier"): ["Who was born earlier, {X} or {Y}?"]})
     -> [Worded(question="Who was born earlier, Orsolya Venn or Marta Oleen?", ...)]
@@ -6,27 +6,51 @@
 A comparison is one wording, made once for all questions of a template ("When was ... born?"), filled with the names of
 two pages. The model writes wordings and nothing else. It is not asked whether the answer is right: shown two pages, a
 small model compares two dates no better than by chance, while each date was checked by itself and comparing them is a
-rule.
+rule. Whether a wording asks of two pages what the template asks of one is decided by its words alone (`asks_the_same`).
+
+A choice has the right answer and a wrong one: a span of the same kind from the same document. Both variants of a
+question (the other order; the wrong answer proposed) must be read right: a model that always says "yes" or takes the
+first proves nothing.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 
 from msgspec import Struct
 
 from quaere.chat.question_wordings import fill_form
+from quaere.records import Passage
 from quaere.rewards.answers import normalise_answer
-from quaere.warmup.documents.chains import Link
-from quaere.warmup.documents.drafts import Draft, QuestionKind, Worded
+from quaere.warmup.documents.askable_facts import find_facts
+from quaere.warmup.documents.chains import Bridge
+from quaere.warmup.documents.checked_question import Draft, QuestionKind, Worded
 from quaere.warmup.documents.prompt_examples import Form
-from quaere.warmup.documents.templates import asks_the_same, find_thing, mend_grammar, read_choice
 from quaere.worlds.dice import Dice
 
 _NEIGHBOURS = 2  # comparisons of one page with those after it
 _EARLIER_PERCENT = 50  # of comparisons of dates
 _NAMED_PERCENT = 50  # of comparisons of four facts, where it can be done: the answer is a named thing
+_YES_NO = re.compile(r"(?:Do|Does|Did|Are|Is|Was|Were|Have|Has)\b")
+_WHICH = re.compile(r"(?:Who|Which|What|Whose)\b")
+_EARLIER, _LATER = frozenset("earlier first before older sooner".split()), frozenset("later last after younger".split())
+_COMPARING: dict[Form, tuple[frozenset[str], frozenset[str]]] = {  # words of which one must stand there, and none
+    "earlier": (_EARLIER, _LATER),
+    "later": (_LATER, _EARLIER),
+    "same": (frozenset(["same"]), frozenset()),
+}
+_OF_PEOPLE = r"(?:was born|died|passed away)"
+_ASKING = frozenset(
+    "when where who whom what which how in on at of by to from is was are were do does did has have had year date "
+    "place person".split()
+)
+_SMALL = _ASKING | frozenset("or and both two ones one people time as with for whose".split())
+_YES_NO_OPENINGS = frozenset("Is Are Was Were Do Does Did Can Has Have Will Must Should May".split())
+_OPENINGS = ("which ", "what ", "who ", "in which ", "where ", "when ", "how many ", "how much ", "how long ")
+
+Variants = tuple[Worded, Worded]  # two variants of one question, of which one is kept
 
 
 class Pair(Struct, frozen=True):
@@ -44,6 +68,11 @@ class Pair(Struct, frozen=True):
     def key(self) -> tuple[str, Form]:
         """Pairs of one key are asked in the same words."""
         return self.one.template, self.form
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The lower score of the two questions: the comparison itself is made by rules."""
+        return {"with_page": min(part.scores.get("with_page", 0.0) for part in (self.one, self.other))}
 
 
 def comparable_pairs(kept: Sequence[Worded], dice: Dice) -> list[Pair]:
@@ -92,7 +121,7 @@ def _words(worded: Worded) -> set[str]:
 
 
 def read_wording(line: str, pair: Pair) -> str:
-    """A comparison that was worded for this pair as a form for all of its key; "" where it will not do.
+    """The comparison as a form for all pairs of its key; "" if the pair's names cannot be cut out of it.
 
     read_wording("Who was born first, Venn or Oleen?", pair) == "Who was born first, {X} or {Y}?"
     """
@@ -118,17 +147,12 @@ def comparison_questions(pairs: Iterable[Pair], wordings: Mapping[tuple[str, For
         kind: QuestionKind = "agreement" if pair.form == "same" else "comparison"
         draft = Draft(f"{facts[0].id}|{facts[1].id}", kind, facts, pair.answers, names)
         question = fill_form(forms[number % len(forms)], X=names[0], Y=names[1])
-        made.append(Worded(draft, question, _weakest(pair.one, pair.other)))
+        made.append(Worded(draft, question, pair.scores))
     return made
 
 
-def _weakest(*parts: Worded) -> dict[str, float]:
-    """What was checked of a question that is put together by rules: the least of what its parts had."""
-    return {"with_page": min(part.scores.get("with_page", 0.0) for part in parts)}
-
-
 def chained_comparisons(
-    links: Sequence[Link],
+    bridges: Sequence[Bridge],
     descriptions: Mapping[str, str],
     wordings: Mapping[tuple[str, Form], Sequence[str]],
     dice: Dice,
@@ -138,10 +162,11 @@ def chained_comparisons(
     "Who was born earlier, the builder of the Halm bridge or the painter of Ferrin Hall?"
     "Which film has the director who was born earlier, Low Water or Grey Coast?"
     """
-    by_template: dict[str, list[Link]] = {}
-    for link in links:
-        if link.fact.id in descriptions and link.fact.name and link.second.template and link.second.fact.year:
-            by_template.setdefault(link.second.template, []).append(link)
+    by_template: dict[str, list[Bridge]] = {}
+    for bridge in bridges:
+        second = bridge.second
+        if bridge.fact.id in descriptions and bridge.fact.name and second.template and second.fact.year:
+            by_template.setdefault(second.template, []).append(bridge)
     made = []
     for group in by_template.values():
         dice.shuffle(group)
@@ -155,26 +180,144 @@ def chained_comparisons(
     return made
 
 
-def _chained(pair: Pair, links: tuple[Link, Link], described: tuple[str, str], form: str, dice: Dice) -> Worded:
+def _chained(pair: Pair, bridges: tuple[Bridge, Bridge], described: tuple[str, str], form: str, dice: Dice) -> Worded:
     """The comparison of a pair whose pages are reached from two others; answered by a person, or by what was named."""
     second, fourth = pair.one.fact, pair.other.fact
-    first, third = links[0].fact, links[1].fact
+    first, third = bridges[0].fact, bridges[1].fact
     names = (first.name, third.name)
     place = 0 if pair.answers == (second.name,) else 1
     answers, question = (*pair.answers, described[place]), fill_form(form, X=described[0], Y=described[1])
     choice = read_choice(form, described, names)
     if choice and dice.chance(_NAMED_PERCENT):
-        answers, question = (names[place],), choice.question(*names)
-    draft = Draft(
-        id="|".join(fact.id for fact in (first, second, third, fourth)),
-        kind="comparison",
-        facts=(first, second, third, fourth),
-        answers=answers,
-        names=names,
-        hidden=f"{second.name} {fourth.name}",
-    )
-    return Worded(draft, question, _weakest(pair.one, pair.other))
+        answers, question = (names[place],), choice
+    facts = (first, second, third, fourth)
+    draft_id, hidden = "|".join(fact.id for fact in facts), f"{second.name} {fourth.name}"
+    return Worded(Draft(draft_id, "comparison", facts, answers, names, hidden), question, pair.scores)
 
 
 def _year(worded: Worded) -> int:
     return worded.fact.year or 0
+
+
+# ------------------------------------------------------------------------------------------------------------- wordings
+
+
+def asks_the_same(form: str, template: str, kind: Form, thing: str) -> bool:
+    """True if the form has every word of weight of the template and no other, and the right comparison.
+
+    `thing` is what the template calls its page ("film"), which may be left out.
+
+        asks_the_same("Who was born earlier, {X} or {Y}?", "when was born", "earlier", "") -> True
+        asks_the_same("Which book was released earlier, {X} or {Y}?", "when was released", "earlier", "") -> False
+    """
+    begins = _YES_NO if kind == "same" else _WHICH
+    is_choice = " or " in form or form.startswith("Which of {X} and {Y} ")
+    if not begins.match(form) or not form.endswith("?") or is_choice != (kind != "same"):
+        return False
+    words = set(normalise_answer(form.replace("{X}", "").replace("{Y}", "")).split())
+    asked = set(template.split())
+    wanted, unwanted = _COMPARING[kind]
+    if not words & wanted or words & unwanted - asked:
+        return False
+    added = words - _SMALL - wanted
+    return _all_alike(added, asked) and _all_alike(asked - _ASKING - {thing}, words)
+
+
+def _all_alike(words: set[str], others: set[str]) -> bool:
+    return all(any(_alike(word, other) for other in others) for word in words)
+
+
+def _alike(one: str, other: str) -> bool:
+    """Two forms of a word, as far as beginnings tell: die and died, write and written."""
+    shared = min(len(one), len(other), 4)
+    return shared >= 3 and one[:shared] == other[:shared]
+
+
+def find_thing(question: str, name: str) -> str:
+    """What a question calls the page it names; "" if it says nothing.
+
+    find_thing("Who directed the film Low Water?", "Low Water") == "film"
+    """
+    found = re.search(rf'\bthe (\w+) ["“]?{re.escape(name)}', question)
+    return normalise_answer(found[1]) if found else ""
+
+
+def mend_grammar(form: str, template: str) -> str:
+    """The form with the verb in the right number and tense: a small model repeats the verb of the question about one.
+
+    mend_grammar("Is {X} and {Y} located in the same country?", "in which country is located")
+    == "Are {X} and {Y} located in the same country?"
+    mend_grammar("Which was died earlier, {X} or {Y}?", "when did die") == "Who died earlier, {X} or {Y}?"
+    """
+    for single, plural in (("Is", "Are"), ("Was", "Were"), ("Does", "Do"), ("Has", "Have")):
+        form = re.sub(rf"^{single} (?=(?:the )?{{X}} and )", f"{plural} ", form)
+    if "did" in template.split():  # an active verb: "was died" is not English
+        form = re.sub(r"^(Who|Which|What) (?:was|were) (?=\w+ed\b)", r"\1 ", form)
+    return re.sub(rf"^Which (?={_OF_PEOPLE})", "Who ", form)
+
+
+def read_choice(form: str, descriptions: tuple[str, str], names: tuple[str, str]) -> str | None:
+    """The form as a choice between two things, if both people are described by the same role in them, else None.
+
+    read_choice("Who died first, {X} or {Y}?", ("the director of the film Low Water", "the director of Grey Coast"),
+                ("Low Water", "Grey Coast")) == "Which has the director who died first, Low Water or Grey Coast?"
+    """
+    asked = re.fullmatch(rf"Who ({_OF_PEOPLE} \w+), {{X}} or {{Y}}\?", form)
+    one, other = _read_role(descriptions[0], names[0]), _read_role(descriptions[1], names[1])
+    if not asked or not one or not other or one[0] != other[0]:
+        return None
+    thing = f"Which {one[1]}" if one[1] and one[1] == other[1] else "Which"
+    return f"{thing} has the {one[0]} who {asked[1]}, {names[0]} or {names[1]}?"
+
+
+def _read_role(description: str, name: str) -> tuple[str, str] | None:
+    """The role and what the thing is called: "director" and "film" in "the director of the 1974 film Low Water"."""
+    found = re.fullmatch(
+        rf"the ([a-z]+(?: [a-z]+)?) of (?:(?:[\w-]+ )*?([a-z]+) )?[\"“]?{re.escape(name)}[\"”]?", description
+    )
+    return (found[1], "" if found[2] in (None, "the") else found[2]) if found else None
+
+
+# -------------------------------------------------------------------------------------------------------------- choices
+
+
+def find_wrong_answer(worded: Worded, document: Sequence[Passage], dice: Dice) -> str:
+    """Another span of the answer's kind in its document, with no word of question or answer; "" if there is none."""
+    used = set(normalise_answer(" ".join((worded.question, *worded.answers))).split())
+    length = len(worded.fact.answer.split())
+    others = {
+        fact.answer
+        for passage in document
+        for fact in find_facts(passage)
+        if fact.kind == worded.fact.kind and abs(len(fact.answer.split()) - length) <= 1
+    }
+    apart = sorted(other for other in others if not used & set(normalise_answer(other).split()))
+    return dice.pick(apart) if apart else ""
+
+
+def make_choice(worded: Worded, wrong: str) -> Variants | None:
+    """The question as a choice, with the right answer first and second; None if it does not ask for a thing.
+
+    make_choice(Worded(..., "Who built Halm?"), "Oleen")[0].question == "Who built Halm, Venn or Oleen?"
+    """
+    if not worded.question.lower().startswith(_OPENINGS):
+        return None
+    stem, right = worded.question.removesuffix("?"), worded.fact.answer
+    first, second = f"{stem}, {right} or {wrong}?", f"{stem}, {wrong} or {right}?"
+    return (_variant(worded, "choice", first, worded.answers), _variant(worded, "choice", second, worded.answers))
+
+
+def make_yes_no(worded: Worded, yes: str, no: str) -> Variants | None:
+    """The yes/no questions that a model worded for the right and the wrong answer; None if one is no such question."""
+    if not (_is_yes_no(yes) and _is_yes_no(no)) or yes == no:
+        return None
+    return (_variant(worded, "yes-no", yes, ("yes",)), _variant(worded, "yes-no", no, ("no",)))
+
+
+def _is_yes_no(line: str) -> bool:
+    return line.endswith("?") and line.split(" ")[0] in _YES_NO_OPENINGS
+
+
+def _variant(worded: Worded, kind: QuestionKind, question: str, answers: tuple[str, ...]) -> Worded:
+    draft = Draft(f"{worded.draft.id}:{kind}", kind, worded.draft.facts, answers)
+    return Worded(draft, question, worded.scores)

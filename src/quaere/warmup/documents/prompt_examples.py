@@ -114,15 +114,9 @@ EXAMPLES: tuple[Example, ...] = (
 )
 # A question and a search query for it.
 QUERIES: tuple[tuple[str, str], ...] = (
-    (
-        "How do I make tarnctl carry on when some of my backup volumes are broken?",
-        "tarnctl skip damaged volumes",
-    ),
+    ("How do I make tarnctl carry on when some of my backup volumes are broken?", "tarnctl skip damaged volumes"),
     ("Who painted the ceiling of Ferrin Town Hall?", "Ferrin Town Hall ceiling painter"),
-    (
-        "After how long does Heron Server drop a client that sends nothing?",
-        "Heron Server idle connection timeout",
-    ),
+    ("After how long does Heron Server drop a client that sends nothing?", "Heron Server idle connection timeout"),
 )
 # A text, a name in it and a description of the name.
 DESCRIPTIONS: tuple[tuple[str, str, str], ...] = (
@@ -180,12 +174,7 @@ COMPARISONS: tuple[tuple[str, tuple[str, str], Form, str], ...] = (
         "same",
         "Were Marta Oleen and Ada Brandt born in the same place?",
     ),
-    (
-        "In which country does Sall lie?",
-        ("Sall", "Ferrin"),
-        "same",
-        "Do Sall and Ferrin lie in the same country?",
-    ),
+    ("In which country does Sall lie?", ("Sall", "Ferrin"), "same", "Do Sall and Ferrin lie in the same country?"),
     (
         "When was Tidewater published?",
         ("Tidewater", "Marsh Light"),
@@ -244,12 +233,7 @@ JUDGED: tuple[tuple[str, str, str, Literal["yes", "no"]], ...] = (
         "ClosedError",
         "yes",
     ),
-    (
-        "File: lindow/faq.txt\nFAQ\nThe example below uses disk 3 of 5.",
-        "What is the number of the disk?",
-        "3",
-        "no",
-    ),
+    ("File: lindow/faq.txt\nFAQ\nThe example below uses disk 3 of 5.", "What is the number of the disk?", "3", "no"),
     (
         "File: lindow/faq.txt\nFAQ > Spooler\nThe spooler waits 20 seconds for the disk before it starts.",
         "How long does Lindow's spooler wait for the disk?",

@@ -9,22 +9,15 @@ kinds of text and of answers is data: `prompt_examples.py`, all invented, and `B
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from quaere.chat.messages import Message, Part, Quoted
 from quaere.chat.tools import ToolSchema
 from quaere.records import Action, Answer, Failure, Malformed, Passage, SearchResult, Task, Turn
+from quaere.warmup.documents import prompt_examples as examples
 from quaere.warmup.documents.askable_facts import Fact, Kind
-from quaere.warmup.documents.prompt_examples import (
-    COMPARISONS,
-    DESCRIPTIONS,
-    EXAMPLES,
-    JUDGED,
-    PROPOSALS,
-    QUERIES,
-    Form,
-    Style,
-)
+from quaere.warmup.documents.prompt_examples import Form, Style
 
 _QUOTED = re.compile(r'["“]([^"“”]*)["”]')
 _LABEL = re.compile(r"^(?:Question|Answer|Description|Text|Title|Query|Search): ")
@@ -120,8 +113,7 @@ class OneLine:
 
 def word_question(fact: Fact, style: Style, name: str) -> list[Message]:
     """The prompt for a question about the passage whose answer is the fact's span; it is to contain `name`, if any."""
-    request = _want_question(_show_place(fact.passage), fact.answer, fact.kind, style, name)
-    return [Message("system", (_ASKING,)), *_EXAMPLES, Message("user", request)]
+    return _WORD(_show_place(fact.passage), fact.answer, fact.kind, style, name)
 
 
 def answer_question(question: str, texts: Sequence[str] = ()) -> list[Message]:
@@ -132,29 +124,27 @@ def answer_question(question: str, texts: Sequence[str] = ()) -> list[Message]:
 
 def write_query(question: str) -> list[Message]:
     """The prompt for a search query from the question alone."""
-    return [Message("system", (_QUERYING,)), *_QUERIES, Message("user", ("Question: ", Quoted(question)))]
+    return _QUERY(Quoted(question))
 
 
-def judge_question(passages: Sequence[Passage], question: str, answer: str) -> list[Message]:
-    """The prompt that asks for yes or no: is it understood without the passages, and answered by this alone?"""
-    request = _ask_judgement("\n\n".join(map(_show_place, passages)), question, answer)
-    return [Message("system", (_JUDGING,)), *_JUDGEMENTS, Message("user", request)]
+def judge_question(passage: Passage, question: str, answer: str) -> list[Message]:
+    """The prompt that asks for yes or no: is it understood without the passage, and answered by this alone?"""
+    return _JUDGE(_show_place(passage), question, answer)
 
 
 def describe_name(passage: Passage, name: str) -> list[Message]:
     """The prompt for a description of a name, by what the passage says of it, that does not contain the name."""
-    request = _ask_description(_show_place(passage), name)
-    return [Message("system", (_DESCRIBING,)), *_DESCRIBED, Message("user", request)]
+    return _DESCRIBE(_show_place(passage), name)
 
 
 def word_pair(question: str, names: tuple[str, str], form: Form) -> list[Message]:
     """The prompt for one question that compares two pages: which date is earlier or later, or are they the same?"""
-    return [Message("system", (_ASKING,)), *_COMPARED, Message("user", _ask_comparison(question, names, form))]
+    return _COMPARE(question, names, form)
 
 
 def propose_answer(question: str, answer: str) -> list[Message]:
     """The prompt for a yes/no question: is this the answer of the question?"""
-    return [Message("system", (_PROPOSING,)), *_PROPOSED, Message("user", _ask_proposed(question, answer))]
+    return _PROPOSE(question, answer)
 
 
 def _show_place(passage: Passage) -> str:
@@ -163,7 +153,7 @@ def _show_place(passage: Passage) -> str:
     return f"{file}{passage.titled_text}"
 
 
-def _want_question(text: str, answer: str, kind: Kind, style: Style, name: str) -> tuple[Part, ...]:
+def _ask_question(text: str, answer: str, kind: Kind, style: Style, name: str) -> tuple[Part, ...]:
     named: tuple[Part, ...] = (" Name ", Quoted(f'"{name}"'), ".") if name else ()
     return (
         Quoted(text),
@@ -192,15 +182,20 @@ def _ask_proposed(question: str, answer: str) -> tuple[Part, ...]:
     return ("Question: ", Quoted(question), "\nProposed answer: ", Quoted(answer))
 
 
-def _show(*pairs: tuple[tuple[Part, ...], str]) -> list[Message]:
-    return [message for asked, line in pairs for message in (Message("user", asked), Message("assistant", (line,)))]
+def _prompt(
+    system: str, ask: Callable[..., tuple[Part, ...]], examples: Iterable[tuple[Any, ...]]
+) -> Callable[..., list[Message]]:
+    """A function of what is given: the system's message, examples (what is given, and the line), and the request."""
+    opening = [Message("system", (system,))]
+    for *given, line in examples:
+        opening += [Message("user", ask(*given)), Message("assistant", (line,))]
+    return lambda *given: [*opening, Message("user", ask(*given))]
 
 
-_EXAMPLES = _show(
-    *((_want_question(one.text, one.answer, one.kind, one.style, one.name), one.question) for one in EXAMPLES)
-)
-_QUERIES = _show(*((("Question: ", question), query) for question, query in QUERIES))
-_DESCRIBED = _show(*((_ask_description(text, name), line) for text, name, line in DESCRIPTIONS))
-_PROPOSED = _show(*((_ask_proposed(question, answer), line) for question, answer, line in PROPOSALS))
-_COMPARED = _show(*((_ask_comparison(question, names, form), line) for question, names, form, line in COMPARISONS))
-_JUDGEMENTS = _show(*((_ask_judgement(text, question, answer), said) for text, question, answer, said in JUDGED))
+_WORDED = ((one.text, one.answer, one.kind, one.style, one.name, one.question) for one in examples.EXAMPLES)
+_WORD = _prompt(_ASKING, _ask_question, _WORDED)
+_QUERY = _prompt(_QUERYING, lambda question: ("Question: ", question), examples.QUERIES)
+_DESCRIBE = _prompt(_DESCRIBING, _ask_description, examples.DESCRIPTIONS)
+_PROPOSE = _prompt(_PROPOSING, _ask_proposed, examples.PROPOSALS)
+_COMPARE = _prompt(_ASKING, _ask_comparison, examples.COMPARISONS)
+_JUDGE = _prompt(_JUDGING, _ask_judgement, examples.JUDGED)

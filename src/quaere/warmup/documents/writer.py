@@ -24,37 +24,23 @@ from quaere.rewards.answers import normalise_answer
 from quaere.rewards.format import contains
 from quaere.rollout.policy import Policy
 from quaere.search.index import Index
+from quaere.warmup.documents import chains, comparisons
 from quaere.warmup.documents.askable_facts import Fact
-from quaere.warmup.documents.chains import (
-    Link,
-    ask_description,
-    clean_description,
-    find_description_fault,
-    find_far,
-    find_links,
-    iterate_chains,
-    iterate_named,
+from quaere.warmup.documents.checked_question import (
+    Batch,
+    CheckedQuestion,
+    Draft,
+    Dropped,
+    Journal,
+    Worded,
+    WriterSettings,
+    Written,
+    draw_drafts,
 )
-from quaere.warmup.documents.checked_question import CheckedQuestion, WriterSettings, Written
 from quaere.warmup.documents.checks import Examiner, Lines, Verdict, find_fault, names_subject, word_overlap
-from quaere.warmup.documents.choice_questions import balance, find_wrong_answer, make_choice, make_yes_no
-from quaere.warmup.documents.comparisons import (
-    Pair,
-    chained_comparisons,
-    comparable_pairs,
-    comparison_questions,
-    read_wording,
-)
-from quaere.warmup.documents.drafts import Draft, Dropped, Worded, draw_drafts
-from quaere.warmup.documents.folder_names import FolderNames
-from quaere.warmup.documents.journal import Batch, Journal
+from quaere.warmup.documents.page_names import FolderNames
 from quaere.warmup.documents.prompt_examples import Form, Style
-from quaere.warmup.documents.prompts import (
-    describe_name,
-    propose_answer,
-    word_pair,
-    word_question,
-)
+from quaere.warmup.documents.prompts import describe_name, propose_answer, word_pair, word_question
 from quaere.worlds.dice import Dice
 
 _WORDINGS = 3  # of a comparison, per template
@@ -62,8 +48,8 @@ _STYLES: tuple[Style, ...] = ("everyday", "plain", "plain")  # wordings of a fac
 _NAMED_STYLES: tuple[Style, ...] = ("short", "everyday", "plain")  # of a page that others name: few words need its name
 _NAMED_SHARE = 0.5  # of all drafts, as far as there are such pages
 _FIRST, _BATCH, _AT_ONCE = 50, 512, 3  # facts in the first batch and in the others, and batches in flight
-_DESCRIPTIONS = 2  # of a name
-_LINKS_PER_DRAFT = 0.5  # names described for each drafted fact
+_DESCRIPTIONS = 3  # of a name
+_BRIDGES_PER_DRAFT = 0.5  # names described for each drafted fact
 _CHOICE_SHARE = 0.1  # of single facts that are also asked as a choice, and as many as yes or no
 
 Report = Callable[[str, int, int], None]
@@ -81,22 +67,22 @@ async def write_questions(
     It stops early if the first facts give no question at all. Batches of the journal are taken from there.
     """
     settings.check()
-    lines = Lines(policy, seed=settings.seed, concurrency=settings.concurrency)
-    writer = _Writer(lines, index, settings, report, journal)
+    writer = _Writer(policy, index, settings, report, journal)
     kept = await writer.ask_singles()
     if not kept:
         return Written([], writer.dropped, writer.num_drafts)
     dice = Dice(settings.seed, "compositions")
-    links = await asyncio.to_thread(find_links, kept, index, settings.topk)
-    dice.shuffle(links)
-    links = links[: int(_LINKS_PER_DRAFT * settings.drafts)]
-    descriptions = await writer.describe(links)
-    chains = await writer.ask_chains(list(iterate_chains(links, descriptions)))
-    pairs = comparable_pairs(kept, dice)
+    bridges = await asyncio.to_thread(chains.find_bridges, kept, index, settings.topk)
+    dice.shuffle(bridges)
+    bridges = bridges[: int(_BRIDGES_PER_DRAFT * settings.drafts)]
+    descriptions = await writer.describe(bridges)
+    chained = await writer.ask_chains(list(chains.iterate_chains(bridges, descriptions)))
+    pairs = comparisons.comparable_pairs(kept, dice)
     wordings = await writer.word_comparisons(pairs)
-    compared = comparison_questions(pairs, wordings) + chained_comparisons(links, descriptions, wordings, dice)
+    compared = comparisons.comparison_questions(pairs, wordings)
+    compared += comparisons.chained_comparisons(bridges, descriptions, wordings, dice)
     choices = await writer.ask_choices(kept, dice)
-    questions = [*kept, *chains, *await writer.check_comparisons(compared), *choices]
+    questions = [*kept, *chained, *await writer.check_comparisons(compared), *choices]
     return Written([writer.finish(worded) for worded in questions], writer.dropped, writer.num_drafts)
 
 
@@ -119,18 +105,15 @@ class _Writer:
     """Takes drafts through wording and checks; records the questions asked and the reasons of dropped ones."""
 
     def __init__(
-        self, lines: Lines, index: Index, settings: WriterSettings, report: Report, journal: Journal | None
+        self, policy: Policy, index: Index, settings: WriterSettings, report: Report, journal: Journal | None
     ) -> None:
-        self.lines = lines
-        self.journal = journal
-        self.examiner = Examiner(lines, index, topk=settings.topk, tries=settings.tries, min_right=settings.min_right)
-        self.settings = settings
-        self.report = report
+        self.settings, self.report, self.journal = settings, report, journal
+        self.lines = Lines(policy, seed=settings.seed, concurrency=settings.concurrency)
+        self.examiner = Examiner(self.lines, index, settings)
         self.passages = list(index.passages())
         self.folder_names = FolderNames(self.passages)
         self.dropped: list[Dropped] = []
         self.num_drafts = 0
-        self.clear_names: set[str] = set()
         self._asked: set[str] = set()
         self._began_at = time.monotonic()
 
@@ -160,7 +143,7 @@ class _Writer:
         num = int(_NAMED_SHARE * self.settings.drafts)
         order = list(self.passages)
         Dice(self.settings.seed, "named pages").shuffle(order)
-        named = list(itertools.islice(iterate_named(order, self.examiner.index), num))
+        named = list(itertools.islice(chains.iterate_named(order, self.examiner.index), num))
         return draw_drafts(named, num, self.settings.seed)
 
     async def _finish_batches(self, batches: Sequence[_Asking], num_kept: int) -> list[Worded]:
@@ -237,7 +220,7 @@ class _Writer:
     def _put_far_first(self, by_fact: Sequence[Sequence[Worded]]) -> list[list[Worded]]:
         """Of each fact, first the wordings that do not find their passage without a name: they can end a chain."""
         asked = [worded for wordings in by_fact for worded in wordings]
-        far = {worded.question for worded, _ in find_far(asked, self.examiner.index, self.settings.topk)}
+        far = {worded.question for worded, _ in chains.find_far(asked, self.examiner.index, self.settings.topk)}
         return [sorted(wordings, key=lambda worded: worded.question not in far) for wordings in by_fact]
 
     def _choose_name(self, fact: Fact) -> str:
@@ -276,65 +259,58 @@ class _Writer:
 
     # ----------------------------------------------------------------------------------------------------------- chains
 
-    async def describe(self, links: Sequence[Link]) -> dict[str, str]:
-        """By fact of a link: a description of its name that leads to the passage, and from there to the name."""
-        facts = list({link.fact.id: link.fact for link in links}.values())
+    async def describe(self, bridges: Sequence[chains.Bridge]) -> dict[str, str]:
+        """By fact of a bridge: a description of its name that leads to the passage, and from there to the name."""
+        facts = list({bridge.fact.id: bridge.fact for bridge in bridges}.values())
         prompts = [describe_name(fact.passage, fact.answer) for fact in facts for _ in range(_DESCRIPTIONS)]
         lines = await self.lines.write("descriptions: wording", prompts, self.settings.temperature)
         described: dict[str, str] = {}
         for turn in range(_DESCRIPTIONS):
-            texts = {fact.id: clean_description(lines[at * _DESCRIPTIONS + turn]) for at, fact in enumerate(facts)}
+            written = zip(facts, lines[turn::_DESCRIPTIONS], strict=True)
+            texts = {fact.id: chains.clean_description(line) for fact, line in written}
             tried = [
-                Worded(Draft(fact.id, "single", (fact,), (fact.answer,)), ask_description(texts[fact.id]))
+                Worded(Draft(fact.id, "single", (fact,), (fact.answer,)), chains.ask_description(texts[fact.id]))
                 for fact in facts
-                if fact.id not in described and not find_description_fault(texts[fact.id], fact.answer)
+                if fact.id not in described and not chains.find_description_fault(texts[fact.id], fact.answer)
             ]
             await self.examiner.search([worded.question for worded in tried])
             led = [worded for worded in tried if self.examiner.finds(worded.question, worded)]
             clear = await self.examiner.are_clear(f"descriptions {turn + 1}", led)
-            self.clear_names |= {worded.draft.id for worded, is_clear in zip(led, clear, strict=True) if is_clear}
+            led = [worded for worded, is_clear in zip(led, clear, strict=True) if is_clear]
             shares = await self.examiner.read(f"descriptions {turn + 1}", led)
             good = [worded.draft.id for worded, share in zip(led, shares, strict=True) if share]
             described |= {name: texts[name] for name in good}
         self.report(f"names described ({len(described)} kept)", len(facts), len(facts))
         return described
 
-    async def ask_chains(self, chains: Sequence[Worded]) -> list[Worded]:
+    async def ask_chains(self, asked: Sequence[Worded]) -> list[Worded]:
         """The chains that need two searches and are answered with both passages and never without."""
-        self.num_drafts += len(chains)
-        sound = self._keep_new(self._keep_sound(chains))
+        self.num_drafts += len(asked)
+        sound = self._keep_sound(asked)
         await self.examiner.search([worded.question for worded in sound])
         near = [self.examiner.finds(worded.question, worded) for worded in sound]
         far = self._keep(sound, ["one search finds the answer" if is_near else "" for is_near in near])
         verdicts = await self.examiner.attempt("chains", far, is_composed=True)
         kept = self._keep(far, [verdict.fault for verdict in verdicts])
-        self.report(f"chains asked ({len(kept)} kept)", len(chains), len(chains))
+        self.report(f"chains asked ({len(kept)} kept)", len(asked), len(asked))
         shares = {worded.draft.id: verdict for worded, verdict in zip(far, verdicts, strict=True)}
-        clear = await self.examiner.are_clear("chains", kept)
-        scored = [_with_scores(worded, shares[worded.draft.id]) for worded in kept]
-        return [
-            structs.replace(
-                worded,
-                scores=worded.scores
-                | {"clear": float(is_clear), "clear_name": float(worded.draft.facts[0].id in self.clear_names)},
-            )
-            for worded, is_clear in zip(scored, clear, strict=True)
-        ]
+        return [_with_scores(worded, shares[worded.draft.id]) for worded in kept]
 
     # ------------------------------------------------------------------------------------------ comparisons and choices
 
-    async def word_comparisons(self, pairs: Sequence[Pair]) -> dict[tuple[str, Form], list[str]]:
+    async def word_comparisons(self, pairs: Sequence[comparisons.Pair]) -> dict[tuple[str, Form], list[str]]:
         """By template and form, distinct wordings with slots for two names, each written for one pair."""
-        by_key: dict[tuple[str, Form], list[Pair]] = {}
+        by_key: dict[tuple[str, Form], list[comparisons.Pair]] = {}
         for pair in pairs:
             by_key.setdefault(pair.key, []).append(pair)
         asked = [pair for group in by_key.values() for pair in group[:_WORDINGS]]
-        names = [(pair.one.fact.name, pair.other.fact.name) for pair in asked]
-        prompts = [word_pair(pair.one.question, both, pair.form) for pair, both in zip(asked, names, strict=True)]
+        prompts = [
+            word_pair(pair.one.question, (pair.one.fact.name, pair.other.fact.name), pair.form) for pair in asked
+        ]
         lines = await self.lines.write("comparison: wording", prompts, 0.0)
         wordings: dict[tuple[str, Form], list[str]] = {}
         for pair, line in zip(asked, lines, strict=True):
-            form = read_wording(line, pair)
+            form = comparisons.read_wording(line, pair)
             if form and form not in wordings.setdefault(pair.key, []):
                 wordings[pair.key].append(form)
         return wordings
@@ -342,17 +318,16 @@ class _Writer:
     async def check_comparisons(self, compared: Sequence[Worded]) -> list[Worded]:
         """The comparisons whose pages are found. They are not attempted: half of all guesses at them are right."""
         self.num_drafts += len(compared)
-        sound = self._keep_new(self._keep_sound(compared))
+        sound = self._keep_sound(compared)
         by_name = [fact.name for item in sound for fact in item.draft.facts]
         await self.examiner.search([*(item.question for item in sound), *by_name])
-        hits, faults = self.examiner.hits, []
-        for item in sound:
-            found = [
-                any(passage.id == fact.passage.id for passage in (*hits[item.question], *hits[fact.name]))
-                for fact in item.draft.facts
-            ]
-            faults.append("" if all(found) else "its passage is not found")
-        return self._keep(sound, faults)
+        hits = self.examiner.hits
+
+        def is_found(item: Worded, fact: Fact) -> bool:
+            return any(passage.id == fact.passage.id for passage in (*hits[item.question], *hits[fact.name]))
+
+        found = [all(is_found(item, fact) for fact in item.draft.facts) for item in sound]
+        return self._keep(sound, ["" if each else "its passage is not found" for each in found])
 
     async def ask_choices(self, kept: Sequence[Worded], dice: Dice) -> list[Worded]:
         """Some single facts asked again as a choice of two answers, and as many for yes or no."""
@@ -363,23 +338,22 @@ class _Writer:
         by_document: dict[str, list[Passage]] = {}
         for passage in self.passages:
             by_document.setdefault(passage.doc_id, []).append(passage)
-        wrong = [find_wrong_answer(item, by_document[item.fact.passage.doc_id], dice) for item in pool]
+        wrong = [comparisons.find_wrong_answer(item, by_document[item.fact.passage.doc_id], dice) for item in pool]
         able = [(item, other) for item, other in zip(pool, wrong, strict=True) if other]
         asked = able[1::2]
         prompts = [propose_answer(item.question, said) for item, other in asked for said in (item.fact.answer, other)]
         lines = await self.lines.write("yes-no: wording", prompts, 0.0)
-        choices = [make_choice(item, other) for item, other in able[::2]]
-        confirmed = [make_yes_no(item, *lines[2 * at : 2 * at + 2]) for at, (item, _) in enumerate(asked)]
+        choices = [comparisons.make_choice(item, other) for item, other in able[::2]]
+        confirmed = [comparisons.make_yes_no(item, *lines[2 * at : 2 * at + 2]) for at, (item, _) in enumerate(asked)]
         chosen: list[Worded] = []
         for name, made in (("choices", choices), ("yes-no", confirmed)):
             pairs = [pair for pair in made if pair][: 2 * num]
             self.num_drafts += len(pairs)
             verdicts = await self.examiner.read_both(name, pairs)
-            for pair, verdict in zip(pairs, verdicts, strict=True):
-                if verdict.fault:
-                    self._drop(pair[0], verdict.fault)
+            self._keep([pair[0] for pair in pairs], [verdict.fault for verdict in verdicts])
             good = [pair for pair, verdict in zip(pairs, verdicts, strict=True) if not verdict.fault]
-            chosen += balance(good[:num])
+            # In turns, so that the first answer is as often right as the second, and yes as often as no.
+            chosen += [pair[number % 2] for number, pair in enumerate(good[:num])]
         return self._keep_new(chosen)
 
     # ----------------------------------------------------------------------------------------------------------- shared
@@ -401,8 +375,8 @@ class _Writer:
         )
 
     def _keep_sound(self, worded: Sequence[Worded]) -> list[Worded]:
-        """The questions that break no rule."""
-        return self._keep(worded, [_break_rules(item) for item in worded])
+        """The questions that break no rule and were not asked before."""
+        return self._keep_new(self._keep(worded, [_break_rules(item) for item in worded]))
 
     def _keep_new(self, worded: Sequence[Worded]) -> list[Worded]:
         """The questions that were not asked before."""

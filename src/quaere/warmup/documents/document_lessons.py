@@ -1,34 +1,45 @@
-"""Checked questions as demonstrated proposer episodes: start from a document, search for each next page, propose.
+"""Checked questions as episodes to learn from: a solver's own right ones, and a proposer's demonstrated ones.
+
+    own = await play_own(policy, searcher, questions, "eve", ToolCallSolver(evidence=True), Limits())
+    own.lessons.episodes    # at most one for each question: right, in form, and shown what the answer rests on
+    own.unsure              # questions that not every attempt answered right: what reinforcement can learn from
 
     plan_proposals(Pages(index), questions, (4, 3, 2))[0].hops == 1
     played = await play_proposals(planned, LocalSearcher(index), renderer, "drzero", Limits(), num=400)
 
-Hops are counted as in Dr. Zero: 1 is a fact of the document itself, 2 a fact of a page that the document names, found
-by a search, 3 a chain of two facts from there. Searches are real, and an episode is kept only if its results showed the
-evidence. The questions are those that the untrained model wrote and checked; the thoughts are drawn from `THOUGHTS`.
+A solver's episodes are rejection sampling: no oracle or teacher writes them, and nothing is labelled; what is right was
+checked against the person's own documents.
+
+A proposer starts from a document, searches for each next page, and proposes. Hops are counted as in Dr. Zero: 1 is a
+fact of the document itself, 2 a fact of a page that the document names, found by a search, 3 a chain of two facts from
+there. Searches are real, and an episode is kept only if its results showed the evidence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, zip_longest
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from quaere.chat.protocol import PromptStyle
+from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.chat.renderer import Renderer
 from quaere.chat.spans import find_evidence
 from quaere.errors import SamplingFailed
-from quaere.records import Episode, Evidence, Passage, Proposal, ProposeTask, Turn
+from quaere.policies.sampler import SamplingParams
+from quaere.records import Episode, Evidence, Passage, Proposal, ProposeTask, Search, Turn
 from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
+from quaere.rollout.many import run_many
+from quaere.rollout.policy import Policy
 from quaere.search.searcher import Searcher
+from quaere.training.phases.attempts import attempt_jobs, group_attempts, rights
 from quaere.warmup.dialects import Dialect, cites, proposer_turns
 from quaere.warmup.documents.askable_facts import page_name
 from quaere.warmup.documents.checked_question import CheckedQuestion
-from quaere.warmup.documents.links import Pages
-from quaere.warmup.oracle import find_flaw
-from quaere.warmup.scripted_episodes import Demonstrations, demonstrate, open_protocol
+from quaere.warmup.documents.page_names import Pages
+from quaere.warmup.scripted_episodes import Attempt, Demonstrations, demonstrate, find_flaw, judge, open_protocol
 from quaere.worlds.dice import Dice
 
 NAME = "documents"
@@ -67,10 +78,92 @@ THOUGHTS: Mapping[ThoughtKind, tuple[str, ...]] = {
 }
 
 
+class OwnEpisodes(Struct, frozen=True):
+    """What a solver's attempts are good for: episodes to imitate, and questions to practise on.
+
+    An unsure question has the share of right attempts among its scores, as `solved`.
+
+        OwnEpisodes(lessons=Demonstrations(...), unsure=[CheckedQuestion(...)])
+    """
+
+    lessons: Demonstrations
+    unsure: list[CheckedQuestion]
+
+
+async def play_own(
+    policy: Policy,
+    searcher: Searcher,
+    questions: Sequence[CheckedQuestion],
+    dialect: Dialect,
+    protocol: Protocol,
+    limits: Limits,
+    *,
+    attempts: int = 4,
+    seed: int = 0,
+    concurrency: int = 32,
+    on_episode: Callable[[Episode], None] = lambda episode: None,
+) -> OwnEpisodes:
+    """The model's episodes on each question: the shortest good one is kept, others are counted by why they are not."""
+    jobs = attempt_jobs(protocol, [question.to_question() for question in questions], attempts, "own")
+    episodes: list[Episode] = []
+    async for episode in run_many(
+        policy, jobs, searcher, limits, seed=seed, params=SamplingParams(temperature=1.0), concurrency=concurrency
+    ):
+        episodes.append(episode)
+        on_episode(episode)
+    own = OwnEpisodes(Demonstrations(), [])
+    for question, group in zip(questions, group_attempts(episodes, attempts), strict=True):
+        solved = sum(rights(group)) / len(group) if group else 1.0  # where every search failed nothing is known
+        faults = [_find_fault(episode, question, dialect) for episode in group]
+        own.lessons.dropped.update(fault for fault in faults if fault)
+        if good := [episode for episode, fault in zip(group, faults, strict=True) if not fault]:
+            own.lessons.episodes.append(min(good, key=lambda episode: len(episode.turns)))
+        if solved < 1:
+            own.unsure.append(structs.replace(question, scores=question.scores | {"solved": solved}))
+    return own
+
+
+def draw_evenly(questions: Iterable[CheckedQuestion], num: int, seed: int) -> list[CheckedQuestion]:
+    """`num` questions at most, as many of each number of facts as there are: those of one fact are far more numerous.
+
+    draw_evenly([one_a, one_b, one_c, two], 3, seed=0) -> [one_b, two, one_a]
+    """
+    by_facts: dict[int, list[CheckedQuestion]] = {}
+    for question in questions:
+        by_facts.setdefault(question.facts, []).append(question)
+    dice = Dice(seed, "evenly")
+    groups = [by_facts[num_facts] for num_facts in sorted(by_facts)]
+    for group in groups:
+        dice.shuffle(group)
+    rounds = zip_longest(*groups)
+    return [question for question in chain.from_iterable(rounds) if question is not None][:num]
+
+
+def count_searches(episode: Episode) -> int:
+    """How many queries were carried out."""
+    return sum(len(turn.results) for turn in episode.turns if isinstance(turn.action, Search))
+
+
+def _find_fault(episode: Episode, question: CheckedQuestion, dialect: Dialect) -> str:
+    """Why an episode is no lesson; "" if it is one."""
+    if fault := judge(episode, "solver", dialect):
+        return fault
+    if count_searches(episode) < question.searches:
+        return "fewer searches than needed"
+    shown = [hit.passage for turn in episode.turns for result in turn.results for hit in result.hits]
+    for evidence in question.deciding:
+        if not any(passage.doc_id == evidence.doc_id and evidence.text in passage.text for passage in shown):
+            return "the answer rests on nothing shown"
+    return ""
+
+
+# ------------------------------------------------------------------------------------------ the proposer's
+
+
 class Proposing(Struct, frozen=True):
     """A checked question with the document to start from and the page to search for and find at each hop.
 
-    `names` are the pages of its facts and `evidence` the sentences that state them. With one hop there is no search.
+    `names` are the pages of its facts. With one hop there is no search.
 
         Proposing(question=CheckedQuestion(...), hops=2, document=Passage(id="sall#0", ...), names=("Halm bridge",))
     """
@@ -84,16 +177,6 @@ class Proposing(Struct, frozen=True):
     def id(self) -> str:
         """An id, unique for a question and its number of hops."""
         return f"proposer-{self.hops}-{self.question.id}"
-
-    @property
-    def answer(self) -> str:
-        """The answer that the proposer gives."""
-        return self.question.answers[0]
-
-    @property
-    def evidence(self) -> tuple[Evidence, ...]:
-        """The sentence that states each fact."""
-        return self.question.evidence
 
 
 # ------------------------------------------------------------------------------------------------------------ planning
@@ -138,7 +221,7 @@ class _Finder:
         order = list(pages.passages)
         Dice(seed, "sources").shuffle(order)
         for passage in order:
-            for name in {link.page for link in pages.links(passage)} & names:
+            for name in names.intersection(pages.find_named(passage)):
                 sources = self._sources.setdefault(name, [])
                 if len(sources) < _MAX_SOURCES:
                     sources.append(passage)
@@ -147,30 +230,25 @@ class _Finder:
         """The episodes of a question: none for a comparison or if its documents are not in the index."""
         stated = [self._stating(evidence) for evidence in question.evidence]
         passages = [passage for passage in stated if passage is not None]
-        if question.kind not in ("single", "chain") or not passages or len(passages) < len(stated):
-            return []
         names = tuple(page_name(passage.title) for passage in passages)
-        if not all(names):  # without a name there is nothing to search for
-            return []
+        is_stated = passages and len(passages) == len(stated)
+        if question.kind not in ("single", "chain") or not is_stated or not all(names):
+            return []  # without a name there is nothing to search for
         found = [Proposing(question, 1, passages[0], names)] if question.kind == "single" else []
         source = self._source(names, question)
         return [*found, Proposing(question, 1 + len(names), source, names)] if source else found
 
     def _stating(self, evidence: Evidence) -> Passage | None:
         """The passage that contains the sentence at the evidence's offset; None if there is none."""
-        for passage in self._by_document.get(evidence.doc_id, ()):
-            first = evidence.start - passage.start
-            if first >= 0 and passage.text[first : first + len(evidence.text)] == evidence.text:
-                return passage
-        return None
+        passages = [one for one in self._by_document.get(evidence.doc_id, ()) if one.start <= evidence.start]
+        found = (one for one in passages if one.text.startswith(evidence.text, evidence.start - one.start))
+        return next(found, None)
 
     def _source(self, names: Sequence[str], question: CheckedQuestion) -> Passage | None:
         """A passage of another page that names the first page but neither later pages nor the answer."""
         hidden = (*question.answers, *names[1:])
-        for passage in self._sources.get(names[0], ()):
-            if not any(contains(passage.titled_text, text) for text in hidden):
-                return passage
-        return None
+        sources = self._sources.get(names[0], ())
+        return next((one for one in sources if not any(contains(one.titled_text, text) for text in hidden)), None)
 
 
 # ------------------------------------------------------------------------------------------------------------- playing
@@ -199,25 +277,15 @@ async def play_proposals(
         if proposing.question.id in asked:
             continue
         script = _Script(proposing, dialect, Dice(seed, "proposal", proposing.id))
-        episode = await demonstrate(
-            ProposeTask(proposing.id, proposing.document, proposing.hops),
-            script,
-            searcher,
-            renderer,
-            protocol,
-            limits,
-            episode_id=proposing.id,
-            name=NAME,
-        )
+        task = ProposeTask(proposing.id, proposing.document, proposing.hops)
+        attempt = Attempt(proposing.id, task, script, protocol)
+        episode = await demonstrate(attempt, searcher, renderer, limits, name=NAME)
         fault = find_flaw(episode, "proposer", dialect)
         if not fault and episode.outcome != script.outcome:
             fault = "it is not read as it was written"
-        if fault:
-            played.dropped[fault] += 1
-            continue
-        asked.add(proposing.question.id)
-        played.episodes.append(episode)
-        on_episode(episode)
+        if played.take(episode, fault):
+            asked.add(proposing.question.id)
+            on_episode(episode)
     return played
 
 
@@ -225,31 +293,23 @@ class _Script:
     """Script of a proposer: a search for each page, then the question."""
 
     def __init__(self, proposing: Proposing, dialect: Dialect, dice: Dice) -> None:
-        self.proposing = proposing
-        self.turns = proposer_turns(dialect)
-        self.cites = cites(dialect)
-        self.dice = dice
+        self.proposing, self.dice, self.turns = proposing, dice, proposer_turns(dialect)
+        question = proposing.question
+        span = question.evidence[-1].text if cites(dialect) else ""
+        self.outcome = Proposal(question.question, question.answers[0], span)
 
     def __call__(self, turns: Sequence[Turn], news: str) -> str:
         proposing, at = self.proposing, len(turns)
-        if turns and not _shows(turns[-1], proposing.evidence[at - 1]):
+        if turns and not _shows(turns[-1], proposing.question.evidence[at - 1]):
             raise SamplingFailed("a page was not found")
         if at < proposing.hops - 1:
             name = proposing.names[at]
             return self.turns.search(self.think("next" if turns else "first", name), name)
         thought = self.think("found" if turns else "own", proposing.names[0])
-        outcome = self.outcome
-        return self.turns.proposal(thought, outcome.question, outcome.answer, outcome.span)
-
-    @property
-    def outcome(self) -> Proposal:
-        """The proposal that the episode should end with."""
-        proposing = self.proposing
-        span = proposing.evidence[-1].text if self.cites else ""
-        return Proposal(proposing.question.question, proposing.answer, span)
+        return self.turns.proposal(thought, self.outcome.question, self.outcome.answer, self.outcome.span)
 
     def think(self, kind: ThoughtKind, name: str) -> str:
-        return self.dice.pick(THOUGHTS[kind]).format(name=name, answer=self.proposing.answer)
+        return self.dice.pick(THOUGHTS[kind]).format(name=name, answer=self.outcome.answer)
 
 
 def _shows(turn: Turn, evidence: Evidence) -> bool:

@@ -1,7 +1,7 @@
-"""What a folder of documents is about, if its name says so: a program, a product, a project.
+"""Names of folders and of pages in texts: what a folder of documents is about, and which other pages a text names.
 
-    names = FolderNames(passages)
-    names.find("gnucash/help/invoices.html") == "GnuCash"; names.find("docs/invoices.html") == ""
+    FolderNames(passages).find("gnucash/help/invoices.html") == "GnuCash"    # "" for docs/invoices.html
+    list(Pages(index).find_named(passage)) == ["Orsolya Venn"]
 
 A folder's name is taken if its own documents use it as a word, and written as they write it most often. Questions about
 documents of several programs can then say which program they are about.
@@ -14,10 +14,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from quaere.records import Passage
+from quaere.search.index import Index
+from quaere.warmup.documents.askable_facts import page_name
 
 _MIN_SHARE = 0.3  # of a folder's documents that use its name as a word
 _MIN_CHARS = 3
 _WORD = re.compile(r"\w+")
+_NAME_WORD = re.compile(r"\w[\w'’-]*")
+_MIN_NAME_CHARS = 4  # of a one-word name: shorter ones are mostly ordinary words
 
 
 class FolderNames:
@@ -68,3 +72,38 @@ def _iterate_names(doc_id: str) -> Iterator[tuple[str, str]]:
         for word in dict.fromkeys((name, *_WORD.findall(name))):
             if len(word) >= _MIN_CHARS:
                 yield folder, word
+
+
+# ---------------------------------------------------------------------------------------------------------------- pages
+
+
+class Pages:
+    """The passages of an index, and the names of its pages in their texts."""
+
+    def __init__(self, index: Index) -> None:
+        self.passages = list(index.passages())
+        names = dict.fromkeys(page_name(passage.title) for passage in self.passages)
+        self._names = {words: name for name in names if (words := _words(name))}
+        self._longest = max(map(len, self._names), default=0)
+
+    def find_named(self, passage: Passage) -> Iterator[str]:
+        """Every other page that the text names in full; the longest name at a position wins."""
+        own, words = page_name(passage.title), _NAME_WORD.findall(passage.text)
+        at = 0
+        while at < len(words):
+            for length in range(min(self._longest, len(words) - at), 0, -1):
+                page = self._names.get(tuple(words[at : at + length]))
+                if page and page != own:
+                    yield page
+                    at += length
+                    break
+            else:
+                at += 1
+
+
+def _words(name: str) -> tuple[str, ...]:
+    """A name as words; () if it could be mistaken for an ordinary word."""
+    words = tuple(_NAME_WORD.findall(name))
+    if not words or not words[0][0].isupper() or (len(words) == 1 and len(words[0]) < _MIN_NAME_CHARS):
+        return ()
+    return words
