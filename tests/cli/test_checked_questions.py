@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from quaere.api import checked_questions
-from quaere.cli.checked_questions import next_commands
 from quaere.cli.main import main
+from quaere.cli.questions import next_commands
 from quaere.errors import BadInput
 from quaere.policies.sampler import ChatReply
 from quaere.rollout.policy import ChatPolicy

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import quaere.cli
-from quaere.cli.main import COMMANDS, build_parser
-from quaere.cli.parser import walk_parsers
+from quaere.cli.main import COMMANDS, build_parser, walk_parsers
 
 # Their names say what kind of value they take, so the help repeats the name.
 SELF_EXPLAINING = {"host", "port", "model", "name", "role", "question", "seed", "temperature", "articles", "phase"}

@@ -7,8 +7,7 @@ from rich.console import Console
 
 from quaere.cli.ask import render_evidence, render_support
 from quaere.cli.curriculum_view import render_item
-from quaere.cli.episode_view import render_episode
-from quaere.cli.report_view import render_report
+from quaere.cli.episode_view import render_episode, render_report
 from quaere.records import (
     Answer,
     Candidate,

@@ -14,18 +14,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack
 
+from msgspec import structs
+
 from quaere.api.answer import Answer, read_answer, refuse_all_failed
 from quaere.api.background import BackgroundLoop, Started
-from quaere.api.counts import counting
 from quaere.api.index import Index
-from quaere.api.options import refuse_unknown
+from quaere.api.printing import counting
 from quaere.api.run import Run
 from quaere.api.search_function import FunctionSearcher, SearchFunction
-from quaere.api.solver_setup import Device, choose_solver
 from quaere.credentials import refuse_login
+from quaere.dialects.registry import SolverDialectName, check_turns, find_dialect, open_protocol, usual_limits
 from quaere.errors import BadInput
 from quaere.records import Question, SolveTask, Turn
 from quaere.search.searcher import LocalSearcher, NoSearcher, Searcher, check_reachable, open_searcher
+from quaere.setting_types import refuse_unknown
 
 if TYPE_CHECKING:
     from quaere.chat.prompt_style import PromptStyle
@@ -33,6 +35,12 @@ if TYPE_CHECKING:
     from quaere.dialects.registry import SolverDialectName
     from quaere.policies.native.device import Precision
     from quaere.rollout.policy import Policy
+if TYPE_CHECKING:
+    from quaere.chat.prompt_style import PromptStyle
+    from quaere.chat.protocol import Protocol
+    from quaere.dialects.notes import Notes
+    from quaere.rollout.episode import Limits
+
 
 T = TypeVar("T")
 
@@ -311,3 +319,69 @@ def _find_model(model: str | Path | Run, engine: dict[str, Any]) -> tuple[Notes,
 async def _call(load: Callable[[], Policy]) -> Policy:
     """Load within the loop: samplers belong to the one they were opened in."""
     return load()
+
+
+# -------------------------------------------------------------------------------------------------- protocol and limits
+
+
+Device = Literal["auto", "cpu", "cuda"]
+
+
+def asking_limits(dialect: SolverDialectName) -> Limits:
+    """The default limits of `quaere ask` and `quaere.Agent`: shorter turns than in training, a longer sequence."""
+    usual = usual_limits(dialect)
+    return structs.replace(usual, turn_tokens=256, sequence_tokens=max(4096, usual.sequence_tokens))
+
+
+def choose_solver(
+    notes: Notes,
+    *,
+    needs_guide: bool,
+    dialect: SolverDialectName | None = None,
+    style: PromptStyle | None = None,
+    evidence: bool | None = None,
+    guided: bool | None = None,
+    closed_book: bool = False,
+    limits: Mapping[str, Any],
+    usual: Callable[[SolverDialectName], Limits] = asking_limits,
+    turns_option: str = "max_turns",
+) -> tuple[Protocol, Limits]:
+    """Protocol and limits: as given, else as the model was trained (its notes say so), else as `usual`.
+
+    `needs_guide` is whether the model is too small to follow the protocol; `turns_option` is how the caller names the
+    number of turns.
+    """
+    name = dialect or notes.dialect or "tool-call"
+    if guided is None:
+        guided = needs_guide and (name == "tool-call" or closed_book)
+    allowed = structs.replace(trained_limits(name, notes) or usual(name), **limits)
+    if closed_book:
+        asking = find_dialect("closed-book", "verifier").open(guided=guided, evidence=wants_evidence(evidence, notes))
+        return asking, structs.replace(allowed, max_turns=1)
+    check_turns(name, allowed, turns_option)
+    opened = open_protocol(
+        name,
+        style=style or notes.style or "full",
+        evidence=wants_evidence(evidence, notes),
+        settings=notes.evaluation,
+        guided=guided,
+    )
+    return opened, allowed
+
+
+def trained_limits(dialect: str, notes: Notes) -> Limits | None:
+    """The limits a model was trained under, if it was trained in this dialect.
+
+    trained_limits("evalact", Notes(limits=Limits(max_turns=3), dialect="tool-call")) is None
+    """
+    return notes.limits if dialect == (notes.dialect or "tool-call") else None
+
+
+def wants_evidence(given: bool | None, notes: object) -> bool:
+    """True if evidence is asked for: as the user says, else if the model was taught to give it.
+
+    A model that was not taught to quote is not asked to: a small one would then often fail to answer at all.
+
+        wants_evidence(None, Notes(style="brief")) -> False
+    """
+    return bool(getattr(notes, "evidence", False)) if given is None else given

@@ -11,7 +11,7 @@ import shlex
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, structs
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from quaere.recipes.registry import Recipe
     from quaere.runs import Run as Store
     from quaere.training.progress import Reporter, StepProgress, StepReport
+if TYPE_CHECKING:
+    from quaere.runs.checkpoints import Which
 
 
 def evolve(
@@ -201,7 +203,7 @@ def expect_time(recipe: str, model: str, runs: str | Path | None) -> str:
 
     "41 s a step, by the 96 steps of runs/drzero-1 (same recipe and model; larger batches take longer)"
     """
-    from quaere.api.counts import count, format_duration
+    from quaere.api.printing import count, format_duration
     from quaere.runs import Run as Store
     from quaere.runs import list_runs, runs_root
 
@@ -312,3 +314,34 @@ async def train_to_end(
             told.note(f"done; look at it with: quaere runs show {store.path}")
         finally:
             told.close()
+
+
+# -------------------- `quaere.export`: a trained role as a folder that transformers and vLLM load as it is.
+
+
+def export(
+    run: Run | str | Path,
+    out: str | Path,
+    *,
+    role: Literal["solver", "proposer", "actor"] | None = None,
+    checkpoint: Which | None = None,
+    merge: bool = False,
+    dtype: Literal["float32", "bfloat16"] = "float32",
+    force: bool = False,
+) -> Path:
+    """Write a trained role of a run to the folder `out`, and return it: `Agent(out, index)` opens it.
+
+    `role` is by default the solver, or of a run that writes reports the actor. `checkpoint` is a step, "best" or
+    "last"; by default the best by validation where there is one, else the last. A LoRA adapter is written by itself
+    unless `merge` adds it to its base. `dtype` is that of the weights that are written. With `force`, an earlier export
+    at `out` is replaced.
+    """
+    from quaere.dialects.trained_role import find_role, use_role
+    from quaere.training.exports import export_role
+
+    path = run.path if isinstance(run, Run) else Run.open(run).path
+    _, written = use_role(
+        lambda: find_role(path, role or "", checkpoint),
+        lambda weights: export_role(weights, Path(out), merge=merge, dtype=dtype, force=force),
+    )
+    return written

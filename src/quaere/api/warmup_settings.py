@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from msgspec import Struct, structs
 
-from quaere.api.options import check_positive
 from quaere.errors import BadInput
 from quaere.rollout.hub_questions import is_hub
+from quaere.setting_types import check_positive
 from quaere.warmup.dialects import Dialect, needed_turns
 
 if TYPE_CHECKING:

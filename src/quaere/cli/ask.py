@@ -26,11 +26,12 @@ from quaere.api.answer import (
     refuse_all_failed,
     refuse_unanswered,
 )
-from quaere.cli.ask_options import (
+from quaere.cli.options import (
     LIMITS,
     add_asked,
     add_plain,
     add_sampling,
+    add_titles_first,
     asked_settings,
     check_numbers,
     choose_plain,
@@ -38,8 +39,7 @@ from quaere.cli.ask_options import (
     open_model,
     read_asked,
 )
-from quaere.cli.eval_options import add_titles_first
-from quaere.cli.interrupt import interruptible
+from quaere.cli.terminal import interruptible
 from quaere.dialects.registry import SOLVER_DIALECTS
 
 _MAX_SEEN = 10  # passages listed when no answer was found
@@ -136,7 +136,7 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
 
 def _arrange(args: argparse.Namespace) -> tuple[Protocol, Limits]:
     """How to ask: as the command line says, else as the model was trained, which its notes say."""
-    from quaere.api.solver_setup import choose_solver
+    from quaere.api.agent import choose_solver
     from quaere.dialects.notes import find_notes
     from quaere.policies.catalogue import needs_guide
 

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from quaere.runs import Run
     from quaere.runs.curriculum_audit import Item, ItemFilter
     from quaere.search.index import Index
+if TYPE_CHECKING:
+    from quaere.evaluation.qa.curriculum_quality import Asked
+    from quaere.runs import Run
+    from quaere.runs.curriculum_audit import Item
+
 
 _TABLE_ROWS = 40
 _FILTERS = (
@@ -252,7 +257,7 @@ def run_export(args: argparse.Namespace) -> None:
 
 def run_import(args: argparse.Namespace) -> None:
     """Set the verdicts of the candidates in a file to what the file says; an empty verdict removes one."""
-    from quaere.cli.verdict_import import plan_import
+    from quaere.cli.curriculum_changes import plan_import
     from quaere.runs import give_verdicts
     from quaere.runs.curriculum_audit import read_items
     from quaere.runs.item_files import read_verdict_rows
@@ -265,7 +270,7 @@ def run_import(args: argparse.Namespace) -> None:
 
 def run_add(args: argparse.Namespace) -> None:
     """Add the questions of a file to the curriculum: all of them, or none if one is invalid."""
-    from quaere.cli.question_add import plan_add, settle_evidence
+    from quaere.cli.curriculum_changes import plan_add, settle_evidence
     from quaere.runs import add_questions
     from quaere.runs.curriculum_audit import Item, check_item, read_items
     from quaere.runs.item_files import read_question_rows
@@ -291,7 +296,6 @@ def run_add(args: argparse.Namespace) -> None:
 
 def run_quality(args: argparse.Namespace) -> None:
     """Print the share of questions of the curriculum whose answer is proven by rules."""
-    from quaere.cli.curriculum_quality import ask_of_file, ask_of_run, tell_quality
     from quaere.runs.curriculum_audit import read_items
 
     if Path(args.name).is_file():
@@ -361,7 +365,7 @@ def _open_documents(run: Run, args: argparse.Namespace, items: list[Item]) -> tu
 
 
 def _index_of(run: Run) -> str:
-    from quaere.api.run_documents import name_index
+    from quaere.api.run import name_index
 
     return name_index(run)
 
@@ -389,3 +393,50 @@ def _tell(counts: dict[str, int], args: argparse.Namespace, said: str = "") -> N
     console.print(Text(", ".join(f"{number} {what}" for what, number in counts.items())))
     if said:
         console.print(Text(printable(said), "yellow"))
+
+
+# -------------------------------------------------------------------------------------------------------------- quality
+
+
+def ask_of_file(path: Path, index: str | None) -> list[Asked]:
+    """The questions of a file, with the documents that should prove their answers."""
+    from quaere.evaluation.qa.curriculum_quality import of_question
+    from quaere.rollout.question_files import read_questions
+    from quaere.search.index import open_index
+
+    if not index:
+        raise BadInput("a file of questions needs the index of its documents", hint="--index DIR")
+    documents = open_index(Path(index))
+    return [of_question(question, documents.document) for question in read_questions(path)]
+
+
+def ask_of_run(run: Run, items: list[Item], index: str) -> list[Asked]:
+    """The items the solver learns from, with their documents and the proposer's episodes."""
+    from quaere.evaluation.qa.curriculum_quality import of_candidate
+    from quaere.search.index import open_index
+
+    documents = open_index(Path(index))
+    known = {row.id for row in run.index()}
+    learned = [item.candidate for item in items if item.learned]
+    return [
+        of_candidate(item, run.episode(item.episode_id) if item.episode_id in known else None, documents.document)
+        for item in learned
+    ]
+
+
+def tell_quality(asked: list[Asked], *, json: bool) -> None:
+    """Print the share of proven questions, and the faults of the others."""
+    from msgspec import to_builtins
+
+    from quaere.evaluation.qa.curriculum_quality import measure_quality
+
+    if not asked:
+        raise BadInput("there is no question to check", hint="use fewer filters, or name another run or file")
+    quality = measure_quality(asked)
+    if json:
+        print(as_json({**to_builtins(quality), "share": to_builtins(quality.share)}))
+        return
+    share = quality.share
+    print(f"{quality.num} questions, {quality.num_proven} proven: {share.mean:.3f} [{share.low:.3f}, {share.high:.3f}]")
+    for fault, count in quality.faults.items():
+        print(f"{count:6}  {fault}")

@@ -12,18 +12,29 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from quaere.api.counts import counting
-from quaere.cli.ask_options import add_plain, add_questions, choose_plain
-from quaere.cli.bounds import check_positive, checkpoint
-from quaere.cli.eval_options import LIMITS, add_engine, add_evidence, add_limits, add_output
-from quaere.cli.index_option import add_index
-from quaere.cli.interrupt import interruptible
-from quaere.cli.terminal import say_line
+import msgspec
+
+from quaere.api.printing import counting
+from quaere.cli.options import (
+    ALL_LIMITS,
+    add_engine,
+    add_evidence,
+    add_index,
+    add_limits,
+    add_output,
+    add_plain,
+    add_questions,
+    check_positive,
+    checkpoint,
+    choose_plain,
+)
+from quaere.cli.terminal import interruptible, say_line
 from quaere.dialects.registry import SOLVER_DIALECTS
 from quaere.errors import BadInput, SamplingFailed
 
@@ -41,6 +52,7 @@ if TYPE_CHECKING:
     from quaere.rollout.policy import Policy
     from quaere.runs import Run
     from quaere.search.searcher import Searcher
+
 
 _MAX_JUDGE_ITEMS = 400
 
@@ -129,7 +141,7 @@ def _check(args: argparse.Namespace) -> None:
             "--resume cannot continue a --deterministic evaluation: the other questions would be batched differently",
             hint="omit --resume",
         )
-    check_positive(args, (*LIMITS, "limit", "max_rows"))
+    check_positive(args, (*ALL_LIMITS, "limit", "max_rows"))
     if not 1 <= args.judge_items <= _MAX_JUDGE_ITEMS:
         raise BadInput(f"--judge-items must be between 1 and {_MAX_JUDGE_ITEMS}, not {args.judge_items}")
     _check_output(args)
@@ -231,8 +243,6 @@ def _open_run(args: argparse.Namespace, settings: dict[str, Any]) -> Run:
 
     if args.resume is None:
         return Run.start(runs_root(args.runs), "eval", settings)
-    from quaere.cli.stopped_eval import reopen
-
     return reopen(find_run(runs_root(args.runs), args.resume), settings)
 
 
@@ -259,7 +269,7 @@ def _metrics(score: AnsweringScore) -> dict[str, float]:
 
 
 def _show(args: argparse.Namespace, evaluation: Scored, others: list[Scored], stored: Run | None = None) -> None:
-    from quaere.api.evaluation_table import print_json, print_results
+    from quaere.api.evaluation import print_json, print_results
 
     arms = _compare_arms(args, [*others, evaluation])
     (print_json if args.json else print_results)(evaluation, others, stored, arms)
@@ -279,11 +289,11 @@ def _compare_arms(args: argparse.Namespace, results: list[Scored]) -> list[ArmDi
 
 def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Protocol, Limits]:
     """How to ask: as the command line says, else as the model was trained, else as the paper has it."""
-    from quaere.api.solver_setup import choose_solver
+    from quaere.api.agent import choose_solver
     from quaere.dialects.registry import usual_limits
     from quaere.policies.catalogue import needs_guide
 
-    names = (*LIMITS, "answer_turn", "titles_first")
+    names = (*ALL_LIMITS, "answer_turn", "titles_first")
     return choose_solver(
         _notes(args, weights),
         needs_guide=needs_guide(args.model),
@@ -363,7 +373,6 @@ async def _answer(
 ) -> list[QuestionScore]:
     """Answer the questions that the run has no answers to; every episode is stored as soon as it ends."""
     from quaere.chat.terminal_text import shorten_number
-    from quaere.cli.stopped_eval import read_scores
     from quaere.evaluation.qa.scores import evaluate
 
     done = read_scores(stored, questions, evidence=getattr(protocol, "evidence", False))
@@ -396,3 +405,47 @@ async def _answer(
         raise SamplingFailed(failures[0])
     done |= {score.id: score for score in scores}
     return [done[question.id] for question in questions]
+
+
+# ------------------------------------------------------------------------------------------------- a stopped evaluation
+
+
+_FREE = {"name", "max_rows"}  # may differ: neither changes what is asked, and fewer rows may be why it is run again
+
+
+def reopen(path: Path, settings: Mapping[str, Any]) -> Run:
+    """The run of a stopped evaluation, open for writing; raises BadInput if it was made with other settings."""
+    from quaere.runs import Run
+
+    stored = Run.open(path, write=True)
+    try:
+        if stored.info.kind != "eval":
+            raise BadInput(f"{path} is no evaluation, but of kind {stored.info.kind}", hint="quaere runs list")
+        now = msgspec.json.decode(msgspec.json.encode(settings))
+        before = stored.info.settings
+        differ = [name for name in now if name not in _FREE and now[name] != before.get(name)]
+        if differ:
+            said = "; ".join(f"{name} was {before.get(name)!r} and is {now[name]!r}" for name in differ)
+            raise BadInput(f"{path} cannot go on with other settings: {said}", hint="run it anew, without --resume")
+        stored.note_end(None)
+    except BaseException:
+        stored.close()
+        raise
+    return stored
+
+
+def read_scores(stored: Run, questions: Sequence[Question], *, evidence: bool) -> dict[str, QuestionScore]:
+    """Scores of the episodes a run has stored, by question; raises BadInput if one is of another question."""
+    from quaere.evaluation.qa.scores import score_episode
+    from quaere.records import SolveTask
+
+    asked = {question.id: question for question in questions}
+    found = {}
+    for episode in stored.episodes():
+        if not isinstance(episode.task, SolveTask) or asked.get(episode.id) != episode.task.question:
+            raise BadInput(
+                f"{stored.path} has an answer to {episode.id}, and the file of questions has no such question now",
+                hint="run it anew, without --resume",
+            )
+        found[episode.id] = score_episode(episode, evidence=evidence)
+    return found

@@ -138,8 +138,8 @@ def _resume(args: argparse.Namespace) -> None:
 def _train(recipe: Recipe, config: Any, store: Run, args: argparse.Namespace, remembered: Sequence[str] = ()) -> None:
     """Train to the end. The first Ctrl-C stops after the step under way, the second at once."""
     from quaere.api.evolution import train_to_end
-    from quaere.cli.interrupt import interruptible
     from quaere.cli.progress_view import open_reporter
+    from quaere.cli.terminal import interruptible
     from quaere.training.stop_request import accept_stop
 
     step = "the step under way, once its checkpoint is saved"

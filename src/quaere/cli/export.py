@@ -11,9 +11,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quaere.cli.bounds import checkpoint
-from quaere.cli.interrupt import interruptible
-from quaere.cli.terminal import say_line
+from quaere.cli.options import checkpoint
+from quaere.cli.terminal import interruptible, say_line
 from quaere.errors import BadInput
 
 if TYPE_CHECKING:

@@ -14,11 +14,10 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quaere.api.counts import counting
-from quaere.cli.bounds import check_positive
-from quaere.cli.eval_options import add_engine
+from quaere.api.printing import counting
 from quaere.cli.grade_view import agreement_lines, print_agreement, print_evaluations, results_json
-from quaere.cli.interrupt import interruptible
+from quaere.cli.options import add_engine, check_positive
+from quaere.cli.terminal import interruptible
 from quaere.errors import BadInput
 
 if TYPE_CHECKING:

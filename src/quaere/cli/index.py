@@ -13,7 +13,7 @@ from quaere.cli.work_progress import describe_count, show_progress
 from quaere.errors import BadInput
 
 if TYPE_CHECKING:
-    from quaere.api.counts import Progress
+    from quaere.api.printing import Progress
     from quaere.search.index import Index
     from quaere.search.update import UpdateCounts
     from quaere.search.walk import SourceFile
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _build(args: argparse.Namespace) -> None:
     from quaere.api.index import index_settings
-    from quaere.cli.interrupt import interruptible
+    from quaere.cli.terminal import interruptible
     from quaere.search.index import build_index
 
     # Options have the names of the settings' fields; what was not given is the settings' own default.
@@ -128,7 +128,7 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 def _update(path: Path, json: bool, rerank: str | None = None) -> None:
-    from quaere.cli.interrupt import interruptible
+    from quaere.cli.terminal import interruptible
     from quaere.search.update import update_index
 
     started = time.monotonic()

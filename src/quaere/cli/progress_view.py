@@ -24,7 +24,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from quaere.api.counts import format_duration
+from quaere.api.printing import format_duration
 from quaere.chat.terminal_text import shorten_number
 from quaere.cli.episode_view import printable
 from quaere.training.progress import Reporter, StepProgress, StepReport, describe_figures

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quaere.api.checked_questions import write_lines
-from quaere.cli.bounds import check_positive
-from quaere.cli.interrupt import interruptible
+from quaere.cli.options import check_positive
+from quaere.cli.terminal import interruptible
 from quaere.errors import BadInput
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
     from quaere.rollout.topic_questions import OpenQuestion
     from quaere.search.index import Index
+if TYPE_CHECKING:
+    from quaere.warmup.documents.checked_question import Written
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -91,8 +95,6 @@ def run(args: argparse.Namespace) -> None:
 
 def _write(args: argparse.Namespace) -> None:
     if args.checked:
-        from quaere.cli.checked_questions import run_checked
-
         run_checked(args)
         return
     faults: Counter[str] = Counter()
@@ -135,7 +137,7 @@ def _ask_world(args: argparse.Namespace) -> list[Struct]:
 def _ask_index(args: argparse.Namespace) -> tuple[list[OpenQuestion], Counter[str]]:
     from rich.console import Console
 
-    from quaere.api.counts import counting
+    from quaere.api.printing import counting
     from quaere.rollout.topic_questions import draw_open_questions
     from quaere.search.index import open_index
 
@@ -151,7 +153,7 @@ def _ask_index(args: argparse.Namespace) -> tuple[list[OpenQuestion], Counter[st
 async def _rewrite(
     args: argparse.Namespace, index: Index, drawn: list[OpenQuestion], quiet: Any
 ) -> tuple[list[OpenQuestion], Counter[str]]:
-    from quaere.api.counts import counting
+    from quaere.api.printing import counting
     from quaere.policies.catalogue import needs_guide
     from quaere.rollout.policy import open_policy
     from quaere.rollout.topic_questions import rewrite_questions
@@ -190,3 +192,72 @@ def _print_summary(
             f"{by_model} worded by {args.model}, {num - by_model} by forms" + (f" (the model's: {why})" if why else "")
         )
     print(f"quaere report --questions {args.out} --index {args.index or 'INDEX'}")
+
+
+# ---------------------------------------------------------------------------------------------------- checked questions
+
+
+def run_checked(args: argparse.Namespace) -> None:
+    """Write the questions to a file, and print how many were kept and why others were dropped."""
+    from rich.console import Console
+
+    from quaere.api.checked_questions import summarise, write_checked
+    from quaere.cli.work_progress import show_progress
+    from quaere.warmup.documents.checked_question import WriterSettings
+
+    quiet = Console(stderr=True, highlight=False)
+    settings = WriterSettings(
+        drafts=args.drafts,
+        tries=args.tries,
+        min_right=args.min_right,
+        topk=args.topk or 10,
+        temperature=args.temperature,
+        minutes=args.minutes,
+        seed=args.seed,
+        concurrency=args.max_rows,
+    )
+
+    def note(line: str) -> None:
+        quiet.print(line, style="dim", markup=False)
+
+    with show_progress() as progress:
+        written = write_checked(
+            args.model,
+            args.index,
+            settings,
+            device=args.device,
+            out=args.out,
+            note=note,
+            progress=progress,
+            dropped=args.dropped,
+        )
+    if args.json:
+        print(json.dumps(_counts(written)))
+        return
+    for line in summarise(written, args.out):
+        print(line)
+    for line in next_commands(args.out, args.index, args.model):
+        print(line)
+
+
+def next_commands(questions: Path, index: Path, model: str) -> tuple[str, str]:
+    """What to type to teach the model the form and to train it on the questions; a model at a URL cannot be trained."""
+    start = "MODEL" if model.startswith("openai:") else shlex.quote(model)
+    warm, runs = shlex.quote(f"{questions.stem}-warm"), shlex.quote(f"runs/{questions.stem}")
+    given = f"--index {shlex.quote(str(index))} --questions {shlex.quote(str(questions))}"
+    return (
+        f"quaere warmup search-r1 --style brief --model {start} --lora-rank 32 --out {warm}",
+        f"quaere evolve search-r1 {given} --model {warm} --preset single-gpu --set prompts=brief --out {runs}",
+    )
+
+
+def _counts(written: Written) -> dict[str, object]:
+    from quaere.api.checked_questions import count_searches
+
+    return {
+        "questions": len(written.questions),
+        "drafts": written.num_drafts,
+        "kinds": dict(Counter(question.kind for question in written.questions)),
+        "searches": {str(num): count for num, count in sorted(count_searches(written).items())},
+        "dropped": dict(written.reasons.most_common()),
+    }

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quaere.api.answer import refuse_all_failed
-from quaere.cli import ask_options
-from quaere.cli.interrupt import interruptible
+from quaere.cli import options as ask_options
+from quaere.cli.terminal import interruptible
 
 if TYPE_CHECKING:
-    from quaere.api.report_files import ReportPlace
+    from quaere.api.report import ReportPlace
     from quaere.dialects.roles import Writer
     from quaere.records import Episode, Question, Report
     from quaere.rollout.episode import Limits
@@ -57,7 +57,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(args: argparse.Namespace) -> None:
     """Write one report in full view, or one for every question of a file with a table at the end."""
-    from quaere.api.report_files import report_place
+    from quaere.api.report import report_place
     from quaere.search.searcher import open_searcher
 
     questions = ask_options.read_asked(args, "report")
@@ -119,8 +119,7 @@ class _Writing:
         self, question: Question, policy: Policy, writer: Writer, limits: Limits, stored: Run
     ) -> Episode:
         """Write one report; print every turn as it is sampled, then the report."""
-        from quaere.cli.episode_view import render_end, render_turn
-        from quaere.cli.report_view import render_report
+        from quaere.cli.episode_view import render_end, render_report, render_turn
         from quaere.records import ReportTask
         from quaere.rollout.episode import run_episode
 
@@ -139,7 +138,7 @@ class _Writing:
         self, questions: list[Question], policy: Policy, writer: Writer, limits: Limits, stored: Run
     ) -> list[Episode]:
         """A report for every question of a file, and a table."""
-        from quaere.api.counts import counting
+        from quaere.api.printing import counting
         from quaere.cli.episode_view import count
         from quaere.records import ReportTask
         from quaere.rollout.many import Job, run_many
@@ -159,7 +158,7 @@ class _Writing:
 
     def _keep(self, episode: Episode, stored: Run) -> tuple[Report | None, list[Path]]:
         """Store the episode, and write its report where the person wants it."""
-        from quaere.api.report_files import write_report
+        from quaere.api.report import write_report
         from quaere.dialects.report.protocol import bind_report
 
         report = bind_report(episode)
@@ -207,7 +206,7 @@ def report_scores(report: Report) -> dict[str, float]:
 
 
 def _row(episode: Episode, report: Report | None, files: list[Path], stored: Run) -> dict[str, Any]:
-    from quaere.cli.report_view import report_row
+    from quaere.cli.episode_view import report_row
     from quaere.records import ReportTask
 
     assert isinstance(episode.task, ReportTask)

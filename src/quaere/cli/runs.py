@@ -11,9 +11,12 @@ quaere runs delete ask-20250301-101500
 from __future__ import annotations
 
 import argparse
+import json
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quaere.cli.run_export import add_export
+from quaere.cli.terminal import printable_line, say_line
 from quaere.errors import BadInput
 
 if TYPE_CHECKING:
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
 
     from quaere.records import Episode
     from quaere.runs import EpisodeRow, Run
+if TYPE_CHECKING:
+    from quaere.runs import Run
+
 
 ALL_STEPS = -1
 
@@ -119,7 +125,6 @@ def run_show(args: argparse.Namespace) -> None:
 
 def run_delete(args: argparse.Namespace) -> None:
     """Delete runs, or their spare checkpoints, once all of them are known to be deletable and that was agreed to."""
-    from quaere.cli.run_deletion import delete_runs
 
     delete_runs(args)
 
@@ -138,9 +143,8 @@ def _show_training(run: Run, args: argparse.Namespace) -> None:
 
 def _show_metrics(run: Run, args: argparse.Namespace) -> None:
     """Charts, or lines that other programs can cut at the tabs: name, step, value."""
-    from quaere.cli.curve_view import draw_curve
     from quaere.cli.episode_view import printable
-    from quaere.cli.run_view import find_metrics
+    from quaere.cli.run_view import draw_curve, find_metrics
 
     found = find_metrics(run, args.metrics)
     if args.json:
@@ -232,3 +236,119 @@ def as_json(value: Any) -> str:
     import msgspec
 
     return json.dumps(json.loads(msgspec.json.encode(value)), indent=2)  # msgspec writes NaN as null, json would not
+
+
+# -------------------- `quaere runs delete`: runs, or the checkpoints they can do without.
+
+
+def delete_runs(args: argparse.Namespace) -> None:
+    """Refuse what is no run or is running before anything is deleted, ask, delete, and say what is free for it."""
+    from quaere.runs import check_deletable, delete_folders, find_run, hold_idle, runs_root
+
+    root = runs_root(args.runs)
+    paths = list(dict.fromkeys(check_deletable(find_run(root, name)) for name in args.names))
+    for path in paths:
+        with hold_idle(path):
+            pass
+    if not args.yes and not _agrees(args, paths):
+        print("nothing was deleted", file=sys.stderr)
+        return
+    deleted: dict[Path, int] = {}
+    for path in paths:
+        with hold_idle(path):  # again: it may have been gone on with while the question stood there
+            deleted[path] = delete_folders(_find_folders(path, args.checkpoints))
+        if not args.json:
+            what = "checkpoints deleted" if args.checkpoints else "deleted"
+            print(printable_line(f"{path.name}: {what}, {_megabytes(deleted[path])} freed"))
+    total = sum(deleted.values())
+    if args.json:
+        rows = [{"path": str(path), "num_bytes": num_bytes} for path, num_bytes in deleted.items()]
+        print(json.dumps({"deleted": rows, "num_bytes": total}))
+    elif len(deleted) > 1:
+        print(f"{_megabytes(total)} freed in all")
+
+
+def _find_folders(path: Path, only_checkpoints: bool) -> list[Path]:
+    from quaere.runs.checkpoints import find_spare
+
+    return find_spare(path / "checkpoints") if only_checkpoints else [path]
+
+
+def _agrees(args: argparse.Namespace, paths: list[Path]) -> bool:
+    """Ask at the terminal; what is deleted cannot be had again."""
+    from quaere.runs import measure_size
+
+    if not sys.stdin.isatty():
+        raise BadInput("nothing was deleted: there is no terminal to ask at", hint="add --yes")
+    for path in paths:
+        folders = _find_folders(path, args.checkpoints)
+        what = f", {len(folders)} checkpoints" if args.checkpoints else ""
+        print(printable_line(f"  {path}{what}, {_megabytes(measure_size(folders))}"), file=sys.stderr)
+    print("delete this for good? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _megabytes(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:.2f} MB"
+
+
+# -------------------- `quaere runs export`: a run for the tools of others.
+
+
+TARGETS = ("inspect", "trackio")
+
+
+def add_export(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """Add `export` to the actions of `runs`."""
+    parser = actions.add_parser("export", help="hand a run to Inspect (its episodes) or Trackio (its metrics)")
+    parser.add_argument("name", metavar="RUN", help="a run's name or directory")
+    parser.add_argument("--to", choices=TARGETS, required=True, help="whose format")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="with inspect, the log to write (such as logs/notes.json)"
+    )
+    parser.add_argument("--step", type=int, metavar="N", help="with inspect, only the episodes of a step")
+    parser.add_argument("--phase", help="with inspect, only those of a phase, such as solver")
+    parser.add_argument("--force", action="store_true", help="replace the file at --out")
+    parser.set_defaults(run=run_export)
+    return parser
+
+
+def run_export(args: argparse.Namespace) -> None:
+    """Write the log, or log the metrics."""
+    from quaere.runs import Run, find_run, runs_root
+
+    with Run.open(find_run(runs_root(args.runs), args.name)) as run:
+        done = _export_log(run, args) if args.to == "inspect" else _export_metrics(run, args)
+    if args.json:
+        print(as_json(done))
+
+
+def _export_log(run: Run, args: argparse.Namespace) -> dict[str, object]:
+    from quaere.runs.inspect_log import write_inspect_log
+
+    if args.out is None:
+        raise BadInput("--to inspect needs --out", hint=f"--out logs/{run.info.id}.json")
+    if args.out.suffix != ".json":  # Inspect tells its formats apart by the name
+        raise BadInput(f"a log of Inspect ends with .json, not {args.out.name}", hint=f"--out {args.out}.json")
+    if args.out.exists() and not args.force:
+        raise BadInput(f"{args.out} exists already", hint="choose another --out, or replace it with --force")
+    num = write_inspect_log(run, args.out, step=args.step, phase=args.phase)
+    say_line(f"{num} episodes in {args.out}; look at them with: inspect view --log-dir {args.out.parent}")
+    return {"to": "inspect", "path": str(args.out), "num_episodes": num}
+
+
+def _export_metrics(run: Run, args: argparse.Namespace) -> dict[str, object]:
+    from quaere.training.metric_sinks import PROJECT, TrackioReporter, replay_steps
+
+    for name in ("out", "step", "phase"):
+        if getattr(args, name) is not None:
+            raise BadInput(f"--{name} belongs to --to inspect", hint=f"leave --{name} out")
+    if not run.last_step():
+        raise BadInput(f"run {run.info.id} has no metrics: it was not a training", hint="--to inspect --out FILE")
+    reporter = TrackioReporter(PROJECT, run.info.id, run.info.settings)
+    try:
+        num = replay_steps(run, reporter)
+    finally:
+        reporter.close()
+    say_line(f"{num} steps in Trackio's project {PROJECT}; look at them with: trackio show --project {PROJECT}")
+    return {"to": "trackio", "project": PROJECT, "num_steps": num}

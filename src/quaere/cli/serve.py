@@ -13,9 +13,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from quaere.cli.ask_options import add_plain, choose_plain
-from quaere.cli.bounds import check_positive, checkpoint
-from quaere.cli.server_options import add_server_options, read_key, server_settings
+from quaere.cli.options import (
+    add_plain,
+    add_server_options,
+    check_positive,
+    checkpoint,
+    choose_plain,
+    read_key,
+    server_settings,
+)
 from quaere.cli.terminal import say_line
 from quaere.errors import BadInput, install_hint
 from quaere.policies.native.device import Precision

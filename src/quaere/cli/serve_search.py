@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from quaere.cli.server_options import add_server_options, read_key, server_settings
+from quaere.cli.options import add_server_options, read_key, server_settings
 
 _DESCRIPTION = """\
 Serve an index at POST /retrieve, in the form Search-R1 and verl's search tool speak. Only this machine can reach it;

@@ -14,10 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quaere.cli.ask_options import DEFAULT_MODEL
-from quaere.cli.bounds import check_positive
-from quaere.cli.index_option import add_index
-from quaere.cli.server_options import add_server_options, read_key, server_settings
+from quaere.cli.options import DEFAULT_MODEL, add_index, add_server_options, check_positive, read_key, server_settings
 from quaere.cli.terminal import say_line
 from quaere.errors import BadInput
 
@@ -132,7 +129,7 @@ def run(args: argparse.Namespace) -> None:
 def _export(folder: RunFolder, args: argparse.Namespace) -> None:
     import webbrowser
 
-    from quaere.cli.interrupt import interruptible
+    from quaere.cli.terminal import interruptible
     from quaere.viewer.page_files import export_pages
 
     check_positive(args, ("pages",))
@@ -160,8 +157,7 @@ def _check_results(files: list[Path]) -> None:
 def _open_queue(args: argparse.Namespace, folder: RunFolder, held: ExitStack) -> AskQueue:
     """The agent behind the page Ask, loaded: with what was named, else with the run's own model and index."""
     from quaere.api.agent import Agent
-    from quaere.api.run import Run
-    from quaere.api.run_documents import name_index
+    from quaere.api.run import Run, name_index
     from quaere.viewer.ask_history import AskHistory
     from quaere.viewer.ask_queue import AskQueue
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct, structs
 
-from quaere.api.run_documents import RunDocuments
+from quaere.api.run import RunDocuments
 from quaere.errors import BadInput
 from quaere.records.foreign_json import decode_json
 from quaere.viewer.answer_view import AnswerView, view_answer

@@ -12,8 +12,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from quaere.api.run import Run
-from quaere.api.run_documents import RunDocuments, open_documents
+from quaere.api.run import Run, RunDocuments, open_documents
 from quaere.errors import BadInput
 from quaere.records.foreign_json import decode_json
 from quaere.runs.curriculum_audit import Item, check_item, read_items

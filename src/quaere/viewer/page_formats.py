@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from quaere import __version__
-from quaere.api.counts import count, format_duration, inflect
+from quaere.api.printing import count, format_duration, inflect
 from quaere.chat.terminal_text import printable, shorten_number
 from quaere.viewer import plot
 from quaere.viewer.page_settings import write_query

@@ -8,8 +8,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from quaere.api.answer import read_answer
-from quaere.api.run import Run
-from quaere.api.run_documents import open_documents
+from quaere.api.run import Run, open_documents
 from quaere.records import SolveTask
 from quaere.runs.groups import EpisodeFilter
 from quaere.runs.rows import EpisodeRow

@@ -18,6 +18,7 @@ from quaere.chat.terminal_text import shorten_number
 if TYPE_CHECKING:
     from rich.console import Console
 
+
 _LEAST_S, _MOST_S = 1.0, 30.0
 
 
