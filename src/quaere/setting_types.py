@@ -14,10 +14,14 @@ obvious; the error line ends with it. A rule that relates two settings cannot be
 
 from __future__ import annotations
 
+import re
 import reprlib
+import textwrap
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from functools import cache
+from inspect import cleandoc
+from pathlib import Path
 from typing import Annotated, Any, TypeGuard
 
 import msgspec
@@ -33,6 +37,10 @@ Fraction = Annotated[float, Meta(ge=0, le=1)]
 PositiveFraction = Annotated[float, Meta(gt=0, le=1)]
 FractionBelowOne = Annotated[float, Meta(ge=0, lt=1)]
 ProperFraction = Annotated[float, Meta(gt=0, lt=1)]  # a share that is neither none nor all
+Count = Annotated[int, "N"]  # of options: how the help calls the value
+Number = Annotated[float, "X"]
+Folder = Annotated[Path, "DIR"]
+File = Annotated[Path, "FILE"]
 GroupSize = Annotated[int, Meta(ge=2, extra={"why": "group-relative advantages need two attempts"})]
 
 MAX_SHOWN = 60  # characters of a wrong value that an error message shows
@@ -145,6 +153,17 @@ def shorten(value: object) -> str:
     shorter.maxstring = shorter.maxlong = MAX_SHOWN
     shown = shorter.repr(value)
     return shown if len(shown) <= MAX_SHOWN else f"{shown[:MAX_SHOWN]}..."
+
+
+def read_attributes(schema: type[Struct]) -> dict[str, str]:
+    """What the docstring of a schema says of each field under `Attributes:`, those of its bases among them."""
+    found: dict[str, str] = {}
+    for each in reversed(schema.__mro__):
+        _, _, section = cleandoc(each.__dict__.get("__doc__") or "").partition("\n\nAttributes:\n")
+        for entry in re.split(r"\n(?=\w)", textwrap.dedent(section)):
+            name, _, said = entry.partition(":")
+            found |= {name: " ".join(said.split())} if said else {}
+    return found
 
 
 # ------------------------------------------------------------------------------------------------------ options by name

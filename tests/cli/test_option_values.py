@@ -58,7 +58,7 @@ def test_what_the_help_calls_a_file_is_a_path():
 def test_a_default_is_the_one_that_the_help_says():
     checked = 0
     for name, action in OPTIONS.items():
-        said = re.search(r"\(default: ([^\s(),;]+)\)", (action.help or "") % {"default": action.default})
+        said = re.search(r"\(default: ([^\s(),;]+)\)", (action.help or "") % vars(action))
         if said and not name.startswith(DEFAULTS_ELSEWHERE):
             if re.fullmatch(r"\d+(\.\d+)?", said[1]):
                 assert action.default == float(said[1]), name

@@ -7,8 +7,6 @@ result.score.exact_match -> Interval(mean=0.31, low=0.27, high=0.35, num=500)
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -18,6 +16,8 @@ from msgspec import structs
 
 from quaere.api.agent import Agent, show_progress
 from quaere.api.answer import refuse_all_failed
+from quaere.api.printing import as_json, between, cells, count, inflect, plain_table, share_table, wide_console
+from quaere.chat.terminal_text import printable
 from quaere.errors import BadInput
 from quaere.evaluation.qa import differences, scores
 from quaere.evaluation.qa.differences import Difference
@@ -27,15 +27,13 @@ from quaere.records import Episode, Question
 from quaere.rollout.question_files import read_questions
 
 if TYPE_CHECKING:
-    from quaere.evaluation.judges.judge import Judge
-if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from quaere.evaluation.intervals import Interval, SeededInterval
-    from quaere.evaluation.qa.differences import ArmDifference, Difference
+    from quaere.evaluation.intervals import Interval
+    from quaere.evaluation.judges.judge import Judge
+    from quaere.evaluation.qa.differences import ArmDifference
     from quaere.evaluation.qa.evidence_scores import EvidenceScore
-    from quaere.evaluation.qa.scores import Judging, Scored
     from quaere.runs import Run
 
 
@@ -47,7 +45,6 @@ class Evaluation(scores.Evaluation, frozen=True):
 
     def table(self, *others: Scored) -> None:
         """Print the scores with their intervals, and the paired differences to other results."""
-
         print_results(self, list(others), None)
 
     def compare(self, other: Scored) -> Difference | None:
@@ -90,16 +87,16 @@ def evaluate(
         raise BadInput("evaluate takes a JSONL file or a list of Question", hint=hint)
     scores.refuse_unanswerable(asked)
     asked = keep_whole_gold(asked, gold_sets)
-    if judge and not getattr(agent.protocol, "evidence", False):
+    if judge and not agent.opened.cites:
         raise BadInput("a judge has nothing to judge without evidence", hint="Agent(..., evidence=True)")
     settings = {
         "questions": str(questions) if isinstance(questions, str | Path) else None,
         "protocol": agent.protocol.name,
-        "evidence": getattr(agent.protocol, "evidence", False),
+        "evidence": agent.opened.cites,
         "limits": structs.asdict(agent.limits),
         "judge": judge,
         "gold_sets": None if gold_sets is None else list(gold_sets),
-        "seed": agent.seed,
+        "seed": agent.opened.seed,
     }
     found, judging = agent.run(_evaluate(agent, asked, judge, judge_items, progress))
     return Evaluation(name or agent.model, agent.model, settings, score_answering(found), tuple(found), judging)
@@ -112,27 +109,21 @@ async def _evaluate(
     episodes: list[Episode] = []
     async with AsyncExitStack() as held:
         if judge:
-            engine = {**agent.engine, "concurrency": agent.max_rows}
-            opened, judging = await open_judging(judge, judge_items, held, engine)
+            engine = {**agent.engine, "concurrency": agent.opened.max_rows}
+            judged_by, judging = await open_judging(judge, judge_items, held, engine)
         with show_progress("answering", len(questions), progress) as advance:
 
             def keep(episode: Episode, score: QuestionScore) -> None:
                 episodes.append(episode)
                 advance("")
 
-            found = await scores.evaluate(
-                agent.policy,
-                agent.protocol,
-                agent.searcher,
-                questions,
-                agent.limits,
-                seed=agent.seed,
-                concurrency=agent.max_rows,
-                on_episode=keep,
-            )
+            opened = agent.opened
+            how: dict[str, Any] = {"seed": opened.seed, "concurrency": opened.max_rows, "on_episode": keep}
+            given = (opened.policy, opened.protocol, opened.searcher, questions, opened.limits)
+            found = await scores.evaluate(*given, **how)
         refuse_all_failed(episodes)
         if judge and judging:
-            found, num_unread = await scores.judge_spans(opened, found, questions)
+            found, num_unread = await scores.judge_spans(judged_by, found, questions)
             judging = structs.replace(judging, num_unread=num_unread)
     return found, judging
 
@@ -185,41 +176,37 @@ def print_results(
     evaluation: Scored, others: list[Scored], stored: Run | None, arms: Sequence[ArmDifference] = ()
 ) -> None:
     """Print a table of all results, the paired differences, and where the episodes are stored."""
-    from rich.console import Console
     from rich.text import Text
 
-    from quaere.api.printing import count
-    from quaere.chat.terminal_text import printable
     from quaere.evaluation.qa.constant_answers import say_constant
-    from quaere.evaluation.qa.differences import compare
 
     # With seeds, one file's difference to another says less than that of their arms.
-    differences = [] if arms else [compare(evaluation, other) for other in others]
-    # A file or pipe has no width of its own; 120 columns keep the tables from being wrapped at 80.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    compared = [] if arms else [differences.compare(evaluation, other) for other in others]
+    console = wide_console(120)
     console.print(_table([*others, evaluation]))
     if (groups := _group_table([*others, evaluation])) is not None:
         console.print(groups)
     _print_evidence(console, [*others, evaluation])
-    for other, difference in zip(others, differences, strict=not arms):
+    for other, difference in zip(others, compared, strict=not arms):
         console.print(Text(printable(_difference_line(evaluation, other, difference))))
     for arm in arms:
         console.print(Text(printable(_arm_line(arm))))
-    if arms or any(differences):
+    if arms or any(compared):
         console.print(_ARM_LEGEND if arms else _LEGEND, style="dim", markup=False)
     for one in (*others, evaluation):
         for constant in one.score.constants:
             if constant.is_constant:
                 console.print(Text(printable(say_constant(one.name, constant)), style="yellow"))
     score = evaluation.score
+    told = []
     if score.num_search_failed:
-        told = f"search failed in {count(score.num_search_failed, 'episode')}; each counts as wrong"
-        console.print(told, style="yellow", markup=False)
+        told.append(f"search failed in {count(score.num_search_failed, 'episode')}; each counts as wrong")
     if score.num_failed:
-        console.print(f"the model failed in {count(score.num_failed, 'episode')}", style="yellow", markup=False)
+        told.append(f"the model failed in {count(score.num_failed, 'episode')}")
     if score.unanswered:
-        told = f"{score.unanswered:.1%} of the questions were left unanswered at a limit of turns or tokens"
-        console.print(told, style="yellow", markup=False)
+        told.append(f"{score.unanswered:.1%} of the questions were left unanswered at a limit of turns or tokens")
+    for line in told:
+        console.print(line, style="yellow", markup=False)
     costs = f"{score.mean_turns:.2f} turns and {score.mean_tokens:.0f} tokens an episode"
     console.print(
         f"{count(score.exact_match.num, 'question')}; {costs}; {score.num_malformed} malformed turns", style="dim"
@@ -232,34 +219,36 @@ def print_json(
     evaluation: Scored, others: list[Scored], stored: Run | None, arms: Sequence[ArmDifference] = ()
 ) -> None:
     """Print the result and what it is compared with; the questions one by one are in the run and in --out."""
-    import msgspec
-
-    from quaere.evaluation.qa.differences import compare
-
     found = {
         "name": evaluation.name,
         "settings": evaluation.settings,
         "score": evaluation.score,
         "judging": evaluation.judging,
         "compare": [
-            {"name": other.name, "score": other.score, "difference": compare(evaluation, other)} for other in others
+            {"name": other.name, "score": other.score, "difference": differences.compare(evaluation, other)}
+            for other in others
         ],
         "arms": arms,
         "run": str(stored.path) if stored else None,
     }
-    print(json.dumps(json.loads(msgspec.json.encode(found)), indent=2))
+    print(as_json(found))
+
+
+def _result_table(first: str, *names: str, rows: Iterable[Sequence[str]]) -> Table:
+    """A row per result; its name is wrapped on narrow terminals, numbers are not."""
+    return plain_table(first, *names, rows=rows, whole=names)
 
 
 def _table(evaluations: list[Scored]) -> Table:
-    table = _plain_table("questions", "EM %", "F1 %", "searches", "answered")
+    rows = []
     for evaluation in evaluations:
         score = evaluation.score
-        numbers = (str(score.exact_match.num), _between(score.exact_match), _between(score.f1))
+        numbers = (str(score.exact_match.num), between(score.exact_match), between(score.f1))
         searches = f"{score.mean_searches:.2f}"
         if score.mean_searches_needed is not None:
             searches += f" of {score.mean_searches_needed:.2f} needed"
-        table.add_row(*_cells(evaluation.name, *numbers, searches, f"{score.answered:.1%}"))
-    return table
+        rows.append((evaluation.name, *numbers, searches, f"{score.answered:.1%}"))
+    return _result_table("result", "questions", "EM %", "F1 %", "searches", "answered", rows=rows)
 
 
 def _group_table(evaluations: list[Scored]) -> Table | None:
@@ -268,39 +257,35 @@ def _group_table(evaluations: list[Scored]) -> Table | None:
     names = list(dict.fromkeys(name for found in reversed(groups) for name in found))
     if not names:
         return None
-    table = _plain_table("questions")
-    table.columns[0].header = "EM % by group"
-    say, width = (_between, 21) if len(evaluations) <= _MAX_INTERVALS else (_percent, 12)
-    for heading in _cells(*(evaluation.name for evaluation in evaluations)):
+    table = plain_table("EM % by group", "questions", whole=("questions",))
+    is_narrow = len(evaluations) > _MAX_INTERVALS
+    width = 12 if is_narrow else 21
+    for heading in cells(*(evaluation.name for evaluation in evaluations)):
         table.add_column(heading, min_width=width, max_width=width)  # long names are wrapped
     for name in names:
         found = [group.get(name) for group in groups]
         num = next(interval.num for interval in reversed(found) if interval)
-        cells = ("" if interval is None else say(interval) + _of_other(interval.num, num) for interval in found)
-        table.add_row(*_cells(name, str(num), *cells))
+        row = [name, str(num)]
+        for interval in found:
+            said = "" if interval is None else f"{100 * interval.mean:.1f}" if is_narrow else between(interval)
+            row.append(said if interval is None or interval.num == num else f"{said} of {interval.num}")
+        table.add_row(*cells(*row))
     return table
 
 
 def _groups(evaluation: Scored) -> dict[str, Interval]:
     """Exact match by group, of each grouping that has several; searches only if they differ from facts."""
     score = evaluation.score
-    facts = {_count(group.facts, "fact", "facts"): group.exact_match for group in score.by_facts}
+    facts = {_count(group.facts, "fact"): group.exact_match for group in score.by_facts}
     kinds = {group.name: group.exact_match for group in score.by_kind}
-    searches = {_count(int(group.name), "search", "searches"): group.exact_match for group in score.by_searches}
+    searches = {_count(int(group.name), "search"): group.exact_match for group in score.by_searches}
     differ = any(item.searches_needed not in (0, item.facts) for item in evaluation.items)
     groupings = [facts, kinds, searches if differ else {}]
     return {name: interval for found in groupings if len(found) > 1 for name, interval in found.items()}
 
 
-def _count(number: int, one: str, several: str) -> str:
-    if not number:
-        return f"{several} unknown"
-    return f"{number} {one if number == 1 else several}"
-
-
-def _of_other(num: int, usual: int) -> str:
-    """How many questions a cell is of, where its row says another number."""
-    return "" if num == usual else f" of {num}"
+def _count(number: int, noun: str) -> str:
+    return count(number, noun) if number else f"{inflect(2, noun)} unknown"
 
 
 def _print_evidence(console: Console, evaluations: list[Scored]) -> None:
@@ -312,25 +297,21 @@ def _print_evidence(console: Console, evaluations: list[Scored]) -> None:
     judgings = {evaluation.judging.judge: evaluation.judging for evaluation in cited if evaluation.judging}
     for judging in judgings.values():
         _print_judging(console, judging)
-    table = _plain_table("present %", "verbatim %", "supported %", "joint %", "judged by")
+    names = ("present %", "verbatim %", "supported %", "joint %", "judged by")
+    rows = []
     for evaluation in cited:
         score, judge = _evidence(evaluation), evaluation.judging.judge if evaluation.judging else "no judge"
         shares = (score.present, score.verbatim, score.supported, score.joint)
-        table.add_row(*_cells(evaluation.name, *(_between(share) if share else "" for share in shares), judge))
-    console.print(table)
-    _print_gold(console, cited)
-
-
-def _print_gold(console: Console, evaluations: list[Scored]) -> None:
-    """Print the shares of spans out of gold passages, where results have them."""
-    table = _plain_table("questions with gold", "gold %", "gold joint %")
-    for evaluation in evaluations:
-        score = _evidence(evaluation)
-        if score.gold and score.gold_joint:
-            shares = (str(score.gold.num), _between(score.gold), _between(score.gold_joint))
-            table.add_row(*_cells(evaluation.name, *shares))
-    if table.row_count:
-        console.print(table)
+        rows.append((evaluation.name, *(between(share) if share else "" for share in shares), judge))
+    console.print(_result_table("result", *names, rows=rows))
+    found = [(evaluation.name, _evidence(evaluation)) for evaluation in cited]
+    gold = [
+        (name, str(score.gold.num), between(score.gold), between(score.gold_joint))
+        for name, score in found
+        if score.gold and score.gold_joint
+    ]
+    if gold:
+        console.print(_result_table("result", "questions with gold", "gold %", "gold joint %", rows=gold))
         console.print(_GOLD_LEGEND, style="dim", markup=False)
 
 
@@ -342,23 +323,16 @@ def _evidence(evaluation: Scored) -> EvidenceScore:
 def _print_judging(console: Console, judging: Judging) -> None:
     from rich.text import Text
 
-    from quaere.api.printing import count
-    from quaere.chat.terminal_text import printable
-
     trust = judging.validation
     num = count(trust.balanced.num, "question")
     console.print(Text(printable(f"judge accuracy of {judging.judge!r}: {num} ({trust.world})")))
-    table = _plain_table("right on %", "of")
-    table.columns[0].header = "spans"
     summary = {
         "gold, called supported (sensitivity)": trust.sensitivity,
         "corrupted, called not supported (specificity)": trust.specificity,
         "both (balanced accuracy; 50 is no better than chance)": trust.balanced,
     }
     kinds = {f"  {agreement.kind}": agreement.right for agreement in trust.by_kind}
-    for name, share in (summary | kinds).items():
-        table.add_row(*_cells(name, _between(share), str(share.num)))
-    console.print(table)
+    console.print(share_table("spans", "right on %", summary | kinds))
     if trust.balanced.low <= 0.5:
         told = "this judge has not been shown to be better than chance: do not rely on `supported`"
         console.print(told, style="yellow", markup=False)
@@ -368,22 +342,12 @@ def _print_judging(console: Console, judging: Judging) -> None:
             console.print(told, style="yellow", markup=False)
 
 
-def _plain_table(*headings: str) -> Table:
-    """A table without lines: the result's name, which is wrapped on narrow terminals, and columns of numbers."""
-    from rich.table import Table
-
-    table = Table("result", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in headings:
-        table.add_column(heading, no_wrap=True)
-    return table
-
-
 def _difference_line(evaluation: Scored, other: Scored, difference: Difference | None) -> str:
     if difference is None:
         return f"{evaluation.name} and {other.name} share no question, so no paired difference can be given"
     pair = f"{evaluation.name} - {other.name}, over {difference.exact_match.num} shared questions"
     found = [
-        f"{word} {_between(getattr(difference, measure), '+')} ({100 * difference.smallest[measure]:.1f})"
+        f"{word} {between(getattr(difference, measure), '+')} ({100 * difference.smallest[measure]:.1f})"
         for measure, word in _MEASURES.items()
         if measure in difference.smallest
     ]
@@ -394,7 +358,7 @@ def _arm_line(arm: ArmDifference) -> str:
     """A difference of arms: over questions and seeds, and over the seeds' means alone."""
     measures = {"EM": arm.exact_match, "F1": arm.f1, "EM without yes/no and choices": arm.open_exact_match}
     found = [
-        f"{word} {_between(interval, '+')} ({100 * interval.smallest:.1f})"
+        f"{word} {between(interval, '+')} ({100 * interval.smallest:.1f})"
         + (f", t over seeds [{100 * seeds.low:+.1f}, {100 * seeds.high:+.1f}]" if (seeds := interval.by_seed) else "")
         for word, interval in measures.items()
         if interval
@@ -402,21 +366,3 @@ def _arm_line(arm: ArmDifference) -> str:
     ours, theirs = arm.num_seeds
     pair = f"{arm.name} - {arm.other}, {ours} and {theirs} seeds, over {arm.exact_match.num} questions and seeds"
     return f"{pair}: {'; '.join(found)}"
-
-
-def _percent(interval: Interval) -> str:
-    return f"{100 * interval.mean:.1f}"
-
-
-def _between(interval: Interval | SeededInterval, sign: str = "") -> str:
-    """Mean and interval in percent: `31.0 [27.0, 35.0]`."""
-    mean, low, high = (f"{100 * value:{sign}.1f}" for value in (interval.mean, interval.low, interval.high))
-    return f"{mean} [{low}, {high}]"
-
-
-def _cells(*values: str) -> list[Any]:
-    from rich.text import Text
-
-    from quaere.chat.terminal_text import printable
-
-    return [Text(printable(value)) for value in values]

@@ -66,29 +66,16 @@ def report(
     trained to write, else 10 turns of 2048 tokens. `guided` opens turns for models too small to follow the protocol, by
     default for those of the catalogue that need it.
     """
-    from quaere.policies.sampler import SamplingParams
-    from quaere.rollout.episode import run_episode
-
     check_limits(limits)
     if isinstance(agent.searcher, NoSearcher):
         raise BadInput("a report needs something to search", hint='Agent("smollm2-135m", "notes-index")')
     asked = make_question(question, "report")
     place = report_place(Path(out)) if out is not None else None
     helped = needs_guide(agent.model) if guided is None else guided
-    writer, allowed = choose_writer(agent.notes, guided=helped, limits=limits)
-    episode = agent.run(
-        run_episode(
-            agent.policy,
-            writer,
-            agent.searcher,
-            ReportTask(asked),
-            allowed,
-            episode_id=agent.new_id("report"),
-            seed=agent.seed,
-            params=SamplingParams(temperature=agent.temperature),
-            on_turn=on_turn,
-        )
-    )
+    writer, allowed = choose_writer(agent.opened.notes, guided=helped, limits=limits)
+    name = agent.new_id("report")
+    playing = agent.opened.play(ReportTask(asked), episode_id=name, protocol=writer, limits=allowed, on_turn=on_turn)
+    episode = agent.run(playing)
     refuse_all_failed([episode])
     written = bind_report(episode)
     files: list[Path] = []

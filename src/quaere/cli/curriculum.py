@@ -13,10 +13,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from quaere.cli.runs import as_json
+from msgspec import Struct
+
+from quaere.api.printing import as_json
+from quaere.cli.options import Flag, FolderName, JsonOption, Repeated, RunName, Several, add_action, add_options
 from quaere.errors import BadInput
+from quaere.records import DropReason
+from quaere.setting_types import Count
 
 if TYPE_CHECKING:
     from quaere.runs import Run
@@ -29,114 +34,12 @@ if TYPE_CHECKING:
 
 
 _TABLE_ROWS = 40
-_FILTERS = (
-    "kept",
-    "dropped",
-    "added",
-    "learned",
-    "reason",
-    "verdict",
-    "hops",
-    "searches",
-    "iteration",
-    "min",
-    "max",
-    "text",
-)
 _KINDS = {"accept": "accepted", "reject": "rejected", "flag": "flagged"}
 _HELP = {
     "accept": "train the solver on these candidates, even if the run dropped them",
     "reject": "do not train the solver on these candidates",
     "flag": "mark these candidates for later; training does not change",
 }
-
-
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `curriculum` with its actions to the command line."""
-    parser = commands.add_parser(
-        "curriculum",
-        help="list the questions a run wrote, and accept or reject them",
-        description="Without an action: list the candidates of a run that pass the filters.",
-    )
-    parser.add_argument("name", metavar="RUN", help="a run's name or directory; for quality also a file of questions")
-    parser.set_defaults(run=run_list)
-    _add_filters(parser)
-    parser.add_argument(
-        "--limit", type=_count, metavar="N", help=f"list at most N (default: {_TABLE_ROWS}; with --json all)"
-    )
-    parser.add_argument("--offset", type=_count, default=0, metavar="N", help="skip the first N (default: 0)")
-    _add_places(parser)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
-    show = actions.add_parser("show", help="one candidate in full")
-    show.add_argument("id", metavar="ID", help="a candidate, by its id in the list")
-    show.set_defaults(run=run_show)
-    for action, help in _HELP.items():
-        judging = actions.add_parser(action, help=help)
-        judging.add_argument("ids", metavar="ID", nargs="+", help="candidates, by their ids")
-        judging.add_argument("--note", default="", metavar="TEXT", help="reason for the verdict (default: none)")
-        judging.set_defaults(run=run_judge)
-    clear = actions.add_parser("clear", help="remove verdicts")
-    clear.add_argument("ids", metavar="ID", nargs="+", help="candidates, by their ids")
-    clear.set_defaults(run=run_clear)
-    export = actions.add_parser("export", help="write candidates to FILE.parquet or FILE.jsonl")
-    export.add_argument("file", type=Path, metavar="FILE", help="file to write; its ending decides the format")
-    export.add_argument("--verl", action="store_true", help="write verl's Parquet format, with what the solver learns")
-    export.add_argument("--force", action="store_true", help="replace FILE if it exists")
-    _add_filters(export, default=argparse.SUPPRESS)
-    export.set_defaults(run=run_export)
-    reading = actions.add_parser("import", help="read the verdicts of an edited export")
-    reading.add_argument("file", type=Path, metavar="FILE", help="the edited export")
-    reading.set_defaults(run=run_import)
-    adding = actions.add_parser("add", help="add the questions in FILE.jsonl or FILE.parquet to the curriculum")
-    adding.add_argument("file", type=Path, metavar="FILE", help="questions with answers, or an export")
-    adding.add_argument(
-        "--iteration",
-        dest="only",
-        type=_count,
-        metavar="I",
-        help="add them to iteration I only, counted from 0 (default: to all)",
-    )
-    adding.add_argument("--all", action="store_true", help="of an export: also add what no solver learned from")
-    adding.set_defaults(run=run_add)
-    quality = actions.add_parser("quality", help="the share of questions whose answer the documents prove")
-    _add_filters(quality, default=argparse.SUPPRESS)
-    quality.set_defaults(run=run_quality)
-    for action_parser in actions.choices.values():
-        _add_places(action_parser, default=argparse.SUPPRESS)
-
-
-def _add_filters(parser: argparse.ArgumentParser, default: Any = None) -> None:
-    """Add the filters. For an action `default` must be `SUPPRESS`, or argparse overwrites filters given before it."""
-    from quaere.records import DropReason
-
-    group = parser.add_argument_group("filters")
-    which = group.add_mutually_exclusive_group()
-    add: Callable[..., Any] = group.add_argument
-    which.add_argument("--kept", action="store_true", default=default, help="only candidates the run kept")
-    which.add_argument("--dropped", action="store_true", default=default, help="only candidates the run dropped")
-    which.add_argument("--added", action="store_true", default=default, help="only questions that people added")
-    which.add_argument(
-        "--learned", action="store_true", default=default, help="only what the solver learns from, after your verdicts"
-    )
-    reasons = [reason for reason in get_args(DropReason) if reason]
-    add("--reason", choices=reasons, default=default, metavar="R", help=f"why it was dropped: {', '.join(reasons)}")
-    kinds = [*_KINDS.values(), "none"]
-    add("--verdict", choices=kinds, default=default, metavar="V", help=f"only with this verdict: {', '.join(kinds)}")
-    add("--hops", type=int, default=default, metavar="H", help="only with H hops; of added questions, H facts")
-    add("--searches", type=int, default=default, metavar="N", help="only if N searches are needed (hops - 1)")
-    add("--iteration", type=int, default=default, metavar="I", help="only iteration I, counted from 0")
-    bounds = "votes, rate, p+, p-, value, or a score's name"
-    add("--min", action="append", type=_bound, default=default, metavar="NAME=VALUE", help=f"least value: {bounds}")
-    add("--max", action="append", type=_bound, default=default, metavar="NAME=VALUE", help="greatest value")
-    add("--text", default=default, metavar="T", help="only with T in question, answer or span, ignoring case")
-
-
-def _add_places(parser: argparse.ArgumentParser, default: Any = None) -> None:
-    parser.add_argument("--index", default=default, metavar="DIR", help="index of the documents (default: the run's)")
-    parser.add_argument(
-        "--runs", default=default, metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)"
-    )
-    parser.add_argument("--json", action="store_true", default=default, help="print JSON")
 
 
 def _bound(text: str) -> tuple[str, float]:
@@ -153,6 +56,183 @@ def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
+
+
+class ShownOptions(Struct):
+    """Which candidates of which run are listed.
+
+    Attributes:
+        name: a run's name or directory; for quality also a file of questions
+        limit: list at most N (default: 40; with --json all)
+        offset: skip the first N (default: 0)
+    """
+
+    name: RunName
+    limit: Annotated[int, "N", Flag(type=_count)] | None = None
+    offset: Annotated[int, "N", Flag(type=_count)] = 0
+
+
+class PlaceOptions(JsonOption):
+    """Where runs and documents are.
+
+    Attributes:
+        index: index of the documents (default: the run's)
+        runs: folder of runs (default: $QUAERE_RUNS, or ./runs)
+    """
+
+    index: FolderName | None = None
+    runs: FolderName | None = None
+
+
+class StateFilter(Struct):
+    """Filters of which one can be given.
+
+    Attributes:
+        kept: only candidates the run kept
+        dropped: only candidates the run dropped
+        added: only questions that people added
+        learned: only what the solver learns from, after your verdicts
+    """
+
+    kept: bool = False
+    dropped: bool = False
+    added: bool = False
+    learned: bool = False
+
+
+class Filters(Struct):
+    """Other filters.
+
+    Attributes:
+        reason: why it was dropped: %(choices)s
+        verdict: only with this verdict: %(choices)s
+        hops: only with H hops; of added questions, H facts
+        searches: only if N searches are needed (hops - 1)
+        iteration: only iteration I, counted from 0
+        min: least value: votes, rate, p+, p-, value, or a score's name
+        max: greatest value
+        text: only with T in question, answer or span, ignoring case
+    """
+
+    reason: Annotated[str, "R", Flag(choices=[reason for reason in get_args(DropReason) if reason])] | None = None
+    verdict: Annotated[str, "V", Flag(choices=[*_KINDS.values(), "none"])] | None = None
+    hops: Annotated[int, "H"] | None = None
+    searches: Count | None = None
+    iteration: Annotated[int, "I"] | None = None
+    min: Annotated[str, "NAME=VALUE", Repeated, Flag(type=_bound)] | None = None
+    max: Annotated[str, "NAME=VALUE", Repeated, Flag(type=_bound)] | None = None
+    text: Annotated[str, "T"] | None = None
+
+
+class JudgeOptions(Struct):
+    """The candidates that a verdict is given on.
+
+    Attributes:
+        ids: candidates, by their ids
+        note: reason for the verdict (default: none)
+    """
+
+    ids: Annotated[tuple[str, ...], "ID", Several, Flag("ids")]
+    note: Annotated[str, "TEXT"] = ""
+
+
+class ClearOptions(Struct):
+    """The candidates whose verdicts are removed.
+
+    Attributes:
+        ids: candidates, by their ids
+    """
+
+    ids: Annotated[tuple[str, ...], "ID", Several, Flag("ids")]
+
+
+class ShowOptions(Struct):
+    """The candidate that is shown.
+
+    Attributes:
+        id: a candidate, by its id in the list
+    """
+
+    id: Annotated[str, "ID", Flag("id")]
+
+
+class ExportOptions(Struct):
+    """Options of `quaere curriculum RUN export`.
+
+    Attributes:
+        file: file to write; its ending decides the format
+        verl: write verl's Parquet format, with what the solver learns
+        force: replace FILE if it exists
+    """
+
+    file: Annotated[Path, "FILE", Flag("file")]
+    verl: bool = False
+    force: bool = False
+
+
+class ImportOptions(Struct):
+    """Options of `quaere curriculum RUN import`.
+
+    Attributes:
+        file: the edited export
+    """
+
+    file: Annotated[Path, "FILE", Flag("file")]
+
+
+class AddOptions(Struct):
+    """Options of `quaere curriculum RUN add`.
+
+    Attributes:
+        file: questions with answers, or an export
+        only: add them to iteration I only, counted from 0 (default: to all)
+        all: of an export: also add what no solver learned from
+    """
+
+    file: Annotated[Path, "FILE", Flag("file")]
+    only: Annotated[int, "I", Flag("--iteration", type=_count)] | None = None
+    all: bool = False
+
+
+_FILTERS = (*StateFilter.__struct_fields__, *Filters.__struct_fields__)
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `curriculum` with its actions to the command line."""
+    parser = commands.add_parser(
+        "curriculum",
+        help="list the questions a run wrote, and accept or reject them",
+        description="Without an action: list the candidates of a run that pass the filters.",
+    )
+    parser.set_defaults(run=run_list)
+    places = PlaceOptions.__struct_fields__
+    unset: dict[str, Any] = dict.fromkeys(places)
+    add_options(parser, ShownOptions, PlaceOptions, **unset)
+    _add_filters(parser)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
+    # With another default than `SUPPRESS`, argparse would overwrite options that were given before the action.
+    suppressed = dict.fromkeys(places, argparse.SUPPRESS)
+
+    def add(name: str, run: Callable[[argparse.Namespace], None], help: str, *schemas: type[Struct]) -> Any:
+        return add_action(actions, name, run, help, *schemas, PlaceOptions, **suppressed)
+
+    add("show", run_show, "one candidate in full", ShowOptions)
+    for action, help in _HELP.items():
+        add(action, run_judge, help, JudgeOptions)
+    add("clear", run_clear, "remove verdicts", ClearOptions)
+    export = add("export", run_export, "write candidates to FILE.parquet or FILE.jsonl", ExportOptions)
+    add("import", run_import, "read the verdicts of an edited export", ImportOptions)
+    add("add", run_add, "add the questions in FILE.jsonl or FILE.parquet to the curriculum", AddOptions)
+    quality = add("quality", run_quality, "the share of questions whose answer the documents prove")
+    _add_filters(export, argparse.SUPPRESS)
+    _add_filters(quality, argparse.SUPPRESS)
+
+
+def _add_filters(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    group = parser.add_argument_group("filters")
+    defaults = dict.fromkeys(_FILTERS, default)
+    add_options(group.add_mutually_exclusive_group(), StateFilter, **defaults)
+    add_options(group, Filters, **defaults)
 
 
 # ------------------------------------------------------------------------------------------------------------- actions

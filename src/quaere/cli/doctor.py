@@ -18,6 +18,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from quaere.cli.options import FolderName, JsonOption, add_options
 from quaere.errors import MODEL_LIBRARIES, BadInput, ExtraMissing, QuaereError, check_model_libraries
 
 TESTED_PYTHONS = ((3, 11), (3, 12), (3, 13))
@@ -25,13 +26,23 @@ WANTED_MEMORY_GIB = 4
 WANTED_DISK_GIB = 2
 
 
+class DoctorOptions(JsonOption):
+    """Options of `quaere doctor`.
+
+    Attributes:
+        model: also check this model's chat template (without downloading it)
+        index: also check this index
+    """
+
+    model: str | None = None
+    index: FolderName | None = None
+
+
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `doctor` to the command line."""
     parser = commands.add_parser("doctor", help="check this machine, a model's chat template, an index")
-    parser.add_argument("--model", help="also check this model's chat template (without downloading it)")
-    parser.add_argument("--index", metavar="DIR", help="also check this index")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
+    add_options(parser, DoctorOptions)
 
 
 def run(args: argparse.Namespace) -> None:

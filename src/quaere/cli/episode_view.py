@@ -17,8 +17,20 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from quaere.api.answer import (
+    BY_CHANCE,
+    describe_place,
+    find_span,
+    find_support,
+    is_about_question,
+    is_found,
+    passage_name,
+    passage_number,
+    question_overlap,
+)
 from quaere.api.printing import count as count
 from quaere.chat.report_pages import count_line
+from quaere.chat.spans import shown_passages
 from quaere.chat.statements import find_citations
 from quaere.chat.tags import find_blocks
 from quaere.cli.terminal import printable as printable  # shown with everything here, and asked for here
@@ -46,6 +58,7 @@ from quaere.records import (
 )
 
 _TRIM_CHARS = 240
+_MAX_SEEN = 10  # passages listed when no answer was found
 _BLOCK_STYLES = {"think": "dim italic", "tool_call": "cyan", "answer": "bold green", "question": "bold green"}
 _STOPS: dict[StopReason, str] = {
     "end_of_turn": "ended its turn",
@@ -225,6 +238,53 @@ def _timings(turn: Turn) -> tuple[tuple[str, float], tuple[str, float]]:
 
 def _indent(content: RenderableType) -> Padding:
     return Padding(content, (0, 0, 0, 2), expand=False)
+
+
+# ---------------------------------------------------------------------------------------------- answers of `quaere ask`
+
+
+def render_evidence(episode: Episode) -> Text:
+    """The span and its place in the document; or the span as written, and that it was found nowhere."""
+    span, found, passage = find_span(episode)
+    if not span:
+        return Text.assemble(("Evidence: ", "dim"), ("it gave none\n", "yellow"), render_support(episode))
+    if found is None or passage is None:
+        lost = "\n  not found in anything it was shown"
+        return Text.assemble(("Evidence: ", "dim"), (printable(span) + lost, "yellow"))
+    place = printable(f"\n  found verbatim in {passage_number(episode, passage)} {describe_place(found, passage)}")
+    return Text.assemble(("Evidence: ", "dim"), (printable(found.text), "green"), (place, "dim"))
+
+
+def render_support(episode: Episode) -> Text:
+    """The sentence shown that contains the answer, and the number of its passage as it was shown above.
+
+    A sentence of a passage that has no word of the question proves nothing, and is not called the answer's source.
+    Without an answer, the passages that were seen.
+    """
+    if not isinstance(episode.outcome, Answer):
+        return _render_seen(episode)
+    found = find_support(episode)
+    if not found:
+        return Text("No sentence it was shown contains this answer", "yellow")
+    sentence, passage = found
+    place = printable(f"\n  {passage_number(episode, passage)} {describe_place(sentence, passage)}")
+    if not is_about_question(episode, passage):
+        return Text.assemble((f"{BY_CHANCE}: ", "yellow"), printable(sentence.text), (place, "dim"))
+    return Text.assemble(("Found in: ", "dim"), (printable(sentence.text), "green"), (place, "dim"))
+
+
+def render_doubt(episode: Episode, min_overlap: float) -> Text:
+    """Why an answer does not count as found, and the passages that were seen; empty if it counts."""
+    if not isinstance(episode.outcome, Answer) or is_found(episode, min_overlap):
+        return Text()
+    share = f"{question_overlap(episode):.0%} of the question's key words, less than {min_overlap:.0%}"
+    doubt = f"The passage with this answer has {share}: do not rely on it\n", "yellow"
+    return Text.assemble(doubt, _render_seen(episode), "\n")
+
+
+def _render_seen(episode: Episode) -> Text:
+    seen = [f"\n  {passage_name(passage)}" for passage in shown_passages(episode)[:_MAX_SEEN]]
+    return Text("Passages seen:" + printable("".join(seen)) if seen else "No passage was seen", "dim")
 
 
 # -------------------------------------------------------------------------------------------------------------- reports

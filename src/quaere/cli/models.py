@@ -12,12 +12,14 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
-from quaere.cli.doctor import Check, guard
+from quaere.cli.doctor import Check, guard, print_checks
+from quaere.cli.options import Flag, JsonOption, add_action
 from quaere.errors import QuaereError
 from quaere.policies.catalogue import CATALOGUE, find_pulled, resolve_model
 
@@ -29,31 +31,39 @@ if TYPE_CHECKING:
 _DEFAULT = next(iter(CATALOGUE))
 
 
+class ModelOptions(Struct):
+    """Options of the actions on one model.
+
+    Attributes:
+        name: catalogue name, directory, GGUF file, hub id or hub id@revision
+    """
+
+    name: Annotated[str, "NAME", Flag("name", nargs="?")] = _DEFAULT
+
+
+class CheckOptions(ModelOptions):
+    """Options of `quaere models check`.
+
+    Attributes:
+        no_episode: load no weights and play no episode
+    """
+
+    no_episode: bool = False
+
+
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `models` with its actions to the command line."""
     parser = commands.add_parser("models", help="list and pull models")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
 
-    listing = actions.add_parser("list", help="list the built-in catalogue, and which models have been pulled")
-    listing.set_defaults(run=run_list)
-
-    pull = actions.add_parser("pull", help="download a model, so that later commands need no network")
-    pull.set_defaults(run=run_pull)
-
-    path = actions.add_parser("path", help="print the directory of a model that has been pulled")
-    path.set_defaults(run=run_path)
-
-    check = actions.add_parser(
-        "check", help="check a model: template, tools, thoughts, joints, memory of each preset, one episode"
-    )
-    check.add_argument("--no-episode", action="store_true", help="load no weights and play no episode")
-    check.set_defaults(run=run_check)
-
-    for action in (pull, path, check):
-        named = "catalogue name, directory, GGUF file, hub id or hub id@revision"
-        action.add_argument("name", nargs="?", default=_DEFAULT, metavar="NAME", help=f"{named} (default: {_DEFAULT})")
-    for action in (listing, pull, path, check):
-        action.add_argument("--json", action="store_true", help="print JSON")
+    pulled = "download a model, so that later commands need no network"
+    path = "print the directory of a model that has been pulled"
+    checked = "check a model: template, tools, thoughts, joints, memory of each preset, one episode"
+    catalogue = "list the built-in catalogue, and which models have been pulled"
+    add_action(actions, "list", run_list, catalogue, JsonOption)
+    add_action(actions, "pull", partial(_show, pull=True), pulled, ModelOptions, JsonOption)
+    add_action(actions, "path", partial(_show, pull=False), path, ModelOptions, JsonOption)
+    add_action(actions, "check", run_check, checked, CheckOptions, JsonOption)
 
 
 def run_list(args: argparse.Namespace) -> None:
@@ -72,31 +82,20 @@ def run_list(args: argparse.Namespace) -> None:
     print("Any Hugging Face id, local directory or GGUF file is a model too.", file=sys.stderr)
 
 
-def run_pull(args: argparse.Namespace) -> None:
-    """Download a model unless it is on this machine, and print its directory."""
-    _show(args, pull=True)
-
-
-def run_path(args: argparse.Namespace) -> None:
-    """Print the directory of a model; never downloads."""
-    _show(args, pull=False)
-
-
 def run_check(args: argparse.Namespace) -> None:
     """Check a model and print the results; exit code 2 if one failed."""
-    from quaere.cli.doctor import print_checks
-
     report = (lambda line: None) if args.json else (lambda line: print(line, file=sys.stderr))
     print_checks(check_model(args.name, with_episode=not args.no_episode, report=report), as_json=args.json)
 
 
 def _show(args: argparse.Namespace, *, pull: bool) -> None:
+    """Print the directory of a model; with `pull` it is downloaded unless it is on this machine."""
     model = resolve_model(args.name, pull=pull, report=lambda line: print(line, file=sys.stderr))
     folder = model.path if args.name in CATALOGUE else model.folders[0]
     print(msgspec.json.encode(model).decode() if args.json else folder)
 
 
-# -------------------- `quaere models check`: whether a model can be used, and how it is spoken to.
+# ---------------------------------------------------------------------------------------------------------------- check
 
 
 TURN_TOKENS = 256

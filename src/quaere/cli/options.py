@@ -1,54 +1,325 @@
-"""Options and helpers shared by `quaere ask` and `quaere report`: question, index, model, sampling."""
+"""Options of commands: a struct's fields as flags, and the options that several commands share.
+
+    class SearchOptions(Struct):
+        '''Options of `quaere search`.
+
+        Attributes:
+            topk: passages per query
+        '''
+
+        topk: Count = 3
+
+    add_options(parser, SearchOptions)      # --topk N    passages per query (default: 3)
+
+The docstring describes each option under `Attributes:`, as for the settings of recipes; a field without a description
+is no option. The type gives the kind of value; in `Annotated`, a text is the metavar and a `Flag` says the rest.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+from msgspec import NODEFAULT, Struct
 
 from quaere.errors import BadInput
 from quaere.policies.native.device import Precision
-from quaere.setting_types import check_positive as check_positive
+from quaere.setting_types import Count, File, check_positive, fields_of, read_attributes
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from quaere.records import Question
     from quaere.rollout.episode import Limits
-    from quaere.rollout.policy import Policy
-if TYPE_CHECKING:
     from quaere.serving.server import ServerSettings
 
+T = TypeVar("T", bound=Struct)
+
+
+class Flag:
+    """How an option is typed, where its name and type do not say it: its names, and keywords of `add_argument`.
+
+    Annotated[str, "RUN", Flag("--run")]        # a name without a dash, as Flag("file"), makes it an argument
+    """
+
+    def __init__(self, *names: str, **keywords: Any) -> None:
+        self.names, self.keywords = names, keywords
+
+
+Repeated = Flag(action="append")
+Several = Flag(nargs="+")
+FolderName = Annotated[str, "DIR"]
+RunName = Annotated[str, "RUN", Flag("name")]
 
 DEFAULT_MODEL = "smollm2-135m"
 LIMITS = ("max_turns", "topk", "turn_tokens", "sequence_tokens")
+KEY = "QUAERE_API_KEY"
 
 
-def add_asked(parser: argparse.ArgumentParser, default_model: str = DEFAULT_MODEL) -> None:
-    """Add the options for the question or file of questions, the index and the model."""
-    parser.add_argument("question", nargs="?", help="the question; or give --questions FILE")
-    add_questions(parser, "JSONL file of questions, or .txt file with a question per line")
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions of the file (default: all)")
-    add_index(parser, required=True)
-    parser.add_argument(
-        "--model",
-        default=default_model,
-        help=f"catalogue name, directory, hub id, or openai:MODEL@BASE_URL (default: {default_model})",
-    )
+def add_options(
+    parser: argparse._ActionsContainer,
+    *schemas: type[Struct],
+    title: str = "",
+    about: str | None = None,
+    only: Collection[str] = (),
+    **defaults: Any,
+) -> None:
+    """Add an option for every described field of the schemas, in a group of their own if it has a title.
+
+    `only` names the fields if not all are wanted; `defaults` replace those of the fields.
+    """
+    group = parser.add_argument_group(title, about) if title else parser
+    for schema in schemas:
+        said = read_attributes(schema)
+        for field in (field for field in fields_of(schema) if field.name in said and (not only or field.name in only)):
+            default = defaults.get(field.name, field.default)
+            default = [*default] if isinstance(default, tuple) else default  # argparse appends to it
+            _add_option(group, field.name, field.type, said[field.name], default)
 
 
-def add_questions(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add the option for a file of questions, or a data set of the hub."""
-    also = "or a data set of the hub, hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]"
-    parser.add_argument("--questions", metavar="FILE|hub:ID", help=f"{what}, {also}")
+def _add_option(group: argparse._ActionsContainer, name: str, kind: Any, said: str, default: Any) -> None:
+    is_optional = get_origin(kind) in (Union, UnionType)
+    if is_optional:
+        (kind,) = (one for one in get_args(kind) if one is not NoneType)
+    flags, keywords = [f"--{name.replace('_', '-')}"], dict[str, Any]()
+    if get_origin(kind) is Annotated:
+        kind, *notes = get_args(kind)
+        for note in notes:
+            if isinstance(note, str):
+                keywords["metavar"] = note
+            elif isinstance(note, Flag):
+                flags, keywords = [*note.names] or flags, keywords | note.keywords
+    if get_origin(kind) in (list, tuple):
+        kind = get_args(kind)[0]
+    if kind is bool:
+        action = "store_false" if default is True else "store_true"
+        keywords.setdefault("action", argparse.BooleanOptionalAction if is_optional else action)
+    elif get_origin(kind) is Literal:
+        keywords.setdefault("choices", get_args(kind))
+    elif kind is not str:
+        keywords.setdefault("type", kind)
+    if flags[0].startswith("-"):
+        keywords |= {"dest": name, "required": default is NODEFAULT}
+    if default is not NODEFAULT:
+        keywords["default"] = default
+        if default and isinstance(default, str | int | float) and not isinstance(default, bool):
+            said += "" if "default" in said or default == argparse.SUPPRESS else f" (default: {default})"
+    group.add_argument(*flags, **keywords, help=said)
 
 
-def add_plain(parser: argparse._ActionsContainer) -> None:
-    """Add the option for a catalogue model without the adapter that is part of the package."""
-    parser.add_argument(
-        "--plain", action="store_true", help="a model of the catalogue as published, without the built-in adapter"
-    )
+def add_action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    run: Callable[[argparse.Namespace], None],
+    help: str,
+    *schemas: type[Struct],
+    **defaults: Any,
+) -> argparse.ArgumentParser:
+    """Add an action to a command, such as `quaere runs list`, with its options."""
+    parser = actions.add_parser(name, help=help)
+    parser.set_defaults(run=run)
+    add_options(parser, *schemas, **defaults)
+    return parser
+
+
+def read_options(args: argparse.Namespace, kind: type[T], **others: Any) -> T:
+    """A struct of the options that have the names of its fields; those not given have the struct's own defaults."""
+    given = {name: getattr(args, name, None) for name in kind.__struct_fields__}
+    return kind(**{name: value for name, value in given.items() if value is not None} | others)
+
+
+# ------------------------------------------------------------------------------------------------------------- kinds
+
+
+class _JoinedUrls(argparse.Action):
+    """Joins the URLs of a repeated option; a second value of any other kind replaces the first, as usual."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        before, now = getattr(namespace, self.dest), str(values)
+        both_urls = before is not None and all(each.startswith(("http://", "https://")) for each in (before, now))
+        setattr(namespace, self.dest, f"{before},{now}" if both_urls else now)
+
+
+def checkpoint(text: str) -> int | Literal["best", "last"]:
+    """The value of `--checkpoint`: a step, `best` or `last`."""
+    if text == "best":
+        return "best"
+    if text == "last":
+        return "last"
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a step (a whole number), best or last") from None
+
+
+IndexPlace = Annotated[str, "DIR|URL", Flag(action=_JoinedUrls)]
+QuestionPlace = Annotated[str, "FILE|hub:ID"]
+Checkpoint = Annotated[str, "N|best|last", Flag(type=checkpoint)]
+Role = Literal["solver", "proposer", "actor"]
+Device = Literal["auto", "cpu", "cuda"]
+
+
+# ------------------------------------------------------------------------------------------------------ shared options
+
+
+class JsonOption(Struct):
+    """How the result is printed.
+
+    Attributes:
+        json: print JSON
+    """
+
+    json: bool = False
+
+
+class RunsFolder(Struct):
+    """Where runs are.
+
+    Attributes:
+        runs: folder of runs (default: $QUAERE_RUNS, or ./runs)
+    """
+
+    runs: FolderName | None = None
+
+
+class IndexOption(Struct):
+    """What is searched. Several URLs are kept as one text, separated by commas.
+
+    Attributes:
+        index: index directory, or URL of a search server (repeatable: requests are spread over the servers)
+    """
+
+    index: IndexPlace
+
+
+class AskedOptions(JsonOption, kw_only=True):
+    """What `quaere ask` and `quaere report` have in common: the question or file of questions, index and model.
+
+    Attributes:
+        question: the question; or give --questions FILE
+        questions: JSONL file of questions, or .txt file with a question per line, or a data set of the hub,
+            hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]
+        limit: only the first N questions of the file (default: all)
+        index: index directory, or URL of a search server (repeatable: requests are spread over the servers)
+        model: catalogue name, directory, hub id, or openai:MODEL@BASE_URL
+        json: print JSON, one object per question
+    """
+
+    question: Annotated[str, Flag("question", nargs="?")] | None = None
+    questions: QuestionPlace | None = None
+    limit: Count | None = None
+    index: IndexPlace
+    model: str = DEFAULT_MODEL
+
+
+class PlainOption(Struct):
+    """A model of the catalogue without the adapter that is part of the package.
+
+    Attributes:
+        plain: a model of the catalogue as published, without the built-in adapter
+    """
+
+    plain: bool = False
+
+
+class RoleOptions(PlainOption):
+    """A model by its name, or a role of a training run.
+
+    Attributes:
+        model: catalogue name, directory or hub id
+        run_name: a training run's name or directory
+        role: role of the run (default: solver; actor for a run that writes reports)
+        checkpoint: step of the run (default: the best by validation if there was one, else the last)
+    """
+
+    model: str | None = None
+    run_name: Annotated[str, "RUN", Flag("--run")] | None = None
+    role: Role | None = None
+    checkpoint: Checkpoint | None = None
+
+
+class DeviceOption(Struct):
+    """Where a model runs.
+
+    Attributes:
+        device: where the model runs
+    """
+
+    device: Device = "auto"
+
+
+class PrecisionOptions(DeviceOption):
+    """Device and precision of a model.
+
+    Attributes:
+        dtype: precision of the weights
+    """
+
+    dtype: Precision = "auto"
+
+
+class SamplingOptions(PrecisionOptions):
+    """How a model is sampled.
+
+    Attributes:
+        temperature: sampling temperature; 0 is greedy decoding (default: 0)
+        seed: seed of the sampling (default: 0)
+    """
+
+    temperature: float = 0.0
+    seed: int = 0
+
+
+class EngineOptions(PrecisionOptions):
+    """How a model is run on many tasks.
+
+    Attributes:
+        max_rows: episodes at once
+        deterministic: make batches independent of timing, so that results repeat exactly; slower
+        seed: seed of the sampling (default: 0)
+    """
+
+    max_rows: Count = 32
+    deterministic: bool = False
+    seed: int = 0
+
+
+class TurnEngineOptions(EngineOptions):
+    """The same, of commands whose tasks are single turns.
+
+    Attributes:
+        max_rows: turns at once
+    """
+
+
+class ServerOptions(Struct):
+    """The address that a server listens on, and the clients it accepts.
+
+    Attributes:
+        host: address to listen on
+        port: port to listen on; 0 takes a free one
+        api_key_file: require the key in this file from clients (default: $QUAERE_API_KEY, else none on 127.0.0.1)
+        allow_host: a host name that clients may use for this server (its address and localhost are always allowed)
+        allow_origin: allow requests from web pages of this origin, such as https://app.example (default: none)
+        api_key: ==SUPPRESS==
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    api_key_file: File | None = None
+    allow_host: Annotated[tuple[str, ...], "NAME", Repeated] = ()
+    allow_origin: Annotated[tuple[str, ...], "URL", Repeated] = ()
+    api_key: str | None = None  # declared, because argparse would otherwise read it as an abbreviation of api_key_file
+
+
+# ------------------------------------------------------------------------------------------------- values of options
 
 
 def choose_plain(args: argparse.Namespace) -> None:
@@ -59,20 +330,9 @@ def choose_plain(args: argparse.Namespace) -> None:
         args.model = plain_name(args.model or "")
 
 
-def add_sampling(parser: argparse.ArgumentParser) -> None:
-    """Add the options for sampling, and for the folder of runs."""
-    sampling = parser.add_argument_group("sampling")
-    sampling.add_argument(
-        "--temperature", type=float, default=0.0, help="sampling temperature; 0 is greedy decoding (default: 0)"
-    )
-    sampling.add_argument("--seed", type=int, default=0, help="seed of the sampling (default: 0)")
-    sampling.add_argument(
-        "--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs (default: auto)"
-    )
-    sampling.add_argument(
-        "--dtype", choices=get_args(Precision), default="auto", help="precision of the weights (default: auto)"
-    )
-    parser.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
+def given_limits(args: argparse.Namespace, *others: str) -> dict[str, Any]:
+    """The limits of an episode that were given, by name."""
+    return {name: value for name in (*LIMITS, *others) if (value := getattr(args, name)) is not None}
 
 
 def read_asked(args: argparse.Namespace, command: str) -> list[Question]:
@@ -90,229 +350,39 @@ def read_asked(args: argparse.Namespace, command: str) -> list[Question]:
     return [Question(id=command, text=args.question)]
 
 
-def check_numbers(args: argparse.Namespace) -> None:
+def check_asked(args: argparse.Namespace) -> None:
     """Raise `BadInput` for limits below 1 and for a temperature below 0."""
     check_positive(args, (*LIMITS, "limit"))
-    if getattr(args, "min_overlap", None) is not None and not 0 <= args.min_overlap <= 1:
-        raise BadInput(f"--min-overlap must be from 0 to 1, not {args.min_overlap}")
     if args.temperature < 0:
         raise BadInput(f"--temperature must be 0 or more, not {args.temperature}")
 
 
-def open_model(args: argparse.Namespace, quiet: Console) -> Policy:
-    """The policy named by `--model`; loading and downloads are reported on the console."""
-    from quaere.rollout.policy import open_policy
-
-    def report(line: str) -> None:
-        quiet.print(line, style="dim", markup=False)
-
-    report(f"loading {args.model}")
-    return open_policy(args.model, device=args.device, dtype=args.dtype, interactive=True, report=report)
-
-
 def asked_settings(args: argparse.Namespace, limits: Limits, *, hidden: Collection[str]) -> dict[str, Any]:
     """The settings of this call that are stored with its run."""
-    left_out = {"run", "runs", "json", "questions", *hidden}
+    left_out = {"run", "runs", "json", *hidden}
     settings = {name: value for name, value in vars(args).items() if name not in left_out}
-    settings |= {name: getattr(limits, name) for name in LIMITS}
-    return settings | {"questions": args.questions}
+    return settings | {name: getattr(limits, name) for name in LIMITS}
 
 
-def episode_setting(args: argparse.Namespace, limits: Limits) -> dict[str, Any]:
-    """Limits, sampling parameters and seed that all episodes of this call share."""
-    from quaere.policies.sampler import SamplingParams
-
-    return {"limits": limits, "params": SamplingParams(temperature=args.temperature), "seed": args.seed}
-
-
-# ---------------------------------------------------------------------------------------------- groups of `quaere eval`
+def engine_settings(args: argparse.Namespace, rows: str) -> dict[str, Any]:
+    """How models are run (`EngineOptions`); `rows` is what the receiver calls the number of rows."""
+    mode = "deterministic" if args.deterministic else "fast"
+    return {rows: args.max_rows, "device": args.device, "dtype": args.dtype, "mode": mode}
 
 
-ALL_LIMITS = {
-    "max_turns": "most turns of an episode",
-    "max_searches": "most searches of an episode",
-    "topk": "passages per search",
-    "turn_tokens": "most tokens per turn",
-    "sequence_tokens": "most tokens of an episode",
-    "tool_response_tokens": "most tokens of a search's results",
-}
-
-
-def add_evidence(parser: argparse.ArgumentParser) -> None:
-    """Add the options for evidence and its judge."""
-    evidence = parser.add_argument_group("evidence")
-    evidence.add_argument(
-        "--evidence",
-        action=argparse.BooleanOptionalAction,
-        help="ask for the sentence that proves each answer (default: only for models taught to quote evidence)",
-    )
-    evidence.add_argument(
-        "--judge",
-        metavar="string|MODEL",
-        help="what decides whether evidence supports the answer: a string check, or a model as after --model "
-        "(default: nothing)",
-    )
-    evidence.add_argument(
-        "--judge-items",
-        type=int,
-        default=100,
-        metavar="N",
-        help="questions to measure the judge's accuracy on first, each with its gold span and six corrupted ones "
-        "(default: 100)",
-    )
-    evidence.add_argument(
-        "--gold-sets",
-        nargs="+",
-        metavar="SET",
-        help="sets whose `gold_ids` name every passage that proves the answer: there, evidence is also scored by "
-        "whether it is of such a passage (default: the sets all of whose questions have gold_ids)",
-    )
-
-
-def add_limits(parser: argparse.ArgumentParser) -> None:
-    """Add the options for episode limits."""
-    limits = parser.add_argument_group("limits", "default: as the model was trained, else those of the paper")
-    for name, words in ALL_LIMITS.items():
-        limits.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=words)
-    limits.add_argument(
-        "--answer-turn",
-        action=argparse.BooleanOptionalAction,
-        help="reserve the last turn for the answer, and tell the model when no searches are left",
-    )
-    add_titles_first(limits)
-
-
-def add_titles_first(parser: argparse._ActionsContainer) -> None:
-    """Add the option for the order of search results."""
-    parser.add_argument(
-        "--titles-first",
-        action=argparse.BooleanOptionalAction,
-        help="show passages first whose title the query names, among the first ten found",
-    )
-
-
-def add_engine(parser: argparse.ArgumentParser, batched: str = "episodes") -> None:
-    """Add the options for sampling and the engine; `batched` is what it runs several of at once."""
-    engine = parser.add_argument_group("engine")
-    engine.add_argument("--max-rows", type=int, default=32, metavar="N", help=f"{batched} at once (default: 32)")
-    engine.add_argument(
-        "--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs (default: auto)"
-    )
-    engine.add_argument(
-        "--dtype", choices=get_args(Precision), default="auto", help="precision of the weights (default: auto)"
-    )
-    engine.add_argument(
-        "--deterministic",
-        action="store_true",
-        help="make batches independent of timing, so that results repeat exactly; slower",
-    )
-    engine.add_argument("--seed", type=int, default=0, help="seed of the sampling (default: 0)")
-
-
-def add_output(parser: argparse.ArgumentParser) -> None:
-    """Add the options for files and printed output."""
-    output = parser.add_argument_group("output")
-    output.add_argument("--name", metavar="LABEL", help="name of this result (default: the model)")
-    output.add_argument("--out", type=Path, metavar="FILE.json", help="write the result to a file, for --compare")
-    output.add_argument(
-        "--items",
-        type=Path,
-        metavar="FILE.jsonl.gz",
-        help="write one small line per question (default: beside --out, as FILE.items.jsonl.gz)",
-    )
-    output.add_argument(
-        "--compare",
-        type=Path,
-        nargs="+",
-        default=[],
-        metavar="EVAL.json|ITEMS.jsonl.gz",
-        help="compare with earlier results; without a model, the last of them with the others",
-    )
-    output.add_argument(
-        "--seeds",
-        choices=["independent", "paired"],
-        help="take compared files whose names differ in a last number (warm-0, warm-1) as seeds of one arm, and "
-        "compare the last arm with the others over questions and seeds; paired: seed N of both had the same start",
-    )
-    stopped = "continue a stopped evaluation, with the same options: what it has answered is not asked again"
-    output.add_argument("--resume", metavar="RUN", help=stopped)
-    output.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
-    output.add_argument("--json", action="store_true", help="print JSON")
-
-
-# -------------------------------------------------------------------------------------------------------------- --index
-
-
-def add_index(parser: argparse._ActionsContainer, *, required: bool = False) -> None:
-    """Add `--index`. Repeated, it names several search servers; the value is then their URLs, separated by commas."""
-    parser.add_argument(
-        "--index",
-        action=_Joined,
-        required=required,
-        metavar="DIR|URL",
-        help="index directory, or URL of a search server (repeatable: requests are spread over the servers)",
-    )
-
-
-class _Joined(argparse.Action):
-    """Joins the URLs of a repeated option; a second value of any other kind replaces the first, as usual."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
-        before, now = getattr(namespace, self.dest), str(values)
-        both_urls = before is not None and all(each.startswith(("http://", "https://")) for each in (before, now))
-        setattr(namespace, self.dest, f"{before},{now}" if both_urls else now)
-
-
-# -------------------------------------------------------------------------------------------------------------- servers
-
-
-KEY = "QUAERE_API_KEY"
-
-
-def add_server_options(parser: argparse.ArgumentParser, port: int = 8000) -> None:
-    """Add the options of every server; `port` is the one it listens on by default."""
-    where = parser.add_argument_group("address and access")
-    where.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    where.add_argument(
-        "--port", type=int, default=port, help=f"port to listen on; 0 takes a free one (default: {port})"
-    )
-    where.add_argument(
-        "--api-key-file",
-        type=Path,
-        metavar="FILE",
-        help=f"require the key in this file from clients (default: ${KEY}, else none on 127.0.0.1)",
-    )
-    where.add_argument(
-        "--allow-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a host name that clients may use for this server (its address and localhost are always allowed)",
-    )
-    where.add_argument(
-        "--allow-origin",
-        action="append",
-        default=[],
-        metavar="URL",
-        help="allow requests from web pages of this origin, such as https://app.example (default: none)",
-    )
-    # Declared, because argparse would otherwise read it as an abbreviation of --api-key-file.
-    where.add_argument("--api-key", help=argparse.SUPPRESS)
+def check_writable(path: Path | None, option: str = "") -> None:
+    """Raise `BadInput` if a file cannot be written there, before the work and not after it."""
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        named = f"{option} {path}" if option else str(path)
+        raise BadInput(f"{named} cannot be written: it is a folder, or its folder does not exist")
 
 
 def server_settings(args: argparse.Namespace) -> ServerSettings:
     """The server's settings from the options."""
     from quaere.serving.server import ServerSettings
 
-    return ServerSettings(
-        host=args.host, port=args.port, allow_hosts=tuple(args.allow_host), allow_origins=tuple(args.allow_origin)
-    )
+    lists = {"allow_hosts": tuple(args.allow_host), "allow_origins": tuple(args.allow_origin)}
+    return read_options(args, ServerSettings, **lists)
 
 
 def read_key(args: argparse.Namespace) -> str:
@@ -323,18 +393,3 @@ def read_key(args: argparse.Namespace) -> str:
         hint = f"export {KEY}=..., or --api-key-file FILE"
         raise BadInput("--api-key was removed: every user of this machine can read a command line", hint=hint)
     return read_secret(KEY, args.api_key_file)
-
-
-# --------------------------------------------------------------------------------------------------------------- values
-
-
-def checkpoint(text: str) -> int | Literal["best", "last"]:
-    """The value of `--checkpoint`: a step, `best` or `last`."""
-    if text == "best":
-        return "best"
-    if text == "last":
-        return "last"
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a step (a whole number), best or last") from None

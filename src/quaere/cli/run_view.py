@@ -15,8 +15,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from quaere.cli.episode_view import count, printable, trim
+from quaere.api.printing import count, plain_table
+from quaere.cli.episode_view import trim
 from quaere.cli.progress_view import BARS
+from quaere.cli.terminal import printable
 from quaere.errors import BadInput
 from quaere.recipes.score.versions import HarnessVersion, Versions, describe_change
 from quaere.records import Candidate
@@ -144,14 +146,14 @@ def render_training(summary: TrainingSummary, name: str) -> Group:
 
 def render_candidates(candidates: Sequence[Candidate]) -> Table:
     """A table of candidates: question, answer, right attempts, and the reason if dropped."""
-    heads = ("episode", "question", "answer", "hops", "searches", "right", "dropped")
-    table = plain_table(*heads, right=("hops", "searches", "right"))
+    rows = []
     for candidate in candidates:
         right = f"{candidate.num_right}/{candidate.num_attempts}" if candidate.num_attempts else ""
         name = candidate.episode_id or candidate.id
         words = (name, trim(candidate.question, 80), trim(candidate.answer, 40), str(candidate.hops))
-        table.add_row(*cells(*words, str(candidate.facts), right, candidate.reason))
-    return table
+        rows.append((*words, str(candidate.facts), right, candidate.reason))
+    heads = ("episode", "question", "answer", "hops", "searches", "right", "dropped")
+    return plain_table(*heads, rows=rows, right=("hops", "searches", "right"))
 
 
 def find_metrics(run: Run, patterns: Sequence[str]) -> dict[str, list[Metric]]:
@@ -170,33 +172,23 @@ def find_metrics(run: Run, patterns: Sequence[str]) -> dict[str, list[Metric]]:
     return found
 
 
-def plain_table(*names: str, right: Sequence[str] = ()) -> Table:
-    """A table without lines; the columns named in `right` are right-aligned."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in names:
-        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
-    return table
-
-
-def cells(*values: str) -> list[Text]:
-    """Untrusted text as the cells of a table row."""
-    return [Text(printable(value)) for value in values]
-
-
 # ----------------------------------------------------------------------------------------------------------- details
 
 
 def _phase_table(phases: Sequence[PhaseSummary]) -> Table:
     measured = {name for phase in phases for name in phase.metrics}
     names = [name for name in _HEADLINES if name in measured] or sorted(measured)[: len(_HEADLINES)]
-    table = plain_table("phase", "steps", *names, right=("steps", *names))
+    rows = []
     for phase in phases:
         first, last = phase.first_step, phase.last_step
         steps = str(first) if first == last else f"{first}-{last}"
-        title = phase.phase if phase.iteration is None else f"{phase.iteration} {phase.phase}"
         changes = [_change(phase.metrics.get(name), single=first == last) for name in names]
-        table.add_row(*cells(title, steps, *changes))
-    return table
+        rows.append((_title(phase), steps, *changes))
+    return plain_table("phase", "steps", *names, rows=rows, right=("steps", *names))
+
+
+def _title(phase: PhaseSummary) -> str:
+    return phase.phase if phase.iteration is None else f"{phase.iteration} {phase.phase}"
 
 
 def _practice_line(phase: PhaseSummary) -> str:
@@ -222,8 +214,7 @@ def _practice_line(phase: PhaseSummary) -> str:
     if searches and needed:
         made, wanted = (_change(change, single=is_single) for change in (searches, needed))
         drawn += f"; searches {made} of {wanted} needed"
-    title = phase.phase if phase.iteration is None else f"{phase.iteration} {phase.phase}"
-    return f"{title}: {', '.join(said)}{drawn}"
+    return f"{_title(phase)}: {', '.join(said)}{drawn}"
 
 
 def _curriculum_line(phase: PhaseSummary) -> str:
@@ -242,11 +233,9 @@ def _report_table(phase: PhaseSummary) -> Table:
     first, last = phase.first_step, phase.last_step
     is_single = first == last
     steps = f"step {first}" if is_single else f"steps {first} to {last}"
-    table = plain_table(f"reports, {steps}", "", "metric", right=("",))
-    for words, name in _REPORT_FIGURES:
-        if name in phase.metrics:
-            table.add_row(*cells(words, _change(phase.metrics[name], single=is_single), name))
-    return table
+    shown = [(words, name, phase.metrics[name]) for words, name in _REPORT_FIGURES if name in phase.metrics]
+    rows = [(words, _change(change, single=is_single), name) for words, name, change in shown]
+    return plain_table(f"reports, {steps}", "", "metric", rows=rows, right=("",))
 
 
 def _harness_lines(versions: Sequence[HarnessVersion]) -> list[Text]:

@@ -14,21 +14,89 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from quaere.cli.terminal import printable_line, say_line
+from msgspec import Struct
+
+from quaere.api.printing import as_json, count, plain_table
+from quaere.cli.options import Flag, JsonOption, RunName, RunsFolder, Several, add_action, add_options
+from quaere.cli.terminal import printable, printable_line, say_line
 from quaere.errors import BadInput
+from quaere.setting_types import Count, File
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from quaere.records import Episode
     from quaere.runs import EpisodeRow, Run
-if TYPE_CHECKING:
-    from quaere.runs import Run
-
 
 ALL_STEPS = -1
+
+
+class ShownPart(Struct):
+    """The part of a run that is shown.
+
+    Attributes:
+        metrics: the values of these metrics; '*' stands for any text
+        candidates: the questions that were written to learn from
+        episodes: all episodes, or those of a step
+    """
+
+    metrics: Annotated[tuple[str, ...], "NAME", Several] | None = None
+    candidates: bool = False
+    episodes: Annotated[int, "STEP", Flag(nargs="?", const=ALL_STEPS)] | None = None
+
+
+class ShowOptions(Struct):
+    """Options of `quaere runs show`.
+
+    Attributes:
+        name: a run's name or directory
+        episode: an episode's id; without it, the whole run is shown
+        chart: with --metrics: draw each over the steps
+        full: show passages and replies uncut
+        tokens: show the segments with their token counts
+    """
+
+    name: RunName
+    episode: Annotated[str, "EPISODE", Flag("episode", nargs="?")] | None = None
+    chart: bool = False
+    full: bool = False
+    tokens: bool = False
+
+
+class DeleteOptions(Struct):
+    """Options of `quaere runs delete`.
+
+    Attributes:
+        names: a run's name or directory
+        checkpoints: only the checkpoints but the best and the last
+        yes: delete without asking
+    """
+
+    names: Annotated[tuple[str, ...], "RUN", Several, Flag("names")]
+    checkpoints: bool = False
+    yes: bool = False
+
+
+class ExportOptions(Struct):
+    """Options of `quaere runs export`.
+
+    Attributes:
+        name: a run's name or directory
+        to: whose format
+        out: with inspect, the log to write (such as logs/notes.json)
+        step: with inspect, only the episodes of a step
+        phase: with inspect, only those of a phase, such as solver
+        force: replace the file at --out
+    """
+
+    name: RunName
+    to: Literal["inspect", "trackio"]
+    out: File | None = None
+    step: Count | None = None
+    phase: str | None = None
+    force: bool = False
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -36,36 +104,14 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser = commands.add_parser("runs", help="list runs, read their episodes, export and delete them")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
 
-    listing = actions.add_parser("list", help="every run, the oldest first")
-    listing.set_defaults(run=run_list)
-
-    show = actions.add_parser("show", help="one run, or one episode of it")
-    show.add_argument("name", metavar="RUN", help="a run's name or directory")
-    show.add_argument(
-        "episode", metavar="EPISODE", nargs="?", help="an episode's id; without it, the whole run is shown"
-    )
-    what = show.add_mutually_exclusive_group()
-    what.add_argument(
-        "--metrics", nargs="+", metavar="NAME", help="the values of these metrics; '*' stands for any text"
-    )
-    what.add_argument("--candidates", action="store_true", help="the questions that were written to learn from")
-    what.add_argument(
-        "--episodes", nargs="?", type=int, const=ALL_STEPS, metavar="STEP", help="all episodes, or those of a step"
-    )
-    show.add_argument("--chart", action="store_true", help="with --metrics: draw each over the steps")
-    show.add_argument("--full", action="store_true", help="show passages and replies uncut")
-    show.add_argument("--tokens", action="store_true", help="show the segments with their token counts")
-    show.set_defaults(run=run_show)
-
-    delete = actions.add_parser("delete", help="delete runs, or what they can do without")
-    delete.add_argument("names", metavar="RUN", nargs="+", help="a run's name or directory")
-    delete.add_argument("--checkpoints", action="store_true", help="only the checkpoints but the best and the last")
-    delete.add_argument("--yes", action="store_true", help="delete without asking")
-    delete.set_defaults(run=run_delete)
-
-    for action in (listing, show, delete, add_export(actions)):
-        action.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
-        action.add_argument("--json", action="store_true", help="print JSON")
+    listed, shown = "every run, the oldest first", "one run, or one episode of it"
+    deleted = "delete runs, or what they can do without"
+    handed = "hand a run to Inspect (its episodes) or Trackio (its metrics)"
+    add_action(actions, "list", run_list, listed, RunsFolder, JsonOption)
+    show = add_action(actions, "show", run_show, shown, ShowOptions, RunsFolder, JsonOption)
+    add_options(show.add_mutually_exclusive_group(), ShownPart)
+    add_action(actions, "delete", run_delete, deleted, DeleteOptions, RunsFolder, JsonOption)
+    add_action(actions, "export", run_export, handed, ExportOptions, RunsFolder, JsonOption)
 
 
 def run_list(args: argparse.Namespace) -> None:
@@ -73,8 +119,6 @@ def run_list(args: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from quaere.cli.episode_view import printable
-    from quaere.cli.run_view import cells, plain_table
     from quaere.runs import describe_state, list_runs, runs_root
 
     root = runs_root(args.runs)
@@ -87,13 +131,13 @@ def run_list(args: argparse.Namespace) -> None:
         console.print(f"no runs in {root}", markup=False)
         return
     numbers = ("episodes", "answered", "size")
-    table = plain_table("id", "kind", "state", "created", *numbers, right=numbers)
+    rows = []
     for run in summaries:
         counts = (str(run.num_episodes), str(run.num_answered))
         place = (run.kind, run.state.name, run.created[:16].replace("T", " "))
         what = (run.problem, "", "", "", "") if run.problem else (*place, *counts)
-        table.add_row(*cells(run.id, *what, f"{run.num_bytes / 1e6:.2f} MB"))
-    console.print(table)
+        rows.append((run.id, *what, _megabytes(run.num_bytes)))
+    console.print(plain_table("id", "kind", "state", "created", *numbers, rows=rows, right=numbers))
     for run in summaries:
         if run.state.name in ("failed", "stopped") and (run.state.why or run.next):
             then = f"; go on with: {run.next}" if run.next else ""
@@ -123,12 +167,6 @@ def run_show(args: argparse.Namespace) -> None:
             _show_episodes(run, args)
 
 
-def run_delete(args: argparse.Namespace) -> None:
-    """Delete runs, or their spare checkpoints, once all of them are known to be deletable and that was agreed to."""
-
-    delete_runs(args)
-
-
 def _show_training(run: Run, args: argparse.Namespace) -> None:
     from rich.console import Console
 
@@ -143,7 +181,6 @@ def _show_training(run: Run, args: argparse.Namespace) -> None:
 
 def _show_metrics(run: Run, args: argparse.Namespace) -> None:
     """Charts, or lines that other programs can cut at the tabs: name, step, value."""
-    from quaere.cli.episode_view import printable
     from quaere.cli.run_view import draw_curve, find_metrics
 
     found = find_metrics(run, args.metrics)
@@ -161,7 +198,6 @@ def _show_metrics(run: Run, args: argparse.Namespace) -> None:
 def _show_candidates(run: Run, args: argparse.Namespace) -> None:
     from rich.console import Console
 
-    from quaere.cli.episode_view import count
     from quaere.cli.run_view import render_candidates
 
     candidates = run.candidates()
@@ -179,7 +215,6 @@ def _show_episodes(run: Run, args: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from quaere.cli.episode_view import count, printable
     from quaere.cli.run_view import render_info, render_state
     from quaere.runs import next_command
 
@@ -199,17 +234,16 @@ def _show_episodes(run: Run, args: argparse.Namespace) -> None:
 
 def _episode_table(rows: list[EpisodeRow]) -> Table:
     from quaere.cli.episode_view import trim
-    from quaere.cli.run_view import cells, plain_table
 
     counts = ("turns", "searches", "tokens")
     trained = any(row.step for row in rows)  # elsewhere there are no steps to tell of
     place = ("step", "phase") if trained else ()
-    table = plain_table("episode", *place, "question", "answer", "end", *counts, right=("step", *counts))
+    cells = []
     for row in rows:
         where = (str(row.step), row.phase) if trained else ()
         numbers = (str(row.num_turns), str(row.num_searches), str(row.num_tokens))
-        table.add_row(*cells(row.id, *where, trim(row.question, 60), trim(row.answer or "", 40), row.end, *numbers))
-    return table
+        cells.append((row.id, *where, trim(row.question, 60), trim(row.answer or "", 40), row.end, *numbers))
+    return plain_table("episode", *place, "question", "answer", "end", *counts, rows=cells, right=("step", *counts))
 
 
 def _show_episode(episode: Episode, metrics: dict[str, float], args: argparse.Namespace) -> None:
@@ -229,19 +263,10 @@ def _show_episode(episode: Episode, metrics: dict[str, float], args: argparse.Na
         console.print(render_tokens(episode))
 
 
-def as_json(value: Any) -> str:
-    """Indented JSON in ASCII, so that no character of a document reaches the terminal as itself."""
-    import json
-
-    import msgspec
-
-    return json.dumps(json.loads(msgspec.json.encode(value)), indent=2)  # msgspec writes NaN as null, json would not
+# --------------------------------------------------------------------------------------------------------------- delete
 
 
-# -------------------- `quaere runs delete`: runs, or the checkpoints they can do without.
-
-
-def delete_runs(args: argparse.Namespace) -> None:
+def run_delete(args: argparse.Namespace) -> None:
     """Refuse what is no run or is running before anything is deleted, ask, delete, and say what is free for it."""
     from quaere.runs import check_deletable, delete_folders, find_run, hold_idle, runs_root
 
@@ -292,25 +317,7 @@ def _megabytes(num_bytes: int) -> str:
     return f"{num_bytes / 1e6:.2f} MB"
 
 
-# -------------------- `quaere runs export`: a run for the tools of others.
-
-
-TARGETS = ("inspect", "trackio")
-
-
-def add_export(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
-    """Add `export` to the actions of `runs`."""
-    parser = actions.add_parser("export", help="hand a run to Inspect (its episodes) or Trackio (its metrics)")
-    parser.add_argument("name", metavar="RUN", help="a run's name or directory")
-    parser.add_argument("--to", choices=TARGETS, required=True, help="whose format")
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="with inspect, the log to write (such as logs/notes.json)"
-    )
-    parser.add_argument("--step", type=int, metavar="N", help="with inspect, only the episodes of a step")
-    parser.add_argument("--phase", help="with inspect, only those of a phase, such as solver")
-    parser.add_argument("--force", action="store_true", help="replace the file at --out")
-    parser.set_defaults(run=run_export)
-    return parser
+# --------------------------------------------------------------------------------------------------------------- export
 
 
 def run_export(args: argparse.Namespace) -> None:

@@ -6,11 +6,12 @@ import argparse
 import asyncio
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from quaere.cli.options import add_index
+from quaere.cli.options import Flag, IndexOption, add_options
 from quaere.search.languages import question_words
 from quaere.search.words import terms
+from quaere.setting_types import Count
 
 _EXCERPT_CHARS = 240
 
@@ -20,17 +21,27 @@ if TYPE_CHECKING:
     from quaere.records import Hit
 
 
+class SearchOptions(IndexOption):
+    """Options of `quaere search`.
+
+    Attributes:
+        queries: words to search for, in quotes: "halm bridge"
+        topk: passages per query
+        full: print whole passages (default: an excerpt around the words of the query)
+        json: print the results as JSON
+    """
+
+    queries: Annotated[tuple[str, ...], "QUERY", Flag("queries", nargs="+")]
+    topk: Count = 3
+    full: bool = False
+    json: bool = False
+
+
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `search` to the command line."""
     parser = commands.add_parser("search", help="search an index")
     parser.set_defaults(run=run)
-    parser.add_argument("queries", nargs="+", metavar="QUERY", help='words to search for, in quotes: "halm bridge"')
-    add_index(parser, required=True)
-    parser.add_argument("--topk", type=int, default=3, metavar="N", help="passages per query (default: 3)")
-    parser.add_argument(
-        "--full", action="store_true", help="print whole passages (default: an excerpt around the words of the query)"
-    )
-    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    add_options(parser, SearchOptions)
 
 
 def run(args: argparse.Namespace) -> None:

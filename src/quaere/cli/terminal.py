@@ -25,6 +25,13 @@ def say_line(line: str) -> None:
     print(printable_line(f"quaere: {line}"), file=sys.stderr)
 
 
+def note_line(line: str, style: str = "dim") -> None:
+    """Print a dim line to stderr: what is loaded, downloaded or begun."""
+    from rich.console import Console
+
+    Console(stderr=True, highlight=False).print(line, style=style, markup=False)
+
+
 def show_warnings() -> None:
     """Print warnings about stale indexes and lost servers as one line each, others as before."""
     warnings.showwarning = _show

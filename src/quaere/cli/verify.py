@@ -10,60 +10,83 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from quaere.api.printing import counting
+import msgspec
+from msgspec import Struct, structs
+
+from quaere.api.printing import between, count, counting, plain_table, wide_console
 from quaere.atomic import write_file
-from quaere.cli.options import add_engine, check_positive
-from quaere.cli.terminal import interruptible
+from quaere.cli.options import (
+    EngineOptions,
+    Flag,
+    JsonOption,
+    TurnEngineOptions,
+    add_options,
+    check_writable,
+    engine_settings,
+    read_options,
+)
+from quaere.cli.terminal import interruptible, note_line
 from quaere.errors import BadInput
+from quaere.setting_types import Count, Folder, check_positive
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from quaere.evaluation.evidence.value import ClaimFile, Verified
-    from quaere.records import Evidence, Support
-    from quaere.rollout.policy import Policy
-    from quaere.training.phases.verification import Claim, Form, VerifierSettings
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from quaere.evaluation.evidence.value import SupportingScore, Verified
-    from quaere.evaluation.intervals import Interval
+    from quaere.evaluation.evidence.value import ClaimFile, SupportingScore, Verified
+    from quaere.records import Evidence, Support
+    from quaere.rollout.policy import Policy
+    from quaere.training.phases.verification import Claim, Form, VerifierSettings
+
+_QUESTION_CHARS = 60
+
+
+class VerifyOptions(Struct, kw_only=True):
+    """Options of `quaere verify`.
+
+    Attributes:
+        file: JSONL of question, answer (or answers) and evidence
+        model: catalogue name, directory, hub id, or openai:MODEL@BASE_URL
+        form: how probabilities are estimated (default: sampled; hosted for an openai: model)
+        samples: turns with and without the evidence
+        temperature: of sampled turns (default: 1)
+        turn_tokens: most tokens per turn
+        limit: only the first N lines of the file (default: all)
+        index: also locate each span in the documents of this index
+        guided: write the start of turns, for models too small to follow the dialect (default: only for models of the
+            catalogue that need it)
+    """
+
+    file: Annotated[Path, "FILE", Flag("file")]
+    model: str
+    form: Literal["sampled", "teacher_forced", "hosted"] | None = None
+    samples: Annotated[int, "M"] = 5
+    temperature: Annotated[float, "T"] = 1.0
+    turn_tokens: Count = 256
+    limit: Count | None = None
+    index: Folder | None = None
+    guided: bool | None = None
+
+
+class OutputOptions(JsonOption):
+    """Where the result goes.
+
+    Attributes:
+        out: write the result to a file
+    """
+
+    out: Annotated[Path, "FILE.json"] | None = None
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `verify` to the command line."""
     parser = commands.add_parser("verify", help="measure how much evidence helps a model to answer")
     parser.set_defaults(run=run)
-    parser.add_argument("file", type=Path, metavar="FILE", help="JSONL of question, answer (or answers) and evidence")
-    parser.add_argument("--model", required=True, help="catalogue name, directory, hub id, or openai:MODEL@BASE_URL")
-    parser.add_argument(
-        "--form",
-        choices=["sampled", "teacher_forced", "hosted"],
-        help="how probabilities are estimated (default: sampled; hosted for an openai: model)",
-    )
-    parser.add_argument(
-        "--samples", type=int, default=5, metavar="M", help="turns with and without the evidence (default: 5)"
-    )
-    parser.add_argument("--temperature", type=float, default=1.0, metavar="T", help="of sampled turns (default: 1)")
-    parser.add_argument("--turn-tokens", type=int, default=256, metavar="N", help="most tokens per turn (default: 256)")
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N lines of the file (default: all)")
-    parser.add_argument(
-        "--index", type=Path, metavar="DIR", help="also locate each span in the documents of this index"
-    )
-    parser.add_argument(
-        "--guided",
-        action=argparse.BooleanOptionalAction,
-        help="write the start of turns, for models too small to follow the dialect "
-        "(default: only for models of the catalogue that need it)",
-    )
-    add_engine(parser, "turns")
-    output = parser.add_argument_group("output")
-    output.add_argument("--out", type=Path, metavar="FILE.json", help="write the result to a file")
-    output.add_argument("--json", action="store_true", help="print JSON")
+    add_options(parser, VerifyOptions)
+    add_options(parser, TurnEngineOptions, title="engine")
+    add_options(parser, OutputOptions, title="output")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -87,8 +110,7 @@ def _settings(args: argparse.Namespace) -> VerifierSettings:
     check_positive(args, ("samples", "limit", "max_rows", "turn_tokens"))
     if not 0 <= args.temperature < float("inf"):
         raise BadInput(f"--temperature must be at least 0, not {args.temperature:g}")
-    if args.out is not None and (args.out.is_dir() or not args.out.absolute().parent.is_dir()):
-        raise BadInput(f"--out {args.out} cannot be written: it is a folder, or its folder does not exist")
+    check_writable(args.out, "--out")
     is_endpoint = args.model.startswith("openai:")
     form: Form = args.form or ("hosted" if is_endpoint else "sampled")
     if is_endpoint and form != "hosted":
@@ -96,56 +118,32 @@ def _settings(args: argparse.Namespace) -> VerifierSettings:
     if form == "hosted" and not is_endpoint:
         raise BadInput("--form hosted needs an endpoint as --model", hint="--model openai:NAME@URL")
     guided = needs_guide(args.model) if args.guided is None else args.guided
-    return VerifierSettings(
-        form=form,
-        samples=args.samples,
-        model=args.model if is_endpoint else "",
-        turn_tokens=args.turn_tokens,
-        temperature=args.temperature,
-        guided=guided,
-    )
+    model = args.model if is_endpoint else ""
+    return read_options(args, VerifierSettings, form=form, model=model, guided=guided)
 
 
 async def _verify(args: argparse.Namespace, settings: VerifierSettings, claims: list[Claim]) -> list[Support | None]:
-    from rich.console import Console
+    from quaere.rollout.policy import open_policy
+    from quaere.training.phases.verification import open_hosted, verify_claims
 
-    from quaere.training.phases.verification import verify_claims
-
-    quiet = Console(stderr=True, highlight=False)
-    policy = _open_policy(args, settings, quiet)
+    policy: Policy
+    if settings.form == "hosted":
+        policy = open_hosted(settings)
+    else:
+        note_line(f"loading {args.model}")
+        policy = open_policy(args.model, **engine_settings(args, "max_rows"), report=note_line)
     values: list[float] = []
     try:
-        with counting("verifying", len(claims), quiet) as advance:
+        with counting("verifying", len(claims)) as advance:
 
             def keep(claim: Claim, support: Support | None) -> None:
                 values.extend([support.value] if support else [])
                 advance(f"mean V {sum(values) / len(values):+.3f}" if values else "V unknown")
 
-            return await verify_claims(
-                policy, claims, settings, seed=args.seed, concurrency=args.max_rows, on_support=keep
-            )
+            how: dict[str, Any] = {"seed": args.seed, "concurrency": args.max_rows, "on_support": keep}
+            return await verify_claims(policy, claims, settings, **how)
     finally:
         await policy.stop()
-
-
-def _open_policy(args: argparse.Namespace, settings: VerifierSettings, quiet: Console) -> Policy:
-    from quaere.rollout.policy import open_policy
-    from quaere.training.phases.verification import open_hosted
-
-    def report(line: str) -> None:
-        quiet.print(line, style="dim", markup=False)
-
-    if settings.form == "hosted":
-        return open_hosted(settings)
-    report(f"loading {args.model}")
-    return open_policy(
-        args.model,
-        device=args.device,
-        dtype=args.dtype,
-        mode="deterministic" if args.deterministic else "fast",
-        max_rows=args.max_rows,
-        report=report,
-    )
 
 
 def _put_together(
@@ -164,8 +162,6 @@ def _put_together(
 
 
 def _show(args: argparse.Namespace, settings: VerifierSettings, items: list[Verified]) -> None:
-    from msgspec import structs
-
     from quaere.evaluation.evidence.value import score_supporting
 
     score = score_supporting(items)
@@ -175,11 +171,7 @@ def _show(args: argparse.Namespace, settings: VerifierSettings, items: list[Veri
         **structs.asdict(settings),
         "model": args.model,
         "index": str(args.index) if args.index else None,
-        "device": args.device,
-        "dtype": args.dtype,
-        "max_rows": args.max_rows,
-        "deterministic": args.deterministic,
-        "seed": args.seed,
+        **structs.asdict(read_options(args, EngineOptions)),
     }
     told = result_json(kept, score, items)
     if args.out:
@@ -193,22 +185,15 @@ def _show(args: argparse.Namespace, settings: VerifierSettings, items: list[Veri
 # ------------------------------------------------------------------------------------------------------ what is printed
 
 
-_QUESTION_CHARS = 60
-
-
 def print_items(score: SupportingScore, items: list[Verified]) -> None:
     """Print the table, the means with their intervals, and how many spans help, have no effect or hurt."""
-    from rich.console import Console
-
-    from quaere.cli.episode_view import count
-
-    # A file or pipe has no width of its own; 140 columns keep the table from being wrapped at 80.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+    console = wide_console(140)
     console.print(_table(items, with_places=score.num_verbatim is not None))
     console.print()
     for name, interval in (("p+", score.chance_with), ("p-", score.chance_without), ("V", score.value)):
         if interval is not None:
-            console.print(f"mean {name:2} {_between(interval, '+' if name == 'V' else '')}", markup=False)
+            mean = between(interval, "+" if name == "V" else "", scale=1, digits=3)
+            console.print(f"mean {name:2} {mean}", markup=False)
     told = f"{score.num_helping} help, {score.num_idle} do nothing (V within 0.05 of 0), {score.num_hurting} hurt"
     console.print(f"of {count(len(items) - score.num_unverified, 'span')}: {told}", markup=False)
     if score.num_verbatim is not None:
@@ -221,18 +206,7 @@ def print_items(score: SupportingScore, items: list[Verified]) -> None:
 
 
 def _table(items: list[Verified], *, with_places: bool) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    from quaere.cli.episode_view import printable
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("id", "p+", "p-", "V"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("question")
-    table.add_column("answer")
-    if with_places:
-        table.add_column("verbatim in", no_wrap=True)
+    rows = []
     for item in items:
         support, claim = item.support, item.claim
         numbers = ["?", "?", "?"]
@@ -240,10 +214,9 @@ def _table(items: list[Verified], *, with_places: bool) -> Table:
             value = round(support.value, 2) + 0.0  # no "-0.00"
             numbers = [f"{support.chance_with:.2f}", f"{support.chance_without:.2f}", f"{value:+.2f}"]
         words = [_cut(claim.question), _cut(claim.answers[0])]
-        table.add_row(
-            *(Text(printable(cell)) for cell in (claim.id, *numbers, *words, *([_place(item)] if with_places else [])))
-        )
-    return table
+        rows.append((claim.id, *numbers, *words, *([_place(item)] if with_places else [])))
+    names = ("id", "p+", "p-", "V", "question", "answer", *(("verbatim in",) if with_places else ()))
+    return plain_table(*names, rows=rows, whole=("id", "p+", "p-", "V", "verbatim in"))
 
 
 def _place(item: Verified) -> str:
@@ -259,14 +232,7 @@ def _cut(text: str) -> str:
     return line if len(line) <= _QUESTION_CHARS else line[: _QUESTION_CHARS - 1] + "…"
 
 
-def _between(interval: Interval, sign: str) -> str:
-    mean, low, high = (f"{value:{sign}.3f}" for value in (interval.mean, interval.low, interval.high))
-    return f"{mean} [{low}, {high}]"
-
-
 def result_json(settings: dict[str, Any], score: SupportingScore, items: list[Verified]) -> str:
     """Settings, score and every claim with its result, as JSON."""
-    import msgspec
-
     found = {"settings": settings, "score": score, "items": items}
     return json.dumps(json.loads(msgspec.json.encode(found)), indent=1, ensure_ascii=False)
