@@ -310,33 +310,24 @@ def _describe(settings: WarmupSettings, played: Demonstrations, taught: Taught) 
     from quaere.warmup.model_folder import WarmupManifest
 
     dialects = settings.dialects
+    same = ("recipe", "style", "world_seed", "epochs", "batch", "lora_rank", "seed", "also")
+    measured = ("num_held_out", "num_steps", "loss_before", "loss_after", "stopped")
     return WarmupManifest(
-        recipe=settings.recipe,
+        **{name: getattr(settings, name) for name in same},
+        **{name: getattr(taught, name) for name in measured},
         data="documents" if settings.index else "teacher" if settings.teacher else "oracle",
         teacher=settings.teacher or "",
         base_model=settings.base_model or settings.model,
         roles=settings.roles or tuple(role for role in ROLES if any(role in roles_of(name) for name in dialects)),
-        style=settings.style,
         hop_ratio=settings.proposer_hops,
         world_family=settings.family,
-        world_seed=settings.world_seed,
         num_articles=settings.articles,
         num_episodes=len(played.episodes),
         num_dropped=dict(played.dropped),
-        num_held_out=taught.num_held_out,
-        num_steps=taught.num_steps,
-        epochs=settings.epochs,
-        batch=settings.batch,
         learning_rate=settings.rate,
-        lora_rank=settings.lora_rank,
-        seed=settings.seed,
-        loss_before=taught.loss_before,
-        loss_after=taught.loss_after,
-        also=tuple(settings.also),
         evidence=any(cites(dialect) for dialect in dialects),
         fact_ratio=settings.facts,
         lesson_ratio=settings.lessons if "score" in dialects else (),
-        stopped=taught.stopped,
     )
 
 

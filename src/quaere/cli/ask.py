@@ -27,8 +27,9 @@ from quaere.cli.options import (
     choose_plain,
     given_limits,
     read_asked,
+    sampling_settings,
 )
-from quaere.cli.terminal import interruptible, note_line
+from quaere.cli.terminal import interruptible, open_console
 from quaere.dialects.registry import SOLVER_DIALECTS
 from quaere.errors import BadInput
 from quaere.setting_types import Count, Number
@@ -113,11 +114,8 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
     agent = await open_agent(
         args.model,
         searcher,
-        engine={"device": args.device, "dtype": args.dtype},
+        **sampling_settings(args),
         min_overlap=args.min_overlap,
-        temperature=args.temperature,
-        seed=args.seed,
-        on_note=note_line,
         dialect=args.solver_dialect,
         evidence=args.evidence,
         guided=args.guided,
@@ -138,13 +136,11 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
 
 async def _ask_one(args: argparse.Namespace, question: Question, agent: OpenAgent, stored: Run) -> None:
     """Answer one question; print every turn as it is sampled, then the answer."""
-    from rich.console import Console
-
     from quaere.api.answer import read_answer, refuse_all_failed, refuse_unanswered
     from quaere.cli.episode_view import render_doubt, render_end, render_evidence, render_support, render_turn
     from quaere.records import SolveTask
 
-    console = Console(highlight=False)
+    console = open_console()
     show = None if args.json else lambda turn: console.print(render_turn(turn))
     episode = await agent.play(SolveTask(question), on_turn=show)
     stored.add_episode(episode)
@@ -220,12 +216,10 @@ def _print_json(answer: Answer, agent: OpenAgent, stored: Run) -> None:
 
 
 def _print_table(answers: list[Answer], stored: Run, *, show_first: bool, evidence: bool) -> None:
-    from rich.console import Console
-
     from quaere.api.answer import answer_scores
     from quaere.cli.episode_view import render_episode, trim
 
-    console = Console(highlight=False)
+    console = open_console()
     if show_first:
         console.print(render_episode(answers[0].episode))
         console.print()

@@ -18,7 +18,19 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 from msgspec import Struct
 
 from quaere.api.printing import as_json
-from quaere.cli.options import Flag, FolderName, JsonOption, Repeated, RunName, Several, add_action, add_options
+from quaere.cli.options import (
+    Flag,
+    FolderName,
+    JsonOption,
+    Repeated,
+    RunName,
+    Several,
+    add_action,
+    add_options,
+    named_run,
+    read_options,
+)
+from quaere.cli.terminal import open_console
 from quaere.errors import BadInput
 from quaere.records import DropReason
 from quaere.setting_types import Count
@@ -240,8 +252,6 @@ def _add_filters(parser: argparse.ArgumentParser, default: str | None = None) ->
 
 def run_list(args: argparse.Namespace) -> None:
     """Print the candidates that pass the filters."""
-    from rich.console import Console
-
     from quaere.cli.curriculum_view import render_items
     from quaere.runs.curriculum_audit import check_item, read_items
     from quaere.runs.item_files import item_rows
@@ -257,13 +267,11 @@ def run_list(args: argparse.Namespace) -> None:
             print(as_json(item_rows(page, run.info.id)))
             return
         num_lost = len(run.verdicts().keys() - {item.candidate.id for item in items})
-    Console(highlight=False).print(render_items(page, found, args.offset, args.name, said, num_lost))
+    open_console().print(render_items(page, found, args.offset, args.name, said, num_lost))
 
 
 def run_show(args: argparse.Namespace) -> None:
     """Print one candidate, with its span marked in the document."""
-    from rich.console import Console
-
     from quaere.cli.curriculum_view import render_item
     from quaere.runs.curriculum_audit import check_item, find_item, read_items
     from quaere.runs.item_files import item_rows
@@ -281,7 +289,7 @@ def run_show(args: argparse.Namespace) -> None:
         beyond = {"problem": item.problem, "outdated": item.outdated, "episode_metrics": paid, "documents": said}
         print(as_json({**row, **beyond}))
         return
-    Console(highlight=False).print(render_item(item, paid, document, said, args.name))
+    open_console().print(render_item(item, paid, document, said, args.name))
 
 
 def run_judge(args: argparse.Namespace) -> None:
@@ -392,13 +400,13 @@ def run_quality(args: argparse.Namespace) -> None:
 
 
 def _open(args: argparse.Namespace) -> Run:
-    from quaere.runs import Run, find_run, runs_root
+    from quaere.runs import Run
 
     if args.action and (args.limit is not None or args.offset):
         raise BadInput(f"--limit and --offset are for the list, not for {args.action}", hint="leave them out")
     if args.action not in (None, "export", "quality") and any(getattr(args, name) is not None for name in _FILTERS):
         raise BadInput(f"filters are for the list, export and quality: {args.action} is given an ID or a FILE")
-    return Run.open(find_run(runs_root(args.runs), args.name))
+    return Run.open(named_run(args, args.name))
 
 
 def _select(items: list[Item], args: argparse.Namespace, run: Run) -> list[Item]:
@@ -410,19 +418,12 @@ def _select(items: list[Item], args: argparse.Namespace, run: Run) -> list[Item]
 def _read_filter(args: argparse.Namespace) -> ItemFilter:
     from quaere.runs.curriculum_audit import ItemFilter
 
-    return ItemFilter(
-        kept=True if args.kept else False if args.dropped else None,
-        added=True if args.added else None,
-        learned=True if args.learned else None,
-        reason=args.reason,
-        verdict=args.verdict,
-        hops=args.hops,
-        searches=args.searches,
-        iteration=args.iteration,
-        text=args.text or "",
-        least=dict(args.min or ()),
-        most=dict(args.max or ()),
-    )
+    states = {
+        "kept": True if args.kept else False if args.dropped else None,
+        "added": True if args.added else None,
+        "learned": True if args.learned else None,
+    }
+    return read_options(args, ItemFilter, **states, least=dict(args.min or ()), most=dict(args.max or ()))
 
 
 def _open_documents(run: Run, args: argparse.Namespace, items: list[Item]) -> tuple[Index | None, str]:
@@ -461,7 +462,6 @@ def _solver_protocol(run: Run) -> Any:
 
 
 def _tell(counts: dict[str, int], args: argparse.Namespace, said: str = "") -> None:
-    from rich.console import Console
     from rich.text import Text
 
     from quaere.cli.episode_view import printable
@@ -469,7 +469,7 @@ def _tell(counts: dict[str, int], args: argparse.Namespace, said: str = "") -> N
     if args.json:
         print(as_json({**counts, "said": said} if said else counts))
         return
-    console = Console(highlight=False)
+    console = open_console()
     console.print(Text(", ".join(f"{number} {what}" for what, number in counts.items())))
     if said:
         console.print(Text(printable(said), "yellow"))

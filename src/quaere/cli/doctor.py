@@ -19,6 +19,7 @@ from typing import Literal
 from msgspec import Struct
 
 from quaere.cli.options import FolderName, JsonOption, add_options
+from quaere.cli.terminal import open_console
 from quaere.errors import MODEL_LIBRARIES, BadInput, ExtraMissing, QuaereError, check_model_libraries
 
 TESTED_PYTHONS = ((3, 11), (3, 12), (3, 13))
@@ -190,11 +191,10 @@ def print_checks(checks: Sequence[Check], *, as_json: bool) -> None:
 
 
 def _print(checks: Sequence[Check]) -> None:
-    from rich.console import Console
     from rich.text import Text
 
     marks = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "bold red")}
-    console = Console(highlight=False)
+    console = open_console()
     for check in checks:
         console.print(Text.assemble(marks[check.status], f" {check.name:<10} {check.detail}"))
         if check.hint:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from quaere.api.printing import counting
 from quaere.chat.prompt_style import PromptStyle
@@ -37,9 +37,11 @@ from quaere.cli.options import (
     check_writable,
     choose_plain,
     engine_settings,
+    find_weights,
     given_limits,
+    named_run,
 )
-from quaere.cli.terminal import interruptible, note_line, say_line
+from quaere.cli.terminal import interruptible, note_line
 from quaere.dialects.registry import SOLVER_DIALECTS
 from quaere.errors import BadInput, SamplingFailed
 from quaere.setting_types import Count, check_positive
@@ -235,20 +237,13 @@ def _find_weights(args: argparse.Namespace) -> RoleWeights | None:
         return None
     from quaere.dialects.trained_role import use_role
 
-    weights, _ = use_role(partial(_find_role, args), lambda weights: None)
+    weights, _ = use_role(partial(find_weights, args, args.run_name), lambda weights: None)
     if weights.role == "actor":
         raise BadInput(
             f"{args.run_name} was trained to write reports, and `eval` scores short answers only",
             hint=f"quaere export {args.run_name} --merge --out DIR, then quaere report --model DIR and quaere grade",
         )
     return weights
-
-
-def _find_role(args: argparse.Namespace) -> RoleWeights:
-    from quaere.dialects.trained_role import find_role
-    from quaere.runs import find_run, runs_root
-
-    return find_role(find_run(runs_root(args.runs), args.run_name), args.role or "", args.checkpoint, say_line)
 
 
 # ------------------------------------------------------------------------------------------------------- answering
@@ -261,8 +256,6 @@ async def _evaluate(
     searcher: Searcher,
     others: list[Scored],
 ) -> None:
-    from msgspec import structs
-
     from quaere.evaluation.qa.items import write_items
     from quaere.evaluation.qa.scores import Evaluation, judge_spans, score_answering, write_evaluation
     from quaere.search.searcher import check_reachable
@@ -295,11 +288,11 @@ async def _evaluate(
 
 def _open_run(args: argparse.Namespace, settings: dict[str, Any]) -> Run:
     """A new run, or the stopped one that goes on."""
-    from quaere.runs import Run, find_run, runs_root
+    from quaere.runs import Run, runs_root
 
     if args.resume is None:
         return Run.start(runs_root(args.runs), "eval", settings)
-    return reopen(find_run(runs_root(args.runs), args.resume), settings)
+    return reopen(named_run(args, args.resume), settings)
 
 
 async def _open_judge(args: argparse.Namespace, held: AsyncExitStack) -> tuple[Judge | None, Judging | None]:
@@ -364,27 +357,16 @@ def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Pro
 
 def _settings(args: argparse.Namespace, model: str, protocol: Protocol, limits: Limits) -> dict[str, Any]:
     """The settings stored with the result, with which the evaluation can be repeated."""
-    from msgspec import structs
-
-    return {
+    kept = ("questions", "limit", "facts", "judge", "gold_sets", *EngineOptions.__struct_fields__)
+    return {name: getattr(args, name) for name in kept} | {
         "name": args.name or (f"{model} (closed book)" if args.closed_book else model),
         "model": model,
-        "questions": args.questions,
-        "limit": args.limit,
-        "facts": args.facts,
         "index": None if args.closed_book else args.index,
         "protocol": protocol.name,
         "style": getattr(protocol, "style", None),
         "evidence": getattr(protocol, "evidence", False),
-        "judge": args.judge,
         "judge_items": args.judge_items if args.judge else None,
-        "gold_sets": args.gold_sets,
         "limits": structs.asdict(limits),
-        "device": args.device,
-        "dtype": args.dtype,
-        "max_rows": args.max_rows,
-        "deterministic": args.deterministic,
-        "seed": args.seed,
     }
 
 
@@ -397,7 +379,7 @@ def _open_policy(args: argparse.Namespace, weights: RoleWeights | None) -> tuple
     note_line(f"loading {weights.name if weights else args.model}")
     if weights:
         load = partial(role_policy, **engine)
-        return use_role(partial(_find_role, args), load, found=weights, report=note_line)
+        return use_role(partial(find_weights, args, args.run_name), load, found=weights, report=note_line)
     return None, open_policy(args.model, **engine)
 
 

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from quaere.cli.options import Flag, FolderName, JsonOption, Repeated, RunsFolder, add_options
+from quaere.cli.options import Flag, FolderName, JsonOption, Repeated, RunsFolder, add_options, named_run, read_options
 from quaere.dialects.registry import SOLVER_DIALECTS
 from quaere.errors import BadInput
 from quaere.recipes.registry import RECIPES, find_recipe
@@ -109,25 +109,14 @@ def run(args: argparse.Namespace) -> None:
 def _options(args: argparse.Namespace) -> ConfigOptions:
     from quaere.api.evolution import ConfigOptions
 
-    return ConfigOptions(
-        model=args.model or None,
-        index=args.index or None,
-        questions=args.questions or None,
-        dialect=args.solver_dialect,
-        trainer=args.trainer,
-        trainer_url=args.trainer_url,
-        preset=args.preset,
-        file=args.config,
-        assignments=args.assignments,
-        runs=args.runs,
-    )
+    places = {name: getattr(args, name) or None for name in ("model", "index", "questions")}
+    return read_options(args, ConfigOptions, **places, dialect=args.solver_dialect, file=args.config)
 
 
 def _resume(args: argparse.Namespace) -> None:
     from quaere.api.evolution import open_stopped
-    from quaere.runs import find_run, runs_root
 
-    path = find_run(runs_root(args.runs), args.resume)
+    path = named_run(args, args.resume)
     stopped = open_stopped(path, _options(args), recipe=args.recipe, force=args.force, writers=args.writer)
     _train(stopped.recipe, stopped.config, stopped.store, args, stopped.writers)
 

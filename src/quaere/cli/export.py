@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from quaere.cli.options import Checkpoint, JsonOption, Role, RunName, RunsFolder, add_options
+from quaere.cli.options import Checkpoint, JsonOption, Role, RunName, RunsFolder, add_options, find_weights
 from quaere.cli.terminal import interruptible, say_line
 from quaere.errors import BadInput
 from quaere.setting_types import Folder
@@ -63,11 +64,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(args: argparse.Namespace) -> None:
     """Write the folder and print what it contains."""
-    from quaere.dialects.trained_role import find_role, use_role
-    from quaere.runs import find_run, runs_root
+    from quaere.dialects.trained_role import use_role
     from quaere.training.exports import export_role
-
-    path = find_run(runs_root(args.runs), args.name)
 
     def export(weights: RoleWeights) -> None:
         if args.adapter and not weights.is_adapter:
@@ -77,9 +75,7 @@ def run(args: argparse.Namespace) -> None:
         export_role(weights, args.out, merge=args.merge, dtype=args.dtype or "float32", force=args.force)
 
     with interruptible(f"nothing is written to {args.out}"):
-        weights, _ = use_role(
-            lambda: find_role(path, args.role or "", args.checkpoint, say_line), export, report=say_line
-        )
+        weights, _ = use_role(partial(find_weights, args, args.name), export, report=say_line)
     stays_adapter = weights.is_adapter and not args.merge
     if args.json:
         print(json.dumps({"out": str(args.out), "run": weights.run, "role": weights.role, "step": weights.step}))

@@ -28,6 +28,7 @@ from quaere.cli.options import (
     add_options,
     check_writable,
     engine_settings,
+    named_run,
 )
 from quaere.cli.terminal import interruptible, note_line
 from quaere.errors import BadInput
@@ -173,11 +174,10 @@ def _check(args: argparse.Namespace) -> None:
 
 def _read(args: argparse.Namespace, name: str) -> ReportSet:
     from quaere.evaluation.reports.report_sources import read_report_file, read_report_run
-    from quaere.runs import find_run, runs_root
 
     if Path(name).is_file():
         return read_report_file(Path(name), args.limit)
-    return read_report_run(find_run(runs_root(args.runs), name), args.limit)
+    return read_report_run(named_run(args, name), args.limit)
 
 
 def _check_known(args: argparse.Namespace, sets: list[ReportSet], facts: FactBook | None) -> None:

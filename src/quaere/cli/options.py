@@ -25,11 +25,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_a
 
 from msgspec import NODEFAULT, Struct
 
+from quaere.cli.terminal import note_line, say_line
 from quaere.errors import BadInput
 from quaere.policies.native.device import Precision
 from quaere.setting_types import Count, File, check_positive, fields_of, read_attributes
 
 if TYPE_CHECKING:
+    from quaere.dialects.trained_role import RoleWeights
     from quaere.records import Question
     from quaere.rollout.episode import Limits
     from quaere.serving.server import ServerSettings
@@ -362,6 +364,26 @@ def asked_settings(args: argparse.Namespace, limits: Limits, *, hidden: Collecti
     left_out = {"run", "runs", "json", *hidden}
     settings = {name: value for name, value in vars(args).items() if name not in left_out}
     return settings | {name: getattr(limits, name) for name in LIMITS}
+
+
+def named_run(args: argparse.Namespace, name: str) -> Path:
+    """The directory of a run, by its name in the folder of runs or by its path."""
+    from quaere.runs import find_run, runs_root
+
+    return find_run(runs_root(args.runs), name)
+
+
+def find_weights(args: argparse.Namespace, run: str) -> RoleWeights:
+    """The weights of a run that `--role` and `--checkpoint` name."""
+    from quaere.dialects.trained_role import find_role
+
+    return find_role(named_run(args, run), args.role or "", args.checkpoint, say_line)
+
+
+def sampling_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """How an agent is opened for `quaere ask` and `quaere report` (`SamplingOptions`)."""
+    engine = {"device": args.device, "dtype": args.dtype}
+    return {"engine": engine, "temperature": args.temperature, "seed": args.seed, "on_note": note_line}
 
 
 def engine_settings(args: argparse.Namespace, rows: str) -> dict[str, Any]:

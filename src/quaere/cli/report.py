@@ -24,8 +24,9 @@ from quaere.cli.options import (
     check_asked,
     given_limits,
     read_asked,
+    sampling_settings,
 )
-from quaere.cli.terminal import interruptible, note_line
+from quaere.cli.terminal import interruptible, open_console
 from quaere.setting_types import Count
 
 if TYPE_CHECKING:
@@ -101,15 +102,7 @@ async def _write(
     from quaere.policies.catalogue import needs_guide
     from quaere.runs import Run, runs_root
 
-    agent = await open_agent(
-        args.model,
-        searcher,
-        engine={"device": args.device, "dtype": args.dtype},
-        temperature=args.temperature,
-        seed=args.seed,
-        on_note=note_line,
-        limits={},
-    )
+    agent = await open_agent(args.model, searcher, limits={}, **sampling_settings(args))
     guided = needs_guide(args.model) if args.guided is None else args.guided
     writer, limits = choose_writer(agent.notes, guided=guided, limits=given_limits(args))
     agent = structs.replace(agent, protocol=writer, limits=limits)
@@ -127,10 +120,8 @@ class _Reports:
     """The reports of one call of the command: written by an agent, stored in a run, and put where they are wanted."""
 
     def __init__(self, args: argparse.Namespace, place: ReportPlace | None, agent: OpenAgent, stored: Run) -> None:
-        from rich.console import Console
-
         self.args, self.place, self.agent, self.stored = args, place, agent, stored
-        self.console = Console(highlight=False)
+        self.console = open_console()
 
     async def write_one(self, question: Question) -> list[Episode]:
         """Write one report; print every turn as it is sampled, then the report."""

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from msgspec import Struct
 
 from quaere.api.printing import as_json, count, plain_table
-from quaere.cli.options import Flag, JsonOption, RunName, RunsFolder, Several, add_action, add_options
-from quaere.cli.terminal import printable, printable_line, say_line
+from quaere.cli.options import Flag, JsonOption, RunName, RunsFolder, Several, add_action, add_options, named_run
+from quaere.cli.terminal import open_console, printable, printable_line, say_line
 from quaere.errors import BadInput
 from quaere.setting_types import Count, File
 
@@ -116,7 +116,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run_list(args: argparse.Namespace) -> None:
     """Print the runs under the folder of runs."""
-    from rich.console import Console
     from rich.text import Text
 
     from quaere.runs import describe_state, list_runs, runs_root
@@ -126,7 +125,7 @@ def run_list(args: argparse.Namespace) -> None:
     if args.json:
         print(as_json(summaries))
         return
-    console = Console(highlight=False)
+    console = open_console()
     if not summaries:
         console.print(f"no runs in {root}", markup=False)
         return
@@ -147,14 +146,14 @@ def run_list(args: argparse.Namespace) -> None:
 
 def run_show(args: argparse.Namespace) -> None:
     """Print one run with its phases or its episodes, or a part of what it holds, or one whole episode."""
-    from quaere.runs import Run, find_run, runs_root
+    from quaere.runs import Run
 
     part = args.metrics or args.candidates or args.episodes is not None
     if part and args.episode is not None:
         raise BadInput("--metrics, --candidates and --episodes are of a run: leave EPISODE out")
     if args.chart and not args.metrics:
         raise BadInput("--chart draws metrics", hint=f"quaere runs show {args.name} --metrics reward/mean --chart")
-    with Run.open(find_run(runs_root(args.runs), args.name)) as run:
+    with Run.open(named_run(args, args.name)) as run:
         if args.episode is not None:
             _show_episode(run.episode(args.episode), run.episode_metrics(args.episode), args)
         elif args.metrics:
@@ -168,15 +167,13 @@ def run_show(args: argparse.Namespace) -> None:
 
 
 def _show_training(run: Run, args: argparse.Namespace) -> None:
-    from rich.console import Console
-
     from quaere.cli.run_view import render_training, summarise_training
 
     summary = summarise_training(run)
     if args.json:
         print(as_json(summary))
     else:
-        Console(highlight=False).print(render_training(summary, args.name))
+        open_console().print(render_training(summary, args.name))
 
 
 def _show_metrics(run: Run, args: argparse.Namespace) -> None:
@@ -196,15 +193,13 @@ def _show_metrics(run: Run, args: argparse.Namespace) -> None:
 
 
 def _show_candidates(run: Run, args: argparse.Namespace) -> None:
-    from rich.console import Console
-
     from quaere.cli.run_view import render_candidates
 
     candidates = run.candidates()
     if args.json:
         print(as_json(candidates))
         return
-    console = Console(highlight=False)
+    console = open_console()
     if candidates:
         console.print(render_candidates(candidates))
     num_kept = sum(candidate.kept for candidate in candidates)
@@ -212,7 +207,6 @@ def _show_candidates(run: Run, args: argparse.Namespace) -> None:
 
 
 def _show_episodes(run: Run, args: argparse.Namespace) -> None:
-    from rich.console import Console
     from rich.text import Text
 
     from quaere.cli.run_view import render_info, render_state
@@ -223,7 +217,7 @@ def _show_episodes(run: Run, args: argparse.Namespace) -> None:
         said = {"state": run.state(), "next": next_command(run, run.state())}
         print(as_json({"run": run.info, "episodes": rows, "metrics": run.metric_names(), **said}))
         return
-    console = Console(highlight=False)
+    console = open_console()
     console.print(render_info(run.info))
     console.print(*render_state(run.state()), sep="\n")
     console.print(_episode_table(rows))
@@ -248,14 +242,13 @@ def _episode_table(rows: list[EpisodeRow]) -> Table:
 
 def _show_episode(episode: Episode, metrics: dict[str, float], args: argparse.Namespace) -> None:
     import msgspec
-    from rich.console import Console
 
     from quaere.cli.episode_view import render_episode, render_measures, render_tokens
 
     if args.json:
         print(as_json({**msgspec.to_builtins(episode), "metrics": metrics}))
         return
-    console = Console(highlight=False)
+    console = open_console()
     console.print(render_episode(episode, full=args.full))
     if metrics:
         console.print(render_measures(metrics))
@@ -268,10 +261,9 @@ def _show_episode(episode: Episode, metrics: dict[str, float], args: argparse.Na
 
 def run_delete(args: argparse.Namespace) -> None:
     """Refuse what is no run or is running before anything is deleted, ask, delete, and say what is free for it."""
-    from quaere.runs import check_deletable, delete_folders, find_run, hold_idle, runs_root
+    from quaere.runs import check_deletable, delete_folders, hold_idle
 
-    root = runs_root(args.runs)
-    paths = list(dict.fromkeys(check_deletable(find_run(root, name)) for name in args.names))
+    paths = list(dict.fromkeys(check_deletable(named_run(args, name)) for name in args.names))
     for path in paths:
         with hold_idle(path):
             pass
@@ -322,9 +314,9 @@ def _megabytes(num_bytes: int) -> str:
 
 def run_export(args: argparse.Namespace) -> None:
     """Write the log, or log the metrics."""
-    from quaere.runs import Run, find_run, runs_root
+    from quaere.runs import Run
 
-    with Run.open(find_run(runs_root(args.runs), args.name)) as run:
+    with Run.open(named_run(args, args.name)) as run:
         done = _export_log(run, args) if args.to == "inspect" else _export_metrics(run, args)
     if args.json:
         print(as_json(done))

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from quaere.cli.options import Flag, IndexOption, add_options
+from quaere.cli.terminal import open_console, printable, printable_line
 from quaere.search.languages import question_words
 from quaere.search.words import terms
 from quaere.setting_types import Count
@@ -71,13 +72,10 @@ def _print_json(queries: Sequence[str], found: list[list[Hit]]) -> None:
 
 
 def _print_hits(queries: Sequence[str], found: list[list[Hit]], *, full: bool) -> None:
-    from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text
 
-    from quaere.cli.terminal import printable_line
-
-    console = Console(highlight=False)
+    console = open_console()
     for query, hits in zip(queries, found, strict=True):
         if len(queries) > 1:
             console.print(Text(f"\n{printable_line(query)}", style="bold underline"))
@@ -96,8 +94,6 @@ def _print_hits(queries: Sequence[str], found: list[list[Hit]], *, full: bool) -
 def render_passage(query: str, text: str, *, full: bool = False) -> Text:
     """The passage, or an excerpt of it on one line, with the query's words in bold."""
     from rich.text import Text
-
-    from quaere.cli.terminal import printable
 
     shown = Text(printable(text) if full else excerpt(query, printable(text), _EXCERPT_CHARS))
     for start, end, _ in find_matches(query, shown.plain):

@@ -20,10 +20,10 @@ from quaere.cli.options import (
     ServerOptions,
     add_options,
     choose_plain,
+    find_weights,
     read_key,
     server_settings,
 )
-from quaere.cli.terminal import say_line
 from quaere.errors import BadInput, install_hint
 from quaere.setting_types import Count, Folder, check_positive
 
@@ -142,9 +142,8 @@ def _check(args: argparse.Namespace) -> None:
 def _open_policy(args: argparse.Namespace) -> tuple[TokenPolicy, Notes | None]:
     """The policy, and how it was trained to answer questions; None for a role that answers none."""
     from quaere.dialects.notes import find_notes
-    from quaere.dialects.trained_role import find_role, notes_of, role_policy
+    from quaere.dialects.trained_role import notes_of, role_policy
     from quaere.rollout.policy import TokenPolicy, open_policy
-    from quaere.runs import find_run, runs_root
 
     def report(line: str) -> None:
         print(line, file=sys.stderr)
@@ -153,7 +152,7 @@ def _open_policy(args: argparse.Namespace) -> tuple[TokenPolicy, Notes | None]:
     setting |= {"interactive": True, "report": report}
     report(f"loading {args.model or args.run_name}")
     if args.run_name:
-        weights = find_role(find_run(runs_root(args.runs), args.run_name), args.role or "", args.checkpoint, say_line)
+        weights = find_weights(args, args.run_name)
         return role_policy(weights, **setting), notes_of(weights) if weights.role == "solver" else None
     policy = open_policy(args.model, **setting)
     assert isinstance(policy, TokenPolicy)

@@ -11,11 +11,14 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from quaere.chat.terminal_text import printable as printable
 from quaere.chat.terminal_text import printable_line as printable_line
 from quaere.errors import ServerDown, StaleIndex
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _show_usual = warnings.showwarning
 
@@ -23,6 +26,13 @@ _show_usual = warnings.showwarning
 def say_line(line: str) -> None:
     """Print a line to stderr, in the form of errors."""
     print(printable_line(f"quaere: {line}"), file=sys.stderr)
+
+
+def open_console() -> Console:
+    """The console that results are printed to; text in them is not highlighted."""
+    from rich.console import Console
+
+    return Console(highlight=False)
 
 
 def note_line(line: str, style: str = "dim") -> None:
