@@ -111,22 +111,12 @@ class Agent:
         self.engine: dict[str, Any] = {"device": device, "dtype": dtype, "mode": mode}
         self._numbers = itertools.count()
         self._loop = BackgroundLoop("quaere-agent")
-        asked: dict[str, Any] = {"dialect": dialect, "style": style, "evidence": evidence, "guided": guided}
-        sampling: dict[str, Any] = {"temperature": temperature, "seed": seed, "max_rows": max_rows}
+        how: dict[str, Any] = {"temperature": temperature, "seed": seed, "max_rows": max_rows}
+        how |= {"dialect": dialect, "style": style, "evidence": evidence, "guided": guided}
+        how |= {"min_overlap": min_overlap, "closed_book": closed_book}
         try:
-            self.opened = opened = self._loop.run(
-                open_agent(
-                    model,
-                    self.searcher,
-                    engine=self.engine,
-                    min_overlap=min_overlap,
-                    closed_book=closed_book,
-                    limits=limits,
-                    on_note=on_note,
-                    **asked,
-                    **sampling,
-                )
-            )
+            opening = open_agent(model, self.searcher, engine=self.engine, limits=limits, on_note=on_note, **how)
+            self.opened = opened = self._loop.run(opening)
         except BaseException:
             self.close()
             raise
@@ -354,17 +344,9 @@ async def open_agent(
     protocol, limits = choose_solver(notes, needs_guide=is_small, closed_book=closed_book, **asked)
     default = 0.0 if closed_book else notes.min_overlap
     on_note(f"loading {model.path.name if isinstance(model, Run) else model}")
-    return OpenAgent(
-        load(),
-        searcher,
-        protocol,
-        limits,
-        notes=notes,
-        min_overlap=default if min_overlap is None else min_overlap,
-        temperature=temperature,
-        seed=seed,
-        max_rows=max_rows,
-    )
+    overlap = default if min_overlap is None else min_overlap
+    sampling: dict[str, Any] = {"temperature": temperature, "seed": seed, "max_rows": max_rows}
+    return OpenAgent(load(), searcher, protocol, limits, notes, overlap, **sampling)
 
 
 def _find_model(model: str | Path | Run, engine: dict[str, Any]) -> tuple[Notes, Callable[[], Policy]]:

@@ -20,6 +20,7 @@ from quaere.api.index import Index
 from quaere.api.run import Run
 from quaere.errors import BadInput
 from quaere.recipes.registry import find_recipe
+from quaere.search.index import open_index
 
 if TYPE_CHECKING:
     from quaere.dialects.registry import SolverDialectName
@@ -54,10 +55,10 @@ def evolve(
     `runs`. `on_step` is called after every step, `on_note` with other events.
     """
     chosen = find_recipe(recipe)
+    places = {"model": model, "index": index.path if isinstance(index, Index) else index, "questions": questions}
+    named: dict[str, Any] = {name: None if place is None else str(place) for name, place in places.items()}
     options = ConfigOptions(
-        model=None if model is None else str(model),
-        index=str(index.path) if isinstance(index, Index) else None if index is None else str(index),
-        questions=None if questions is None else str(questions),
+        **named,
         dialect=dialect,
         preset=preset,
         file=None if config is None else Path(config),
@@ -178,7 +179,8 @@ def create_store(
     from quaere.training.metric_sinks import check_writers
 
     check_writers(writers)
-    settings = {"recipe": recipe.name, "model": config.model, "index": config.index, **_fingerprint(config)}
+    settings = {"recipe": recipe.name, "model": config.model, "index": config.index}
+    settings["index_fingerprint"] = _fingerprint(config)
     if writers:
         settings["writers"] = list(writers)
     kept: dict[str, Any] = {"config": config_to_yaml(config), "files": copy_given(recipe.given(config))}
@@ -192,10 +194,8 @@ def create_store(
     return Store.start(runs_root(runs), "evolve", settings, **kept)
 
 
-def _fingerprint(config: Any) -> dict[str, str]:
-    from quaere.search.index import open_index
-
-    return {"index_fingerprint": open_index(Path(config.index)).fingerprint}
+def _fingerprint(config: Any) -> str:
+    return open_index(Path(config.index)).fingerprint
 
 
 def expect_time(recipe: str, model: str, runs: str | Path | None) -> str:
@@ -265,7 +265,7 @@ def open_stopped(
     in_place = structs.replace(config, trainer=structs.replace(config.trainer, url=before.trainer.url))
     changes = diff_configs(before, in_place)
     found.check(config)
-    if _fingerprint(config)["index_fingerprint"] != fingerprint:
+    if _fingerprint(config) != fingerprint:
         changes.append(f"index: {config.index} holds other documents than when the run began")
     if changes and not force:
         raise BadInput(

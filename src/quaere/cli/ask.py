@@ -15,20 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Struct
 
 from quaere.api.printing import counting, plain_table
-from quaere.cli.options import (
-    AskedOptions,
-    Flag,
-    PlainOption,
-    RunsFolder,
-    SamplingOptions,
-    add_options,
-    asked_settings,
-    check_asked,
-    choose_plain,
-    given_limits,
-    read_asked,
-    sampling_settings,
-)
+from quaere.cli import options
 from quaere.cli.terminal import interruptible, open_console
 from quaere.dialects.registry import SOLVER_DIALECTS
 from quaere.errors import BadInput
@@ -42,7 +29,7 @@ if TYPE_CHECKING:
     from quaere.search.searcher import Searcher
 
 
-class AskOptions(AskedOptions, kw_only=True):
+class AskOptions(options.AskedOptions, kw_only=True):
     """Options of `quaere ask`.
 
     Attributes:
@@ -60,7 +47,7 @@ class AskOptions(AskedOptions, kw_only=True):
     guided: bool | None = None
     evidence: bool | None = None
     min_overlap: Number | None = None
-    solver_dialect: Annotated[str, Flag(choices=SOLVER_DIALECTS)] | None = None
+    solver_dialect: Annotated[str, options.Flag(choices=SOLVER_DIALECTS)] | None = None
     show: bool = False
 
 
@@ -86,20 +73,20 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add `ask` to the command line."""
     parser = commands.add_parser("ask", help="let a model answer questions by searching an index")
     parser.set_defaults(run=run)
-    add_options(parser, AskOptions, PlainOption, RunsFolder)
-    add_options(
+    options.add_options(parser, AskOptions, options.PlainOption, options.RunsFolder)
+    options.add_options(
         parser, AskLimits, title="limits", about="default: as the model was trained, else the values in parentheses"
     )
-    add_options(parser, SamplingOptions, title="sampling")
+    options.add_options(parser, options.SamplingOptions, title="sampling")
 
 
 def run(args: argparse.Namespace) -> None:
     """Answer one question and show every turn, or answer a file of questions and print a table."""
     from quaere.search.searcher import open_searcher
 
-    questions = read_asked(args, "ask")
-    choose_plain(args)
-    check_asked(args)
+    questions = options.read_asked(args, "ask")
+    options.choose_plain(args)
+    options.check_asked(args)
     if args.min_overlap is not None and not 0 <= args.min_overlap <= 1:
         raise BadInput(f"--min-overlap must be from 0 to 1, not {args.min_overlap}")
     searcher = open_searcher(args.index)
@@ -114,16 +101,16 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
     agent = await open_agent(
         args.model,
         searcher,
-        **sampling_settings(args),
+        **options.sampling_settings(args),
         min_overlap=args.min_overlap,
         dialect=args.solver_dialect,
         evidence=args.evidence,
         guided=args.guided,
-        limits=given_limits(args, "titles_first"),
+        limits=options.given_limits(args, "titles_first"),
         turns_option="--max-turns",
     )
     args.min_overlap, args.titles_first = agent.min_overlap, agent.limits.titles_first
-    settings = asked_settings(args, agent.limits, hidden=("show", "solver_dialect", "plain"))
+    settings = options.asked_settings(args, agent.limits, hidden=("show", "solver_dialect", "plain"))
     try:
         with Run.start(runs_root(args.runs), "ask", settings | {"protocol": agent.protocol.name}) as stored:
             if args.question:

@@ -18,18 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 from msgspec import Struct
 
 from quaere.api.printing import as_json
-from quaere.cli.options import (
-    Flag,
-    FolderName,
-    JsonOption,
-    Repeated,
-    RunName,
-    Several,
-    add_action,
-    add_options,
-    named_run,
-    read_options,
-)
+from quaere.cli import options
 from quaere.cli.terminal import open_console
 from quaere.errors import BadInput
 from quaere.records import DropReason
@@ -46,6 +35,7 @@ if TYPE_CHECKING:
 
 
 _TABLE_ROWS = 40
+_REASONS = [reason for reason in get_args(DropReason) if reason]
 _KINDS = {"accept": "accepted", "reject": "rejected", "flag": "flagged"}
 _HELP = {
     "accept": "train the solver on these candidates, even if the run dropped them",
@@ -79,12 +69,12 @@ class ShownOptions(Struct):
         offset: skip the first N (default: 0)
     """
 
-    name: RunName
-    limit: Annotated[int, "N", Flag(type=_count)] | None = None
-    offset: Annotated[int, "N", Flag(type=_count)] = 0
+    name: options.RunName
+    limit: Annotated[int, "N", options.Flag(type=_count)] | None = None
+    offset: Annotated[int, "N", options.Flag(type=_count)] = 0
 
 
-class PlaceOptions(JsonOption):
+class PlaceOptions(options.JsonOption):
     """Where runs and documents are.
 
     Attributes:
@@ -92,8 +82,8 @@ class PlaceOptions(JsonOption):
         runs: folder of runs (default: $QUAERE_RUNS, or ./runs)
     """
 
-    index: FolderName | None = None
-    runs: FolderName | None = None
+    index: options.FolderName | None = None
+    runs: options.FolderName | None = None
 
 
 class StateFilter(Struct):
@@ -126,26 +116,14 @@ class Filters(Struct):
         text: only with T in question, answer or span, ignoring case
     """
 
-    reason: Annotated[str, "R", Flag(choices=[reason for reason in get_args(DropReason) if reason])] | None = None
-    verdict: Annotated[str, "V", Flag(choices=[*_KINDS.values(), "none"])] | None = None
+    reason: Annotated[str, "R", options.Flag(choices=_REASONS)] | None = None
+    verdict: Annotated[str, "V", options.Flag(choices=[*_KINDS.values(), "none"])] | None = None
     hops: Annotated[int, "H"] | None = None
     searches: Count | None = None
     iteration: Annotated[int, "I"] | None = None
-    min: Annotated[str, "NAME=VALUE", Repeated, Flag(type=_bound)] | None = None
-    max: Annotated[str, "NAME=VALUE", Repeated, Flag(type=_bound)] | None = None
+    min: Annotated[str, "NAME=VALUE", options.Repeated, options.Flag(type=_bound)] | None = None
+    max: Annotated[str, "NAME=VALUE", options.Repeated, options.Flag(type=_bound)] | None = None
     text: Annotated[str, "T"] | None = None
-
-
-class JudgeOptions(Struct):
-    """The candidates that a verdict is given on.
-
-    Attributes:
-        ids: candidates, by their ids
-        note: reason for the verdict (default: none)
-    """
-
-    ids: Annotated[tuple[str, ...], "ID", Several, Flag("ids")]
-    note: Annotated[str, "TEXT"] = ""
 
 
 class ClearOptions(Struct):
@@ -155,7 +133,17 @@ class ClearOptions(Struct):
         ids: candidates, by their ids
     """
 
-    ids: Annotated[tuple[str, ...], "ID", Several, Flag("ids")]
+    ids: Annotated[tuple[str, ...], "ID", options.Several, options.Flag("ids")]
+
+
+class JudgeOptions(ClearOptions):
+    """The candidates that a verdict is given on.
+
+    Attributes:
+        note: reason for the verdict (default: none)
+    """
+
+    note: Annotated[str, "TEXT"] = ""
 
 
 class ShowOptions(Struct):
@@ -165,7 +153,7 @@ class ShowOptions(Struct):
         id: a candidate, by its id in the list
     """
 
-    id: Annotated[str, "ID", Flag("id")]
+    id: Annotated[str, "ID", options.Flag("id")]
 
 
 class ExportOptions(Struct):
@@ -177,7 +165,7 @@ class ExportOptions(Struct):
         force: replace FILE if it exists
     """
 
-    file: Annotated[Path, "FILE", Flag("file")]
+    file: Annotated[Path, "FILE", options.Flag("file")]
     verl: bool = False
     force: bool = False
 
@@ -189,7 +177,7 @@ class ImportOptions(Struct):
         file: the edited export
     """
 
-    file: Annotated[Path, "FILE", Flag("file")]
+    file: Annotated[Path, "FILE", options.Flag("file")]
 
 
 class AddOptions(Struct):
@@ -201,8 +189,8 @@ class AddOptions(Struct):
         all: of an export: also add what no solver learned from
     """
 
-    file: Annotated[Path, "FILE", Flag("file")]
-    only: Annotated[int, "I", Flag("--iteration", type=_count)] | None = None
+    file: Annotated[Path, "FILE", options.Flag("file")]
+    only: Annotated[int, "I", options.Flag("--iteration", type=_count)] | None = None
     all: bool = False
 
 
@@ -219,14 +207,14 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.set_defaults(run=run_list)
     places = PlaceOptions.__struct_fields__
     unset: dict[str, Any] = dict.fromkeys(places)
-    add_options(parser, ShownOptions, PlaceOptions, **unset)
+    options.add_options(parser, ShownOptions, PlaceOptions, **unset)
     _add_filters(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
     # With another default than `SUPPRESS`, argparse would overwrite options that were given before the action.
     suppressed = dict.fromkeys(places, argparse.SUPPRESS)
 
     def add(name: str, run: Callable[[argparse.Namespace], None], help: str, *schemas: type[Struct]) -> Any:
-        return add_action(actions, name, run, help, *schemas, PlaceOptions, **suppressed)
+        return options.add_action(actions, name, run, help, *schemas, PlaceOptions, **suppressed)
 
     add("show", run_show, "one candidate in full", ShowOptions)
     for action, help in _HELP.items():
@@ -243,8 +231,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def _add_filters(parser: argparse.ArgumentParser, default: str | None = None) -> None:
     group = parser.add_argument_group("filters")
     defaults = dict.fromkeys(_FILTERS, default)
-    add_options(group.add_mutually_exclusive_group(), StateFilter, **defaults)
-    add_options(group, Filters, **defaults)
+    options.add_options(group.add_mutually_exclusive_group(), StateFilter, **defaults)
+    options.add_options(group, Filters, **defaults)
 
 
 # ------------------------------------------------------------------------------------------------------------- actions
@@ -406,7 +394,7 @@ def _open(args: argparse.Namespace) -> Run:
         raise BadInput(f"--limit and --offset are for the list, not for {args.action}", hint="leave them out")
     if args.action not in (None, "export", "quality") and any(getattr(args, name) is not None for name in _FILTERS):
         raise BadInput(f"filters are for the list, export and quality: {args.action} is given an ID or a FILE")
-    return Run.open(named_run(args, args.name))
+    return Run.open(options.named_run(args, args.name))
 
 
 def _select(items: list[Item], args: argparse.Namespace, run: Run) -> list[Item]:
@@ -423,7 +411,7 @@ def _read_filter(args: argparse.Namespace) -> ItemFilter:
         "added": True if args.added else None,
         "learned": True if args.learned else None,
     }
-    return read_options(args, ItemFilter, **states, least=dict(args.min or ()), most=dict(args.max or ()))
+    return options.read_options(args, ItemFilter, **states, least=dict(args.min or ()), most=dict(args.max or ()))
 
 
 def _open_documents(run: Run, args: argparse.Namespace, items: list[Item]) -> tuple[Index | None, str]:

@@ -95,7 +95,9 @@ def render_turn(turn: Turn, *, full: bool = False) -> Group:
     """One turn: the model's text, the action read from it, search results and the environment's reply."""
     sampled = [count(turn.num_tokens, "token"), _STOPS[turn.stop_reason]]
     took = sampled if turn.num_tokens or turn.stop_reason != "stop_string" else ["written for the model"]
-    took += [f"{name} {seconds:.1f} s" for name, seconds in _timings(turn) if seconds]
+    took += [
+        f"{name} {taken:.1f} s" for name, taken in (("sampling", turn.sample_s), ("search", turn.search_s)) if taken
+    ]
     head = Text.assemble((f"\nTurn {turn.index + 1}", "bold"), (f"  {', '.join(took)}", "dim"))
     parts: list[RenderableType] = [head]
     parts.append(_indent(_style_model_text(turn.text)))
@@ -230,10 +232,6 @@ def _style_model_text(text: str) -> Text:
 def _line(label: str, value: str, style: str) -> Text:
     # Not `Text(label, "dim") + ...`: the style of the first text would hold for all of the sum.
     return Text.assemble((f"{label}: ", "dim"), (printable(value), style))
-
-
-def _timings(turn: Turn) -> tuple[tuple[str, float], tuple[str, float]]:
-    return ("sampling", turn.sample_s), ("search", turn.search_s)
 
 
 def _indent(content: RenderableType) -> Padding:

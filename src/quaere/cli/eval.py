@@ -23,24 +23,7 @@ from msgspec import Struct, structs
 
 from quaere.api.printing import counting
 from quaere.chat.prompt_style import PromptStyle
-from quaere.cli.options import (
-    LIMITS,
-    EngineOptions,
-    Flag,
-    IndexPlace,
-    JsonOption,
-    QuestionPlace,
-    RoleOptions,
-    RunsFolder,
-    Several,
-    add_options,
-    check_writable,
-    choose_plain,
-    engine_settings,
-    find_weights,
-    given_limits,
-    named_run,
-)
+from quaere.cli import options
 from quaere.cli.terminal import interruptible, note_line
 from quaere.dialects.registry import SOLVER_DIALECTS
 from quaere.errors import BadInput, SamplingFailed
@@ -63,7 +46,7 @@ _OTHER_LIMITS = ("max_searches", "tool_response_tokens")
 _FREE = {"name", "max_rows"}  # may differ: neither changes what is asked, and fewer rows may be why it is run again
 
 
-class EvaluatedModel(RoleOptions):
+class EvaluatedModel(options.RoleOptions):
     """The model to evaluate.
 
     Attributes:
@@ -87,13 +70,13 @@ class EvalOptions(Struct):
             the dialect (default: only for models of the catalogue that need it)
     """
 
-    questions: QuestionPlace | None = None
+    questions: options.QuestionPlace | None = None
     limit: Count | None = None
-    facts: Annotated[tuple[int, ...], "N", Several, Flag("--facts", "--hops")] = ()
-    index: IndexPlace | None = None
+    facts: Annotated[tuple[int, ...], "N", options.Several, options.Flag("--facts", "--hops")] = ()
+    index: options.IndexPlace | None = None
     closed_book: bool = False
     style: PromptStyle | None = None
-    solver_dialect: Annotated[str, Flag(choices=SOLVER_DIALECTS)] | None = None
+    solver_dialect: Annotated[str, options.Flag(choices=SOLVER_DIALECTS)] | None = None
     guided: bool | None = None
 
 
@@ -112,7 +95,7 @@ class EvidenceOptions(Struct):
     evidence: bool | None = None
     judge: Annotated[str, "string|MODEL"] | None = None
     judge_items: Count = 100
-    gold_sets: Annotated[list[str], "SET", Several] | None = None
+    gold_sets: Annotated[list[str], "SET", options.Several] | None = None
 
 
 class EvalLimits(Struct):
@@ -139,7 +122,7 @@ class EvalLimits(Struct):
     titles_first: bool | None = None
 
 
-class OutputOptions(JsonOption):
+class OutputOptions(options.JsonOption):
     """Files and printed output.
 
     Attributes:
@@ -155,7 +138,7 @@ class OutputOptions(JsonOption):
     name: Annotated[str, "LABEL"] | None = None
     out: Annotated[Path, "FILE.json"] | None = None
     items: Annotated[Path, "FILE.jsonl.gz"] | None = None
-    compare: Annotated[tuple[Path, ...], "EVAL.json|ITEMS.jsonl.gz", Several] = ()
+    compare: Annotated[tuple[Path, ...], "EVAL.json|ITEMS.jsonl.gz", options.Several] = ()
     seeds: Literal["independent", "paired"] | None = None
     resume: Annotated[str, "RUN"] | None = None
 
@@ -164,12 +147,14 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add `eval` to the command line."""
     parser = commands.add_parser("eval", help="score a model on a set of questions")
     parser.set_defaults(run=run)
-    add_options(parser, EvaluatedModel, title="model to evaluate")
-    add_options(parser, EvalOptions)
-    add_options(parser, EvidenceOptions, title="evidence")
-    add_options(parser, EvalLimits, title="limits", about="default: as the model was trained, else those of the paper")
-    add_options(parser, EngineOptions, title="engine")
-    add_options(parser, OutputOptions, RunsFolder, title="output")
+    options.add_options(parser, EvaluatedModel, title="model to evaluate")
+    options.add_options(parser, EvalOptions)
+    options.add_options(parser, EvidenceOptions, title="evidence")
+    options.add_options(
+        parser, EvalLimits, title="limits", about="default: as the model was trained, else those of the paper"
+    )
+    options.add_options(parser, options.EngineOptions, title="engine")
+    options.add_options(parser, OutputOptions, options.RunsFolder, title="output")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -198,7 +183,7 @@ def run(args: argparse.Namespace) -> None:
 def _check(args: argparse.Namespace) -> None:
     if (args.model is None) == (args.run_name is None):
         raise BadInput("give either --model or --run", hint="quaere eval --model NAME ...")
-    choose_plain(args)
+    options.choose_plain(args)
     if args.questions is None:
         raise BadInput(
             "--questions is missing: a JSONL file or hub:OWNER/NAME", hint="quaere eval --questions FILE ..."
@@ -212,7 +197,7 @@ def _check(args: argparse.Namespace) -> None:
             "--resume cannot continue a --deterministic evaluation: the other questions would be batched differently",
             hint="omit --resume",
         )
-    check_positive(args, (*LIMITS, *_OTHER_LIMITS, "limit", "max_rows"))
+    check_positive(args, (*options.LIMITS, *_OTHER_LIMITS, "limit", "max_rows"))
     if not 1 <= args.judge_items <= _MAX_JUDGE_ITEMS:
         raise BadInput(f"--judge-items must be between 1 and {_MAX_JUDGE_ITEMS}, not {args.judge_items}")
     _check_output(args)
@@ -226,8 +211,8 @@ def _check_output(args: argparse.Namespace) -> None:
         raise BadInput(f"--out writes one JSON object, not JSON Lines: {args.out}", hint=f"--items {args.out}")
     if args.items is not None:
         check_items_path(args.items)
-    check_writable(args.out, "--out")
-    check_writable(args.items, "--items")
+    options.check_writable(args.out, "--out")
+    options.check_writable(args.items, "--items")
     if args.items is None and args.out is not None:
         args.items = args.out.with_suffix(SUFFIX)
 
@@ -237,7 +222,7 @@ def _find_weights(args: argparse.Namespace) -> RoleWeights | None:
         return None
     from quaere.dialects.trained_role import use_role
 
-    weights, _ = use_role(partial(find_weights, args, args.run_name), lambda weights: None)
+    weights, _ = use_role(partial(options.find_weights, args, args.run_name), lambda weights: None)
     if weights.role == "actor":
         raise BadInput(
             f"{args.run_name} was trained to write reports, and `eval` scores short answers only",
@@ -292,7 +277,7 @@ def _open_run(args: argparse.Namespace, settings: dict[str, Any]) -> Run:
 
     if args.resume is None:
         return Run.start(runs_root(args.runs), "eval", settings)
-    return reopen(named_run(args, args.resume), settings)
+    return reopen(options.named_run(args, args.resume), settings)
 
 
 async def _open_judge(args: argparse.Namespace, held: AsyncExitStack) -> tuple[Judge | None, Judging | None]:
@@ -300,7 +285,9 @@ async def _open_judge(args: argparse.Namespace, held: AsyncExitStack) -> tuple[J
         return None, None
     from quaere.api.evaluation import open_judging
 
-    return await open_judging(args.judge, args.judge_items, held, engine_settings(args, "concurrency"), note_line)
+    return await open_judging(
+        args.judge, args.judge_items, held, options.engine_settings(args, "concurrency"), note_line
+    )
 
 
 def _metrics(score: AnsweringScore) -> dict[str, float]:
@@ -349,7 +336,7 @@ def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Pro
         evidence=args.evidence,
         guided=args.guided,
         closed_book=args.closed_book,
-        limits=given_limits(args, *_OTHER_LIMITS, "answer_turn", "titles_first"),
+        limits=options.given_limits(args, *_OTHER_LIMITS, "answer_turn", "titles_first"),
         usual=usual_limits,
         turns_option="--max-turns",
     )
@@ -357,7 +344,7 @@ def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Pro
 
 def _settings(args: argparse.Namespace, model: str, protocol: Protocol, limits: Limits) -> dict[str, Any]:
     """The settings stored with the result, with which the evaluation can be repeated."""
-    kept = ("questions", "limit", "facts", "judge", "gold_sets", *EngineOptions.__struct_fields__)
+    kept = ("questions", "limit", "facts", "judge", "gold_sets", *options.EngineOptions.__struct_fields__)
     return {name: getattr(args, name) for name in kept} | {
         "name": args.name or (f"{model} (closed book)" if args.closed_book else model),
         "model": model,
@@ -375,11 +362,11 @@ def _open_policy(args: argparse.Namespace, weights: RoleWeights | None) -> tuple
     from quaere.dialects.trained_role import role_policy, use_role
     from quaere.rollout.policy import open_policy
 
-    engine = engine_settings(args, "max_rows") | {"report": note_line}
+    engine = options.engine_settings(args, "max_rows") | {"report": note_line}
     note_line(f"loading {weights.name if weights else args.model}")
     if weights:
         load = partial(role_policy, **engine)
-        return use_role(partial(find_weights, args, args.run_name), load, found=weights, report=note_line)
+        return use_role(partial(options.find_weights, args, args.run_name), load, found=weights, report=note_line)
     return None, open_policy(args.model, **engine)
 
 

@@ -18,18 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Struct, to_builtins
 
 from quaere.api.printing import counting
+from quaere.cli import options
 from quaere.cli.grade_view import agreement_lines, print_agreement, print_evaluations, results_json
-from quaere.cli.options import (
-    EngineOptions,
-    Flag,
-    JsonOption,
-    RunsFolder,
-    TurnEngineOptions,
-    add_options,
-    check_writable,
-    engine_settings,
-    named_run,
-)
 from quaere.cli.terminal import interruptible, note_line
 from quaere.errors import BadInput
 from quaere.setting_types import Count, File, Folder, check_positive
@@ -55,7 +45,7 @@ class GradeOptions(Struct):
         facts: questions that `quaere questions --world` wrote: also measure how many known facts are stated and proven
     """
 
-    inputs: Annotated[tuple[str, ...], "RUN|FILE", Flag("inputs", nargs="*")]
+    inputs: Annotated[tuple[str, ...], "RUN|FILE", options.Flag("inputs", nargs="*")]
     limit: Count | None = None
     facts: File | None = None
 
@@ -97,7 +87,7 @@ class CriteriaOptions(Struct):
     specific: Count | None = None
 
 
-class OutputOptions(JsonOption):
+class OutputOptions(options.JsonOption):
     """Where results go.
 
     Attributes:
@@ -114,11 +104,11 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser = commands.add_parser("grade", help="check the citations of reports, and grade the reports")
     parser.set_defaults(run=run)
     usual = "default: coverage, insight, instruction following, clarity"
-    add_options(parser, GradeOptions)
-    add_options(parser, JudgeOptions, title="judge")
-    add_options(parser, CriteriaOptions, title="criteria", about=usual)
-    add_options(parser, TurnEngineOptions, title="engine")
-    add_options(parser, OutputOptions, RunsFolder, title="output")
+    options.add_options(parser, GradeOptions)
+    options.add_options(parser, JudgeOptions, title="judge")
+    options.add_options(parser, CriteriaOptions, title="criteria", about=usual)
+    options.add_options(parser, options.TurnEngineOptions, title="engine")
+    options.add_options(parser, OutputOptions, options.RunsFolder, title="output")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -168,8 +158,8 @@ def _check(args: argparse.Namespace) -> None:
             raise BadInput(f"--{name} must be at most {most}, not {getattr(args, name)}")
     if args.temperature is not None and not 0 <= args.temperature <= 2:
         raise BadInput(f"--temperature must be between 0 and 2, not {args.temperature:g}")
-    check_writable(args.out)
-    check_writable(args.questions_out)
+    options.check_writable(args.out)
+    options.check_writable(args.questions_out)
 
 
 def _read(args: argparse.Namespace, name: str) -> ReportSet:
@@ -177,7 +167,7 @@ def _read(args: argparse.Namespace, name: str) -> ReportSet:
 
     if Path(name).is_file():
         return read_report_file(Path(name), args.limit)
-    return read_report_run(named_run(args, name), args.limit)
+    return read_report_run(options.named_run(args, name), args.limit)
 
 
 def _check_known(args: argparse.Namespace, sets: list[ReportSet], facts: FactBook | None) -> None:
@@ -228,7 +218,7 @@ def _open_judges(args: argparse.Namespace) -> Judges:
     from quaere.evaluation.reports.scores import open_judges
 
     note_line(f"judge: {args.judge}")
-    engine = engine_settings(args, "concurrency")
+    engine = options.engine_settings(args, "concurrency")
     return open_judges(args.judge, temperature=_temperature(args), guided=args.guided, report=note_line, **engine)
 
 
@@ -313,6 +303,6 @@ async def _score(
 def _settings(args: argparse.Namespace, made: dict[str, tuple[GradedDimension, ...]]) -> dict[str, Any]:
     """The settings stored with the result, with which the grading can be repeated."""
     places = {name: str(path) if (path := getattr(args, name)) else None for name in ("bench", "criteria", "facts")}
-    kept = ("judge", "repeats", "probes", "force", "language", "limit", *EngineOptions.__struct_fields__)
+    kept = ("judge", "repeats", "probes", "force", "language", "limit", *options.EngineOptions.__struct_fields__)
     settings = {name: getattr(args, name) for name in kept}
     return settings | places | {"temperature": _temperature(args), "specific": to_builtins(made)}

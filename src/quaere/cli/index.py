@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -17,7 +16,6 @@ from quaere.errors import BadInput
 from quaere.setting_types import Count, Folder, Number
 
 if TYPE_CHECKING:
-    from quaere.api.printing import Progress
     from quaere.search.index import Index
     from quaere.search.update import UpdateCounts
     from quaere.search.walk import SourceFile
@@ -172,7 +170,7 @@ def _build(args: argparse.Namespace) -> None:
     # Options have the names of the settings' fields; what was not given is the settings' own default.
     given = {name: value for name, value in vars(args).items() if value is not None}
     started = time.monotonic()
-    with interruptible("an index that was there stays as it was"), _show_progress() as progress:
+    with interruptible("an index that was there stays as it was"), show_progress(describe_amount) as progress:
         index = build_index(args.sources, args.out, index_settings(given), progress, force=args.force)
     _print_index(index, time.monotonic() - started, args.json)
 
@@ -199,7 +197,7 @@ def _update(path: Path, json: bool, rerank: str | None = None) -> None:
     from quaere.search.update import update_index
 
     started = time.monotonic()
-    with interruptible("the index stays as it was"), _show_progress() as progress:
+    with interruptible("the index stays as it was"), show_progress(describe_amount) as progress:
         updated = update_index(path, progress, rerank=rerank)
     _print_index(updated.index, time.monotonic() - started, json, updated.counts)
 
@@ -223,10 +221,6 @@ def _watch(path: Path, json: bool) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- what is printed
-
-
-def _show_progress() -> AbstractContextManager[Progress]:
-    return show_progress(describe_amount)
 
 
 def describe_amount(doing: str, done: int, total: int | None) -> str:

@@ -15,17 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Struct, structs
 
 from quaere.api.printing import count, counting, plain_table
-from quaere.cli.options import (
-    AskedOptions,
-    RunsFolder,
-    SamplingOptions,
-    add_options,
-    asked_settings,
-    check_asked,
-    given_limits,
-    read_asked,
-    sampling_settings,
-)
+from quaere.cli import options
 from quaere.cli.terminal import interruptible, open_console
 from quaere.setting_types import Count
 
@@ -37,7 +27,7 @@ if TYPE_CHECKING:
     from quaere.search.searcher import Searcher
 
 
-class ReportOptions(AskedOptions, kw_only=True):
+class ReportOptions(options.AskedOptions, kw_only=True):
     """Options of `quaere report`.
 
     Attributes:
@@ -71,13 +61,13 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add `report` to the command line."""
     parser = commands.add_parser("report", help="let a model write a cited report by searching an index")
     parser.set_defaults(run=run)
-    add_options(
-        parser, ReportOptions, RunsFolder, model="smollm2-135m-plain"
+    options.add_options(
+        parser, ReportOptions, options.RunsFolder, model="smollm2-135m-plain"
     )  # its adapter was not taught to write reports
-    add_options(
+    options.add_options(
         parser, ReportLimits, title="limits", about="default: as the model was trained, else the values in parentheses"
     )
-    add_options(parser, SamplingOptions, title="sampling")
+    options.add_options(parser, options.SamplingOptions, title="sampling")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -85,8 +75,8 @@ def run(args: argparse.Namespace) -> None:
     from quaere.api.report import report_place
     from quaere.search.searcher import open_searcher
 
-    questions = read_asked(args, "report")
-    check_asked(args)
+    questions = options.read_asked(args, "report")
+    options.check_asked(args)
     place = report_place(args.out, len(questions)) if args.out else None
     with interruptible():
         asyncio.run(_write(args, questions, place, open_searcher(args.index)))
@@ -102,11 +92,11 @@ async def _write(
     from quaere.policies.catalogue import needs_guide
     from quaere.runs import Run, runs_root
 
-    agent = await open_agent(args.model, searcher, limits={}, **sampling_settings(args))
+    agent = await open_agent(args.model, searcher, limits={}, **options.sampling_settings(args))
     guided = needs_guide(args.model) if args.guided is None else args.guided
-    writer, limits = choose_writer(agent.notes, guided=guided, limits=given_limits(args))
+    writer, limits = choose_writer(agent.notes, guided=guided, limits=options.given_limits(args))
     agent = structs.replace(agent, protocol=writer, limits=limits)
-    settings = asked_settings(args, limits, hidden=("out",)) | {"guided": writer.guided, "style": writer.style}
+    settings = options.asked_settings(args, limits, hidden=("out",)) | {"guided": writer.guided, "style": writer.style}
     try:
         with Run.start(runs_root(args.runs), "report", settings) as stored:
             reports = _Reports(args, place, agent, stored)

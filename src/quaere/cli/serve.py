@@ -13,25 +13,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from quaere.cli.options import (
-    PrecisionOptions,
-    RoleOptions,
-    RunsFolder,
-    ServerOptions,
-    add_options,
-    choose_plain,
-    find_weights,
-    read_key,
-    server_settings,
-)
+from quaere.cli import options
 from quaere.errors import BadInput, install_hint
 from quaere.setting_types import Count, Folder, check_positive
 
 if TYPE_CHECKING:
-    from quaere.api.served_agent import ServedAgent
     from quaere.dialects.notes import Notes
     from quaere.rollout.policy import TokenPolicy
-    from quaere.search.index import Index
 
 _DESCRIPTION = """\
 Serve a model at /v1/chat/completions, /v1/completions and /v1/embeddings, in the form OpenAI's clients speak. With
@@ -41,7 +29,7 @@ each document. Only this machine can reach it; --host lets others in, and needs 
 """
 
 
-class ServedModel(RoleOptions):
+class ServedModel(options.RoleOptions):
     """The model that is served, and the documents it answers from.
 
     Attributes:
@@ -58,7 +46,7 @@ class ServedModel(RoleOptions):
     embeddings: Annotated[str, "auto|hash|MODEL"] = "auto"
 
 
-class ServingEngine(PrecisionOptions):
+class ServingEngine(options.PrecisionOptions):
     """How the model is run.
 
     Attributes:
@@ -79,9 +67,9 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     about = "serve a model or a search agent as an OpenAI-compatible endpoint"
     parser = commands.add_parser("serve", help=about, description=_DESCRIPTION)
     parser.set_defaults(run=run)
-    add_options(parser, ServedModel, RunsFolder, title="model and documents")
-    add_options(parser, ServerOptions, title="address and access")
-    add_options(parser, ServingEngine, title="engine")
+    options.add_options(parser, ServedModel, options.RunsFolder, title="model and documents")
+    options.add_options(parser, options.ServerOptions, title="address and access")
+    options.add_options(parser, ServingEngine, title="engine")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -90,9 +78,11 @@ def run(args: argparse.Namespace) -> None:
     from quaere.serving.servers import make_model_server
 
     _check(args)
-    settings, key = server_settings(args), read_key(args)
+    settings, key = options.server_settings(args), options.read_key(args)
     listener = bind(settings, key)  # an error in the address is reported before the model is loaded
 
+    from quaere.api.served_agent import ServedAgent
+    from quaere.policies.catalogue import needs_guide
     from quaere.search.index import open_index
     from quaere.serving.model.app import Service
     from quaere.serving.model.embeddings import open_embedder
@@ -103,7 +93,9 @@ def run(args: argparse.Namespace) -> None:
     documents = Documents(index, args.retriever_topk) if index is not None else None
     policy, notes = _open_policy(args)
     name = args.name or Path(policy.name).name
-    agent = _open_agent(args, policy, index, notes) if index is not None and notes is not None else None
+    agent = None
+    if index is not None and notes is not None:
+        agent = ServedAgent(policy, index, notes, needs_guide=needs_guide(args.model))
     service = Service(
         name=name,
         policy=policy,
@@ -130,7 +122,7 @@ def run(args: argparse.Namespace) -> None:
 def _check(args: argparse.Namespace) -> None:
     if (args.model is None) == (args.run_name is None):
         raise BadInput("give either --model or --run", hint="quaere serve --model smollm2-135m")
-    choose_plain(args)
+    options.choose_plain(args)
     if args.model and args.model.startswith("openai:"):
         raise BadInput(
             "openai: names an endpoint, which is a server already; this command serves local weights",
@@ -152,15 +144,8 @@ def _open_policy(args: argparse.Namespace) -> tuple[TokenPolicy, Notes | None]:
     setting |= {"interactive": True, "report": report}
     report(f"loading {args.model or args.run_name}")
     if args.run_name:
-        weights = find_weights(args, args.run_name)
+        weights = options.find_weights(args, args.run_name)
         return role_policy(weights, **setting), notes_of(weights) if weights.role == "solver" else None
     policy = open_policy(args.model, **setting)
     assert isinstance(policy, TokenPolicy)
     return policy, find_notes(args.model)
-
-
-def _open_agent(args: argparse.Namespace, policy: TokenPolicy, index: Index, notes: Notes) -> ServedAgent:
-    from quaere.api.served_agent import ServedAgent
-    from quaere.policies.catalogue import needs_guide
-
-    return ServedAgent(policy, index, notes, needs_guide=needs_guide(args.model))

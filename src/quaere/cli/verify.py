@@ -18,16 +18,7 @@ from msgspec import Struct, structs
 
 from quaere.api.printing import between, count, counting, plain_table, wide_console
 from quaere.atomic import write_file
-from quaere.cli.options import (
-    EngineOptions,
-    Flag,
-    JsonOption,
-    TurnEngineOptions,
-    add_options,
-    check_writable,
-    engine_settings,
-    read_options,
-)
+from quaere.cli import options
 from quaere.cli.terminal import interruptible, note_line
 from quaere.errors import BadInput
 from quaere.setting_types import Count, Folder, check_positive
@@ -59,7 +50,7 @@ class VerifyOptions(Struct, kw_only=True):
             catalogue that need it)
     """
 
-    file: Annotated[Path, "FILE", Flag("file")]
+    file: Annotated[Path, "FILE", options.Flag("file")]
     model: str
     form: Literal["sampled", "teacher_forced", "hosted"] | None = None
     samples: Annotated[int, "M"] = 5
@@ -70,7 +61,7 @@ class VerifyOptions(Struct, kw_only=True):
     guided: bool | None = None
 
 
-class OutputOptions(JsonOption):
+class OutputOptions(options.JsonOption):
     """Where the result goes.
 
     Attributes:
@@ -84,9 +75,9 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add `verify` to the command line."""
     parser = commands.add_parser("verify", help="measure how much evidence helps a model to answer")
     parser.set_defaults(run=run)
-    add_options(parser, VerifyOptions)
-    add_options(parser, TurnEngineOptions, title="engine")
-    add_options(parser, OutputOptions, title="output")
+    options.add_options(parser, VerifyOptions)
+    options.add_options(parser, options.TurnEngineOptions, title="engine")
+    options.add_options(parser, OutputOptions, title="output")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -110,7 +101,7 @@ def _settings(args: argparse.Namespace) -> VerifierSettings:
     check_positive(args, ("samples", "limit", "max_rows", "turn_tokens"))
     if not 0 <= args.temperature < float("inf"):
         raise BadInput(f"--temperature must be at least 0, not {args.temperature:g}")
-    check_writable(args.out, "--out")
+    options.check_writable(args.out, "--out")
     is_endpoint = args.model.startswith("openai:")
     form: Form = args.form or ("hosted" if is_endpoint else "sampled")
     if is_endpoint and form != "hosted":
@@ -119,7 +110,7 @@ def _settings(args: argparse.Namespace) -> VerifierSettings:
         raise BadInput("--form hosted needs an endpoint as --model", hint="--model openai:NAME@URL")
     guided = needs_guide(args.model) if args.guided is None else args.guided
     model = args.model if is_endpoint else ""
-    return read_options(args, VerifierSettings, form=form, model=model, guided=guided)
+    return options.read_options(args, VerifierSettings, form=form, model=model, guided=guided)
 
 
 async def _verify(args: argparse.Namespace, settings: VerifierSettings, claims: list[Claim]) -> list[Support | None]:
@@ -131,7 +122,7 @@ async def _verify(args: argparse.Namespace, settings: VerifierSettings, claims: 
         policy = open_hosted(settings)
     else:
         note_line(f"loading {args.model}")
-        policy = open_policy(args.model, **engine_settings(args, "max_rows"), report=note_line)
+        policy = open_policy(args.model, **options.engine_settings(args, "max_rows"), report=note_line)
     values: list[float] = []
     try:
         with counting("verifying", len(claims)) as advance:
@@ -171,7 +162,7 @@ def _show(args: argparse.Namespace, settings: VerifierSettings, items: list[Veri
         **structs.asdict(settings),
         "model": args.model,
         "index": str(args.index) if args.index else None,
-        **structs.asdict(read_options(args, EngineOptions)),
+        **structs.asdict(options.read_options(args, options.EngineOptions)),
     }
     told = result_json(kept, score, items)
     if args.out:

@@ -16,18 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Struct
 
-from quaere.cli.options import (
-    DEFAULT_MODEL,
-    DeviceOption,
-    Flag,
-    IndexPlace,
-    RunsFolder,
-    ServerOptions,
-    Several,
-    add_options,
-    read_key,
-    server_settings,
-)
+from quaere.cli import options
 from quaere.cli.terminal import say_line
 from quaere.errors import BadInput
 from quaere.setting_types import Count, File, Folder, check_positive
@@ -43,7 +32,7 @@ the pages to a folder instead: they open without a server.
 """
 
 
-class ViewOptions(RunsFolder):
+class ViewOptions(options.RunsFolder):
     """Options of `quaere view`.
 
     Attributes:
@@ -52,9 +41,9 @@ class ViewOptions(RunsFolder):
         results: files of `quaere eval --out` or `--items`, to show and compare beside the runs
     """
 
-    what: Annotated[str, "RUN|FOLDER", Flag("what", nargs="?")] | None = None
+    what: Annotated[str, "RUN|FOLDER", options.Flag("what", nargs="?")] | None = None
     open: bool = False
-    results: Annotated[tuple[Path, ...], "FILE", Several] = ()
+    results: Annotated[tuple[Path, ...], "FILE", options.Several] = ()
 
 
 class PageOptions(Struct):
@@ -71,7 +60,7 @@ class PageOptions(Struct):
     force: bool = False
 
 
-class AskingOptions(DeviceOption):
+class AskingOptions(options.DeviceOption):
     """The page to ask questions.
 
     Attributes:
@@ -85,7 +74,7 @@ class AskingOptions(DeviceOption):
 
     ask: bool = False
     model: str | None = None
-    index: IndexPlace | None = None
+    index: options.IndexPlace | None = None
     evidence: bool | None = None
     history: File | None = None
 
@@ -94,12 +83,12 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add `view` to the command line."""
     parser = commands.add_parser("view", help="show runs in a browser", description=_DESCRIPTION)
     parser.set_defaults(run=run)
-    add_options(parser, ViewOptions)
-    add_options(parser, PageOptions, title="pages as files")
-    add_options(
+    options.add_options(parser, ViewOptions)
+    options.add_options(parser, PageOptions, title="pages as files")
+    options.add_options(
         parser, AskingOptions, title="asking", about="one of --ask, --model and --index adds a page to ask questions"
     )
-    add_options(parser, ServerOptions, title="address and access", port=8700)
+    options.add_options(parser, options.ServerOptions, title="address and access", port=8700)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -116,12 +105,12 @@ def run(args: argparse.Namespace) -> None:
     if args.export is not None:
         _export(folder, args)
         return
-    key = read_key(args)
+    key = options.read_key(args)
     with ExitStack() as held:
         queue = _open_queue(args, folder, held) if args.ask or args.model or args.index else None
         if queue is None and args.history:
             raise BadInput("--history keeps questions, so it needs --ask", hint="quaere view RUN --ask --history FILE")
-        server = make_view_server(folder, server_settings(args), key=key, queue=queue, files=args.results)
+        server = make_view_server(folder, options.server_settings(args), key=key, queue=queue, files=args.results)
 
         def say_ready(url: str) -> None:
             page = url + (path_to("run", folder.only) if folder.only else "/")
@@ -171,7 +160,7 @@ def _open_queue(args: argparse.Namespace, folder: RunFolder, held: ExitStack) ->
     from quaere.viewer.ask_history import AskHistory
     from quaere.viewer.ask_queue import AskQueue
 
-    model: str | Run = args.model or DEFAULT_MODEL
+    model: str | Run = args.model or options.DEFAULT_MODEL
     index = args.index
     if folder.only:
         run = held.enter_context(folder.open(folder.only))

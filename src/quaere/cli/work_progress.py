@@ -66,6 +66,22 @@ def show_progress(describe: Describe = describe_count) -> Iterator[Progress]:
         yield progress
 
 
+class Lull:
+    """Has nothing been said for half a minute? A log shows that long work goes on, and not every part of it."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since_s = clock()
+
+    def restart(self) -> None:
+        """Note that something was printed."""
+        self._since_s = self._clock()
+
+    def is_over(self) -> bool:
+        """True if nothing was printed for half a minute."""
+        return self._clock() - self._since_s >= LOG_S
+
+
 class LogProgress:
     """Says how far it is, a line every half minute: "reading documents: 12.4 of 98.0 MB"."""
 
@@ -73,23 +89,15 @@ class LogProgress:
         self, stream: TextIO, clock: Callable[[], float] = time.monotonic, *, describe: Describe = describe_count
     ) -> None:
         self._stream = stream
-        self._clock = clock
         self._describe = describe
-        self._said_at = clock()
+        self.lull = Lull(clock)
 
     def __call__(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
         """So much is done."""
-        if self.is_due():
+        if self.lull.is_over():
+            self.lull.restart()
             said = ", ".join(filter(None, (self._describe(doing, done, total), stands)))
             print(f"{doing}: {said}", file=self._stream, flush=True)
-
-    def is_due(self) -> bool:
-        """True if nothing was said for half a minute; then that begins anew."""
-        now = self._clock()
-        if now - self._said_at < LOG_S:
-            return False
-        self._said_at = now
-        return True
 
 
 # -------------------------------------------------------------------------------------------------------------- warm-up
@@ -147,7 +155,8 @@ class _JsonDisplay(Display):
         print(json.dumps({"event": "note", "line": line}), flush=True)
 
     def progress(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
-        if self._log.is_due():
+        if self._log.lull.is_over():
+            self._log.lull.restart()
             told = {"event": "progress", "doing": doing, "done": done, "total": total, "stands": stands}
             print(json.dumps(told), flush=True)
 
