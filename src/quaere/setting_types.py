@@ -10,6 +10,8 @@
 msgspec checks bounds when it decodes or converts a value, never when Python constructs a struct. Code that constructs
 settings itself therefore calls `check_settings`. `extra={"why": ...}` gives the reason for a bound where it is not
 obvious; the error line ends with it. A rule that relates two settings cannot be written in a type and is a function.
+`read_attributes` reads what a schema's docstring says of its fields; the text in `Count` and others is the metavar of
+an option.
 """
 
 from __future__ import annotations

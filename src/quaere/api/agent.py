@@ -1,4 +1,4 @@
-"""`quaere.Agent`: a model that answers questions by searching.
+"""`quaere.Agent`: a model that answers questions by searching; `open_agent` is the same in an event loop.
 
 with Agent("smollm2-135m", Index.open("notes-index")) as agent:
     agent.ask("When did we move the backups?").text

@@ -1,4 +1,4 @@
-"""`quaere.evolve`: train a recipe on an index, and go on with a run that was stopped.
+"""`quaere.evolve`: train a recipe on an index, resume a stopped run, and export a trained role.
 
 run = evolve("drzero", index="notes-index", model="warm", preset="single-gpu", on_step=print)
 run.metrics("reward/mean")

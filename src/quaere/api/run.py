@@ -1,4 +1,4 @@
-"""`quaere.Run`: a run directory, to read from and to go on with.
+"""`quaere.Run`: a run directory, to read from and to go on with; and the documents that the run was about.
 
 Run.open("runs/notes").metrics("reward/mean") -> [Metric(step=1, value=0.21), ...]
 """

@@ -1,6 +1,8 @@
-"""Plans the addition of a file of questions to a run's curriculum: which rows are new, which are left out.
+"""Plans changes of a run's curriculum from a file: questions to add, and verdicts of an edited export.
 
 plan_add([QuestionRow(question="Who built it?", answer="Venn")], items, "mine.jsonl").counts == {"added": 1}
+plan_import([VerdictRow(id="i0g-0001", verdict="rejected")], items, "mine.jsonl", "evolve-1").counts
+-> {"rejected": 1, "cleared": 0, "unchanged": 0}
 
 Rows written by a person must all be valid, or the whole file is refused. Rows of an export (they have `learned`) come
 from a run, and runs repeat questions: of these, rows that the run has already are left out.

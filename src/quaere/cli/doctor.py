@@ -1,4 +1,4 @@
-"""`quaere doctor`: checks that this machine has everything an episode needs.
+"""`quaere doctor`: checks that this machine has everything an episode needs; and how results of checks are printed.
 
 quaere doctor
 quaere doctor --model Qwen/Qwen2.5-0.5B-Instruct --index docs-index --json

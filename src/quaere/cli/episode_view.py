@@ -95,9 +95,8 @@ def render_turn(turn: Turn, *, full: bool = False) -> Group:
     """One turn: the model's text, the action read from it, search results and the environment's reply."""
     sampled = [count(turn.num_tokens, "token"), _STOPS[turn.stop_reason]]
     took = sampled if turn.num_tokens or turn.stop_reason != "stop_string" else ["written for the model"]
-    took += [
-        f"{name} {taken:.1f} s" for name, taken in (("sampling", turn.sample_s), ("search", turn.search_s)) if taken
-    ]
+    timings = {"sampling": turn.sample_s, "search": turn.search_s}
+    took += [f"{name} {seconds:.1f} s" for name, seconds in timings.items() if seconds]
     head = Text.assemble((f"\nTurn {turn.index + 1}", "bold"), (f"  {', '.join(took)}", "dim"))
     parts: list[RenderableType] = [head]
     parts.append(_indent(_style_model_text(turn.text)))

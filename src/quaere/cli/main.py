@@ -1,4 +1,4 @@
-"""The command `quaere`. Importing this module must stay cheap: no torch or transformers until a command needs them."""
+"""The command `quaere` and its parser. Importing this must stay cheap: no torch until a command needs it."""
 
 from __future__ import annotations
 

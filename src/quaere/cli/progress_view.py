@@ -67,7 +67,7 @@ class JsonReporter(_LineReporter):
 
     def progress(self, progress: StepProgress) -> None:
         """A part of a step is further than before: an object every half minute at most."""
-        if self._lull.is_over():
+        if self._lull.ends():
             left = progress.seconds_left if math.isfinite(progress.seconds_left) else None
             self._tell("progress", **structs.asdict(progress), eta_s=left)
 
@@ -94,7 +94,7 @@ class PlainReporter(_LineReporter):
 
     def progress(self, progress: StepProgress) -> None:
         """A part of a step is further than before: a line every half minute at most."""
-        if self._lull.is_over():
+        if self._lull.ends():
             self.note(f"step {progress.step}/{progress.num_steps} · {describe_progress(progress)}")
 
     def step(self, report: StepReport) -> None:

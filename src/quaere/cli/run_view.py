@@ -1,4 +1,4 @@
-"""Renders a training run for the terminal. Pure functions: records in, rich renderables out.
+"""Renders a training run and charts of its metrics for the terminal. Pure functions: records in, renderables out.
 
 Console().print(render_training(summarise_training(run), "evolve-20250301-101500"))
 """

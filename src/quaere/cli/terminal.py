@@ -1,4 +1,12 @@
-"""What commands say beside their output; text from elsewhere cannot act on the terminal (`chat/terminal_text.py`)."""
+"""What commands print besides their results (notes, errors, warnings), and how they answer Ctrl-C.
+
+with interruptible("every answer that is finished is stored"):
+    asyncio.run(ask(...))
+
+Text of models and documents cannot act on the terminal (`chat/terminal_text.py`). A forward pass of a large model
+cannot be aborted, and an orderly stop waits for it, on a CPU for half a minute. By then everything finished is on disk,
+so after a few seconds the process simply exits.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a command is through work in several parts, each of a known or unknown size.
+"""Progress of work in several parts, each of a known or unknown size, and of a warm-up: as lines, JSON or bars.
 
 with show_progress() as progress:
     progress("wording questions", 512, 6000)
@@ -77,9 +77,13 @@ class Lull:
         """Note that something was printed."""
         self._since_s = self._clock()
 
-    def is_over(self) -> bool:
-        """True if nothing was printed for half a minute."""
-        return self._clock() - self._since_s >= LOG_S
+    def ends(self) -> bool:
+        """True if nothing was printed for half a minute; then that begins anew."""
+        now = self._clock()
+        if now - self._since_s < LOG_S:
+            return False
+        self._since_s = now
+        return True
 
 
 class LogProgress:
@@ -94,8 +98,7 @@ class LogProgress:
 
     def __call__(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
         """So much is done."""
-        if self.lull.is_over():
-            self.lull.restart()
+        if self.lull.ends():
             said = ", ".join(filter(None, (self._describe(doing, done, total), stands)))
             print(f"{doing}: {said}", file=self._stream, flush=True)
 
@@ -155,8 +158,7 @@ class _JsonDisplay(Display):
         print(json.dumps({"event": "note", "line": line}), flush=True)
 
     def progress(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
-        if self._log.lull.is_over():
-            self._log.lull.restart()
+        if self._log.lull.ends():
             told = {"event": "progress", "doing": doing, "done": done, "total": total, "stands": stands}
             print(json.dumps(told), flush=True)
 
