@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from quaere.api.agent import Agent
     from quaere.api.answer import Answer
     from quaere.api.evaluation import Evaluation, evaluate
-    from quaere.api.evolution import evolve
-    from quaere.api.export import export
+    from quaere.api.evolution import evolve, export
     from quaere.api.index import Index
     from quaere.api.report import WrittenReport, report
     from quaere.api.run import Run
@@ -53,8 +52,7 @@ _MODULES = {
     "quaere.api.agent": ["Agent"],
     "quaere.api.answer": ["Answer"],
     "quaere.api.evaluation": ["Evaluation", "evaluate"],
-    "quaere.api.evolution": ["evolve"],
-    "quaere.api.export": ["export"],
+    "quaere.api.evolution": ["evolve", "export"],
     "quaere.api.index": ["Index"],
     "quaere.api.report": ["WrittenReport", "report"],
     "quaere.api.run": ["Run"],

@@ -10,12 +10,20 @@
 msgspec checks bounds when it decodes or converts a value, never when Python constructs a struct. Code that constructs
 settings itself therefore calls `check_settings`. `extra={"why": ...}` gives the reason for a bound where it is not
 obvious; the error line ends with it. A rule that relates two settings cannot be written in a type and is a function.
+`read_attributes` reads what a schema's docstring says of its fields; the text in `Count` and others is the metavar of
+an option.
 """
 
 from __future__ import annotations
 
+import re
 import reprlib
+import textwrap
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
 from functools import cache
+from inspect import cleandoc
+from pathlib import Path
 from typing import Annotated, Any, TypeGuard
 
 import msgspec
@@ -31,6 +39,10 @@ Fraction = Annotated[float, Meta(ge=0, le=1)]
 PositiveFraction = Annotated[float, Meta(gt=0, le=1)]
 FractionBelowOne = Annotated[float, Meta(ge=0, lt=1)]
 ProperFraction = Annotated[float, Meta(gt=0, lt=1)]  # a share that is neither none nor all
+Count = Annotated[int, "N"]  # of options: how the help calls the value
+Number = Annotated[float, "X"]
+Folder = Annotated[Path, "DIR"]
+File = Annotated[Path, "FILE"]
 GroupSize = Annotated[int, Meta(ge=2, extra={"why": "group-relative advantages need two attempts"})]
 
 MAX_SHOWN = 60  # characters of a wrong value that an error message shows
@@ -143,3 +155,41 @@ def shorten(value: object) -> str:
     shorter.maxstring = shorter.maxlong = MAX_SHOWN
     shown = shorter.repr(value)
     return shown if len(shown) <= MAX_SHOWN else f"{shown[:MAX_SHOWN]}..."
+
+
+def read_attributes(schema: type[Struct]) -> dict[str, str]:
+    """What the docstring of a schema says of each field under `Attributes:`, those of its bases among them."""
+    found: dict[str, str] = {}
+    for each in reversed(schema.__mro__):
+        _, _, section = cleandoc(each.__dict__.get("__doc__") or "").partition("\n\nAttributes:\n")
+        for entry in re.split(r"\n(?=\w)", textwrap.dedent(section)):
+            name, _, said = entry.partition(":")
+            found |= {name: " ".join(said.split())} if said else {}
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------ options by name
+
+
+def refuse_unknown(given: Iterable[str], known: Collection[str], what: str) -> None:
+    """Refuse the first name that is not known.
+
+    refuse_unknown(["max_wrods"], ["max_words", "k1"], "index option")
+    raises "there is no index option 'max_wrods': did you mean max_words?"
+    """
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise BadInput(f"there is no {what} {name!r}: {meant}")
+
+
+def check_positive(options: object, names: Iterable[str]) -> None:
+    """Raise `BadInput` for the first of these options that was given and is below 1.
+
+    check_positive(args, ("limit", "max_rows"))    # BadInput: --max-rows must be at least 1, not 0
+    """
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise BadInput(f"--{name.replace('_', '-')} must be at least 1, not {value}")

@@ -2,8 +2,7 @@
 
 import pytest
 
-from quaere.api.evaluation import Evaluation
-from quaere.api.evaluation_table import print_results
+from quaere.api.evaluation import Evaluation, print_results
 from quaere.evaluation.intervals import Interval
 from quaere.evaluation.judges.judge_accuracy import Agreement, Validation
 from quaere.evaluation.qa.scores import Judging, QuestionScore, score_answering

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from quaere.api.report_files import _file_name, report_place, write_report
+from quaere.api.report import _file_name, report_place, write_report
 from quaere.errors import BadInput
 from reported import make_report
 

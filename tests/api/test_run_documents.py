@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 
-from quaere.api.run_documents import name_index, open_documents
+from quaere.api.run import name_index, open_documents
 from quaere.runs import Run
 from quaere.search.index import build_index
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from quaere.api.agent import check_limits, make_question, open_search
+from quaere.api.agent import check_limits, choose_solver, make_question, open_search
 from quaere.api.report import choose_writer
-from quaere.api.solver_setup import choose_solver
 from quaere.dialects.notes import Notes
 from quaere.errors import BadInput
 from quaere.records import Question, SolveTask

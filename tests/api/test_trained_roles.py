@@ -5,7 +5,7 @@ import pytest
 import exported_runs
 import quaere
 from quaere.api.agent import _find_model
-from quaere.api.export import export
+from quaere.api.evolution import export
 from quaere.runs.checkpoints import save_checkpoint
 
 

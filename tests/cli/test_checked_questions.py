@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from quaere.api import checked_questions
-from quaere.cli.checked_questions import next_commands
 from quaere.cli.main import main
+from quaere.cli.questions import next_commands
 from quaere.errors import BadInput
 from quaere.policies.sampler import ChatReply
 from quaere.rollout.policy import ChatPolicy
@@ -137,14 +137,14 @@ def test_a_search_returns_ten_passages_unless_set_otherwise_and_the_first_two_co
         given.append(settings)
         return Written([CheckedQuestion("q", "Who?", ("Venn",), "single", 1, 1, 1, ())], [], 1)
 
-    monkeypatch.setattr("quaere.api.checked_questions.write_checked", write)
+    monkeypatch.setattr("quaere.cli.questions.write_checked", write)
     assert run(monkeypatch, index, *more)[0] == 0
     assert [(settings.topk, settings.max_rank) for settings in given] == [(topk, 2)]
 
 
 def test_counts_of_searches_begin_with_the_fewest(monkeypatch, index, capsys):
     asked = [CheckedQuestion(f"q{num}", "Who?", ("Venn",), "chain", 2, num, 2, ()) for num in (3, 1, 2, 1)]
-    monkeypatch.setattr("quaere.api.checked_questions.write_checked", lambda *args, **options: Written(asked, [], 9))
+    monkeypatch.setattr("quaere.cli.questions.write_checked", lambda *args, **options: Written(asked, [], 9))
     run(monkeypatch, index, "--json")
     assert list(json.loads(capsys.readouterr().out)["searches"].items()) == [("1", 2), ("2", 1), ("3", 1)]
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from quaere.api import counts as module
-from quaere.api.counts import count, counting, format_duration
+from quaere.api import printing as module
+from quaere.api.printing import count, counting, format_duration
 
 
 def lines(monkeypatch, seconds_each, total=20, stands="well"):

@@ -2,7 +2,7 @@
 
 import math
 
-from quaere.cli.curve_view import draw_curve
+from quaere.cli.run_view import draw_curve
 from quaere.runs import Metric
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.api.counts import format_duration
+from quaere.api.printing import format_duration
 from quaere.cli.progress_view import draw_sparkline
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import tiny
-from quaere.api.solver_setup import wants_evidence
+from quaere.api.agent import wants_evidence
 from quaere.chat.renderer import Renderer
 from quaere.cli.main import main
 from quaere.dialects.notes import Notes

@@ -12,7 +12,7 @@ from msgspec import structs
 
 import village_runs
 from dictating import dictating
-from quaere.cli import interrupt
+from quaere.cli import terminal
 from quaere.cli.main import build_parser, main
 from quaere.errors import TrainingStopped
 from quaere.recipes.registry import find_recipe
@@ -396,7 +396,7 @@ def test_a_run_says_how_it_stands_and_how_to_go_on(place, tmp_path, monkeypatch,
 
 def press_ctrl_c(monkeypatch, times, *, one_press_s=0):
     """So often, in the first part of the next step that is played."""
-    monkeypatch.setattr(interrupt, "ONE_PRESS_S", one_press_s)
+    monkeypatch.setattr(terminal, "ONE_PRESS_S", one_press_s)
     play, presses = Actors.play, iter(range(times))
 
     async def interrupted(self, *args, **options):

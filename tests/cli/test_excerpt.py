@@ -2,7 +2,7 @@
 
 import pytest
 
-from quaere.cli.excerpt import excerpt, find_matches
+from quaere.cli.search import excerpt, find_matches
 
 FILLING = "It rises at Korrin and goes on to the sea. " * 12
 ENDING = "Venn built the Halm bridge in 1702."

@@ -13,7 +13,7 @@ from importlib import import_module
 import pytest
 
 from preloaded import start
-from quaere.cli import ask, interrupt
+from quaere.cli import ask, terminal
 from quaere.cli.main import main
 
 
@@ -36,7 +36,7 @@ async def sample(*args):
 
 def ask_for_ever(doing, index, grace_s):
     """In a process of its own: a question to a model that never comes to an end."""
-    interrupt.GRACE_S, interrupt.ONE_PRESS_S = grace_s, 0
+    terminal.GRACE_S, terminal.ONE_PRESS_S = grace_s, 0
     ask._ask = doing
     sys.exit(main(["ask", "Who?", "--index", index]))
 
@@ -103,10 +103,10 @@ def test_every_long_command_answers(index, name):
 def test_after_the_work_ctrl_c_is_what_it_was():
     before = signal.getsignal(signal.SIGINT)
     try:
-        with interrupt.interruptible():
+        with terminal.interruptible():
             assert signal.getsignal(signal.SIGINT) is not before
         assert signal.getsignal(signal.SIGINT) is before
-        with pytest.raises(ValueError, match="broken"), interrupt.interruptible():
+        with pytest.raises(ValueError, match="broken"), terminal.interruptible():
             raise ValueError("broken")
         assert signal.getsignal(signal.SIGINT) is before
     finally:

@@ -23,7 +23,7 @@ def check(capsys, model, *more, code=0):
 
 
 def test_a_model_is_checked_from_its_template_to_an_episode(folder, capsys, monkeypatch):
-    monkeypatch.setattr("quaere.cli.model_check.TURN_TOKENS", 16)
+    monkeypatch.setattr("quaere.cli.models.TURN_TOKENS", 16)
     checks = check(capsys, folder)
     assert [one["name"] for one in checks] == [
         *("model", "template", "tools", "thinking", "joints", "history"),

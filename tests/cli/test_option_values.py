@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import quaere.cli
-from quaere.cli.main import COMMANDS, build_parser
-from quaere.cli.parser import walk_parsers
+from quaere.cli.main import COMMANDS, build_parser, walk_parsers
 
 # Their names say what kind of value they take, so the help repeats the name.
 SELF_EXPLAINING = {"host", "port", "model", "name", "role", "question", "seed", "temperature", "articles", "phase"}
@@ -59,7 +58,7 @@ def test_what_the_help_calls_a_file_is_a_path():
 def test_a_default_is_the_one_that_the_help_says():
     checked = 0
     for name, action in OPTIONS.items():
-        said = re.search(r"\(default: ([^\s(),;]+)\)", (action.help or "") % {"default": action.default})
+        said = re.search(r"\(default: ([^\s(),;]+)\)", (action.help or "") % vars(action))
         if said and not name.startswith(DEFAULTS_ELSEWHERE):
             if re.fullmatch(r"\d+(\.\d+)?", said[1]):
                 assert action.default == float(said[1]), name

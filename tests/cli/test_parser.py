@@ -2,8 +2,7 @@
 
 import pytest
 
-from quaere.cli.main import main
-from quaere.cli.parser import Parser
+from quaere.cli.main import Parser, main
 
 
 def refused(words, capsys):

@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from quaere.cli.main import build_parser
-from quaere.cli.parser import Parser, walk_parsers
+from quaere.cli.main import Parser, build_parser, walk_parsers
 from quaere.cli.reference import commands_page, reference_pages, settings_page
 from quaere.recipes.registry import RECIPES, find_recipe
 from quaere.training.config_docs import list_settings

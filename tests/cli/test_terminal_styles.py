@@ -5,10 +5,8 @@ from io import StringIO
 from msgspec import structs
 from rich.console import Console
 
-from quaere.cli.ask import render_evidence, render_support
 from quaere.cli.curriculum_view import render_item
-from quaere.cli.episode_view import render_episode
-from quaere.cli.report_view import render_report
+from quaere.cli.episode_view import render_episode, render_evidence, render_report, render_support
 from quaere.records import (
     Answer,
     Candidate,

@@ -28,7 +28,7 @@ ABSENT = (*MODEL_LIBRARIES, "peft", "faiss", "sentence_transformers", "accelerat
 # None in sys.modules makes an import fail and `find_spec` find nothing, as if the library were not there.
 START = f"import sys; sys.modules.update(dict.fromkeys({ABSENT!r})); from quaere.cli.main import main; sys.exit(main())"
 # What most of the commands load on their way, once for all of them.
-LOADED = ("bm25s", "httpx", "numpy", "rich.table", "yaml", "quaere.api.solver_setup", "quaere.cli.curriculum_view")
+LOADED = ("bm25s", "httpx", "numpy", "rich.table", "yaml", "quaere.api.agent", "quaere.cli.curriculum_view")
 LOADED += (
     "quaere.dialects.trained_role",
     "quaere.evaluation.qa.scores",

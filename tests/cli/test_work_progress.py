@@ -6,9 +6,8 @@ import sys
 
 from rich.console import Console
 
-from quaere.cli import warmup_view, work_progress
-from quaere.cli.warmup_view import open_display
-from quaere.cli.work_progress import LogProgress, show_progress
+from quaere.cli import work_progress
+from quaere.cli.work_progress import LogProgress, open_display, show_progress
 
 
 class Clock:
@@ -67,7 +66,7 @@ def test_a_warm_up_says_its_parts_in_every_form(monkeypatch, capsys):
 def test_a_warm_up_shows_one_bar_at_a_time(monkeypatch):
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
-    with warmup_view._LiveDisplay() as display:
+    with work_progress._LiveDisplay() as display:
         display.progress("single: wording", 6000, 6000)
         display.progress("drzero attempts", 3, 40, "812 tok/s")
         with (shown := Console(file=io.StringIO(), width=100)).capture() as captured:

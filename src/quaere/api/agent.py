@@ -1,4 +1,4 @@
-"""`quaere.Agent`: a model that answers questions by searching.
+"""`quaere.Agent`: a model that answers questions by searching; `open_agent` is the same in an event loop.
 
 with Agent("smollm2-135m", Index.open("notes-index")) as agent:
     agent.ask("When did we move the backups?").text
@@ -7,34 +7,38 @@ with Agent("smollm2-135m", Index.open("notes-index")) as agent:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack
 
+from msgspec import Struct, structs
+
 from quaere.api.answer import Answer, read_answer, refuse_all_failed
 from quaere.api.background import BackgroundLoop, Started
-from quaere.api.counts import counting
 from quaere.api.index import Index
-from quaere.api.options import refuse_unknown
+from quaere.api.printing import counting
 from quaere.api.run import Run
 from quaere.api.search_function import FunctionSearcher, SearchFunction
-from quaere.api.solver_setup import Device, choose_solver
 from quaere.credentials import refuse_login
+from quaere.dialects.registry import SolverDialectName, check_turns, find_dialect, open_protocol, usual_limits
 from quaere.errors import BadInput
-from quaere.records import Question, SolveTask, Turn
+from quaere.records import Episode, Question, SolveTask, Task, Turn
 from quaere.search.searcher import LocalSearcher, NoSearcher, Searcher, check_reachable, open_searcher
+from quaere.setting_types import refuse_unknown
 
 if TYPE_CHECKING:
-    from quaere.chat.protocol import PromptStyle
+    from quaere.chat.protocol import PromptStyle, Protocol
     from quaere.dialects.notes import Notes
-    from quaere.dialects.registry import SolverDialectName
     from quaere.policies.native.device import Precision
+    from quaere.policies.sampler import SamplingParams
+    from quaere.rollout.episode import Limits
     from quaere.rollout.policy import Policy
 
 T = TypeVar("T")
+Device = Literal["auto", "cpu", "cuda"]
 
 _SWITCHES = ("answer_turn", "titles_first")  # limits that are true or false
 
@@ -61,8 +65,7 @@ class Agent:
     loop runs (Jupyter): the agent's own runs in a thread in the background.
     """
 
-    policy: Policy
-    notes: Notes
+    opened: OpenAgent
 
     def __init__(
         self,
@@ -101,33 +104,22 @@ class Agent:
             raise BadInput(f"max_rows must be at least 1, not {max_rows}")
         self.model = str(model.path) if isinstance(model, Run) else str(model)
         refuse_login(self.model, "the model")
-        self.temperature, self.seed, self.max_rows = temperature, seed, max_rows
         self.searcher = open_search(index, search, closed_book=closed_book)
         self.index = getattr(self.searcher, "index", None)
         mode: Literal["deterministic", "fast"] = "deterministic" if deterministic else "fast"
         self.engine: dict[str, Any] = {"device": device, "dtype": dtype, "mode": mode}
         self._numbers = itertools.count()
         self._loop = BackgroundLoop("quaere-agent")
+        how: dict[str, Any] = {"temperature": temperature, "seed": seed, "max_rows": max_rows}
+        how |= {"dialect": dialect, "style": style, "evidence": evidence, "guided": guided}
+        how |= {"min_overlap": min_overlap, "closed_book": closed_book}
         try:
-            self._loop.run(check_reachable(self.searcher))
-            options = {**self.engine, "max_rows": max_rows, "interactive": True, "report": on_note}
-            self.notes, load = _find_model(model, options)
-            default = 0.0 if closed_book else self.notes.min_overlap
-            self.min_overlap = default if min_overlap is None else min_overlap
-            self.protocol, self.limits = choose_solver(
-                self.notes,
-                needs_guide=_needs_guide(model),
-                dialect=dialect,
-                style=style,
-                evidence=evidence,
-                guided=guided,
-                closed_book=closed_book,
-                limits=limits,
-            )
-            self.policy = self._loop.run(_call(load))
+            opening = open_agent(model, self.searcher, engine=self.engine, limits=limits, on_note=on_note, **how)
+            self.opened = opened = self._loop.run(opening)
         except BaseException:
             self.close()
             raise
+        self.protocol, self.limits, self.min_overlap = opened.protocol, opened.limits, opened.min_overlap
 
     # ----------------------------------------------------------------------------------------------------- asking
 
@@ -143,21 +135,9 @@ class Agent:
         return self._loop.start(self._ask(question, on_turn))
 
     async def _ask(self, question: str | Question, on_turn: Callable[[Turn], None] | None) -> Answer:
-        from quaere.policies.sampler import SamplingParams
-        from quaere.rollout.episode import run_episode
-
         name = self.new_id("ask")
-        episode = await run_episode(
-            self.policy,
-            self.protocol,
-            self.searcher,
-            SolveTask(make_question(question, name)),
-            self.limits,
-            episode_id=name,
-            seed=self.seed,
-            params=SamplingParams(temperature=self.temperature),
-            on_turn=on_turn,
-        )
+        task = SolveTask(make_question(question, name))
+        episode = await self.opened.play(task, episode_id=name, on_turn=on_turn)
         refuse_all_failed([episode])
         return read_answer(episode, self.min_overlap)
 
@@ -182,23 +162,11 @@ class Agent:
     async def _ask_many(
         self, questions: Sequence[Question], progress: bool, on_answer: Callable[[Answer], None]
     ) -> list[Answer]:
-        from quaere.policies.sampler import SamplingParams
-        from quaere.rollout.many import Job, run_many
-
         batch = self.new_id("ask")
-        names = [f"{batch}-{number}" for number in range(len(questions))]
-        jobs = [Job(self.protocol, SolveTask(question), name) for name, question in zip(names, questions, strict=True)]
+        tasks = {f"{batch}-{number}": SolveTask(question) for number, question in enumerate(questions)}
         answers: list[Answer] = []
-        with show_progress("answering", len(jobs), progress) as advance:
-            async for episode in run_many(
-                self.policy,
-                jobs,
-                self.searcher,
-                self.limits,
-                seed=self.seed,
-                params=SamplingParams(temperature=self.temperature),
-                concurrency=self.max_rows,
-            ):
+        with show_progress("answering", len(tasks), progress) as advance:
+            async for episode in self.opened.play_many([*tasks.values()], names=[*tasks]):
                 answers.append(read_answer(episode, self.min_overlap))
                 on_answer(answers[-1])
                 advance("")
@@ -224,9 +192,7 @@ class Agent:
             self._loop.close()
 
     async def _release(self) -> None:
-        await self.searcher.close()
-        if hasattr(self, "policy"):
-            await self.policy.stop()
+        await (self.opened.close() if hasattr(self, "opened") else self.searcher.close())
 
     def __enter__(self) -> Self:
         return self
@@ -287,10 +253,99 @@ def show_progress(doing: str, total: int, progress: bool) -> Any:
     return counting(doing, total, Console(stderr=True, highlight=False))
 
 
-def _needs_guide(model: str | Path | Run) -> bool:
+# ---------------------------------------------------------------------------------------------- in an event loop
+
+
+class OpenAgent(Struct, frozen=True):
+    """A model, what it searches and how it is asked, in the event loop it was opened in.
+
+    agent = await open_agent("smollm2-135m", searcher, limits={"max_turns": 3})
+    episode = await agent.play(SolveTask(question))
+    """
+
+    policy: Policy
+    searcher: Searcher
+    protocol: Protocol
+    limits: Limits
+    notes: Notes
+    min_overlap: float
+    temperature: float = 0.0
+    seed: int = 0
+    max_rows: int = 32
+
+    @property
+    def cites(self) -> bool:
+        """True if evidence is asked for."""
+        return bool(getattr(self.protocol, "evidence", False))
+
+    async def play(
+        self,
+        task: Task,
+        *,
+        episode_id: str = "",
+        protocol: Protocol | None = None,
+        limits: Limits | None = None,
+        on_turn: Callable[[Turn], None] | None = None,
+    ) -> Episode:
+        """One episode; `protocol` and `limits` are the agent's own unless others are given."""
+        from quaere.rollout.episode import run_episode
+
+        given = (self.policy, protocol or self.protocol, self.searcher, task, limits or self.limits)
+        params = self._params()
+        return await run_episode(*given, episode_id=episode_id, seed=self.seed, params=params, on_turn=on_turn)
+
+    def play_many(
+        self,
+        tasks: Sequence[Task],
+        *,
+        names: Sequence[str] = (),
+        protocol: Protocol | None = None,
+        limits: Limits | None = None,
+    ) -> AsyncIterator[Episode]:
+        """Episodes in the order of their tasks; `names` are their ids, by default those of the tasks."""
+        from quaere.rollout.many import Job, run_many
+
+        chosen = protocol or self.protocol
+        jobs = [Job(chosen, task, name) for task, name in zip(tasks, names or [""] * len(tasks), strict=True)]
+        given = (self.policy, jobs, self.searcher, limits or self.limits)
+        return run_many(*given, seed=self.seed, params=self._params(), concurrency=self.max_rows)
+
+    def _params(self) -> SamplingParams:
+        from quaere.policies.sampler import SamplingParams
+
+        return SamplingParams(temperature=self.temperature)
+
+    async def close(self) -> None:
+        """Let go of the model and of what is searched."""
+        await self.searcher.close()
+        await self.policy.stop()
+
+
+async def open_agent(
+    model: str | Path | Run,
+    searcher: Searcher,
+    *,
+    engine: Mapping[str, Any],
+    min_overlap: float | None = None,
+    max_rows: int = 32,
+    temperature: float = 0.0,
+    seed: int = 0,
+    on_note: Callable[[str], None] = lambda line: None,
+    closed_book: bool = False,
+    **asked: Any,
+) -> OpenAgent:
+    """Check that the searcher answers, choose how to ask (`asked`, see `choose_solver`), and load the model."""
     from quaere.policies.catalogue import needs_guide
 
-    return not isinstance(model, Run) and needs_guide(str(model))
+    await check_reachable(searcher)
+    notes, load = _find_model(model, {**engine, "max_rows": max_rows, "interactive": True, "report": on_note})
+    is_small = not isinstance(model, Run) and needs_guide(str(model))
+    protocol, limits = choose_solver(notes, needs_guide=is_small, closed_book=closed_book, **asked)
+    default = 0.0 if closed_book else notes.min_overlap
+    on_note(f"loading {model.path.name if isinstance(model, Run) else model}")
+    overlap = default if min_overlap is None else min_overlap
+    sampling: dict[str, Any] = {"temperature": temperature, "seed": seed, "max_rows": max_rows}
+    return OpenAgent(load(), searcher, protocol, limits, notes, overlap, **sampling)
 
 
 def _find_model(model: str | Path | Run, engine: dict[str, Any]) -> tuple[Notes, Callable[[], Policy]]:
@@ -308,6 +363,64 @@ def _find_model(model: str | Path | Run, engine: dict[str, Any]) -> tuple[Notes,
     return find_notes(str(model)), partial(open_policy, str(model), **engine)
 
 
-async def _call(load: Callable[[], Policy]) -> Policy:
-    """Load within the loop: samplers belong to the one they were opened in."""
-    return load()
+# -------------------------------------------------------------------------------------------------- protocol and limits
+
+
+def asking_limits(dialect: SolverDialectName) -> Limits:
+    """The default limits of `quaere ask` and `quaere.Agent`: shorter turns than in training, a longer sequence."""
+    usual = usual_limits(dialect)
+    return structs.replace(usual, turn_tokens=256, sequence_tokens=max(4096, usual.sequence_tokens))
+
+
+def choose_solver(
+    notes: Notes,
+    *,
+    needs_guide: bool,
+    dialect: SolverDialectName | None = None,
+    style: PromptStyle | None = None,
+    evidence: bool | None = None,
+    guided: bool | None = None,
+    closed_book: bool = False,
+    limits: Mapping[str, Any],
+    usual: Callable[[SolverDialectName], Limits] = asking_limits,
+    turns_option: str = "max_turns",
+) -> tuple[Protocol, Limits]:
+    """Protocol and limits: as given, else as the model was trained (its notes say so), else as `usual`.
+
+    `needs_guide` is whether the model is too small to follow the protocol; `turns_option` is how the caller names the
+    number of turns.
+    """
+    name = dialect or notes.dialect or "tool-call"
+    if guided is None:
+        guided = needs_guide and (name == "tool-call" or closed_book)
+    allowed = structs.replace(trained_limits(name, notes) or usual(name), **limits)
+    if closed_book:
+        asking = find_dialect("closed-book", "verifier").open(guided=guided, evidence=wants_evidence(evidence, notes))
+        return asking, structs.replace(allowed, max_turns=1)
+    check_turns(name, allowed, turns_option)
+    opened = open_protocol(
+        name,
+        style=style or notes.style or "full",
+        evidence=wants_evidence(evidence, notes),
+        settings=notes.evaluation,
+        guided=guided,
+    )
+    return opened, allowed
+
+
+def trained_limits(dialect: str, notes: Notes) -> Limits | None:
+    """The limits a model was trained under, if it was trained in this dialect.
+
+    trained_limits("evalact", Notes(limits=Limits(max_turns=3), dialect="tool-call")) is None
+    """
+    return notes.limits if dialect == (notes.dialect or "tool-call") else None
+
+
+def wants_evidence(given: bool | None, notes: object) -> bool:
+    """True if evidence is asked for: as the user says, else if the model was taught to give it.
+
+    A model that was not taught to quote is not asked to: a small one would then often fail to answer at all.
+
+        wants_evidence(None, Notes(style="brief")) -> False
+    """
+    return bool(getattr(notes, "evidence", False)) if given is None else given

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from quaere.api.counts import Progress, no_progress
+from quaere.api.printing import Progress, no_progress
 from quaere.atomic import write_file
 from quaere.errors import BadInput
 

@@ -7,7 +7,7 @@ result.score.exact_match -> Interval(mean=0.31, low=0.27, high=0.35, num=500)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,8 @@ from msgspec import structs
 
 from quaere.api.agent import Agent, show_progress
 from quaere.api.answer import refuse_all_failed
+from quaere.api.printing import as_json, between, cells, count, inflect, plain_table, share_table, wide_console
+from quaere.chat.terminal_text import printable
 from quaere.errors import BadInput
 from quaere.evaluation.qa import differences, scores
 from quaere.evaluation.qa.differences import Difference
@@ -25,7 +27,14 @@ from quaere.records import Episode, Question
 from quaere.rollout.question_files import read_questions
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from quaere.evaluation.intervals import Interval
     from quaere.evaluation.judges.judge import Judge
+    from quaere.evaluation.qa.differences import ArmDifference
+    from quaere.evaluation.qa.items import EvidenceScore
+    from quaere.runs import Run
 
 
 class Evaluation(scores.Evaluation, frozen=True):
@@ -36,8 +45,6 @@ class Evaluation(scores.Evaluation, frozen=True):
 
     def table(self, *others: Scored) -> None:
         """Print the scores with their intervals, and the paired differences to other results."""
-        from quaere.api.evaluation_table import print_results
-
         print_results(self, list(others), None)
 
     def compare(self, other: Scored) -> Difference | None:
@@ -80,16 +87,16 @@ def evaluate(
         raise BadInput("evaluate takes a JSONL file or a list of Question", hint=hint)
     scores.refuse_unanswerable(asked)
     asked = keep_whole_gold(asked, gold_sets)
-    if judge and not getattr(agent.protocol, "evidence", False):
+    if judge and not agent.opened.cites:
         raise BadInput("a judge has nothing to judge without evidence", hint="Agent(..., evidence=True)")
     settings = {
         "questions": str(questions) if isinstance(questions, str | Path) else None,
         "protocol": agent.protocol.name,
-        "evidence": getattr(agent.protocol, "evidence", False),
+        "evidence": agent.opened.cites,
         "limits": structs.asdict(agent.limits),
         "judge": judge,
         "gold_sets": None if gold_sets is None else list(gold_sets),
-        "seed": agent.seed,
+        "seed": agent.opened.seed,
     }
     found, judging = agent.run(_evaluate(agent, asked, judge, judge_items, progress))
     return Evaluation(name or agent.model, agent.model, settings, score_answering(found), tuple(found), judging)
@@ -102,27 +109,21 @@ async def _evaluate(
     episodes: list[Episode] = []
     async with AsyncExitStack() as held:
         if judge:
-            engine = {**agent.engine, "concurrency": agent.max_rows}
-            opened, judging = await open_judging(judge, judge_items, held, engine)
+            engine = {**agent.engine, "concurrency": agent.opened.max_rows}
+            judged_by, judging = await open_judging(judge, judge_items, held, engine)
         with show_progress("answering", len(questions), progress) as advance:
 
             def keep(episode: Episode, score: QuestionScore) -> None:
                 episodes.append(episode)
                 advance("")
 
-            found = await scores.evaluate(
-                agent.policy,
-                agent.protocol,
-                agent.searcher,
-                questions,
-                agent.limits,
-                seed=agent.seed,
-                concurrency=agent.max_rows,
-                on_episode=keep,
-            )
+            opened = agent.opened
+            how: dict[str, Any] = {"seed": opened.seed, "concurrency": opened.max_rows, "on_episode": keep}
+            given = (opened.policy, opened.protocol, opened.searcher, questions, opened.limits)
+            found = await scores.evaluate(*given, **how)
         refuse_all_failed(episodes)
         if judge and judging:
-            found, num_unread = await scores.judge_spans(opened, found, questions)
+            found, num_unread = await scores.judge_spans(judged_by, found, questions)
             judging = structs.replace(judging, num_unread=num_unread)
     return found, judging
 
@@ -145,3 +146,223 @@ async def open_judging(
     judge = open_judge(name, report=note, **engine)
     held.push_async_callback(judge.stop)
     return judge, Judging(judge.name, await validate_judge(judge, num_items), num_unread=0)
+
+
+# --------------------------------------------------------------------------------------------------------------- tables
+
+
+_MEASURES = {
+    "exact_match": "EM",
+    "f1": "F1",
+    "present": "present",
+    "verbatim": "verbatim",
+    "supported": "supported",
+    "joint": "joint",
+    "gold": "gold",
+    "gold_joint": "gold joint",
+    "open_exact_match": "EM without yes/no and choices",
+}
+_LEGEND = (
+    "in brackets the 95 % interval over questions alone; in parentheses the smallest difference that could be shown"
+)
+_ARM_LEGEND = (
+    "in brackets the 95 % interval over questions and seeds; in parentheses the smallest difference that could be shown"
+)
+_MAX_INTERVALS = 4  # columns with intervals that fit into 120 characters
+_GOLD_LEGEND = "gold: the span is verbatim of a gold passage that was shown and holds the answer; gold joint: and EM"
+
+
+def print_results(
+    evaluation: Scored, others: list[Scored], stored: Run | None, arms: Sequence[ArmDifference] = ()
+) -> None:
+    """Print a table of all results, the paired differences, and where the episodes are stored."""
+    from rich.text import Text
+
+    from quaere.evaluation.qa.answer_kinds import say_constant
+
+    # With seeds, one file's difference to another says less than that of their arms.
+    compared = [] if arms else [differences.compare(evaluation, other) for other in others]
+    console = wide_console(120)
+    console.print(_table([*others, evaluation]))
+    if (groups := _group_table([*others, evaluation])) is not None:
+        console.print(groups)
+    _print_evidence(console, [*others, evaluation])
+    for other, difference in zip(others, compared, strict=not arms):
+        console.print(Text(printable(_difference_line(evaluation, other, difference))))
+    for arm in arms:
+        console.print(Text(printable(_arm_line(arm))))
+    if arms or any(compared):
+        console.print(_ARM_LEGEND if arms else _LEGEND, style="dim", markup=False)
+    for one in (*others, evaluation):
+        for constant in one.score.constants:
+            if constant.is_constant:
+                console.print(Text(printable(say_constant(one.name, constant)), style="yellow"))
+    score = evaluation.score
+    told = []
+    if score.num_search_failed:
+        told.append(f"search failed in {count(score.num_search_failed, 'episode')}; each counts as wrong")
+    if score.num_failed:
+        told.append(f"the model failed in {count(score.num_failed, 'episode')}")
+    if score.unanswered:
+        told.append(f"{score.unanswered:.1%} of the questions were left unanswered at a limit of turns or tokens")
+    for line in told:
+        console.print(line, style="yellow", markup=False)
+    costs = f"{score.mean_turns:.2f} turns and {score.mean_tokens:.0f} tokens an episode"
+    console.print(
+        f"{count(score.exact_match.num, 'question')}; {costs}; {score.num_malformed} malformed turns", style="dim"
+    )
+    if stored is not None:
+        console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
+
+
+def print_json(
+    evaluation: Scored, others: list[Scored], stored: Run | None, arms: Sequence[ArmDifference] = ()
+) -> None:
+    """Print the result and what it is compared with; the questions one by one are in the run and in --out."""
+    found = {
+        "name": evaluation.name,
+        "settings": evaluation.settings,
+        "score": evaluation.score,
+        "judging": evaluation.judging,
+        "compare": [
+            {"name": other.name, "score": other.score, "difference": differences.compare(evaluation, other)}
+            for other in others
+        ],
+        "arms": arms,
+        "run": str(stored.path) if stored else None,
+    }
+    print(as_json(found))
+
+
+def _result_table(first: str, *names: str, rows: Iterable[Sequence[str]]) -> Table:
+    """A row per result; its name is wrapped on narrow terminals, numbers are not."""
+    return plain_table(first, *names, rows=rows, whole=names)
+
+
+def _table(evaluations: list[Scored]) -> Table:
+    rows = []
+    for evaluation in evaluations:
+        score = evaluation.score
+        numbers = (str(score.exact_match.num), between(score.exact_match), between(score.f1))
+        searches = f"{score.mean_searches:.2f}"
+        if score.mean_searches_needed is not None:
+            searches += f" of {score.mean_searches_needed:.2f} needed"
+        rows.append((evaluation.name, *numbers, searches, f"{score.answered:.1%}"))
+    return _result_table("result", "questions", "EM %", "F1 %", "searches", "answered", rows=rows)
+
+
+def _group_table(evaluations: list[Scored]) -> Table | None:
+    """Exact match by facts, kind of answer and searches needed; None if no grouping has two groups."""
+    groups = [_groups(evaluation) for evaluation in evaluations]
+    names = list(dict.fromkeys(name for found in reversed(groups) for name in found))
+    if not names:
+        return None
+    table = plain_table("EM % by group", "questions", whole=("questions",))
+    is_narrow = len(evaluations) > _MAX_INTERVALS
+    width = 12 if is_narrow else 21
+    for heading in cells(*(evaluation.name for evaluation in evaluations)):
+        table.add_column(heading, min_width=width, max_width=width)  # long names are wrapped
+    for name in names:
+        found = [group.get(name) for group in groups]
+        num = next(interval.num for interval in reversed(found) if interval)
+        row = [name, str(num)]
+        for interval in found:
+            said = "" if interval is None else f"{100 * interval.mean:.1f}" if is_narrow else between(interval)
+            row.append(said if interval is None or interval.num == num else f"{said} of {interval.num}")
+        table.add_row(*cells(*row))
+    return table
+
+
+def _groups(evaluation: Scored) -> dict[str, Interval]:
+    """Exact match by group, of each grouping that has several; searches only if they differ from facts."""
+    score = evaluation.score
+    facts = {_count(group.facts, "fact"): group.exact_match for group in score.by_facts}
+    kinds = {group.name: group.exact_match for group in score.by_kind}
+    searches = {_count(int(group.name), "search"): group.exact_match for group in score.by_searches}
+    differ = any(item.searches_needed not in (0, item.facts) for item in evaluation.items)
+    groupings = [facts, kinds, searches if differ else {}]
+    return {name: interval for found in groupings if len(found) > 1 for name, interval in found.items()}
+
+
+def _count(number: int, noun: str) -> str:
+    return count(number, noun) if number else f"{inflect(2, noun)} unknown"
+
+
+def _print_evidence(console: Console, evaluations: list[Scored]) -> None:
+    """Print the accuracy of every judge, then the evidence scores of results that have them."""
+    cited = [evaluation for evaluation in evaluations if evaluation.score.evidence]
+    if not cited:
+        return
+    # A judge's accuracy comes before anything it decided.
+    judgings = {evaluation.judging.judge: evaluation.judging for evaluation in cited if evaluation.judging}
+    for judging in judgings.values():
+        _print_judging(console, judging)
+    names = ("present %", "verbatim %", "supported %", "joint %", "judged by")
+    rows = []
+    for evaluation in cited:
+        score, judge = _evidence(evaluation), evaluation.judging.judge if evaluation.judging else "no judge"
+        shares = (score.present, score.verbatim, score.supported, score.joint)
+        rows.append((evaluation.name, *(between(share) if share else "" for share in shares), judge))
+    console.print(_result_table("result", *names, rows=rows))
+    found = [(evaluation.name, _evidence(evaluation)) for evaluation in cited]
+    gold = [
+        (name, str(score.gold.num), between(score.gold), between(score.gold_joint))
+        for name, score in found
+        if score.gold and score.gold_joint
+    ]
+    if gold:
+        console.print(_result_table("result", "questions with gold", "gold %", "gold joint %", rows=gold))
+        console.print(_GOLD_LEGEND, style="dim", markup=False)
+
+
+def _evidence(evaluation: Scored) -> EvidenceScore:
+    assert evaluation.score.evidence is not None  # results without were left out
+    return evaluation.score.evidence
+
+
+def _print_judging(console: Console, judging: Judging) -> None:
+    from rich.text import Text
+
+    trust = judging.validation
+    num = count(trust.balanced.num, "question")
+    console.print(Text(printable(f"judge accuracy of {judging.judge!r}: {num} ({trust.world})")))
+    summary = {
+        "gold, called supported (sensitivity)": trust.sensitivity,
+        "corrupted, called not supported (specificity)": trust.specificity,
+        "both (balanced accuracy; 50 is no better than chance)": trust.balanced,
+    }
+    kinds = {f"  {agreement.kind}": agreement.right for agreement in trust.by_kind}
+    console.print(share_table("spans", "right on %", summary | kinds))
+    if trust.balanced.low <= 0.5:
+        told = "this judge has not been shown to be better than chance: do not rely on `supported`"
+        console.print(told, style="yellow", markup=False)
+    for num_unread, where in ((trust.num_unread, "there"), (judging.num_unread, "here")):
+        if num_unread:
+            told = f"{count(num_unread, 'verdict')} could not be read {where}; each counts as not supported"
+            console.print(told, style="yellow", markup=False)
+
+
+def _difference_line(evaluation: Scored, other: Scored, difference: Difference | None) -> str:
+    if difference is None:
+        return f"{evaluation.name} and {other.name} share no question, so no paired difference can be given"
+    pair = f"{evaluation.name} - {other.name}, over {difference.exact_match.num} shared questions"
+    found = [
+        f"{word} {between(getattr(difference, measure), '+')} ({100 * difference.smallest[measure]:.1f})"
+        for measure, word in _MEASURES.items()
+        if measure in difference.smallest
+    ]
+    return f"{pair}: {', '.join(found)}"
+
+
+def _arm_line(arm: ArmDifference) -> str:
+    """A difference of arms: over questions and seeds, and over the seeds' means alone."""
+    measures = {"EM": arm.exact_match, "F1": arm.f1, "EM without yes/no and choices": arm.open_exact_match}
+    found = [
+        f"{word} {between(interval, '+')} ({100 * interval.smallest:.1f})"
+        + (f", t over seeds [{100 * seeds.low:+.1f}, {100 * seeds.high:+.1f}]" if (seeds := interval.by_seed) else "")
+        for word, interval in measures.items()
+        if interval
+    ]
+    ours, theirs = arm.num_seeds
+    pair = f"{arm.name} - {arm.other}, {ours} and {theirs} seeds, over {arm.exact_match.num} questions and seeds"
+    return f"{pair}: {'; '.join(found)}"

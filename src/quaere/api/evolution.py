@@ -1,4 +1,4 @@
-"""`quaere.evolve`: train a recipe on an index, and go on with a run that was stopped.
+"""`quaere.evolve`: train a recipe on an index, resume a stopped run, and export a trained role.
 
 run = evolve("drzero", index="notes-index", model="warm", preset="single-gpu", on_step=print)
 run.metrics("reward/mean")
@@ -11,7 +11,7 @@ import shlex
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, structs
 
@@ -20,12 +20,15 @@ from quaere.api.index import Index
 from quaere.api.run import Run
 from quaere.errors import BadInput
 from quaere.recipes.registry import find_recipe
+from quaere.search.index import open_index
 
 if TYPE_CHECKING:
     from quaere.dialects.registry import SolverDialectName
     from quaere.recipes.registry import Recipe
     from quaere.runs import Run as Store
     from quaere.training.progress import Reporter, StepProgress, StepReport
+if TYPE_CHECKING:
+    from quaere.runs.checkpoints import Which
 
 
 def evolve(
@@ -52,10 +55,10 @@ def evolve(
     `runs`. `on_step` is called after every step, `on_note` with other events.
     """
     chosen = find_recipe(recipe)
+    places = {"model": model, "index": index.path if isinstance(index, Index) else index, "questions": questions}
+    named: dict[str, Any] = {name: None if place is None else str(place) for name, place in places.items()}
     options = ConfigOptions(
-        model=None if model is None else str(model),
-        index=str(index.path) if isinstance(index, Index) else None if index is None else str(index),
-        questions=None if questions is None else str(questions),
+        **named,
         dialect=dialect,
         preset=preset,
         file=None if config is None else Path(config),
@@ -176,7 +179,8 @@ def create_store(
     from quaere.training.metric_sinks import check_writers
 
     check_writers(writers)
-    settings = {"recipe": recipe.name, "model": config.model, "index": config.index, **_fingerprint(config)}
+    settings = {"recipe": recipe.name, "model": config.model, "index": config.index}
+    settings["index_fingerprint"] = _fingerprint(config)
     if writers:
         settings["writers"] = list(writers)
     kept: dict[str, Any] = {"config": config_to_yaml(config), "files": copy_given(recipe.given(config))}
@@ -190,10 +194,8 @@ def create_store(
     return Store.start(runs_root(runs), "evolve", settings, **kept)
 
 
-def _fingerprint(config: Any) -> dict[str, str]:
-    from quaere.search.index import open_index
-
-    return {"index_fingerprint": open_index(Path(config.index)).fingerprint}
+def _fingerprint(config: Any) -> str:
+    return open_index(Path(config.index)).fingerprint
 
 
 def expect_time(recipe: str, model: str, runs: str | Path | None) -> str:
@@ -201,7 +203,7 @@ def expect_time(recipe: str, model: str, runs: str | Path | None) -> str:
 
     "41 s a step, by the 96 steps of runs/drzero-1 (same recipe and model; larger batches take longer)"
     """
-    from quaere.api.counts import count, format_duration
+    from quaere.api.printing import count, format_duration
     from quaere.runs import Run as Store
     from quaere.runs import list_runs, runs_root
 
@@ -263,7 +265,7 @@ def open_stopped(
     in_place = structs.replace(config, trainer=structs.replace(config.trainer, url=before.trainer.url))
     changes = diff_configs(before, in_place)
     found.check(config)
-    if _fingerprint(config)["index_fingerprint"] != fingerprint:
+    if _fingerprint(config) != fingerprint:
         changes.append(f"index: {config.index} holds other documents than when the run began")
     if changes and not force:
         raise BadInput(
@@ -312,3 +314,34 @@ async def train_to_end(
             told.note(f"done; look at it with: quaere runs show {store.path}")
         finally:
             told.close()
+
+
+# -------------------- `quaere.export`: a trained role as a folder that transformers and vLLM load as it is.
+
+
+def export(
+    run: Run | str | Path,
+    out: str | Path,
+    *,
+    role: Literal["solver", "proposer", "actor"] | None = None,
+    checkpoint: Which | None = None,
+    merge: bool = False,
+    dtype: Literal["float32", "bfloat16"] = "float32",
+    force: bool = False,
+) -> Path:
+    """Write a trained role of a run to the folder `out`, and return it: `Agent(out, index)` opens it.
+
+    `role` is by default the solver, or of a run that writes reports the actor. `checkpoint` is a step, "best" or
+    "last"; by default the best by validation where there is one, else the last. A LoRA adapter is written by itself
+    unless `merge` adds it to its base. `dtype` is that of the weights that are written. With `force`, an earlier export
+    at `out` is replaced.
+    """
+    from quaere.dialects.trained_role import find_role, use_role
+    from quaere.training.exports import export_role
+
+    path = run.path if isinstance(run, Run) else Run.open(run).path
+    _, written = use_role(
+        lambda: find_role(path, role or "", checkpoint),
+        lambda weights: export_role(weights, Path(out), merge=merge, dtype=dtype, force=force),
+    )
+    return written

@@ -12,7 +12,6 @@ from typing import Any, Literal, Self, TypedDict, Unpack
 
 import msgspec
 
-from quaere.api.options import refuse_unknown
 from quaere.errors import BadInput
 from quaere.records import Hit, Passage
 from quaere.search.bm25 import Bm25Settings
@@ -22,6 +21,7 @@ from quaere.search.index import Index as OpenIndex
 from quaere.search.index import IndexSettings, build_index, open_index
 from quaere.search.lance import LanceSearch, LanceSettings
 from quaere.search.ranking import Progress
+from quaere.setting_types import refuse_unknown
 
 
 class IndexOptions(TypedDict, total=False):

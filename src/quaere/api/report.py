@@ -5,20 +5,25 @@ report(agent, "What is known of the Oss?", out="report.html").text
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from msgspec import Struct, structs
 
 from quaere.api.agent import Agent, LimitOptions, check_limits, make_question
 from quaere.api.answer import refuse_all_failed
-from quaere.api.report_files import report_place, write_report
+from quaere.atomic import write_file
+from quaere.chat.report_pages import to_html, to_markdown
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.report.protocol import bind_report
 from quaere.errors import BadInput
 from quaere.policies.catalogue import needs_guide
-from quaere.records import Episode, Question, Report, ReportTask, Turn
+from quaere.records import Episode, Passage, Question, Report, ReportTask, Turn
+from quaere.search.index import Index
 from quaere.search.searcher import NoSearcher
 
 if TYPE_CHECKING:
@@ -61,29 +66,16 @@ def report(
     trained to write, else 10 turns of 2048 tokens. `guided` opens turns for models too small to follow the protocol, by
     default for those of the catalogue that need it.
     """
-    from quaere.policies.sampler import SamplingParams
-    from quaere.rollout.episode import run_episode
-
     check_limits(limits)
     if isinstance(agent.searcher, NoSearcher):
         raise BadInput("a report needs something to search", hint='Agent("smollm2-135m", "notes-index")')
     asked = make_question(question, "report")
     place = report_place(Path(out)) if out is not None else None
     helped = needs_guide(agent.model) if guided is None else guided
-    writer, allowed = choose_writer(agent.notes, guided=helped, limits=limits)
-    episode = agent.run(
-        run_episode(
-            agent.policy,
-            writer,
-            agent.searcher,
-            ReportTask(asked),
-            allowed,
-            episode_id=agent.new_id("report"),
-            seed=agent.seed,
-            params=SamplingParams(temperature=agent.temperature),
-            on_turn=on_turn,
-        )
-    )
+    writer, allowed = choose_writer(agent.opened.notes, guided=helped, limits=limits)
+    name = agent.new_id("report")
+    playing = agent.opened.play(ReportTask(asked), episode_id=name, protocol=writer, limits=allowed, on_turn=on_turn)
+    episode = agent.run(playing)
     refuse_all_failed([episode])
     written = bind_report(episode)
     files: list[Path] = []
@@ -106,3 +98,89 @@ def choose_writer(notes: Notes, *, guided: bool, limits: Mapping[str, Any]) -> t
         usual = notes.limits
     style = notes.style if taught and notes.style else "full"
     return find_dialect("report", "writer").open(style=style, guided=guided), structs.replace(usual, **limits)
+
+
+# ---------------------------------------------------------------------------------------------------------------- files
+
+
+_SUFFIXES: dict[str, Literal["md", "html"]] = {".md": "md", ".markdown": "md", ".html": "html", ".htm": "html"}
+_DOCUMENTS = "documents"
+
+
+class ReportPlace(Struct, frozen=True):
+    """A file for one report, or a folder for several.
+
+    ReportPlace(path=Path("report.html"), kind="html")
+    """
+
+    path: Path
+    kind: Literal["md", "html", "folder"]
+
+    @property
+    def folder(self) -> Path:
+        """The folder that the files are written to."""
+        return self.path if self.kind == "folder" else self.path.parent
+
+
+def report_place(out: Path, num_reports: int = 1) -> ReportPlace:
+    """The place that `--out` names; `BadInput` now, not after the work, if it cannot be written."""
+    kind = "folder" if out.is_dir() or not out.suffix else _SUFFIXES.get(out.suffix.lower())
+    if kind is None:
+        raise BadInput(
+            f"--out {out} must end in .md or .html, or be a folder", hint="--out report.md, report.html or a folder"
+        )
+    if kind != "folder" and num_reports > 1:
+        raise BadInput(f"--out {out} is one file, and there are {num_reports} reports", hint="--out FOLDER")
+    place = ReportPlace(out, kind)
+    try:
+        place.folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(place.folder, os.W_OK)
+    except OSError as error:
+        raise BadInput(f"cannot write to {place.folder}: {error.strerror}") from error
+    if not writable:
+        raise BadInput(f"cannot write to {place.folder}: no permission", hint="choose another --out")
+    return place
+
+
+def write_report(report: Report, place: ReportPlace, name: str, index: Index | None, index_name: str) -> list[Path]:
+    """Write the report as one file, or in both formats into the folder; the paths of the files.
+
+    In a folder, cited documents that are not files of their own (rows of JSON Lines) are written beside the reports, so
+    that every source can be opened.
+    """
+
+    def link(passage: Passage) -> str:
+        return _document_path(passage, place, index)
+
+    stem = _file_name(name)
+    paths = {"md": place.folder / f"{stem}.md", "html": place.folder / f"{stem}.html"}
+    wanted = paths if place.kind == "folder" else {place.kind: place.path}
+    for kind, path in wanted.items():
+        page = (to_markdown if kind == "md" else to_html)(report, link, index=index_name)
+        write_file(path, page)
+    return list(wanted.values())
+
+
+def _document_path(passage: Passage, place: ReportPlace, index: Index | None) -> str:
+    """The path from the report to the document, which is written first if needed; "" if there is no file."""
+    if index is None:
+        return ""
+    file = index.document_file(passage.doc_id)
+    if file is None and place.kind == "folder":
+        file = place.folder / _DOCUMENTS / f"{_file_name(passage.doc_id)}.txt"
+        write_file(file, index.document(passage.doc_id))
+    if file is None:
+        return ""
+    try:
+        return Path(os.path.relpath(file, place.folder)).as_posix()
+    except ValueError:  # on another drive
+        return ""
+
+
+def _file_name(name: str) -> str:
+    """A name that is valid on any file system; a changed name gets a digest, so that different names stay different.
+
+    _file_name("q1") -> "q1"; _file_name("../a b") -> "a-b-3f1c09d2"
+    """
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:80].strip(".-")
+    return safe if safe == name else f"{safe or 'report'}-{blake2b(name.encode(), digest_size=4).hexdigest()}"

@@ -10,6 +10,7 @@ import itertools
 
 from msgspec import structs
 
+from quaere.api.agent import choose_solver
 from quaere.api.answer import (
     BY_CHANCE,
     describe_place,
@@ -20,7 +21,6 @@ from quaere.api.answer import (
     refuse_all_failed,
     refuse_unanswered,
 )
-from quaere.api.solver_setup import choose_solver
 from quaere.dialects.notes import Notes
 from quaere.errors import NotFound
 from quaere.policies.sampler import SamplingParams

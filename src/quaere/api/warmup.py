@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -17,11 +18,10 @@ from msgspec import structs
 
 from quaere.api.background import run_in_thread
 from quaere.api.index import Index
-from quaere.api.options import refuse_unknown
-from quaere.api.warmup_check import measure_dialects
 from quaere.api.warmup_settings import BLANK, WarmupSettings, make_settings
 from quaere.atomic import scratch_folder
 from quaere.errors import BadInput
+from quaere.setting_types import refuse_unknown
 from quaere.warmup.dialects import DIALECTS, ROLES, Dialect, Role, cites, roles_of
 
 if TYPE_CHECKING:
@@ -33,6 +33,13 @@ if TYPE_CHECKING:
     from quaere.warmup.lessons import LessonSettings
     from quaere.warmup.scripted_episodes import Demonstrations
     from quaere.worlds import World
+if TYPE_CHECKING:
+    from quaere.api.warmup_settings import WarmupSettings
+    from quaere.records import Episode
+    from quaere.rollout.episode import Limits
+    from quaere.warmup.dialect_check import Learnt
+    from quaere.warmup.dialects import Dialect
+
 
 _ADAPTER = "warmup"
 
@@ -302,31 +309,77 @@ def _describe(settings: WarmupSettings, played: Demonstrations, taught: Taught) 
     from quaere.warmup.imitation import WarmupManifest
 
     dialects = settings.dialects
+    same = ("recipe", "style", "world_seed", "epochs", "batch", "lora_rank", "seed", "also")
+    measured = ("num_held_out", "num_steps", "loss_before", "loss_after", "stopped")
     return WarmupManifest(
-        recipe=settings.recipe,
+        **{name: getattr(settings, name) for name in same},
+        **{name: getattr(taught, name) for name in measured},
         data="documents" if settings.index else "teacher" if settings.teacher else "oracle",
         teacher=settings.teacher or "",
         base_model=settings.base_model or settings.model,
         roles=settings.roles or tuple(role for role in ROLES if any(role in roles_of(name) for name in dialects)),
-        style=settings.style,
         hop_ratio=settings.proposer_hops,
         world_family=settings.family,
-        world_seed=settings.world_seed,
         num_articles=settings.articles,
         num_episodes=len(played.episodes),
         num_dropped=dict(played.dropped),
-        num_held_out=taught.num_held_out,
-        num_steps=taught.num_steps,
-        epochs=settings.epochs,
-        batch=settings.batch,
         learning_rate=settings.rate,
-        lora_rank=settings.lora_rank,
-        seed=settings.seed,
-        loss_before=taught.loss_before,
-        loss_after=taught.loss_after,
-        also=tuple(settings.also),
         evidence=any(cites(dialect) for dialect in dialects),
         fact_ratio=settings.facts,
         lesson_ratio=settings.lessons if "score" in dialects else (),
-        stopped=taught.stopped,
     )
+
+
+# --------------------------------------------------------------------------------------------- the check after teaching
+
+
+def measure_dialects(
+    settings: WarmupSettings,
+    episodes: Sequence[Episode],
+    limits: Callable[[Dialect], Limits],
+    note: Callable[[str], None],
+) -> dict[str, Learnt]:
+    """What the model at `settings.out` makes of what `teach` held out of these episodes, in the world they are of."""
+    from msgspec import structs
+
+    from quaere.warmup.dialect_check import describe_learnt
+    from quaere.warmup.imitation import split_held_out
+    from quaere.warmup.lessons import build_world
+
+    held_out, _ = split_held_out(episodes, settings.seed)
+    longest = max(turn.num_tokens for episode in episodes for turn in episode.turns)
+    most = max(len(episode.turns) for episode in episodes)
+
+    def bounded(dialect: Dialect) -> Limits:
+        # Longer or more turns than were demonstrated were not learnt, and sampling them could take minutes.
+        usual = limits(dialect)
+        allowed = {
+            "turn_tokens": min(usual.turn_tokens, longest + longest // 4),
+            "max_turns": min(usual.max_turns, most + 1),
+        }
+        return structs.replace(usual, **allowed)
+
+    note(f"playing {len(held_out)} held-out tasks with the model that was taught")
+    with tempfile.TemporaryDirectory(prefix=f".{settings.out.name}.world-", dir=settings.out.parent) as folder:
+        _, index = build_world(settings.world_seed, settings.articles, Path(folder), settings.family)
+        learnt = asyncio.run(_play_tasks(settings, held_out, index.path, bounded))
+    for line in describe_learnt(learnt):
+        note(line)
+    return learnt
+
+
+async def _play_tasks(
+    settings: WarmupSettings, held_out: Sequence[Episode], index: Path, limits: Callable[[Dialect], Limits]
+) -> dict[str, Learnt]:
+    from quaere.rollout.policy import open_policy
+    from quaere.search.searcher import open_searcher
+    from quaere.warmup.dialect_check import open_spoken, play_held_out
+
+    spoken = open_spoken(settings.dialects, settings.style)
+    policy = open_policy(str(settings.out), device=settings.device, max_rows=settings.max_rows)
+    searcher = open_searcher(str(index))
+    try:
+        return await play_held_out(policy, held_out, searcher, spoken, limits, concurrency=settings.max_rows)
+    finally:
+        await searcher.close()
+        await policy.stop()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import structs
 
-from quaere.api.counts import Progress
+from quaere.api.printing import Progress
 from quaere.atomic import new_folder, scratch_folder
 from quaere.chat.terminal_text import shorten_number
 from quaere.errors import BadInput

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from msgspec import Struct, structs
 
-from quaere.api.options import check_positive
 from quaere.errors import BadInput
 from quaere.rollout.hub_questions import is_hub
+from quaere.setting_types import Count, File, Folder, Number, check_positive
 from quaere.warmup.dialects import Dialect, needed_turns
 
 if TYPE_CHECKING:
@@ -29,41 +29,75 @@ REPORT_MAX_TURNS, REPORT_TURN_TOKENS, REPORT_SEQUENCE_TOKENS = 8, 1536, 8192  # 
 class WarmupSettings(Struct, frozen=True, kw_only=True):
     """Everything that can be set about a warm-up, by the names of the options of `quaere warmup`.
 
-    WarmupSettings(recipe="drzero", model="smollm2-135m", out=Path("warm"), episodes=200, facts=(4, 3, 2, 1))
+        WarmupSettings(recipe="drzero", model="smollm2-135m", out=Path("warm"), episodes=200, facts=(4, 3, 2, 1))
+
+    Attributes:
+        model: catalogue name, directory or hub id of the model to teach; blank: one made from nothing, which can learn
+            drzero in a hamlet (quaere world --family hamlet)
+        out: folder to write the model to
+        force: replace an earlier warmed-up model at --out
+        teacher: model that demonstrates (default: an oracle)
+        episodes: episodes in all (default: 400 of each dialect)
+        style: prompt style
+        world_seed: seed of the world
+        articles: articles of the world
+        index: after the dialect, learn from questions about these documents: a solver from its own right answers, a
+            proposer from demonstrated proposals
+        questions: file of checked questions, which is written first if it does not exist (default: OUT-questions.jsonl)
+        drafts: facts to ask about
+        attempts: attempts at each question
+        most: questions to attempt, half of them of several facts as far as they last (default: all)
+        practice: file for the questions that not every attempt answered right, for reinforcement learning (default:
+            none)
+        max_rows: episodes at once
+        max_turns: most turns (default: 5, in evalact 12, in score 8)
+        topk: passages per search
+        turn_tokens: most tokens per turn (default: 512, in score 1536)
+        sequence_tokens: most tokens of an episode (default: 4096, in score 8192)
+        tool_response_tokens: most tokens per result
+        epochs: passes over the episodes
+        batch: episodes per step
+        learning_rate: learning rate (default: 0.0001, with LoRA 0.0003)
+        lora_rank: 0 trains all weights (default: 0)
+        adapter: with --lora-rank: write the adapter alone, not a merged model
+        micro_tokens: tokens per pass
+        seed: seed of lessons and training (default: 0)
+        device: where the model runs
+        dtype: precision of the written weights (default: auto, the model's own; float32 for an adapter)
     """
 
     recipe: Dialect
     model: str
-    out: Path
+    out: Folder
     force: bool = False
-    teacher: str | None = None
+    teacher: Annotated[str, "openai:MODEL@URL"] | None = None
     also: tuple[Dialect, ...] = ()
     roles: tuple[str, ...] | None = None
-    episodes: int | None = None
+    episodes: Count | None = None
     facts: tuple[int, ...] = (4, 3, 2, 1)
     proposer_hops: tuple[int, ...] = (4, 3, 2, 1)
     lessons: tuple[int, ...] = (5, 2, 3)
     style: Literal["full", "brief"] = "full"
-    world_seed: int = 1
-    articles: int = 500
-    index: Path | None = None
-    questions: Path | None = None
-    drafts: int = 6000
-    attempts: int = 4
-    most: int | None = None
-    practice: Path | None = None
-    max_rows: int = 32
-    max_turns: int | None = None
-    topk: int = 3
-    turn_tokens: int | None = None
-    sequence_tokens: int | None = None
-    tool_response_tokens: int = 512
-    epochs: int = 2
-    batch: int = 16
-    learning_rate: float | None = None
-    lora_rank: int = 0
+    world_seed: Count = 1
+    articles: Count = 500
+    index: Folder | None = None
+    questions: File | None = None
+    drafts: Count = 6000
+    attempts: Count = 4
+    most: Count | None = None
+    practice: File | None = None
+    max_rows: Count = 32
+    max_turns: Count | None = None
+    topk: Count = 3
+    turn_tokens: Count | None = None
+    sequence_tokens: Count | None = None
+    tool_response_tokens: Count = 512
+    epochs: Count = 2
+    batch: Count = 16
+    learning_rate: Number | None = None
+    lora_rank: Count = 0
     adapter: bool = False
-    micro_tokens: int = 4096
+    micro_tokens: Count = 4096
     seed: int = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"

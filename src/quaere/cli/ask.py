@@ -10,382 +10,228 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from quaere.api.answer import (
-    BY_CHANCE,
-    answer_scores,
-    describe_place,
-    find_span,
-    find_support,
-    is_about_question,
-    is_found,
-    passage_name,
-    passage_number,
-    refuse_all_failed,
-    refuse_unanswered,
-)
-from quaere.cli.ask_options import (
-    LIMITS,
-    add_asked,
-    add_plain,
-    add_sampling,
-    asked_settings,
-    check_numbers,
-    choose_plain,
-    episode_setting,
-    open_model,
-    read_asked,
-)
-from quaere.cli.eval_options import add_titles_first
-from quaere.cli.interrupt import interruptible
+from msgspec import Struct
+
+from quaere.api.printing import counting, plain_table
+from quaere.cli import options
+from quaere.cli.terminal import interruptible, open_console
 from quaere.dialects.registry import SOLVER_DIALECTS
-
-_MAX_SEEN = 10  # passages listed when no answer was found
+from quaere.errors import BadInput
+from quaere.setting_types import Count, Number
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
-    from quaere.chat.protocol import Protocol
-    from quaere.records import Episode, Question
-    from quaere.rollout.episode import Limits
-    from quaere.rollout.policy import Policy
+    from quaere.api.agent import OpenAgent
+    from quaere.api.answer import Answer
+    from quaere.records import Question
     from quaere.runs import Run
     from quaere.search.searcher import Searcher
+
+
+class AskOptions(options.AskedOptions, kw_only=True):
+    """Options of `quaere ask`.
+
+    Attributes:
+        guided: search with the question itself first, and write the start of the answer, for models too small to follow
+            the dialect (default: only for models of the catalogue that need it)
+        evidence: ask for the sentence that proves the answer, and check that the model was shown it (default: only for
+            models that were taught to quote evidence)
+        min_overlap: share of the question's names (without names, of its words) that the passage with the answer must
+            have; with fewer the answer is 'not found' (default: as was measured for the model, else 0: every answer
+            counts)
+        solver_dialect: prompts and protocol of the model (default: as it was trained, else tool-call)
+        show: with --questions: also print the first episode in full
+    """
+
+    guided: bool | None = None
+    evidence: bool | None = None
+    min_overlap: Number | None = None
+    solver_dialect: Annotated[str, options.Flag(choices=SOLVER_DIALECTS)] | None = None
+    show: bool = False
+
+
+class AskLimits(Struct):
+    """How far an episode may go.
+
+    Attributes:
+        max_turns: most turns of an episode (5; evalact: 42)
+        topk: passages per search (3)
+        turn_tokens: most tokens per turn (256)
+        sequence_tokens: most tokens of an episode (4096; evalact: 16384)
+        titles_first: show passages first whose title the query names, among the first ten found
+    """
+
+    max_turns: Count | None = None
+    topk: Count | None = None
+    turn_tokens: Count | None = None
+    sequence_tokens: Count | None = None
+    titles_first: bool | None = None
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `ask` to the command line."""
     parser = commands.add_parser("ask", help="let a model answer questions by searching an index")
-    add_asked(parser)
-    add_plain(parser)
-    parser.add_argument(
-        "--guided",
-        action=argparse.BooleanOptionalAction,
-        help="search with the question itself first, and write the start of the answer, for models too small to follow "
-        "the dialect (default: only for models of the catalogue that need it)",
-    )
-    parser.add_argument(
-        "--evidence",
-        action=argparse.BooleanOptionalAction,
-        help="ask for the sentence that proves the answer, and check that the model was shown it "
-        "(default: only for models that were taught to quote evidence)",
-    )
-    parser.add_argument(
-        "--min-overlap",
-        type=float,
-        metavar="X",
-        help="share of the question's names (without names, of its words) that the passage with the answer must have; "
-        "with fewer the answer is 'not found' (default: as was measured for the model, else 0: every answer counts)",
-    )
-    parser.add_argument(
-        "--solver-dialect",
-        choices=SOLVER_DIALECTS,
-        help="prompts and protocol of the model (default: as it was trained, else tool-call)",
-    )
-    limits = parser.add_argument_group("limits", "default: as the model was trained, else the values in parentheses")
-    limits.add_argument("--max-turns", type=int, metavar="N", help="most turns of an episode (5; evalact: 42)")
-    limits.add_argument("--topk", type=int, metavar="N", help="passages per search (3)")
-    limits.add_argument("--turn-tokens", type=int, metavar="N", help="most tokens per turn (256)")
-    limits.add_argument(
-        "--sequence-tokens", type=int, metavar="N", help="most tokens of an episode (4096; evalact: 16384)"
-    )
-    add_titles_first(limits)
-    add_sampling(parser)
-    parser.add_argument("--show", action="store_true", help="with --questions: also print the first episode in full")
-    parser.add_argument("--json", action="store_true", help="print JSON, one object per question")
     parser.set_defaults(run=run)
+    options.add_options(parser, AskOptions, options.PlainOption, options.RunsFolder)
+    options.add_options(
+        parser, AskLimits, title="limits", about="default: as the model was trained, else the values in parentheses"
+    )
+    options.add_options(parser, options.SamplingOptions, title="sampling")
 
 
 def run(args: argparse.Namespace) -> None:
     """Answer one question and show every turn, or answer a file of questions and print a table."""
     from quaere.search.searcher import open_searcher
 
-    questions = read_asked(args, "ask")
-    choose_plain(args)
-    check_numbers(args)
+    questions = options.read_asked(args, "ask")
+    options.choose_plain(args)
+    options.check_asked(args)
+    if args.min_overlap is not None and not 0 <= args.min_overlap <= 1:
+        raise BadInput(f"--min-overlap must be from 0 to 1, not {args.min_overlap}")
     searcher = open_searcher(args.index)
     with interruptible():
         asyncio.run(_ask(args, questions, searcher))
 
 
 async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Searcher) -> None:
-    from rich.console import Console
-
+    from quaere.api.agent import open_agent
     from quaere.runs import Run, runs_root
-    from quaere.search.searcher import check_reachable
 
-    quiet = Console(stderr=True, highlight=False)
-    await check_reachable(searcher)
-    protocol, limits = _arrange(args)
-    args.min_overlap, args.titles_first = _min_overlap(args), limits.titles_first
-    policy = open_model(args, quiet)
-    settings = asked_settings(args, limits, hidden=("show", "solver_dialect", "plain")) | {"protocol": protocol.name}
-    try:
-        with Run.start(runs_root(args.runs), "ask", settings) as stored:
-            if len(questions) == 1 and args.question:
-                await _ask_one(args, questions[0], policy, protocol, limits, searcher, stored)
-            else:
-                await _ask_many(args, questions, policy, protocol, limits, searcher, stored, quiet)
-    finally:
-        await searcher.close()
-        await policy.stop()
-
-
-def _arrange(args: argparse.Namespace) -> tuple[Protocol, Limits]:
-    """How to ask: as the command line says, else as the model was trained, which its notes say."""
-    from quaere.api.solver_setup import choose_solver
-    from quaere.dialects.notes import find_notes
-    from quaere.policies.catalogue import needs_guide
-
-    return choose_solver(
-        find_notes(args.model),
-        needs_guide=needs_guide(args.model),
+    agent = await open_agent(
+        args.model,
+        searcher,
+        **options.sampling_settings(args),
+        min_overlap=args.min_overlap,
         dialect=args.solver_dialect,
         evidence=args.evidence,
         guided=args.guided,
-        limits={key: getattr(args, key) for key in (*LIMITS, "titles_first") if getattr(args, key) is not None},
+        limits=options.given_limits(args, "titles_first"),
         turns_option="--max-turns",
     )
+    args.min_overlap, args.titles_first = agent.min_overlap, agent.limits.titles_first
+    settings = options.asked_settings(args, agent.limits, hidden=("show", "solver_dialect", "plain"))
+    try:
+        with Run.start(runs_root(args.runs), "ask", settings | {"protocol": agent.protocol.name}) as stored:
+            if args.question:
+                await _ask_one(args, questions[0], agent, stored)
+            else:
+                await _ask_many(args, questions, agent, stored)
+    finally:
+        await agent.close()
 
 
-def _min_overlap(args: argparse.Namespace) -> float:
-    """The share of a question's key words that the passage of its answer must have, given or from the model's notes."""
-    from quaere.dialects.notes import find_notes
-
-    return find_notes(args.model).min_overlap if args.min_overlap is None else float(args.min_overlap)
-
-
-async def _ask_one(
-    args: argparse.Namespace,
-    question: Question,
-    policy: Policy,
-    protocol: Protocol,
-    limits: Limits,
-    searcher: Searcher,
-    stored: Run,
-) -> None:
+async def _ask_one(args: argparse.Namespace, question: Question, agent: OpenAgent, stored: Run) -> None:
     """Answer one question; print every turn as it is sampled, then the answer."""
-    from rich.console import Console
-
-    from quaere.cli.episode_view import render_end, render_turn
+    from quaere.api.answer import read_answer, refuse_all_failed, refuse_unanswered
+    from quaere.cli.episode_view import render_doubt, render_end, render_evidence, render_support, render_turn
     from quaere.records import SolveTask
-    from quaere.rollout.episode import run_episode
 
-    console = Console(highlight=False)
+    console = open_console()
     show = None if args.json else lambda turn: console.print(render_turn(turn))
-    evidence = getattr(protocol, "evidence", False)
-    setting = episode_setting(args, limits)
-    episode = await run_episode(policy, protocol, searcher, SolveTask(question), on_turn=show, **setting)
+    episode = await agent.play(SolveTask(question), on_turn=show)
     stored.add_episode(episode)
     if args.json:
-        _print_json(episode, stored, evidence=evidence, min_overlap=args.min_overlap)
+        _print_json(read_answer(episode, agent.min_overlap), agent, stored)
     else:
         console.print(render_end(episode))
-        console.print(render_evidence(episode) if evidence else render_support(episode))
-        console.print(render_doubt(episode, args.min_overlap), end="")
+        console.print(render_evidence(episode) if agent.cites else render_support(episode))
+        console.print(render_doubt(episode, agent.min_overlap), end="")
         console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
     refuse_all_failed([episode])
-    refuse_unanswered(episode, args.min_overlap)
+    refuse_unanswered(episode, agent.min_overlap)
 
 
-async def _ask_many(
-    args: argparse.Namespace,
-    questions: list[Question],
-    policy: Policy,
-    protocol: Protocol,
-    limits: Limits,
-    searcher: Searcher,
-    stored: Run,
-    quiet: Console,
-) -> None:
+async def _ask_many(args: argparse.Namespace, questions: list[Question], agent: OpenAgent, stored: Run) -> None:
     """Answer all questions of a file in batches, and score them against the file's answers."""
-    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
+    from quaere.api.answer import answer_scores, read_answer, refuse_all_failed
     from quaere.records import SolveTask
-    from quaere.rollout.many import Job, run_many
 
-    evidence = getattr(protocol, "evidence", False)
-    jobs = [Job(protocol, SolveTask(question)) for question in questions]
-    episodes: list[Episode] = []
-    done, left = (MofNCompleteColumn(), TimeElapsedColumn()), (TextColumn("left"), TimeRemainingColumn())
-    shown: dict[str, Any] = {"console": quiet, "disable": not sys.stderr.isatty(), "transient": True}
-    with Progress(TextColumn("answering"), *done, *left, **shown) as progress:
-        bar = progress.add_task("answering", total=len(jobs))
-        async for episode in run_many(policy, jobs, searcher, **episode_setting(args, limits)):
+    answers: list[Answer] = []
+    with counting("answering", len(questions)) as advance:
+        async for episode in agent.play_many([SolveTask(question) for question in questions]):
             stored.add_episode(episode, answer_scores(episode))
-            episodes.append(episode)
-            progress.advance(bar)
+            answers.append(read_answer(episode, agent.min_overlap))
+            advance("")
             if args.json:
-                _print_json(episode, stored, evidence=evidence, min_overlap=args.min_overlap)
+                _print_json(answers[-1], agent, stored)
     if not args.json:
-        _print_table(episodes, stored, show_first=args.show, evidence=evidence, min_overlap=args.min_overlap)
-    refuse_all_failed(episodes)
-
-
-# --------------------------------------------------------------------------------------------------------- evidence
-
-
-def render_evidence(episode: Episode) -> Text:
-    """The span and its place in the document; or the span as written, and that it was found nowhere."""
-    from rich.text import Text
-
-    from quaere.cli.episode_view import printable
-
-    span, found, passage = find_span(episode)
-    if not span:
-        return Text.assemble(("Evidence: ", "dim"), ("it gave none\n", "yellow"), render_support(episode))
-    if found is None or passage is None:
-        lost = "\n  not found in anything it was shown"
-        return Text.assemble(("Evidence: ", "dim"), (printable(span) + lost, "yellow"))
-    place = printable(f"\n  found verbatim in {passage_number(episode, passage)} {describe_place(found, passage)}")
-    return Text.assemble(("Evidence: ", "dim"), (printable(found.text), "green"), (place, "dim"))
-
-
-def render_support(episode: Episode) -> Text:
-    """The sentence shown that contains the answer, and the number of its passage as it was shown above.
-
-    A sentence of a passage that has no word of the question proves nothing, and is not called the answer's source.
-    Without an answer, the passages that were seen.
-    """
-    from rich.text import Text
-
-    from quaere.cli.episode_view import printable
-    from quaere.records import Answer
-
-    if not isinstance(episode.outcome, Answer):
-        return _render_seen(episode)
-    found = find_support(episode)
-    if not found:
-        return Text("No sentence it was shown contains this answer", "yellow")
-    sentence, passage = found
-    place = printable(f"\n  {passage_number(episode, passage)} {describe_place(sentence, passage)}")
-    if not is_about_question(episode, passage):
-        return Text.assemble((f"{BY_CHANCE}: ", "yellow"), printable(sentence.text), (place, "dim"))
-    return Text.assemble(("Found in: ", "dim"), (printable(sentence.text), "green"), (place, "dim"))
-
-
-def render_doubt(episode: Episode, min_overlap: float) -> Text:
-    """Why an answer does not count as found, and the passages that were seen; empty if it counts."""
-    from rich.text import Text
-
-    from quaere.api.answer import question_overlap
-    from quaere.records import Answer
-
-    if not isinstance(episode.outcome, Answer) or is_found(episode, min_overlap):
-        return Text()
-    share = f"{question_overlap(episode):.0%} of the question's key words, less than {min_overlap:.0%}"
-    doubt = f"The passage with this answer has {share}: do not rely on it\n", "yellow"
-    return Text.assemble(doubt, _render_seen(episode), "\n")
-
-
-def _render_seen(episode: Episode) -> Text:
-    from rich.text import Text
-
-    from quaere.chat.spans import shown_passages
-    from quaere.cli.episode_view import printable
-
-    seen = [f"\n  {passage_name(passage)}" for passage in shown_passages(episode)[:_MAX_SEEN]]
-    return Text("Passages seen:" + printable("".join(seen)) if seen else "No passage was seen", "dim")
-
-
-def _evidence_word(episode: Episode) -> str:
-    span, found, _ = find_span(episode)
-    return "verbatim" if found else "not found" if span else "none"
-
-
-def _evidence_row(episode: Episode) -> dict[str, Any]:
-    """The evidence for `--json`: `text` is the document's own text, `span` the model's."""
-    span, found, passage = find_span(episode)
-    row: dict[str, Any] = {"span": span, "verbatim": found is not None}
-    if found is not None and passage is not None:
-        row |= {"text": found.text, "doc_id": found.doc_id, "title": passage.title, "place": passage.place}
-        row |= {"start": found.start, "end": found.end}
-    return row
-
-
-def _support_row(episode: Episode) -> dict[str, Any] | None:
-    """The sentence that contains the answer, for `--json`."""
-    found = find_support(episode)
-    if not found:
-        return None
-    sentence, passage = found
-    row = {"text": sentence.text, "doc_id": sentence.doc_id, "title": passage.title, "place": passage.place}
-    return row | {"start": sentence.start, "end": sentence.end}
+        _print_table(answers, stored, show_first=args.show, evidence=agent.cites)
+    refuse_all_failed([answer.episode for answer in answers])
 
 
 # --------------------------------------------------------------------------------------------------------- printing
 
 
-def _print_json(episode: Episode, stored: Run, *, evidence: bool, min_overlap: float) -> None:
+def _evidence_word(answer: Answer) -> str:
+    return "verbatim" if answer.evidence else "not found" if answer.span else "none"
+
+
+def _print_json(answer: Answer, agent: OpenAgent, stored: Run) -> None:
     import json
 
-    from quaere.records import Answer, SolveTask
+    from msgspec.structs import asdict
 
-    assert isinstance(episode.task, SolveTask)
-    found = {
-        "question": episode.task.question.text,
-        "answer": episode.outcome.text if isinstance(episode.outcome, Answer) else None,
-        "found": is_found(episode, min_overlap),
-        "evidence": _evidence_row(episode) if evidence else None,
-        "support": _support_row(episode),
+    from quaere.api.answer import answer_scores, find_span, find_support
+
+    episode = answer.episode
+    evidence: dict[str, Any] | None = None
+    support: dict[str, Any] | None = None
+    if agent.cites:
+        span, found, passage = find_span(episode)
+        evidence = {"span": span, "verbatim": found is not None}
+        if found and passage:  # `text` is the document's own text, `span` the model's
+            evidence |= asdict(found) | {"title": passage.title, "place": passage.place}
+    if supporting := find_support(episode):
+        sentence, passage = supporting
+        support = asdict(sentence) | {"title": passage.title, "place": passage.place}
+    found_of = {
+        "question": answer.question.text,
+        "answer": answer.text if episode.end == "answered" else None,
+        "found": answer.found,
+        "evidence": evidence,
+        "support": support,
         "end": episode.end,
-        "searches": [result.query for turn in episode.turns for result in turn.results],
-        "passages": [hit.passage.id for turn in episode.turns for result in turn.results for hit in result.hits],
-        "failures": [f"{turn.failure.boundary}: {turn.failure.message}" for turn in episode.turns if turn.failure],
+        "searches": [result.query for result in answer.searches],
+        "passages": [hit.passage.id for result in answer.searches for hit in result.hits],
+        "failures": [f"{failure.boundary}: {failure.message}" for failure in answer.failures],
         "scores": answer_scores(episode),
         "run": str(stored.path),
         "episode": episode.id,
     }
-    print(json.dumps(found))
+    print(json.dumps(found_of))
 
 
-def _print_table(episodes: list[Episode], stored: Run, *, show_first: bool, evidence: bool, min_overlap: float) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+def _print_table(answers: list[Answer], stored: Run, *, show_first: bool, evidence: bool) -> None:
+    from quaere.api.answer import answer_scores
+    from quaere.cli.episode_view import render_episode, trim
 
-    from quaere.cli.episode_view import printable, render_episode, trim
-    from quaere.records import Answer, SolveTask
-
-    console = Console(highlight=False)
+    console = open_console()
     if show_first:
-        console.print(render_episode(episodes[0]))
+        console.print(render_episode(answers[0].episode))
         console.print()
-    table = Table("facts", "question", "answer", "expected", "right", "searches", box=None, pad_edge=False)
-    if evidence:
-        table.add_column("evidence")
-    scores = [answer_scores(episode) for episode in episodes]
-    for episode, score in zip(episodes, scores, strict=True):
-        assert isinstance(episode.task, SolveTask)
-        question = episode.task.question
-        answer = episode.outcome.text if isinstance(episode.outcome, Answer) else f"({episode.end})"
-        doubt = " (not found)" if isinstance(episode.outcome, Answer) and not is_found(episode, min_overlap) else ""
+    scores = [answer_scores(answer.episode) for answer in answers]
+    rows = []
+    for answer, score in zip(answers, scores, strict=True):
+        question, is_answered = answer.question, answer.episode.end == "answered"
+        words = trim(answer.text, 30) if is_answered else f"({answer.episode.end})"
+        doubt = " (not found)" if is_answered and not answer.found else ""
         right = "" if not score else ("yes" if score["answer/exact_match"] else "no")
-        cells = (
-            str(question.facts or ""),
-            trim(question.text, 70),
-            trim(answer, 30) + doubt,
-            trim(question.answers[0], 30) if question.answers else "",
-            right,
-            str(episode.num_searches),
-            *((_evidence_word(episode),) if evidence else ()),
-        )
-        table.add_row(*(Text(printable(cell)) for cell in cells))
-    console.print(table)
+        expected = trim(question.answers[0], 30) if question.answers else ""
+        row = (str(question.facts or ""), trim(question.text, 70), words + doubt, expected, right)
+        rows.append((*row, str(answer.episode.num_searches), *((_evidence_word(answer),) if evidence else ())))
+    names = ("facts", "question", "answer", "expected", "right", "searches", *(("evidence",) if evidence else ()))
+    console.print(plain_table(*names, rows=rows))
     marked = [score for score in scores if score]
-    num_answered = sum(episode.end == "answered" for episode in episodes)
-    line = f"{len(episodes)} questions, {num_answered} answered"
-    if num_doubted := num_answered - sum(is_found(episode, min_overlap) for episode in episodes):
+    num_answered = sum(answer.episode.end == "answered" for answer in answers)
+    line = f"{len(answers)} questions, {num_answered} answered"
+    if num_doubted := num_answered - sum(answer.found for answer in answers):
         line += f", {num_doubted} of these not found"
     if marked:
         exact = sum(score["answer/exact_match"] for score in marked)
         f1 = sum(score["answer/f1"] for score in marked) / len(marked)
         line += f", {exact:.0f} of {len(marked)} exactly right, mean F1 {f1:.2f}"
     if evidence:
-        num_found = sum(_evidence_word(episode) == "verbatim" for episode in episodes)
-        line += f", evidence of {num_found} found verbatim"
+        line += f", evidence of {sum(answer.evidence is not None for answer in answers)} found verbatim"
     console.print(line, style="bold", markup=False)
     console.print(f"quaere runs show {stored.path}", style="dim", markup=False)

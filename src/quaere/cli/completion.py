@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from quaere.cli.parser import walk_parsers
+from quaere.cli.main import walk_parsers
 
 SHELLS = ("bash", "zsh", "fish")
 

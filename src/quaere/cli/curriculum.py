@@ -13,125 +13,35 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from quaere.cli.runs import as_json
+from msgspec import Struct
+
+from quaere.api.printing import as_json
+from quaere.cli import options
+from quaere.cli.terminal import open_console
 from quaere.errors import BadInput
+from quaere.records import DropReason
+from quaere.setting_types import Count
 
 if TYPE_CHECKING:
     from quaere.runs import Run
     from quaere.runs.curriculum_audit import Item, ItemFilter
     from quaere.search.index import Index
+if TYPE_CHECKING:
+    from quaere.evaluation.qa.curriculum_quality import Asked
+    from quaere.runs import Run
+    from quaere.runs.curriculum_audit import Item
+
 
 _TABLE_ROWS = 40
-_FILTERS = (
-    "kept",
-    "dropped",
-    "added",
-    "learned",
-    "reason",
-    "verdict",
-    "hops",
-    "searches",
-    "iteration",
-    "min",
-    "max",
-    "text",
-)
+_REASONS = [reason for reason in get_args(DropReason) if reason]
 _KINDS = {"accept": "accepted", "reject": "rejected", "flag": "flagged"}
 _HELP = {
     "accept": "train the solver on these candidates, even if the run dropped them",
     "reject": "do not train the solver on these candidates",
     "flag": "mark these candidates for later; training does not change",
 }
-
-
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `curriculum` with its actions to the command line."""
-    parser = commands.add_parser(
-        "curriculum",
-        help="list the questions a run wrote, and accept or reject them",
-        description="Without an action: list the candidates of a run that pass the filters.",
-    )
-    parser.add_argument("name", metavar="RUN", help="a run's name or directory; for quality also a file of questions")
-    parser.set_defaults(run=run_list)
-    _add_filters(parser)
-    parser.add_argument(
-        "--limit", type=_count, metavar="N", help=f"list at most N (default: {_TABLE_ROWS}; with --json all)"
-    )
-    parser.add_argument("--offset", type=_count, default=0, metavar="N", help="skip the first N (default: 0)")
-    _add_places(parser)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
-    show = actions.add_parser("show", help="one candidate in full")
-    show.add_argument("id", metavar="ID", help="a candidate, by its id in the list")
-    show.set_defaults(run=run_show)
-    for action, help in _HELP.items():
-        judging = actions.add_parser(action, help=help)
-        judging.add_argument("ids", metavar="ID", nargs="+", help="candidates, by their ids")
-        judging.add_argument("--note", default="", metavar="TEXT", help="reason for the verdict (default: none)")
-        judging.set_defaults(run=run_judge)
-    clear = actions.add_parser("clear", help="remove verdicts")
-    clear.add_argument("ids", metavar="ID", nargs="+", help="candidates, by their ids")
-    clear.set_defaults(run=run_clear)
-    export = actions.add_parser("export", help="write candidates to FILE.parquet or FILE.jsonl")
-    export.add_argument("file", type=Path, metavar="FILE", help="file to write; its ending decides the format")
-    export.add_argument("--verl", action="store_true", help="write verl's Parquet format, with what the solver learns")
-    export.add_argument("--force", action="store_true", help="replace FILE if it exists")
-    _add_filters(export, default=argparse.SUPPRESS)
-    export.set_defaults(run=run_export)
-    reading = actions.add_parser("import", help="read the verdicts of an edited export")
-    reading.add_argument("file", type=Path, metavar="FILE", help="the edited export")
-    reading.set_defaults(run=run_import)
-    adding = actions.add_parser("add", help="add the questions in FILE.jsonl or FILE.parquet to the curriculum")
-    adding.add_argument("file", type=Path, metavar="FILE", help="questions with answers, or an export")
-    adding.add_argument(
-        "--iteration",
-        dest="only",
-        type=_count,
-        metavar="I",
-        help="add them to iteration I only, counted from 0 (default: to all)",
-    )
-    adding.add_argument("--all", action="store_true", help="of an export: also add what no solver learned from")
-    adding.set_defaults(run=run_add)
-    quality = actions.add_parser("quality", help="the share of questions whose answer the documents prove")
-    _add_filters(quality, default=argparse.SUPPRESS)
-    quality.set_defaults(run=run_quality)
-    for action_parser in actions.choices.values():
-        _add_places(action_parser, default=argparse.SUPPRESS)
-
-
-def _add_filters(parser: argparse.ArgumentParser, default: Any = None) -> None:
-    """Add the filters. For an action `default` must be `SUPPRESS`, or argparse overwrites filters given before it."""
-    from quaere.records import DropReason
-
-    group = parser.add_argument_group("filters")
-    which = group.add_mutually_exclusive_group()
-    add: Callable[..., Any] = group.add_argument
-    which.add_argument("--kept", action="store_true", default=default, help="only candidates the run kept")
-    which.add_argument("--dropped", action="store_true", default=default, help="only candidates the run dropped")
-    which.add_argument("--added", action="store_true", default=default, help="only questions that people added")
-    which.add_argument(
-        "--learned", action="store_true", default=default, help="only what the solver learns from, after your verdicts"
-    )
-    reasons = [reason for reason in get_args(DropReason) if reason]
-    add("--reason", choices=reasons, default=default, metavar="R", help=f"why it was dropped: {', '.join(reasons)}")
-    kinds = [*_KINDS.values(), "none"]
-    add("--verdict", choices=kinds, default=default, metavar="V", help=f"only with this verdict: {', '.join(kinds)}")
-    add("--hops", type=int, default=default, metavar="H", help="only with H hops; of added questions, H facts")
-    add("--searches", type=int, default=default, metavar="N", help="only if N searches are needed (hops - 1)")
-    add("--iteration", type=int, default=default, metavar="I", help="only iteration I, counted from 0")
-    bounds = "votes, rate, p+, p-, value, or a score's name"
-    add("--min", action="append", type=_bound, default=default, metavar="NAME=VALUE", help=f"least value: {bounds}")
-    add("--max", action="append", type=_bound, default=default, metavar="NAME=VALUE", help="greatest value")
-    add("--text", default=default, metavar="T", help="only with T in question, answer or span, ignoring case")
-
-
-def _add_places(parser: argparse.ArgumentParser, default: Any = None) -> None:
-    parser.add_argument("--index", default=default, metavar="DIR", help="index of the documents (default: the run's)")
-    parser.add_argument(
-        "--runs", default=default, metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)"
-    )
-    parser.add_argument("--json", action="store_true", default=default, help="print JSON")
 
 
 def _bound(text: str) -> tuple[str, float]:
@@ -150,13 +60,186 @@ def _count(text: str) -> int:
     return int(text)
 
 
+class ShownOptions(Struct):
+    """Which candidates of which run are listed.
+
+    Attributes:
+        name: a run's name or directory; for quality also a file of questions
+        limit: list at most N (default: 40; with --json all)
+        offset: skip the first N (default: 0)
+    """
+
+    name: options.RunName
+    limit: Annotated[int, "N", options.Flag(type=_count)] | None = None
+    offset: Annotated[int, "N", options.Flag(type=_count)] = 0
+
+
+class PlaceOptions(options.JsonOption):
+    """Where runs and documents are.
+
+    Attributes:
+        index: index of the documents (default: the run's)
+        runs: folder of runs (default: $QUAERE_RUNS, or ./runs)
+    """
+
+    index: options.FolderName | None = None
+    runs: options.FolderName | None = None
+
+
+class StateFilter(Struct):
+    """Filters of which one can be given.
+
+    Attributes:
+        kept: only candidates the run kept
+        dropped: only candidates the run dropped
+        added: only questions that people added
+        learned: only what the solver learns from, after your verdicts
+    """
+
+    kept: bool = False
+    dropped: bool = False
+    added: bool = False
+    learned: bool = False
+
+
+class Filters(Struct):
+    """Other filters.
+
+    Attributes:
+        reason: why it was dropped: %(choices)s
+        verdict: only with this verdict: %(choices)s
+        hops: only with H hops; of added questions, H facts
+        searches: only if N searches are needed (hops - 1)
+        iteration: only iteration I, counted from 0
+        min: least value: votes, rate, p+, p-, value, or a score's name
+        max: greatest value
+        text: only with T in question, answer or span, ignoring case
+    """
+
+    reason: Annotated[str, "R", options.Flag(choices=_REASONS)] | None = None
+    verdict: Annotated[str, "V", options.Flag(choices=[*_KINDS.values(), "none"])] | None = None
+    hops: Annotated[int, "H"] | None = None
+    searches: Count | None = None
+    iteration: Annotated[int, "I"] | None = None
+    min: Annotated[str, "NAME=VALUE", options.Repeated, options.Flag(type=_bound)] | None = None
+    max: Annotated[str, "NAME=VALUE", options.Repeated, options.Flag(type=_bound)] | None = None
+    text: Annotated[str, "T"] | None = None
+
+
+class ClearOptions(Struct):
+    """The candidates whose verdicts are removed.
+
+    Attributes:
+        ids: candidates, by their ids
+    """
+
+    ids: Annotated[tuple[str, ...], "ID", options.Several, options.Flag("ids")]
+
+
+class JudgeOptions(ClearOptions):
+    """The candidates that a verdict is given on.
+
+    Attributes:
+        note: reason for the verdict (default: none)
+    """
+
+    note: Annotated[str, "TEXT"] = ""
+
+
+class ShowOptions(Struct):
+    """The candidate that is shown.
+
+    Attributes:
+        id: a candidate, by its id in the list
+    """
+
+    id: Annotated[str, "ID", options.Flag("id")]
+
+
+class ExportOptions(Struct):
+    """Options of `quaere curriculum RUN export`.
+
+    Attributes:
+        file: file to write; its ending decides the format
+        verl: write verl's Parquet format, with what the solver learns
+        force: replace FILE if it exists
+    """
+
+    file: Annotated[Path, "FILE", options.Flag("file")]
+    verl: bool = False
+    force: bool = False
+
+
+class ImportOptions(Struct):
+    """Options of `quaere curriculum RUN import`.
+
+    Attributes:
+        file: the edited export
+    """
+
+    file: Annotated[Path, "FILE", options.Flag("file")]
+
+
+class AddOptions(Struct):
+    """Options of `quaere curriculum RUN add`.
+
+    Attributes:
+        file: questions with answers, or an export
+        only: add them to iteration I only, counted from 0 (default: to all)
+        all: of an export: also add what no solver learned from
+    """
+
+    file: Annotated[Path, "FILE", options.Flag("file")]
+    only: Annotated[int, "I", options.Flag("--iteration", type=_count)] | None = None
+    all: bool = False
+
+
+_FILTERS = (*StateFilter.__struct_fields__, *Filters.__struct_fields__)
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `curriculum` with its actions to the command line."""
+    parser = commands.add_parser(
+        "curriculum",
+        help="list the questions a run wrote, and accept or reject them",
+        description="Without an action: list the candidates of a run that pass the filters.",
+    )
+    parser.set_defaults(run=run_list)
+    places = PlaceOptions.__struct_fields__
+    unset: dict[str, Any] = dict.fromkeys(places)
+    options.add_options(parser, ShownOptions, PlaceOptions, **unset)
+    _add_filters(parser)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
+    # With another default than `SUPPRESS`, argparse would overwrite options that were given before the action.
+    suppressed = dict.fromkeys(places, argparse.SUPPRESS)
+
+    def add(name: str, run: Callable[[argparse.Namespace], None], help: str, *schemas: type[Struct]) -> Any:
+        return options.add_action(actions, name, run, help, *schemas, PlaceOptions, **suppressed)
+
+    add("show", run_show, "one candidate in full", ShowOptions)
+    for action, help in _HELP.items():
+        add(action, run_judge, help, JudgeOptions)
+    add("clear", run_clear, "remove verdicts", ClearOptions)
+    export = add("export", run_export, "write candidates to FILE.parquet or FILE.jsonl", ExportOptions)
+    add("import", run_import, "read the verdicts of an edited export", ImportOptions)
+    add("add", run_add, "add the questions in FILE.jsonl or FILE.parquet to the curriculum", AddOptions)
+    quality = add("quality", run_quality, "the share of questions whose answer the documents prove")
+    _add_filters(export, argparse.SUPPRESS)
+    _add_filters(quality, argparse.SUPPRESS)
+
+
+def _add_filters(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    group = parser.add_argument_group("filters")
+    defaults = dict.fromkeys(_FILTERS, default)
+    options.add_options(group.add_mutually_exclusive_group(), StateFilter, **defaults)
+    options.add_options(group, Filters, **defaults)
+
+
 # ------------------------------------------------------------------------------------------------------------- actions
 
 
 def run_list(args: argparse.Namespace) -> None:
     """Print the candidates that pass the filters."""
-    from rich.console import Console
-
     from quaere.cli.curriculum_view import render_items
     from quaere.runs.curriculum_audit import check_item, read_items
     from quaere.runs.item_files import item_rows
@@ -172,13 +255,11 @@ def run_list(args: argparse.Namespace) -> None:
             print(as_json(item_rows(page, run.info.id)))
             return
         num_lost = len(run.verdicts().keys() - {item.candidate.id for item in items})
-    Console(highlight=False).print(render_items(page, found, args.offset, args.name, said, num_lost))
+    open_console().print(render_items(page, found, args.offset, args.name, said, num_lost))
 
 
 def run_show(args: argparse.Namespace) -> None:
     """Print one candidate, with its span marked in the document."""
-    from rich.console import Console
-
     from quaere.cli.curriculum_view import render_item
     from quaere.runs.curriculum_audit import check_item, find_item, read_items
     from quaere.runs.item_files import item_rows
@@ -196,7 +277,7 @@ def run_show(args: argparse.Namespace) -> None:
         beyond = {"problem": item.problem, "outdated": item.outdated, "episode_metrics": paid, "documents": said}
         print(as_json({**row, **beyond}))
         return
-    Console(highlight=False).print(render_item(item, paid, document, said, args.name))
+    open_console().print(render_item(item, paid, document, said, args.name))
 
 
 def run_judge(args: argparse.Namespace) -> None:
@@ -252,7 +333,7 @@ def run_export(args: argparse.Namespace) -> None:
 
 def run_import(args: argparse.Namespace) -> None:
     """Set the verdicts of the candidates in a file to what the file says; an empty verdict removes one."""
-    from quaere.cli.verdict_import import plan_import
+    from quaere.cli.curriculum_changes import plan_import
     from quaere.runs import give_verdicts
     from quaere.runs.curriculum_audit import read_items
     from quaere.runs.item_files import read_verdict_rows
@@ -265,7 +346,7 @@ def run_import(args: argparse.Namespace) -> None:
 
 def run_add(args: argparse.Namespace) -> None:
     """Add the questions of a file to the curriculum: all of them, or none if one is invalid."""
-    from quaere.cli.question_add import plan_add, settle_evidence
+    from quaere.cli.curriculum_changes import plan_add, settle_evidence
     from quaere.runs import add_questions
     from quaere.runs.curriculum_audit import Item, check_item, read_items
     from quaere.runs.item_files import read_question_rows
@@ -291,7 +372,6 @@ def run_add(args: argparse.Namespace) -> None:
 
 def run_quality(args: argparse.Namespace) -> None:
     """Print the share of questions of the curriculum whose answer is proven by rules."""
-    from quaere.cli.curriculum_quality import ask_of_file, ask_of_run, tell_quality
     from quaere.runs.curriculum_audit import read_items
 
     if Path(args.name).is_file():
@@ -308,13 +388,13 @@ def run_quality(args: argparse.Namespace) -> None:
 
 
 def _open(args: argparse.Namespace) -> Run:
-    from quaere.runs import Run, find_run, runs_root
+    from quaere.runs import Run
 
     if args.action and (args.limit is not None or args.offset):
         raise BadInput(f"--limit and --offset are for the list, not for {args.action}", hint="leave them out")
     if args.action not in (None, "export", "quality") and any(getattr(args, name) is not None for name in _FILTERS):
         raise BadInput(f"filters are for the list, export and quality: {args.action} is given an ID or a FILE")
-    return Run.open(find_run(runs_root(args.runs), args.name))
+    return Run.open(options.named_run(args, args.name))
 
 
 def _select(items: list[Item], args: argparse.Namespace, run: Run) -> list[Item]:
@@ -326,19 +406,12 @@ def _select(items: list[Item], args: argparse.Namespace, run: Run) -> list[Item]
 def _read_filter(args: argparse.Namespace) -> ItemFilter:
     from quaere.runs.curriculum_audit import ItemFilter
 
-    return ItemFilter(
-        kept=True if args.kept else False if args.dropped else None,
-        added=True if args.added else None,
-        learned=True if args.learned else None,
-        reason=args.reason,
-        verdict=args.verdict,
-        hops=args.hops,
-        searches=args.searches,
-        iteration=args.iteration,
-        text=args.text or "",
-        least=dict(args.min or ()),
-        most=dict(args.max or ()),
-    )
+    states = {
+        "kept": True if args.kept else False if args.dropped else None,
+        "added": True if args.added else None,
+        "learned": True if args.learned else None,
+    }
+    return options.read_options(args, ItemFilter, **states, least=dict(args.min or ()), most=dict(args.max or ()))
 
 
 def _open_documents(run: Run, args: argparse.Namespace, items: list[Item]) -> tuple[Index | None, str]:
@@ -361,7 +434,7 @@ def _open_documents(run: Run, args: argparse.Namespace, items: list[Item]) -> tu
 
 
 def _index_of(run: Run) -> str:
-    from quaere.api.run_documents import name_index
+    from quaere.api.run import name_index
 
     return name_index(run)
 
@@ -377,7 +450,6 @@ def _solver_protocol(run: Run) -> Any:
 
 
 def _tell(counts: dict[str, int], args: argparse.Namespace, said: str = "") -> None:
-    from rich.console import Console
     from rich.text import Text
 
     from quaere.cli.episode_view import printable
@@ -385,7 +457,54 @@ def _tell(counts: dict[str, int], args: argparse.Namespace, said: str = "") -> N
     if args.json:
         print(as_json({**counts, "said": said} if said else counts))
         return
-    console = Console(highlight=False)
+    console = open_console()
     console.print(Text(", ".join(f"{number} {what}" for what, number in counts.items())))
     if said:
         console.print(Text(printable(said), "yellow"))
+
+
+# -------------------------------------------------------------------------------------------------------------- quality
+
+
+def ask_of_file(path: Path, index: str | None) -> list[Asked]:
+    """The questions of a file, with the documents that should prove their answers."""
+    from quaere.evaluation.qa.curriculum_quality import of_question
+    from quaere.rollout.question_files import read_questions
+    from quaere.search.index import open_index
+
+    if not index:
+        raise BadInput("a file of questions needs the index of its documents", hint="--index DIR")
+    documents = open_index(Path(index))
+    return [of_question(question, documents.document) for question in read_questions(path)]
+
+
+def ask_of_run(run: Run, items: list[Item], index: str) -> list[Asked]:
+    """The items the solver learns from, with their documents and the proposer's episodes."""
+    from quaere.evaluation.qa.curriculum_quality import of_candidate
+    from quaere.search.index import open_index
+
+    documents = open_index(Path(index))
+    known = {row.id for row in run.index()}
+    learned = [item.candidate for item in items if item.learned]
+    return [
+        of_candidate(item, run.episode(item.episode_id) if item.episode_id in known else None, documents.document)
+        for item in learned
+    ]
+
+
+def tell_quality(asked: list[Asked], *, json: bool) -> None:
+    """Print the share of proven questions, and the faults of the others."""
+    from msgspec import to_builtins
+
+    from quaere.evaluation.qa.curriculum_quality import measure_quality
+
+    if not asked:
+        raise BadInput("there is no question to check", hint="use fewer filters, or name another run or file")
+    quality = measure_quality(asked)
+    if json:
+        print(as_json({**to_builtins(quality), "share": to_builtins(quality.share)}))
+        return
+    share = quality.share
+    print(f"{quality.num} questions, {quality.num_proven} proven: {share.mean:.3f} [{share.low:.3f}, {share.high:.3f}]")
+    for fault, count in quality.faults.items():
+        print(f"{count:6}  {fault}")

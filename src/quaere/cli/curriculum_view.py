@@ -13,8 +13,9 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from quaere.cli.episode_view import count, printable, trim
-from quaere.cli.run_view import cells, plain_table
+from quaere.api.printing import cells, count, plain_table
+from quaere.cli.episode_view import trim
+from quaere.cli.terminal import printable
 from quaere.records import Candidate, Evidence
 from quaere.runs.curriculum_audit import Item
 from quaere.runs.review import EVERY_ITERATION, Verdict

@@ -1,4 +1,4 @@
-"""`quaere doctor`: checks that this machine has everything an episode needs.
+"""`quaere doctor`: checks that this machine has everything an episode needs; and how results of checks are printed.
 
 quaere doctor
 quaere doctor --model Qwen/Qwen2.5-0.5B-Instruct --index docs-index --json
@@ -12,23 +12,38 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
-from quaere.cli.check_list import Check, guard, print_checks
-from quaere.errors import MODEL_LIBRARIES, ExtraMissing, check_model_libraries
+from msgspec import Struct
+
+from quaere.cli.options import FolderName, JsonOption, add_options
+from quaere.cli.terminal import open_console
+from quaere.errors import MODEL_LIBRARIES, BadInput, ExtraMissing, QuaereError, check_model_libraries
 
 TESTED_PYTHONS = ((3, 11), (3, 12), (3, 13))
 WANTED_MEMORY_GIB = 4
 WANTED_DISK_GIB = 2
 
 
+class DoctorOptions(JsonOption):
+    """Options of `quaere doctor`.
+
+    Attributes:
+        model: also check this model's chat template (without downloading it)
+        index: also check this index
+    """
+
+    model: str | None = None
+    index: FolderName | None = None
+
+
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `doctor` to the command line."""
     parser = commands.add_parser("doctor", help="check this machine, a model's chat template, an index")
-    parser.add_argument("--model", help="also check this model's chat template (without downloading it)")
-    parser.add_argument("--index", metavar="DIR", help="also check this index")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
+    add_options(parser, DoctorOptions)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -115,7 +130,7 @@ def _extras() -> Check:
 
 def _template(model: str) -> Check:
     """Checks the chat template by deriving the joints between turns, which fails if they cannot be exact."""
-    from quaere.cli.model_check import describe_joint, open_renderer
+    from quaere.cli.models import describe_joint, open_renderer
 
     renderer = open_renderer(model, pull=False)
     tools = "its own tool format" if renderer.lists_tools else "tools described in the prompt"
@@ -137,3 +152,50 @@ def _index(path: Path) -> Check:
         return Check("index", "warn", f"{detail}; stale, {changes.describe()} since it was built", update_hint(path))
     gone = [source for source in manifest.sources if not Path(source).exists()]
     return Check("index", "ok", detail + (f"; its source {gone[0]} is not here" if gone else ""))
+
+
+# ---------------------------------------------------------------------------------------------------- results of checks
+
+
+class Check(Struct, frozen=True):
+    """The result of one check.
+
+    Check(name="memory", status="ok", detail="23 GiB, 21 GiB free")
+    """
+
+    name: str
+    status: Literal["ok", "warn", "fail"]
+    detail: str
+    hint: str = ""
+
+
+def guard(name: str, check: Callable[[], Check]) -> Check:
+    """The result of a check; a failed one with the error's message if it raised a `QuaereError`."""
+    try:
+        return check()
+    except QuaereError as error:
+        return Check(name, "fail", str(error), error.hint)
+
+
+def print_checks(checks: Sequence[Check], *, as_json: bool) -> None:
+    """Print every check; `BadInput`, and so exit code 2, if one failed."""
+    if as_json:
+        import msgspec
+
+        print(msgspec.json.format(msgspec.json.encode(checks), indent=2).decode())
+    else:
+        _print(checks)
+    failed = [check.name for check in checks if check.status == "fail"]
+    if failed:
+        raise BadInput(f"these checks failed: {', '.join(failed)}")
+
+
+def _print(checks: Sequence[Check]) -> None:
+    from rich.text import Text
+
+    marks = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "bold red")}
+    console = open_console()
+    for check in checks:
+        console.print(Text.assemble(marks[check.status], f" {check.name:<10} {check.detail}"))
+        if check.hint:
+            console.print(Text(f"                try: {check.hint}", "dim"))

@@ -10,14 +10,28 @@ characters are replaced by visible symbols (`printable`), and all text goes into
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from quaere.api.counts import count as count
+from quaere.api.answer import (
+    BY_CHANCE,
+    describe_place,
+    find_span,
+    find_support,
+    is_about_question,
+    is_found,
+    passage_name,
+    passage_number,
+    question_overlap,
+)
+from quaere.api.printing import count as count
 from quaere.chat.report_pages import count_line
+from quaere.chat.spans import shown_passages
+from quaere.chat.statements import find_citations
 from quaere.chat.tags import find_blocks
 from quaere.cli.terminal import printable as printable  # shown with everything here, and asked for here
 from quaere.dialects.report.protocol import bind_report
@@ -32,6 +46,7 @@ from quaere.records import (
     Malformed,
     Proposal,
     ProposeTask,
+    Report,
     ReportTask,
     Rubric,
     RubricTask,
@@ -43,6 +58,7 @@ from quaere.records import (
 )
 
 _TRIM_CHARS = 240
+_MAX_SEEN = 10  # passages listed when no answer was found
 _BLOCK_STYLES = {"think": "dim italic", "tool_call": "cyan", "answer": "bold green", "question": "bold green"}
 _STOPS: dict[StopReason, str] = {
     "end_of_turn": "ended its turn",
@@ -79,7 +95,8 @@ def render_turn(turn: Turn, *, full: bool = False) -> Group:
     """One turn: the model's text, the action read from it, search results and the environment's reply."""
     sampled = [count(turn.num_tokens, "token"), _STOPS[turn.stop_reason]]
     took = sampled if turn.num_tokens or turn.stop_reason != "stop_string" else ["written for the model"]
-    took += [f"{name} {seconds:.1f} s" for name, seconds in _timings(turn) if seconds]
+    timings = {"sampling": turn.sample_s, "search": turn.search_s}
+    took += [f"{name} {seconds:.1f} s" for name, seconds in timings.items() if seconds]
     head = Text.assemble((f"\nTurn {turn.index + 1}", "bold"), (f"  {', '.join(took)}", "dim"))
     parts: list[RenderableType] = [head]
     parts.append(_indent(_style_model_text(turn.text)))
@@ -216,9 +233,110 @@ def _line(label: str, value: str, style: str) -> Text:
     return Text.assemble((f"{label}: ", "dim"), (printable(value), style))
 
 
-def _timings(turn: Turn) -> tuple[tuple[str, float], tuple[str, float]]:
-    return ("sampling", turn.sample_s), ("search", turn.search_s)
-
-
 def _indent(content: RenderableType) -> Padding:
     return Padding(content, (0, 0, 0, 2), expand=False)
+
+
+# ---------------------------------------------------------------------------------------------- answers of `quaere ask`
+
+
+def render_evidence(episode: Episode) -> Text:
+    """The span and its place in the document; or the span as written, and that it was found nowhere."""
+    span, found, passage = find_span(episode)
+    if not span:
+        return Text.assemble(("Evidence: ", "dim"), ("it gave none\n", "yellow"), render_support(episode))
+    if found is None or passage is None:
+        lost = "\n  not found in anything it was shown"
+        return Text.assemble(("Evidence: ", "dim"), (printable(span) + lost, "yellow"))
+    place = printable(f"\n  found verbatim in {passage_number(episode, passage)} {describe_place(found, passage)}")
+    return Text.assemble(("Evidence: ", "dim"), (printable(found.text), "green"), (place, "dim"))
+
+
+def render_support(episode: Episode) -> Text:
+    """The sentence shown that contains the answer, and the number of its passage as it was shown above.
+
+    A sentence of a passage that has no word of the question proves nothing, and is not called the answer's source.
+    Without an answer, the passages that were seen.
+    """
+    if not isinstance(episode.outcome, Answer):
+        return _render_seen(episode)
+    found = find_support(episode)
+    if not found:
+        return Text("No sentence it was shown contains this answer", "yellow")
+    sentence, passage = found
+    place = printable(f"\n  {passage_number(episode, passage)} {describe_place(sentence, passage)}")
+    if not is_about_question(episode, passage):
+        return Text.assemble((f"{BY_CHANCE}: ", "yellow"), printable(sentence.text), (place, "dim"))
+    return Text.assemble(("Found in: ", "dim"), (printable(sentence.text), "green"), (place, "dim"))
+
+
+def render_doubt(episode: Episode, min_overlap: float) -> Text:
+    """Why an answer does not count as found, and the passages that were seen; empty if it counts."""
+    if not isinstance(episode.outcome, Answer) or is_found(episode, min_overlap):
+        return Text()
+    share = f"{question_overlap(episode):.0%} of the question's key words, less than {min_overlap:.0%}"
+    doubt = f"The passage with this answer has {share}: do not rely on it\n", "yellow"
+    return Text.assemble(doubt, _render_seen(episode), "\n")
+
+
+def _render_seen(episode: Episode) -> Text:
+    seen = [f"\n  {passage_name(passage)}" for passage in shown_passages(episode)[:_MAX_SEEN]]
+    return Text("Passages seen:" + printable("".join(seen)) if seen else "No passage was seen", "dim")
+
+
+# -------------------------------------------------------------------------------------------------------------- reports
+
+
+_LOST = "bold red"
+
+
+def render_report(report: Report) -> Group:
+    """The text with its citations, the sources they resolve to, and the unresolved ones."""
+    parts: list[RenderableType] = [Text(), _render_text(report), Text()]
+    for source in report.sources:
+        passage = source.passage
+        place = f"  {passage.doc_id} {passage.start}-{passage.end}"
+        named = (f"[{source.number}] ", "cyan"), (printable(passage.title), "bold"), (printable(place), "dim")
+        parts += [Text.assemble(*named), Padding(Text(printable(trim(passage.text))), (0, 0, 0, 4))]
+    parts += [Text(), Text(count_line(report), "yellow" if report.unresolved else "bold")]
+    if report.unresolved:
+        numbers = ", ".join(f"[{number}]" for number in report.unresolved[:20])
+        more = len(report.unresolved) - 20
+        parts.append(Text(f"unresolved: {numbers}" + (f" and {more} more" if more > 0 else ""), _LOST))
+    return Group(*parts)
+
+
+def _render_text(report: Report) -> Text:
+    known = {source.number for source in report.sources}
+    shown = printable(report.text)
+    styled = Text(shown)
+    for cite in find_citations(shown):
+        styled.stylize("cyan" if known.issuperset(cite.numbers) else _LOST, cite.start, cite.end)
+    return styled
+
+
+def report_row(report: Report) -> dict[str, Any]:
+    """The report as a dictionary for `--json`."""
+    return {
+        "report": report.text,
+        "conclusion": report.conclusion,
+        "statements": [
+            {"text": said.text, "start": said.start, "end": said.end, "citations": list(said.citations)}
+            for said in report.statements
+        ],
+        "sources": [
+            {
+                "number": source.number,
+                "passage": source.passage.id,
+                "doc_id": source.passage.doc_id,
+                "title": source.passage.title,
+                "start": source.passage.start,
+                "end": source.passage.end,
+                "text": source.passage.text,
+            }
+            for source in report.sources
+        ],
+        "citations": list(report.citations),
+        "unresolved": list(report.unresolved),
+        "resolved_share": report.resolved_share,
+    }

@@ -12,26 +12,25 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from quaere.api.counts import counting
-from quaere.cli.ask_options import add_plain, add_questions, choose_plain
-from quaere.cli.bounds import check_positive, checkpoint
-from quaere.cli.eval_options import LIMITS, add_engine, add_evidence, add_limits, add_output
-from quaere.cli.index_option import add_index
-from quaere.cli.interrupt import interruptible
-from quaere.cli.terminal import say_line
+import msgspec
+from msgspec import Struct, structs
+
+from quaere.api.printing import counting
+from quaere.chat.protocol import PromptStyle
+from quaere.cli import options
+from quaere.cli.terminal import interruptible, note_line
 from quaere.dialects.registry import SOLVER_DIALECTS
 from quaere.errors import BadInput, SamplingFailed
+from quaere.setting_types import Count, check_positive
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from quaere.chat.protocol import Protocol
-    from quaere.dialects.notes import Notes
     from quaere.dialects.trained_role import RoleWeights
     from quaere.evaluation.judges.judge import Judge
     from quaere.evaluation.qa.differences import ArmDifference
@@ -43,51 +42,119 @@ if TYPE_CHECKING:
     from quaere.search.searcher import Searcher
 
 _MAX_JUDGE_ITEMS = 400
+_OTHER_LIMITS = ("max_searches", "tool_response_tokens")
+_FREE = {"name", "max_rows"}  # may differ: neither changes what is asked, and fewer rows may be why it is run again
+
+
+class EvaluatedModel(options.RoleOptions):
+    """The model to evaluate.
+
+    Attributes:
+        model: catalogue name, directory, hub id, or openai:MODEL@BASE_URL
+        role: role of the run (default: solver)
+    """
+
+
+class EvalOptions(Struct):
+    """Options of `quaere eval`: what is asked, and how.
+
+    Attributes:
+        questions: JSONL file of questions, or a data set of the hub, hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]
+        limit: only the first N questions of the file (default: all)
+        facts: only questions that combine N facts (default: all; --hops is the earlier name)
+        index: index directory, or URL of a search server (repeatable: requests are spread over the servers)
+        closed_book: one turn without search: measures what the model knows
+        style: style of the prompts (default: as the model was trained, else full)
+        solver_dialect: prompts and protocol of the model (default: as it was trained, else tool-call)
+        guided: search with the question itself first, and write the start of the answer, for models too small to follow
+            the dialect (default: only for models of the catalogue that need it)
+    """
+
+    questions: options.QuestionPlace | None = None
+    limit: Count | None = None
+    facts: Annotated[tuple[int, ...], "N", options.Several, options.Flag("--facts", "--hops")] = ()
+    index: options.IndexPlace | None = None
+    closed_book: bool = False
+    style: PromptStyle | None = None
+    solver_dialect: Annotated[str, options.Flag(choices=SOLVER_DIALECTS)] | None = None
+    guided: bool | None = None
+
+
+class EvidenceOptions(Struct):
+    """Evidence and its judge.
+
+    Attributes:
+        evidence: ask for the sentence that proves each answer (default: only for models taught to quote evidence)
+        judge: what decides whether evidence supports the answer: a string check, or a model as after --model (default:
+            nothing)
+        judge_items: questions to measure the judge's accuracy on first, each with its gold span and six corrupted ones
+        gold_sets: sets whose `gold_ids` name every passage that proves the answer: there, evidence is also scored by
+            whether it is of such a passage (default: the sets all of whose questions have gold_ids)
+    """
+
+    evidence: bool | None = None
+    judge: Annotated[str, "string|MODEL"] | None = None
+    judge_items: Count = 100
+    gold_sets: Annotated[list[str], "SET", options.Several] | None = None
+
+
+class EvalLimits(Struct):
+    """How far an episode may go.
+
+    Attributes:
+        max_turns: most turns of an episode
+        max_searches: most searches of an episode
+        topk: passages per search
+        turn_tokens: most tokens per turn
+        sequence_tokens: most tokens of an episode
+        tool_response_tokens: most tokens of a search's results
+        answer_turn: reserve the last turn for the answer, and tell the model when no searches are left
+        titles_first: show passages first whose title the query names, among the first ten found
+    """
+
+    max_turns: Count | None = None
+    max_searches: Count | None = None
+    topk: Count | None = None
+    turn_tokens: Count | None = None
+    sequence_tokens: Count | None = None
+    tool_response_tokens: Count | None = None
+    answer_turn: bool | None = None
+    titles_first: bool | None = None
+
+
+class OutputOptions(options.JsonOption):
+    """Files and printed output.
+
+    Attributes:
+        name: name of this result (default: the model)
+        out: write the result to a file, for --compare
+        items: write one small line per question (default: beside --out, as FILE.items.jsonl.gz)
+        compare: compare with earlier results; without a model, the last of them with the others
+        seeds: take compared files whose names differ in a last number (warm-0, warm-1) as seeds of one arm, and compare
+            the last arm with the others over questions and seeds; paired: seed N of both had the same start
+        resume: continue a stopped evaluation, with the same options: what it has answered is not asked again
+    """
+
+    name: Annotated[str, "LABEL"] | None = None
+    out: Annotated[Path, "FILE.json"] | None = None
+    items: Annotated[Path, "FILE.jsonl.gz"] | None = None
+    compare: Annotated[tuple[Path, ...], "EVAL.json|ITEMS.jsonl.gz", options.Several] = ()
+    seeds: Literal["independent", "paired"] | None = None
+    resume: Annotated[str, "RUN"] | None = None
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `eval` to the command line."""
     parser = commands.add_parser("eval", help="score a model on a set of questions")
-    what = parser.add_argument_group("model to evaluate")
-    what.add_argument("--model", help="catalogue name, directory, hub id, or openai:MODEL@BASE_URL")
-    add_plain(what)
-    what.add_argument("--run", dest="run_name", metavar="RUN", help="a training run's name or directory")
-    what.add_argument(
-        "--role", choices=["solver", "proposer", "actor"], default="", help="role of the run (default: solver)"
-    )
-    what.add_argument(
-        "--checkpoint",
-        type=checkpoint,
-        metavar="N|best|last",
-        help="step of the run (default: the best by validation if there was one, else the last)",
-    )
-    add_questions(parser, "JSONL file of questions")
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions of the file (default: all)")
-    only = "only questions that combine N facts (default: all; --hops is the earlier name)"
-    parser.add_argument("--facts", "--hops", dest="facts", type=int, nargs="+", default=[], metavar="N", help=only)
-    add_index(parser)
-    parser.add_argument(
-        "--closed-book", action="store_true", help="one turn without search: measures what the model knows"
-    )
-    parser.add_argument(
-        "--style", choices=["full", "brief"], help="style of the prompts (default: as the model was trained, else full)"
-    )
-    parser.add_argument(
-        "--solver-dialect",
-        choices=SOLVER_DIALECTS,
-        help="prompts and protocol of the model (default: as it was trained, else tool-call)",
-    )
-    parser.add_argument(
-        "--guided",
-        action=argparse.BooleanOptionalAction,
-        help="search with the question itself first, and write the start of the answer, for models too small to follow "
-        "the dialect (default: only for models of the catalogue that need it)",
-    )
-    add_evidence(parser)
-    add_limits(parser)
-    add_engine(parser)
-    add_output(parser)
     parser.set_defaults(run=run)
+    options.add_options(parser, EvaluatedModel, title="model to evaluate")
+    options.add_options(parser, EvalOptions)
+    options.add_options(parser, EvidenceOptions, title="evidence")
+    options.add_options(
+        parser, EvalLimits, title="limits", about="default: as the model was trained, else those of the paper"
+    )
+    options.add_options(parser, options.EngineOptions, title="engine")
+    options.add_options(parser, OutputOptions, options.RunsFolder, title="output")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -95,6 +162,7 @@ def run(args: argparse.Namespace) -> None:
     from quaere.evaluation.qa.items import keep_whole_gold
     from quaere.evaluation.qa.scores import read_scored, refuse_unanswerable
     from quaere.rollout.question_files import read_questions
+    from quaere.search.searcher import NoSearcher, open_searcher
 
     others = [read_scored(path) for path in args.compare]
     if args.seeds and (args.model or args.run_name or len(others) < 2):
@@ -107,7 +175,7 @@ def run(args: argparse.Namespace) -> None:
     refuse_unanswerable(questions)
     questions = keep_whole_gold(questions, args.gold_sets)
     weights = _find_weights(args)
-    searcher = _open_searcher(args)
+    searcher = NoSearcher() if args.closed_book else open_searcher(args.index)
     with interruptible("episodes that are finished are stored, and `--resume RUN` goes on after them"):
         asyncio.run(_evaluate(args, weights, questions, searcher, others))
 
@@ -115,7 +183,7 @@ def run(args: argparse.Namespace) -> None:
 def _check(args: argparse.Namespace) -> None:
     if (args.model is None) == (args.run_name is None):
         raise BadInput("give either --model or --run", hint="quaere eval --model NAME ...")
-    choose_plain(args)
+    options.choose_plain(args)
     if args.questions is None:
         raise BadInput(
             "--questions is missing: a JSONL file or hub:OWNER/NAME", hint="quaere eval --questions FILE ..."
@@ -129,7 +197,7 @@ def _check(args: argparse.Namespace) -> None:
             "--resume cannot continue a --deterministic evaluation: the other questions would be batched differently",
             hint="omit --resume",
         )
-    check_positive(args, (*LIMITS, "limit", "max_rows"))
+    check_positive(args, (*options.LIMITS, *_OTHER_LIMITS, "limit", "max_rows"))
     if not 1 <= args.judge_items <= _MAX_JUDGE_ITEMS:
         raise BadInput(f"--judge-items must be between 1 and {_MAX_JUDGE_ITEMS}, not {args.judge_items}")
     _check_output(args)
@@ -143,9 +211,8 @@ def _check_output(args: argparse.Namespace) -> None:
         raise BadInput(f"--out writes one JSON object, not JSON Lines: {args.out}", hint=f"--items {args.out}")
     if args.items is not None:
         check_items_path(args.items)
-    for option, path in (("--out", args.out), ("--items", args.items)):
-        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-            raise BadInput(f"{option} {path} cannot be written: it is a folder, or its folder does not exist")
+    options.check_writable(args.out, "--out")
+    options.check_writable(args.items, "--items")
     if args.items is None and args.out is not None:
         args.items = args.out.with_suffix(SUFFIX)
 
@@ -155,26 +222,13 @@ def _find_weights(args: argparse.Namespace) -> RoleWeights | None:
         return None
     from quaere.dialects.trained_role import use_role
 
-    weights, _ = use_role(partial(_find_role, args), lambda weights: None)
+    weights, _ = use_role(partial(options.find_weights, args, args.run_name), lambda weights: None)
     if weights.role == "actor":
         raise BadInput(
             f"{args.run_name} was trained to write reports, and `eval` scores short answers only",
             hint=f"quaere export {args.run_name} --merge --out DIR, then quaere report --model DIR and quaere grade",
         )
     return weights
-
-
-def _find_role(args: argparse.Namespace) -> RoleWeights:
-    from quaere.dialects.trained_role import find_role
-    from quaere.runs import find_run, runs_root
-
-    return find_role(find_run(runs_root(args.runs), args.run_name), args.role, args.checkpoint, say_line)
-
-
-def _open_searcher(args: argparse.Namespace) -> Searcher:
-    from quaere.search.searcher import NoSearcher, open_searcher
-
-    return NoSearcher() if args.closed_book else open_searcher(args.index)
 
 
 # ------------------------------------------------------------------------------------------------------- answering
@@ -187,17 +241,9 @@ async def _evaluate(
     searcher: Searcher,
     others: list[Scored],
 ) -> None:
-    from msgspec import structs
-    from rich.console import Console
-
     from quaere.evaluation.qa.items import write_items
     from quaere.evaluation.qa.scores import Evaluation, judge_spans, score_answering, write_evaluation
     from quaere.search.searcher import check_reachable
-
-    quiet = Console(stderr=True, highlight=False)
-
-    def report(line: str) -> None:
-        quiet.print(line, style="dim", markup=False)
 
     async with AsyncExitStack() as held:
         held.push_async_callback(searcher.close)
@@ -205,14 +251,14 @@ async def _evaluate(
         protocol, limits = _arrange(args, weights)
         if args.judge and not getattr(protocol, "evidence", False):
             raise BadInput("--judge grades evidence, so it needs --evidence", hint="quaere eval --evidence --judge ...")
-        judge, judging = await _open_judge(args, held, report)
-        weights, policy = _open_policy(args, weights, report)
+        judge, judging = await _open_judge(args, held)
+        weights, policy = _open_policy(args, weights)
         held.push_async_callback(policy.stop)
         settings = _settings(args, weights.name if weights else args.model, protocol, limits)
         with _open_run(args, settings) as stored:
-            scores = await _answer(args, policy, protocol, searcher, questions, limits, stored, quiet)
+            scores = await _answer(args, policy, protocol, searcher, questions, limits, stored)
             if judge and judging:
-                report("judging the spans")
+                note_line("judging the spans")
                 scores, num_unread = await judge_spans(judge, scores, questions)
                 judging = structs.replace(judging, num_unread=num_unread)
             score = score_answering(scores)
@@ -227,24 +273,21 @@ async def _evaluate(
 
 def _open_run(args: argparse.Namespace, settings: dict[str, Any]) -> Run:
     """A new run, or the stopped one that goes on."""
-    from quaere.runs import Run, find_run, runs_root
+    from quaere.runs import Run, runs_root
 
     if args.resume is None:
         return Run.start(runs_root(args.runs), "eval", settings)
-    from quaere.cli.stopped_eval import reopen
-
-    return reopen(find_run(runs_root(args.runs), args.resume), settings)
+    return reopen(options.named_run(args, args.resume), settings)
 
 
-async def _open_judge(
-    args: argparse.Namespace, held: AsyncExitStack, note: Callable[[str], None]
-) -> tuple[Judge | None, Judging | None]:
+async def _open_judge(args: argparse.Namespace, held: AsyncExitStack) -> tuple[Judge | None, Judging | None]:
     if args.judge is None:
         return None, None
     from quaere.api.evaluation import open_judging
 
-    engine = {"concurrency": args.max_rows, "device": args.device, "dtype": args.dtype, "mode": _mode(args)}
-    return await open_judging(args.judge, args.judge_items, held, engine, note)
+    return await open_judging(
+        args.judge, args.judge_items, held, options.engine_settings(args, "concurrency"), note_line
+    )
 
 
 def _metrics(score: AnsweringScore) -> dict[str, float]:
@@ -259,7 +302,7 @@ def _metrics(score: AnsweringScore) -> dict[str, float]:
 
 
 def _show(args: argparse.Namespace, evaluation: Scored, others: list[Scored], stored: Run | None = None) -> None:
-    from quaere.api.evaluation_table import print_json, print_results
+    from quaere.api.evaluation import print_json, print_results
 
     arms = _compare_arms(args, [*others, evaluation])
     (print_json if args.json else print_results)(evaluation, others, stored, arms)
@@ -279,76 +322,52 @@ def _compare_arms(args: argparse.Namespace, results: list[Scored]) -> list[ArmDi
 
 def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Protocol, Limits]:
     """How to ask: as the command line says, else as the model was trained, else as the paper has it."""
-    from quaere.api.solver_setup import choose_solver
+    from quaere.api.agent import choose_solver
+    from quaere.dialects.notes import find_notes
     from quaere.dialects.registry import usual_limits
+    from quaere.dialects.trained_role import notes_of
     from quaere.policies.catalogue import needs_guide
 
-    names = (*LIMITS, "answer_turn", "titles_first")
     return choose_solver(
-        _notes(args, weights),
+        notes_of(weights) if weights else find_notes(args.model),
         needs_guide=needs_guide(args.model),
         dialect=args.solver_dialect,
         style=args.style,
         evidence=args.evidence,
         guided=args.guided,
         closed_book=args.closed_book,
-        limits={name: getattr(args, name) for name in names if getattr(args, name) is not None},
+        limits=options.given_limits(args, *_OTHER_LIMITS, "answer_turn", "titles_first"),
         usual=usual_limits,
         turns_option="--max-turns",
     )
 
 
-def _notes(args: argparse.Namespace, weights: RoleWeights | None) -> Notes:
-    from quaere.dialects.notes import find_notes
-    from quaere.dialects.trained_role import notes_of
-
-    return notes_of(weights) if weights else find_notes(args.model)
-
-
 def _settings(args: argparse.Namespace, model: str, protocol: Protocol, limits: Limits) -> dict[str, Any]:
     """The settings stored with the result, with which the evaluation can be repeated."""
-    from msgspec import structs
-
-    return {
+    kept = ("questions", "limit", "facts", "judge", "gold_sets", *options.EngineOptions.__struct_fields__)
+    return {name: getattr(args, name) for name in kept} | {
         "name": args.name or (f"{model} (closed book)" if args.closed_book else model),
         "model": model,
-        "questions": args.questions,
-        "limit": args.limit,
-        "facts": args.facts,
         "index": None if args.closed_book else args.index,
         "protocol": protocol.name,
         "style": getattr(protocol, "style", None),
         "evidence": getattr(protocol, "evidence", False),
-        "judge": args.judge,
         "judge_items": args.judge_items if args.judge else None,
-        "gold_sets": args.gold_sets,
         "limits": structs.asdict(limits),
-        "device": args.device,
-        "dtype": args.dtype,
-        "max_rows": args.max_rows,
-        "deterministic": args.deterministic,
-        "seed": args.seed,
     }
 
 
-def _open_policy(
-    args: argparse.Namespace, weights: RoleWeights | None, report: Callable[[str], None]
-) -> tuple[RoleWeights | None, Policy]:
+def _open_policy(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[RoleWeights | None, Policy]:
     """The policy and its weights; those of a running training may be newer than the ones found before."""
     from quaere.dialects.trained_role import role_policy, use_role
     from quaere.rollout.policy import open_policy
 
-    engine: dict[str, Any] = {"device": args.device, "dtype": args.dtype, "mode": _mode(args)}
-    engine["max_rows"] = args.max_rows
-    report(f"loading {weights.name if weights else args.model}")
+    engine = options.engine_settings(args, "max_rows") | {"report": note_line}
+    note_line(f"loading {weights.name if weights else args.model}")
     if weights:
-        load = partial(role_policy, report=report, **engine)
-        return use_role(partial(_find_role, args), load, found=weights, report=report)
-    return None, open_policy(args.model, report=report, **engine)
-
-
-def _mode(args: argparse.Namespace) -> Literal["deterministic", "fast"]:
-    return "deterministic" if args.deterministic else "fast"
+        load = partial(role_policy, **engine)
+        return use_role(partial(options.find_weights, args, args.run_name), load, found=weights, report=note_line)
+    return None, open_policy(args.model, **engine)
 
 
 async def _answer(
@@ -359,11 +378,9 @@ async def _answer(
     questions: list[Question],
     limits: Limits,
     stored: Run,
-    quiet: Console,
 ) -> list[QuestionScore]:
     """Answer the questions that the run has no answers to; every episode is stored as soon as it ends."""
     from quaere.chat.terminal_text import shorten_number
-    from quaere.cli.stopped_eval import read_scores
     from quaere.evaluation.qa.scores import evaluate
 
     done = read_scores(stored, questions, evidence=getattr(protocol, "evidence", False))
@@ -372,7 +389,7 @@ async def _answer(
     rights = [score.exact_match for score in done.values()]
     started, num_tokens = time.monotonic(), 0
 
-    with counting("answering", len(left), quiet) as advance:
+    with counting("answering", len(left)) as advance:
 
         def count(turn: Turn) -> None:
             nonlocal num_tokens
@@ -396,3 +413,44 @@ async def _answer(
         raise SamplingFailed(failures[0])
     done |= {score.id: score for score in scores}
     return [done[question.id] for question in questions]
+
+
+# ------------------------------------------------------------------------------------------------- a stopped evaluation
+
+
+def reopen(path: Path, settings: Mapping[str, Any]) -> Run:
+    """The run of a stopped evaluation, open for writing; raises BadInput if it was made with other settings."""
+    from quaere.runs import Run
+
+    stored = Run.open(path, write=True)
+    try:
+        if stored.info.kind != "eval":
+            raise BadInput(f"{path} is no evaluation, but of kind {stored.info.kind}", hint="quaere runs list")
+        now = msgspec.json.decode(msgspec.json.encode(settings))
+        before = stored.info.settings
+        differ = [name for name in now if name not in _FREE and now[name] != before.get(name)]
+        if differ:
+            said = "; ".join(f"{name} was {before.get(name)!r} and is {now[name]!r}" for name in differ)
+            raise BadInput(f"{path} cannot go on with other settings: {said}", hint="run it anew, without --resume")
+        stored.note_end(None)
+    except BaseException:
+        stored.close()
+        raise
+    return stored
+
+
+def read_scores(stored: Run, questions: Sequence[Question], *, evidence: bool) -> dict[str, QuestionScore]:
+    """Scores of the episodes a run has stored, by question; raises BadInput if one is of another question."""
+    from quaere.evaluation.qa.scores import score_episode
+    from quaere.records import SolveTask
+
+    asked = {question.id: question for question in questions}
+    found = {}
+    for episode in stored.episodes():
+        if not isinstance(episode.task, SolveTask) or asked.get(episode.id) != episode.task.question:
+            raise BadInput(
+                f"{stored.path} has an answer to {episode.id}, and the file of questions has no such question now",
+                hint="run it anew, without --resume",
+            )
+        found[episode.id] = score_episode(episode, evidence=evidence)
+    return found

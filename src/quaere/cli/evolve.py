@@ -7,18 +7,62 @@ import asyncio
 import json
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from quaere.cli.options import Flag, FolderName, JsonOption, Repeated, RunsFolder, add_options, named_run, read_options
 from quaere.dialects.registry import SOLVER_DIALECTS
 from quaere.errors import BadInput
 from quaere.recipes.registry import RECIPES, find_recipe
+from quaere.setting_types import File
 from quaere.training.metric_sinks import WRITERS
 
 if TYPE_CHECKING:
     from quaere.api.evolution import ConfigOptions
     from quaere.recipes.registry import Recipe
     from quaere.runs import Run
+
+
+class EvolveOptions(JsonOption):
+    """Options of `quaere evolve`.
+
+    Attributes:
+        recipe: the recipe (not needed with --resume)
+        index: index of the documents to learn from (quaere index)
+        model: model to start from: a folder, a catalogue name or a hub id
+        questions: questions to train on: a JSONL file (with answers, except for recipes that write reports), a run of
+            drzero or eve, or a data set of the hub, hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]
+        solver_dialect: prompts and protocol of the solver (default: the recipe's)
+        preset: named settings to start from: paper, single-gpu, large-gpu, demo (default: none)
+        config: YAML file of settings
+        assignments: one setting, such as seed=1
+        trainer: where sampling and gradients are computed: here, or on a server that speaks the Tinker interface
+            (default: local)
+        trainer_url: the server of --trainer tinker (default: the hosted service, with the key in $TINKER_API_KEY)
+        out: the run's directory (default: a new one in --runs)
+        resume: continue a run that was stopped
+        force: with --resume: continue even if the config has changed
+        print_config: print every setting as YAML, with its description, and stop
+        dry_run: check everything, print what would run and its cost, and stop
+        writer: also write metrics to this sink; remembered by --resume
+        json: print JSON, one object per step
+    """
+
+    recipe: Annotated[str, Flag("recipe", nargs="?", choices=RECIPES)] | None = None
+    index: FolderName | None = None
+    model: Annotated[str, "M"] | None = None
+    questions: Annotated[str, "FILE|RUN|hub:ID"] | None = None
+    solver_dialect: Annotated[str, Flag(choices=SOLVER_DIALECTS)] | None = None
+    preset: Annotated[str, "P"] | None = None
+    config: File | None = None
+    assignments: Annotated[tuple[str, ...], "K=V", Repeated, Flag("--set")] = ()
+    trainer: Literal["local", "tinker"] | None = None
+    trainer_url: Annotated[str, "URL"] | None = None
+    out: Annotated[str, "RUN"] | None = None
+    resume: Annotated[str, "RUN"] | None = None
+    force: bool = False
+    print_config: bool = False
+    dry_run: bool = False
+    writer: Annotated[tuple[str, ...], Repeated, Flag(choices=WRITERS)] = ()
 
 
 def register(commands: Any) -> None:
@@ -31,55 +75,8 @@ def register(commands: Any) -> None:
         "questions and grading them (score, report-grpo, report-dpo).",
         epilog="quaere evolve drzero --index INDEX --model MODEL --preset demo",
     )
-    parser.add_argument("recipe", nargs="?", choices=RECIPES, help="the recipe (not needed with --resume)")
-    parser.add_argument("--index", metavar="DIR", help="index of the documents to learn from (quaere index)")
-    parser.add_argument("--model", metavar="M", help="model to start from: a folder, a catalogue name or a hub id")
-    parser.add_argument(
-        "--questions",
-        metavar="FILE|RUN|hub:ID",
-        help="questions to train on: a JSONL file (with answers, except for recipes that write reports), a run of "
-        "drzero or eve, or a data set of the hub, hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]",
-    )
-    parser.add_argument(
-        "--solver-dialect", choices=SOLVER_DIALECTS, help="prompts and protocol of the solver (default: the recipe's)"
-    )
-    parser.add_argument(
-        "--preset", metavar="P", help="named settings to start from: paper, single-gpu, large-gpu, demo (default: none)"
-    )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file of settings")
-    parser.add_argument(
-        "--set", dest="assignments", action="append", default=[], metavar="K=V", help="one setting, such as seed=1"
-    )
-    parser.add_argument(
-        "--trainer",
-        choices=("local", "tinker"),
-        help="where sampling and gradients are computed: here, or on a server that speaks the Tinker interface "
-        "(default: local)",
-    )
-    parser.add_argument(
-        "--trainer-url",
-        metavar="URL",
-        help="the server of --trainer tinker (default: the hosted service, with the key in $TINKER_API_KEY)",
-    )
-    parser.add_argument("--out", metavar="RUN", help="the run's directory (default: a new one in --runs)")
-    parser.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
-    parser.add_argument("--resume", metavar="RUN", help="continue a run that was stopped")
-    parser.add_argument("--force", action="store_true", help="with --resume: continue even if the config has changed")
-    parser.add_argument(
-        "--print-config", action="store_true", help="print every setting as YAML, with its description, and stop"
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="check everything, print what would run and its cost, and stop"
-    )
-    parser.add_argument(
-        "--writer",
-        action="append",
-        default=[],
-        choices=WRITERS,
-        help="also write metrics to this sink; remembered by --resume",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON, one object per step")
     parser.set_defaults(run=run)
+    add_options(parser, EvolveOptions, RunsFolder)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -112,25 +109,14 @@ def run(args: argparse.Namespace) -> None:
 def _options(args: argparse.Namespace) -> ConfigOptions:
     from quaere.api.evolution import ConfigOptions
 
-    return ConfigOptions(
-        model=args.model or None,
-        index=args.index or None,
-        questions=args.questions or None,
-        dialect=args.solver_dialect,
-        trainer=args.trainer,
-        trainer_url=args.trainer_url,
-        preset=args.preset,
-        file=args.config,
-        assignments=args.assignments,
-        runs=args.runs,
-    )
+    places = {name: getattr(args, name) or None for name in ("model", "index", "questions")}
+    return read_options(args, ConfigOptions, **places, dialect=args.solver_dialect, file=args.config)
 
 
 def _resume(args: argparse.Namespace) -> None:
     from quaere.api.evolution import open_stopped
-    from quaere.runs import find_run, runs_root
 
-    path = find_run(runs_root(args.runs), args.resume)
+    path = named_run(args, args.resume)
     stopped = open_stopped(path, _options(args), recipe=args.recipe, force=args.force, writers=args.writer)
     _train(stopped.recipe, stopped.config, stopped.store, args, stopped.writers)
 
@@ -138,8 +124,8 @@ def _resume(args: argparse.Namespace) -> None:
 def _train(recipe: Recipe, config: Any, store: Run, args: argparse.Namespace, remembered: Sequence[str] = ()) -> None:
     """Train to the end. The first Ctrl-C stops after the step under way, the second at once."""
     from quaere.api.evolution import train_to_end
-    from quaere.cli.interrupt import interruptible
     from quaere.cli.progress_view import open_reporter
+    from quaere.cli.terminal import interruptible
     from quaere.training.stop_request import accept_stop
 
     step = "the step under way, once its checkpoint is saved"

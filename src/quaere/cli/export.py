@@ -8,54 +8,64 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
-from quaere.cli.bounds import checkpoint
-from quaere.cli.interrupt import interruptible
-from quaere.cli.terminal import say_line
+from msgspec import Struct
+
+from quaere.cli.options import Checkpoint, JsonOption, Role, RunName, RunsFolder, add_options, find_weights
+from quaere.cli.terminal import interruptible, say_line
 from quaere.errors import BadInput
+from quaere.setting_types import Folder
 
 if TYPE_CHECKING:
     from quaere.dialects.trained_role import RoleWeights
 
 
+class ExportForm(Struct):
+    """How a LoRA adapter is written.
+
+    Attributes:
+        merge: merge a LoRA adapter into its base model
+        adapter: write the LoRA adapter alone (default if there is one)
+    """
+
+    merge: bool = False
+    adapter: bool = False
+
+
+class ExportOptions(JsonOption, kw_only=True):
+    """Options of `quaere export`.
+
+    Attributes:
+        name: a training run's name or directory
+        role: role to export (default: solver; actor for a run that writes reports)
+        checkpoint: step to export (default: the best by validation if there was one, else the last)
+        out: folder to write
+        dtype: precision of the written weights (default: float32, exact)
+        force: replace an earlier export at --out
+    """
+
+    name: RunName
+    role: Role | None = None
+    checkpoint: Checkpoint | None = None
+    out: Folder
+    dtype: Literal["float32", "bfloat16"] | None = None
+    force: bool = False
+
+
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `export` to the command line."""
     parser = commands.add_parser("export", help="write a trained model of a run to a folder")
-    parser.add_argument("name", metavar="RUN", help="a training run's name or directory")
-    parser.add_argument(
-        "--role",
-        choices=["solver", "proposer", "actor"],
-        default="",
-        help="role to export (default: solver; actor for a run that writes reports)",
-    )
-    parser.add_argument(
-        "--checkpoint",
-        type=checkpoint,
-        metavar="N|best|last",
-        help="step to export (default: the best by validation if there was one, else the last)",
-    )
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--merge", action="store_true", help="merge a LoRA adapter into its base model")
-    form.add_argument("--adapter", action="store_true", help="write the LoRA adapter alone (default if there is one)")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")
-    parser.add_argument(
-        "--dtype", choices=["float32", "bfloat16"], help="precision of the written weights (default: float32, exact)"
-    )
-    parser.add_argument("--force", action="store_true", help="replace an earlier export at --out")
-    parser.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
+    add_options(parser, ExportOptions, RunsFolder)
+    add_options(parser.add_mutually_exclusive_group(), ExportForm)
 
 
 def run(args: argparse.Namespace) -> None:
     """Write the folder and print what it contains."""
-    from quaere.dialects.trained_role import find_role, use_role
-    from quaere.runs import find_run, runs_root
+    from quaere.dialects.trained_role import use_role
     from quaere.training.exports import export_role
-
-    path = find_run(runs_root(args.runs), args.name)
 
     def export(weights: RoleWeights) -> None:
         if args.adapter and not weights.is_adapter:
@@ -65,7 +75,7 @@ def run(args: argparse.Namespace) -> None:
         export_role(weights, args.out, merge=args.merge, dtype=args.dtype or "float32", force=args.force)
 
     with interruptible(f"nothing is written to {args.out}"):
-        weights, _ = use_role(lambda: find_role(path, args.role, args.checkpoint, say_line), export, report=say_line)
+        weights, _ = use_role(partial(find_weights, args, args.name), export, report=say_line)
     stays_adapter = weights.is_adapter and not args.merge
     if args.json:
         print(json.dumps({"out": str(args.out), "run": weights.run, "role": weights.role, "step": weights.step}))

@@ -11,21 +11,22 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from quaere.api.counts import counting
-from quaere.cli.bounds import check_positive
-from quaere.cli.eval_options import add_engine
+from msgspec import Struct, to_builtins
+
+from quaere.api.printing import counting
+from quaere.cli import options
 from quaere.cli.grade_view import agreement_lines, print_agreement, print_evaluations, results_json
-from quaere.cli.interrupt import interruptible
+from quaere.cli.terminal import interruptible, note_line
 from quaere.errors import BadInput
+from quaere.setting_types import Count, File, Folder, check_positive
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from quaere.evaluation.judges.probes import JudgeAgreement
-    from quaere.evaluation.reports.criteria import Bench, Criteria, CriteriaBook, GradedDimension
+    from quaere.evaluation.reports.criteria import Bench, CriteriaBook, GradedDimension
     from quaere.evaluation.reports.report_sources import FactBook, ReportSet
     from quaere.evaluation.reports.scores import Judges, ReportEvaluation
 
@@ -33,72 +34,85 @@ _MAX_REPEATS = 100
 _MAX_SPECIFIC = 10
 
 
+class GradeOptions(Struct):
+    """Options of `quaere grade`.
+
+    Attributes:
+        inputs: runs of `quaere report`, or JSONL files of reports; several are compared
+        limit: only the first N reports of each input, or prompts (default: all)
+        facts: questions that `quaere questions --world` wrote: also measure how many known facts are stated and proven
+    """
+
+    inputs: Annotated[tuple[str, ...], "RUN|FILE", options.Flag("inputs", nargs="*")]
+    limit: Count | None = None
+    facts: File | None = None
+
+
+class JudgeOptions(Struct):
+    """What grades, and how its accuracy is measured.
+
+    Attributes:
+        judge: what grades: checks (rules and counts, no model; default), a local model, or an endpoint
+        repeats: grade everything N times
+        temperature: temperature of the judge (default: 0; 0.7 with repeats)
+        probes: good reports, each corrupted in eight ways, to measure the judge's accuracy on first
+        force: print scores even if the judge is no better than chance
+        guided: write the start of turns, for models too small to follow instructions (default: only for models of the
+            catalogue that need it)
+    """
+
+    judge: Annotated[str, "checks|model:NAME|openai:MODEL@URL"] = "checks"
+    repeats: Count = 1
+    temperature: Annotated[float, "T"] | None = None
+    probes: Count = 20
+    force: bool = False
+    guided: bool | None = None
+
+
+class CriteriaOptions(Struct):
+    """What reports are graded by.
+
+    Attributes:
+        bench: use the criteria of DeepResearch Bench in this folder
+        language: only the bench's prompts in this language (default: all)
+        criteria: JSONL file of dimensions for single questions
+        specific: let the judge write N dimensions for each question
+    """
+
+    bench: Folder | None = None
+    language: Literal["en", "zh"] | None = None
+    criteria: File | None = None
+    specific: Count | None = None
+
+
+class OutputOptions(options.JsonOption):
+    """Where results go.
+
+    Attributes:
+        out: write all results to a file, citation by citation
+        questions_out: write the bench's prompts, then stop
+    """
+
+    out: Annotated[Path, "FILE.json"] | None = None
+    questions_out: File | None = None
+
+
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `grade` to the command line."""
     parser = commands.add_parser("grade", help="check the citations of reports, and grade the reports")
     parser.set_defaults(run=run)
-    parser.add_argument(
-        "inputs",
-        nargs="*",
-        metavar="RUN|FILE",
-        help="runs of `quaere report`, or JSONL files of reports; several are compared",
-    )
-    parser.add_argument(
-        "--limit", type=int, metavar="N", help="only the first N reports of each input, or prompts (default: all)"
-    )
-    judge = parser.add_argument_group("judge")
-    judge.add_argument(
-        "--judge",
-        default="checks",
-        metavar="checks|model:NAME|openai:MODEL@URL",
-        help="what grades: checks (rules and counts, no model; default), a local model, or an endpoint",
-    )
-    judge.add_argument("--repeats", type=int, default=1, metavar="N", help="grade everything N times (default: 1)")
-    judge.add_argument(
-        "--temperature", type=float, metavar="T", help="temperature of the judge (default: 0; 0.7 with repeats)"
-    )
-    judge.add_argument(
-        "--probes",
-        type=int,
-        default=20,
-        metavar="N",
-        help="good reports, each corrupted in eight ways, to measure the judge's accuracy on first (default: 20)",
-    )
-    judge.add_argument("--force", action="store_true", help="print scores even if the judge is no better than chance")
-    judge.add_argument(
-        "--guided",
-        action=argparse.BooleanOptionalAction,
-        help="write the start of turns, for models too small to follow instructions "
-        "(default: only for models of the catalogue that need it)",
-    )
-    by_what = parser.add_argument_group("criteria", "default: coverage, insight, instruction following, clarity")
-    by_what.add_argument(
-        "--bench", type=Path, metavar="DIR", help="use the criteria of DeepResearch Bench in this folder"
-    )
-    by_what.add_argument(
-        "--language", choices=["en", "zh"], help="only the bench's prompts in this language (default: all)"
-    )
-    by_what.add_argument("--criteria", type=Path, metavar="FILE", help="JSONL file of dimensions for single questions")
-    by_what.add_argument("--specific", type=int, metavar="N", help="let the judge write N dimensions for each question")
-    parser.add_argument(
-        "--facts",
-        type=Path,
-        metavar="FILE",
-        help="questions that `quaere questions --world` wrote: also measure how many known facts are stated and proven",
-    )
-    add_engine(parser, "turns")
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "--out", type=Path, metavar="FILE.json", help="write all results to a file, citation by citation"
-    )
-    output.add_argument("--questions-out", type=Path, metavar="FILE", help="write the bench's prompts, then stop")
-    output.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
-    output.add_argument("--json", action="store_true", help="print JSON")
+    usual = "default: coverage, insight, instruction following, clarity"
+    options.add_options(parser, GradeOptions)
+    options.add_options(parser, JudgeOptions, title="judge")
+    options.add_options(parser, CriteriaOptions, title="criteria", about=usual)
+    options.add_options(parser, options.TurnEngineOptions, title="engine")
+    options.add_options(parser, OutputOptions, options.RunsFolder, title="output")
 
 
 def run(args: argparse.Namespace) -> None:
     """Check all input first, then measure the judge's accuracy, grade, and print."""
     from quaere.evaluation.reports.criteria import read_bench
+    from quaere.evaluation.reports.report_sources import read_facts
 
     _check(args)
     bench = read_bench(args.bench, args.language) if args.bench else None
@@ -107,7 +121,7 @@ def run(args: argparse.Namespace) -> None:
         num_written = bench.write_questions(args.questions_out, args.limit)
         print(f"{num_written} prompts written: quaere report --questions {args.questions_out} ...")
         return
-    facts = _read_facts(args)
+    facts = read_facts(args.facts) if args.facts else None
     sets = [_select(_read(args, name), bench) for name in args.inputs]
     _check_known(args, sets, facts)
     with interruptible("no result is written"):
@@ -142,24 +156,16 @@ def _check(args: argparse.Namespace) -> None:
             raise BadInput(f"--{name} must be at most {most}, not {getattr(args, name)}")
     if args.temperature is not None and not 0 <= args.temperature <= 2:
         raise BadInput(f"--temperature must be between 0 and 2, not {args.temperature:g}")
-    for path in (args.out, args.questions_out):
-        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-            raise BadInput(f"{path} cannot be written: it is a folder, or its folder does not exist")
+    options.check_writable(args.out)
+    options.check_writable(args.questions_out)
 
 
 def _read(args: argparse.Namespace, name: str) -> ReportSet:
     from quaere.evaluation.reports.report_sources import read_report_file, read_report_run
-    from quaere.runs import find_run, runs_root
 
     if Path(name).is_file():
         return read_report_file(Path(name), args.limit)
-    return read_report_run(find_run(runs_root(args.runs), name), args.limit)
-
-
-def _read_facts(args: argparse.Namespace) -> FactBook | None:
-    from quaere.evaluation.reports.report_sources import read_facts
-
-    return read_facts(args.facts) if args.facts else None
+    return read_report_run(options.named_run(args, name), args.limit)
 
 
 def _check_known(args: argparse.Namespace, sets: list[ReportSet], facts: FactBook | None) -> None:
@@ -191,41 +197,27 @@ def _select(given: ReportSet, bench: Bench | None) -> ReportSet:
 async def _grade(
     args: argparse.Namespace, sets: list[ReportSet], bench: Bench | None, facts: FactBook | None
 ) -> list[ReportEvaluation]:
-    from rich.console import Console
-
     from quaere.evaluation.reports.criteria import read_criteria
 
-    quiet = Console(stderr=True, highlight=False)
     book = bench.criteria if bench else read_criteria(args.criteria) if args.criteria else None
-    judges = _open_judges(args, quiet)
+    judges = _open_judges(args)
     try:
-        agreement = await _probe(args, judges, quiet)
+        agreement = await _probe(args, judges)
         if not args.json:
             print_agreement(judges.name, agreement)
         _refuse_chance(args, judges, agreement)
-        made = await _write_dimensions(args, judges, sets, quiet)
-        return [await _score(args, judges, one, book, made, agreement, facts, quiet) for one in sets]
+        made = await _write_dimensions(args, judges, sets)
+        return [await _score(args, judges, one, book, made, agreement, facts) for one in sets]
     finally:
         await judges.stop()
 
 
-def _open_judges(args: argparse.Namespace, quiet: Console) -> Judges:
+def _open_judges(args: argparse.Namespace) -> Judges:
     from quaere.evaluation.reports.scores import open_judges
 
-    def report(line: str) -> None:
-        quiet.print(line, style="dim", markup=False)
-
-    report(f"judge: {args.judge}")
-    return open_judges(
-        args.judge,
-        temperature=_temperature(args),
-        guided=args.guided,
-        concurrency=args.max_rows,
-        device=args.device,
-        dtype=args.dtype,
-        mode="deterministic" if args.deterministic else "fast",
-        report=report,
-    )
+    note_line(f"judge: {args.judge}")
+    engine = options.engine_settings(args, "concurrency")
+    return open_judges(args.judge, temperature=_temperature(args), guided=args.guided, report=note_line, **engine)
 
 
 def _temperature(args: argparse.Namespace) -> float:
@@ -235,17 +227,12 @@ def _temperature(args: argparse.Namespace) -> float:
     return 0.7 if args.repeats > 1 else 0.0
 
 
-async def _probe(args: argparse.Namespace, judges: Judges, quiet: Console) -> JudgeAgreement:
+async def _probe(args: argparse.Namespace, judges: Judges) -> JudgeAgreement:
     from quaere.evaluation.judges.probes import num_steps, probe_judges
 
-    with counting("corrupted reports", num_steps(args.probes), quiet) as advance:
-        return await probe_judges(
-            judges.citations,
-            judges.grader,
-            args.probes,
-            seed=args.seed,
-            advance=lambda: advance("good and corrupted reports"),
-        )
+    with counting("corrupted reports", num_steps(args.probes)) as advance:
+        told = partial(advance, "good and corrupted reports")
+        return await probe_judges(judges.citations, judges.grader, args.probes, seed=args.seed, advance=told)
 
 
 def _refuse_chance(args: argparse.Namespace, judges: Judges, agreement: JudgeAgreement) -> None:
@@ -259,7 +246,7 @@ def _refuse_chance(args: argparse.Namespace, judges: Judges, agreement: JudgeAgr
 
 
 async def _write_dimensions(
-    args: argparse.Namespace, judges: Judges, sets: list[ReportSet], quiet: Console
+    args: argparse.Namespace, judges: Judges, sets: list[ReportSet]
 ) -> dict[str, tuple[GradedDimension, ...]]:
     """The dimensions that the judge writes for each question (`--specific`), once for all inputs."""
     if args.specific is None or judges.policy is None:
@@ -267,12 +254,12 @@ async def _write_dimensions(
     from quaere.evaluation.reports.grades import write_dimensions
 
     questions = list({report.question.text: report.question for one in sets for report in one.reports}.values())
-    quiet.print(f"making {args.specific} dimensions for each of {len(questions)} questions", style="dim")
+    note_line(f"making {args.specific} dimensions for each of {len(questions)} questions")
     made = await write_dimensions(judges.policy, questions, args.specific, seed=args.seed, concurrency=args.max_rows)
     num_missing = sum(not dimensions for dimensions in made)
     if num_missing:
         told = f"for {num_missing} of {len(questions)} questions the judge made none that can be used"
-        quiet.print(told, style="yellow")
+        note_line(told, style="yellow")
     return {question.text: dimensions for question, dimensions in zip(questions, made, strict=True)}
 
 
@@ -284,25 +271,20 @@ async def _score(
     made: dict[str, tuple[GradedDimension, ...]],
     agreement: JudgeAgreement,
     facts: FactBook | None,
-    quiet: Console,
 ) -> ReportEvaluation:
+    from quaere.evaluation.reports.criteria import general_criteria
     from quaere.evaluation.reports.scores import ReportEvaluation, add_knowing, num_asked, score_reports, summarise
 
     parts: dict[str, Any] = {
         "with_citations": args.force or agreement.citations_trusted,
         "with_grades": args.force or agreement.grades_trusted,
     }
-    criteria = [_criteria(one.question.id, one.question.text, book, made) for one in given.reports]
-    with counting(f"judging {given.name}", num_asked(given.reports, args.repeats, **parts), quiet) as advance:
-        scores = await score_reports(
-            judges,
-            given.reports,
-            criteria,
-            repeats=args.repeats,
-            seed=args.seed,
-            advance=lambda: advance(f"of {given.name}"),
-            **parts,
-        )
+    asked = [one.question for one in given.reports]
+    known = [book.find(one.id, one.text) if book else None for one in asked]
+    criteria = [found or general_criteria(made.get(one.text, ())) for found, one in zip(known, asked, strict=True)]
+    with counting(f"judging {given.name}", num_asked(given.reports, args.repeats, **parts)) as advance:
+        how = {"repeats": args.repeats, "seed": args.seed, "advance": partial(advance, f"of {given.name}")}
+        scores = await score_reports(judges, given.reports, criteria, **how, **parts)
     scores, truth = add_knowing(scores, given.reports, facts) if facts else (scores, None)
     return ReportEvaluation(
         agreement=agreement,
@@ -316,31 +298,9 @@ async def _score(
     )
 
 
-def _criteria(id: str, text: str, book: CriteriaBook | None, made: dict[str, tuple[GradedDimension, ...]]) -> Criteria:
-    from quaere.evaluation.reports.criteria import general_criteria
-
-    return (book.find(id, text) if book else None) or general_criteria(made.get(text, ()))
-
-
 def _settings(args: argparse.Namespace, made: dict[str, tuple[GradedDimension, ...]]) -> dict[str, Any]:
     """The settings stored with the result, with which the grading can be repeated."""
-    from msgspec import to_builtins
-
-    return {
-        "judge": args.judge,
-        "repeats": args.repeats,
-        "temperature": _temperature(args),
-        "probes": args.probes,
-        "force": args.force,
-        "bench": str(args.bench) if args.bench else None,
-        "language": args.language,
-        "criteria": str(args.criteria) if args.criteria else None,
-        "facts": str(args.facts) if args.facts else None,
-        "specific": to_builtins(made),
-        "limit": args.limit,
-        "device": args.device,
-        "dtype": args.dtype,
-        "max_rows": args.max_rows,
-        "deterministic": args.deterministic,
-        "seed": args.seed,
-    }
+    places = {name: str(path) if (path := getattr(args, name)) else None for name in ("bench", "criteria", "facts")}
+    kept = ("judge", "repeats", "probes", "force", "language", "limit", *options.EngineOptions.__struct_fields__)
+    settings = {name: getattr(args, name) for name in kept}
+    return settings | places | {"temperature": _temperature(args), "specific": to_builtins(made)}

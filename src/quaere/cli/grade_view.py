@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from quaere.api.printing import as_json, between, count, plain_table, share_table, wide_console
+from quaere.cli.terminal import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,21 +34,14 @@ _NOT_COMPARABLE = (
 )
 
 
-def _console() -> Console:
-    from rich.console import Console
-
-    # A file or pipe has no width of its own; 160 columns keep the tables from being wrapped at 80.
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 160)
-
-
 def agreement_lines(agreement: JudgeAgreement) -> tuple[str, str]:
     """The judge's accuracy in two phrases: "citations balanced 93.0 [91.0, 95.0] %", "good reports preferred 80.0 ...
 
     %".
     """
     return (
-        f"citations balanced {_percent(agreement.citations.balanced)} %",
-        f"good reports preferred {_percent(agreement.grades.preferred)} %",
+        f"citations balanced {between(agreement.citations.balanced)} %",
+        f"good reports preferred {between(agreement.grades.preferred)} %",
     )
 
 
@@ -55,9 +49,7 @@ def print_agreement(judge: str, agreement: JudgeAgreement) -> None:
     """Print the judge's accuracy on good and corrupted reports; it comes before any score."""
     from rich.text import Text
 
-    from quaere.cli.episode_view import printable
-
-    console = _console()
+    console = wide_console(160)
     console.print(Text(printable(f"judge accuracy of {judge!r}: {agreement.world}")))
     citations, grades = agreement.citations, agreement.grades
     summary = {
@@ -65,13 +57,13 @@ def print_agreement(judge: str, agreement: JudgeAgreement) -> None:
         "spoiled citations not called supported (specificity)": citations.specificity,
         "both (balanced; 50 is chance)": citations.balanced,
     }
-    console.print(_agreement_table("citation check", summary, citations.by_kind))
+    console.print(share_table("citation check", "right %", summary | _by_kind(citations.by_kind)))
     if free := citations.free:
         told = {"true, called supported": free.sensitivity, "false, not called supported": free.specificity}
         told |= {"both (balanced; 50 is chance)": free.balanced}
-        console.print(_agreement_table("statements in free words, by hand", told, ()))
+        console.print(share_table("statements in free words, by hand", "right %", told))
     preferred = {"good report graded above the spoiled one (50 is chance)": grades.preferred}
-    console.print(_agreement_table("grades", preferred, grades.by_kind))
+    console.print(share_table("grades", "right %", preferred | _by_kind(grades.by_kind)))
     _warn_chance(console, agreement)
     for num, what in ((citations.num_unread, "verdicts"), (grades.num_unread, "reports' grades")):
         if num:
@@ -79,11 +71,8 @@ def print_agreement(judge: str, agreement: JudgeAgreement) -> None:
     console.print()
 
 
-def _agreement_table(title: str, summary: dict[str, Interval], kinds: tuple[Agreement, ...]) -> Table:
-    table = _plain_table(title, "right %", "of")
-    for name, share in (summary | {f"  {one.kind}": one.right for one in kinds}).items():
-        table.add_row(*_cells(name, _percent(share), str(share.num)))
-    return table
+def _by_kind(kinds: tuple[Agreement, ...]) -> dict[str, Interval]:
+    return {f"  {one.kind}": one.right for one in kinds}
 
 
 def _warn_chance(console: Console, agreement: JudgeAgreement) -> None:
@@ -106,10 +95,9 @@ def print_evaluations(evaluations: list[ReportEvaluation], is_bench: bool) -> No
     """Print grades, citations, paired differences with the last input, and the published figures."""
     from rich.text import Text
 
-    from quaere.cli.episode_view import count, printable
     from quaere.evaluation.reports.scores import compare_reports
 
-    console = _console()
+    console = wide_console(160)
     _print_grades(console, evaluations)
     _print_citations(console, evaluations)
     _print_knowing(console, evaluations)
@@ -138,11 +126,10 @@ def _print_grades(console: Console, evaluations: list[ReportEvaluation]) -> None
         return
     is_counted = evaluations[0].judge == "checks"
     title = "counted, 0-10 (proxies, no judgement of quality)" if is_counted else "grades, 0-10"
-    table = _plain_table(title, *(one.name for one in evaluations))
-    for name in names:
-        cells = [_measure(one.score.measures.get(name)) for one in evaluations]
-        table.add_row(*_cells(name.replace("_", " "), *cells))
-    console.print(table)
+    measures = {
+        name.replace("_", " "): [_measure(one.score.measures.get(name)) for one in evaluations] for name in names
+    }
+    console.print(_result_table(title, evaluations, measures))
 
 
 def _print_citations(console: Console, evaluations: list[ReportEvaluation]) -> None:
@@ -152,12 +139,11 @@ def _print_citations(console: Console, evaluations: list[ReportEvaluation]) -> N
         return
     by_rules = evaluations[0].judge == "checks"
     title = "citations, by rules about words" if by_rules else "citations"
-    table = _plain_table(title, *(one.name for one in evaluations))
     rows = {
         "valid %, mean of reports": [_measure(one.score.measures.get(VALID), 100) for one in evaluations],
-        "valid %, of all citations": [_percent(one.score.pooled) if one.score.pooled else "" for one in evaluations],
+        "valid %, of all citations": [between(one.score.pooled) if one.score.pooled else "" for one in evaluations],
         "valid %, of known ones": [
-            _percent(one.score.pooled_known) if one.score.pooled_known else "" for one in evaluations
+            between(one.score.pooled_known) if one.score.pooled_known else "" for one in evaluations
         ],
         "citations": [str(one.score.num_citations) for one in evaluations],
         "supported / unsupported / unknown": [
@@ -165,30 +151,30 @@ def _print_citations(console: Console, evaluations: list[ReportEvaluation]) -> N
         ],
         "leading nowhere": [str(one.score.num_unresolved) for one in evaluations],
     }
-    for name, cells in rows.items():
-        table.add_row(*_cells(name, *cells))
-    console.print(table)
+    console.print(_result_table(title, evaluations, rows))
+
+
+def _result_table(title: str, evaluations: list[ReportEvaluation], rows: dict[str, list[str]]) -> Table:
+    """A row per measure, with a column per result."""
+    names = [one.name for one in evaluations]
+    return plain_table(title, *names, rows=[(name, *row) for name, row in rows.items()], whole=names)
 
 
 def _print_knowing(console: Console, evaluations: list[ReportEvaluation]) -> None:
     """Print how many known facts the reports state, and how far the citation check agrees with the facts."""
     from rich.text import Text
 
-    from quaere.cli.episode_view import printable
     from quaere.evaluation.reports.scores import ADMITTED, PROVEN, TOLD
 
     if not any(TOLD in one.score.measures for one in evaluations):
         return
-    table = _plain_table("known facts, by names and spans (no judge)", *(one.name for one in evaluations))
     known = [[score.knowing for score in one.reports if score.knowing] for one in evaluations]
     rows = {f"{name} %": [_measure(one.score.measures.get(name), 100) for one in evaluations]
             for name in (TOLD, PROVEN, ADMITTED)}  # fmt: skip
     rows["facts / gaps / reports"] = [
         f"{sum(len(one.facts) for one in each)} / {sum(one.num_gaps for one in each)} / {len(each)}" for each in known
     ]
-    for name, cells in rows.items():
-        table.add_row(*_cells(name, *cells))
-    console.print(table)
+    console.print(_result_table("known facts, by names and spans (no judge)", evaluations, rows))
     for one in evaluations:
         if one.truth:
             console.print(Text(printable(f"{one.name}: {_truth_line(one.judge, one.truth)}")))
@@ -201,13 +187,11 @@ def _truth_line(judge: str, truth: JudgeTruth) -> str:
         (truth.proving, truth.num_proving, "prove what is said"),
         (truth.others, truth.num_others, "do not even name it"),
     ):
-        found += [f"{_percent(share)} % of {num} citations that {what}"] if share else []
+        found += [f"{between(share)} % of {num} citations that {what}"] if share else []
     return f"{judge} agrees with the facts on {', '.join(found)}"
 
 
 def _print_remarks(console: Console, one: ReportEvaluation) -> None:
-    from quaere.cli.episode_view import count, printable
-
     told = []
     if one.num_unfinished:
         told.append(f"{count(one.num_unfinished, 'report')} never finished: 0 everywhere")
@@ -220,10 +204,9 @@ def _print_remarks(console: Console, one: ReportEvaluation) -> None:
 
 
 def _print_published(console: Console) -> None:
-    table = _plain_table("published (SCORE): before -> after", "overall %", "valid citations %")
-    for name, overall, valid in _PUBLISHED:
-        table.add_row(*_cells(name, *(f"{before:.2f} -> {after:.2f}" for before, after in (overall, valid))))
-    console.print(table)
+    rows = [(name, *(f"{before:.2f} -> {after:.2f}" for before, after in figures)) for name, *figures in _PUBLISHED]
+    columns = ("overall %", "valid citations %")
+    console.print(plain_table("published (SCORE): before -> after", *columns, rows=rows, whole=columns))
     console.print(_NOT_COMPARABLE, style="dim", markup=False)
 
 
@@ -238,7 +221,8 @@ def _difference_line(ours: ReportEvaluation, theirs: ReportEvaluation, differenc
         scale = 100 if name in SHARES else 1
         smallest = scale * difference.smallest[name]
         fewer = "" if interval.num == num else f" over {interval.num}"  # not every question has every measure
-        found.append(f"{name.replace('_', ' ')} {_between(interval, scale, '+')} ({smallest:.1f}){fewer}")
+        mean = between(interval, "+", scale, 1 if scale == 100 else 2)
+        found.append(f"{name.replace('_', ' ')} {mean} ({smallest:.1f}){fewer}")
     return f"{ours.name} - {theirs.name}, over {num} shared questions: {', '.join(found)}"
 
 
@@ -247,45 +231,11 @@ def _measure(measure: Measure | None, scale: float = 1) -> str:
     if measure is None:
         return ""
     spread = "" if measure.variance is None else f", s {scale * measure.variance**0.5:.2f}"
-    return _between(measure.value, scale) + spread
-
-
-def _between(interval: Interval, scale: float = 1, sign: str = "") -> str:
-    digits = 1 if scale == 100 else 2
-    values = (scale * value for value in (interval.mean, interval.low, interval.high))
-    mean, low, high = (f"{value:{sign}.{digits}f}" for value in values)
-    return f"{mean} [{low}, {high}]"
-
-
-def _percent(interval: Interval) -> str:
-    return _between(interval, 100)
-
-
-def _plain_table(*headings: str) -> Table:
-    """A table without lines: a column of names, which is wrapped on narrow terminals, and columns of numbers."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from quaere.cli.episode_view import printable
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for number, heading in enumerate(headings):
-        table.add_column(Text(printable(heading)), no_wrap=number > 0)
-    return table
-
-
-def _cells(*values: str) -> list[Any]:
-    from rich.text import Text
-
-    from quaere.cli.episode_view import printable
-
-    return [Text(printable(value)) for value in values]
+    return between(measure.value, "", scale, 1 if scale == 100 else 2) + spread
 
 
 def results_json(evaluations: list[ReportEvaluation]) -> str:
     """The judge's accuracy and every result as JSON; single reports are in --out."""
-    import msgspec
-
     from quaere.evaluation.reports.scores import compare_reports
 
     *others, last = evaluations
@@ -299,4 +249,4 @@ def results_json(evaluations: list[ReportEvaluation]) -> str:
         ],
         "differences": [compare_reports(last, other) for other in others],
     }
-    return json.dumps(json.loads(msgspec.json.encode(found)), indent=2)
+    return as_json(found)

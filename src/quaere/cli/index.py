@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 import time
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from msgspec import Struct
+
+from quaere.cli.options import Flag, Repeated, add_options
 from quaere.cli.terminal import say_line
 from quaere.cli.work_progress import describe_count, show_progress
 from quaere.errors import BadInput
 from quaere.search.engines import engine_choices
+from quaere.setting_types import Count, Folder, Number
 
 if TYPE_CHECKING:
-    from quaere.api.counts import Progress
     from quaere.search.index import Index, UpdateCounts
     from quaere.search.walk import SourceFile
 
@@ -27,63 +29,126 @@ only files that have changed are read and embedded.
 """
 
 
+class IndexOptions(Struct):
+    """Options of `quaere index`.
+
+    Attributes:
+        sources: a folder, a document, or a JSON Lines file
+        out: where the index is written
+        update: bring the index DIR up to date with its sources
+        watch: keep it up to date until Ctrl-C
+        engine: default: bm25
+        rerank: compare the first 20 passages with the query by this sentence encoder, in every search; none: do not
+        force: replace the index that is there
+        json: print the summary as JSON
+        max_file_mib: leave out documents larger than this (default: 64 MiB)
+    """
+
+    sources: Annotated[tuple[Path, ...], "SOURCE", Flag("sources", nargs="*")]
+    out: Folder | None = None
+    update: Folder | None = None
+    watch: bool = False
+    engine: Annotated[str, Flag(choices=engine_choices())] | None = None
+    rerank: Annotated[str, "MODEL"] | None = None
+    force: bool = False
+    json: bool = False
+    max_file_mib: Count | None = None
+
+
+class FileOptions(Struct):
+    """Files of a folder.
+
+    Attributes:
+        include: read only files like this (repeatable)
+        exclude: leave out files like this (repeatable)
+        gitignore: also read what a .gitignore in a folder leaves out
+    """
+
+    include: Annotated[tuple[str, ...], "GLOB", Repeated] | None = None
+    exclude: Annotated[tuple[str, ...], "GLOB", Repeated] | None = None
+    gitignore: Annotated[bool, Flag("--no-gitignore")] = True
+
+
+class PassageOptions(Struct):
+    """How documents are cut into passages.
+
+    Attributes:
+        max_words: longest passage, in words (default: 120)
+        overlap_words: words shared by neighbours (default: 0)
+        row_words: JSON Lines rows this long stay whole (default: 300)
+    """
+
+    max_words: Annotated[int, "N", Flag("--chunk-words")] | None = None
+    overlap_words: Count | None = None
+    row_words: Count | None = None
+
+
+class WordOptions(Struct):
+    """How words are searched.
+
+    Attributes:
+        k1: how soon repeated words stop counting (default: 1.2)
+        b: how much length counts against a passage (default: 0.75)
+        title_weight: how often the title counts (default: 3)
+        stemmer: auto, none or a language, as english (default: auto, the language of the documents)
+    """
+
+    k1: Number | None = None
+    b: Number | None = None
+    title_weight: Count | None = None
+    stemmer: Annotated[str, "NAME"] | None = None
+
+
+class MeaningOptions(Struct):
+    """How passages are embedded and found by meaning.
+
+    Attributes:
+        embedder: sentence-transformers model, or openai:MODEL@BASE_URL for one on a server (default:
+            intfloat/e5-base-v2)
+        query_prefix: put before every query (E5 models: "query: ")
+        passage_prefix: put before every passage (E5 models: "passage: ")
+        ann: how neighbours are found (default: flat, exact)
+        num_lists: ivf: clusters (default: by the number of passages)
+        num_probes: ivf: clusters searched (default: 16)
+        num_links: hnsw: links per passage (default: 32)
+        search_width: hnsw: candidates per search (default: 64)
+        batch_size: passages embedded at once (default: 64)
+    """
+
+    embedder: Annotated[str, "M"] | None = None
+    query_prefix: Annotated[str, "TEXT"] | None = None
+    passage_prefix: Annotated[str, "TEXT"] | None = None
+    ann: Literal["flat", "ivf", "hnsw"] | None = None
+    num_lists: Count | None = None
+    num_probes: Count | None = None
+    num_links: Count | None = None
+    search_width: Count | None = None
+    batch_size: Count | None = None
+
+
+class LanceOptions(Struct):
+    """What LanceDB searches.
+
+    Attributes:
+        lance_search: words, vectors or both (default: text)
+    """
+
+    lance_search: Literal["text", "dense", "hybrid"] | None = None
+
+
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the sub-command."""
+    """Add `index` to the command line."""
     parser = commands.add_parser("index", help="make an index of a folder of documents", description=_DESCRIPTION)
     parser.set_defaults(run=run)
-    parser.add_argument(
-        "sources", type=Path, nargs="*", metavar="SOURCE", help="a folder, a document, or a JSON Lines file"
+    globs = "GLOB is a pattern as in a .gitignore: *.md, drafts/, /top.txt"
+    add_options(parser, IndexOptions)
+    add_options(parser, FileOptions, title="files of a folder", about=globs)
+    add_options(parser, PassageOptions, title="passages")
+    add_options(parser, WordOptions, title="word search (bm25, hybrid, lance)")
+    add_options(parser, MeaningOptions, title="search by meaning (dense, hybrid, lance)")
+    add_options(
+        parser, LanceOptions, title="LanceDB (lance)", about="passages and vectors stay on disk; options as above"
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where the index is written")
-    parser.add_argument("--update", type=Path, metavar="DIR", help="bring the index DIR up to date with its sources")
-    parser.add_argument("--watch", action="store_true", help="keep it up to date until Ctrl-C")
-    parser.add_argument("--engine", choices=engine_choices(), help="default: bm25")
-    first = "compare the first 20 passages with the query by this sentence encoder, in every search; none: do not"
-    parser.add_argument("--rerank", metavar="MODEL", help=first)
-    parser.add_argument("--force", action="store_true", help="replace the index that is there")
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
-    parser.add_argument(
-        "--max-file-mib", type=int, metavar="N", help="leave out documents larger than this (default: 64 MiB)"
-    )
-    files = parser.add_argument_group(
-        "files of a folder", "GLOB is a pattern as in a .gitignore: *.md, drafts/, /top.txt"
-    )
-    files.add_argument("--include", action="append", metavar="GLOB", help="read only files like this (repeatable)")
-    files.add_argument("--exclude", action="append", metavar="GLOB", help="leave out files like this (repeatable)")
-    files.add_argument(
-        "--no-gitignore",
-        action="store_false",
-        dest="gitignore",
-        help="also read what a .gitignore in a folder leaves out",
-    )
-    passages = parser.add_argument_group("passages")
-    passages.add_argument(
-        "--chunk-words", type=int, dest="max_words", metavar="N", help="longest passage, in words (default: 120)"
-    )
-    passages.add_argument("--overlap-words", type=int, metavar="N", help="words shared by neighbours (default: 0)")
-    passages.add_argument(
-        "--row-words", type=int, metavar="N", help="JSON Lines rows this long stay whole (default: 300)"
-    )
-    words = parser.add_argument_group("word search (bm25, hybrid, lance)")
-    words.add_argument("--k1", type=float, metavar="X", help="how soon repeated words stop counting (default: 1.2)")
-    words.add_argument("--b", type=float, metavar="X", help="how much length counts against a passage (default: 0.75)")
-    words.add_argument("--title-weight", type=int, metavar="N", help="how often the title counts (default: 3)")
-    stems = "auto, none or a language, as english (default: auto, the language of the documents)"
-    words.add_argument("--stemmer", metavar="NAME", help=stems)
-    dense = parser.add_argument_group("search by meaning (dense, hybrid, lance)")
-    named = "sentence-transformers model, or openai:MODEL@BASE_URL for one on a server (default: intfloat/e5-base-v2)"
-    dense.add_argument("--embedder", metavar="M", help=named)
-    dense.add_argument("--query-prefix", metavar="TEXT", help='put before every query (E5 models: "query: ")')
-    dense.add_argument("--passage-prefix", metavar="TEXT", help='put before every passage (E5 models: "passage: ")')
-    dense.add_argument("--ann", choices=("flat", "ivf", "hnsw"), help="how neighbours are found (default: flat, exact)")
-    dense.add_argument("--num-lists", type=int, metavar="N", help="ivf: clusters (default: by the number of passages)")
-    dense.add_argument("--num-probes", type=int, metavar="N", help="ivf: clusters searched (default: 16)")
-    dense.add_argument("--num-links", type=int, metavar="N", help="hnsw: links per passage (default: 32)")
-    dense.add_argument("--search-width", type=int, metavar="N", help="hnsw: candidates per search (default: 64)")
-    lance = parser.add_argument_group("LanceDB (lance)", "passages and vectors stay on disk; options as above")
-    kinds = "words, vectors or both (default: text)"
-    lance.add_argument("--lance-search", choices=("text", "dense", "hybrid"), help=kinds)
-    dense.add_argument("--batch-size", type=int, metavar="N", help="passages embedded at once (default: 64)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -99,13 +164,13 @@ def run(args: argparse.Namespace) -> None:
 
 def _build(args: argparse.Namespace) -> None:
     from quaere.api.index import index_settings
-    from quaere.cli.interrupt import interruptible
+    from quaere.cli.terminal import interruptible
     from quaere.search.index import build_index
 
     # Options have the names of the settings' fields; what was not given is the settings' own default.
     given = {name: value for name, value in vars(args).items() if value is not None}
     started = time.monotonic()
-    with interruptible("an index that was there stays as it was"), _show_progress() as progress:
+    with interruptible("an index that was there stays as it was"), show_progress(describe_amount) as progress:
         index = build_index(args.sources, args.out, index_settings(given), progress, force=args.force)
     _print_index(index, time.monotonic() - started, args.json)
 
@@ -128,11 +193,11 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 def _update(path: Path, json: bool, rerank: str | None = None) -> None:
-    from quaere.cli.interrupt import interruptible
+    from quaere.cli.terminal import interruptible
     from quaere.search.update import update_index
 
     started = time.monotonic()
-    with interruptible("the index stays as it was"), _show_progress() as progress:
+    with interruptible("the index stays as it was"), show_progress(describe_amount) as progress:
         updated = update_index(path, progress, rerank=rerank)
     _print_index(updated.index, time.monotonic() - started, json, updated.counts)
 
@@ -156,10 +221,6 @@ def _watch(path: Path, json: bool) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- what is printed
-
-
-def _show_progress() -> AbstractContextManager[Progress]:
-    return show_progress(describe_amount)
 
 
 def describe_amount(doing: str, done: int, total: int | None) -> str:

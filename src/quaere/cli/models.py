@@ -9,13 +9,46 @@ quaere models check Qwen/Qwen3-0.6B@main
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+from msgspec import Struct, structs
 
+from quaere.cli.doctor import Check, guard, print_checks
+from quaere.cli.options import Flag, JsonOption, add_action
+from quaere.errors import QuaereError
 from quaere.policies.catalogue import CATALOGUE, find_pulled, resolve_model
 
+if TYPE_CHECKING:
+    from quaere.chat.renderer import Renderer
+    from quaere.records import Episode, Hit
+
+
 _DEFAULT = next(iter(CATALOGUE))
+
+
+class ModelOptions(Struct):
+    """Options of the actions on one model.
+
+    Attributes:
+        name: catalogue name, directory, GGUF file, hub id or hub id@revision
+    """
+
+    name: Annotated[str, "NAME", Flag("name", nargs="?")] = _DEFAULT
+
+
+class CheckOptions(ModelOptions):
+    """Options of `quaere models check`.
+
+    Attributes:
+        no_episode: load no weights and play no episode
+    """
+
+    no_episode: bool = False
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -23,26 +56,14 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser = commands.add_parser("models", help="list and pull models")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
 
-    listing = actions.add_parser("list", help="list the built-in catalogue, and which models have been pulled")
-    listing.set_defaults(run=run_list)
-
-    pull = actions.add_parser("pull", help="download a model, so that later commands need no network")
-    pull.set_defaults(run=run_pull)
-
-    path = actions.add_parser("path", help="print the directory of a model that has been pulled")
-    path.set_defaults(run=run_path)
-
-    check = actions.add_parser(
-        "check", help="check a model: template, tools, thoughts, joints, memory of each preset, one episode"
-    )
-    check.add_argument("--no-episode", action="store_true", help="load no weights and play no episode")
-    check.set_defaults(run=run_check)
-
-    for action in (pull, path, check):
-        named = "catalogue name, directory, GGUF file, hub id or hub id@revision"
-        action.add_argument("name", nargs="?", default=_DEFAULT, metavar="NAME", help=f"{named} (default: {_DEFAULT})")
-    for action in (listing, pull, path, check):
-        action.add_argument("--json", action="store_true", help="print JSON")
+    pulled = "download a model, so that later commands need no network"
+    path = "print the directory of a model that has been pulled"
+    checked = "check a model: template, tools, thoughts, joints, memory of each preset, one episode"
+    catalogue = "list the built-in catalogue, and which models have been pulled"
+    add_action(actions, "list", run_list, catalogue, JsonOption)
+    add_action(actions, "pull", partial(_show, pull=True), pulled, ModelOptions, JsonOption)
+    add_action(actions, "path", partial(_show, pull=False), path, ModelOptions, JsonOption)
+    add_action(actions, "check", run_check, checked, CheckOptions, JsonOption)
 
 
 def run_list(args: argparse.Namespace) -> None:
@@ -61,26 +82,145 @@ def run_list(args: argparse.Namespace) -> None:
     print("Any Hugging Face id, local directory or GGUF file is a model too.", file=sys.stderr)
 
 
-def run_pull(args: argparse.Namespace) -> None:
-    """Download a model unless it is on this machine, and print its directory."""
-    _show(args, pull=True)
-
-
-def run_path(args: argparse.Namespace) -> None:
-    """Print the directory of a model; never downloads."""
-    _show(args, pull=False)
-
-
 def run_check(args: argparse.Namespace) -> None:
     """Check a model and print the results; exit code 2 if one failed."""
-    from quaere.cli.check_list import print_checks
-    from quaere.cli.model_check import check_model
-
     report = (lambda line: None) if args.json else (lambda line: print(line, file=sys.stderr))
     print_checks(check_model(args.name, with_episode=not args.no_episode, report=report), as_json=args.json)
 
 
 def _show(args: argparse.Namespace, *, pull: bool) -> None:
+    """Print the directory of a model; with `pull` it is downloaded unless it is on this machine."""
     model = resolve_model(args.name, pull=pull, report=lambda line: print(line, file=sys.stderr))
     folder = model.path if args.name in CATALOGUE else model.folders[0]
     print(msgspec.json.encode(model).decode() if args.json else folder)
+
+
+# ---------------------------------------------------------------------------------------------------------------- check
+
+
+TURN_TOKENS = 256
+_RECIPE = "drzero"  # whose presets are estimated; its runs train two roles
+_TEXT = "The Halm bridge was built by Orsolya Venn in 1702."
+_QUESTION = "Who built the Halm bridge?"
+
+
+def open_renderer(model: str, *, pull: bool) -> Renderer:
+    """The renderer of a model's tokenizer."""
+    from quaere.chat.renderer import Renderer
+    from quaere.policies.catalogue import resolve_model
+    from quaere.policies.model_folders import load_tokenizer
+
+    return Renderer(load_tokenizer(resolve_model(model, pull=pull).tokenizer))
+
+
+def describe_joint(renderer: Renderer) -> str:
+    """What ends a turn and what stands between two, for a line of output."""
+    joint = renderer.joints["tool"]
+    ends = " or ".join(repr(renderer.decode([token])) for token in renderer.stop_token_ids) or "nothing"
+    between = renderer.decode([*joint.closing]) + "..." + renderer.decode([*joint.opening])
+    return f"a turn ends with {ends}; between turns {between!r}"
+
+
+def check_model(model: str, *, with_episode: bool, report: Callable[[str], None]) -> list[Check]:
+    """All checks of a model; if it cannot be found, that is the only one."""
+    from quaere.policies.catalogue import resolve_model
+
+    try:
+        found = resolve_model(model, report=report)
+    except QuaereError as error:
+        return [Check("model", "fail", str(error), error.hint)]
+    checks = [Check("model", "ok", f"{model} in {found.path}")]
+    try:
+        renderer = open_renderer(model, pull=True)
+    except QuaereError as error:
+        checks.append(Check("template", "fail", str(error), error.hint))
+    else:
+        checks += _check_renderer(renderer)
+    checks += _check_memory(model)
+    if with_episode and all(check.status != "fail" for check in checks):
+        checks.append(guard("episode", lambda: _check_episode(model, report)))
+    return checks
+
+
+def _check_renderer(renderer: Renderer) -> list[Check]:
+    kind = "its own chat template" if renderer.has_template else "none: conversations are plain paragraphs"
+    tools = "listed by the template" if renderer.lists_tools else "described in the prompt"
+    results = "in turns of their own" if renderer.speaks_tools else "in user turns"
+    if renderer.opened:
+        thinking = f"the template opens a thought before each turn ({renderer.opened!r})"
+    else:
+        thinking = "the model opens its thoughts itself"
+    differs = renderer.note or "episodes are what the template writes"
+    return [
+        Check("template", "ok", kind),
+        Check("tools", "ok", f"{tools}; calls: {renderer.template.markup.name}; results {results}"),
+        Check("thinking", "ok", thinking),
+        Check("joints", "ok", describe_joint(renderer)),
+        Check("history", "ok", differs),
+    ]
+
+
+def _check_memory(model: str) -> list[Check]:
+    """The estimated memory of a run with each preset."""
+    from quaere.recipes.registry import find_recipe
+    from quaere.training.config import load_config
+
+    recipe = find_recipe(_RECIPE)
+
+    def check(preset: str) -> Check:
+        config = load_config(
+            recipe.schema, presets=recipe.presets, preset=preset, file=None, assignments=(), given={"model": model}
+        )
+        planned = dict(recipe.plan(config))
+        return Check("memory", "ok", f"{_RECIPE} {preset}: {planned['memory']}")
+
+    checks = [guard("memory", lambda preset=preset: check(preset)) for preset in recipe.presets]  # type: ignore[misc]
+    if {check.status for check in checks} == {"fail"} and len({check.detail for check in checks}) == 1:
+        return [structs.replace(checks[0], name="engine")]  # not a question of memory: the engine cannot run the model
+    return checks
+
+
+class _OnePassage:
+    """Finds the same passage for every query."""
+
+    async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
+        """One list with the passage per query."""
+        from quaere.records import Hit, Passage
+
+        passage = Passage(id="halm#0", doc_id="halm", title="Halm bridge", text=_TEXT, start=0, end=len(_TEXT))
+        return [[Hit(passage, 1.0)] for _ in queries]
+
+    async def close(self) -> None:
+        """Do nothing: there is nothing to release."""
+
+
+def _check_episode(model: str, report: Callable[[str], None]) -> Check:
+    """Plays one episode; what the model answers does not matter."""
+    from quaere.records import Answer
+
+    episode = asyncio.run(_play(model, report))
+    if episode.end == "failed":
+        return Check("episode", "fail", f"the model could not be sampled: {episode.turns[-1].failure}")
+    num_read = sum(turn.failure is None for turn in episode.turns)
+    said = f"{len(episode.turns)} turns, {num_read} of them followed the protocol, {len(episode.token_ids)} tokens"
+    if num_read == 0:
+        hint = f"quaere warmup {_RECIPE} --model {model} --out DIR"
+        return Check("episode", "warn", f"{said}; no turn did what was asked", hint)
+    answer = f"answered {episode.outcome.text!r}" if isinstance(episode.outcome, Answer) else f"ended by {episode.end}"
+    return Check("episode", "ok", f"{said}; {answer}")
+
+
+async def _play(model: str, report: Callable[[str], None]) -> Episode:
+    from quaere.dialects.tool_call.protocol import ToolCallSolver
+    from quaere.policies.sampler import SamplingParams
+    from quaere.records import Question, SolveTask
+    from quaere.rollout.episode import Limits, run_episode
+    from quaere.rollout.policy import open_policy
+
+    policy = open_policy(model, report=report)
+    limits = Limits(max_turns=3, turn_tokens=TURN_TOKENS, sequence_tokens=2048, tool_response_tokens=128)
+    task, greedy = SolveTask(Question("check", _QUESTION)), SamplingParams(temperature=0)
+    try:
+        return await run_episode(policy, ToolCallSolver(), _OnePassage(), task, limits, params=greedy)
+    finally:
+        await policy.stop()

@@ -24,15 +24,15 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from quaere.api.counts import format_duration
+from quaere.api.printing import format_duration
 from quaere.chat.terminal_text import shorten_number
-from quaere.cli.episode_view import printable
+from quaere.cli.terminal import printable
+from quaere.cli.work_progress import Lull
 from quaere.training.progress import Reporter, StepProgress, StepReport, describe_figures
 
 BARS = "▁▂▃▄▅▆▇█"
 _NUM_REWARDS = 40
 _NUM_ALARMS = 3
-_LULL_S = 30.0
 
 
 def open_reporter(json: bool = False, stream: TextIO | None = None) -> Reporter:
@@ -46,89 +46,66 @@ def open_reporter(json: bool = False, stream: TextIO | None = None) -> Reporter:
     return PlainReporter(stream)
 
 
-class JsonReporter:
-    """One JSON object per line: {"event": "step", "step": 3, ..., "eta_s": 2100.0} or {"event": "note", ...}."""
+class _LineReporter:
+    """A reporter that writes lines, and flushes each, so that the reader of a pipe is not a step behind."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._pace = Pace()
         self._lull = Lull(clock)
-
-    def progress(self, progress: StepProgress) -> None:
-        """A part of a step is further than before: an object every half minute at most."""
-        if self._lull.is_over():
-            left = progress.seconds_left if math.isfinite(progress.seconds_left) else None
-            self._put({"event": "progress", **structs.asdict(progress), "eta_s": left})
-
-    def step(self, report: StepReport) -> None:
-        """Report a finished step. JSON has no NaN: values that are not finite become null."""
-        estimate = self._pace.add(report)
-        fields = structs.asdict(report)
-        fields["metrics"] = {name: value if math.isfinite(value) else None for name, value in report.metrics.items()}
-        self._put({"event": "step", **fields, "eta_s": estimate.seconds if estimate else None})
-
-    def note(self, line: str) -> None:
-        """Report a line of text."""
-        self._put({"event": "note", "line": line})
-
-    def close(self) -> None:
-        """Does nothing: every object is flushed when it is written."""
-
-    def _put(self, event: dict[str, Any]) -> None:
-        self._lull.restart()
-        # Flushed, so that the reader of a pipe is not a step behind.
-        print(jsonlib.dumps(event, allow_nan=False), file=self._stream, flush=True)
-
-
-class PlainReporter:
-    """One line per step, for logs.
-
-    proposer 3/50 · iteration 1 · reward 0.41 · passes 0.22 · entropy 0.81 · 812 tok/s · 41 s/step · about 35 min left
-    """
-
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream = stream
-        self._pace = Pace()
-        self._lull = Lull(clock)
-
-    def progress(self, progress: StepProgress) -> None:
-        """A part of a step is further than before: a line every half minute at most."""
-        if self._lull.is_over():
-            self._put(f"step {progress.step}/{progress.num_steps} · {describe_progress(progress)}")
-
-    def step(self, report: StepReport) -> None:
-        """Report a finished step and its alarms."""
-        left = describe_left(self._pace.add(report))
-        self._put(" · ".join([str(report), *left]))
-        for alarm in report.alarms:
-            self._put(f"alarm: {alarm}")
-
-    def note(self, line: str) -> None:
-        """Report a line of text."""
-        self._put(line)
 
     def close(self) -> None:
         """Does nothing: every line is flushed when it is written."""
 
     def _put(self, line: str) -> None:
         self._lull.restart()
-        print(printable(line), file=self._stream, flush=True)
+        print(line, file=self._stream, flush=True)
 
 
-class Lull:
-    """Has nothing been said for half a minute? A log shows that a long step goes on, and not every episode of it."""
+class JsonReporter(_LineReporter):
+    """One JSON object per line: {"event": "step", "step": 3, ..., "eta_s": 2100.0} or {"event": "note", ...}."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._since_s = clock()
+    def progress(self, progress: StepProgress) -> None:
+        """A part of a step is further than before: an object every half minute at most."""
+        if self._lull.ends():
+            left = progress.seconds_left if math.isfinite(progress.seconds_left) else None
+            self._tell("progress", **structs.asdict(progress), eta_s=left)
 
-    def restart(self) -> None:
-        """Note that something was printed."""
-        self._since_s = self._clock()
+    def step(self, report: StepReport) -> None:
+        """Report a finished step. JSON has no NaN: values that are not finite become null."""
+        estimate = self._pace.add(report)
+        fields = structs.asdict(report)
+        fields["metrics"] = {name: value if math.isfinite(value) else None for name, value in report.metrics.items()}
+        self._tell("step", **fields, eta_s=estimate.seconds if estimate else None)
 
-    def is_over(self) -> bool:
-        """True if nothing was printed for a minute."""
-        return self._clock() - self._since_s >= _LULL_S
+    def note(self, line: str) -> None:
+        """Report a line of text."""
+        self._tell("note", line=line)
+
+    def _tell(self, event: str, **fields: Any) -> None:
+        self._put(jsonlib.dumps({"event": event, **fields}, allow_nan=False))
+
+
+class PlainReporter(_LineReporter):
+    """One line per step, for logs.
+
+    proposer 3/50 · iteration 1 · reward 0.41 · passes 0.22 · entropy 0.81 · 812 tok/s · 41 s/step · about 35 min left
+    """
+
+    def progress(self, progress: StepProgress) -> None:
+        """A part of a step is further than before: a line every half minute at most."""
+        if self._lull.ends():
+            self.note(f"step {progress.step}/{progress.num_steps} · {describe_progress(progress)}")
+
+    def step(self, report: StepReport) -> None:
+        """Report a finished step and its alarms."""
+        left = describe_left(self._pace.add(report))
+        for line in (" · ".join([str(report), *left]), *(f"alarm: {alarm}" for alarm in report.alarms)):
+            self.note(line)
+
+    def note(self, line: str) -> None:
+        """Report a line of text."""
+        self._put(printable(line))
 
 
 class LiveReporter:

@@ -10,21 +10,93 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
-from quaere.api.checked_questions import write_lines
-from quaere.cli.bounds import check_positive
-from quaere.cli.interrupt import interruptible
+from msgspec import Struct
+
+from quaere.api.checked_questions import count_searches, summarise, write_checked, write_lines
+from quaere.api.printing import counting
+from quaere.cli.options import DeviceOption, JsonOption, add_options, read_options
+from quaere.cli.terminal import interruptible, note_line
 from quaere.errors import BadInput
+from quaere.setting_types import Count, File, Folder, Number, check_positive
 
 if TYPE_CHECKING:
-    from msgspec import Struct
-
     from quaere.rollout.topic_questions import OpenQuestion
     from quaere.search.index import Index
+    from quaere.warmup.documents.checked_question import Written
+
+
+class QuestionOptions(JsonOption, kw_only=True):
+    """Options of `quaere questions`.
+
+    Attributes:
+        num: number of questions
+        seed: seed of the questions (default: 0)
+        out: JSONL file to write
+        force: replace the file if it exists
+        topk: hits of a search that count as found; with --checked, hits that a search returns (5, with --checked 10)
+        json: print counts as JSON instead of a summary
+    """
+
+    num: Count = 100
+    seed: Count = 0
+    out: File
+    force: bool = False
+    topk: Count | None = None
+
+
+class QuestionSource(Struct):
+    """What the questions are about.
+
+    Attributes:
+        index: an index that `quaere index` wrote
+        world: a world that `quaere world` wrote
+    """
+
+    index: Folder | None = None
+    world: Folder | None = None
+
+
+class QuestionWriter(DeviceOption):
+    """The model that words the questions.
+
+    Attributes:
+        model: catalogue name, directory, hub id or openai:MODEL@URL (default: templates)
+        temperature: of the model
+        guided: write the start of the model's turns (default: only for models of the catalogue that need it)
+    """
+
+    model: Annotated[str, "NAME"] | None = None
+    temperature: Number = 0.8
+    guided: bool | None = None
+
+
+class CheckOptions(Struct):
+    """Questions with checked answers.
+
+    Attributes:
+        checked: write questions with short answers, each checked
+        drafts: facts to draft
+        tries: answers per check
+        min_right: right answers needed with the page
+        minutes: stop drafting after X minutes (default: 0, no limit)
+        dropped: also write what was dropped, with the reasons
+        max_rows: questions at once
+    """
+
+    checked: bool = False
+    drafts: Count = 6000
+    tries: Count = 5
+    min_right: Count = 3
+    minutes: Number = 0.0
+    dropped: File | None = None
+    max_rows: Count = 32
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -40,45 +112,10 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "passage among others and never without. Such facts are combined into chains, comparisons and choices.",
     )
     parser.set_defaults(run=run)
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--index", type=Path, metavar="DIR", help="an index that `quaere index` wrote")
-    source.add_argument("--world", type=Path, metavar="DIR", help="a world that `quaere world` wrote")
-    parser.add_argument("--num", type=int, default=100, metavar="N", help="number of questions (default: 100)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the questions (default: 0)")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSONL file to write")
-    parser.add_argument("--force", action="store_true", help="replace the file if it exists")
-    parser.add_argument(
-        "--topk",
-        type=int,
-        metavar="N",
-        help="hits of a search that count as found; with --checked, hits that a search returns (5, with --checked 10)",
-    )
-    written = parser.add_argument_group("questions written by a model")
-    written.add_argument(
-        "--model", metavar="NAME", help="catalogue name, directory, hub id or openai:MODEL@URL (default: templates)"
-    )
-    written.add_argument("--temperature", type=float, default=0.8, metavar="X", help="of the model (default: 0.8)")
-    written.add_argument(
-        "--guided",
-        action=argparse.BooleanOptionalAction,
-        help="write the start of the model's turns (default: only for models of the catalogue that need it)",
-    )
-    written.add_argument(
-        "--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs (default: auto)"
-    )
-    checked = parser.add_argument_group("questions with checked answers")
-    checked.add_argument("--checked", action="store_true", help="write questions with short answers, each checked")
-    checked.add_argument("--drafts", type=int, default=6000, metavar="N", help="facts to draft (default: 6000)")
-    checked.add_argument("--tries", type=int, default=5, metavar="N", help="answers per check (default: 5)")
-    checked.add_argument(
-        "--min-right", type=int, default=3, metavar="N", help="right answers needed with the page (default: 3)"
-    )
-    checked.add_argument(
-        "--minutes", type=float, default=0.0, metavar="X", help="stop drafting after X minutes (default: 0, no limit)"
-    )
-    checked.add_argument("--dropped", type=Path, metavar="FILE", help="also write what was dropped, with the reasons")
-    checked.add_argument("--max-rows", type=int, default=32, metavar="N", help="questions at once (default: 32)")
-    parser.add_argument("--json", action="store_true", help="print counts as JSON instead of a summary")
+    add_options(parser.add_mutually_exclusive_group(required=True), QuestionSource)
+    add_options(parser, QuestionOptions)
+    add_options(parser, QuestionWriter, title="questions written by a model")
+    add_options(parser, CheckOptions, title="questions with checked answers")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -91,8 +128,6 @@ def run(args: argparse.Namespace) -> None:
 
 def _write(args: argparse.Namespace) -> None:
     if args.checked:
-        from quaere.cli.checked_questions import run_checked
-
         run_checked(args)
         return
     faults: Counter[str] = Counter()
@@ -133,43 +168,31 @@ def _ask_world(args: argparse.Namespace) -> list[Struct]:
 
 
 def _ask_index(args: argparse.Namespace) -> tuple[list[OpenQuestion], Counter[str]]:
-    from rich.console import Console
-
-    from quaere.api.counts import counting
     from quaere.rollout.topic_questions import draw_open_questions
     from quaere.search.index import open_index
 
-    quiet = Console(stderr=True, highlight=False)
     index = open_index(args.index)
-    with counting("asking", args.num, quiet) as advance:
+    with counting("asking", args.num) as advance:
         drawn = draw_open_questions(
             index, args.num, args.seed, topk=args.topk or 5, report=lambda num: advance("grounded")
         )
-    return asyncio.run(_rewrite(args, index, drawn, quiet)) if args.model else (drawn, Counter())
+    return asyncio.run(_rewrite(args, index, drawn)) if args.model else (drawn, Counter())
 
 
 async def _rewrite(
-    args: argparse.Namespace, index: Index, drawn: list[OpenQuestion], quiet: Any
+    args: argparse.Namespace, index: Index, drawn: list[OpenQuestion]
 ) -> tuple[list[OpenQuestion], Counter[str]]:
-    from quaere.api.counts import counting
     from quaere.policies.catalogue import needs_guide
     from quaere.rollout.policy import open_policy
     from quaere.rollout.topic_questions import rewrite_questions
 
-    quiet.print(f"loading {args.model}", style="dim", markup=False)
+    note_line(f"loading {args.model}")
     guided = needs_guide(args.model) if args.guided is None else args.guided
     policy = open_policy(args.model, device=args.device)
+    how = {"guided": guided, "temperature": args.temperature, "seed": args.seed}
     try:
-        with counting("writing", len(drawn), quiet) as advance:
-            return await rewrite_questions(
-                policy,
-                index,
-                drawn,
-                guided=guided,
-                temperature=args.temperature,
-                seed=args.seed,
-                report=lambda num: advance("written"),
-            )
+        with counting("writing", len(drawn)) as advance:
+            return await rewrite_questions(policy, index, drawn, **how, report=lambda num: advance("written"))
     finally:
         await policy.stop()
 
@@ -177,8 +200,6 @@ async def _rewrite(
 def _print_summary(
     args: argparse.Namespace, num: int, counts: Counter[str], by_model: int, faults: Counter[str]
 ) -> None:
-    import json
-
     if args.json:
         found = {"questions": num, "kinds": dict(counts), "by_model": by_model, "not_taken": dict(faults)}
         print(json.dumps(found))
@@ -190,3 +211,43 @@ def _print_summary(
             f"{by_model} worded by {args.model}, {num - by_model} by forms" + (f" (the model's: {why})" if why else "")
         )
     print(f"quaere report --questions {args.out} --index {args.index or 'INDEX'}")
+
+
+# ---------------------------------------------------------------------------------------------------- checked questions
+
+
+def run_checked(args: argparse.Namespace) -> None:
+    """Write the questions to a file, and print how many were kept and why others were dropped."""
+    from quaere.cli.work_progress import show_progress
+    from quaere.warmup.documents.checked_question import WriterSettings
+
+    settings = read_options(args, WriterSettings, topk=args.topk or 10, concurrency=args.max_rows)
+    place = {"device": args.device, "out": args.out, "dropped": args.dropped}
+    with show_progress() as progress:
+        written = write_checked(args.model, args.index, settings, **place, note=note_line, progress=progress)
+    if args.json:
+        print(json.dumps(_counts(written)))
+        return
+    for line in (*summarise(written, args.out), *next_commands(args.out, args.index, args.model)):
+        print(line)
+
+
+def next_commands(questions: Path, index: Path, model: str) -> tuple[str, str]:
+    """What to type to teach the model the form and to train it on the questions; a model at a URL cannot be trained."""
+    start = "MODEL" if model.startswith("openai:") else shlex.quote(model)
+    warm, runs = shlex.quote(f"{questions.stem}-warm"), shlex.quote(f"runs/{questions.stem}")
+    given = f"--index {shlex.quote(str(index))} --questions {shlex.quote(str(questions))}"
+    return (
+        f"quaere warmup search-r1 --style brief --model {start} --lora-rank 32 --out {warm}",
+        f"quaere evolve search-r1 {given} --model {warm} --preset single-gpu --set prompts=brief --out {runs}",
+    )
+
+
+def _counts(written: Written) -> dict[str, object]:
+    return {
+        "questions": len(written.questions),
+        "drafts": written.num_drafts,
+        "kinds": dict(Counter(question.kind for question in written.questions)),
+        "searches": {str(num): count for num, count in sorted(count_searches(written).items())},
+        "dropped": dict(written.reasons.most_common()),
+    }

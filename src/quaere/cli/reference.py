@@ -14,8 +14,7 @@ from typing import Any
 
 import msgspec
 
-from quaere.cli.main import build_parser
-from quaere.cli.parser import walk_parsers
+from quaere.cli.main import build_parser, walk_parsers
 from quaere.recipes.registry import RECIPES, Recipe, find_recipe
 from quaere.training.config import load_config
 from quaere.training.config_docs import OURS, PAPERS, Setting, describe_paper, list_settings

@@ -10,180 +10,163 @@ import argparse
 import asyncio
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from quaere.api.answer import refuse_all_failed
-from quaere.cli import ask_options
-from quaere.cli.interrupt import interruptible
+from msgspec import Struct, structs
+
+from quaere.api.printing import count, counting, plain_table
+from quaere.cli import options
+from quaere.cli.terminal import interruptible, open_console
+from quaere.setting_types import Count
 
 if TYPE_CHECKING:
-    from quaere.api.report_files import ReportPlace
-    from quaere.dialects.roles import Writer
+    from quaere.api.agent import OpenAgent
+    from quaere.api.report import ReportPlace
     from quaere.records import Episode, Question, Report
-    from quaere.rollout.episode import Limits
-    from quaere.rollout.policy import Policy
     from quaere.runs import Run
     from quaere.search.searcher import Searcher
+
+
+class ReportOptions(options.AskedOptions, kw_only=True):
+    """Options of `quaere report`.
+
+    Attributes:
+        out: file report.md or report.html to write, or a folder for both formats and the cited documents (default:
+            print only)
+        guided: write the start of every turn (a search; in the last a report on [1]), for models too small to follow
+            the dialect (default: only for models of the catalogue that need it)
+    """
+
+    out: Annotated[Path, "FILE|DIR"] | None = None
+    guided: bool | None = None
+
+
+class ReportLimits(Struct):
+    """How far an episode may go.
+
+    Attributes:
+        max_turns: most turns of an episode (10; guided: 2)
+        topk: passages per search (3)
+        turn_tokens: most tokens per turn (2048; guided: 128)
+        sequence_tokens: most tokens of an episode (12288; guided: 4096)
+    """
+
+    max_turns: Count | None = None
+    topk: Count | None = None
+    turn_tokens: Count | None = None
+    sequence_tokens: Count | None = None
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `report` to the command line."""
     parser = commands.add_parser("report", help="let a model write a cited report by searching an index")
-    ask_options.add_asked(parser, "smollm2-135m-plain")  # its adapter was not taught to write reports
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="FILE|DIR",
-        help="file report.md or report.html to write, or a folder for both formats and the cited documents "
-        "(default: print only)",
-    )
-    parser.add_argument(
-        "--guided",
-        action=argparse.BooleanOptionalAction,
-        help="write the start of every turn (a search; in the last a report on [1]), for models too small to follow "
-        "the dialect (default: only for models of the catalogue that need it)",
-    )
-    limits = parser.add_argument_group("limits", "default: as the model was trained, else the values in parentheses")
-    limits.add_argument("--max-turns", type=int, metavar="N", help="most turns of an episode (10; guided: 2)")
-    limits.add_argument("--topk", type=int, metavar="N", help="passages per search (3)")
-    limits.add_argument("--turn-tokens", type=int, metavar="N", help="most tokens per turn (2048; guided: 128)")
-    limits.add_argument(
-        "--sequence-tokens", type=int, metavar="N", help="most tokens of an episode (12288; guided: 4096)"
-    )
-    ask_options.add_sampling(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON, one object per question")
     parser.set_defaults(run=run)
+    options.add_options(
+        parser, ReportOptions, options.RunsFolder, model="smollm2-135m-plain"
+    )  # its adapter was not taught to write reports
+    options.add_options(
+        parser, ReportLimits, title="limits", about="default: as the model was trained, else the values in parentheses"
+    )
+    options.add_options(parser, options.SamplingOptions, title="sampling")
 
 
 def run(args: argparse.Namespace) -> None:
     """Write one report in full view, or one for every question of a file with a table at the end."""
-    from quaere.api.report_files import report_place
+    from quaere.api.report import report_place
     from quaere.search.searcher import open_searcher
 
-    questions = ask_options.read_asked(args, "report")
-    ask_options.check_numbers(args)
+    questions = options.read_asked(args, "report")
+    options.check_asked(args)
     place = report_place(args.out, len(questions)) if args.out else None
     with interruptible():
-        asyncio.run(_Writing(args, place, open_searcher(args.index)).write(questions))
+        asyncio.run(_write(args, questions, place, open_searcher(args.index)))
 
 
-def _arrange(args: argparse.Namespace) -> tuple[Writer, Limits]:
-    """How to ask: as the command line says, else as the model was trained to write reports, which its notes say."""
+async def _write(
+    args: argparse.Namespace, questions: list[Question], place: ReportPlace | None, searcher: Searcher
+) -> None:
+    """Open the model, write every report, and close everything."""
+    from quaere.api.agent import open_agent
+    from quaere.api.answer import refuse_all_failed
     from quaere.api.report import choose_writer
-    from quaere.dialects.notes import find_notes
     from quaere.policies.catalogue import needs_guide
+    from quaere.runs import Run, runs_root
 
+    agent = await open_agent(args.model, searcher, limits={}, **options.sampling_settings(args))
     guided = needs_guide(args.model) if args.guided is None else args.guided
-    given = {key: getattr(args, key) for key in ask_options.LIMITS if getattr(args, key) is not None}
-    return choose_writer(find_notes(args.model), guided=guided, limits=given)
+    writer, limits = choose_writer(agent.notes, guided=guided, limits=options.given_limits(args))
+    agent = structs.replace(agent, protocol=writer, limits=limits)
+    settings = options.asked_settings(args, limits, hidden=("out",)) | {"guided": writer.guided, "style": writer.style}
+    try:
+        with Run.start(runs_root(args.runs), "report", settings) as stored:
+            reports = _Reports(args, place, agent, stored)
+            episodes = await (reports.write_one(questions[0]) if args.question else reports.write_many(questions))
+    finally:
+        await agent.close()
+    refuse_all_failed(episodes)
 
 
-class _Writing:
-    """One call of the command: the writer, the searcher, and where reports are written."""
+class _Reports:
+    """The reports of one call of the command: written by an agent, stored in a run, and put where they are wanted."""
 
-    def __init__(self, args: argparse.Namespace, place: ReportPlace | None, searcher: Searcher) -> None:
-        from rich.console import Console
+    def __init__(self, args: argparse.Namespace, place: ReportPlace | None, agent: OpenAgent, stored: Run) -> None:
+        self.args, self.place, self.agent, self.stored = args, place, agent, stored
+        self.console = open_console()
 
-        from quaere.search.searcher import LocalSearcher
-
-        self.args = args
-        self.place = place
-        self.searcher = searcher
-        self.index = searcher.index if isinstance(searcher, LocalSearcher) else None
-        self.console, self.quiet = Console(highlight=False), Console(stderr=True, highlight=False)
-
-    async def write(self, questions: list[Question]) -> None:
-        """Open the model, write every report, and close everything."""
-        from quaere.runs import Run, runs_root
-        from quaere.search.searcher import check_reachable
-
-        await check_reachable(self.searcher)
-        writer, limits = _arrange(self.args)
-        policy = ask_options.open_model(self.args, self.quiet)
-        try:
-            with Run.start(runs_root(self.args.runs), "report", self._settings(writer, limits)) as stored:
-                if self.args.question:
-                    episodes = [await self._write_one(questions[0], policy, writer, limits, stored)]
-                else:
-                    episodes = await self._write_many(questions, policy, writer, limits, stored)
-        finally:
-            await self.searcher.close()
-            await policy.stop()
-        refuse_all_failed(episodes)
-
-    def _settings(self, writer: Writer, limits: Limits) -> dict[str, Any]:
-        asked = ask_options.asked_settings(self.args, limits, hidden=("out",))
-        return asked | {"guided": writer.guided, "style": writer.style}
-
-    async def _write_one(
-        self, question: Question, policy: Policy, writer: Writer, limits: Limits, stored: Run
-    ) -> Episode:
+    async def write_one(self, question: Question) -> list[Episode]:
         """Write one report; print every turn as it is sampled, then the report."""
-        from quaere.cli.episode_view import render_end, render_turn
-        from quaere.cli.report_view import render_report
+        from quaere.cli.episode_view import render_end, render_report, render_turn
         from quaere.records import ReportTask
-        from quaere.rollout.episode import run_episode
 
         show = None if self.args.json else lambda turn: self.console.print(render_turn(turn))
-        task, setting = ReportTask(question), ask_options.episode_setting(self.args, limits)
-        episode = await run_episode(policy, writer, self.searcher, task, on_turn=show, **setting)
-        report, files = self._keep(episode, stored)
+        episode = await self.agent.play(ReportTask(question), on_turn=show)
+        report, files = self._keep(episode)
         if not self.args.json:
             self.console.print(render_report(report) if report else render_end(episode))
-            for file in files:
-                self.console.print(str(file), markup=False, soft_wrap=True)
-            self.console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
-        return episode
+            self._print_places(files)
+        return [episode]
 
-    async def _write_many(
-        self, questions: list[Question], policy: Policy, writer: Writer, limits: Limits, stored: Run
-    ) -> list[Episode]:
+    async def write_many(self, questions: list[Question]) -> list[Episode]:
         """A report for every question of a file, and a table."""
-        from quaere.api.counts import counting
-        from quaere.cli.episode_view import count
         from quaere.records import ReportTask
-        from quaere.rollout.many import Job, run_many
 
-        jobs = [Job(writer, ReportTask(question)) for question in questions]
-        setting = ask_options.episode_setting(self.args, limits)
         episodes: list[Episode] = []
         reports: list[Report | None] = []
-        with counting("writing", len(jobs), self.quiet) as advance:
-            async for episode in run_many(policy, jobs, self.searcher, **setting):
+        with counting("writing", len(questions)) as advance:
+            async for episode in self.agent.play_many([ReportTask(question) for question in questions]):
                 episodes.append(episode)
-                reports.append(self._keep(episode, stored)[0])
+                reports.append(self._keep(episode)[0])
                 advance(count(sum(len(report.citations) for report in reports if report), "citation"))
         if not self.args.json:
-            self._print_table(questions, reports, stored)
+            self._print_table(questions, reports)
+            self._print_places([self.place.path] if self.place else [])
         return episodes
 
-    def _keep(self, episode: Episode, stored: Run) -> tuple[Report | None, list[Path]]:
+    def _keep(self, episode: Episode) -> tuple[Report | None, list[Path]]:
         """Store the episode, and write its report where the person wants it."""
-        from quaere.api.report_files import write_report
+        from quaere.api.report import write_report
         from quaere.dialects.report.protocol import bind_report
 
         report = bind_report(episode)
-        stored.add_episode(episode, report_scores(report) if report else None)
+        self.stored.add_episode(episode, report_scores(report) if report else None)
         files: list[Path] = []
         if report is not None and self.place is not None:
-            files = write_report(report, self.place, report.question.id, self.index, self.args.index)
+            index = getattr(self.agent.searcher, "index", None)
+            files = write_report(report, self.place, report.question.id, index, self.args.index)
         if self.args.json:
-            print(json.dumps(_row(episode, report, files, stored)))
+            print(json.dumps(_row(episode, report, files, self.stored)))
         return report, files
 
-    def _print_table(self, questions: list[Question], reports: list[Report | None], stored: Run) -> None:
-        from rich.table import Table
-        from rich.text import Text
+    def _print_table(self, questions: list[Question], reports: list[Report | None]) -> None:
+        from quaere.cli.episode_view import trim
 
-        from quaere.cli.episode_view import printable, trim
-
-        table = Table("question", "conclusion", "statements", "citations", "unresolved", box=None, pad_edge=False)
+        rows = []
         for question, report in zip(questions, reports, strict=True):
-            cells = [trim(question.text, 60), trim(report.conclusion, 60) if report else "(no report)"]
-            if report:
-                cells += [str(len(report.statements)), str(len(report.citations)), str(len(report.unresolved))]
-            table.add_row(*(Text(printable(cell)) for cell in cells))
-        self.console.print(table)
+            row = [trim(question.text, 60), trim(report.conclusion, 60) if report else "(no report)"]
+            counted = (report.statements, report.citations, report.unresolved) if report else ()
+            rows.append([*row, *(str(len(each)) for each in counted)])
+        names = ("question", "conclusion", "statements", "citations", "unresolved")
+        self.console.print(plain_table(*names, rows=rows))
         written = [report for report in reports if report]
         num_citations = sum(len(report.citations) for report in written)
         num_lost = sum(len(report.unresolved) for report in written)
@@ -191,9 +174,11 @@ class _Writing:
         if num_citations:
             line += f", {num_citations - num_lost} resolved ({1 - num_lost / num_citations:.0%}), {num_lost} unresolved"
         self.console.print(line, style="bold", markup=False)
-        if self.place is not None:
-            self.console.print(str(self.place.path), markup=False, soft_wrap=True)
-        self.console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
+
+    def _print_places(self, files: list[Path]) -> None:
+        for file in files:
+            self.console.print(str(file), markup=False, soft_wrap=True)
+        self.console.print(f"quaere runs show {self.stored.path}", style="dim", markup=False)
 
 
 def report_scores(report: Report) -> dict[str, float]:
@@ -207,7 +192,7 @@ def report_scores(report: Report) -> dict[str, float]:
 
 
 def _row(episode: Episode, report: Report | None, files: list[Path], stored: Run) -> dict[str, Any]:
-    from quaere.cli.report_view import report_row
+    from quaere.cli.episode_view import report_row
     from quaere.records import ReportTask
 
     assert isinstance(episode.task, ReportTask)

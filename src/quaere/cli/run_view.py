@@ -1,4 +1,4 @@
-"""Renders a training run for the terminal. Pure functions: records in, rich renderables out.
+"""Renders a training run and charts of its metrics for the terminal. Pure functions: records in, renderables out.
 
 Console().print(render_training(summarise_training(run), "evolve-20250301-101500"))
 """
@@ -6,6 +6,7 @@ Console().print(render_training(summarise_training(run), "evolve-20250301-101500
 from __future__ import annotations
 
 import fnmatch
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -14,7 +15,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from quaere.cli.episode_view import count, printable, trim
+from quaere.api.printing import count, plain_table
+from quaere.cli.episode_view import trim
+from quaere.cli.progress_view import BARS
+from quaere.cli.terminal import printable
 from quaere.errors import BadInput, nearest_hint
 from quaere.recipes.score.versions import HarnessVersion, Versions, describe_change
 from quaere.records import Candidate
@@ -141,14 +145,14 @@ def render_training(summary: TrainingSummary, name: str) -> Group:
 
 def render_candidates(candidates: Sequence[Candidate]) -> Table:
     """A table of candidates: question, answer, right attempts, and the reason if dropped."""
-    heads = ("episode", "question", "answer", "hops", "searches", "right", "dropped")
-    table = plain_table(*heads, right=("hops", "searches", "right"))
+    rows = []
     for candidate in candidates:
         right = f"{candidate.num_right}/{candidate.num_attempts}" if candidate.num_attempts else ""
         name = candidate.episode_id or candidate.id
         words = (name, trim(candidate.question, 80), trim(candidate.answer, 40), str(candidate.hops))
-        table.add_row(*cells(*words, str(candidate.facts), right, candidate.reason))
-    return table
+        rows.append((*words, str(candidate.facts), right, candidate.reason))
+    heads = ("episode", "question", "answer", "hops", "searches", "right", "dropped")
+    return plain_table(*heads, rows=rows, right=("hops", "searches", "right"))
 
 
 def find_metrics(run: Run, patterns: Sequence[str]) -> dict[str, list[Metric]]:
@@ -167,33 +171,23 @@ def find_metrics(run: Run, patterns: Sequence[str]) -> dict[str, list[Metric]]:
     return found
 
 
-def plain_table(*names: str, right: Sequence[str] = ()) -> Table:
-    """A table without lines; the columns named in `right` are right-aligned."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in names:
-        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
-    return table
-
-
-def cells(*values: str) -> list[Text]:
-    """Untrusted text as the cells of a table row."""
-    return [Text(printable(value)) for value in values]
-
-
 # ----------------------------------------------------------------------------------------------------------- details
 
 
 def _phase_table(phases: Sequence[PhaseSummary]) -> Table:
     measured = {name for phase in phases for name in phase.metrics}
     names = [name for name in _HEADLINES if name in measured] or sorted(measured)[: len(_HEADLINES)]
-    table = plain_table("phase", "steps", *names, right=("steps", *names))
+    rows = []
     for phase in phases:
         first, last = phase.first_step, phase.last_step
         steps = str(first) if first == last else f"{first}-{last}"
-        title = phase.phase if phase.iteration is None else f"{phase.iteration} {phase.phase}"
         changes = [_change(phase.metrics.get(name), single=first == last) for name in names]
-        table.add_row(*cells(title, steps, *changes))
-    return table
+        rows.append((_title(phase), steps, *changes))
+    return plain_table("phase", "steps", *names, rows=rows, right=("steps", *names))
+
+
+def _title(phase: PhaseSummary) -> str:
+    return phase.phase if phase.iteration is None else f"{phase.iteration} {phase.phase}"
 
 
 def _practice_line(phase: PhaseSummary) -> str:
@@ -219,8 +213,7 @@ def _practice_line(phase: PhaseSummary) -> str:
     if searches and needed:
         made, wanted = (_change(change, single=is_single) for change in (searches, needed))
         drawn += f"; searches {made} of {wanted} needed"
-    title = phase.phase if phase.iteration is None else f"{phase.iteration} {phase.phase}"
-    return f"{title}: {', '.join(said)}{drawn}"
+    return f"{_title(phase)}: {', '.join(said)}{drawn}"
 
 
 def _curriculum_line(phase: PhaseSummary) -> str:
@@ -239,11 +232,9 @@ def _report_table(phase: PhaseSummary) -> Table:
     first, last = phase.first_step, phase.last_step
     is_single = first == last
     steps = f"step {first}" if is_single else f"steps {first} to {last}"
-    table = plain_table(f"reports, {steps}", "", "metric", right=("",))
-    for words, name in _REPORT_FIGURES:
-        if name in phase.metrics:
-            table.add_row(*cells(words, _change(phase.metrics[name], single=is_single), name))
-    return table
+    shown = [(words, name, phase.metrics[name]) for words, name in _REPORT_FIGURES if name in phase.metrics]
+    rows = [(words, _change(change, single=is_single), name) for words, name, change in shown]
+    return plain_table(f"reports, {steps}", "", "metric", rows=rows, right=("",))
 
 
 def _harness_lines(versions: Sequence[HarnessVersion]) -> list[Text]:
@@ -293,3 +284,47 @@ def _event_lines(events: Sequence[Event]) -> list[Text]:
     for event in events[-_NUM_EVENTS:]:
         lines.append(Text(printable(f"step {event.step}  {event.kind}: {event.message}"), "yellow"))
     return lines
+
+
+# --------------------------------------------------------------------------------------------------------------- charts
+
+
+_MAX_COLUMNS = 60
+_NUM_ROWS = 6
+
+
+def draw_curve(name: str, metrics: Sequence[Metric]) -> str:
+    """The chart: one column for each step, or for the mean of as many steps as are needed for 60 columns to do.
+
+    The lowest value has one eighth of a row, so that a column without a bar is one without a value.
+    """
+    per_column = math.ceil(len(metrics) / _MAX_COLUMNS)
+    groups = [metrics[at : at + per_column] for at in range(0, len(metrics), per_column)]
+    values = [math.fsum(metric.value for metric in group) / len(group) for group in groups]
+    known = [value for value in values if math.isfinite(value)]
+    title = name if per_column == 1 else f"{name}, means of {per_column} steps"
+    if not known:
+        return f"{title}: no finite value"
+    low, high = min(known), max(known)
+    labels = {0: f"{high:.3g}", _NUM_ROWS - 1: f"{low:.3g}"}
+    width = max(map(len, labels.values())) + 1
+    heights = [_height(value, low, high) for value in values]
+    lines = [
+        f"{labels.get(row, ''):>{width}} |{''.join(_cell(height, _NUM_ROWS - 1 - row) for height in heights)}"
+        for row in range(_NUM_ROWS)
+    ]
+    first, last = str(metrics[0].step), str(metrics[-1].step)
+    axis = " " * (width + 2) + first + last.rjust(max(len(values) - len(first), len(last) + 1))
+    return "\n".join([title, *lines, axis])
+
+
+def _height(value: float, low: float, high: float) -> int:
+    """Height in eighths of a row: 1 for the lowest value, all rows for the highest, 0 for one that is not finite."""
+    most = _NUM_ROWS * len(BARS)
+    return 1 + round((value - low) / ((high - low) or 1.0) * (most - 1)) if math.isfinite(value) else 0
+
+
+def _cell(height: int, row: int) -> str:
+    """The character of a column in this row, counted from below."""
+    filled = min(height - row * len(BARS), len(BARS))
+    return BARS[filled - 1] if filled > 0 else " "

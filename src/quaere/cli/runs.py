@@ -11,10 +11,18 @@ quaere runs delete ask-20250301-101500
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from quaere.cli.run_export import add_export
+from msgspec import Struct
+
+from quaere.api.printing import as_json, count, plain_table
+from quaere.cli.options import Flag, JsonOption, RunName, RunsFolder, Several, add_action, add_options, named_run
+from quaere.cli.terminal import open_console, printable, printable_line, say_line
 from quaere.errors import BadInput
+from quaere.setting_types import Count, File
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,50 +33,91 @@ if TYPE_CHECKING:
 ALL_STEPS = -1
 
 
+class ShownPart(Struct):
+    """The part of a run that is shown.
+
+    Attributes:
+        metrics: the values of these metrics; '*' stands for any text
+        candidates: the questions that were written to learn from
+        episodes: all episodes, or those of a step
+    """
+
+    metrics: Annotated[tuple[str, ...], "NAME", Several] | None = None
+    candidates: bool = False
+    episodes: Annotated[int, "STEP", Flag(nargs="?", const=ALL_STEPS)] | None = None
+
+
+class ShowOptions(Struct):
+    """Options of `quaere runs show`.
+
+    Attributes:
+        name: a run's name or directory
+        episode: an episode's id; without it, the whole run is shown
+        chart: with --metrics: draw each over the steps
+        full: show passages and replies uncut
+        tokens: show the segments with their token counts
+    """
+
+    name: RunName
+    episode: Annotated[str, "EPISODE", Flag("episode", nargs="?")] | None = None
+    chart: bool = False
+    full: bool = False
+    tokens: bool = False
+
+
+class DeleteOptions(Struct):
+    """Options of `quaere runs delete`.
+
+    Attributes:
+        names: a run's name or directory
+        checkpoints: only the checkpoints but the best and the last
+        yes: delete without asking
+    """
+
+    names: Annotated[tuple[str, ...], "RUN", Several, Flag("names")]
+    checkpoints: bool = False
+    yes: bool = False
+
+
+class ExportOptions(Struct):
+    """Options of `quaere runs export`.
+
+    Attributes:
+        name: a run's name or directory
+        to: whose format
+        out: with inspect, the log to write (such as logs/notes.json)
+        step: with inspect, only the episodes of a step
+        phase: with inspect, only those of a phase, such as solver
+        force: replace the file at --out
+    """
+
+    name: RunName
+    to: Literal["inspect", "trackio"]
+    out: File | None = None
+    step: Count | None = None
+    phase: str | None = None
+    force: bool = False
+
+
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `runs` with its actions to the command line."""
     parser = commands.add_parser("runs", help="list runs, read their episodes, export and delete them")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
 
-    listing = actions.add_parser("list", help="every run, the oldest first")
-    listing.set_defaults(run=run_list)
-
-    show = actions.add_parser("show", help="one run, or one episode of it")
-    show.add_argument("name", metavar="RUN", help="a run's name or directory")
-    show.add_argument(
-        "episode", metavar="EPISODE", nargs="?", help="an episode's id; without it, the whole run is shown"
-    )
-    what = show.add_mutually_exclusive_group()
-    what.add_argument(
-        "--metrics", nargs="+", metavar="NAME", help="the values of these metrics; '*' stands for any text"
-    )
-    what.add_argument("--candidates", action="store_true", help="the questions that were written to learn from")
-    what.add_argument(
-        "--episodes", nargs="?", type=int, const=ALL_STEPS, metavar="STEP", help="all episodes, or those of a step"
-    )
-    show.add_argument("--chart", action="store_true", help="with --metrics: draw each over the steps")
-    show.add_argument("--full", action="store_true", help="show passages and replies uncut")
-    show.add_argument("--tokens", action="store_true", help="show the segments with their token counts")
-    show.set_defaults(run=run_show)
-
-    delete = actions.add_parser("delete", help="delete runs, or what they can do without")
-    delete.add_argument("names", metavar="RUN", nargs="+", help="a run's name or directory")
-    delete.add_argument("--checkpoints", action="store_true", help="only the checkpoints but the best and the last")
-    delete.add_argument("--yes", action="store_true", help="delete without asking")
-    delete.set_defaults(run=run_delete)
-
-    for action in (listing, show, delete, add_export(actions)):
-        action.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
-        action.add_argument("--json", action="store_true", help="print JSON")
+    listed, shown = "every run, the oldest first", "one run, or one episode of it"
+    deleted = "delete runs, or what they can do without"
+    handed = "hand a run to Inspect (its episodes) or Trackio (its metrics)"
+    add_action(actions, "list", run_list, listed, RunsFolder, JsonOption)
+    show = add_action(actions, "show", run_show, shown, ShowOptions, RunsFolder, JsonOption)
+    add_options(show.add_mutually_exclusive_group(), ShownPart)
+    add_action(actions, "delete", run_delete, deleted, DeleteOptions, RunsFolder, JsonOption)
+    add_action(actions, "export", run_export, handed, ExportOptions, RunsFolder, JsonOption)
 
 
 def run_list(args: argparse.Namespace) -> None:
     """Print the runs under the folder of runs."""
-    from rich.console import Console
     from rich.text import Text
 
-    from quaere.cli.episode_view import printable
-    from quaere.cli.run_view import cells, plain_table
     from quaere.runs import describe_state, list_runs, runs_root
 
     root = runs_root(args.runs)
@@ -76,18 +125,18 @@ def run_list(args: argparse.Namespace) -> None:
     if args.json:
         print(as_json(summaries))
         return
-    console = Console(highlight=False)
+    console = open_console()
     if not summaries:
         console.print(f"no runs in {root}", markup=False)
         return
     numbers = ("episodes", "answered", "size")
-    table = plain_table("id", "kind", "state", "created", *numbers, right=numbers)
+    rows = []
     for run in summaries:
         counts = (str(run.num_episodes), str(run.num_answered))
         place = (run.kind, run.state.name, run.created[:16].replace("T", " "))
         what = (run.problem, "", "", "", "") if run.problem else (*place, *counts)
-        table.add_row(*cells(run.id, *what, f"{run.num_bytes / 1e6:.2f} MB"))
-    console.print(table)
+        rows.append((run.id, *what, _megabytes(run.num_bytes)))
+    console.print(plain_table("id", "kind", "state", "created", *numbers, rows=rows, right=numbers))
     for run in summaries:
         if run.state.name in ("failed", "stopped") and (run.state.why or run.next):
             then = f"; go on with: {run.next}" if run.next else ""
@@ -97,14 +146,14 @@ def run_list(args: argparse.Namespace) -> None:
 
 def run_show(args: argparse.Namespace) -> None:
     """Print one run with its phases or its episodes, or a part of what it holds, or one whole episode."""
-    from quaere.runs import Run, find_run, runs_root
+    from quaere.runs import Run
 
     part = args.metrics or args.candidates or args.episodes is not None
     if part and args.episode is not None:
         raise BadInput("--metrics, --candidates and --episodes are of a run: leave EPISODE out")
     if args.chart and not args.metrics:
         raise BadInput("--chart draws metrics", hint=f"quaere runs show {args.name} --metrics reward/mean --chart")
-    with Run.open(find_run(runs_root(args.runs), args.name)) as run:
+    with Run.open(named_run(args, args.name)) as run:
         if args.episode is not None:
             _show_episode(run.episode(args.episode), run.episode_metrics(args.episode), args)
         elif args.metrics:
@@ -117,30 +166,19 @@ def run_show(args: argparse.Namespace) -> None:
             _show_episodes(run, args)
 
 
-def run_delete(args: argparse.Namespace) -> None:
-    """Delete runs, or their spare checkpoints, once all of them are known to be deletable and that was agreed to."""
-    from quaere.cli.run_deletion import delete_runs
-
-    delete_runs(args)
-
-
 def _show_training(run: Run, args: argparse.Namespace) -> None:
-    from rich.console import Console
-
     from quaere.cli.run_view import render_training, summarise_training
 
     summary = summarise_training(run)
     if args.json:
         print(as_json(summary))
     else:
-        Console(highlight=False).print(render_training(summary, args.name))
+        open_console().print(render_training(summary, args.name))
 
 
 def _show_metrics(run: Run, args: argparse.Namespace) -> None:
     """Charts, or lines that other programs can cut at the tabs: name, step, value."""
-    from quaere.cli.curve_view import draw_curve
-    from quaere.cli.episode_view import printable
-    from quaere.cli.run_view import find_metrics
+    from quaere.cli.run_view import draw_curve, find_metrics
 
     found = find_metrics(run, args.metrics)
     if args.json:
@@ -155,16 +193,13 @@ def _show_metrics(run: Run, args: argparse.Namespace) -> None:
 
 
 def _show_candidates(run: Run, args: argparse.Namespace) -> None:
-    from rich.console import Console
-
-    from quaere.cli.episode_view import count
     from quaere.cli.run_view import render_candidates
 
     candidates = run.candidates()
     if args.json:
         print(as_json(candidates))
         return
-    console = Console(highlight=False)
+    console = open_console()
     if candidates:
         console.print(render_candidates(candidates))
     num_kept = sum(candidate.kept for candidate in candidates)
@@ -172,10 +207,8 @@ def _show_candidates(run: Run, args: argparse.Namespace) -> None:
 
 
 def _show_episodes(run: Run, args: argparse.Namespace) -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    from quaere.cli.episode_view import count, printable
     from quaere.cli.run_view import render_info, render_state
     from quaere.runs import next_command
 
@@ -184,7 +217,7 @@ def _show_episodes(run: Run, args: argparse.Namespace) -> None:
         said = {"state": run.state(), "next": next_command(run, run.state())}
         print(as_json({"run": run.info, "episodes": rows, "metrics": run.metric_names(), **said}))
         return
-    console = Console(highlight=False)
+    console = open_console()
     console.print(render_info(run.info))
     console.print(*render_state(run.state()), sep="\n")
     console.print(_episode_table(rows))
@@ -195,29 +228,27 @@ def _show_episodes(run: Run, args: argparse.Namespace) -> None:
 
 def _episode_table(rows: list[EpisodeRow]) -> Table:
     from quaere.cli.episode_view import trim
-    from quaere.cli.run_view import cells, plain_table
 
     counts = ("turns", "searches", "tokens")
     trained = any(row.step for row in rows)  # elsewhere there are no steps to tell of
     place = ("step", "phase") if trained else ()
-    table = plain_table("episode", *place, "question", "answer", "end", *counts, right=("step", *counts))
+    cells = []
     for row in rows:
         where = (str(row.step), row.phase) if trained else ()
         numbers = (str(row.num_turns), str(row.num_searches), str(row.num_tokens))
-        table.add_row(*cells(row.id, *where, trim(row.question, 60), trim(row.answer or "", 40), row.end, *numbers))
-    return table
+        cells.append((row.id, *where, trim(row.question, 60), trim(row.answer or "", 40), row.end, *numbers))
+    return plain_table("episode", *place, "question", "answer", "end", *counts, rows=cells, right=("step", *counts))
 
 
 def _show_episode(episode: Episode, metrics: dict[str, float], args: argparse.Namespace) -> None:
     import msgspec
-    from rich.console import Console
 
     from quaere.cli.episode_view import render_episode, render_measures, render_tokens
 
     if args.json:
         print(as_json({**msgspec.to_builtins(episode), "metrics": metrics}))
         return
-    console = Console(highlight=False)
+    console = open_console()
     console.print(render_episode(episode, full=args.full))
     if metrics:
         console.print(render_measures(metrics))
@@ -225,10 +256,98 @@ def _show_episode(episode: Episode, metrics: dict[str, float], args: argparse.Na
         console.print(render_tokens(episode))
 
 
-def as_json(value: Any) -> str:
-    """Indented JSON in ASCII, so that no character of a document reaches the terminal as itself."""
-    import json
+# --------------------------------------------------------------------------------------------------------------- delete
 
-    import msgspec
 
-    return json.dumps(json.loads(msgspec.json.encode(value)), indent=2)  # msgspec writes NaN as null, json would not
+def run_delete(args: argparse.Namespace) -> None:
+    """Refuse what is no run or is running before anything is deleted, ask, delete, and say what is free for it."""
+    from quaere.runs import check_deletable, delete_folders, hold_idle
+
+    paths = list(dict.fromkeys(check_deletable(named_run(args, name)) for name in args.names))
+    for path in paths:
+        with hold_idle(path):
+            pass
+    if not args.yes and not _agrees(args, paths):
+        print("nothing was deleted", file=sys.stderr)
+        return
+    deleted: dict[Path, int] = {}
+    for path in paths:
+        with hold_idle(path):  # again: it may have been gone on with while the question stood there
+            deleted[path] = delete_folders(_find_folders(path, args.checkpoints))
+        if not args.json:
+            what = "checkpoints deleted" if args.checkpoints else "deleted"
+            print(printable_line(f"{path.name}: {what}, {_megabytes(deleted[path])} freed"))
+    total = sum(deleted.values())
+    if args.json:
+        rows = [{"path": str(path), "num_bytes": num_bytes} for path, num_bytes in deleted.items()]
+        print(json.dumps({"deleted": rows, "num_bytes": total}))
+    elif len(deleted) > 1:
+        print(f"{_megabytes(total)} freed in all")
+
+
+def _find_folders(path: Path, only_checkpoints: bool) -> list[Path]:
+    from quaere.runs.checkpoints import find_spare
+
+    return find_spare(path / "checkpoints") if only_checkpoints else [path]
+
+
+def _agrees(args: argparse.Namespace, paths: list[Path]) -> bool:
+    """Ask at the terminal; what is deleted cannot be had again."""
+    from quaere.runs import measure_size
+
+    if not sys.stdin.isatty():
+        raise BadInput("nothing was deleted: there is no terminal to ask at", hint="add --yes")
+    for path in paths:
+        folders = _find_folders(path, args.checkpoints)
+        what = f", {len(folders)} checkpoints" if args.checkpoints else ""
+        print(printable_line(f"  {path}{what}, {_megabytes(measure_size(folders))}"), file=sys.stderr)
+    print("delete this for good? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _megabytes(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:.2f} MB"
+
+
+# --------------------------------------------------------------------------------------------------------------- export
+
+
+def run_export(args: argparse.Namespace) -> None:
+    """Write the log, or log the metrics."""
+    from quaere.runs import Run
+
+    with Run.open(named_run(args, args.name)) as run:
+        done = _export_log(run, args) if args.to == "inspect" else _export_metrics(run, args)
+    if args.json:
+        print(as_json(done))
+
+
+def _export_log(run: Run, args: argparse.Namespace) -> dict[str, object]:
+    from quaere.runs.inspect_log import write_inspect_log
+
+    if args.out is None:
+        raise BadInput("--to inspect needs --out", hint=f"--out logs/{run.info.id}.json")
+    if args.out.suffix != ".json":  # Inspect tells its formats apart by the name
+        raise BadInput(f"a log of Inspect ends with .json, not {args.out.name}", hint=f"--out {args.out}.json")
+    if args.out.exists() and not args.force:
+        raise BadInput(f"{args.out} exists already", hint="choose another --out, or replace it with --force")
+    num = write_inspect_log(run, args.out, step=args.step, phase=args.phase)
+    say_line(f"{num} episodes in {args.out}; look at them with: inspect view --log-dir {args.out.parent}")
+    return {"to": "inspect", "path": str(args.out), "num_episodes": num}
+
+
+def _export_metrics(run: Run, args: argparse.Namespace) -> dict[str, object]:
+    from quaere.training.metric_sinks import PROJECT, TrackioReporter, replay_steps
+
+    for name in ("out", "step", "phase"):
+        if getattr(args, name) is not None:
+            raise BadInput(f"--{name} belongs to --to inspect", hint=f"leave --{name} out")
+    if not run.last_step():
+        raise BadInput(f"run {run.info.id} has no metrics: it was not a training", hint="--to inspect --out FILE")
+    reporter = TrackioReporter(PROJECT, run.info.id, run.info.settings)
+    try:
+        num = replay_steps(run, reporter)
+    finally:
+        reporter.close()
+    say_line(f"{num} steps in Trackio's project {PROJECT}; look at them with: trackio show --project {PROJECT}")
+    return {"to": "trackio", "project": PROJECT, "num_steps": num}

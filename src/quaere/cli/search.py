@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from quaere.cli.index_option import add_index
+from quaere.cli.options import Flag, IndexOption, add_options
+from quaere.cli.terminal import open_console, printable, printable_line
+from quaere.search.words import question_words, terms
+from quaere.setting_types import Count
 
 _EXCERPT_CHARS = 240
 
@@ -17,17 +21,27 @@ if TYPE_CHECKING:
     from quaere.records import Hit
 
 
+class SearchOptions(IndexOption):
+    """Options of `quaere search`.
+
+    Attributes:
+        queries: words to search for, in quotes: "halm bridge"
+        topk: passages per query
+        full: print whole passages (default: an excerpt around the words of the query)
+        json: print the results as JSON
+    """
+
+    queries: Annotated[tuple[str, ...], "QUERY", Flag("queries", nargs="+")]
+    topk: Count = 3
+    full: bool = False
+    json: bool = False
+
+
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `search` to the command line."""
     parser = commands.add_parser("search", help="search an index")
     parser.set_defaults(run=run)
-    parser.add_argument("queries", nargs="+", metavar="QUERY", help='words to search for, in quotes: "halm bridge"')
-    add_index(parser, required=True)
-    parser.add_argument("--topk", type=int, default=3, metavar="N", help="passages per query (default: 3)")
-    parser.add_argument(
-        "--full", action="store_true", help="print whole passages (default: an excerpt around the words of the query)"
-    )
-    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    add_options(parser, SearchOptions)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -57,13 +71,10 @@ def _print_json(queries: Sequence[str], found: list[list[Hit]]) -> None:
 
 
 def _print_hits(queries: Sequence[str], found: list[list[Hit]], *, full: bool) -> None:
-    from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text
 
-    from quaere.cli.terminal import printable_line
-
-    console = Console(highlight=False)
+    console = open_console()
     for query, hits in zip(queries, found, strict=True):
         if len(queries) > 1:
             console.print(Text(f"\n{printable_line(query)}", style="bold underline"))
@@ -83,10 +94,72 @@ def render_passage(query: str, text: str, *, full: bool = False) -> Text:
     """The passage, or an excerpt of it on one line, with the query's words in bold."""
     from rich.text import Text
 
-    from quaere.cli.excerpt import excerpt, find_matches
-    from quaere.cli.terminal import printable
-
     shown = Text(printable(text) if full else excerpt(query, printable(text), _EXCERPT_CHARS))
     for start, end, _ in find_matches(query, shown.plain):
         shown.stylize("bold", start, end)
     return shown
+
+
+# ------------------------------------------------------------------------------------------------------------- excerpts
+
+
+_LANGUAGE = "english"  # words of other languages match in the same form, or by chance in one more
+_WORD = re.compile(r"[^\W_]+")
+_LINE_BREAKS = re.compile(r"[ \t\n]+")
+_COMMON = frozenset("a an and at by for from in of on or the to with".split())
+
+Match = tuple[int, int, str]  # start, end, term
+
+
+def find_matches(query: str, text: str) -> list[Match]:
+    """Start, end and term of the query's words in the text, in the order of the text; articles and the like are none.
+
+    find_matches("halm bridges", "The Halm bridge") == [(4, 8, "halm"), (9, 15, "bridg")]
+    """
+    wanted = _terms(query, without=question_words(_LANGUAGE) | _COMMON) or _terms(query)
+    found: list[Match] = []
+    for word in _WORD.finditer(text):
+        own = _terms(word.group())
+        same = sorted(own & wanted, key=lambda term: (-len(term), term))
+        if same and len(word.group()) > 1 and any(len(term) == 1 for term in own):
+            # Of a script without spaces: characters and their pairs are terms, and a pair says more.
+            found += _find_parts(word.group(), [term for term in same if len(term) == len(same[0])], word.start())
+        elif same:
+            found.append((*word.span(), same[0]))
+    return sorted(found)
+
+
+def excerpt(query: str, text: str, num_chars: int) -> str:
+    """The text on one line, cut to about `num_chars` characters that have most of the query's words."""
+    line = _LINE_BREAKS.sub(" ", text).strip(" ")
+    if len(line) <= num_chars:
+        return line
+    start, end = _best_window(find_matches(query, line), num_chars)
+    start = max(0, min(start - (num_chars - (end - start)) // 2, len(line) - num_chars))
+    end = start + num_chars
+    if start and (space := line.find(" ", start - 1, end)) >= 0:
+        start = space + 1
+    if end < len(line) and (space := line.rfind(" ", start, end + 1)) >= 0:
+        end = space
+    return f"{'… ' if start else ''}{line[start:end]}{' …' if end < len(line) else ''}"
+
+
+def _terms(text: str, without: frozenset[str] = frozenset()) -> set[str]:
+    return set(terms(text, stemmer=_LANGUAGE, without=without))
+
+
+def _find_parts(word: str, parts: list[str], offset: int) -> list[Match]:
+    """The places of parts in a word; none where its letters were folded."""
+    places = ((part, match.start()) for part in parts for match in re.finditer(f"(?={re.escape(part)})", word))
+    return [(offset + start, offset + start + len(part), part) for part, start in places]
+
+
+def _best_window(matches: list[Match], num_chars: int) -> tuple[int, int]:
+    """From the first to the last match of the window with the most different terms, then the most matches."""
+    best, most = (0, 0), (0, 0)
+    for number, (start, _, _) in enumerate(matches):
+        inside = [match for match in matches[number : number + num_chars] if match[1] <= start + num_chars]
+        size = len({term for _, _, term in inside}), len(inside)
+        if size > most:
+            best, most = (start, max(end for _, end, _ in inside)), size
+    return best

@@ -11,20 +11,15 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Annotated
 
-from quaere.cli.ask_options import add_plain, choose_plain
-from quaere.cli.bounds import check_positive, checkpoint
-from quaere.cli.server_options import add_server_options, read_key, server_settings
-from quaere.cli.terminal import say_line
+from quaere.cli import options
 from quaere.errors import BadInput, install_hint
-from quaere.policies.native.device import Precision
+from quaere.setting_types import Count, Folder, check_positive
 
 if TYPE_CHECKING:
-    from quaere.api.served_agent import ServedAgent
     from quaere.dialects.notes import Notes
     from quaere.rollout.policy import TokenPolicy
-    from quaere.search.index import Index
 
 _DESCRIPTION = """\
 Serve a model at /v1/chat/completions, /v1/completions and /v1/embeddings, in the form OpenAI's clients speak. With
@@ -34,57 +29,47 @@ each document. Only this machine can reach it; --host lets others in, and needs 
 """
 
 
+class ServedModel(options.RoleOptions):
+    """The model that is served, and the documents it answers from.
+
+    Attributes:
+        name: model name in requests (default: the last part of its name)
+        index: answer from this index, and serve its documents
+        retriever_topk: passages per search
+        embeddings: a sentence-transformers model, or hash: words counted into buckets, no model (default: auto, the
+            index's own embedder if it has one, else hash)
+    """
+
+    name: str | None = None
+    index: Folder | None = None
+    retriever_topk: Count = 5
+    embeddings: Annotated[str, "auto|hash|MODEL"] = "auto"
+
+
+class ServingEngine(options.PrecisionOptions):
+    """How the model is run.
+
+    Attributes:
+        max_rows: answers sampled at once
+        max_waiting: waiting answers; more get status 429
+        max_tokens: most tokens per answer
+        temperature: if a request has none (default: 1, for an agent 0)
+    """
+
+    max_rows: Count = 8
+    max_waiting: Count = 256
+    max_tokens: Count = 2048
+    temperature: Annotated[float, "T"] | None = None
+
+
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `serve` to the command line."""
-    parser = commands.add_parser(
-        "serve", help="serve a model or a search agent as an OpenAI-compatible endpoint", description=_DESCRIPTION
-    )
+    about = "serve a model or a search agent as an OpenAI-compatible endpoint"
+    parser = commands.add_parser("serve", help=about, description=_DESCRIPTION)
     parser.set_defaults(run=run)
-    what = parser.add_argument_group("model and documents")
-    what.add_argument("--model", help="catalogue name, directory or hub id")
-    add_plain(what)
-    what.add_argument("--run", dest="run_name", metavar="RUN", help="a training run's name or directory")
-    what.add_argument(
-        "--role",
-        choices=["solver", "proposer", "actor"],
-        default="",
-        help="role of the run (default: solver; actor for a run that writes reports)",
-    )
-    what.add_argument(
-        "--checkpoint",
-        type=checkpoint,
-        metavar="N|best|last",
-        help="step of the run (default: the best by validation if there was one, else the last)",
-    )
-    what.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
-    what.add_argument("--name", help="model name in requests (default: the last part of its name)")
-    what.add_argument("--index", type=Path, metavar="DIR", help="answer from this index, and serve its documents")
-    what.add_argument("--retriever-topk", type=int, default=5, metavar="N", help="passages per search (default: 5)")
-    what.add_argument(
-        "--embeddings",
-        default="auto",
-        metavar="auto|hash|MODEL",
-        help="a sentence-transformers model, or hash: words counted into buckets, no model (default: auto, the "
-        "index's own embedder if it has one, else hash)",
-    )
-    add_server_options(parser)
-    engine = parser.add_argument_group("engine")
-    engine.add_argument("--max-rows", type=int, default=8, metavar="N", help="answers sampled at once (default: 8)")
-    engine.add_argument(
-        "--max-waiting", type=int, default=256, metavar="N", help="waiting answers; more get status 429 (default: 256)"
-    )
-    engine.add_argument(
-        "--max-tokens", type=int, default=2048, metavar="N", help="most tokens per answer (default: 2048)"
-    )
-    engine.add_argument(
-        "--temperature", type=float, metavar="T", help="if a request has none (default: 1, for an agent 0)"
-    )
-    engine.add_argument(
-        "--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs (default: auto)"
-    )
-    engine.add_argument(
-        "--dtype", choices=get_args(Precision), default="auto", help="precision of the weights (default: auto)"
-    )
+    options.add_options(parser, ServedModel, options.RunsFolder, title="model and documents")
+    options.add_options(parser, options.ServerOptions, title="address and access")
+    options.add_options(parser, ServingEngine, title="engine")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -92,9 +77,11 @@ def run(args: argparse.Namespace) -> None:
     from quaere.serving.server import bind, make_model_server, run_server
 
     _check(args)
-    settings, key = server_settings(args), read_key(args)
+    settings, key = options.server_settings(args), options.read_key(args)
     listener = bind(settings, key)  # an error in the address is reported before the model is loaded
 
+    from quaere.api.served_agent import ServedAgent
+    from quaere.policies.catalogue import needs_guide
     from quaere.search.index import open_index
     from quaere.serving.model.app import Service
     from quaere.serving.model.retriever import Documents, open_embedder
@@ -104,7 +91,9 @@ def run(args: argparse.Namespace) -> None:
     documents = Documents(index, args.retriever_topk) if index is not None else None
     policy, notes = _open_policy(args)
     name = args.name or Path(policy.name).name
-    agent = _open_agent(args, policy, index, notes) if index is not None and notes is not None else None
+    agent = None
+    if index is not None and notes is not None:
+        agent = ServedAgent(policy, index, notes, needs_guide=needs_guide(args.model))
     service = Service(
         name=name,
         policy=policy,
@@ -131,7 +120,7 @@ def run(args: argparse.Namespace) -> None:
 def _check(args: argparse.Namespace) -> None:
     if (args.model is None) == (args.run_name is None):
         raise BadInput("give either --model or --run", hint="quaere serve --model smollm2-135m")
-    choose_plain(args)
+    options.choose_plain(args)
     if args.model and args.model.startswith("openai:"):
         raise BadInput(
             "openai: names an endpoint, which is a server already; this command serves local weights",
@@ -143,9 +132,8 @@ def _check(args: argparse.Namespace) -> None:
 def _open_policy(args: argparse.Namespace) -> tuple[TokenPolicy, Notes | None]:
     """The policy, and how it was trained to answer questions; None for a role that answers none."""
     from quaere.dialects.notes import find_notes
-    from quaere.dialects.trained_role import find_role, notes_of, role_policy
+    from quaere.dialects.trained_role import notes_of, role_policy
     from quaere.rollout.policy import TokenPolicy, open_policy
-    from quaere.runs import find_run, runs_root
 
     def report(line: str) -> None:
         print(line, file=sys.stderr)
@@ -154,15 +142,8 @@ def _open_policy(args: argparse.Namespace) -> tuple[TokenPolicy, Notes | None]:
     setting |= {"interactive": True, "report": report}
     report(f"loading {args.model or args.run_name}")
     if args.run_name:
-        weights = find_role(find_run(runs_root(args.runs), args.run_name), args.role, args.checkpoint, say_line)
+        weights = options.find_weights(args, args.run_name)
         return role_policy(weights, **setting), notes_of(weights) if weights.role == "solver" else None
     policy = open_policy(args.model, **setting)
     assert isinstance(policy, TokenPolicy)
     return policy, find_notes(args.model)
-
-
-def _open_agent(args: argparse.Namespace, policy: TokenPolicy, index: Index, notes: Notes) -> ServedAgent:
-    from quaere.api.served_agent import ServedAgent
-    from quaere.policies.catalogue import needs_guide
-
-    return ServedAgent(policy, index, notes, needs_guide=needs_guide(args.model))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
-from quaere.cli.server_options import add_server_options, read_key, server_settings
+from msgspec import Struct
+
+from quaere.cli.options import ServerOptions, add_options, read_key, read_options, server_settings
+from quaere.setting_types import Count, Folder
 
 _DESCRIPTION = """\
 Serve an index at POST /retrieve, in the form Search-R1 and verl's search tool speak. Only this machine can reach it;
@@ -14,30 +16,40 @@ Serve an index at POST /retrieve, in the form Search-R1 and verl's search tool s
 """
 
 
+class SearchServerOptions(Struct):
+    """Options of `quaere serve-search`.
+
+    Attributes:
+        index: the index to serve
+        max_concurrent: searches at once (default: 2)
+        max_waiting: waiting requests; more get status 429 (default: 256)
+        max_topk: most passages per query (default: 100)
+        max_queries: most queries per request (default: 512)
+    """
+
+    index: Folder
+    max_concurrent: Count | None = None
+    max_waiting: Count | None = None
+    max_topk: Count | None = None
+    max_queries: Count | None = None
+
+
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `serve-search` to the command line."""
     parser = commands.add_parser("serve-search", help="serve an index over HTTP", description=_DESCRIPTION)
     parser.set_defaults(run=run)
-    parser.add_argument("--index", type=Path, required=True, metavar="DIR", help="the index to serve")
-    add_server_options(parser)
-    parser.add_argument("--max-concurrent", type=int, metavar="N", help="searches at once (default: 2)")
-    parser.add_argument(
-        "--max-waiting", type=int, metavar="N", help="waiting requests; more get status 429 (default: 256)"
-    )
-    parser.add_argument("--max-topk", type=int, metavar="N", help="most passages per query (default: 100)")
-    parser.add_argument("--max-queries", type=int, metavar="N", help="most queries per request (default: 512)")
+    add_options(parser, SearchServerOptions)
+    add_options(parser, ServerOptions, title="address and access")
 
 
 def run(args: argparse.Namespace) -> None:
     """Serve until Ctrl-C."""
-    from msgspec import convert
-
     from quaere.search.index import open_index
     from quaere.serving.search_app import ServerLimits
     from quaere.serving.server import make_search_server, run_server
 
     settings, key = server_settings(args), read_key(args)
-    limits = convert({name: value for name, value in vars(args).items() if value is not None}, ServerLimits)
+    limits = read_options(args, ServerLimits)
     index = open_index(args.index)
 
     def say_ready(url: str) -> None:

@@ -5,14 +5,60 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from msgspec import Struct
+
+from quaere.cli.options import Flag, FolderName, JsonOption, add_action, read_options
 from quaere.errors import BadInput
+from quaere.setting_types import Count
 
 _DESCRIPTION = """\
 Start, list and stop SkyRL servers on this machine, which speak the Tinker interface. SkyRL is installed into an
 environment of its own by uv (Python 3.12), at the first start.
 """
+
+
+class TrainerServer(Struct):
+    """The server that is started, listed or stopped.
+
+    Attributes:
+        server: the server
+    """
+
+    server: Annotated[Literal["skyrl"], Flag("server", nargs="?")] = "skyrl"
+
+
+class StartOptions(TrainerServer, kw_only=True):
+    """Options of `quaere trainer start`.
+
+    Attributes:
+        model: the base model: a folder, a name or a hub id
+        backend: SkyRL's engine
+        gpus: GPUs to use (default: 0, a CPU; jax only)
+        port: port on this machine (default: the one it had, else a free one)
+        max_rank: largest rank of an adapter
+        environment: an environment that has SkyRL, for fsdp and megatron (default: its own)
+        backend_config: further settings of SkyRL's engine, as JSON
+    """
+
+    model: Annotated[str, "M"]
+    backend: Literal["jax", "fsdp", "megatron"] = "jax"
+    gpus: Count = 0
+    port: Count = 0
+    max_rank: Annotated[int, "R"] = 32
+    environment: FolderName | None = None
+    backend_config: Annotated[str, "JSON"] | None = None
+
+
+class StopOptions(TrainerServer):
+    """Options of `quaere trainer stop`.
+
+    Attributes:
+        port: the server to stop, if there are several
+    """
+
+    port: Count | None = None
 
 
 def register(commands: Any) -> None:
@@ -24,38 +70,11 @@ def register(commands: Any) -> None:
         epilog="quaere trainer start skyrl --model MODEL",
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    start = actions.add_parser("start", help="start a server and wait until it has loaded the model")
-    start.set_defaults(run=run_start)
-    _add_server(start)
-    start.add_argument("--model", required=True, metavar="M", help="the base model: a folder, a name or a hub id")
-    start.add_argument(
-        "--backend", choices=("jax", "fsdp", "megatron"), default="jax", help="SkyRL's engine (default: jax)"
-    )
-    start.add_argument("--gpus", type=int, default=0, metavar="N", help="GPUs to use (default: 0, a CPU; jax only)")
-    start.add_argument(
-        "--port",
-        type=int,
-        default=0,
-        metavar="N",
-        help="port on this machine (default: the one it had, else a free one)",
-    )
-    start.add_argument("--max-rank", type=int, default=32, metavar="R", help="largest rank of an adapter (default: 32)")
-    start.add_argument(
-        "--environment", metavar="DIR", help="an environment that has SkyRL, for fsdp and megatron (default: its own)"
-    )
-    start.add_argument("--backend-config", metavar="JSON", help="further settings of SkyRL's engine, as JSON")
-    status = actions.add_parser("status", help="list servers: where they answer and what they serve")
-    status.set_defaults(run=run_status)
-    _add_server(status)
-    status.add_argument("--json", action="store_true", help="print JSON")
-    stop = actions.add_parser("stop", help="stop a server; its log and checkpoints stay")
-    stop.set_defaults(run=run_stop)
-    _add_server(stop)
-    stop.add_argument("--port", type=int, metavar="N", help="the server to stop, if there are several")
-
-
-def _add_server(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("server", nargs="?", choices=("skyrl",), default="skyrl", help="the server (default: skyrl)")
+    started = "start a server and wait until it has loaded the model"
+    listed = "list servers: where they answer and what they serve"
+    add_action(actions, "start", run_start, started, StartOptions)
+    add_action(actions, "status", run_status, listed, TrainerServer, JsonOption)
+    add_action(actions, "stop", run_stop, "stop a server; its log and checkpoints stay", StopOptions)
 
 
 def run_start(args: argparse.Namespace) -> None:
@@ -66,14 +85,8 @@ def run_start(args: argparse.Namespace) -> None:
         raise BadInput("--gpus must be 0 or more, --max-rank 1 or more and --port below 65536")
     if args.backend != "jax" and not args.gpus:
         raise BadInput(f"--backend {args.backend} needs GPUs", hint=f"--backend {args.backend} --gpus 1")
-    options = TrainerOptions(
-        backend=args.backend,
-        num_gpus=args.gpus,
-        port=args.port,
-        max_rank=args.max_rank,
-        backend_config=_read_json(args.backend_config),
-        environment=args.environment or "",
-    )
+    config = _read_json(args.backend_config)
+    options = read_options(args, TrainerOptions, num_gpus=args.gpus, backend_config=config)
     trainer = start_trainer(args.model, options, lambda line: print(line, file=sys.stderr))
     print(trainer.url)
     train = f"quaere evolve RECIPE --trainer tinker --trainer-url {trainer.url} --model {args.model} --index DIR"

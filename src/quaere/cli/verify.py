@@ -9,56 +9,75 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from quaere.api.counts import counting
+import msgspec
+from msgspec import Struct, structs
+
+from quaere.api.printing import between, count, counting, plain_table, wide_console
 from quaere.atomic import write_file
-from quaere.cli.bounds import check_positive
-from quaere.cli.eval_options import add_engine
-from quaere.cli.interrupt import interruptible
-from quaere.cli.verify_view import print_items, result_json
+from quaere.cli import options
+from quaere.cli.terminal import interruptible, note_line
 from quaere.errors import BadInput
+from quaere.setting_types import Count, Folder, check_positive
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.table import Table
 
-    from quaere.evaluation.claims import ClaimFile, Verified
+    from quaere.evaluation.claims import ClaimFile, SupportingScore, Verified
     from quaere.records import Evidence, Support
     from quaere.rollout.policy import Policy
     from quaere.training.phases.verification import Claim, Form, VerifierSettings
+
+_QUESTION_CHARS = 60
+
+
+class VerifyOptions(Struct, kw_only=True):
+    """Options of `quaere verify`.
+
+    Attributes:
+        file: JSONL of question, answer (or answers) and evidence
+        model: catalogue name, directory, hub id, or openai:MODEL@BASE_URL
+        form: how probabilities are estimated (default: sampled; hosted for an openai: model)
+        samples: turns with and without the evidence
+        temperature: of sampled turns (default: 1)
+        turn_tokens: most tokens per turn
+        limit: only the first N lines of the file (default: all)
+        index: also locate each span in the documents of this index
+        guided: write the start of turns, for models too small to follow the dialect (default: only for models of the
+            catalogue that need it)
+    """
+
+    file: Annotated[Path, "FILE", options.Flag("file")]
+    model: str
+    form: Literal["sampled", "teacher_forced", "hosted"] | None = None
+    samples: Annotated[int, "M"] = 5
+    temperature: Annotated[float, "T"] = 1.0
+    turn_tokens: Count = 256
+    limit: Count | None = None
+    index: Folder | None = None
+    guided: bool | None = None
+
+
+class OutputOptions(options.JsonOption):
+    """Where the result goes.
+
+    Attributes:
+        out: write the result to a file
+    """
+
+    out: Annotated[Path, "FILE.json"] | None = None
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `verify` to the command line."""
     parser = commands.add_parser("verify", help="measure how much evidence helps a model to answer")
     parser.set_defaults(run=run)
-    parser.add_argument("file", type=Path, metavar="FILE", help="JSONL of question, answer (or answers) and evidence")
-    parser.add_argument("--model", required=True, help="catalogue name, directory, hub id, or openai:MODEL@BASE_URL")
-    parser.add_argument(
-        "--form",
-        choices=["sampled", "teacher_forced", "hosted"],
-        help="how probabilities are estimated (default: sampled; hosted for an openai: model)",
-    )
-    parser.add_argument(
-        "--samples", type=int, default=5, metavar="M", help="turns with and without the evidence (default: 5)"
-    )
-    parser.add_argument("--temperature", type=float, default=1.0, metavar="T", help="of sampled turns (default: 1)")
-    parser.add_argument("--turn-tokens", type=int, default=256, metavar="N", help="most tokens per turn (default: 256)")
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N lines of the file (default: all)")
-    parser.add_argument(
-        "--index", type=Path, metavar="DIR", help="also locate each span in the documents of this index"
-    )
-    parser.add_argument(
-        "--guided",
-        action=argparse.BooleanOptionalAction,
-        help="write the start of turns, for models too small to follow the dialect "
-        "(default: only for models of the catalogue that need it)",
-    )
-    add_engine(parser, "turns")
-    output = parser.add_argument_group("output")
-    output.add_argument("--out", type=Path, metavar="FILE.json", help="write the result to a file")
-    output.add_argument("--json", action="store_true", help="print JSON")
+    options.add_options(parser, VerifyOptions)
+    options.add_options(parser, options.TurnEngineOptions, title="engine")
+    options.add_options(parser, OutputOptions, title="output")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -82,8 +101,7 @@ def _settings(args: argparse.Namespace) -> VerifierSettings:
     check_positive(args, ("samples", "limit", "max_rows", "turn_tokens"))
     if not 0 <= args.temperature < float("inf"):
         raise BadInput(f"--temperature must be at least 0, not {args.temperature:g}")
-    if args.out is not None and (args.out.is_dir() or not args.out.absolute().parent.is_dir()):
-        raise BadInput(f"--out {args.out} cannot be written: it is a folder, or its folder does not exist")
+    options.check_writable(args.out, "--out")
     is_endpoint = args.model.startswith("openai:")
     form: Form = args.form or ("hosted" if is_endpoint else "sampled")
     if is_endpoint and form != "hosted":
@@ -91,56 +109,32 @@ def _settings(args: argparse.Namespace) -> VerifierSettings:
     if form == "hosted" and not is_endpoint:
         raise BadInput("--form hosted needs an endpoint as --model", hint="--model openai:NAME@URL")
     guided = needs_guide(args.model) if args.guided is None else args.guided
-    return VerifierSettings(
-        form=form,
-        samples=args.samples,
-        model=args.model if is_endpoint else "",
-        turn_tokens=args.turn_tokens,
-        temperature=args.temperature,
-        guided=guided,
-    )
+    model = args.model if is_endpoint else ""
+    return options.read_options(args, VerifierSettings, form=form, model=model, guided=guided)
 
 
 async def _verify(args: argparse.Namespace, settings: VerifierSettings, claims: list[Claim]) -> list[Support | None]:
-    from rich.console import Console
+    from quaere.rollout.policy import open_policy
+    from quaere.training.phases.verification import open_hosted, verify_claims
 
-    from quaere.training.phases.verification import verify_claims
-
-    quiet = Console(stderr=True, highlight=False)
-    policy = _open_policy(args, settings, quiet)
+    policy: Policy
+    if settings.form == "hosted":
+        policy = open_hosted(settings)
+    else:
+        note_line(f"loading {args.model}")
+        policy = open_policy(args.model, **options.engine_settings(args, "max_rows"), report=note_line)
     values: list[float] = []
     try:
-        with counting("verifying", len(claims), quiet) as advance:
+        with counting("verifying", len(claims)) as advance:
 
             def keep(claim: Claim, support: Support | None) -> None:
                 values.extend([support.value] if support else [])
                 advance(f"mean V {sum(values) / len(values):+.3f}" if values else "V unknown")
 
-            return await verify_claims(
-                policy, claims, settings, seed=args.seed, concurrency=args.max_rows, on_support=keep
-            )
+            how: dict[str, Any] = {"seed": args.seed, "concurrency": args.max_rows, "on_support": keep}
+            return await verify_claims(policy, claims, settings, **how)
     finally:
         await policy.stop()
-
-
-def _open_policy(args: argparse.Namespace, settings: VerifierSettings, quiet: Console) -> Policy:
-    from quaere.rollout.policy import open_policy
-    from quaere.training.phases.verification import open_hosted
-
-    def report(line: str) -> None:
-        quiet.print(line, style="dim", markup=False)
-
-    if settings.form == "hosted":
-        return open_hosted(settings)
-    report(f"loading {args.model}")
-    return open_policy(
-        args.model,
-        device=args.device,
-        dtype=args.dtype,
-        mode="deterministic" if args.deterministic else "fast",
-        max_rows=args.max_rows,
-        report=report,
-    )
 
 
 def _put_together(
@@ -159,8 +153,6 @@ def _put_together(
 
 
 def _show(args: argparse.Namespace, settings: VerifierSettings, items: list[Verified]) -> None:
-    from msgspec import structs
-
     from quaere.evaluation.claims import score_supporting
 
     score = score_supporting(items)
@@ -170,11 +162,7 @@ def _show(args: argparse.Namespace, settings: VerifierSettings, items: list[Veri
         **structs.asdict(settings),
         "model": args.model,
         "index": str(args.index) if args.index else None,
-        "device": args.device,
-        "dtype": args.dtype,
-        "max_rows": args.max_rows,
-        "deterministic": args.deterministic,
-        "seed": args.seed,
+        **structs.asdict(options.read_options(args, options.EngineOptions)),
     }
     told = result_json(kept, score, items)
     if args.out:
@@ -183,3 +171,59 @@ def _show(args: argparse.Namespace, settings: VerifierSettings, items: list[Veri
         print(told)
     else:
         print_items(score, items)
+
+
+# ------------------------------------------------------------------------------------------------------ what is printed
+
+
+def print_items(score: SupportingScore, items: list[Verified]) -> None:
+    """Print the table, the means with their intervals, and how many spans help, have no effect or hurt."""
+    console = wide_console(140)
+    console.print(_table(items, with_places=score.num_verbatim is not None))
+    console.print()
+    for name, interval in (("p+", score.chance_with), ("p-", score.chance_without), ("V", score.value)):
+        if interval is not None:
+            mean = between(interval, "+" if name == "V" else "", scale=1, digits=3)
+            console.print(f"mean {name:2} {mean}", markup=False)
+    told = f"{score.num_helping} help, {score.num_idle} do nothing (V within 0.05 of 0), {score.num_hurting} hurt"
+    console.print(f"of {count(len(items) - score.num_unverified, 'span')}: {told}", markup=False)
+    if score.num_verbatim is not None:
+        console.print(f"{score.num_verbatim} of {count(len(items), 'span')} stand verbatim in a document", markup=False)
+    if score.num_without_evidence:
+        console.print(f"{count(score.num_without_evidence, 'claim')} without evidence", style="yellow", markup=False)
+    if score.num_unverified:
+        told = f"{count(score.num_unverified, 'claim')} could not be verified: the model failed, or they are too long"
+        console.print(told, style="yellow", markup=False)
+
+
+def _table(items: list[Verified], *, with_places: bool) -> Table:
+    rows = []
+    for item in items:
+        support, claim = item.support, item.claim
+        numbers = ["?", "?", "?"]
+        if support is not None:
+            value = round(support.value, 2) + 0.0  # no "-0.00"
+            numbers = [f"{support.chance_with:.2f}", f"{support.chance_without:.2f}", f"{value:+.2f}"]
+        words = [_cut(claim.question), _cut(claim.answers[0])]
+        rows.append((claim.id, *numbers, *words, *([_place(item)] if with_places else [])))
+    names = ("id", "p+", "p-", "V", "question", "answer", *(("verbatim in",) if with_places else ()))
+    return plain_table(*names, rows=rows, whole=("id", "p+", "p-", "V", "verbatim in"))
+
+
+def _place(item: Verified) -> str:
+    """The place of the first span, `halm.md:28-49`, and the number of further spans."""
+    if not item.evidence:
+        return "no document" if item.claim.span.strip() else "no evidence"
+    first, *others = item.evidence
+    return f"{first.doc_id}:{first.start}-{first.end}" + (f" and {len(others)} more" if others else "")
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _QUESTION_CHARS else line[: _QUESTION_CHARS - 1] + "…"
+
+
+def result_json(settings: dict[str, Any], score: SupportingScore, items: list[Verified]) -> str:
+    """Settings, score and every claim with its result, as JSON."""
+    found = {"settings": settings, "score": score, "items": items}
+    return json.dumps(json.loads(msgspec.json.encode(found)), indent=1, ensure_ascii=False)

@@ -12,14 +12,14 @@ import argparse
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from quaere.cli.ask_options import DEFAULT_MODEL
-from quaere.cli.bounds import check_positive
-from quaere.cli.index_option import add_index
-from quaere.cli.server_options import add_server_options, read_key, server_settings
+from msgspec import Struct
+
+from quaere.cli import options
 from quaere.cli.terminal import say_line
 from quaere.errors import BadInput
+from quaere.setting_types import Count, File, Folder, check_positive
 
 if TYPE_CHECKING:
     from quaere.viewer.ask_queue import AskQueue
@@ -30,69 +30,65 @@ Show runs in a browser: all of a folder, or one. Pages follow a run while it tra
 --host lets others in, and needs a key. With a model and an index there is also a page to ask questions. --export writes
 the pages to a folder instead: they open without a server.
 """
-PORT = 8700
-MAX_PAGES = 2000
+
+
+class ViewOptions(options.RunsFolder):
+    """Options of `quaere view`.
+
+    Attributes:
+        what: a run's name or directory, or a folder of runs (default: the folder of runs)
+        open: also open the page in the browser of this machine
+        results: files of `quaere eval --out` or `--items`, to show and compare beside the runs
+    """
+
+    what: Annotated[str, "RUN|FOLDER", options.Flag("what", nargs="?")] | None = None
+    open: bool = False
+    results: Annotated[tuple[Path, ...], "FILE", options.Several] = ()
+
+
+class PageOptions(Struct):
+    """Pages as files.
+
+    Attributes:
+        export: write the pages to this folder and end
+        pages: write at most this many, those nearest to the first one
+        force: replace an earlier export at --export
+    """
+
+    export: Folder | None = None
+    pages: Count = 2000
+    force: bool = False
+
+
+class AskingOptions(options.DeviceOption):
+    """The page to ask questions.
+
+    Attributes:
+        ask: ask the run's own model, which searches the run's own index
+        model: the model to ask: catalogue name, directory, hub id, or openai:MODEL@BASE_URL (default: the run's own,
+            else smollm2-135m)
+        index: index directory, or URL of a search server (repeatable: requests are spread over the servers)
+        evidence: ask for the sentence that proves an answer (default: only models that were taught to quote)
+        history: JSON Lines file that keeps questions and answers (default: none, they are kept until the viewer ends)
+    """
+
+    ask: bool = False
+    model: str | None = None
+    index: options.IndexPlace | None = None
+    evidence: bool | None = None
+    history: File | None = None
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `view` to the command line."""
     parser = commands.add_parser("view", help="show runs in a browser", description=_DESCRIPTION)
     parser.set_defaults(run=run)
-    parser.add_argument(
-        "what",
-        nargs="?",
-        metavar="RUN|FOLDER",
-        help="a run's name or directory, or a folder of runs (default: the folder of runs)",
+    options.add_options(parser, ViewOptions)
+    options.add_options(parser, PageOptions, title="pages as files")
+    options.add_options(
+        parser, AskingOptions, title="asking", about="one of --ask, --model and --index adds a page to ask questions"
     )
-    parser.add_argument("--runs", metavar="DIR", help="folder of runs (default: $QUAERE_RUNS, or ./runs)")
-    parser.add_argument("--open", action="store_true", help="also open the page in the browser of this machine")
-    files = parser.add_argument_group("pages as files")
-    files.add_argument("--export", type=Path, metavar="DIR", help="write the pages to this folder and end")
-    files.add_argument(
-        "--pages",
-        type=int,
-        default=MAX_PAGES,
-        metavar="N",
-        help=f"write at most this many, those nearest to the first one (default: {MAX_PAGES})",
-    )
-    files.add_argument("--force", action="store_true", help="replace an earlier export at --export")
-    parser.add_argument(
-        "--results",
-        type=Path,
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="files of `quaere eval --out` or `--items`, to show and compare beside the runs",
-    )
-    _add_asking(parser)
-    add_server_options(parser, PORT)
-
-
-def _add_asking(parser: argparse.ArgumentParser) -> None:
-    asking = parser.add_argument_group("asking", "one of --ask, --model and --index adds a page to ask questions")
-    asking.add_argument(
-        "--ask", action="store_true", help="ask the run's own model, which searches the run's own index"
-    )
-    asking.add_argument(
-        "--model",
-        help="the model to ask: catalogue name, directory, hub id, or openai:MODEL@BASE_URL "
-        f"(default: the run's own, else {DEFAULT_MODEL})",
-    )
-    add_index(asking)
-    asking.add_argument(
-        "--evidence",
-        action=argparse.BooleanOptionalAction,
-        help="ask for the sentence that proves an answer (default: only models that were taught to quote)",
-    )
-    asking.add_argument(
-        "--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs (default: auto)"
-    )
-    asking.add_argument(
-        "--history",
-        type=Path,
-        metavar="FILE",
-        help="JSON Lines file that keeps questions and answers (default: none, they are kept until the viewer ends)",
-    )
+    options.add_options(parser, options.ServerOptions, title="address and access", port=8700)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -109,12 +105,12 @@ def run(args: argparse.Namespace) -> None:
     if args.export is not None:
         _export(folder, args)
         return
-    key = read_key(args)
+    key = options.read_key(args)
     with ExitStack() as held:
         queue = _open_queue(args, folder, held) if args.ask or args.model or args.index else None
         if queue is None and args.history:
             raise BadInput("--history keeps questions, so it needs --ask", hint="quaere view RUN --ask --history FILE")
-        server = make_view_server(folder, server_settings(args), key=key, queue=queue, files=args.results)
+        server = make_view_server(folder, options.server_settings(args), key=key, queue=queue, files=args.results)
 
         def say_ready(url: str) -> None:
             page = url + (path_to("run", folder.only) if folder.only else "/")
@@ -132,7 +128,7 @@ def run(args: argparse.Namespace) -> None:
 def _export(folder: RunFolder, args: argparse.Namespace) -> None:
     import webbrowser
 
-    from quaere.cli.interrupt import interruptible
+    from quaere.cli.terminal import interruptible
     from quaere.viewer.page_files import export_pages
 
     check_positive(args, ("pages",))
@@ -160,11 +156,10 @@ def _check_results(files: list[Path]) -> None:
 def _open_queue(args: argparse.Namespace, folder: RunFolder, held: ExitStack) -> AskQueue:
     """The agent behind the page Ask, loaded: with what was named, else with the run's own model and index."""
     from quaere.api.agent import Agent
-    from quaere.api.run import Run
-    from quaere.api.run_documents import name_index
+    from quaere.api.run import Run, name_index
     from quaere.viewer.ask_queue import AskHistory, AskQueue
 
-    model: str | Run = args.model or DEFAULT_MODEL
+    model: str | Run = args.model or options.DEFAULT_MODEL
     index = args.index
     if folder.only:
         run = held.enter_context(folder.open(folder.only))
@@ -175,7 +170,6 @@ def _open_queue(args: argparse.Namespace, folder: RunFolder, held: ExitStack) ->
         raise BadInput("asking needs an index to search", hint="quaere view --model MODEL --index DIR")
     history = AskHistory(args.history)
     held.callback(history.close)
-    say_line(f"loading {folder.only if isinstance(model, Run) else model}")
     how = {"evidence": args.evidence, "device": args.device, "max_rows": 1, "on_note": say_line}
     agent = held.enter_context(Agent(model, index, **how))
     return held.enter_context(AskQueue(agent, history))

@@ -15,28 +15,55 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from quaere.api.counts import count
-from quaere.api.warmup_settings import (
-    EVALUATED_MAX_TURNS,
-    FULL_RATE,
-    LORA_RATE,
-    MAX_TURNS,
-    REPORT_MAX_TURNS,
-    REPORT_SEQUENCE_TOKENS,
-    REPORT_TURN_TOKENS,
-    SEQUENCE_TOKENS,
-    TURN_TOKENS,
-)
-from quaere.cli.interrupt import interruptible
-from quaere.cli.warmup_ratios import add_ratios, read_ratios
-from quaere.cli.warmup_view import open_display
+import msgspec
+
+from quaere.api.printing import count
+from quaere.api.warmup_settings import WarmupSettings, make_settings
+from quaere.cli.options import Flag, JsonOption, Repeated, add_options
+from quaere.cli.terminal import interruptible
+from quaere.cli.work_progress import open_display
+from quaere.errors import BadInput
 from quaere.warmup.dialects import DIALECTS
 
 if TYPE_CHECKING:
     from quaere.warmup.imitation import WarmupManifest
+
+_FACTS, _HOPS, _LESSONS = "4,3,2,1", "4,3,2,1", "5,2,3"
+# Settings of a warm-up by the heading they have in the help.
+_GROUPS = {
+    "demonstrations": ("episodes", "style", "world_seed", "articles"),
+    "lessons from your own documents": (*("index", "questions", "drafts", "attempts", "most", "practice", "max_rows"),),
+    "limits of an episode": ("max_turns", "topk", "turn_tokens", "sequence_tokens", "tool_response_tokens"),
+    "teaching": (
+        *("epochs", "batch", "learning_rate", "lora_rank", "adapter", "micro_tokens", "seed", "device", "dtype"),
+    ),
+}
+
+
+class WarmupOptions(JsonOption, kw_only=True):
+    """Options of `quaere warmup` that are typed in another way than `WarmupSettings` has them.
+
+    Attributes:
+        recipe: recipe whose dialect to teach
+        also: also teach this recipe's dialect, with an equal share of the episodes; can be repeated
+        roles: solver, proposer, evaluator (default: all that a recipe has)
+        facts: solver: weights of questions that combine 1, 2, ... facts, a search each (default: 4,3,2,1)
+        proposer_hops: proposer: weights of 1, 2, ... hops in Dr. Zero's count, in which n hops are n - 1 facts and
+            searches (default: 4,3,2,1)
+        hops: sets --facts and --proposer-hops to the same weights: the earlier name
+        lessons: score: weights of reports, rubrics, assessments
+        json: print JSON, one object a line
+    """
+
+    recipe: Annotated[str, Flag("recipe", choices=DIALECTS)]
+    also: Annotated[tuple[str, ...], Repeated, Flag(choices=DIALECTS)] = ()
+    roles: Annotated[str, "LIST"] | None = None
+    facts: Annotated[str, "LIST"] | None = None
+    proposer_hops: Annotated[str, "LIST"] | None = None
+    hops: Annotated[str, "LIST"] | None = None
+    lessons: Annotated[str, "LIST"] = _LESSONS
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -51,118 +78,20 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "assessments of reports whose flaws are known. A model warmed up like this has learnt from demonstrations, and "
         "its warmup.json says so.",
     )
-    parser.add_argument("recipe", choices=DIALECTS, help="recipe whose dialect to teach")
-    parser.add_argument(
-        "--model",
-        required=True,
-        help="catalogue name, directory or hub id of the model to teach; blank: one made from nothing, which can learn "
-        "drzero in a hamlet (quaere world --family hamlet)",
-    )
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write the model to")
-    parser.add_argument("--force", action="store_true", help="replace an earlier warmed-up model at --out")
-    parser.add_argument("--teacher", metavar="openai:MODEL@URL", help="model that demonstrates (default: an oracle)")
-    shown = parser.add_argument_group("demonstrations")
-    shown.add_argument(
-        "--also",
-        choices=DIALECTS,
-        action="append",
-        default=[],
-        help="also teach this recipe's dialect, with an equal share of the episodes; can be repeated",
-    )
-    shown.add_argument("--roles", metavar="LIST", help="solver, proposer, evaluator (default: all that a recipe has)")
-    shown.add_argument("--episodes", type=int, metavar="N", help="episodes in all (default: 400 of each dialect)")
-    add_ratios(shown)
-    shown.add_argument("--style", choices=["full", "brief"], default="full", help="prompt style (default: full)")
-    shown.add_argument("--world-seed", type=int, default=1, metavar="N", help="seed of the world (default: 1)")
-    shown.add_argument("--articles", type=int, default=500, metavar="N", help="articles of the world (default: 500)")
-    _add_documents(parser)
-    _add_limits(parser)
-    _add_teaching(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
     parser.set_defaults(run=run)
-
-
-def _add_documents(parser: argparse.ArgumentParser) -> None:
-    own = parser.add_argument_group("lessons from your own documents")
-    own.add_argument(
-        "--index",
-        type=Path,
-        metavar="DIR",
-        help="after the dialect, learn from questions about these documents: a solver from its own right answers, a "
-        "proposer from demonstrated proposals",
-    )
-    own.add_argument(
-        "--questions",
-        type=Path,
-        metavar="FILE",
-        help="file of checked questions, which is written first if it does not exist (default: OUT-questions.jsonl)",
-    )
-    own.add_argument("--drafts", type=int, default=6000, metavar="N", help="facts to ask about (default: 6000)")
-    own.add_argument("--attempts", type=int, default=4, metavar="N", help="attempts at each question (default: 4)")
-    own.add_argument(
-        "--most",
-        type=int,
-        metavar="N",
-        help="questions to attempt, half of them of several facts as far as they last (default: all)",
-    )
-    own.add_argument(
-        "--practice",
-        type=Path,
-        metavar="FILE",
-        help="file for the questions that not every attempt answered right, for reinforcement learning (default: none)",
-    )
-    own.add_argument("--max-rows", type=int, default=32, metavar="N", help="episodes at once (default: 32)")
-
-
-def _add_limits(parser: argparse.ArgumentParser) -> None:
-    limits = parser.add_argument_group("limits of an episode")
-    turns = f"most turns (default: {MAX_TURNS}, in evalact {EVALUATED_MAX_TURNS}, in score {REPORT_MAX_TURNS})"
-    per_turn = f"most tokens per turn (default: {TURN_TOKENS}, in score {REPORT_TURN_TOKENS})"
-    in_all = f"most tokens of an episode (default: {SEQUENCE_TOKENS}, in score {REPORT_SEQUENCE_TOKENS})"
-    limits.add_argument("--max-turns", type=int, metavar="N", help=turns)
-    limits.add_argument("--topk", type=int, default=3, metavar="N", help="passages per search (default: 3)")
-    limits.add_argument("--turn-tokens", type=int, metavar="N", help=per_turn)
-    limits.add_argument("--sequence-tokens", type=int, metavar="N", help=in_all)
-    limits.add_argument(
-        "--tool-response-tokens", type=int, default=512, metavar="N", help="most tokens per result (default: 512)"
-    )
-
-
-def _add_teaching(parser: argparse.ArgumentParser) -> None:
-    taught = parser.add_argument_group("teaching")
-    taught.add_argument("--epochs", type=int, default=2, metavar="N", help="passes over the episodes (default: 2)")
-    taught.add_argument("--batch", type=int, default=16, metavar="N", help="episodes per step (default: 16)")
-    rates = f"learning rate (default: {FULL_RATE:g}, with LoRA {LORA_RATE:g})"
-    taught.add_argument("--learning-rate", type=float, metavar="X", help=rates)
-    taught.add_argument("--lora-rank", type=int, default=0, metavar="N", help="0 trains all weights (default: 0)")
-    taught.add_argument(
-        "--adapter", action="store_true", help="with --lora-rank: write the adapter alone, not a merged model"
-    )
-    taught.add_argument("--micro-tokens", type=int, default=4096, metavar="N", help="tokens per pass (default: 4096)")
-    taught.add_argument("--seed", type=int, default=0, help="seed of lessons and training (default: 0)")
-    taught.add_argument(
-        "--device", choices=["auto", "cpu", "cuda"], default="auto", help="where the model runs (default: auto)"
-    )
-    taught.add_argument(
-        "--dtype",
-        choices=["auto", "float32", "bfloat16"],
-        default="auto",
-        help="precision of the written weights (default: auto, the model's own; float32 for an adapter)",
-    )
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+    add_options(parser, WarmupOptions, WarmupSettings, only=("recipe", "model", "out", "force", "teacher", "json"))
+    typed = set(WarmupOptions.__struct_fields__) - {"recipe", "json"}
+    for title, names in _GROUPS.items():
+        schemas = (WarmupOptions, WarmupSettings) if title == "demonstrations" else (WarmupSettings,)
+        add_options(parser, *schemas, title=title, only={*names, *typed})
 
 
 def run(args: argparse.Namespace) -> None:
     """Demonstrate, teach, and save the model."""
-    import msgspec
-
     from quaere.api.warmup import warm_up
-    from quaere.api.warmup_settings import make_settings
 
-    args.roles = None if args.roles is None else _names(args.roles)
+    if args.roles is not None:
+        args.roles = tuple(name for part in args.roles.split(",") if (name := part.strip()))
     notice = read_ratios(args)
     settings = make_settings(vars(args))
     with interruptible(f"no model is written to {args.out}"), open_display(args.json) as display:
@@ -187,3 +116,29 @@ def _print_result(args: argparse.Namespace, manifest: WarmupManifest) -> None:
         return
     command = "report" if args.recipe == "score" else "ask"
     print(f'quaere {command} "your question" --index {args.index or "INDEX"} --model {args.out}')
+
+
+def read_ratios(args: argparse.Namespace) -> str:
+    """Replace the options' text by weights; a notice for the user if `--hops` was used, else ""."""
+    typed = args.hops
+    if typed is not None and (args.facts is not None or args.proposer_hops is not None):
+        raise BadInput(
+            "--hops sets --facts and --proposer-hops, so it cannot be combined with them",
+            hint="--facts LIST --proposer-hops LIST, without --hops",
+        )
+    args.lessons = _weights("--lessons", _LESSONS, args.lessons)
+    if typed is None:
+        args.facts = _weights("--facts", _FACTS, _FACTS if args.facts is None else args.facts)
+        hops = _HOPS if args.proposer_hops is None else args.proposer_hops
+        args.proposer_hops = _weights("--proposer-hops", _HOPS, hops)
+        return ""
+    args.facts = args.proposer_hops = _weights("--hops", _FACTS, typed)
+    same = f"--facts {typed} for a solver and --proposer-hops {typed} for a proposer"
+    return f"--hops {typed} is read as {same}: n facts are n searches, n hops are n - 1"
+
+
+def _weights(option: str, example: str, text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(weight) for weight in text.split(","))
+    except ValueError:
+        raise BadInput(f"{option} must be a list of whole numbers such as {example}, not {text}") from None

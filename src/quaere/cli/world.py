@@ -4,7 +4,35 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from quaere.cli.options import add_options
+from quaere.setting_types import Count, Folder
+
+
+class WorldOptions(Struct, kw_only=True):
+    """Options of `quaere world`.
+
+    Attributes:
+        seed: seed of the world
+        articles: number of articles, 200 to 100000
+        out: folder to write to, new or empty
+        family: the set of kinds, relations and wordings; evaluation and warmup share none; village and hamlet have up
+            to 900 articles of three-word records, for models made from nothing
+        questions: number of gold questions (default: one per article, up to 1000)
+        force: replace the world in a folder that is not empty
+        json: print world.json instead of a summary
+    """
+
+    seed: int = 7
+    articles: int = 500
+    out: Folder
+    family: Literal["evaluation", "warmup", "village", "hamlet"] = "evaluation"
+    questions: Count | None = None
+    force: bool = False
+    json: bool = False
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -15,22 +43,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         description="Write a seeded fictional encyclopedia: corpus.jsonl, questions.jsonl and world.json. "
         "The same arguments give the same bytes everywhere.",
     )
-    parser.add_argument("--seed", type=int, default=7, help="seed of the world (default: 7)")
-    parser.add_argument("--articles", type=int, default=500, help="number of articles, 200 to 100000 (default: 500)")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write to, new or empty")
-    parser.add_argument(
-        "--family",
-        choices=("evaluation", "warmup", "village", "hamlet"),
-        default="evaluation",
-        help="the set of kinds, relations and wordings; evaluation and warmup share none; village and hamlet have up "
-        "to 900 articles of three-word records, for models made from nothing (default: evaluation)",
-    )
-    parser.add_argument(
-        "--questions", type=int, metavar="N", help="number of gold questions (default: one per article, up to 1000)"
-    )
-    parser.add_argument("--force", action="store_true", help="replace the world in a folder that is not empty")
-    parser.add_argument("--json", action="store_true", help="print world.json instead of a summary")
     parser.set_defaults(run=run)
+    add_options(parser, WorldOptions)
 
 
 def run(args: argparse.Namespace) -> int:

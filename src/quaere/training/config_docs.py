@@ -9,7 +9,6 @@ sources: papers, or Quaere itself.
 from __future__ import annotations
 
 import functools
-import re
 import textwrap
 from collections.abc import Iterator
 from inspect import cleandoc
@@ -19,7 +18,7 @@ import msgspec
 from msgspec import Struct, inspect, structs
 
 from quaere.runs.config_yaml import write_yaml
-from quaere.setting_types import describe_type, is_section
+from quaere.setting_types import describe_type, is_section, read_attributes
 
 OURS = "Quaere"
 PAPERS = {
@@ -79,13 +78,10 @@ class Setting(Struct, frozen=True):
 def read_docs(schema: type[Struct]) -> dict[str, SettingDoc]:
     """The documented settings of a schema by name, those it inherits among them."""
     found: dict[str, SettingDoc] = {}
-    for each in reversed(schema.__mro__):
-        _, _, section = cleandoc(each.__dict__.get("__doc__") or "").partition("\n\nAttributes:\n")
-        for entry in re.split(r"\n(?=\w)", textwrap.dedent(section)):
-            name, _, said = entry.partition(":")
-            text, _, sources = " ".join(said.split()).removesuffix("]").rpartition(" [")
-            if text:
-                found[name] = SettingDoc(text, tuple(sources.split("; ")))
+    for name, said in read_attributes(schema).items():
+        text, _, sources = said.removesuffix("]").rpartition(" [")
+        if text:
+            found[name] = SettingDoc(text, tuple(sources.split("; ")))
     return found
 
 

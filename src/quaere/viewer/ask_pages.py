@@ -14,8 +14,7 @@ from typing import Any, Literal, TypeVar
 from msgspec import Struct
 
 from quaere.api.answer import read_answer
-from quaere.api.run import Run
-from quaere.api.run_documents import RunDocuments, open_documents
+from quaere.api.run import Run, RunDocuments, open_documents
 from quaere.records import Evidence, Passage, SolveTask
 from quaere.runs.rows import EpisodeFilter, EpisodeRow
 from quaere.viewer.ask_queue import AskLine, AskQueue, AskRecord, AskState, describe_answer

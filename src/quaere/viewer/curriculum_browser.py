@@ -14,8 +14,7 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from quaere.api.run import Run
-from quaere.api.run_documents import RunDocuments, open_documents
+from quaere.api.run import Run, RunDocuments, open_documents
 from quaere.errors import BadInput
 from quaere.records import Candidate
 from quaere.runs.curriculum_audit import Item, check_item, read_items

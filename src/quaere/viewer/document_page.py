@@ -13,8 +13,7 @@ from urllib.parse import urlencode
 
 from msgspec import Struct
 
-from quaere.api.run import Run
-from quaere.api.run_documents import open_documents
+from quaere.api.run import Run, open_documents
 from quaere.errors import BadInput
 from quaere.records import Evidence, Passage
 from quaere.search.index import Index

@@ -23,7 +23,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from msgspec import Meta, Struct, structs
 
 from quaere import __version__
-from quaere.api.counts import count, format_duration, inflect
+from quaere.api.printing import count, format_duration, inflect
 from quaere.chat.terminal_text import printable, shorten_number
 from quaere.errors import BadInput
 from quaere.records.foreign_json import decode_json

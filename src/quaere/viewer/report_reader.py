@@ -12,8 +12,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from quaere.api.run import Run
-from quaere.api.run_documents import RunDocuments, open_documents
+from quaere.api.run import Run, RunDocuments, open_documents
 from quaere.chat.dimensions import POOL
 from quaere.chat.report_pages import count_line
 from quaere.chat.statements import extract_conclusion, find_citations
