@@ -17,7 +17,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from quaere.dialects.tool_call.protocol import ToolCallSolver
+from quaere.dialects.tool_call import ToolCallSolver
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Answer, SolveTask
 from quaere.rollout.episode import Limits

@@ -171,7 +171,7 @@ def play(url, tokenizer_decode, folder):
     from quaere.policies.sampler import SamplingParams
     from quaere.policies.tinker_sampler import TinkerSampler
     from quaere.policies.tinker_service import TinkerService
-    from quaere.rollout.samples import Sample
+    from quaere.rollout.episode import Sample
     from quaere.training.learner_settings import LearnerSettings
     from quaere.training.remote import remote_role
     from quaere.training.remote.remote_role import RemoteRole

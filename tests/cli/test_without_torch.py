@@ -29,7 +29,7 @@ ABSENT = (*MODEL_LIBRARIES, "peft", "faiss", "sentence_transformers", "accelerat
 START = f"import sys; sys.modules.update(dict.fromkeys({ABSENT!r})); from quaere.cli.main import main; sys.exit(main())"
 # What most of the commands load on their way, once for all of them.
 LOADED = ("bm25s", "httpx", "numpy", "rich.table", "yaml", "quaere.api.solver_setup", "quaere.cli.curriculum_view")
-LOADED += ("quaere.dialects.trained_role", "quaere.evaluation.qa.scores", "quaere.policies.loading", "quaere.runs")
+LOADED += ("quaere.dialects.notes", "quaere.evaluation.qa.scores", "quaere.policies.loading", "quaere.runs")
 # Reads commands as lines of JSON, and answers with their exit codes.
 FORKS = f"""
 import importlib, json, os, sys, traceback

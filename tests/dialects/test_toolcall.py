@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from quaere.chat.messages import Quoted
 from quaere.chat.results import format_results
-from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
+from quaere.dialects.tool_call import ToolCallProposer, ToolCallSolver
 from quaere.records import (
     Answer,
     Failure,

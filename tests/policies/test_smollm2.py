@@ -16,7 +16,7 @@ import torch
 import tiny
 from quaere.chat.messages import Message, Quoted
 from quaere.chat.renderer import Renderer
-from quaere.dialects.tool_call.protocol import ToolCallSolver
+from quaere.dialects.tool_call import ToolCallSolver
 from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.engine import Engine
 from quaere.policies.native.sampler import NativeSampler

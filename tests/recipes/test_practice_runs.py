@@ -8,8 +8,7 @@ from test_drzero_resume import contents, digest
 
 from practice_runs import SMALL, make_practice, run_practice
 from quaere.cli.main import main
-from quaere.dialects.notes import read_notes
-from quaere.dialects.trained_role import find_role
+from quaere.dialects.notes import find_role, read_notes
 from quaere.runs import Run
 from quaere.runs.checkpoints import find_checkpoints
 from village_runs import SMALL as SMALL_LOOP

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quaere.dialects.report.protocol import bind_report
+from quaere.dialects.report.report_writer import bind_report
 from quaere.records import Question
 from quaere.runs import Run
 from quaere.search.index import build_index

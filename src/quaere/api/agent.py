@@ -22,7 +22,7 @@ from quaere.api.options import refuse_unknown
 from quaere.api.run import Run
 from quaere.api.search_function import FunctionSearcher, SearchFunction
 from quaere.api.solver_setup import Device, choose_solver
-from quaere.credentials import refuse_login
+from quaere.endpoint import refuse_login
 from quaere.errors import BadInput
 from quaere.records import Question, SolveTask, Turn
 from quaere.search.searcher import LocalSearcher, NoSearcher, Searcher, check_reachable, open_searcher
@@ -296,12 +296,12 @@ def _needs_guide(model: str | Path | Run) -> bool:
 def _find_model(model: str | Path | Run, engine: dict[str, Any]) -> tuple[Notes, Callable[[], Policy]]:
     """How the model was trained to be asked, and what loads it."""
     if isinstance(model, Run):
-        from quaere.dialects.trained_role import find_role, notes_of, role_policy, use_role
+        from quaere.dialects.notes import find_role, role_policy, use_role
 
         find = partial(find_role, model.path, "solver")
         weights, _ = use_role(find, lambda weights: None)
         load = partial(role_policy, **engine)
-        return notes_of(weights), lambda: use_role(find, load, found=weights)[1]
+        return weights.notes, lambda: use_role(find, load, found=weights)[1]
     from quaere.dialects.notes import find_notes
     from quaere.rollout.policy import open_policy
 

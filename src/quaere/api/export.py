@@ -31,7 +31,7 @@ def export(
     unless `merge` adds it to its base. `dtype` is that of the weights that are written. With `force`, an earlier export
     at `out` is replaced.
     """
-    from quaere.dialects.trained_role import find_role, use_role
+    from quaere.dialects.notes import find_role, use_role
     from quaere.training.exports import export_role
 
     path = run.path if isinstance(run, Run) else Run.open(run).path

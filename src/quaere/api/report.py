@@ -15,7 +15,7 @@ from quaere.api.agent import Agent, LimitOptions, check_limits, make_question
 from quaere.api.answer import refuse_all_failed
 from quaere.api.report_files import report_place, write_report
 from quaere.dialects.registry import find_dialect
-from quaere.dialects.report.protocol import bind_report
+from quaere.dialects.report.report_writer import bind_report
 from quaere.errors import BadInput
 from quaere.policies.catalogue import needs_guide
 from quaere.records import Episode, Question, Report, ReportTask, Turn
@@ -23,7 +23,7 @@ from quaere.search.searcher import NoSearcher
 
 if TYPE_CHECKING:
     from quaere.dialects.notes import Notes
-    from quaere.dialects.roles import Writer
+    from quaere.dialects.report.report_writer import ReportWriter as Writer
     from quaere.rollout.episode import Limits
 
 

@@ -14,8 +14,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from quaere.atomic import write_file
 from quaere.chat.report_pages import to_html, to_markdown
+from quaere.disk import write_file
 from quaere.errors import BadInput
 from quaere.records import Passage, Report
 from quaere.search.index import Index

@@ -20,7 +20,7 @@ from quaere.api.index import Index
 from quaere.api.options import refuse_unknown
 from quaere.api.warmup_check import measure_dialects
 from quaere.api.warmup_settings import BLANK, WarmupSettings, make_settings
-from quaere.atomic import scratch_folder
+from quaere.disk import scratch_folder
 from quaere.errors import BadInput
 from quaere.warmup.dialects import DIALECTS, ROLES, Dialect, Role, cites, roles_of
 

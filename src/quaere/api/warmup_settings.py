@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from quaere.api.options import check_positive
 from quaere.errors import BadInput
-from quaere.rollout.hub_questions import is_hub
+from quaere.rollout.question_files import is_hub
 from quaere.warmup.dialects import Dialect, needed_turns
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from quaere.api.counts import count as count
 from quaere.chat.report_pages import count_line
 from quaere.chat.tags import find_blocks
 from quaere.cli.terminal import printable as printable  # shown with everything here, and asked for here
-from quaere.dialects.report.protocol import bind_report
+from quaere.dialects.report.report_writer import bind_report
 from quaere.records import (
     Answer,
     Assessment,

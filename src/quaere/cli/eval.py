@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from quaere.chat.protocol import Protocol
-    from quaere.dialects.notes import Notes
-    from quaere.dialects.trained_role import RoleWeights
+    from quaere.dialects.notes import Notes, RoleWeights
     from quaere.evaluation.judges.judge import Judge
     from quaere.evaluation.qa.differences import ArmDifference
     from quaere.evaluation.qa.scores import AnsweringScore, Judging, QuestionScore, Scored
@@ -153,7 +152,7 @@ def _check_output(args: argparse.Namespace) -> None:
 def _find_weights(args: argparse.Namespace) -> RoleWeights | None:
     if args.run_name is None:
         return None
-    from quaere.dialects.trained_role import use_role
+    from quaere.dialects.notes import use_role
 
     weights, _ = use_role(partial(_find_role, args), lambda weights: None)
     if weights.role == "actor":
@@ -165,7 +164,7 @@ def _find_weights(args: argparse.Namespace) -> RoleWeights | None:
 
 
 def _find_role(args: argparse.Namespace) -> RoleWeights:
-    from quaere.dialects.trained_role import find_role
+    from quaere.dialects.notes import find_role
     from quaere.runs import find_run, runs_root
 
     return find_role(find_run(runs_root(args.runs), args.run_name), args.role, args.checkpoint, say_line)
@@ -300,9 +299,8 @@ def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Pro
 
 def _notes(args: argparse.Namespace, weights: RoleWeights | None) -> Notes:
     from quaere.dialects.notes import find_notes
-    from quaere.dialects.trained_role import notes_of
 
-    return notes_of(weights) if weights else find_notes(args.model)
+    return weights.notes if weights else find_notes(args.model)
 
 
 def _settings(args: argparse.Namespace, model: str, protocol: Protocol, limits: Limits) -> dict[str, Any]:
@@ -335,7 +333,7 @@ def _open_policy(
     args: argparse.Namespace, weights: RoleWeights | None, report: Callable[[str], None]
 ) -> tuple[RoleWeights | None, Policy]:
     """The policy and its weights; those of a running training may be newer than the ones found before."""
-    from quaere.dialects.trained_role import role_policy, use_role
+    from quaere.dialects.notes import role_policy, use_role
     from quaere.rollout.policy import open_policy
 
     engine: dict[str, Any] = {"device": args.device, "dtype": args.dtype, "mode": _mode(args)}

@@ -17,7 +17,7 @@ from quaere.cli.terminal import say_line
 from quaere.errors import BadInput
 
 if TYPE_CHECKING:
-    from quaere.dialects.trained_role import RoleWeights
+    from quaere.dialects.notes import RoleWeights
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -51,7 +51,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(args: argparse.Namespace) -> None:
     """Write the folder and print what it contains."""
-    from quaere.dialects.trained_role import find_role, use_role
+    from quaere.dialects.notes import find_role, use_role
     from quaere.runs import find_run, runs_root
     from quaere.training.exports import export_role
 

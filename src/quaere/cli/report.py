@@ -18,7 +18,7 @@ from quaere.cli.interrupt import interruptible
 
 if TYPE_CHECKING:
     from quaere.api.report_files import ReportPlace
-    from quaere.dialects.roles import Writer
+    from quaere.dialects.report.report_writer import ReportWriter as Writer
     from quaere.records import Episode, Question, Report
     from quaere.rollout.episode import Limits
     from quaere.rollout.policy import Policy
@@ -160,7 +160,7 @@ class _Writing:
     def _keep(self, episode: Episode, stored: Run) -> tuple[Report | None, list[Path]]:
         """Store the episode, and write its report where the person wants it."""
         from quaere.api.report_files import write_report
-        from quaere.dialects.report.protocol import bind_report
+        from quaere.dialects.report.report_writer import bind_report
 
         report = bind_report(episode)
         stored.add_episode(episode, report_scores(report) if report else None)

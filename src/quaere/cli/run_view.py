@@ -16,7 +16,7 @@ from rich.text import Text
 
 from quaere.cli.episode_view import count, printable, trim
 from quaere.errors import BadInput
-from quaere.recipes.score.versions import HarnessVersion, Versions, describe_change
+from quaere.recipes.score.harness import HarnessVersion, Versions, describe_change
 from quaere.records import Candidate
 from quaere.runs import Event, Metric, Run, RunInfo, RunState, describe_state, next_command
 from quaere.runs.checkpoints import Best, find_checkpoints

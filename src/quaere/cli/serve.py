@@ -144,8 +144,7 @@ def _check(args: argparse.Namespace) -> None:
 
 def _open_policy(args: argparse.Namespace) -> tuple[TokenPolicy, Notes | None]:
     """The policy, and how it was trained to answer questions; None for a role that answers none."""
-    from quaere.dialects.notes import find_notes
-    from quaere.dialects.trained_role import find_role, notes_of, role_policy
+    from quaere.dialects.notes import find_notes, find_role, role_policy
     from quaere.rollout.policy import TokenPolicy, open_policy
     from quaere.runs import find_run, runs_root
 
@@ -157,7 +156,7 @@ def _open_policy(args: argparse.Namespace) -> tuple[TokenPolicy, Notes | None]:
     report(f"loading {args.model or args.run_name}")
     if args.run_name:
         weights = find_role(find_run(runs_root(args.runs), args.run_name), args.role, args.checkpoint, say_line)
-        return role_policy(weights, **setting), notes_of(weights) if weights.role == "solver" else None
+        return role_policy(weights, **setting), weights.notes if weights.role == "solver" else None
     policy = open_policy(args.model, **setting)
     assert isinstance(policy, TokenPolicy)
     return policy, find_notes(args.model)

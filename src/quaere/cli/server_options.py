@@ -56,7 +56,7 @@ def server_settings(args: argparse.Namespace) -> ServerSettings:
 
 def read_key(args: argparse.Namespace) -> str:
     """The key that clients must send; "" if none is needed."""
-    from quaere.credentials import read_secret
+    from quaere.endpoint import read_secret
 
     if args.api_key is not None:
         hint = f"export {KEY}=..., or --api-key-file FILE"

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quaere.api.counts import counting
-from quaere.atomic import write_file
 from quaere.cli.bounds import check_positive
 from quaere.cli.eval_options import add_engine
 from quaere.cli.interrupt import interruptible
 from quaere.cli.verify_view import print_items, result_json
+from quaere.disk import write_file
 from quaere.errors import BadInput
 
 if TYPE_CHECKING:

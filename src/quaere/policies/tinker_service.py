@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from quaere.credentials import read_secret
+from quaere.endpoint import read_secret
 from quaere.errors import BadInput, ExtraMissing, TrainingStopped, requirement_hint
 
 T = TypeVar("T")

@@ -28,10 +28,10 @@ from msgspec import Struct, structs
 
 from quaere.chat.protocol import Protocol
 from quaere.dialects.registry import find_dialect, open_protocol
-from quaere.dialects.solver_dialect import Solver
+from quaere.dialects.roles import Solver
 from quaere.recipes.registry import Recipe
 from quaere.records import Candidate, DropReason, Episode, ProposeTask
-from quaere.rewards.difficulty import ProposerReward, proposer_reward
+from quaere.rewards.proposer import ProposerReward, proposer_reward
 from quaere.runs import Run
 from quaere.search.searcher import Searcher
 from quaere.training.phases.attempts import rights

@@ -36,14 +36,14 @@ from msgspec import structs
 from quaere.chat.messages import Quoted
 from quaere.chat.protocol import Protocol
 from quaere.chat.spans import find_evidence, shown_passages
-from quaere.dialects.solver_dialect import Solver
+from quaere.dialects.roles import Solver
 from quaere.errors import BadInput
 from quaere.recipes import drzero
 from quaere.recipes.drzero import DrZero, Judged
 from quaere.recipes.registry import Recipe
 from quaere.records import Answer, Candidate, DropReason, Episode, SolveTask, Support
-from quaere.rewards.evidence import brevity_score, cited_answer_reward, triple_reward
 from quaere.rewards.guards import OURS
+from quaere.rewards.proposer import brevity_score, cited_answer_reward, triple_reward
 from quaere.rollout.policy import ChatPolicy
 from quaere.rollout.question_files import read_questions
 from quaere.runs import Run

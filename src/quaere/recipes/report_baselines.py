@@ -32,7 +32,7 @@ from quaere.objectives.advantages import Advantages, dpo_advantages, grpo
 from quaere.recipes.registry import Recipe
 from quaere.records import Harness, Rubric
 from quaere.rewards.reports import check_report, report_reward
-from quaere.rollout.samples import Sample, make_sample
+from quaere.rollout.episode import Sample, make_sample
 from quaere.runs import Run
 from quaere.setting_types import PositiveFloat
 from quaere.training.learner_settings import LearnerSettings

@@ -30,9 +30,7 @@ from quaere.records import (
     Task,
     Turn,
 )
-from quaere.rollout.conversation import Conversation, Written
-from quaere.rollout.policy import Policy
-from quaere.rollout.seeds import derive_seed
+from quaere.rollout.policy import Conversation, Policy, Written, derive_seed
 from quaere.search.searcher import Searcher
 from quaere.search.title_order import CANDIDATES, titles_first
 from quaere.setting_types import NonNegativeInt, PositiveInt
@@ -310,3 +308,39 @@ def _checked(turn: Turn) -> Turn:
 
 def _failed(turn: Turn, boundary: Boundary, kind: str, message: str) -> Turn:
     return structs.replace(turn, failure=Failure(boundary, kind, message))
+
+
+# -------------------- Training samples: the tokens of an episode with loss mask, sampler log-probs and advantages.
+
+
+class Sample(Struct, frozen=True):
+    """One training sequence; every field has one entry per token.
+
+    `logprobs` are those of the sampler. `logprobs` and `advantages` are meaningful only where `loss_mask` is true.
+    `episode_id` names the episode that it was made from, if any.
+
+        Sample(token_ids=(5, 7, 9), loss_mask=(False, True, True), logprobs=(0.0, -0.7, -0.1),
+               advantages=(0.0, 1.2, 1.2))
+    """
+
+    token_ids: tuple[int, ...]
+    loss_mask: tuple[bool, ...]
+    logprobs: tuple[float, ...]
+    advantages: tuple[float, ...]
+    episode_id: str = ""
+
+
+def make_sample(episode: Episode, advantage: float, factors: Sequence[float] | None = None) -> Sample:
+    """The episode as a training sample: each model token gets `advantage`, times its entry of `factors` if given.
+
+    Raises ValueError for an episode of a text endpoint, which has no tokens.
+    """
+    if not episode.segments:
+        raise ValueError(f"episode {episode.id} has no tokens: episodes of a text endpoint cannot be trained on")
+    logprobs: list[float] = []
+    for segment in episode.segments:
+        logprobs += segment.logprobs or (0.0,) * len(segment.token_ids)
+    mask = episode.loss_mask
+    weighted = [advantage] * len(mask) if factors is None else [advantage * factor for factor in factors]
+    advantages = tuple(value if flag else 0.0 for value, flag in zip(weighted, mask, strict=True))
+    return Sample(episode.token_ids, mask, tuple(logprobs), advantages, episode.id)

@@ -15,8 +15,7 @@ from quaere.chat.protocol import Protocol
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Task, Turn
 from quaere.rollout.episode import Limits, run_episode
-from quaere.rollout.policy import Policy
-from quaere.rollout.seeds import derive_seed
+from quaere.rollout.policy import Policy, derive_seed
 from quaere.search.searcher import Searcher
 
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from quaere.disk import find_special
 from quaere.errors import UPDATE_HINT, BadInput
-from quaere.regular_files import find_special
 
 SCHEMA_VERSION = 8
 OLDEST_VERSION = 2  # readers leave it unchanged; it is migrated when opened for writing

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from quaere.atomic import discard_folder, explain_errors
+from quaere.disk import discard_folder, explain_errors
 from quaere.errors import BadInput
 from quaere.runs.database import connect
 from quaere.runs.directory import DATABASE

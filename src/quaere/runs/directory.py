@@ -16,9 +16,8 @@ from pathlib import Path
 import msgspec
 from filelock import FileLock, Timeout
 
-from quaere.atomic import new_folder, write_file
+from quaere.disk import find_special, new_folder, write_file
 from quaere.errors import BadInput
-from quaere.regular_files import find_special
 from quaere.runs.database import connect, create_database, insert
 from quaere.runs.rows import RunInfo
 

@@ -26,7 +26,7 @@ from typing import IO, Any
 import msgspec
 
 import quaere
-from quaere.atomic import new_file
+from quaere.disk import new_file
 from quaere.errors import BadInput
 from quaere.records import Episode, Search, SolveTask, Turn
 from quaere.runs.reader import RunReader

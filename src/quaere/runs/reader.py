@@ -20,11 +20,11 @@ from typing import Any
 
 import msgspec
 
+from quaere.disk import read_regular
 from quaere.errors import BadInput
 from quaere.records import Candidate, DropReason, EndReason, Episode
 from quaere.records.foreign_json import decode_json
 from quaere.records.token_trace import TokenTrace
-from quaere.regular_files import read_regular
 from quaere.runs.added import EVERY_ITERATION, Added, read_added
 from quaere.runs.directory import CONFIG, DATABASE, EPISODES, is_locked, refuse_special
 from quaere.runs.groups import EpisodeFilter, EpisodeGroup

@@ -19,7 +19,7 @@ from types import TracebackType
 import httpx
 import msgspec
 
-from quaere.credentials import read_secret
+from quaere.endpoint import read_secret
 from quaere.errors import BadInput, SearchFailed
 from quaere.records import Hit, Passage
 from quaere.records.foreign_json import decode_json

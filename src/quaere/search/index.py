@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from quaere.atomic import link_file, new_folder
+from quaere.disk import link_file, new_folder
 from quaere.errors import BadInput, StaleIndex
 from quaere.records import Hit, Passage
 from quaere.search.bm25 import Bm25Engine

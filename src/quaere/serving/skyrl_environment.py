@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from quaere.atomic import new_folder
+from quaere.disk import new_folder
 from quaere.errors import BadInput, requirement_hint
 from quaere.policies.catalogue import ModelPath, resolve_model
 

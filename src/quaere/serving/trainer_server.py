@@ -25,7 +25,7 @@ import msgspec
 import platformdirs
 from msgspec import Struct
 
-from quaere.atomic import write_file
+from quaere.disk import write_file
 from quaere.errors import BadInput
 from quaere.policies.tinker_service import answers
 from quaere.serving.skyrl_environment import (

@@ -15,7 +15,7 @@ from msgspec import Struct
 from quaere.chat.prompt_style import PromptStyle
 from quaere.chat.protocol import Protocol
 from quaere.dialects.registry import find_dialect
-from quaere.dialects.solver_dialect import solver_reward
+from quaere.dialects.roles import solver_reward
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Malformed, SolveTask
 from quaere.rollout.episode import Limits

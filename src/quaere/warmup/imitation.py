@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from quaere.errors import BadInput
 from quaere.records import Episode
-from quaere.rollout.samples import Sample, make_sample
-from quaere.rollout.seeds import derive_seed
+from quaere.rollout.episode import Sample, make_sample
+from quaere.rollout.policy import derive_seed
 from quaere.training.learner import Learner
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.stop_request import stop_requested

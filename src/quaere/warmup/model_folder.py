@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from quaere.atomic import new_folder, write_file
+from quaere.disk import new_folder, write_file
 from quaere.errors import BadInput
 from quaere.policies.catalogue import lasting_name
 from quaere.training.adapters import save_model, save_weights

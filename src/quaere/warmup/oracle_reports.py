@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct, structs
 
-from quaere.dialects.report.protocol import extract_conclusion, split_statements
+from quaere.chat.statements import extract_conclusion, split_statements
 from quaere.errors import SamplingFailed
 from quaere.records import Report, Source
 from quaere.warmup import report_phrases as words_research

@@ -15,14 +15,15 @@ from quaere.chat.prompt_style import PromptStyle
 from quaere.chat.question_wordings import OpenKind
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.report.assessment import count_searches
-from quaere.dialects.report.demonstration import (
+from quaere.dialects.report.report_writer import (
+    bind_report,
+    numbered_sources,
     write_assessment,
     write_entry,
     write_report,
     write_rubric,
     write_search,
 )
-from quaere.dialects.report.protocol import bind_report, numbered_sources
 from quaere.errors import BadInput, SamplingFailed
 from quaere.records import (
     Assessment,

@@ -16,7 +16,7 @@ from quaere.chat.protocol import Protocol
 from quaere.chat.renderer import Renderer
 from quaere.dialects import registry
 from quaere.dialects.registry import find_dialect, find_taught
-from quaere.dialects.solver_dialect import solver_reward
+from quaere.dialects.roles import solver_reward
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.sampler import Sampled, SamplingParams
 from quaere.records import Episode, Task, Turn

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from quaere.atomic import new_folder, scratch_folder, sync
+from quaere.disk import new_folder, scratch_folder, sync
 from quaere.errors import BadInput
 from quaere.records import Evidence
 from quaere.worlds.gold_questions import GoldQuestion

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, field
 
-from quaere.atomic import write_file
+from quaere.disk import write_file
 from quaere.errors import BadInput
 from quaere.records import EndReason
 from quaere.records.foreign_json import decode_json

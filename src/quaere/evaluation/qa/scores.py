@@ -22,9 +22,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field, structs
 
-from quaere.atomic import write_file
 from quaere.chat.protocol import Protocol
 from quaere.chat.spans import find_evidence, shown_passages
+from quaere.disk import write_file
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval, rate_interval
 from quaere.evaluation.judges.judge import Citation, Judge

@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from quaere.atomic import write_file
+from quaere.disk import write_file
 from quaere.errors import BadInput
 from quaere.evaluation.reports.criteria import Criteria, CriteriaBook, Criterion, GradedDimension, check_dimensions
 from quaere.records import Question

@@ -35,8 +35,8 @@ from msgspec import Meta, Struct, field
 from quaere.chat.dimensions import POOL
 from quaere.errors import BadInput
 from quaere.recipes.score.harness import HarnessLimits, default_harness
+from quaere.recipes.score.memory import SchedulerSettings
 from quaere.recipes.score.metaharness import RuleSettings
-from quaere.recipes.score.scheduler import SchedulerSettings
 from quaere.records import Dimension, DimensionRules, Harness, ProcessRules
 from quaere.setting_types import Fraction, NonNegativeInt, PositiveInt
 from quaere.training.report_run import DEMO, SINGLE_GPU, EvaluatorConfig, ResearchConfig, WriterConfig, check_research

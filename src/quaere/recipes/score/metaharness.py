@@ -38,6 +38,7 @@ from msgspec import Meta, Struct, structs
 
 from quaere.chat.messages import Message, Quoted, as_chat
 from quaere.policies.sampler import ChatSampler, SamplingParams
+from quaere.recipes.score.gauges import Statistics
 from quaere.recipes.score.harness import (
     LEAST_K,
     HarnessLimits,
@@ -47,7 +48,6 @@ from quaere.recipes.score.harness import (
     one_line,
     parse_harness,
 )
-from quaere.recipes.score.statistics import Statistics
 from quaere.records import Harness
 from quaere.setting_types import Fraction, NonNegativeFloat
 

@@ -23,22 +23,24 @@ from functools import partial
 
 from msgspec import Struct, structs
 
+from quaere.chat.protocol import Protocol
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.report.rubric import default_rubric
-from quaere.errors import SearchFailed
+from quaere.errors import BadInput, SearchFailed
 from quaere.objectives.advantages import Advantages, ema_centered, grpo
+from quaere.policies.openai import OpenAISampler, parse_endpoint
 from quaere.policies.sampler import SamplingParams
-from quaere.recipes.score.config import ScoreConfig
-from quaere.recipes.score.gauges import collect_statistics, measure_gauges, read_history
+from quaere.recipes.registry import Recipe
+from quaere.recipes.score.config import PRESETS, HarnessSettings, ScoreConfig, check_config
+from quaere.recipes.score.gauges import collect_statistics, compare, measure_gauges, read_history
+from quaere.recipes.score.harness import HarnessVersion, Versions, describe_change
 from quaere.recipes.score.memory import ScoreMemory
-from quaere.recipes.score.metaharness import MetaHarness
-from quaere.recipes.score.statistics import compare
-from quaere.recipes.score.versions import HarnessVersion, describe_change
+from quaere.recipes.score.metaharness import FixedHarness, LlmHarness, MetaHarness, RulesHarness
 from quaere.records import Episode, Harness, Passage, Question, Rubric, RubricTask
 from quaere.rewards.reports import ReportPay, consistency_score, most_reward, report_reward
-from quaere.rollout.episode import Limits
+from quaere.rollout.episode import Limits, Sample, make_sample
 from quaere.rollout.many import Job
-from quaere.rollout.samples import Sample, make_sample
+from quaere.runs import Run
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.measures import mean_parts, measure_advantages
 from quaere.training.phases.assessments import (
@@ -51,7 +53,17 @@ from quaere.training.phases.assessments import (
 )
 from quaere.training.phases.report_episodes import Written, measure_groups, measure_report, write_jobs, write_reports
 from quaere.training.phases.stage import check_finite, coin, shuffled
-from quaere.training.report_run import ROLE, Research, group_samples, learn_in_parts, parse_rubric
+from quaere.training.progress import Reporter
+from quaere.training.report_run import (
+    ROLE,
+    Research,
+    check_research_run,
+    group_samples,
+    learn_in_parts,
+    open_research,
+    parse_rubric,
+    plan_research,
+)
 from quaere.training.step import Step
 from quaere.training.token_traces import trace_tokens
 
@@ -362,3 +374,79 @@ def pay_parts(item: Judged, rubric: Rubric) -> dict[str, float]:
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
+
+
+# -------------------- Registers SCORE for the command line.
+
+
+async def train(config: ScoreConfig, store: Run, reporter: Reporter) -> None:
+    """Train from the run's last checkpoint, or from the start; close all resources at the end."""
+    memory = ScoreMemory(config.harness.first(), config.scheduler, Versions(store.path))
+    meta = open_meta(config.harness)
+    try:
+        async with open_research(config, store, reporter, memory=memory) as research:
+            await Score(config, research, memory, meta).run()
+    finally:
+        await meta.stop()
+
+
+def open_meta(settings: HarnessSettings) -> MetaHarness:
+    """The meta-harness of these settings."""
+    if settings.kind == "rules":
+        return RulesHarness(settings.rules, settings.limits)
+    if settings.kind == "llm":
+        return LlmHarness(OpenAISampler(parse_endpoint(settings.model)), limits=settings.limits)
+    return FixedHarness()
+
+
+def check(config: ScoreConfig) -> None:
+    """Raise `BadInput` for settings that cannot be run, before anything is loaded."""
+    check_config(config)
+    if config.harness.model:
+        parse_endpoint(config.harness.model)
+    if config.trainer.kind == "tinker" and config.evaluator.moments == "own":
+        raise BadInput(
+            "a Tinker server has one set of optimizer moments, and evaluator.moments is own",
+            hint="--set evaluator.moments=shared",
+        )
+    check_research_run(config, "score")
+
+
+def plan(config: ScoreConfig) -> list[tuple[str, str]]:
+    """The run's plan as lines of name and text: what it would do, and the most that a step costs."""
+    evaluator, harness = config.evaluator, config.harness
+    roles = (("solver", not config.solver.frozen), ("evaluator", config.learns_rubrics))
+    learns = [name for name, is_learning in roles if is_learning]
+    rubrics = f"always {config.fixed_rubric}" if config.fixed_rubric else f"one a {config.rubric_scope}"
+    lines = [
+        ("learns", " and ".join(learns)),
+        ("rubrics", f"{rubrics}; {harness.dimensions.k} of {len(harness.pool) + len(harness.extra)} dimensions"),
+        (
+            "assessments",
+            f"{evaluator.passes} over the reports on each question, at most {evaluator.limits.max_turns} turns and "
+            f"{evaluator.limits.sequence_tokens:,} tokens",
+        ),
+        ("harness", "never changes" if harness.kind == "none" else f"{harness.kind}, every {harness.every} steps"),
+    ]
+    # With evaluator.moments=own, two objectives on one set of weights have Adam moments each.
+    num_moments = 2 if len(learns) == 2 and evaluator.moments == "own" else 1
+    return [*plan_research(config, has_evaluator=True, num_moments=num_moments), *lines]
+
+
+def solver_protocol(config: ScoreConfig) -> Protocol:
+    """The report writer's protocol, in training and afterwards."""
+    return find_dialect("report", "writer").open(style=config.prompts)
+
+
+SCORE = Recipe(
+    name="score",
+    summary="one model writes research reports and judges them, and learns both",
+    schema=ScoreConfig,
+    presets=PRESETS,
+    check=check,
+    plan=plan,
+    train=train,
+    solver_protocol=solver_protocol,
+    takes_questions=True,
+    needs_answers=False,
+)

@@ -22,8 +22,7 @@ from msgspec import structs
 
 from quaere import __version__
 from quaere.errors import BadInput
-from quaere.rollout.policy import TokenPolicy
-from quaere.rollout.seeds import derive_seed
+from quaere.rollout.policy import TokenPolicy, derive_seed
 from quaere.serving.model.answering import MODEL, Answerer, read_question, stream_reply
 from quaere.serving.model.embeddings import TextEmbedder
 from quaere.serving.model.generation import Growing, Writer, Written

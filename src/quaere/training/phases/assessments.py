@@ -26,7 +26,7 @@ from quaere.records import Assessment, AssessTask, Episode, Harness, Report, Rub
 from quaere.rewards.reports import SCALE, mean_scores
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job
-from quaere.rollout.seeds import derive_seed
+from quaere.rollout.policy import derive_seed
 from quaere.training.phases.stage import Stage
 from quaere.training.step import Step
 

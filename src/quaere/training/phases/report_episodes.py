@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from quaere.chat.protocol import Protocol
-from quaere.dialects.report.protocol import bind_report
+from quaere.dialects.report.report_writer import bind_report
 from quaere.records import Episode, Question, Report, ReportTask, Rubric
 from quaere.rewards.reports import check_report, consistency_score, diversity_score
 from quaere.rollout.episode import Limits

@@ -1,4 +1,4 @@
-"""Protocol of EvalAct: after each search, the policy evaluates and scores it in an action of its own.
+"""The EvalAct dialect: JSON calls, and an evaluation with a score after each search, in a turn of its own.
 
     <think>I need the builder.</think>
     <tool_call>{"name": "search", "arguments": {"query": "builder of the Halm bridge"}}</tool_call>
@@ -25,20 +25,12 @@ from msgspec import structs
 from quaere.chat.answer_blocks import STOP, read_answer
 from quaere.chat.last_search import LAST_SEARCH, final_reply
 from quaere.chat.messages import Message, Quoted
-from quaere.chat.prompt_style import PromptStyle
+from quaere.chat.prompt_style import CITED_SOLVER_FINISH, SOLVER_FINISH, PromptStyle
 from quaere.chat.results import format_results
-from quaere.chat.tags import THOUGHT, Block, find_blocks, has_unclosed
+from quaere.chat.tags import Block, find_blocks
 from quaere.chat.tools import MAX_QUERY_CHARS, CallRefused, ToolSchema, is_text, read_call
 from quaere.chat.turns import was_searched
-from quaere.dialects.evalact.prompts import (
-    CUES,
-    EVALUATE_CALL,
-    FINAL_CUES,
-    SEARCH_CALL,
-    ThinkBeforeEvaluate,
-    finish,
-    system_prompt,
-)
+from quaere.dialects.roles import PlainProtocol, no_action
 from quaere.records import (
     Action,
     Answer,
@@ -52,6 +44,72 @@ from quaere.records import (
     Task,
     Turn,
 )
+
+# ------------------------------------------------------------------------------------------------------------- prompts
+
+ThinkBeforeEvaluate = Literal["allow", "fail"]
+
+# Examples of a call show the letter S as the score: a small model would copy a number as it stands.
+SEARCH_CALL = '<tool_call>{"name": "search", "arguments": {"query": "your query"}}</tool_call>'
+EVALUATE_CALL = (
+    '<tool_call>{"name": "evaluate", "arguments": {"evaluation": "what these passages tell you and what they lack", '
+    '"score": S}}</tool_call> with a number from 0 to 10 for S'
+)
+
+_FULL = f"""\
+You answer questions by searching a collection of documents. The documents are right, even where they differ from \
+what you remember.
+
+Each turn, think briefly inside <think> and </think>, then do exactly one of three things and write nothing besides:
+- to search, write {SEARCH_CALL}
+- to evaluate a search, write {EVALUATE_CALL}
+- to finish, {{finish}}
+
+What a search finds comes back between <tool_response> and </tool_response>. The turn after it must be its \
+evaluation, once for each search: 0 says that the passages are of no use for the question, 10 that they hold all you \
+looked for. Judge honestly, because the score decides what you are advised to do next. After that, search for what is \
+missing or finish. Between the tags of the answer stands the answer alone, as short as possible."""
+_FULL_NO_THOUGHT = " Do not think in a turn that evaluates: write its call alone."
+
+_BRIEF = "Answer the question. Think, then search or answer. Evaluate each search right after it."
+_CITED_BRIEF = (
+    "Answer the question and quote your evidence. Think, then search or answer. Evaluate each search right after it."
+)
+_BRIEF_NO_THOUGHT = " Do not think before evaluating."
+
+CUES = {
+    "low": "Leave these passages aside: ask in other words or from another side, and search again.",
+    "mid": "Some of this helps: keep to what clearly bears on the question, and search for what is still missing.",
+    "high": "Build the answer on these passages; search again only if one particular detail is still missing.",
+}
+FINAL_CUES = {
+    "low": "Leave these passages aside. No searches are left: answer with what you have.",
+    "mid": "Some of this helps. No searches are left: answer with what clearly bears on the question.",
+    "high": "No searches are left: build the answer on these passages.",
+}
+
+
+def system_prompt(style: PromptStyle, *, evidence: bool, think_before_evaluate: ThinkBeforeEvaluate) -> str:
+    """The system prompt.
+
+    system_prompt("brief", evidence=False, think_before_evaluate="allow") -> "Answer the question. Think, then ..."
+    """
+    if style == "brief":
+        words, no_thought = _CITED_BRIEF if evidence else _BRIEF, _BRIEF_NO_THOUGHT
+    else:
+        words, no_thought = _FULL.replace("{finish}", finish(evidence)), _FULL_NO_THOUGHT
+    return words + (no_thought if think_before_evaluate == "fail" else "")
+
+
+def finish(evidence: bool) -> str:
+    """The instruction for ending the episode with an answer.
+
+    finish(evidence=False) -> "put the answer between <answer> and </answer>"
+    """
+    return CITED_SOLVER_FINISH if evidence else SOLVER_FINISH
+
+
+# ------------------------------------------------------------------------------------------------------------ protocol
 
 BadScore = Literal["format_fail", "clamp"]
 
@@ -89,7 +147,7 @@ LONG_EVALUATION = f"the evaluation may have at most {MAX_EVALUATION_CHARS} chara
 _BAD_EVALUATES = (BAD_SCORE, BAD_EVALUATION, LONG_EVALUATION)
 
 
-class EvaluateSolver:
+class EvaluateSolver(PlainProtocol):
     """Protocol of a solver that evaluates each search before its next search or its answer.
 
     `bad_score` decides what happens to a score that is out of bounds or written as text: `format_fail` makes the turn
@@ -125,10 +183,6 @@ class EvaluateSolver:
             raise TypeError(f"{self.name} solves questions; it got a {type(task).__name__}")
         system = system_prompt(self.style, evidence=self.evidence, think_before_evaluate=self.think_before_evaluate)
         return [Message("system", (system,)), Message("user", ("Question:\n", Quoted(task.question.text)))]
-
-    def prefix(self, turn: int, is_last: bool) -> str:
-        """Always "": the policy writes its turns from the first token on."""
-        return ""
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The turn's one action, `Malformed` if it is out of order.
@@ -187,7 +241,7 @@ class EvaluateSolver:
         if len(acts) > 1:
             return Malformed("a turn holds one tool call or one answer, not several")
         if not acts:
-            return _no_action(text)
+            return no_action(text, ("tool_call", "answer"), "there is neither a tool call nor an answer")
         (act,) = acts
         if act.name == "tool_call":
             return self._read_call(act)
@@ -326,10 +380,3 @@ def _read_score(score: object, bad_score: BadScore) -> float:
     if bad_score == "format_fail" and not 0 <= score <= _MOST:
         raise CallRefused(BAD_SCORE)
     return float(min(max(score, 0), _MOST)) + 0.0  # -0.0 becomes 0.0
-
-
-def _no_action(text: str) -> Malformed:
-    for name in (THOUGHT, "tool_call", "answer"):
-        if has_unclosed(text, name):
-            return Malformed(reason=f"the {name} block is not closed")
-    return Malformed(reason="there is neither a tool call nor an answer")
