@@ -12,7 +12,7 @@ registry's own, or to list all names. A name of the registry's own cannot be rep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, overload
@@ -60,7 +60,7 @@ class Names(Sequence[str]):
     "drzero" in Names(("drzero",), find_installed)      # True, without a call of find_installed
     """
 
-    def __init__(self, known: Iterable[str], more: Callable[[], Iterable[str]]) -> None:
+    def __init__(self, known: Iterable[str], more: Callable[[], Collection[str]]) -> None:
         self._known = tuple(known)
         self._more = more
 

@@ -21,7 +21,7 @@ A turn can be read with or without a thought.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from quaere.chat.answer_blocks import MAX_ANSWER_CHARS, STOP, read_answer
@@ -184,7 +184,10 @@ class ToolCallProposer(PlainProtocol):
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The first tool call, or the first question with its answer, whichever comes first."""
         blocks = find_blocks(text, ("think", "tool_call", "question", "answer", *_CITED[: self.evidence]))
-        readers = {"tool_call": _read_search, "answer": partial(_read_proposal, blocks)}
+        readers: dict[str, Callable[[Block], Action]] = {
+            "tool_call": _read_search,
+            "answer": partial(_read_proposal, blocks),
+        }
         return read_first(blocks, readers) or _no_action(text)
 
     def reply(

@@ -330,7 +330,7 @@ async def train(config: DrZeroConfig, store: Run, reporter: Reporter) -> None:
     """Train from the run's last checkpoint, or from the start; close all resources at the end."""
     async with open_run(config, ROLES, reporter) as opened:
         training = open_training(
-            config, store, opened.actors, reporter, count_steps(config), read_document=opened.index.document
+            config, store, opened.actors, reporter, count_steps(config), read_document=opened.read_document
         )
         documents = UniformDocuments(opened.index, config.proposer)
         await DrZero(config, training, opened.searcher, first=documents, second=documents).evolve()

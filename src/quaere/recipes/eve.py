@@ -446,8 +446,7 @@ async def train(config: EveConfig, store: Run, reporter: Reporter) -> None:
             opened.actors,
             reporter,
             count_steps(config),
-            # A search server may hold other documents than the local index, so their text cannot be read here.
-            read_document=None if config.search_url else opened.index.document,
+            read_document=opened.read_document,
             memory=selector,
         )
         searcher = opened.searcher
