@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar, Unpack
 
 import msgspec
 from msgspec import Struct, structs
@@ -25,9 +25,8 @@ from quaere.errors import BadInput
 from quaere.policies.adapter_folders import CONFIG as _ADAPTER_CONFIG
 from quaere.policies.adapter_folders import is_adapter, split_base
 from quaere.policies.catalogue import CATALOGUE, ModelPath, resolve_model
-from quaere.policies.native.device import Precision
 from quaere.rollout.episode import Limits
-from quaere.rollout.policy import TokenPolicy, load_policy
+from quaere.rollout.policy import EngineOptions, TokenPolicy, load_policy
 from quaere.runs import Run
 from quaere.runs.checkpoints import Best, Checkpoint, Which, find_checkpoints, pick_checkpoint, verify_checkpoint
 
@@ -310,28 +309,10 @@ def load_role(weights: RoleWeights, *, device: str = "cpu", dtype: str = "float3
     return load_model(weights.model, device, dtype)
 
 
-def role_policy(
-    weights: RoleWeights,
-    *,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
-    dtype: Precision = "auto",
-    mode: Literal["fast", "deterministic"] = "fast",
-    max_rows: int = 32,
-    interactive: bool = False,
-    report: Callable[[str], None] = lambda line: None,
-) -> TokenPolicy:
+def role_policy(weights: RoleWeights, **engine: Unpack[EngineOptions]) -> TokenPolicy:
     """A policy with the role's weights; the counterpart of `open_policy` for a run."""
     with reading_checkpoint(weights.folder):
-        return load_policy(
-            weights.model,
-            tokenizer_folder(weights),
-            device=device,
-            dtype=dtype,
-            mode=mode,
-            max_rows=max_rows,
-            interactive=interactive,
-            report=report,
-        )
+        return load_policy(weights.model, tokenizer_folder(weights), **engine)
 
 
 def tokenizer_folder(weights: RoleWeights) -> Path:

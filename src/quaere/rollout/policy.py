@@ -11,8 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Literal
-from typing import Protocol as Interface
+from typing import Literal, TypedDict, Unpack
 
 from msgspec import Struct, structs
 
@@ -53,50 +52,6 @@ class Written(Struct, frozen=True):
     text: str
     stop_reason: StopReason
     num_tokens: int
-
-
-class Conversation(Interface):
-    """The conversation of one episode in progress."""
-
-    @property
-    def num_tokens(self) -> int:
-        """Length of the context in tokens; 0 if the tokenizer is unknown."""
-        ...
-
-    @property
-    def segments(self) -> tuple[Segment, ...]:
-        """All tokens so far, grouped by origin."""
-        ...
-
-    def open_turn(self, prefix: str) -> None:
-        """Start the policy's next turn with `prefix`, which the environment provides ("" for none)."""
-        ...
-
-    def write_for(self, message: Message) -> Written:
-        """Append a whole turn that the environment writes in the policy's place; nothing of it was sampled."""
-        ...
-
-    async def write(self, params: SamplingParams, thought_tokens: int = 0) -> Written:
-        """Sample the policy's turn and append it to the context.
-
-        With `thought_tokens`, a thought that goes on for longer at the start of the turn is ended.
-        """
-        ...
-
-    def locate(self, offset: int) -> int:
-        """Index in the episode's tokens of the token that contains character `offset` of the last written turn."""
-        ...
-
-    def count(self, message: Message, max_tokens: int) -> int:
-        """Number of tokens that `message`, cut to `max_tokens`, would add to the context now."""
-        ...
-
-    def answer(self, message: Message, max_tokens: int, room: int) -> Message | None:
-        """Append the environment's message, cut to `max_tokens`, and return it as it was shown.
-
-        Returns None and leaves the context unchanged if the message does not fit into `room` tokens.
-        """
-        ...
 
 
 class TokenConversation:
@@ -248,30 +203,11 @@ class ChatConversation:
         return message
 
 
+Conversation = TokenConversation | ChatConversation
+"""The conversation of one episode in progress."""
+
+
 # ------------------------------------------------------------------------------------------------------------ policies
-
-
-class Policy(Interface):
-    """A model that can play episodes."""
-
-    name: str
-    lockstep: bool
-
-    def open(self, session: str) -> None:
-        """Announce an episode that is about to start; a second call for the same session has no effect."""
-        ...
-
-    def close(self, session: str) -> None:
-        """End the session of an episode."""
-        ...
-
-    def begin(self, session: str, protocol: Protocol, task: Task) -> Conversation:
-        """Start an episode's conversation."""
-        ...
-
-    async def stop(self) -> None:
-        """Release threads, memory and connections."""
-        ...
 
 
 class TokenPolicy:
@@ -327,19 +263,27 @@ class ChatPolicy:
         await self.sampler.stop()
 
 
-def open_policy(
-    model: str,
-    *,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
-    dtype: Precision = "auto",
-    mode: Literal["fast", "deterministic"] = "fast",
-    max_rows: int = 32,
-    interactive: bool = False,
-    report: Callable[[str], None] = lambda line: None,
-) -> TokenPolicy | ChatPolicy:
-    """Open the policy for a model name; `report` receives progress lines, such as downloads.
+Policy = TokenPolicy | ChatPolicy
+"""A model that can play episodes."""
 
-    `interactive`: few turns are sampled at a time, so that int8 may be the fastest precision on a CPU.
+
+class EngineOptions(TypedDict, total=False):
+    """How the native engine runs a model.
+
+    With `interactive`, few turns are sampled at a time, so that int8 may be the fastest precision on a CPU. `report`
+    receives progress lines, such as downloads.
+    """
+
+    device: Literal["auto", "cpu", "cuda"]
+    dtype: Precision
+    mode: Literal["fast", "deterministic"]
+    max_rows: int
+    interactive: bool
+    report: Callable[[str], None]
+
+
+def open_policy(model: str, **engine: Unpack[EngineOptions]) -> TokenPolicy | ChatPolicy:
+    """Open the policy for a model name.
 
     open_policy("smollm2-135m")                         # the native engine
     open_policy("openai:gpt-x@http://localhost:8001/v1")  # a text endpoint
@@ -350,44 +294,26 @@ def open_policy(
         return ChatPolicy(OpenAISampler(parse_endpoint(model)))
     from quaere.policies.catalogue import resolve_model
 
-    found = resolve_model(model, report=report)
-    return load_policy(
-        structs.replace(found, name=model),
-        found.tokenizer,
-        device=device,
-        dtype=dtype,
-        mode=mode,
-        max_rows=max_rows,
-        interactive=interactive,
-        report=report,
-    )
+    found = resolve_model(model, report=engine.get("report", lambda line: None))
+    return load_policy(structs.replace(found, name=model), found.tokenizer, **engine)
 
 
-def load_policy(
-    model: ModelPath,
-    tokenizer: str | Path,
-    *,
-    device: Literal["auto", "cpu", "cuda"],
-    dtype: Precision,
-    mode: Literal["fast", "deterministic"],
-    max_rows: int,
-    interactive: bool,
-    report: Callable[[str], None],
-) -> TokenPolicy:
-    """A policy of the native engine, with the tokenizer in this folder; see `open_policy`."""
+def load_policy(model: ModelPath, tokenizer: str | Path, **engine: Unpack[EngineOptions]) -> TokenPolicy:
+    """A policy of the native engine, with the tokenizer in this folder."""
     from quaere.policies.loading import load_tokenizer
     from quaere.policies.native.device import choose_device, choose_dtype
     from quaere.policies.native.sampler import NativeSampler
 
-    chosen = choose_device(device, report)
+    mode, interactive = engine.get("mode", "fast"), engine.get("interactive", False)
+    device = choose_device(engine.get("device", "auto"), engine.get("report", lambda line: None))
     renderer = Renderer(load_tokenizer(str(tokenizer)))
     sampler = NativeSampler.load(
         model,
         renderer.decode,
-        device=chosen,
-        dtype=choose_dtype(dtype, chosen, mode, interactive=interactive),
+        device=device,
+        dtype=choose_dtype(engine.get("dtype", "auto"), device, mode, interactive=interactive),
         mode=mode,
-        max_rows=max_rows,
+        max_rows=engine.get("max_rows", 32),
         quick=mode == "fast",
     )
     return TokenPolicy(sampler, renderer)

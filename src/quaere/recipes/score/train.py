@@ -19,25 +19,30 @@ nothing, and a report without an assessment is left out of the solver's update.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from msgspec import Struct, structs
 
-from quaere.chat.protocol import Protocol
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.report.rubric import default_rubric
 from quaere.errors import BadInput, SearchFailed
-from quaere.objectives.advantages import Advantages, ema_centered, grpo
+from quaere.objectives.advantages import Advantages, ema_centered
 from quaere.policies.openai import OpenAISampler, parse_endpoint
 from quaere.policies.sampler import SamplingParams
 from quaere.recipes.registry import Recipe
+from quaere.recipes.report_baselines import (
+    assess_groups,
+    compare_reports,
+    pair_verdicts,
+    pay_report,
+    report_protocol,
+)
 from quaere.recipes.score.config import PRESETS, HarnessSettings, ScoreConfig, check_config
 from quaere.recipes.score.gauges import collect_statistics, compare, measure_gauges, read_history
 from quaere.recipes.score.harness import HarnessVersion, Versions, describe_change
 from quaere.recipes.score.memory import ScoreMemory
 from quaere.recipes.score.metaharness import FixedHarness, LlmHarness, MetaHarness, RulesHarness
 from quaere.records import Episode, Harness, Passage, Question, Rubric, RubricTask
-from quaere.rewards.reports import ReportPay, consistency_score, most_reward, report_reward
+from quaere.rewards.reports import ReportPay, consistency_score, most_reward
 from quaere.rollout.episode import Limits, Sample, make_sample
 from quaere.rollout.many import Job
 from quaere.runs import Run
@@ -46,20 +51,16 @@ from quaere.training.measures import mean_parts, measure_advantages
 from quaere.training.phases.assessments import (
     Assessed,
     Verdict,
-    assess_reports,
     measure_assessments,
     verdict_parts,
-    view_reports,
 )
 from quaere.training.phases.report_episodes import Written, measure_groups, measure_report, write_jobs, write_reports
-from quaere.training.phases.stage import check_finite, coin, shuffled
+from quaere.training.phases.stage import coin
 from quaere.training.progress import Reporter
 from quaere.training.report_run import (
     ROLE,
     Research,
     check_research_run,
-    group_samples,
-    learn_in_parts,
     open_research,
     parse_rubric,
     plan_research,
@@ -182,12 +183,7 @@ class Score:
         self, step: Step, groups: Sequence[Sequence[Written]], rubrics: Sequence[Rubric], harness: Harness
     ) -> Assessed:
         """Assessments of all finished reports, by the same weights; reports on one question are assessed together."""
-        finished = [[item.report for item in group if item.report is not None] for group in groups]
-        viewings = view_reports(
-            finished, rubrics, harness, passes=self.config.evaluator.passes, name=step.name, seed=step.seed
-        )
-        how = self.config.evaluator.evaluating(self.config.prompts)
-        return await assess_reports(self.stage, step, ROLE, viewings, how)
+        return await assess_groups(self.config, self.stage, step, ROLE, groups, rubrics, harness)
 
     def judge(
         self, groups: Sequence[Sequence[Written]], assessed: Assessed, rubrics: Sequence[Rubric], harness: Harness
@@ -195,21 +191,12 @@ class Score:
         """Every report with its reward: `None` if unassessed (excluded); 0 if unfinished."""
         evaluator = self.config.evaluator
         tau = harness.process.min_tool_calls if isinstance(evaluator.tau, str) else evaluator.tau
-        separate = evaluator.validity == "separate"
-        pay_for = partial(report_reward, scale=evaluator.score_scale, separate=separate, tau=tau)
-        judged = []
-        for place, (group, rubric) in enumerate(zip(groups, rubrics, strict=True)):
-            question = next((item.report.question.id for item in group if item.report), "")
-            verdicts = iter(assessed.verdicts.get(question, []))
-            for written in group:
-                if written.report is None:
-                    judged.append(Judged(written, place, None, pay_for(None, rubric)))
-                elif (verdict := next(verdicts, None)) is None:
-                    judged.append(Judged(written, place))
-                else:
-                    pay = pay_for(verdict.scores, rubric, num_searches=verdict.num_searches)
-                    judged.append(Judged(written, place, verdict, pay))
-        return judged
+        return [
+            Judged(written, place, verdict, pay_report(verdict, rubrics[place], evaluator, tau))
+            if written.report is None or verdict is not None
+            else Judged(written, place)
+            for place, written, verdict in pair_verdicts(groups, assessed)
+        ]
 
     # --------------------------------------------------------------------------------------------- 5, 6: the updates
 
@@ -222,18 +209,8 @@ class Score:
 
     def update_solver(self, step: Step, judged: Sequence[Judged]) -> Advantages:
         """GRPO over the reports on each question that have a reward, 0 included."""
-        solver = self.config.solver
-        paid = [item for item in judged if item.pay is not None]
-        rewards = [item.pay.total for item in paid if item.pay is not None]
-        check_finite(rewards)
-        places = [item.place for item in paid]
-        advantages = grpo(rewards, places, delta=solver.delta, unbiased=solver.unbiased_std)
-        if self.config.shuffle_advantages:
-            advantages = shuffled(advantages, step.seed)
-        if not solver.frozen:
-            groups = group_samples([item.written.episode for item in paid], places, advantages)
-            step.metrics |= learn_in_parts(step, groups, solver.minibatch)
-        return advantages
+        graded = [(item.written, item.place, item.pay.total) for item in judged if item.pay is not None]
+        return compare_reports(self.config, step, graded, learns=not self.config.solver.frozen)
 
     def update_evaluator(
         self, step: Step, chosen: Sequence[Chosen], agreements: Sequence[float | None]
@@ -376,7 +353,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-# -------------------- Registers SCORE for the command line.
+# --------------------------------------------------------------------------------------------------------- registration
 
 
 async def train(config: ScoreConfig, store: Run, reporter: Reporter) -> None:
@@ -433,11 +410,6 @@ def plan(config: ScoreConfig) -> list[tuple[str, str]]:
     return [*plan_research(config, has_evaluator=True, num_moments=num_moments), *lines]
 
 
-def solver_protocol(config: ScoreConfig) -> Protocol:
-    """The report writer's protocol, in training and afterwards."""
-    return find_dialect("report", "writer").open(style=config.prompts)
-
-
 SCORE = Recipe(
     name="score",
     summary="one model writes research reports and judges them, and learns both",
@@ -446,7 +418,7 @@ SCORE = Recipe(
     check=check,
     plan=plan,
     train=train,
-    solver_protocol=solver_protocol,
+    solver_protocol=report_protocol,
     takes_questions=True,
     needs_answers=False,
 )
