@@ -1,4 +1,4 @@
-"""Atomic writes: a file or folder appears at its target complete, or not at all.
+"""Atomic writes, which appear complete or not at all, and reads of files that somebody else laid out.
 
     write_file(Path("scores.json"), data)
     with new_file(Path("items.parquet")) as partial:
@@ -13,6 +13,9 @@ when the process ends. The lock tells leftovers of killed processes from work in
 same target removes the leftovers.
 
 A full or read-only disk raises `BadInput` with a one-line message; the old target stays.
+
+Only regular files are read: opening a pipe blocks until something writes to it, which may be never, and a device may
+have no end. Both can be in a folder that was unpacked or shared.
 """
 
 from __future__ import annotations
@@ -321,7 +324,7 @@ def _swap_in_two(partial: Path, target: Path) -> None:
         os.close(handle)
 
 
-# -------------------- Reading of files that somebody else laid out: regular files only, and never a wait for one.
+# -------------------------------------------------------------------------------------------------------------- reading
 
 
 _NOT_REGULAR = "Not a regular file"

@@ -1,8 +1,11 @@
-"""A model behind a server with OpenAI's interface: how it is named, and what its answers have in common.
+"""A model behind a server with OpenAI's interface: how it is named, what its answers have in common, and its key.
 
     parse_endpoint("openai:qwen3-4b@http://localhost:8000/v1")
+    read_secret("QUAERE_API_KEY")                   # $QUAERE_API_KEY, or the content of the file $QUAERE_API_KEY_FILE
 
-A name holds no secret: it is stored with runs and indexes. Keys are read from the environment.
+A name holds no secret: it is stored with runs and indexes. Keys and passwords are read from the environment or a file,
+never from the command line, where `ps` shows them. They are sent to servers or compared with what a client sent; they
+are never stored or printed.
 """
 
 from __future__ import annotations
@@ -94,7 +97,7 @@ def one_line(text: str, num_chars: int = 200) -> str:
     return " ".join(line.split())[:num_chars]
 
 
-# -------------------- API keys and passwords, read from the environment or a file; never from the command line, where `ps` shows them.
+# -------------------------------------------------------------------------------------------------------------- secrets
 
 
 # Two forms: user and password before an @ in the host part; or, after a colon, text that is not a port number and ends

@@ -1,4 +1,4 @@
-"""Answer comparison for training and evaluation: normalisation, exact match and token F1."""
+"""Answer comparison for training and evaluation: normalisation, exact match, token F1, and the years of dates."""
 
 from __future__ import annotations
 
@@ -57,8 +57,7 @@ def _overlap(ours: list[str], theirs: list[str]) -> float:
     return 2 * shared / (len(ours) + len(theirs))
 
 
-# -------------------- Dates as answers: the year of a date is an accepted answer to a question for a year.
-
+# ------------------------------------------------------------------------------------------------------- years of dates
 
 _MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
 DATE = re.compile(

@@ -1,7 +1,14 @@
-"""Difficulty reward of a proposer: highest for questions that are hard but solvable.
+"""Rewards of a proposer, by Dr. Zero and by EVE, and EVE's reward of a solver.
 
-A question is attempted n times; k of the attempts are right. Dr. Zero pays most for exactly one right attempt and
-nothing if all or none are right (Eq. 4); its ablation compares with a parabola that peaks at one half.
+    Dr. Zero   R = F / 2 + D(k)                                (Eq. 4)
+    EVE        R = F / 2 + D(k) + 0.5 V + 0.1 B                (Eq. 16-18)
+    solver     R = EM + 0.3 F1(its span, gold span)            (EVE, Eq. 19-21)
+
+A question is attempted n times; k of the attempts are right. The difficulty D is highest for exactly one right attempt
+and 0 if all or none are right; an ablation compares with a parabola that peaks at one half. F is the format score
+(`format.py`), in which the span has no part; V and B are the verifier value and the brevity of the span.
+
+The functions take counts, texts and flags; sampling and tokenising are done by the caller.
 """
 
 from __future__ import annotations
@@ -87,7 +94,7 @@ def _check(num_right: int, num_attempts: int) -> None:
         raise ValueError(f"num_right must be from 0 to num_attempts ({num_attempts}), not {num_right}")
 
 
-# -------------------- EVE's rewards: verifier value and brevity of an evidence span, and the rewards of both roles that use them.
+# ------------------------------------------------------------------------------------------------------------- evidence
 
 
 EvidenceCheck = Literal["none", "zero_value", "invalid"]

@@ -1,6 +1,7 @@
 """The episode loop: one coroutine that alternates between policy turns and replies of the environment.
 
 episode = await run_episode(policy, ToolCallSolver(), searcher, SolveTask(question), Limits(), seed=7)
+sample = make_sample(episode, advantage=1.2)       # tokens with loss mask, sampler log-probs and advantages
 """
 
 from __future__ import annotations
@@ -310,7 +311,7 @@ def _failed(turn: Turn, boundary: Boundary, kind: str, message: str) -> Turn:
     return structs.replace(turn, failure=Failure(boundary, kind, message))
 
 
-# -------------------- Training samples: the tokens of an episode with loss mask, sampler log-probs and advantages.
+# ----------------------------------------------------------------------------------------------------- training samples
 
 
 class Sample(Struct, frozen=True):

@@ -1,10 +1,12 @@
 """Reader of questions: of files with one JSON object per line, of which only `question` is required, and of the hub.
 
-{"id": "q1", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "facts": 1, "set": "bridges"}
+    {"id": "q1", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "facts": 1, "set": "bridges"}
+
+    hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]
 
 `facts` is the number of facts a question combines, `searches` the number of searches it needs (default: `facts`). If
 `facts` is missing, `hops` is used instead. A file whose name ends in `.txt` may have one question per line, as it is
-written and without answers.
+written and without answers. Of a data set of the hub, data is read, code never: `datasets` runs no scripts of a data set.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ def _read_bare(path: Path, number: int, line: bytes) -> QuestionRow:
         raise BadInput(f"{path}, line {number}: not UTF-8", hint="save the file as UTF-8") from error
 
 
-# -------------------- A row of questions as it is stored, in a file or in a data set, before it becomes a `Question`.
+# ----------------------------------------------------------------------------------------------------------------- rows
 
 
 class QuestionRow(msgspec.Struct):
@@ -122,7 +124,7 @@ def _count(value: object, otherwise: int) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else otherwise
 
 
-# -------------------- Columns of question-answering data sets, as their authors name and nest them.
+# ------------------------------------------------------------------------------------------------- columns of data sets
 
 
 # Per field, the names that data sets give it, in any case; the first that a data set has is read.
@@ -232,8 +234,7 @@ def _add_own(row: QuestionRow, fields: dict[str, Any]) -> QuestionRow:
     return row
 
 
-# -------------------- Questions of a data set of the Hugging Face hub, read with the package `datasets`.
-
+# ------------------------------------------------------------------------------------------------- data sets of the hub
 
 PREFIX = "hub:"
 SHAPE = "hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]"

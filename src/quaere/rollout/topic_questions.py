@@ -189,8 +189,7 @@ def _find_fault(text: str, before: OpenQuestion, passage: Passage, taken: set[st
     return find_question_fault(text, before.topics[0], passage) or ("was asked already" if _key(text) in taken else "")
 
 
-# -------------------- Topics of an index: names that a search finds documents by, and related topics.
-
+# --------------------------------------------------------------------------------------------------------------- topics
 
 _MAX_READ = 100_000  # passages read for titles; of a larger index, evenly spaced passages
 _MAX_CHARS = 20_000  # characters of a document that are scanned for names

@@ -127,7 +127,7 @@ def collect_statistics(step: int, history: History, counts: Mapping[str, int]) -
     )
 
 
-# -------------------- Statistics of the training since the last revision of the harness.
+# ----------------------------------------------------------------------------------------------------------- statistics
 
 
 class Statistics(Struct, frozen=True, forbid_unknown_fields=True):

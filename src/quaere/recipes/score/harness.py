@@ -210,8 +210,7 @@ def one_line(text: str, num_chars: int = 200) -> str:
     return " ".join(printable.split())
 
 
-# -------------------- Harness versions of a run with the statistics that led to each: one line of JSON each, in the run's directory.
-
+# ------------------------------------------------------------------------------------------------------------- versions
 
 FILE = "harness.jsonl"
 
@@ -253,7 +252,11 @@ def _say(value: str | float | bool) -> str:
 
 
 class Versions:
-    """The file of harness versions in a run's directory."""
+    """The file of harness versions in a run's directory: one line of JSON each, with the statistics that led to it.
+
+    A line is synced before `append` returns. An incomplete last line, from a process that died while writing, is
+    skipped in reading and removed by the next change.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE

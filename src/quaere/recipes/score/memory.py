@@ -1,7 +1,20 @@
-"""The state of a SCORE run besides its weights: the evaluator's baseline, the scheduler, the harness.
+"""The state of a SCORE run besides its weights: the evaluator's baseline, the harness, and the dimension scheduler.
 
-memory.baseline, memory.harness, memory.scheduler.hints(memory.harness)
-memory.save(checkpoint); memory.load(checkpoint)      # goes on as if never stopped
+    memory.baseline, memory.harness, memory.scheduler.hints(memory.harness)
+    memory.save(checkpoint); memory.load(checkpoint)      # goes on as if never stopped
+
+The scheduler hints which dimensions to require, avoid and explore, from the rubrics of the last `window` steps. A
+dimension's *tries* are the rubrics that chose it, its *mean* that of all consistencies under those rubrics; the overall
+mean is that of all consistencies. The primary dimension is in every rubric and is never advised.
+
+- explore: the least tried, if tried fewer than `min_tries` times; at most `num_explore`.
+- avoided: tried at least `min_tries` times, with a mean more than `margin` below the overall one; the worst first, at
+  most `num_avoided`, and never so many that fewer than k - 1 others are left.
+- required: tried at least `min_tries` times, with a mean not below the overall one, and chosen by a share of at most
+  `max_share` of all rubrics, so that no dimension is required for ever; the best first, at most `num_required`.
+
+Of equals, the one that is first in the pool comes first. Required and explored dimensions together fit into one rubric:
+the explored ones are cut. Hints are advice: a rubric that ignores them is valid.
 """
 
 from __future__ import annotations
@@ -68,8 +81,7 @@ class ScoreMemory:
         self.versions.truncate_after(self.step)
 
 
-# -------------------- The dimension scheduler: hints which dimensions to require, avoid and explore, from the rubrics chosen so far.
-
+# -------------------------------------------------------------------------------------------------------- the scheduler
 
 SCHEDULER_FILE = "scheduler.json"
 
