@@ -9,7 +9,7 @@ from quaere.dialects.report.report_writer import ReportWriter
 from quaere.dialects.tag_dialects import TagSolver
 from quaere.dialects.tool_call import ToolCallProposer, ToolCallSolver
 from quaere.records import ProposeTask, Question, ReportTask, SolveTask
-from quaere.rollout.many import Job
+from quaere.rollout.episode import Job
 
 CALL = '<tool_call>{{"name": "search", "arguments": {{"query_list": ["{}"]}}}}</tool_call>'
 ONE = '<tool_call>{{"name": "search", "arguments": {{"query": "{}"}}}}</tool_call>'

@@ -41,8 +41,7 @@ from quaere.records import (
     Turn,
 )
 from quaere.rewards.reports import ReportPay
-from quaere.rollout.episode import Limits, Sample, run_episode
-from quaere.rollout.many import Job
+from quaere.rollout.episode import Job, Limits, Sample, run_episode
 from quaere.rollout.policy import TokenPolicy
 from quaere.training.actors import Actors
 from quaere.training.adapters import add_adapters

@@ -14,41 +14,28 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quaere.api.agent import Agent
-    from quaere.api.answer import Answer
-    from quaere.api.evaluation import Evaluation, evaluate
-    from quaere.api.evolution import evolve
-    from quaere.api.export import export
-    from quaere.api.index import Index
-    from quaere.api.report import WrittenReport, report
-    from quaere.api.run import Run
-    from quaere.api.warmup import warmup
-    from quaere.errors import BadInput, QuaereError, SearchFailed
-    from quaere.records import Episode, Evidence, Hit, Passage, Question
+    from quaere.api.agent import Agent as Agent
+    from quaere.api.answer import Answer as Answer
+    from quaere.api.evaluation import Evaluation as Evaluation
+    from quaere.api.evaluation import evaluate as evaluate
+    from quaere.api.evolution import evolve as evolve
+    from quaere.api.export import export as export
+    from quaere.api.index import Index as Index
+    from quaere.api.report import WrittenReport as WrittenReport
+    from quaere.api.report import report as report
+    from quaere.api.run import Run as Run
+    from quaere.api.warmup import warmup as warmup
+    from quaere.errors import BadInput as BadInput
+    from quaere.errors import QuaereError as QuaereError
+    from quaere.errors import SearchFailed as SearchFailed
+    from quaere.records import Episode as Episode
+    from quaere.records import Evidence as Evidence
+    from quaere.records import Hit as Hit
+    from quaere.records import Passage as Passage
+    from quaere.records import Question as Question
 
 __version__ = "0.2.0.dev0"
 
-__all__ = [
-    "Agent",
-    "Answer",
-    "BadInput",
-    "Episode",
-    "Evaluation",
-    "Evidence",
-    "Hit",
-    "Index",
-    "Passage",
-    "QuaereError",
-    "Question",
-    "Run",
-    "SearchFailed",
-    "WrittenReport",
-    "evaluate",
-    "evolve",
-    "export",
-    "report",
-    "warmup",
-]
 _MODULES = {
     "quaere.api.agent": ["Agent"],
     "quaere.api.answer": ["Answer"],
@@ -62,6 +49,7 @@ _MODULES = {
     "quaere.records": ["Episode", "Evidence", "Hit", "Passage", "Question"],
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}
+__all__ = sorted([*_PLACES, "warmup"])
 
 
 def __getattr__(name: str) -> Any:

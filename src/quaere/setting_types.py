@@ -9,7 +9,8 @@
 
 msgspec checks bounds when it decodes or converts a value, never when Python constructs a struct. Code that constructs
 settings itself therefore calls `check_settings`. `extra={"why": ...}` gives the reason for a bound where it is not
-obvious; the error line ends with it. `extra={"names": ...}` lists the values of a text. A rule that relates two settings cannot be written in a type and is a function.
+obvious; the error line ends with it. `extra={"names": ...}` lists the values of a text. A rule that relates two
+settings cannot be written in a type and is a function.
 """
 
 from __future__ import annotations

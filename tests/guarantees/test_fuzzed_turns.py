@@ -30,8 +30,7 @@ from quaere.records import (
     SearchResult,
     Turn,
 )
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
+from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import TokenPolicy
 from scripted import ScriptedSampler
 

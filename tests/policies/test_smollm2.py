@@ -22,8 +22,7 @@ from quaere.policies.native.engine import Engine
 from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Question, SolveTask
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
+from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import TokenPolicy
 
 pytestmark = pytest.mark.model

@@ -12,8 +12,7 @@ from quaere.dialects.tool_call import ToolCallProposer, ToolCallSolver
 from quaere.errors import SamplingFailed, SearchFailed
 from quaere.policies.sampler import ChatReply, SamplingParams
 from quaere.records import Answer, Hit, Malformed, Proposal, ProposeTask, Question, Search, SolveTask
-from quaere.rollout.episode import Limits, run_episode
-from quaere.rollout.many import Job, run_many
+from quaere.rollout.episode import Job, Limits, run_episode, run_many
 from quaere.rollout.policy import ChatPolicy, TokenPolicy, derive_seed
 from scripted import ScriptedSampler
 

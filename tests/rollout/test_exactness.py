@@ -13,8 +13,7 @@ from quaere.policies.native.engine import Engine
 from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Question, SolveTask
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
+from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import TokenConversation, TokenPolicy
 from scripted import ScriptedSampler
 

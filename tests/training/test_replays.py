@@ -11,8 +11,7 @@ from quaere.chat.renderer import Renderer
 from quaere.dialects.tool_call import ToolCallSolver
 from quaere.errors import SearchFailed
 from quaere.records import Question, SolveTask
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job
+from quaere.rollout.episode import Job, Limits
 from quaere.rollout.policy import TokenPolicy, derive_seed
 from quaere.training.actors import Actors
 from quaere.training.settings import SearchSettings

@@ -41,7 +41,7 @@ class Scripted:
         self.script = script
 
     async def play(self, role, jobs, searcher, limits, *, seed, params=None):
-        from quaere.rollout.many import run_many
+        from quaere.rollout.episode import run_many
 
         tokenizer = tiny.tokenizer()
         policy = TokenPolicy(ScriptedSampler(tokenizer, self.script(jobs)), Renderer(tokenizer))

@@ -183,7 +183,7 @@ class Agent:
         self, questions: Sequence[Question], progress: bool, on_answer: Callable[[Answer], None]
     ) -> list[Answer]:
         from quaere.policies.sampler import SamplingParams
-        from quaere.rollout.many import Job, run_many
+        from quaere.rollout.episode import Job, run_many
 
         batch = self.new_id("ask")
         names = [f"{batch}-{number}" for number in range(len(questions))]

@@ -51,10 +51,10 @@ def evolve(
     """Train a model by a recipe until it is done, and return the run. Interrupted (Ctrl-C), it can be resumed.
 
     `index` are the documents to learn from and `model` the model to start from. With `search`, a function from a query
-    to passages as for `Agent`, searches call it instead of the index, and so they must when the run is resumed. Settings are those of the preset,
-    overruled by the YAML file `config`, overruled by `settings`: `{"solver.batch": 8}`. `questions` is for recipes that
-    are given some: a JSONL file, or a run that wrote its own. The run is written to `out`, else to a new directory in
-    `runs`. `on_step` is called after every step, `on_note` with other events.
+    to passages as for `Agent`, searches call it instead of the index, and so they must when the run is resumed.
+    Settings are those of the preset, overruled by the YAML file `config`, overruled by `settings`: `{"solver.batch":
+    8}`. `questions` is for recipes that are given some: a JSONL file, or a run that wrote its own. The run is written
+    to `out`, else to a new directory in `runs`. `on_step` is called after every step, `on_note` with other events.
     """
     chosen = find_recipe(recipe)
     options = ConfigOptions(
@@ -327,7 +327,8 @@ async def train_to_end(
 ) -> None:
     """Train from the last checkpoint to the end, and close the store, which records how the training ended.
 
-    A `searcher` replaces the index or server of the config. Metrics also go to the `writers` that are asked for and to those `remembered` from the beginning of the run.
+    A `searcher` replaces the index or server of the config. Metrics also go to the `writers` that are asked for and to
+    those `remembered` from the beginning of the run.
     """
     from quaere.training.metric_sinks import find_missing, open_writers
     from quaere.training.outcome import check_learned

@@ -205,7 +205,7 @@ async def _ask_many(
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     from quaere.records import SolveTask
-    from quaere.rollout.many import Job, run_many
+    from quaere.rollout.episode import Job, run_many
 
     evidence = getattr(protocol, "evidence", False)
     jobs = [Job(protocol, SolveTask(question)) for question in questions]

@@ -142,7 +142,7 @@ class _Writing:
         from quaere.api.counts import counting
         from quaere.cli.episode_view import count
         from quaere.records import ReportTask
-        from quaere.rollout.many import Job, run_many
+        from quaere.rollout.episode import Job, run_many
 
         jobs = [Job(writer, ReportTask(question)) for question in questions]
         setting = ask_options.episode_setting(self.args, limits)

@@ -26,9 +26,10 @@ from quaere.chat.answer_blocks import STOP, read_answer
 from quaere.chat.last_search import LAST_SEARCH, final_reply
 from quaere.chat.messages import Message, Quoted
 from quaere.chat.prompt_style import CITED_SOLVER_FINISH, SOLVER_FINISH, PromptStyle
+from quaere.chat.queries import read_query
 from quaere.chat.results import format_results
 from quaere.chat.tags import Block, find_blocks
-from quaere.chat.tools import MAX_QUERY_CHARS, CallRefused, ToolSchema, is_text, read_call
+from quaere.chat.tools import CallRefused, ToolSchema, is_text, read_call
 from quaere.chat.turns import was_searched
 from quaere.dialects.roles import PlainProtocol, no_action
 from quaere.records import (
@@ -343,12 +344,10 @@ def _is_tidy(turn: Turn, blocks: Sequence[Block]) -> bool:
 def _read_query(query: object) -> str:
     if not isinstance(query, str) or not query.strip():
         raise CallRefused("the query must be a text that is not empty")
-    query = query.strip()
-    if len(query) > MAX_QUERY_CHARS:
-        raise CallRefused(f"a query may have at most {MAX_QUERY_CHARS} characters")
-    if not is_text(query):
-        raise CallRefused("a query holds half a character")
-    return query
+    found = read_query(Block("query", query, 0, 0))
+    if isinstance(found, Malformed):
+        raise CallRefused(found.reason)
+    return found.queries[0]
 
 
 def _read_evaluation(text: object) -> str:

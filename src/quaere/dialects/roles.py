@@ -22,7 +22,7 @@ from quaere.chat.prompt_style import PromptStyle
 from quaere.chat.protocol import Protocol
 from quaere.chat.tags import THOUGHT, Block, has_unclosed
 from quaere.chat.tools import ToolSchema
-from quaere.records import Action, Answer, Episode, Failure, Malformed, Search, SolveTask
+from quaere.records import Action, Answer, Episode, Failure, Malformed, Search, SearchResult, SolveTask, Turn
 from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rollout.episode import Limits
 from quaere.setting_types import check_settings
@@ -158,15 +158,48 @@ class ProposerDialect(RoleDialect[Protocol], frozen=True):
 
 
 class PlainProtocol:
-    """Defaults of a protocol: no tools, no marked blocks, one turn a search, no text that opens a turn."""
+    """What protocols have in common; by default no tools, no marked blocks and no text that opens a turn.
+
+    `finish` says how to end an episode, `advice` how to search and then "to finish"; both are shown to a policy whose
+    turn could not be used. `show` makes the reply to a search.
+    """
 
     tools: tuple[ToolSchema, ...] = ()
     marks: tuple[str, ...] = ()
     turns_per_search = 1
+    guided = False
+    refused = "That turn could not be used"
+    finish: str
+    advice: str
 
     def prefix(self, turn: int, is_last: bool) -> str:
         """Always "": the policy writes its turns from the first token on."""
         return ""
+
+    def show(self, results: Sequence[SearchResult], earlier: Sequence[Turn]) -> Message:
+        """The passages that a search found."""
+        raise NotImplementedError
+
+    def reply(
+        self,
+        action: Action,
+        results: Sequence[SearchResult],
+        failure: Failure | None,
+        earlier: Sequence[Turn] = (),
+        *,
+        final: bool = False,
+    ) -> Message:
+        """Passages, or what went wrong and how to go on. A guided policy gets no note on its last search."""
+        message = self.show(results, earlier)
+        if failure is not None and failure.boundary == "search":
+            words = "The search could not be carried out. Nothing was looked up; you may try again."
+            message = Message(message.role, (words,))
+        elif failure is not None and failure.kind == "searches":
+            message = Message(message.role, (f"No searches are left. To finish, {self.finish}.",))
+        elif not isinstance(action, Search):
+            reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
+            message = Message("user", (f"{self.refused}: {reason}. {self.advice} {self.finish}.",))
+        return final_reply(message, action, failure, self.finish) if final and not self.guided else message
 
 
 def read_first(blocks: Sequence[Block], readers: Mapping[str, Callable[[Block], Action]]) -> Action | None:
@@ -186,30 +219,6 @@ def no_action(text: str, names: Sequence[str], missing: str) -> Malformed:
     """Why a turn has no action: a block of one of these names is not closed, or else what is `missing`."""
     unclosed = next((name for name in (THOUGHT, *names) if has_unclosed(text, name)), "")
     return Malformed(reason=f"the {unclosed} block is not closed" if unclosed else missing)
-
-
-def reply_to(
-    action: Action,
-    failure: Failure | None,
-    shown: Message,
-    *,
-    finish: str,
-    retry: str,
-    final: bool,
-    refused: str = "That turn could not be used",
-) -> Message:
-    """The environment's reply: `shown` to a search that was executed, else what went wrong and how to go on."""
-    if failure is not None and failure.boundary == "search":
-        words = "The search could not be carried out. Nothing was looked up; you may try again."
-        message = Message(shown.role, (words,))
-    elif failure is not None and failure.kind == "searches":
-        message = Message(shown.role, (f"No searches are left. To finish, {finish}.",))
-    elif isinstance(action, Search):
-        message = shown
-    else:
-        reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
-        message = Message("user", (f"{refused}: {reason}. {retry}",))
-    return final_reply(message, action, failure, finish) if final else message
 
 
 # ------------------------------------------------------------------------------------------------------ demonstrations

@@ -44,10 +44,9 @@ from quaere.dialects.roles import (
     no_action,
     read_first,
     read_outcome,
-    reply_to,
     think,
 )
-from quaere.records import Action, Answer, Episode, Failure, Malformed, Search, SearchResult, SolveTask, Task, Turn
+from quaere.records import Action, Answer, Episode, Malformed, Search, SearchResult, SolveTask, Task, Turn
 from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rewards.self_evaluation import BONUS, NoteMatch, noted_reward
 from quaere.setting_types import Fraction
@@ -143,11 +142,15 @@ class TagSolver(PlainProtocol):
     """
 
     stop: tuple[str, ...] = ("</search>", "</answer>")
+    refused = "That action was wrong"
+    # No placeholder stands between the tags: small models would copy it as their query.
+    advice = "Try again: to search, put a query between <search> and </search>; to finish,"
 
     def __init__(self, dialect: TagDialect, *, style: PromptStyle = "full", evidence: bool = False) -> None:
         self.name = f"{dialect}-solver"
         self.style = style
         self.evidence = evidence
+        self.finish = CITED_SOLVER_FINISH if evidence else SOLVER_FINISH
         self._tags = TAGS[dialect]
         optional = (self._tags.note, "evidence" if evidence else "")
         self._blocks = ("think", "search", "answer", *filter(None, optional))
@@ -168,27 +171,9 @@ class TagSolver(PlainProtocol):
         action = action or no_action(text, ("search", "answer"), "there is neither a search nor an answer")
         return structs.replace(action, note="\n".join(filter(None, notes)))
 
-    def reply(
-        self,
-        action: Action,
-        results: Sequence[SearchResult],
-        failure: Failure | None,
-        earlier: Sequence[Turn] = (),
-        *,
-        final: bool = False,
-    ) -> Message:
-        """Passages between tags, or what went wrong."""
-        finish = CITED_SOLVER_FINISH if self.evidence else SOLVER_FINISH
-        return reply_to(
-            action,
-            failure,
-            Message("user", format_results(results), tag=self._tags.results),
-            finish=finish,
-            # No placeholder stands between the tags: small models would copy it as their query.
-            retry=f"Try again: to search, put a query between <search> and </search>; to finish, {finish}.",
-            final=final,
-            refused="That action was wrong",
-        )
+    def show(self, results: Sequence[SearchResult], earlier: Sequence[Turn]) -> Message:
+        """Passages between tags."""
+        return Message("user", format_results(results), tag=self._tags.results)
 
 
 # --------------------------------------------------------------------------------------------------- notes and rewards

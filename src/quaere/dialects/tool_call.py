@@ -43,14 +43,12 @@ from quaere.dialects.roles import (
     no_action,
     quote,
     read_first,
-    reply_to,
     think,
     write_call,
 )
 from quaere.records import (
     Action,
     Answer,
-    Failure,
     Malformed,
     Proposal,
     ProposeTask,
@@ -67,7 +65,19 @@ SEARCH_SUFFIX = '"]}}</tool_call>'
 _CITED = ("evidence",)  # read as a block only where evidence is asked for
 
 
-class ToolCallSolver(PlainProtocol):
+class _ToolCalls(PlainProtocol):
+    """What both roles have: JSON calls, and results as a tool's message."""
+
+    stop: tuple[str, ...] = STOP
+    # No placeholder stands between the answer's tags: small models would copy it as their answer.
+    advice = f"To search, write {SEARCH_PREFIX}your query{SEARCH_SUFFIX}. To finish,"
+
+    def show(self, results: Sequence[SearchResult], earlier: Sequence[Turn]) -> Message:
+        """Passages."""
+        return Message("tool", format_results(results))
+
+
+class ToolCallSolver(_ToolCalls):
     """Protocol of a solver that searches with JSON calls and answers a question.
 
     `guided` helps models too small to follow the protocol untrained: a shorter prompt, two worked examples, a first
@@ -79,12 +89,11 @@ class ToolCallSolver(PlainProtocol):
         ToolCallSolver(guided=True).prefix(turn=3, is_last=True) -> "<answer>"
     """
 
-    stop: tuple[str, ...] = STOP
-
     def __init__(self, *, guided: bool = False, style: PromptStyle = "full", evidence: bool = False) -> None:
         self.guided = guided
         self.style = style
         self.evidence = evidence
+        self.finish = CITED_SOLVER_FINISH if evidence else SOLVER_FINISH
         self.name = ("eve" if evidence else "drzero") + ("-solver-guided" if guided else "-solver")
         self.tools: tuple[ToolSchema, ...] = TOOLS if style == "full" and not guided else ()
 
@@ -123,19 +132,6 @@ class ToolCallSolver(PlainProtocol):
         blocks = find_blocks(text, ("think", "tool_call", "answer", *_CITED[: self.evidence]))
         return read_first(blocks, {"tool_call": _read_search}) or _no_action(text)
 
-    def reply(
-        self,
-        action: Action,
-        results: Sequence[SearchResult],
-        failure: Failure | None,
-        earlier: Sequence[Turn] = (),
-        *,
-        final: bool = False,
-    ) -> Message:
-        """Passages, or what went wrong. A guided policy gets no note on its last search."""
-        finish = CITED_SOLVER_FINISH if self.evidence else SOLVER_FINISH
-        return _reply(action, results, failure, finish, final=final and not self.guided)
-
 
 def worked_examples(*, evidence: bool = False) -> list[Message]:
     """Two short example episodes on invented facts, as messages for a guided prompt."""
@@ -151,17 +147,16 @@ def worked_examples(*, evidence: bool = False) -> list[Message]:
     return messages
 
 
-class ToolCallProposer(PlainProtocol):
+class ToolCallProposer(_ToolCalls):
     """Protocol of a proposer that writes a question and its answer, with `evidence` also the sentence that states it.
 
     ToolCallProposer().read("<question>Who?</question><answer>Venn</answer>") -> Proposal("Who?", "Venn")
     """
 
-    stop: tuple[str, ...] = STOP
-
     def __init__(self, *, style: PromptStyle = "full", evidence: bool = False) -> None:
         self.style = style
         self.evidence = evidence
+        self.finish = prompts.CITED_PROPOSER_FINISH if evidence else prompts.PROPOSER_FINISH
         self.name = "eve-proposer" if evidence else "drzero-proposer"
         self.tools: tuple[ToolSchema, ...] = TOOLS if style == "full" else ()
 
@@ -189,19 +184,6 @@ class ToolCallProposer(PlainProtocol):
             "answer": partial(_read_proposal, blocks),
         }
         return read_first(blocks, readers) or _no_action(text)
-
-    def reply(
-        self,
-        action: Action,
-        results: Sequence[SearchResult],
-        failure: Failure | None,
-        earlier: Sequence[Turn] = (),
-        *,
-        final: bool = False,
-    ) -> Message:
-        """Passages, or what went wrong."""
-        finish = prompts.CITED_PROPOSER_FINISH if self.evidence else prompts.PROPOSER_FINISH
-        return _reply(action, results, failure, finish, final=final)
 
 
 def _proposer_rules(task: ProposeTask) -> str:
@@ -248,15 +230,6 @@ def _read_proposal(blocks: Sequence[Block], answer: Block) -> Action:
 
 def _no_action(text: str) -> Malformed:
     return no_action(text, ("tool_call", "answer", "question"), "there is neither a tool call nor an answer")
-
-
-def _reply(
-    action: Action, results: Sequence[SearchResult], failure: Failure | None, finish: str, *, final: bool
-) -> Message:
-    # No placeholder stands between the answer's tags: small models would copy it as their answer.
-    retry = f"To search, write {SEARCH_PREFIX}your query{SEARCH_SUFFIX}. To finish, {finish}."
-    shown = Message("tool", format_results(results))
-    return reply_to(action, failure, shown, finish=finish, retry=retry, final=final)
 
 
 # ------------------------------------------------------------------------------------------------------------- dialect

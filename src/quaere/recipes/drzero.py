@@ -65,6 +65,7 @@ class DrZeroConfig(SelfPlayConfig, frozen=True, forbid_unknown_fields=True):
     """
 
 
+_SHORT = {"turn_tokens": 80, "sequence_tokens": 640, "tool_response_tokens": 160}
 # The settings that each preset changes.
 PRESETS: dict[str, dict[str, object]] = {
     "paper": {
@@ -102,20 +103,14 @@ PRESETS: dict[str, dict[str, object]] = {
         "proposer.batch": 4,
         "proposer.hop_ratio": (1,),
         "proposer.attempts": 2,
-        "proposer.limits": {"max_turns": 2, "turn_tokens": 80, "sequence_tokens": 640, "tool_response_tokens": 160},
+        "proposer.limits": {"max_turns": 2, **_SHORT},
         "proposer.learner.learning_rate": 1e-4,
         "generation.candidates": 6,
         "generation.batch": 6,
         "solver.steps": 2,
         "solver.batch": 2,
         "solver.attempts": 3,
-        "solver.limits": {
-            "max_turns": 3,
-            "turn_tokens": 80,
-            "sequence_tokens": 640,
-            "tool_response_tokens": 160,
-            "topk": 1,
-        },
+        "solver.limits": {"max_turns": 3, **_SHORT, "topk": 1},
         "solver.learner.learning_rate": 1e-4,
         "adapter.rank": 8,
         "checkpoints.every": 1,

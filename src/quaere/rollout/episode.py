@@ -6,8 +6,10 @@ sample = make_sample(episode, advantage=1.2)       # tokens with loss mask, samp
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
 
 from msgspec import Struct, structs
 
@@ -92,7 +94,8 @@ async def run_episode(
     policy.open(session)
     try:
         conversation = policy.begin(session, protocol, task)
-        play = _Play(conversation, protocol, searcher, task, limits, params or SamplingParams(), seed, on_turn)
+        params, on_turn = params or SamplingParams(), on_turn or (lambda turn: None)
+        play = _Play(conversation, protocol, searcher, task, limits, params, seed, on_turn)
         end = await play.run()
     finally:
         policy.close(session)
@@ -109,32 +112,22 @@ async def run_episode(
     )
 
 
+@dataclass
 class _Play:
     """State of an episode in progress."""
 
-    def __init__(
-        self,
-        conversation: Conversation,
-        protocol: Protocol,
-        searcher: Searcher,
-        task: Task,
-        limits: Limits,
-        params: SamplingParams,
-        seed: int,
-        on_turn: Callable[[Turn], None] | None,
-    ) -> None:
-        self.conversation = conversation
-        self.protocol = protocol
-        self.searcher = searcher
-        self.task = task
-        self.limits = limits
-        self.params = params
-        self.seed = seed
-        self.on_turn = on_turn or (lambda turn: None)
-        self.turns: list[Turn] = []
-        self.outcome: Final | None = None
-        self.round_tokens = 0  # tokens of the longest turn so far, including its reply
-        self.must_answer = False  # the policy has been told that no further search is possible
+    conversation: Conversation
+    protocol: Protocol
+    searcher: Searcher
+    task: Task
+    limits: Limits
+    params: SamplingParams
+    seed: int
+    on_turn: Callable[[Turn], None]
+    turns: list[Turn] = field(default_factory=list)
+    outcome: Final | None = None
+    round_tokens: int = 0  # tokens of the longest turn so far, including its reply
+    must_answer: bool = False  # the policy has been told that no further search is possible
 
     async def run(self) -> EndReason:
         """Play turns until the episode ends, and return the reason it ended."""
@@ -345,3 +338,80 @@ def make_sample(episode: Episode, advantage: float, factors: Sequence[float] | N
     weighted = [advantage] * len(mask) if factors is None else [advantage * factor for factor in factors]
     advantages = tuple(value if flag else 0.0 for value, flag in zip(weighted, mask, strict=True))
     return Sample(episode.token_ids, mask, tuple(logprobs), advantages, episode.id)
+
+
+# -------------------------------------------------------------------------------------------------------- many episodes
+
+
+class Job(Struct, frozen=True):
+    """An episode to run; `limits` and `seed` override those of `run_many`.
+
+    Job(protocol=ToolCallSolver(), task=SolveTask(...), episode_id="q1-0")
+    """
+
+    protocol: Protocol
+    task: Task
+    episode_id: str = ""
+    limits: Limits | None = None
+    seed: int | None = None
+
+
+async def run_many(
+    policy: Policy,
+    jobs: Sequence[Job],
+    searcher: Searcher,
+    limits: Limits,
+    *,
+    seed: int = 0,
+    params: SamplingParams | None = None,
+    concurrency: int = 32,
+    on_episode: Callable[[Episode], None] = lambda episode: None,
+    on_turn: Callable[[Turn], None] | None = None,
+) -> AsyncIterator[Episode]:
+    """Run every job, at most `concurrency` at a time, and yield the episodes in the order of the jobs.
+
+    `on_episode` is called with each episode as soon as it ends, in order of completion; `on_turn` with each turn.
+
+    An episode's seed derives from its number unless its job has a seed, so results do not depend on which episode
+    finishes first. A policy with `lockstep` gets its episodes in cohorts that start together; which episodes share a
+    batch is then determined by their numbers.
+    """
+    names = [job.episode_id or job.task.id for job in jobs]
+    if len(set(names)) != len(names):
+        raise ValueError("episodes of one run_many call must have different ids")
+    gate = asyncio.Semaphore(concurrency)
+
+    async def run(number: int) -> Episode:
+        job = jobs[number]
+        async with gate:
+            episode = await run_episode(
+                policy,
+                job.protocol,
+                searcher,
+                job.task,
+                job.limits or limits,
+                episode_id=names[number],
+                seed=derive_seed(seed, number) if job.seed is None else job.seed,
+                params=params,
+                on_turn=on_turn,
+            )
+        on_episode(episode)
+        return episode
+
+    cohort = concurrency if policy.lockstep else max(1, len(jobs))
+    for first in range(0, len(jobs), cohort):
+        numbers = range(first, min(first + cohort, len(jobs)))
+        if policy.lockstep:
+            # All sessions of a cohort are opened before any of them samples: a lockstep sampler starts a batch only
+            # once every open session has asked, and a session opened late would change the batches.
+            for number in numbers:
+                policy.open(names[number])
+        tasks = [asyncio.create_task(run(number)) for number in numbers]
+        try:
+            for task in tasks:
+                yield await task
+        finally:
+            # The consumer may stop early; without this, its episodes would keep the sampler busy.
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)

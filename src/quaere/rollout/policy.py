@@ -1,8 +1,8 @@
 """Policies that can play episodes, and the growing context of one episode.
 
 An episode calls only `write` (the policy writes a turn) and `answer` (the environment's message is appended) of a
-`Conversation`. A `TokenConversation` keeps every token with its origin. A `ChatConversation` keeps messages only, so its
-episodes cannot be trained on. `open_policy` opens a policy from the value of `--model`.
+`Conversation`. A `TokenConversation` keeps every token with its origin. A `ChatConversation` keeps messages only, so
+its episodes cannot be trained on. `open_policy` opens a policy from the value of `--model`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 `facts` is the number of facts a question combines, `searches` the number of searches it needs (default: `facts`). If
 `facts` is missing, `hops` is used instead. A file whose name ends in `.txt` may have one question per line, as it is
-written and without answers. Of a data set of the hub, data is read, code never: `datasets` runs no scripts of a data set.
+written and without answers. Of a data set of the hub, data is read and code is not: `datasets` runs no scripts of it.
 """
 
 from __future__ import annotations

@@ -19,8 +19,7 @@ from quaere.chat.question_wordings import FORMS, KINDS, PAIRED, OpenKind, Questi
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Passage, Proposal, ProposeTask
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
+from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import Policy
 from quaere.search.index import Index
 from quaere.search.searcher import NoSearcher

@@ -15,8 +15,7 @@ from quaere.disk import link_file
 from quaere.errors import TrainingStopped
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Turn
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
+from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import TokenPolicy, derive_seed
 from quaere.search.searcher import Searcher
 from quaere.training.learner_settings import LearnerSettings

@@ -33,13 +33,12 @@ from quaere.chat.tags import Block, find_blocks, has_unclosed
 from quaere.chat.tools import is_text
 from quaere.chat.turns import was_searched
 from quaere.dialects.report.evaluator_prompts import assessment_system, dimension_parts, report_parts
-from quaere.dialects.roles import PlainProtocol, RoleDialect, no_action, reply_to
+from quaere.dialects.roles import PlainProtocol, RoleDialect, no_action
 from quaere.records import (
     Action,
     Assessment,
     AssessTask,
     Episode,
-    Failure,
     Malformed,
     ProcessRules,
     Rubric,
@@ -53,8 +52,6 @@ from quaere.records import (
 MAX_ASSESSMENT_CHARS = 60_000
 MAX_ELEMENTS = 2000
 MAX_DEPTH = 8
-
-_FINISH = "write the assessment between <assessment> and </assessment>"
 
 _KNOWN = frozenset({"assessment", "report", "verification", "gaps", "reason", "score", "validity"})
 _ABOUT = re.compile(r"\[\s{0,4}([0-9]{1,4})\s{0,4}\]")
@@ -76,6 +73,8 @@ class Assessor(PlainProtocol):
 
     name = "report-assessor"
     stop: tuple[str, ...] = ("</search>", "</assessment>")
+    finish = "write the assessment between <assessment> and </assessment>"
+    advice = "To search, put the number of a report in brackets and a query between <search> and </search>; to finish,"
 
     def __init__(
         self,
@@ -125,25 +124,9 @@ class Assessor(PlainProtocol):
                 return read_assessment(whole, self.rubric, self.num_reports, self.scale, self.separate_validity)
         return no_action(text, ("search", "assessment"), "there is neither a search nor an assessment")
 
-    def reply(
-        self,
-        action: Action,
-        results: Sequence[SearchResult],
-        failure: Failure | None,
-        earlier: Sequence[Turn] = (),
-        *,
-        final: bool = False,
-    ) -> Message:
-        """Passages between tags, or what went wrong."""
-        search = "put the number of a report in brackets and a query between <search> and </search>"
-        return reply_to(
-            action,
-            failure,
-            Message("user", format_results(results), tag="observation"),
-            finish=_FINISH,
-            retry=f"To search, {search}; to finish, {_FINISH}.",
-            final=final,
-        )
+    def show(self, results: Sequence[SearchResult], earlier: Sequence[Turn]) -> Message:
+        """Passages between tags."""
+        return Message("user", format_results(results), tag="observation")
 
     def _read_search(self, block: Block) -> Search | Malformed:
         query, about = block.content.strip(), 0

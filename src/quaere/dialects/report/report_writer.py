@@ -30,13 +30,12 @@ from quaere.chat.results import format_results
 from quaere.chat.statements import extract_conclusion, keep_whole_sentences, split_statements
 from quaere.chat.tags import THOUGHT, find_blocks, has_unclosed
 from quaere.chat.tools import is_text
-from quaere.dialects.roles import PlainProtocol, RoleDialect, reply_to, think
+from quaere.dialects.roles import PlainProtocol, RoleDialect, think
 from quaere.records import (
     Action,
     Answer,
     Dimension,
     Episode,
-    Failure,
     Malformed,
     Passage,
     Report,
@@ -173,8 +172,12 @@ class ReportWriter(PlainProtocol):
         ReportWriter().read("<answer>The Oss rises at Korrin [1].</answer>") -> Answer("The Oss rises at Korrin [1].")
     """
 
+    name = "report-writer"
+    finish = FINISH
+    # No placeholder stands between the tags: small models would copy it as their query.
+    advice = "To search, put a query between <search> and </search>; to finish,"
+
     def __init__(self, *, style: PromptStyle = "full", guided: bool = False, pool: Sequence[Dimension] = POOL) -> None:
-        self.name = "report-writer"
         self.style = style
         self.guided = guided
         self.pool = tuple(pool)
@@ -217,26 +220,9 @@ class ReportWriter(PlainProtocol):
         text = keep_whole_sentences(answer.text)
         return _read_report(text) if text else Malformed(reason="the turn was cut off")
 
-    def reply(
-        self,
-        action: Action,
-        results: Sequence[SearchResult],
-        failure: Failure | None,
-        earlier: Sequence[Turn] = (),
-        *,
-        final: bool = False,
-    ) -> Message:
-        """Passages with their numbers, or what went wrong. A guided policy gets no note on its last search."""
-        numbers = _number(results, earlier)
-        return reply_to(
-            action,
-            failure,
-            Message("user", format_results(results, numbers), tag=RESULTS_TAG),
-            finish=FINISH,
-            # No placeholder stands between the tags: small models would copy it as their query.
-            retry=f"To search, put a query between <search> and </search>; to finish, {FINISH}.",
-            final=final and not self.guided,
-        )
+    def show(self, results: Sequence[SearchResult], earlier: Sequence[Turn]) -> Message:
+        """Passages with their numbers."""
+        return Message("user", format_results(results, _number(results, earlier)), tag=RESULTS_TAG)
 
 
 def _closed(text: str) -> str:

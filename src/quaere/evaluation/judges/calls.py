@@ -18,8 +18,7 @@ from quaere.errors import SamplingFailed
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Action, Answer, Failure, Malformed, Question, SearchResult, SolveTask, Task, Turn
 from quaere.records.foreign_json import decode_json
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
+from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import Policy
 from quaere.search.searcher import NoSearcher
 

@@ -23,8 +23,7 @@ from quaere.chat.tools import ToolSchema
 from quaere.evaluation.judges.calls import put_turns, quote
 from quaere.records import Action, Answer, Failure, Malformed, Question, SearchResult, SolveTask, Task, Turn
 from quaere.rewards.answers import normalise_answer
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job
+from quaere.rollout.episode import Job, Limits
 from quaere.rollout.policy import Policy
 
 STRING_CHECK = "string"  # the value of --judge

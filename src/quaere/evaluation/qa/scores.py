@@ -37,8 +37,7 @@ from quaere.policies.sampler import SamplingParams
 from quaere.records import LIMIT_ENDS, Answer, EndReason, Episode, Evidence, Malformed, Question, SolveTask, Turn
 from quaere.records.foreign_json import decode_json
 from quaere.rewards.answers import exact_match_score, f1_score
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
+from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import Policy
 from quaere.search.json_lines import is_rows_file
 from quaere.search.searcher import Searcher

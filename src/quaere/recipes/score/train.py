@@ -43,8 +43,7 @@ from quaere.recipes.score.memory import ScoreMemory
 from quaere.recipes.score.metaharness import FixedHarness, LlmHarness, MetaHarness, RulesHarness
 from quaere.records import Episode, Harness, Passage, Question, Rubric, RubricTask
 from quaere.rewards.reports import ReportPay, consistency_score, most_reward
-from quaere.rollout.episode import Limits, Sample, make_sample
-from quaere.rollout.many import Job
+from quaere.rollout.episode import Job, Limits, Sample, make_sample
 from quaere.runs import Run
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.measures import mean_parts, measure_advantages

@@ -16,8 +16,7 @@ from quaere.errors import TrainingStopped
 from quaere.objectives.advantages import Advantages
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Question
-from quaere.rollout.episode import Limits, make_sample
-from quaere.rollout.many import Job
+from quaere.rollout.episode import Job, Limits, make_sample
 from quaere.rollout.policy import derive_seed
 from quaere.search.searcher import Searcher
 from quaere.training.measures import measure_episodes

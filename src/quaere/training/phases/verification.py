@@ -28,8 +28,7 @@ from quaere.dialects.roles import solver_reward
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Question, SolveTask, Support
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
+from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import ChatPolicy, Policy, TokenPolicy, open_policy
 from quaere.search.searcher import NoSearcher
 from quaere.setting_types import NonNegativeFloat, PositiveInt, check_settings

@@ -18,8 +18,7 @@ from msgspec import Struct, structs
 from quaere.chat.protocol import Protocol
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Evidence, Search
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import run_many
+from quaere.rollout.episode import Limits, run_many
 from quaere.rollout.policy import Policy
 from quaere.search.searcher import Searcher
 from quaere.training.phases.attempts import attempt_jobs, group_attempts, rights
