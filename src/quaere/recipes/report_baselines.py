@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from quaere.chat.dimensions import POOL
 from quaere.chat.protocol import Protocol
@@ -100,7 +100,7 @@ class ReportDpoConfig(ReportGrpoConfig, frozen=True, forbid_unknown_fields=True)
     )
 
 
-# The settings that each preset changes, for both recipes.
+# The settings that each preset changes, for both recipes; `paper` is SCORE's too.
 PRESETS: dict[str, dict[str, object]] = {
     # The paper reserves no turn for the report or the assessment.
     "paper": {
@@ -364,15 +364,10 @@ REPORT_GRPO = Recipe(
     takes_questions=True,
     needs_answers=False,
 )
-REPORT_DPO = Recipe(
+REPORT_DPO = structs.replace(
+    REPORT_GRPO,
     name="report-dpo",
     summary="the same judge, and pairs of its best and its worst",
     schema=ReportDpoConfig,
-    presets=PRESETS,
     check=check_dpo,
-    plan=plan_reports,
-    train=train,
-    solver_protocol=report_protocol,
-    takes_questions=True,
-    needs_answers=False,
 )
