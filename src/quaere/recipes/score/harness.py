@@ -58,11 +58,13 @@ class _DimensionConstraints(Struct, frozen=True, forbid_unknown_fields=True):
     weight_max: float
 
 
-class _ProcessConstraints(Struct, frozen=True, forbid_unknown_fields=True):
+class _ProcessConstraints(
+    Struct, frozen=True, forbid_unknown_fields=True, rename={"min_tool_calls": "min_number_of_tool_call"}
+):
     require_gap_analysis: bool
     require_verification: bool
     citation_cross_check: bool
-    min_number_of_tool_call: int
+    min_tool_calls: int
     require_search: bool | None = None
 
 
@@ -101,21 +103,11 @@ def parse_harness(json_text: str, previous: Harness, limits: HarnessLimits) -> H
     pool = _change_pool(previous.pool, form.pool)
     if isinstance(pool, str):
         return pool
-    rules, process = form.dimension_constraints, form.process_constraints
-    search = previous.process.require_search if process.require_search is None else process.require_search
-    harness = Harness(
-        version=previous.version,
-        pool=pool,
-        dimensions=DimensionRules(rules.k, rules.must_include, rules.weight_min, rules.weight_max),
-        process=ProcessRules(
-            require_search=search,
-            require_verification=process.require_verification,
-            require_gap_analysis=process.require_gap_analysis,
-            citation_cross_check=process.citation_cross_check,
-            min_tool_calls=process.min_number_of_tool_call,
-        ),
-        notes=form.notes.strip(),
-    )
+    process = structs.asdict(form.process_constraints)
+    if process["require_search"] is None:
+        process["require_search"] = previous.process.require_search
+    rules = DimensionRules(**structs.asdict(form.dimension_constraints))
+    harness = Harness(previous.version, pool, rules, ProcessRules(**process), form.notes.strip())
     return find_fault(harness, limits) or follow(previous, harness)
 
 
@@ -188,13 +180,7 @@ def encode_harness(harness: Harness, previous: Harness | None = None) -> str:
     kept = [item for item in before if item in harness.pool]
     form = _HarnessForm(
         _DimensionConstraints(**structs.asdict(harness.dimensions)),
-        _ProcessConstraints(
-            require_gap_analysis=harness.process.require_gap_analysis,
-            require_verification=harness.process.require_verification,
-            citation_cross_check=harness.process.citation_cross_check,
-            min_number_of_tool_call=harness.process.min_tool_calls,
-            require_search=harness.process.require_search,
-        ),
+        _ProcessConstraints(**structs.asdict(harness.process)),
         _PoolChanges(
             drop=tuple(item.name for item in before if item not in kept),
             add=tuple(_Added(item.name, item.text) for item in harness.pool if item not in kept),
