@@ -17,7 +17,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, overload
 
-from quaere.errors import BadInput
+from quaere.errors import BadInput, requirement_hint
 
 if TYPE_CHECKING:  # importing it takes longer than most commands need to start
     from importlib.metadata import EntryPoint
@@ -50,7 +50,7 @@ class Registry:
             package = found.dist.name if found.dist else found.module
             raise BadInput(
                 f"{name} ({self.group}) of the package {package} cannot be loaded: {type(error).__name__}: {error}",
-                hint=f"pip install --upgrade {package}, or pip uninstall {package}",
+                hint=f"{requirement_hint(package)} --upgrade, or pip uninstall {package}",
             ) from error
 
 

@@ -194,7 +194,7 @@ def test_eve_with_the_evaluations_of_evalact(place, tmp_path):
         assert paid["reward/total"] == pytest.approx(paid["reward/answer"] + paid["reward/span"])
         assert paid["format/held"] or paid["reward/total"] == 0
     assert any(row.metrics["reward/span"] > 0 for row in rows)
-    assert find_role(tmp_path / "run", "solver").evidence
+    assert find_role(tmp_path / "run", "solver").notes.evidence
 
 
 # ------------------------------------------------------------------------------------------ after the training is over
