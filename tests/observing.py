@@ -19,8 +19,7 @@ from quaere.errors import BadInput, SearchFailed
 from quaere.recipes.drzero import DrZeroConfig, judge_proposal, proposer_protocol
 from quaere.recipes.eve import EveConfig, candidate_scores, judge_triple
 from quaere.recipes.score.config import ScoreConfig
-from quaere.recipes.score.gauges import Statistics
-from quaere.recipes.score.harness import default_harness, parse_harness
+from quaere.recipes.score.harness import Statistics, default_harness, parse_harness
 from quaere.recipes.score.memory import Scheduler
 from quaere.recipes.score.metaharness import RulesHarness
 from quaere.recipes.score.train import Judged, Score, open_meta

@@ -17,8 +17,7 @@ from quaere.policies.openai import Endpoint, OpenAISampler
 from quaere.policies.sampler import ChatReply
 from quaere.recipes.score import train
 from quaere.recipes.score.config import HarnessSettings
-from quaere.recipes.score.gauges import Statistics, compare
-from quaere.recipes.score.harness import HarnessLimits, default_harness, encode_harness, find_fault
+from quaere.recipes.score.harness import HarnessLimits, Statistics, compare, default_harness, encode_harness, find_fault
 from quaere.recipes.score.metaharness import FixedHarness, LlmHarness, Regenerated, RuleSettings, RulesHarness
 from quaere.records import DimensionRules, ProcessRules
 

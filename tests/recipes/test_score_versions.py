@@ -2,8 +2,7 @@ import pytest
 from msgspec import structs
 
 from quaere.errors import BadInput
-from quaere.recipes.score.gauges import Statistics
-from quaere.recipes.score.harness import FILE, HarnessVersion, Versions, default_harness, describe_change
+from quaere.recipes.score.harness import FILE, HarnessVersion, Statistics, Versions, default_harness, describe_change
 from quaere.records import Dimension
 
 FIRST = HarnessVersion(0, default_harness(), why="default")

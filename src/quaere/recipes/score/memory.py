@@ -28,8 +28,7 @@ from msgspec import Struct
 
 from quaere.disk import read_regular
 from quaere.errors import BadInput
-from quaere.recipes.score.gauges import Statistics
-from quaere.recipes.score.harness import HarnessVersion, Versions
+from quaere.recipes.score.harness import HarnessVersion, Statistics, Versions
 from quaere.records import Harness, Hints, Rubric
 from quaere.setting_types import Fraction, NonNegativeFloat, NonNegativeInt, PositiveInt, check_settings
 

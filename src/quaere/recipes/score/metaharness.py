@@ -38,10 +38,10 @@ from msgspec import Meta, Struct, structs
 
 from quaere.chat.messages import Message, Quoted, as_chat
 from quaere.policies.sampler import ChatSampler, SamplingParams
-from quaere.recipes.score.gauges import Statistics
 from quaere.recipes.score.harness import (
     LEAST_K,
     HarnessLimits,
+    Statistics,
     encode_harness,
     find_fault,
     follow,

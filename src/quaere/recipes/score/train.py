@@ -37,8 +37,8 @@ from quaere.recipes.report_baselines import (
     report_protocol,
 )
 from quaere.recipes.score.config import PRESETS, HarnessSettings, ScoreConfig, check_config
-from quaere.recipes.score.gauges import collect_statistics, compare, measure_gauges, read_history
-from quaere.recipes.score.harness import HarnessVersion, Versions, describe_change
+from quaere.recipes.score.gauges import collect_statistics, measure_gauges, read_history
+from quaere.recipes.score.harness import HarnessVersion, Versions, compare, describe_change
 from quaere.recipes.score.memory import ScoreMemory
 from quaere.recipes.score.metaharness import FixedHarness, LlmHarness, MetaHarness, RulesHarness
 from quaere.records import Episode, Harness, Passage, Question, Rubric, RubricTask
