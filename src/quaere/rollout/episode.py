@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
@@ -34,9 +35,11 @@ from quaere.records import (
     Turn,
 )
 from quaere.rollout.policy import Conversation, Policy, Written, derive_seed
-from quaere.search.searcher import Searcher
 from quaere.search.title_order import CANDIDATES, titles_first
 from quaere.setting_types import NonNegativeInt, PositiveInt
+
+if TYPE_CHECKING:  # it imports the engines, and reading a run needs the limits alone
+    from quaere.search.searcher import Searcher
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
