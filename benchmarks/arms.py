@@ -20,7 +20,7 @@ from statistics import fmean
 from msgspec import Struct
 from tables import as_table
 
-from quaere.dialects.report.protocol import bind_report
+from quaere.dialects.report.report_writer import bind_report
 from quaere.evaluation.intervals import bootstrap_interval, paired_difference, smallest_difference
 from quaere.evaluation.reports.criteria import SCALE, general_criteria
 from quaere.evaluation.reports.report_sources import FactBook, read_facts, read_report_run

@@ -4,7 +4,7 @@
     python benchmarks/calibration.py evals/eval-...
 
 A search was good if a passage it returned holds an accepted answer or the next hop's evidence, as in training
-(`quaere/dialects/evalact/score_calibration.py`). Intervals are percentiles of 1,000 resamples of whole episodes.
+(`quaere/dialects/evalact_reward.py`). Intervals are percentiles of 1,000 resamples of whole episodes.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from statistics import fmean
 
 import numpy as np
 
-from quaere.dialects.evalact.pairs import find_pairs
-from quaere.dialects.evalact.score_calibration import judge_searches, measure_evaluations
+from quaere.dialects.evalact_reward import find_pairs, judge_searches, measure_evaluations
 from quaere.objectives.pcar import MAX_SCORE
 from quaere.rewards.calibration import auroc, expected_calibration_error
 from quaere.runs import Run

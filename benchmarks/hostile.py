@@ -17,11 +17,10 @@ from pathlib import Path
 
 from msgspec import structs
 
-from quaere.dialects.tool_call.protocol import ToolCallSolver
+from quaere.dialects.tool_call import ToolCallSolver
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Answer, SolveTask
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
+from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import open_policy
 from quaere.rollout.question_files import read_questions
 from quaere.search.searcher import open_searcher

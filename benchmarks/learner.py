@@ -34,7 +34,7 @@ from tables import say_scene, scene
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from quaere.rollout.samples import Sample
+from quaere.rollout.episode import Sample
 from quaere.training.adapters import add_adapters
 from quaere.training.learner import Learner
 from quaere.training.learner_settings import LearnerSettings

@@ -21,7 +21,7 @@ from statistics import mean
 import numpy as np
 from tables import as_table
 
-from quaere.dialects.tool_call.question_types import TYPE_NAMES
+from quaere.dialects.tool_call_prompts import TYPE_NAMES
 from quaere.records import Passage
 from quaere.training.phases.tasks import draw_tasks
 from quaere.training.selector.feedback import Choice, Pulled

@@ -35,8 +35,7 @@ async def play_exact(tokenizer, renderer, count):
     """Play scripted episodes and assert that their ids are those of the sampler."""
     import tiny
     from exact_episodes import assert_exact, jobs_and_scripts
-    from quaere.rollout.episode import Limits
-    from quaere.rollout.many import run_many
+    from quaere.rollout.episode import Limits, run_many
     from quaere.rollout.policy import TokenPolicy
     from scripted import ScriptedSampler
 

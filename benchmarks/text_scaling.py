@@ -28,13 +28,13 @@ from quaere.chat.spans import locate_span
 from quaere.chat.statements import extract_conclusion, find_citations, split_statements
 from quaere.chat.tags import find_blocks, read_markup
 from quaere.cli.terminal import printable, printable_line
-from quaere.dialects.closed_book.protocol import ClosedBook
-from quaere.dialects.evalact.protocol import EvaluateSolver
+from quaere.dialects.closed_book import ClosedBook
+from quaere.dialects.evalact import EvaluateSolver
 from quaere.dialects.report.assessment import Assessor
-from quaere.dialects.report.protocol import ReportWriter
+from quaere.dialects.report.report_writer import ReportWriter
 from quaere.dialects.report.rubric import RubricChooser
-from quaere.dialects.tagged.protocol import TagSolver
-from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
+from quaere.dialects.tag_dialects import TagSolver
+from quaere.dialects.tool_call import ToolCallProposer, ToolCallSolver
 from quaere.evaluation.judges.judge import VerdictTurn, read_block, read_list
 from quaere.evaluation.reports.citations import find_cited
 from quaere.evaluation.reports.grades import count_proxies
@@ -51,12 +51,11 @@ from quaere.evaluation.reports.lexical import (
     strip_marks,
 )
 from quaere.records import Dimension, DimensionRules, Harness, Passage, Question, Report, Rubric, Source
-from quaere.rewards.answers import f1_score, normalise_answer
-from quaere.rewards.dates import year_aliases, year_of
+from quaere.rewards.answers import f1_score, normalise_answer, year_aliases, year_of
 from quaere.rewards.format import contains, gives_away, names_alternatives
 from quaere.rewards.guards import Triple, count_earlier, refusals
 from quaere.rewards.reports import check_report, consistency_score, diversity_score, find_terms
-from quaere.rollout.topics import find_phrases, is_title
+from quaere.rollout.topic_questions import find_phrases, is_title
 from quaere.search.chunks import ChunkSettings, cut
 from quaere.search.corpus import Document
 from quaere.search.extracted import Unreadable

@@ -20,8 +20,7 @@ from quaere.chat.renderer import Renderer
 from quaere.dialects.registry import open_protocol
 from quaere.policies.sampler import Sampled, SamplingParams
 from quaere.records import Question, SolveTask
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
+from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import TokenPolicy
 from quaere.rollout.question_files import read_questions
 from quaere.search.searcher import open_searcher

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 from msgspec import structs
 
-from quaere.rollout.many import run_many
+from quaere.rollout.episode import run_many
 from quaere.rollout.policy import TokenPolicy
 from quaere.training import role_play
 from scripted import ScriptedSampler

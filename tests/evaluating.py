@@ -4,7 +4,7 @@ import json
 
 import tiny
 from quaere.chat.renderer import Renderer
-from quaere.dialects.evalact.protocol import EvaluateSolver, format_fault
+from quaere.dialects.evalact import EvaluateSolver, format_fault
 from quaere.records import Evaluate, Failure, Malformed, Question, Search, SearchResult, SolveTask, Turn
 from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy

@@ -8,13 +8,13 @@ import tiny
 from quaere.chat.messages import Message
 from quaere.chat.protocol import Protocol
 from quaere.chat.question_wordings import QuestionWriter
-from quaere.dialects.closed_book.protocol import ClosedBook
-from quaere.dialects.evalact.protocol import EvaluateSolver
+from quaere.dialects.closed_book import ClosedBook
+from quaere.dialects.evalact import EvaluateSolver
 from quaere.dialects.report.assessment import Assessor
-from quaere.dialects.report.protocol import ReportWriter
+from quaere.dialects.report.report_writer import ReportWriter
 from quaere.dialects.report.rubric import RubricChooser
-from quaere.dialects.tagged.protocol import TagSolver
-from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
+from quaere.dialects.tag_dialects import TagSolver
+from quaere.dialects.tool_call import ToolCallProposer, ToolCallSolver
 from quaere.evaluation.judges.judge import JudgeTurn, VerdictTurn, quote, read_block
 from quaere.records import (
     AssessTask,

@@ -3,13 +3,13 @@
 import random
 
 import tiny
-from quaere.dialects.closed_book.protocol import ClosedBook
-from quaere.dialects.evalact.protocol import EvaluateSolver
-from quaere.dialects.report.protocol import ReportWriter
-from quaere.dialects.tagged.protocol import TagSolver
-from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
+from quaere.dialects.closed_book import ClosedBook
+from quaere.dialects.evalact import EvaluateSolver
+from quaere.dialects.report.report_writer import ReportWriter
+from quaere.dialects.tag_dialects import TagSolver
+from quaere.dialects.tool_call import ToolCallProposer, ToolCallSolver
 from quaere.records import ProposeTask, Question, ReportTask, SolveTask
-from quaere.rollout.many import Job
+from quaere.rollout.episode import Job
 
 CALL = '<tool_call>{{"name": "search", "arguments": {{"query_list": ["{}"]}}}}</tool_call>'
 ONE = '<tool_call>{{"name": "search", "arguments": {{"query": "{}"}}}}</tool_call>'

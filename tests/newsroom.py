@@ -17,10 +17,10 @@ import json
 from functools import lru_cache
 
 import village
+from quaere.chat.statements import extract_conclusion, split_statements
 from quaere.dialects.report.assessment import Assessor
 from quaere.dialects.report.evaluator_prompts import assessment_system, rubric_system
-from quaere.dialects.report.prompts import BRIEF_SYSTEM
-from quaere.dialects.report.protocol import ReportWriter, extract_conclusion, split_statements
+from quaere.dialects.report.report_writer import BRIEF_SYSTEM, ReportWriter
 from quaere.dialects.report.rubric import RubricChooser
 from quaere.records import (
     AssessTask,

@@ -14,17 +14,15 @@ from judging import HARNESS, QUESTION, RUBRIC, assess_task, report
 from quaere.chat.renderer import Renderer
 from quaere.dialects.report.assessment import Assessor
 from quaere.dialects.report.rubric import RubricChooser
-from quaere.dialects.tool_call.protocol import ToolCallSolver
+from quaere.dialects.tool_call import ToolCallSolver
 from quaere.errors import BadInput, SearchFailed
 from quaere.recipes.drzero import DrZeroConfig, judge_proposal, proposer_protocol
 from quaere.recipes.eve import EveConfig, candidate_scores, judge_triple
 from quaere.recipes.score.config import ScoreConfig
-from quaere.recipes.score.harness import default_harness, parse_harness
+from quaere.recipes.score.harness import Statistics, default_harness, parse_harness
+from quaere.recipes.score.memory import Scheduler
 from quaere.recipes.score.metaharness import RulesHarness
-from quaere.recipes.score.recipe import open_meta
-from quaere.recipes.score.scheduler import Scheduler
-from quaere.recipes.score.statistics import Statistics
-from quaere.recipes.score.train import Judged, Score
+from quaere.recipes.score.train import Judged, Score, open_meta
 from quaere.records import (
     Answer,
     Dimension,
@@ -42,10 +40,8 @@ from quaere.records import (
     Turn,
 )
 from quaere.rewards.reports import ReportPay
-from quaere.rollout.episode import Limits, run_episode
-from quaere.rollout.many import Job
+from quaere.rollout.episode import Job, Limits, Sample, run_episode
 from quaere.rollout.policy import TokenPolicy
-from quaere.rollout.samples import Sample
 from quaere.training.actors import Actors
 from quaere.training.adapters import add_adapters
 from quaere.training.health import Watch
@@ -317,7 +313,7 @@ def ruled(settings):
 
 def harnessed(settings):
     """Who makes the harness anew, and the endpoint that is asked for it."""
-    with mock.patch("quaere.recipes.score.recipe.OpenAISampler", side_effect=lambda endpoint: endpoint) as asked:
+    with mock.patch("quaere.recipes.score.train.OpenAISampler", side_effect=lambda endpoint: endpoint) as asked:
         return type(open_meta(settings)).__name__, asked.call_args
 
 

@@ -8,12 +8,12 @@ from unittest import mock
 
 import tiny
 from observing import SEGMENTS, proposal
-from quaere.dialects.solver_dialect import Solver
-from quaere.dialects.tool_call.protocol import ToolCallSolver
+from quaere.dialects.roles import Solver
+from quaere.dialects.tool_call import ToolCallSolver
 from quaere.errors import QuaereError, TrainingStopped
 from quaere.recipes.drzero import DrZero
 from quaere.records import Answer, Episode, ProposeTask, Question
-from quaere.rollout.seeds import derive_seed
+from quaere.rollout.policy import derive_seed
 from quaere.runs import Run
 from quaere.runs.checkpoints import find_checkpoints
 from quaere.training.actors import open_actors

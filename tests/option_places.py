@@ -7,8 +7,8 @@ PLACES = {
         "test_thoughts_may_stand_outside_the_segments": ["EvaluationSettings.segment"],
         "test_a_score_off_the_scale": ["EvaluationSettings.bad_score"],
         "test_thoughts_before_an_evaluation": ["EvaluationSettings.think_before_evaluate"],
-        "test_without_the_evaluation_reward": ["EvaluationSettings.bonus"],
-        "test_letter_for_letter": ["EvaluationSettings.contain"],
+        "test_without_the_evaluation_reward": ["NoteSettings.bonus"],
+        "test_letter_for_letter": ["NoteSettings.contain"],
     },
     "recipes/test_eve_options.py": {
         "test_a_verifier_that_is_not_paid_for_may_be_asked_about_candidates": ["EveConfig.verify_candidates"],

@@ -2,7 +2,7 @@
 
 import tiny
 from quaere.chat.renderer import Renderer
-from quaere.dialects.report.protocol import ReportWriter
+from quaere.dialects.report.report_writer import ReportWriter
 from quaere.records import Hit, Passage, Question, ReportTask
 from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy

@@ -17,8 +17,8 @@ import torch
 from safetensors.torch import save_file
 
 from preloaded import start
-from quaere import atomic
-from quaere.atomic import discard_folder, new_file, new_folder, remove_leftovers, scratch_folder, write_file
+from quaere import disk
+from quaere.disk import discard_folder, new_file, new_folder, remove_leftovers, scratch_folder, write_file
 from quaere.errors import BadInput
 
 
@@ -67,7 +67,7 @@ def test_a_folder_is_written_or_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: str, swap: str
 ) -> None:
     if swap == "in two":
-        monkeypatch.setattr(atomic, "_swap", cannot_swap)
+        monkeypatch.setattr(disk, "_swap", cannot_swap)
     out = tmp_path / "out"
     if exists != "nothing":
         out.mkdir()
@@ -117,7 +117,7 @@ def test_links_stay_links_and_devices_are_written_to(tmp_path: Path) -> None:
     write_file(Path("/dev/null"), "gone")
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
     said = subprocess.run(
-        [sys.executable, "-c", "from quaere.atomic import *; write_file(Path('/dev/stdout'), 'said')"],
+        [sys.executable, "-c", "from quaere.disk import *; write_file(Path('/dev/stdout'), 'said')"],
         stdout=subprocess.PIPE,
         check=True,
     )
@@ -198,7 +198,7 @@ def test_on_a_file_system_without_locks_nothing_of_others_is_removed(
     def flock(handle: int, how: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(atomic.fcntl, "flock", flock)
+    monkeypatch.setattr(disk.fcntl, "flock", flock)
     (tmp_path / LEFT).mkdir()
     write_file(tmp_path / "out", "new")
     assert names(tmp_path) == [LEFT, "out"]
@@ -228,9 +228,9 @@ def test_a_disk_that_refuses_is_one_line_and_costs_nothing(
         raise OSError(number, os.strerror(number))
 
     if moment == "make":
-        monkeypatch.setattr(atomic, "_make_locked", refuse)
+        monkeypatch.setattr(disk, "_make_locked", refuse)
     elif moment == "sync":
-        monkeypatch.setattr(atomic, "sync", refuse)
+        monkeypatch.setattr(disk, "sync", refuse)
     for target, new in ((tmp_path / "file", new_file), (tmp_path / "out", new_folder)):
         with pytest.raises(BadInput) as caught, new(target):
             (refuse if moment == "write" else str)()
@@ -261,15 +261,15 @@ def test_a_full_disk_under_a_library_that_is_not_python_is_said_too(tmp_path: Pa
 KILLED = """
 import json, os, signal, sys
 from pathlib import Path
-from quaere import atomic
+from quaere import disk
 
 kind, root = sys.argv[1], Path(sys.argv[2])
 target = root / "out"
 
 def write(content):
     if kind == "file":
-        return atomic.write_file(target, content * 1000)
-    with atomic.new_folder(target) as folder:
+        return disk.write_file(target, content * 1000)
+    with disk.new_folder(target) as folder:
         (folder / "inner").mkdir()
         for name in ("a", "inner/b"):
             (folder / name).write_text(content * 1000)
@@ -293,7 +293,7 @@ def write_and_die(moment):
     if kind == "folder without exchange":
         def cannot(*_):
             raise OSError(22, "Invalid argument")
-        atomic._swap = cannot
+        disk._swap = cannot
     write("new")
     os._exit(0)
 
@@ -302,14 +302,14 @@ for first in ("old", None):
         if first:
             write(first)
         elif target.exists():
-            target.unlink() if kind == "file" else atomic.discard_folder(target)
+            target.unlink() if kind == "file" else disk.discard_folder(target)
         child = os.fork()
         if child == 0:
             write_and_die(moment)
         died = os.WIFSIGNALED(os.waitpid(child, 0)[1])
         after = read()
         try:
-            with atomic.new_folder(target) if kind != "file" else atomic.new_file(target):
+            with disk.new_folder(target) if kind != "file" else disk.new_file(target):
                 raise ZeroDivisionError  # the next writer fails, and only clears up
         except ZeroDivisionError:
             pass

@@ -25,14 +25,12 @@ FLOORS = [
     {"rollout", "runs"},
     {"policies", "search", "worlds"},
     {"chat", "rewards", "objectives"},
-    {"atomic", "credentials", "endpoint", "regular_files", "setting_types", "whole_words"},
+    {"disk", "endpoint", "plugins", "setting_types", "whole_words"},
     {"records", "errors"},
 ]
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # Modules of one name, each playing the same part in its package; any other name belongs to one module.
 SAME_PART = {
-    # a dialect's files, with the interface or base of each
-    *("dialect", "prompts", "protocol", "reward", "demonstration", "settings"),
     # the settings of a recipe, of self-play and of every run
     "config",
     # a command, the function or class of `import quaere` behind it, and what both show

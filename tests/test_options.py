@@ -20,8 +20,8 @@ from quaere.recipes.practice import EvalActConfig
 from quaere.recipes.registry import RECIPES, find_recipe
 from quaere.recipes.score.config import HarnessSettings, ScoreConfig, ScoreSolverConfig
 from quaere.recipes.score.harness import HarnessLimits
+from quaere.recipes.score.memory import SchedulerSettings
 from quaere.recipes.score.metaharness import RuleSettings
-from quaere.recipes.score.scheduler import SchedulerSettings
 from quaere.records import Dimension, DimensionRules, ProcessRules, Question, ReportTask, SolveTask
 from quaere.rollout.episode import Limits
 from quaere.training.learner_settings import LearnerSettings
@@ -283,13 +283,13 @@ def owner(schema, name):
     return [kind for kind in schema.__mro__ if name in getattr(kind, "__annotations__", {})][-1]
 
 
-def options_of(schema):
-    """Every option of a config, by the struct it belongs to."""
-    for option in structs.fields(schema):
+def options_of(config):
+    """Every option of a config, by the struct it belongs to; those of a dialect are in the recipes that have it."""
+    for option in structs.fields(config):
         if isinstance(option.type, type) and issubclass(option.type, Struct):
-            yield from options_of(option.type)
+            yield from options_of(getattr(config, option.name))
         else:
-            yield f"{owner(schema, option.name).__name__}.{option.name}"
+            yield f"{owner(type(config), option.name).__name__}.{option.name}"
 
 
 ROWS = [
@@ -320,7 +320,7 @@ def test_an_option_changes_what_is_observed(observe, start, name, value):
 def test_these_are_all_options_there_are():
     listed = [*dict.fromkeys(row.id for row in ROWS), *SHOWN, *UNSEEN]  # rows may repeat what every recipe has
     assert sorted(listed) == sorted(set(listed)), "an option stands in one place"
-    assert set(listed) == {option for name in RECIPES for option in options_of(find_recipe(name).schema)}
+    assert set(listed) == {option for name in RECIPES for option in options_of(find_recipe(name).schema())}
     assert len(UNSEEN) <= 8
 
 

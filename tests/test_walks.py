@@ -58,7 +58,7 @@ def test_the_walks_touch_their_own_files_and_the_registries_alone():
     changed = {path for path, kind, _ in read_walks() if kind == "diff"}
     assert changed == {"src/quaere/dialects/registry.py", "src/quaere/recipes/registry.py"}
     written = {path.removeprefix("src/quaere/") for path, kind, _ in read_walks() if kind == "python"}
-    assert written == {"dialects/frugal/__init__.py", "dialects/frugal/dialect.py", "recipes/frugal.py"}
+    assert written == {"dialects/frugal.py", "recipes/frugal.py"}
 
 
 def test_a_recipe_of_the_walks_trains_two_steps(copy, village_paths, tmp_path):
@@ -85,7 +85,9 @@ def test_a_recipe_of_the_walks_trains_two_steps(copy, village_paths, tmp_path):
 
 
 def test_a_dialect_of_the_walks_can_be_demonstrated(copy):
-    code = "from quaere.warmup.dialects import DIALECTS, solver_turns; print(DIALECTS, solver_turns('frugal').remarks)"
+    code = (
+        "from quaere.warmup.dialects import DIALECTS, solver_turns; print([*DIALECTS], solver_turns('frugal').remarks)"
+    )
     environment = {**os.environ, "PYTHONPATH": str(copy / "src")}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert "'frugal'" in done.stdout and done.stdout.endswith(" none\n"), done.stderr
@@ -99,7 +101,7 @@ def test_the_code_of_the_walks_passes_style_and_layers(copy):
         "check",
         "--config",
         ROOT / "pyproject.toml",
-        "src/quaere/dialects/frugal",
+        "src/quaere/dialects/frugal.py",
         "src/quaere/recipes/frugal.py",
     ]
     done = subprocess.run([sys.executable, "-m", *map(str, checks)], cwd=copy, capture_output=True, text=True)

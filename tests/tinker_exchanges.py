@@ -170,7 +170,7 @@ def play(url, tokenizer_decode, folder):
     """The conversation: returns everything our classes made of the server's answers."""
     from quaere.policies.sampler import SamplingParams
     from quaere.policies.tinker import TinkerSampler, TinkerService
-    from quaere.rollout.samples import Sample
+    from quaere.rollout.episode import Sample
     from quaere.training.learner_settings import LearnerSettings
     from quaere.training.remote import remote_role
     from quaere.training.remote.remote_role import RemoteRole

@@ -3,8 +3,8 @@
 from msgspec import structs
 
 from quaere.chat.dimensions import POOL
-from quaere.dialects.report.protocol import bind_report
-from quaere.recipes.score.versions import HarnessVersion, Versions
+from quaere.dialects.report.report_writer import bind_report
+from quaere.recipes.score.harness import HarnessVersion, Versions
 from quaere.records import (
     Answer,
     Assessment,

@@ -15,12 +15,11 @@ from functools import lru_cache
 import tiny
 from building import teach_once
 from quaere.chat.renderer import Renderer
-from quaere.dialects.tool_call.prompts import BRIEF_SOLVER_SYSTEM, brief_proposer_system
-from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
+from quaere.dialects.tool_call import ToolCallProposer, ToolCallSolver
+from quaere.dialects.tool_call_prompts import BRIEF_SOLVER_SYSTEM, brief_proposer_system
 from quaere.records import ProposeTask, Question, SolveTask
-from quaere.rollout.episode import Limits, run_episode
+from quaere.rollout.episode import Limits, make_sample, run_episode
 from quaere.rollout.policy import TokenPolicy
-from quaere.rollout.samples import make_sample
 from quaere.search.index import IndexSettings, build_index, open_index
 from quaere.search.searcher import LocalSearcher
 from quaere.training.learner import Learner

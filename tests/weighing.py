@@ -9,10 +9,10 @@ import functools
 import json
 
 import village
-from quaere.dialects.evalact.protocol import EvaluateSolver, cue
-from quaere.dialects.tagged.protocol import TagSolver
-from quaere.dialects.tool_call.prompts import brief_proposer_system
-from quaere.dialects.tool_call.protocol import ToolCallProposer
+from quaere.dialects.evalact import EvaluateSolver, cue
+from quaere.dialects.tag_dialects import TagSolver
+from quaere.dialects.tool_call import ToolCallProposer
+from quaere.dialects.tool_call_prompts import brief_proposer_system
 from quaere.records import ProposeTask, Question, SolveTask
 from village import BRIDGES, PEOPLE, THINK, builder, payer
 

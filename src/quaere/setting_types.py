@@ -9,9 +9,9 @@
 
 msgspec checks bounds when it decodes or converts a value, never when Python constructs a struct. Code that constructs
 settings itself therefore calls `check_settings`. `extra={"why": ...}` gives the reason for a bound where it is not
-obvious; the error line ends with it. A rule that relates two settings cannot be written in a type and is a function.
-`read_attributes` reads what a schema's docstring says of its fields; the text in `Count` and others is the metavar of
-an option.
+obvious; the error line ends with it. `extra={"names": ...}` lists the values of a text. A rule that relates two
+settings cannot be written in a type and is a function. `read_attributes` reads what a schema's docstring says of its
+fields; the text in `Count` and others is the metavar of an option.
 """
 
 from __future__ import annotations
@@ -50,8 +50,11 @@ MAX_SHOWN = 60  # characters of a wrong value that an error message shows
 
 def check_value(kind: Any, value: object, name: str) -> Any:
     """The value converted to `kind`; `BadInput` names the setting if the value does not fit the type."""
+    names = next((meta.extra.get("names") for meta in getattr(kind, "__metadata__", ()) if meta.extra), None)
     try:
-        return msgspec.convert(value, kind)
+        converted = msgspec.convert(value, kind)
+        if names is None or converted in names:
+            return converted
     except msgspec.ValidationError:
         pass
     info = inspect.type_info(kind)
@@ -91,6 +94,8 @@ def is_section(kind: Any) -> TypeGuard[type[Struct]]:
 def describe_type(kind: inspect.Type, *, many: bool = False) -> str:
     """A type in words: "a whole number", "a list of 2 numbers", "one of paper, demo"."""
     match kind:
+        case inspect.Metadata(extra={"names": names}):
+            return f"one of {', '.join(names)}"
         case inspect.Metadata(type=inner):
             return describe_type(inner, many=many)
         case inspect.BoolType():

@@ -7,7 +7,7 @@ import pytest
 
 import quaere
 from backups import DOCUMENT, SENTENCE, TURNS, call
-from quaere.dialects.closed_book.protocol import ClosedBook
+from quaere.dialects.closed_book import ClosedBook
 from quaere.errors import SamplingFailed
 from scripted import ScriptedSampler
 

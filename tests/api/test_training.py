@@ -82,6 +82,31 @@ def test_a_run_goes_on_where_it_stopped(village_paths, tmp_path):
     assert seen[0] == 1 and seen[-1] == 7 and done.state().name == "done" and done.config["solver"]["steps"] == 3
 
 
+def test_a_run_searches_with_a_function(village_paths, tmp_path):
+    index, model = village_paths
+    opened, asked = quaere.Index.open(index), []
+
+    def search(query):
+        asked.append(query)
+        return [{"text": hit.passage.text, "title": hit.passage.title} for hit in opened.search(query)]
+
+    def stop_at_second(step):
+        if step.step == 2:
+            raise ZeroDivisionError("enough")
+
+    given = {"index": index, "model": model, "settings": SMALL, "out": tmp_path / "run"}
+    with pytest.raises(ZeroDivisionError):
+        quaere.evolve("drzero", **given, search=search, on_step=stop_at_second)
+    num_asked = len(asked)
+    with quaere.Run.open(tmp_path / "run") as run:
+        with pytest.raises(quaere.BadInput, match="began with a search function"):
+            run.resume()
+        assert run.resume(search=search).state().name == "done"
+        results = [result for episode in run.episodes() for turn in episode.turns for result in turn.results]
+    found = [hit.passage.id for result in results for hit in result.hits]
+    assert len(asked) > num_asked > 0 and found and all(name.startswith("text-") for name in found)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

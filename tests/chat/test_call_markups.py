@@ -29,8 +29,8 @@ from quaere.chat.known_markups import (
     choose_markup,
 )
 from quaere.chat.tools import MAX_CALL_CHARS
-from quaere.dialects.evalact.protocol import EvaluateSolver
-from quaere.dialects.tool_call.protocol import ToolCallSolver
+from quaere.dialects.evalact import EvaluateSolver
+from quaere.dialects.tool_call import ToolCallSolver
 from quaere.records import Answer, Evaluate, Malformed, Search
 
 CALL = '<tool_call>{"name": "search", "arguments": {"query_list": ["Halm bridge"]}}</tool_call>'

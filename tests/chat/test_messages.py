@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quaere.chat.messages import Message, Quoted, as_chat, break_controls
-from quaere.dialects.tool_call.protocol import ToolCallSolver
+from quaere.dialects.tool_call import ToolCallSolver
 from quaere.policies.sampler import ChatReply
 from quaere.records import Hit, Passage, Question, SolveTask
 from quaere.rollout.episode import Limits, run_episode

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from quaere.chat.report_pages import count_line, to_html, to_markdown
-from quaere.dialects.report.protocol import extract_conclusion, split_statements
+from quaere.chat.statements import extract_conclusion, split_statements
 from quaere.records import Passage, Question, Report, Source
 from reporting import HOSTILE
 

@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.chat.statements import MAX_CITATION, keep_whole_sentences
-from quaere.dialects.report.protocol import extract_conclusion, find_citations, split_statements
+from quaere.chat.statements import (
+    MAX_CITATION,
+    extract_conclusion,
+    find_citations,
+    keep_whole_sentences,
+    split_statements,
+)
 
 
 def said(text):

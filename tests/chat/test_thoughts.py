@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.dialects.closed_book.protocol import ClosedBook
-from quaere.dialects.evalact.protocol import EvaluateSolver
+from quaere.dialects.closed_book import ClosedBook
+from quaere.dialects.evalact import EvaluateSolver
 from quaere.dialects.report.assessment import Assessor
-from quaere.dialects.report.protocol import ReportWriter
-from quaere.dialects.tagged.protocol import TagSolver
-from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
+from quaere.dialects.report.report_writer import ReportWriter
+from quaere.dialects.tag_dialects import TagSolver
+from quaere.dialects.tool_call import ToolCallProposer, ToolCallSolver
 from quaere.records import Malformed, Rubric
 
 CALL = '<tool_call>{"name": "search", "arguments": {"query_list": ["Halm"]}}</tool_call>'

@@ -9,9 +9,9 @@ import pytest
 from test_export_command import make_base, make_run, write_adapters, write_models
 
 import tiny
-from quaere.atomic import discard_folder
 from quaere.cli.main import COMMANDS, main
-from quaere.dialects import trained_role
+from quaere.dialects import notes
+from quaere.disk import discard_folder
 from quaere.evaluation.qa.items import read_items
 from quaere.evaluation.qa.scores import read_evaluation
 from quaere.runs import Run
@@ -104,15 +104,15 @@ def test_weights_that_training_deletes_while_they_are_loaded_are_those_of_the_ne
     place, capsys, monkeypatch
 ):
     run = make_run(place, "training", write_models)
-    original = trained_role.load_role
+    original = notes.load_policy
 
-    def pruned(weights, **how):
-        if weights.step == 2:
+    def pruned(model, tokenizer, **how):
+        if model.name.endswith("@2"):
             discard_folder(run / "checkpoints" / "step-000002")
             save_checkpoint(run / "checkpoints", 3, lambda folder: write_models(folder, 3), {})
-        return original(weights, **how)
+        return original(model, tokenizer, **how)
 
-    monkeypatch.setattr(trained_role, "load_role", pruned)
+    monkeypatch.setattr(notes, "load_policy", pruned)
     assert evaluate(place, "--json", "--run", "training", "--limit", "1") == 0
     said = capsys.readouterr()
     # Where the line is wrapped depends on the length of the path.
@@ -274,7 +274,7 @@ def test_a_search_that_failed_is_told(place, capsys, monkeypatch):
         raise SearchFailed("the engine is broken", kind="broken")
 
     # The tiny model cannot write a call that can be read, so its turns are read as one.
-    from quaere.dialects.tool_call.protocol import ToolCallSolver
+    from quaere.dialects.tool_call import ToolCallSolver
     from quaere.records import Search
 
     monkeypatch.setattr(LocalSearcher, "search", fail)

@@ -6,6 +6,7 @@ import shutil
 import signal
 from contextlib import redirect_stdout
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from msgspec import structs
@@ -180,13 +181,14 @@ def test_a_model_that_is_not_there_leaves_no_run_behind(place, tmp_path, capsys)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_model_taught_other_prompts_is_refused(place, tmp_path, capsys):
-    import shutil
-
+def test_a_model_is_prompted_as_it_was_taught_and_other_prompts_are_refused(place, tmp_path, capsys):
     shutil.copytree(place[1][3], tmp_path / "warm")
     (tmp_path / "warm" / "warmup.json").write_text('{"style": "full"}', encoding="utf-8")
     args = ["--index", place[1][1], "--model", tmp_path / "warm", "--config", place[1][5], "--out", tmp_path / "run"]
-    assert evolve("drzero", *args) == 2
+    assert 'prompts: "brief"' in Path(place[1][5]).read_text()
+    assert evolve("drzero", *args, "--print-config") == 0
+    assert "\nprompts: full\n" in capsys.readouterr().out
+    assert evolve("drzero", *args, "--set", "prompts=brief") == 2
     assert "--set prompts=full" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 

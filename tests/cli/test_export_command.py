@@ -9,11 +9,10 @@ import torch
 
 import tiny
 from exported_runs import adapted_model, make_base, make_run, write_adapters, write_models
-from quaere.atomic import discard_folder
 from quaere.cli.main import COMMANDS, main
-from quaere.dialects import trained_role
-from quaere.dialects.notes import find_notes, read_notes
-from quaere.dialects.trained_role import find_role, load_role
+from quaere.dialects import notes
+from quaere.dialects.notes import find_notes, find_role, load_role, read_notes
+from quaere.disk import discard_folder
 from quaere.errors import BadInput
 from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.bridge import load_model
@@ -195,7 +194,11 @@ def test_what_a_recipe_saves_is_found_and_exported(place, tmp_path, rank):
     actors = open_actors(config.model, ("proposer", "solver"), adapter=config.adapter)
     save_checkpoint(tmp_path / "run" / "checkpoints", 3, actors.save, {})
     weights = find_role(tmp_path / "run", "solver")
-    assert (weights.is_adapter, weights.style, weights.limits) == (bool(rank), "brief", config.solver.limits)
+    assert (weights.is_adapter, weights.notes.style, weights.notes.limits) == (
+        bool(rank),
+        "brief",
+        config.solver.limits,
+    )
     export_role(weights, tmp_path / "out", merge=True)
     # Nothing has been learned yet, so it is the base.
     assert (logits(load(tmp_path / "out")) - logits(load(place / "base"))).abs().max() < 1e-5
@@ -323,7 +326,7 @@ def test_an_adapter_of_another_model_is_refused(place, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("write", [write_adapters, write_models])
-@pytest.mark.parametrize(("module", "moment"), [(trained_role, "verify_checkpoint"), (exports, "_refuse_taken")])
+@pytest.mark.parametrize(("module", "moment"), [(notes, "verify_checkpoint"), (exports, "_refuse_taken")])
 def test_of_a_checkpoint_that_is_pruned_while_it_is_read_the_next_is_exported(
     place, tmp_path, capsys, monkeypatch, write, module, moment
 ):
@@ -355,7 +358,7 @@ def test_a_run_that_prunes_whatever_is_read_is_not_followed_for_ever(place, tmp_
         save_checkpoint(run / "checkpoints", next(steps), lambda folder: write_models(folder, 1), {})
         raise FileNotFoundError
 
-    monkeypatch.setattr(trained_role, "verify_checkpoint", pruned)
+    monkeypatch.setattr(notes, "verify_checkpoint", pruned)
     assert export(place, "fast", tmp_path / "never") == 2
     *told, line, hint = capsys.readouterr().err.splitlines()
     assert len(told) == 4 and all("taking the one that follows" in one for one in told)
@@ -368,12 +371,12 @@ def test_a_run_that_prunes_whatever_is_read_is_not_followed_for_ever(place, tmp_
 
 def test_a_named_checkpoint_that_is_pruned_is_said_in_one_line(place, tmp_path, capsys, monkeypatch):
     run = make_run(place, "named", write_models)
-    original = trained_role.verify_checkpoint
+    original = notes.verify_checkpoint
 
     def pruned(checkpoint):
         discard_folder(checkpoint.path)
         return original(checkpoint)
 
-    monkeypatch.setattr(trained_role, "verify_checkpoint", pruned)
+    monkeypatch.setattr(notes, "verify_checkpoint", pruned)
     assert export(place, run.name, tmp_path / "never", "--checkpoint", "2") == 2
     assert "has no checkpoint of step 2; it has 1" in capsys.readouterr().err

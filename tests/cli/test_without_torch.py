@@ -30,7 +30,7 @@ START = f"import sys; sys.modules.update(dict.fromkeys({ABSENT!r})); from quaere
 # What most of the commands load on their way, once for all of them.
 LOADED = ("bm25s", "httpx", "numpy", "rich.table", "yaml", "quaere.api.agent", "quaere.cli.curriculum_view")
 LOADED += (
-    "quaere.dialects.trained_role",
+    "quaere.dialects.notes",
     "quaere.evaluation.qa.scores",
     "quaere.policies.model_folders",
     "quaere.runs",

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import tiny
 from quaere.chat.messages import Message, Quoted
 from quaere.chat.renderer import Renderer
-from quaere.dialects.closed_book.protocol import ClosedBook
+from quaere.dialects.closed_book import ClosedBook
 from quaere.records import Answer, Question, SolveTask
 
 TASK = SolveTask(Question("q1", "Who built the Halm bridge?"))

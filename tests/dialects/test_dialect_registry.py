@@ -6,6 +6,8 @@ import sys
 import pytest
 from msgspec import structs
 
+from quaere.dialects import tag_dialects
+from quaere.dialects.evalact_reward import EvaluationSettings
 from quaere.dialects.registry import (
     SOLVER_DIALECTS,
     TAUGHT_NAMES,
@@ -17,8 +19,6 @@ from quaere.dialects.registry import (
     taught_dialect,
     taught_name,
 )
-from quaere.dialects.settings import EvaluationSettings
-from quaere.dialects.tagged import dialect as tagged
 from quaere.errors import BadInput
 from quaere.records import Answer, Dimension, DimensionRules, Harness, Proposal, Rubric, Search
 from quaere.warmup import dialects as warmup
@@ -136,7 +136,7 @@ def test_warm_ups_teach_dialects_by_the_names_of_recipes():
 
 
 def test_a_dialect_without_demonstration_turns_needs_a_teacher(monkeypatch):
-    monkeypatch.setattr(tagged, "SEARCH_R1", structs.replace(tagged.SEARCH_R1, demonstration=None))
+    monkeypatch.setattr(tag_dialects, "SEARCH_R1", structs.replace(tag_dialects.SEARCH_R1, demonstration=None))
     with pytest.raises(BadInput, match="the oracle cannot demonstrate search-r1") as refused:
         warmup.solver_turns("search-r1")
     assert "--teacher" in refused.value.hint

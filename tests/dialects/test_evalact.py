@@ -19,7 +19,7 @@ from evaluating import (
     evaluate,
 )
 from quaere.chat.messages import Quoted
-from quaere.dialects.evalact.protocol import EVALUATE, SEARCH_ONE, EvaluateSolver, cue, format_fault, search_waits
+from quaere.dialects.evalact import EVALUATE, SEARCH_ONE, EvaluateSolver, cue, format_fault, search_waits
 from quaere.records import Answer, Evaluate, Failure, Malformed, ProposeTask, Search, SearchResult, Turn
 
 # ------------------------------------------------------------------------------------------------------- one turn

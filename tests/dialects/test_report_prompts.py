@@ -4,7 +4,7 @@ import pytest
 
 from quaere.chat.messages import Quoted
 from quaere.dialects.report.evaluator_prompts import assessment_form, assessment_system, pool_parts, rubric_system
-from quaere.dialects.report.prompts import (
+from quaere.dialects.report.report_writer import (
     BRIEF_SYSTEM,
     FULL_SYSTEM,
     GUIDED_SYSTEM,

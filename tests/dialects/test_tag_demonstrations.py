@@ -2,8 +2,7 @@
 
 import tiny
 from quaere.chat.renderer import Renderer
-from quaere.dialects.tagged.demonstration import TagTurns
-from quaere.dialects.tagged.protocol import TagSolver
+from quaere.dialects.tag_dialects import TagSolver, TagTurns
 from quaere.records import Question, SolveTask
 from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy

@@ -5,7 +5,7 @@ from msgspec import structs
 
 from quaere.chat.messages import Quoted, as_chat
 from quaere.chat.tools import MAX_QUERY_CHARS
-from quaere.dialects.tagged.protocol import TagSolver, read_note
+from quaere.dialects.tag_dialects import TagSolver, read_note
 from quaere.records import (
     Answer,
     Evaluate,

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quaere.chat.messages import Quoted, format_results
-from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
+from quaere.dialects.tool_call import ToolCallProposer, ToolCallSolver
 from quaere.records import (
     Answer,
     Failure,

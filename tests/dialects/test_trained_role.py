@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from quaere.dialects.trained_role import CheckpointGone, find_role, reading_checkpoint
+from quaere.dialects.notes import CheckpointGone, find_role, reading_checkpoint
 from quaere.errors import BadInput
 from quaere.runs import Run
 from quaere.runs.checkpoints import Best, save_checkpoint
@@ -38,8 +38,9 @@ def test_a_role_comes_with_the_settings_it_was_trained_with(tmp_path):
         evidence: {cite: true}
     """
     weights = find_role(make_run(tmp_path, config=config), "solver")
-    assert (weights.base, weights.style, weights.dialect) == ("smollm2-135m", "brief", "evalact")
-    assert (weights.limits.max_turns, weights.evaluation.bad_score, weights.evidence) == (3, "clamp", True)
+    assert (weights.base, weights.notes.style, weights.notes.dialect) == ("smollm2-135m", "brief", "evalact")
+    notes = weights.notes
+    assert (notes.limits.max_turns, notes.evaluation.bad_score, notes.evidence) == (3, "clamp", True)
 
 
 def test_a_run_without_a_model_is_refused(tmp_path):

@@ -6,8 +6,8 @@ import pytest
 
 import tiny
 from quaere.chat.renderer import Renderer
-from quaere.dialects.closed_book.protocol import ClosedBook
-from quaere.dialects.tool_call.protocol import ToolCallSolver
+from quaere.dialects.closed_book import ClosedBook
+from quaere.dialects.tool_call import ToolCallSolver
 from quaere.errors import SearchFailed
 from quaere.evaluation.intervals import Interval
 from quaere.evaluation.judges.judge import StringCheck

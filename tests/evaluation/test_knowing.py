@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from properties import examples
-from quaere.dialects.report.protocol import numbered_sources, split_statements
+from quaere.chat.statements import split_statements
+from quaere.dialects.report.report_writer import numbered_sources
 from quaere.errors import BadInput, SamplingFailed
 from quaere.evaluation.reports.citations import CitationCheck, CitationChecks, check_citations
 from quaere.evaluation.reports.fact_coverage import Knowing, judge_truth, know_report, label_citations, proves

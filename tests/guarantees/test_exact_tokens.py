@@ -11,8 +11,7 @@ import pytest
 import tiny
 from exact_episodes import SOLVERS, assert_exact, jobs_and_scripts
 from quaere.chat.renderer import Renderer
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import run_many
+from quaere.rollout.episode import Limits, run_many
 from quaere.rollout.policy import TokenPolicy
 from scripted import ScriptedSampler
 

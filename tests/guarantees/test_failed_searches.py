@@ -16,9 +16,9 @@ import village
 import weighing
 from dictating import dictating
 from practice_runs import make_practice, run_practice
-from quaere.dialects.closed_book.protocol import ClosedBook
-from quaere.dialects.evalact.protocol import EvaluateSolver
-from quaere.dialects.tagged.protocol import TagSolver
+from quaere.dialects.closed_book import ClosedBook
+from quaere.dialects.evalact import EvaluateSolver
+from quaere.dialects.tag_dialects import TagSolver
 from quaere.errors import SearchFailed
 from quaere.recipes.registry import RECIPES
 from quaere.records import AssessTask, ProposeTask, ReportTask, RubricTask

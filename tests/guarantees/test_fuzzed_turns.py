@@ -16,8 +16,8 @@ import tiny
 from every_dialect import ANSWER, ASSESSMENT, DIALECTS, ONE, QUOTED, REPORT, RUBRIC, SCORED, SEARCH, TAGGED
 from quaere.chat.renderer import Renderer
 from quaere.chat.tools import MAX_QUERIES, MAX_QUERY_CHARS
-from quaere.dialects.evalact.protocol import MAX_EVALUATION_CHARS
-from quaere.dialects.report.protocol import MAX_REPORT_CHARS
+from quaere.dialects.evalact import MAX_EVALUATION_CHARS
+from quaere.dialects.report.report_writer import MAX_REPORT_CHARS
 from quaere.records import (
     Action,
     Answer,
@@ -30,8 +30,7 @@ from quaere.records import (
     SearchResult,
     Turn,
 )
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
+from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import TokenPolicy
 from scripted import ScriptedSampler
 

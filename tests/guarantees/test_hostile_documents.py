@@ -13,10 +13,9 @@ import tiny
 from every_dialect import DIALECTS
 from quaere.chat.renderer import Renderer
 from quaere.dialects.registry import open_solver
-from quaere.dialects.report.protocol import bind_report
+from quaere.dialects.report.report_writer import bind_report
 from quaere.records import Hit, ProposeTask, ReportTask, SolveTask
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
+from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import TokenPolicy
 from quaere.training.phases.proposals import read_proposal
 from scripted import ScriptedSampler

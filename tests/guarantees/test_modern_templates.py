@@ -12,10 +12,9 @@ import tiny
 from exact_episodes import assert_exact, jobs_and_scripts
 from modern_templates import MODERN, MOVES_SYSTEM, make_tokenizer
 from quaere.chat.renderer import Renderer
-from quaere.dialects.tool_call.protocol import ToolCallSolver
+from quaere.dialects.tool_call import ToolCallSolver
 from quaere.records import Answer, Question, Search, SolveTask
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
+from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import TokenPolicy
 from scripted import ScriptedSampler
 

@@ -21,7 +21,7 @@ from dictating import dictating
 from practice_runs import make_practice, run_practice
 from quaere.errors import TrainingStopped
 from quaere.records import AssessTask, ReportTask
-from quaere.rollout.samples import Sample
+from quaere.rollout.episode import Sample
 from quaere.runs.checkpoints import find_checkpoints
 from quaere.training.adapters import add_adapters, save_weights
 from quaere.training.learner import Learner
@@ -40,7 +40,7 @@ STEPS = [(kind, place, value) for kind in KINDS for place in PLACES for value in
 REWARDS = {
     "drzero": ("quaere.recipes.drzero.judge_proposal", math.nan),
     "eve": ("quaere.recipes.eve.judge_triple", math.inf),
-    "search-r1": ("quaere.dialects.solver_dialect.solver_reward", -math.inf),
+    "search-r1": ("quaere.dialects.roles.solver_reward", -math.inf),
     "score": ("quaere.recipes.score.train.report_reward", math.nan),
     "report-grpo": ("quaere.recipes.report_baselines.check_report", math.inf),
 }

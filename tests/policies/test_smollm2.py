@@ -16,15 +16,14 @@ import torch
 import tiny
 from quaere.chat.messages import Message, Quoted
 from quaere.chat.renderer import Renderer
-from quaere.dialects.tool_call.protocol import ToolCallSolver
+from quaere.dialects.tool_call import ToolCallSolver
 from quaere.policies.catalogue import resolve_model
 from quaere.policies.native.bridge import load_model
 from quaere.policies.native.engine import Engine
 from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Question, SolveTask
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
+from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import TokenPolicy
 
 pytestmark = pytest.mark.model

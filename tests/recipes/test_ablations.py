@@ -11,7 +11,7 @@ import pytest
 
 from evaluating import ANSWER, SEARCH, TASK, evaluate, play
 from practice_runs import make_practice, run_practice
-from quaere.dialects.evalact.pairs import find_pairs
+from quaere.dialects.evalact_reward import find_pairs
 from quaere.objectives.pcar import pcar_factors
 from quaere.records import Answer
 from quaere.runs.checkpoints import find_checkpoints

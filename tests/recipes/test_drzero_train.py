@@ -10,7 +10,7 @@ import village
 from dictating import dictating
 from quaere.errors import TrainingStopped
 from quaere.records import ProposeTask, SolveTask
-from quaere.rewards.difficulty import difficulty_reward, parabola_reward
+from quaere.rewards.proposer import difficulty_reward, parabola_reward
 from quaere.runs.checkpoints import find_checkpoints
 from quaere.training.learner import Learner
 from village_runs import Told, make_config, run_drzero

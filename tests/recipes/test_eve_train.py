@@ -10,9 +10,9 @@ from dictating import dictating
 from quaere.recipes.drzero import judge_proposal
 from quaere.recipes.eve import judge_triple
 from quaere.records import Answer, Proposal, Support
-from quaere.rewards.evidence import TripleReward, triple_reward
 from quaere.rewards.format import FormatScore
 from quaere.rewards.guards import GUARDS, OURS
+from quaere.rewards.proposer import TripleReward, triple_reward
 from quaere.runs.checkpoints import find_checkpoints
 from quaere.search.index import open_index
 from quaere.training.phases.proposals import read_proposal

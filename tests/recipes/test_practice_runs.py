@@ -8,8 +8,7 @@ from test_drzero_resume import contents, digest
 
 from practice_runs import SMALL, make_practice, run_practice
 from quaere.cli.main import main
-from quaere.dialects.notes import read_notes
-from quaere.dialects.trained_role import find_role
+from quaere.dialects.notes import find_role, read_notes
 from quaere.runs import Run
 from quaere.runs.checkpoints import find_checkpoints
 from village_runs import SMALL as SMALL_LOOP
@@ -195,7 +194,7 @@ def test_eve_with_the_evaluations_of_evalact(place, tmp_path):
         assert paid["reward/total"] == pytest.approx(paid["reward/answer"] + paid["reward/span"])
         assert paid["format/held"] or paid["reward/total"] == 0
     assert any(row.metrics["reward/span"] > 0 for row in rows)
-    assert find_role(tmp_path / "run", "solver").evidence
+    assert find_role(tmp_path / "run", "solver").notes.evidence
 
 
 # ------------------------------------------------------------------------------------------ after the training is over

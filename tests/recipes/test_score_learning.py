@@ -9,7 +9,7 @@ import pytest
 
 import newsroom
 from dictating import dictating
-from quaere.dialects.report.protocol import bind_report
+from quaere.dialects.report.report_writer import bind_report
 from quaere.records import Rubric
 from score_runs import make_reports, run_reports
 from village_runs import Told

@@ -15,11 +15,10 @@ from quaere.chat.dimensions import POOL
 from quaere.errors import SamplingFailed
 from quaere.policies.openai import Endpoint, OpenAISampler
 from quaere.policies.sampler import ChatReply
-from quaere.recipes.score import recipe
+from quaere.recipes.score import train
 from quaere.recipes.score.config import HarnessSettings
-from quaere.recipes.score.harness import HarnessLimits, default_harness, encode_harness, find_fault
+from quaere.recipes.score.harness import HarnessLimits, Statistics, compare, default_harness, encode_harness, find_fault
 from quaere.recipes.score.metaharness import FixedHarness, LlmHarness, Regenerated, RuleSettings, RulesHarness
-from quaere.recipes.score.statistics import Statistics, compare
 from quaere.records import DimensionRules, ProcessRules
 
 DEFAULT = default_harness()
@@ -195,9 +194,9 @@ def test_settings_are_the_configs():
     [("rules", ("rubrics", "")), ("none", ("", "")), ("llm", ("", "the model did not answer: it is gone"))],
 )
 def test_the_harness_is_revised_by_whom_and_what_was_set(kind, found, monkeypatch):
-    monkeypatch.setattr(recipe, "OpenAISampler", lambda endpoint: Endless(SamplingFailed("it is gone")))
+    monkeypatch.setattr(train, "OpenAISampler", lambda endpoint: Endless(SamplingFailed("it is gone")))
     model = "openai:harness@http://localhost:1/v1" if kind == "llm" else ""
-    meta = recipe.open_meta(HarnessSettings(kind=kind, model=model, rules=RuleSettings(max_invalid=0.2)))
+    meta = train.open_meta(HarnessSettings(kind=kind, model=model, rules=RuleSettings(max_invalid=0.2)))
     changes = {"share_invalid_rubrics": 0.22}  # too little for the rules as they stand, enough for these
     regenerated = regenerate(rules=meta, **changes)
     assert (regenerated.why, regenerated.fault) == found and regenerate(**changes).why == "calm"

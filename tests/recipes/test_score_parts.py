@@ -12,8 +12,8 @@ from judging import HARNESS, QUESTION, RUBRIC, report
 from quaere.objectives.advantages import grpo
 from quaere.recipes.registry import find_recipe
 from quaere.recipes.score.config import HarnessSettings, ScoreConfig, ScoreEvaluatorConfig, ScoreSolverConfig
+from quaere.recipes.score.memory import Scheduler, SchedulerSettings
 from quaere.recipes.score.metaharness import Regenerated
-from quaere.recipes.score.scheduler import Scheduler, SchedulerSettings
 from quaere.recipes.score.train import Chosen, Judged, Score
 from quaere.records import Episode, Hints, Question, ReportTask, Scores, Segment, Turn
 from quaere.rewards.reports import ReportPay

@@ -8,7 +8,7 @@ from msgspec import structs
 from judging import HARNESS
 from quaere.dialects.report.rubric import default_rubric
 from quaere.errors import BadInput
-from quaere.recipes.score.scheduler import Chosen, Scheduler, SchedulerSettings, Tally
+from quaere.recipes.score.memory import Chosen, Scheduler, SchedulerSettings, Tally
 from quaere.records import DimensionRules, Hints, Rubric, Weight
 
 SETTINGS = SchedulerSettings(window=10, min_tries=2, margin=0.05, max_share=0.75)

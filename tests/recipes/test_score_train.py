@@ -8,7 +8,7 @@ from test_drzero_resume import contents, digest
 import newsroom
 from dictating import dictating
 from quaere.cli.main import main
-from quaere.recipes.score.versions import Versions
+from quaere.recipes.score.harness import Versions
 from quaere.records import Assessment, Rubric
 from quaere.runs import Run
 from quaere.runs.checkpoints import find_checkpoints

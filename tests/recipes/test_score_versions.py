@@ -2,9 +2,7 @@ import pytest
 from msgspec import structs
 
 from quaere.errors import BadInput
-from quaere.recipes.score.harness import default_harness
-from quaere.recipes.score.statistics import Statistics
-from quaere.recipes.score.versions import FILE, HarnessVersion, Versions, describe_change
+from quaere.recipes.score.harness import FILE, HarnessVersion, Statistics, Versions, default_harness, describe_change
 from quaere.records import Dimension
 
 FIRST = HarnessVersion(0, default_harness(), why="default")
@@ -77,7 +75,7 @@ def test_a_failed_write_leaves_what_was_there(versions, monkeypatch):
     def full(path):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("quaere.atomic.sync", full)
+    monkeypatch.setattr("quaere.disk.sync", full)
     with pytest.raises(BadInput, match="No space left"):
         versions.append(structs.replace(THIRD, step=15))
     assert versions.path.read_bytes() == before

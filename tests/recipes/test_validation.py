@@ -7,9 +7,9 @@ import pytest
 from test_drzero_resume import contents, digest
 
 from practice_runs import make_practice, run_practice
-from quaere.atomic import discard_folder
 from quaere.cli.main import main
-from quaere.dialects.trained_role import find_role
+from quaere.dialects.notes import find_role
+from quaere.disk import discard_folder
 from quaere.runs import Run, checkpoints
 from quaere.runs.checkpoints import Best, find_checkpoints
 from quaere.training.actors import Actors

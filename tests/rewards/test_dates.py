@@ -2,7 +2,7 @@
 
 import pytest
 
-from quaere.rewards.dates import year_aliases, year_of
+from quaere.rewards.answers import year_aliases, year_of
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.rewards.difficulty import (
+from quaere.rewards.format import FormatScore
+from quaere.rewards.proposer import (
     ProposerReward,
     difficulty_reward,
     parabola_reward,
     proposer_reward,
 )
-from quaere.rewards.format import FormatScore
 
 attempts = st.integers(2, 40)
 GOOD = FormatScore(think=1.0, tool=1.0, answer=0.5, valid=True, total=0.875)

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.rewards.difficulty import proposer_reward
-from quaere.rewards.evidence import (
+from quaere.rewards.format import FormatScore, format_score
+from quaere.rewards.proposer import (
     SolverReward,
     TripleReward,
     brevity_score,
     cited_answer_reward,
+    proposer_reward,
     triple_reward,
 )
-from quaere.rewards.format import FormatScore, format_score
 
 PERFECT = FormatScore(think=1.0, tool=1.0, answer=1.0, valid=True, total=1.0)
 INVALID = FormatScore(think=1.0, tool=1.0, answer=1.0, valid=False, total=1.0)

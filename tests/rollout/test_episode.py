@@ -6,16 +6,14 @@ import tiny
 from modern_templates import make_tokenizer
 from quaere.chat.messages import Message
 from quaere.chat.renderer import Renderer
-from quaere.dialects.evalact.protocol import EvaluateSolver
-from quaere.dialects.tagged.protocol import TagSolver
-from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
+from quaere.dialects.evalact import EvaluateSolver
+from quaere.dialects.tag_dialects import TagSolver
+from quaere.dialects.tool_call import ToolCallProposer, ToolCallSolver
 from quaere.errors import SamplingFailed, SearchFailed
 from quaere.policies.sampler import ChatReply, SamplingParams
 from quaere.records import Answer, Hit, Malformed, Proposal, ProposeTask, Question, Search, SolveTask
-from quaere.rollout.episode import Limits, run_episode
-from quaere.rollout.many import Job, run_many
-from quaere.rollout.policy import ChatPolicy, TokenPolicy
-from quaere.rollout.seeds import derive_seed
+from quaere.rollout.episode import Job, Limits, run_episode, run_many
+from quaere.rollout.policy import ChatPolicy, TokenPolicy, derive_seed
 from scripted import ScriptedSampler
 
 TASK = SolveTask(Question("q1", "Who built the Halm bridge?", ("Orsolya Venn",)))

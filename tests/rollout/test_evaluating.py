@@ -25,7 +25,7 @@ from evaluating import (
 from properties import examples
 from quaere.chat.messages import Quoted
 from quaere.chat.renderer import Renderer
-from quaere.dialects.evalact.protocol import EvaluateSolver, cue, format_fault
+from quaere.dialects.evalact import EvaluateSolver, cue, format_fault
 from quaere.errors import SearchFailed
 from quaere.records import Answer, Evaluate, Malformed, Search, Turn
 from quaere.rollout.episode import Limits

@@ -6,16 +6,14 @@ from msgspec import json as mjson
 import tiny
 from exact_episodes import CALL, NUM_KINDS, assert_exact, jobs_and_scripts
 from quaere.chat.renderer import PlainEncoder, Renderer
-from quaere.dialects.tool_call.protocol import ToolCallSolver
+from quaere.dialects.tool_call import ToolCallSolver
 from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.engine import Engine
 from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Question, SolveTask
-from quaere.rollout.conversation import TokenConversation
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
-from quaere.rollout.policy import TokenPolicy
+from quaere.rollout.episode import Job, Limits, run_many
+from quaere.rollout.policy import TokenConversation, TokenPolicy
 from scripted import ScriptedSampler
 
 

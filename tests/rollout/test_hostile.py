@@ -5,12 +5,11 @@ from msgspec import structs
 
 import tiny
 from quaere.chat.renderer import Renderer
-from quaere.dialects.tagged.protocol import TagSolver, read_note
+from quaere.dialects.tag_dialects import TagSolver, read_note
 from quaere.records import Answer, Question, SolveTask
 from quaere.rewards.answers import exact_match_score
 from quaere.rewards.self_evaluation import noted_reward
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
+from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import TokenPolicy
 from scripted import ScriptedSampler
 

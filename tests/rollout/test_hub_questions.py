@@ -17,8 +17,7 @@ import pytest
 from hub_server import COMMIT, HubServer, serve_hub
 from quaere.cli.main import main
 from quaere.errors import BadInput, ExtraMissing
-from quaere.rollout.hub_questions import HubQuestions, parse_hub
-from quaere.rollout.question_files import read_questions
+from quaere.rollout.question_files import HubQuestions, parse_hub, read_questions
 from quaere.training.qa_run import find_source, read_source
 
 

@@ -11,11 +11,11 @@ from evaluating import call, evaluate
 from judging import RUBRIC, assess_task, assessment, entry
 from quaere.chat.protocol import LAST_SEARCH, NONE_LEFT
 from quaere.chat.renderer import Renderer
-from quaere.dialects.evalact.protocol import EvaluateSolver, cue, format_fault
+from quaere.dialects.evalact import EvaluateSolver, cue, format_fault
 from quaere.dialects.report.assessment import Assessor
-from quaere.dialects.report.protocol import ReportWriter
-from quaere.dialects.tagged.protocol import TagSolver
-from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
+from quaere.dialects.report.report_writer import ReportWriter
+from quaere.dialects.tag_dialects import TagSolver
+from quaere.dialects.tool_call import ToolCallProposer, ToolCallSolver
 from quaere.errors import SearchFailed
 from quaere.policies.sampler import ChatReply
 from quaere.records import ProposeTask, Question, ReportTask, SolveTask

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.rollout.question_columns import find_columns
+from quaere.rollout.question_files import find_columns
 
 
 def read(row: dict[str, Any]) -> Any:

@@ -6,10 +6,9 @@ import pytest
 
 import tiny
 from quaere.chat.renderer import Renderer
-from quaere.dialects.tool_call.protocol import ToolCallSolver
+from quaere.dialects.tool_call import ToolCallSolver
 from quaere.records import Question, SolveTask
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
+from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import TokenPolicy
 from scripted import ScriptedSampler
 

@@ -5,11 +5,10 @@ import pytest
 import tiny
 from modern_templates import CALLS, MODERN, make_tokenizer
 from quaere.chat.renderer import Renderer
-from quaere.dialects.evalact.protocol import EvaluateSolver
-from quaere.dialects.tool_call.protocol import ToolCallSolver
+from quaere.dialects.evalact import EvaluateSolver
+from quaere.dialects.tool_call import ToolCallSolver
 from quaere.records import Answer, Evaluate, Malformed, Question, Search, SolveTask
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
+from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import TokenPolicy
 from scripted import ScriptedSampler
 

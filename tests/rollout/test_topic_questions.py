@@ -14,8 +14,7 @@ from quaere.chat.renderer import Renderer
 from quaere.errors import BadInput, SamplingFailed
 from quaere.records import Malformed, ProposeTask, Question, SolveTask
 from quaere.rollout.policy import TokenPolicy
-from quaere.rollout.topic_questions import _key, draw_open_questions, rewrite_questions
-from quaere.rollout.topics import Topics, find_phrases, is_title
+from quaere.rollout.topic_questions import Topics, _key, draw_open_questions, find_phrases, is_title, rewrite_questions
 from quaere.search.index import build_index
 from quaere.worlds import generate_world, write_world
 from scripted import ScriptedSampler
@@ -82,7 +81,7 @@ def test_a_question_names_one_document_for_each_topic_even_if_several_have_its_t
 
 
 def test_of_a_large_index_passages_are_read_at_even_distances_from_the_first(places, monkeypatch):
-    monkeypatch.setattr("quaere.rollout.topics._MAX_READ", 3)
+    monkeypatch.setattr("quaere.rollout.topic_questions._MAX_READ", 3)
     read = [passage.doc_id for passage in Topics(places, seed=1)._read()]
     assert read == [places.passage(number).doc_id for number in range(0, len(places), 2)] and len(read) == 3
 

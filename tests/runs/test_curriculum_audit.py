@@ -12,7 +12,7 @@ from builders import build_candidate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.dialects.tool_call.protocol import ToolCallSolver
+from quaere.dialects.tool_call import ToolCallSolver
 from quaere.errors import BadInput
 from quaere.records import DropReason, Evidence, Support
 from quaere.rollout.question_files import read_questions

@@ -14,9 +14,7 @@ from msgspec import structs
 from quaere.cli import runs as cli
 from quaere.cli.run_view import render_state
 from quaere.errors import BadInput
-from quaere.recipes.score.harness import default_harness
-from quaere.recipes.score.statistics import Statistics
-from quaere.recipes.score.versions import HarnessVersion, Versions
+from quaere.recipes.score.harness import HarnessVersion, Statistics, Versions, default_harness
 from quaere.runs import Run, RunState
 from quaere.runs.checkpoints import save_checkpoint
 from quaere.runs.phases import PHASES, CandidateCount, Change, PhaseSummary, count_candidates, summarise_phases

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route
 
 from quaere.cli.main import main
-from quaere.credentials import read_secret
+from quaere.endpoint import read_secret
 from quaere.errors import BadInput, SearchFailed, hide_logins
 from quaere.runs import Run
 from quaere.search.client import SearchClient

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import tiny
 from quaere.chat.renderer import Renderer
-from quaere.dialects.evalact.protocol import cue
-from quaere.dialects.evalact.score_calibration import judge_searches
+from quaere.dialects.evalact import cue
+from quaere.dialects.evalact_reward import judge_searches
 from quaere.dialects.registry import open_solver
 from quaere.objectives.advantages import grpo
 from quaere.policies.native.bridge import use_packed_attention
@@ -28,10 +28,8 @@ from quaere.policies.native.engine import Engine
 from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Answer, Hit, Question, Search, SolveTask
-from quaere.rollout.episode import Limits, run_episode
-from quaere.rollout.policy import TokenPolicy
-from quaere.rollout.samples import make_sample
-from quaere.rollout.seeds import derive_seed
+from quaere.rollout.episode import Limits, make_sample, run_episode
+from quaere.rollout.policy import TokenPolicy, derive_seed
 from quaere.training.adapters import copy_weights
 from quaere.training.learner import Learner
 from quaere.training.learner_settings import LearnerSettings

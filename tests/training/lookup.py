@@ -19,7 +19,7 @@ from msgspec import structs
 import tiny
 from quaere.chat.messages import Message, Quoted
 from quaere.chat.renderer import Renderer
-from quaere.dialects.tool_call.protocol import ToolCallSolver
+from quaere.dialects.tool_call import ToolCallSolver
 from quaere.objectives.advantages import grpo, hrpo
 from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.engine import Engine
@@ -27,10 +27,8 @@ from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Answer, Hit, Question, SolveTask
 from quaere.rewards.answers import exact_match_score
-from quaere.rollout.episode import Limits, run_episode
-from quaere.rollout.policy import TokenPolicy
-from quaere.rollout.samples import make_sample
-from quaere.rollout.seeds import derive_seed
+from quaere.rollout.episode import Limits, make_sample, run_episode
+from quaere.rollout.policy import TokenPolicy, derive_seed
 from quaere.training.adapters import copy_weights
 from quaere.training.learner import Learner
 from quaere.training.learner_settings import LearnerSettings

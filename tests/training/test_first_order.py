@@ -14,7 +14,7 @@ from msgspec import structs
 
 import tiny
 from quaere.objectives.losses import clipped_loss, kl_loss, policy_gradient_loss
-from quaere.rollout.samples import Sample
+from quaere.rollout.episode import Sample
 from quaere.training.learner import Learner
 from quaere.training.learner_settings import LearnerSettings
 

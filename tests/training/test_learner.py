@@ -13,7 +13,7 @@ from quaere.errors import TrainingStopped
 from quaere.policies.native.bridge import use_packed_attention, use_varlen_attention
 from quaere.policies.native.engine import Engine
 from quaere.policies.native.weights import copy_rounded
-from quaere.rollout.samples import Sample
+from quaere.rollout.episode import Sample
 from quaere.training.adapters import add_adapters, copy_weights
 from quaere.training.batches import split_batch
 from quaere.training.learner import Learner

@@ -9,7 +9,7 @@ import torch
 import tiny
 from quaere.policies.native.bridge import decoder_layers
 from quaere.policies.native.varlen import kernel_works
-from quaere.rollout.samples import Sample
+from quaere.rollout.episode import Sample
 from quaere.training import estimate
 from quaere.training.adapters import add_adapters
 from quaere.training.batches import split_batch

@@ -11,9 +11,9 @@ from books import Measured, Reader, last_mean
 from safetensors.torch import load_file, save_file
 
 from building import play_once, teach_once
-from quaere.dialects.evalact.pairs import find_pairs
+from quaere.dialects.evalact_reward import find_pairs
 from quaere.objectives.advantages import grpo
-from quaere.rollout.samples import make_sample
+from quaere.rollout.episode import make_sample
 from quaere.training.learner import Learner
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.phases.stage import learn, shuffled

@@ -10,7 +10,7 @@ from msgspec import structs
 
 import tiny
 from quaere.chat.renderer import Renderer
-from quaere.dialects.tool_call.protocol import ToolCallProposer, ToolCallSolver
+from quaere.dialects.tool_call import ToolCallProposer, ToolCallSolver
 from quaere.errors import SamplingFailed, SearchFailed
 from quaere.objectives.advantages import grpo, hrpo
 from quaere.records import ProposeTask, Question, SolveTask

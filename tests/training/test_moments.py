@@ -7,7 +7,7 @@ import torch
 from msgspec import structs
 
 import tiny
-from quaere.rollout.samples import Sample
+from quaere.rollout.episode import Sample
 from quaere.training.learner import OPTIMIZER_FILE, Learner
 from quaere.training.learner_settings import LearnerSettings
 

@@ -7,7 +7,7 @@ import pytest
 import tiny
 from quaere.chat.renderer import Renderer
 from quaere.chat.spans import shown_passages
-from quaere.dialects.tool_call.protocol import ToolCallSolver
+from quaere.dialects.tool_call import ToolCallSolver
 from quaere.records import Evidence, Proposal, Search
 from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits

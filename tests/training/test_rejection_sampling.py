@@ -6,7 +6,7 @@ from msgspec import structs
 
 import tiny
 from quaere.chat.renderer import Renderer
-from quaere.dialects.tagged.protocol import TagSolver
+from quaere.dialects.tag_dialects import TagSolver
 from quaere.errors import SearchFailed
 from quaere.records import Evidence
 from quaere.rollout.episode import Limits

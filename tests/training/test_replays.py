@@ -8,13 +8,11 @@ from hypothesis import strategies as st
 import tiny
 from properties import examples
 from quaere.chat.renderer import Renderer
-from quaere.dialects.tool_call.protocol import ToolCallSolver
+from quaere.dialects.tool_call import ToolCallSolver
 from quaere.errors import SearchFailed
 from quaere.records import Question, SolveTask
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job
-from quaere.rollout.policy import TokenPolicy
-from quaere.rollout.seeds import derive_seed
+from quaere.rollout.episode import Job, Limits
+from quaere.rollout.policy import TokenPolicy, derive_seed
 from quaere.training.actors import Actors
 from quaere.training.settings import SearchSettings
 from scripted import ScriptedSampler

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from properties import examples
 from quaere.chat.dimensions import POOL
-from quaere.dialects.report.demonstration import write_rubric
+from quaere.dialects.report.report_writer import write_rubric
 from quaere.dialects.report.rubric import read_rubric
 from quaere.warmup.report_lessons import draw_harness, draw_hints, draw_rubric
 from quaere.worlds.dice import Dice

@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from evaluated import NEVER_MET, NO_ROOM, QUESTION, answer, episode, evaluate, malformed, passage, search
-from quaere.dialects.evalact.score_calibration import judge_searches, measure_evaluations
+from quaere.dialects.evalact_reward import judge_searches, measure_evaluations
 from quaere.records import Evidence, Question
 
 RIGHT = passage("Orsolya Venn built it.", "halm")

@@ -7,7 +7,7 @@ from statistics import mean
 import numpy as np
 import pytest
 
-from quaere.dialects.tool_call.question_types import TYPE_NAMES
+from quaere.dialects.tool_call_prompts import TYPE_NAMES
 from quaere.errors import BadInput
 from quaere.records import Passage
 from quaere.search.index import IndexSettings, build_index

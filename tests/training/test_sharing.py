@@ -10,7 +10,7 @@ from properties import examples
 from quaere.policies.native.attention import Kind
 from quaere.policies.native.bridge import use_varlen_attention
 from quaere.policies.native.varlen import Packing, varlen_attention
-from quaere.rollout.samples import Sample
+from quaere.rollout.episode import Sample
 from quaere.training.adapters import add_adapters
 from quaere.training.batches import split_batch
 from quaere.training.learner import Learner

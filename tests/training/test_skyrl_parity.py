@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from quaere.rollout.samples import Sample
+from quaere.rollout.episode import Sample
 from quaere.training.learner_settings import LearnerSettings
 
 URL = os.environ.get("QUAERE_TRAINER_URL", "")

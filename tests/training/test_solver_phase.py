@@ -7,8 +7,8 @@ import pytest
 
 import tiny
 from observing_runs import SEGMENTS, Acting, Training
-from quaere.dialects.solver_dialect import Solver
-from quaere.dialects.tool_call.protocol import ToolCallSolver
+from quaere.dialects.roles import Solver
+from quaere.dialects.tool_call import ToolCallSolver
 from quaere.errors import TrainingStopped
 from quaere.records import Answer, Candidate, Episode, Question
 from quaere.training.phases.solver import SolverConfig, practise, train_solver

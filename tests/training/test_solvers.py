@@ -5,12 +5,11 @@ import pytest
 from msgspec import structs
 
 from evaluated import QUESTION, answer, episode, evaluate, malformed, passage, search
-from quaere.dialects.evalact.protocol import EvaluateSolver
-from quaere.dialects.evalact.reward import weigh_pairs
+from quaere.dialects.evalact import EvaluateSolver
+from quaere.dialects.evalact_reward import EvaluationSettings, weigh_pairs
 from quaere.dialects.registry import SOLVER_DIALECTS, open_solver
-from quaere.dialects.settings import EvaluationSettings
-from quaere.dialects.tagged.reward import notes_searches
-from quaere.dialects.tool_call.protocol import ToolCallSolver
+from quaere.dialects.tag_dialects import NoteSettings, notes_searches
+from quaere.dialects.tool_call import ToolCallSolver
 from quaere.errors import BadInput
 from quaere.objectives.pcar import pcar_factors
 from quaere.training.measures import mean_parts
@@ -21,6 +20,10 @@ TWO = (search(FOUND), evaluate(9.0), search(FOUND), evaluate(2.0))
 
 
 # -------------------------------------------------------------------------------------------------------- settings
+
+
+def settings_with(changes):
+    return NoteSettings if changes.keys() & {"bonus", "contain"} else EvaluationSettings
 
 
 @pytest.mark.parametrize(
@@ -37,10 +40,11 @@ TWO = (search(FOUND), evaluate(9.0), search(FOUND), evaluate(2.0))
     ],
 )
 def test_every_ablation_can_be_written_in_a_config(changes):
-    settings = msgspec.convert(changes, EvaluationSettings)
+    kind = settings_with(changes)
+    settings = msgspec.convert(changes, kind)
     settings.check()
-    assert settings != EvaluationSettings()
-    assert msgspec.convert(msgspec.to_builtins(settings), EvaluationSettings) == settings
+    assert settings != kind()
+    assert msgspec.convert(msgspec.to_builtins(settings), kind) == settings
 
 
 @pytest.mark.parametrize(
@@ -49,13 +53,19 @@ def test_every_ablation_can_be_written_in_a_config(changes):
 )
 def test_what_makes_no_sense_is_refused(changes):
     with pytest.raises(BadInput, match=r"^evaluation\.(base|floor|bonus) must be"):
-        open_solver("tool-call", settings=EvaluationSettings(**changes))
+        open_solver("evalrar" if "bonus" in changes else "evalact", settings=settings_with(changes)(**changes))
+
+
+def test_settings_of_another_dialect_are_replaced_by_defaults():
+    assert open_solver("tool-call", settings=EvaluationSettings(base=0.6)).weigh is None
+    noted = episode(search(FOUND), answer("nobody", note="Orsolya Venn"))
+    assert open_solver("evalrar", settings=EvaluationSettings()).pay(noted)["reward/total"] == 0.1
 
 
 @pytest.mark.parametrize("changes", [{"segment": "all"}, {"strength": 1}, {"contain": "fuzzy"}])
 def test_what_does_not_exist_is_refused(changes):
     with pytest.raises(msgspec.ValidationError):
-        msgspec.convert(changes, EvaluationSettings)
+        msgspec.convert(changes, settings_with(changes))
 
 
 # -------------------------------------------------------------------------------------------------------- weighing
@@ -151,8 +161,8 @@ def test_evalrar_pays_notes_where_the_answer_is_wrong():
     assert pay(episode(search(FOUND), answer("nobody")))["reward/total"] == 0.0
     lower = episode(search(FOUND), answer("nobody", note="orsolya venn"))
     assert pay(lower)["reward/total"] == 0.1
-    assert open_solver("evalrar", settings=EvaluationSettings(contain="raw")).pay(lower)["reward/total"] == 0.0
-    assert open_solver("evalrar", settings=EvaluationSettings(bonus=0.0)).pay(episode(*NOTED))["reward/total"] == 0.0
+    assert open_solver("evalrar", settings=NoteSettings(contain="raw")).pay(lower)["reward/total"] == 0.0
+    assert open_solver("evalrar", settings=NoteSettings(bonus=0.0)).pay(episode(*NOTED))["reward/total"] == 0.0
 
 
 def test_autorefine_pays_f1_first():

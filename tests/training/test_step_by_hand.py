@@ -9,7 +9,7 @@ from msgspec import structs
 
 import tiny
 from quaere.errors import TrainingStopped
-from quaere.rollout.samples import Sample
+from quaere.rollout.episode import Sample
 from quaere.training.adapters import add_adapters
 from quaere.training.learner import Learner
 from quaere.training.learner_settings import LearnerSettings

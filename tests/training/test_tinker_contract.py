@@ -16,7 +16,7 @@ from msgspec import structs
 
 from quaere.errors import TrainingStopped
 from quaere.policies.tinker import TinkerService
-from quaere.rollout.samples import Sample
+from quaere.rollout.episode import Sample
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.remote.adapter_download import fetch_adapter, read_archive, write_adapter
 from quaere.training.remote.remote_role import RemoteRole, SavedState, read_state

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 import tiny
 from quaere.records.episodes import TokenTrace
-from quaere.rollout.samples import make_sample
+from quaere.rollout.episode import make_sample
 from quaere.runs import Run
 from quaere.training.learner import Learner
 from quaere.training.learner_settings import LearnerSettings

@@ -8,7 +8,7 @@ from quaere.errors import BadInput, ExtraMissing
 from quaere.policies import tinker
 from quaere.recipes.drzero import DrZeroConfig
 from quaere.recipes.score.config import ScoreConfig
-from quaere.recipes.score.recipe import check as check_score
+from quaere.recipes.score.train import check as check_score
 from quaere.training.remote import trainer_check
 from quaere.training.remote.remote_actors import choose_base
 from quaere.training.remote.trainer_check import check_trainer, find_learners, plan_trainer

@@ -10,9 +10,9 @@ import torch
 from msgspec import structs
 
 import tiny
-from quaere.dialects.trained_role import find_role, load_role
+from quaere.dialects.notes import find_role, load_role
 from quaere.policies.native.bridge import load_model
-from quaere.rollout.samples import Sample
+from quaere.rollout.episode import Sample
 from quaere.runs import Run
 from quaere.runs.checkpoints import save_checkpoint
 from quaere.training.adapters import add_adapters, copy_weights, merged_weights, save_weights

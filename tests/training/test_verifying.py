@@ -15,15 +15,14 @@ from msgspec import structs
 import tiny
 from properties import examples
 from quaere.chat.renderer import Renderer
-from quaere.dialects.closed_book.protocol import ClosedBook
+from quaere.dialects.closed_book import ClosedBook
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.sampler import ChatReply, Sampled
 from quaere.records import Answer, Episode, Failure, Malformed, Support, Turn
-from quaere.rollout.many import run_many
+from quaere.rollout.episode import Sample, run_many
 from quaere.rollout.policy import ChatPolicy, TokenPolicy
-from quaere.rollout.samples import Sample
 from quaere.search.searcher import NoSearcher
 from quaere.training.adapters import copy_weights
 from quaere.training.learner import Learner

@@ -10,11 +10,10 @@ from msgspec import structs
 
 import tiny
 from quaere.chat.renderer import Renderer
-from quaere.dialects.evalact.pairs import find_pairs
-from quaere.dialects.evalact.protocol import format_fault
-from quaere.dialects.evalact.score_calibration import judge_searches
+from quaere.dialects.evalact import format_fault
+from quaere.dialects.evalact_reward import find_pairs, judge_searches
 from quaere.dialects.registry import open_solver
-from quaere.dialects.tagged.protocol import read_note
+from quaere.dialects.tag_dialects import read_note
 from quaere.errors import BadInput
 from quaere.records import Answer, Evaluate, Evidence, Hit, Passage, Question, Search, SearchResult, SolveTask, Turn
 from quaere.rewards.answers import exact_match_score

@@ -8,9 +8,9 @@ import pytest
 
 import tiny
 from quaere.chat.renderer import Renderer
-from quaere.dialects.evalact.pairs import find_pairs
-from quaere.dialects.evalact.protocol import format_fault
-from quaere.dialects.tagged.protocol import read_note
+from quaere.dialects.evalact import format_fault
+from quaere.dialects.evalact_reward import find_pairs
+from quaere.dialects.tag_dialects import read_note
 from quaere.policies.sampler import ChatReply
 from quaere.records import Answer, Evaluate, Search
 from quaere.rollout.episode import Limits

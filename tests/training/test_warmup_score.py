@@ -14,7 +14,7 @@ from properties import examples
 from quaere.chat.dimensions import POOL
 from quaere.chat.renderer import Renderer
 from quaere.dialects.report.assessment import count_searches, read_assessment
-from quaere.dialects.report.protocol import bind_report, numbered_sources
+from quaere.dialects.report.report_writer import bind_report, numbered_sources
 from quaere.errors import BadInput, SamplingFailed
 from quaere.records import AssessTask, Malformed, ReportTask, RubricTask, Search
 from quaere.rollout.episode import Limits

@@ -5,7 +5,8 @@ import pytest
 import tiny
 from judging import HARNESS, QUESTION, RUBRIC, assessment, entry
 from quaere.chat.renderer import Renderer
-from quaere.dialects.report.protocol import ReportWriter, bind_report, split_statements
+from quaere.chat.statements import split_statements
+from quaere.dialects.report.report_writer import ReportWriter, bind_report
 from quaere.records import Assessment, AssessTask, Episode, Question, Report, Rubric, Scores, Statement
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
@@ -40,7 +41,7 @@ class Scripted:
         self.script = script
 
     async def play(self, role, jobs, searcher, limits, *, seed, params=None):
-        from quaere.rollout.many import run_many
+        from quaere.rollout.episode import run_many
 
         tokenizer = tiny.tokenizer()
         policy = TokenPolicy(ScriptedSampler(tokenizer, self.script(jobs)), Renderer(tokenizer))

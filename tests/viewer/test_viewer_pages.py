@@ -13,7 +13,7 @@ import pytest
 from quaere.cli.main import main
 from quaere.errors import BadInput
 from quaere.recipes.report_baselines import HARNESS
-from quaere.recipes.score.versions import HarnessVersion, Versions
+from quaere.recipes.score.harness import HarnessVersion, Versions
 from quaere.runs import Run
 from quaere.runs.checkpoints import save_checkpoint
 from quaere.viewer import page_formats, run_list

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 import viewing
-from quaere.dialects.report.protocol import bind_report
+from quaere.dialects.report.report_writer import bind_report
 from quaere.records import Question
 from quaere.runs import Run
 from quaere.search.index import build_index

@@ -22,8 +22,8 @@ from quaere.api.index import Index
 from quaere.api.printing import counting
 from quaere.api.run import Run
 from quaere.api.search_function import FunctionSearcher, SearchFunction
-from quaere.credentials import refuse_login
 from quaere.dialects.registry import SolverDialectName, check_turns, find_dialect, open_protocol, usual_limits
+from quaere.endpoint import refuse_login
 from quaere.errors import BadInput
 from quaere.records import Episode, Question, SolveTask, Task, Turn
 from quaere.search.searcher import LocalSearcher, NoSearcher, Searcher, check_reachable, open_searcher
@@ -303,7 +303,7 @@ class OpenAgent(Struct, frozen=True):
         limits: Limits | None = None,
     ) -> AsyncIterator[Episode]:
         """Episodes in the order of their tasks; `names` are their ids, by default those of the tasks."""
-        from quaere.rollout.many import Job, run_many
+        from quaere.rollout.episode import Job, run_many
 
         chosen = protocol or self.protocol
         jobs = [Job(chosen, task, name) for task, name in zip(tasks, names or [""] * len(tasks), strict=True)]
@@ -351,12 +351,12 @@ async def open_agent(
 def _find_model(model: str | Path | Run, engine: dict[str, Any]) -> tuple[Notes, Callable[[], Policy]]:
     """How the model was trained to be asked, and what loads it."""
     if isinstance(model, Run):
-        from quaere.dialects.trained_role import find_role, notes_of, role_policy, use_role
+        from quaere.dialects.notes import find_role, role_policy, use_role
 
         find = partial(find_role, model.path, "solver")
         weights, _ = use_role(find, lambda weights: None)
         load = partial(role_policy, **engine)
-        return notes_of(weights), lambda: use_role(find, load, found=weights)[1]
+        return weights.notes, lambda: use_role(find, load, found=weights)[1]
     from quaere.dialects.notes import find_notes
     from quaere.rollout.policy import open_policy
 

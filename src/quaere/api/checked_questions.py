@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from quaere.api.printing import Progress, no_progress
-from quaere.atomic import write_file
+from quaere.disk import write_file
 from quaere.errors import BadInput
 
 if TYPE_CHECKING:

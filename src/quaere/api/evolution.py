@@ -10,6 +10,7 @@ import asyncio
 import shlex
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,6 +19,7 @@ from msgspec import Struct, structs
 from quaere.api.background import BackgroundLoop
 from quaere.api.index import Index
 from quaere.api.run import Run
+from quaere.api.search_function import FunctionSearcher, SearchFunction
 from quaere.errors import BadInput
 from quaere.recipes.registry import find_recipe
 from quaere.search.index import open_index
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from quaere.dialects.registry import SolverDialectName
     from quaere.recipes.registry import Recipe
     from quaere.runs import Run as Store
+    from quaere.search.searcher import Searcher
     from quaere.training.progress import Reporter, StepProgress, StepReport
 if TYPE_CHECKING:
     from quaere.runs.checkpoints import Which
@@ -38,6 +41,7 @@ def evolve(
     model: str | Path | None = None,
     questions: str | Path | None = None,
     dialect: SolverDialectName | None = None,
+    search: SearchFunction | None = None,
     preset: str | None = None,
     config: str | Path | None = None,
     settings: Mapping[str, object] | None = None,
@@ -49,10 +53,11 @@ def evolve(
 ) -> Run:
     """Train a model by a recipe until it is done, and return the run. Interrupted (Ctrl-C), it can be resumed.
 
-    `index` are the documents to learn from and `model` the model to start from. Settings are those of the preset,
-    overruled by the YAML file `config`, overruled by `settings`: `{"solver.batch": 8}`. `questions` is for recipes that
-    are given some: a JSONL file, or a run that wrote its own. The run is written to `out`, else to a new directory in
-    `runs`. `on_step` is called after every step, `on_note` with other events.
+    `index` are the documents to learn from and `model` the model to start from. With `search`, a function from a query
+    to passages as for `Agent`, searches call it instead of the index, and so they must when the run is resumed.
+    Settings are those of the preset, overruled by the YAML file `config`, overruled by `settings`: `{"solver.batch":
+    8}`. `questions` is for recipes that are given some: a JSONL file, or a run that wrote its own. The run is written
+    to `out`, else to a new directory in `runs`. `on_step` is called after every step, `on_note` with other events.
     """
     chosen = find_recipe(recipe)
     places = {"model": model, "index": index.path if isinstance(index, Index) else index, "questions": questions}
@@ -71,8 +76,9 @@ def evolve(
 
     async def train() -> Path:
         # The store belongs to the thread that opens it.
-        store = create_store(chosen, loaded, out=out, runs=runs, writers=writers)
-        await train_to_end(chosen, loaded, store, reporter, writers)
+        searcher = FunctionSearcher(search) if search else None
+        store = create_store(chosen, loaded, out=out, runs=runs, writers=writers, has_function=search is not None)
+        await train_to_end(chosen, loaded, store, reporter, writers, searcher=searcher)
         return store.path
 
     with BackgroundLoop("quaere-evolve") as loop:
@@ -83,6 +89,7 @@ def resume(
     run: str | Path,
     *,
     settings: Mapping[str, object] | None = None,
+    search: SearchFunction | None = None,
     force: bool = False,
     on_step: Callable[[StepReport], None] = lambda report: None,
     on_note: Callable[[str], None] = lambda line: None,
@@ -91,9 +98,15 @@ def resume(
     path = Run.open(run).path
 
     async def train() -> None:
-        resumed = open_stopped(path, ConfigOptions(settings=settings or {}), force=force)
+        options = ConfigOptions(settings=settings or {})
+        resumed = open_stopped(path, options, force=force, has_function=search is not None)
         await train_to_end(
-            resumed.recipe, resumed.config, resumed.store, _Callbacks(on_step, on_note), remembered=resumed.writers
+            resumed.recipe,
+            resumed.config,
+            resumed.store,
+            _Callbacks(on_step, on_note),
+            remembered=resumed.writers,
+            searcher=FunctionSearcher(search) if search else None,
         )
 
     with BackgroundLoop("quaere-evolve") as loop:
@@ -138,21 +151,26 @@ class ConfigOptions(Struct, frozen=True):
 
     def load(self, recipe: Recipe, file: Path | None = None) -> Any:
         """The config: the preset, the file and what was said, checked by the recipe's schema."""
+        from quaere.dialects.notes import find_notes
         from quaere.training.config import load_config
 
         given = {"model": self.model, "index": self.index, "solver.dialect": self.dialect}
         given |= {"trainer.kind": self.trainer, "trainer.url": self.trainer_url}
         if self.questions is not None:
             given["questions"] = self._find_questions(recipe)
-        return load_config(
+        load = partial(
+            load_config,
             recipe.schema,
             presets=recipe.presets,
             preset=self.preset,
             file=file or self.file,
             assignments=self.assignments,
-            given=given,
             overrides=self.settings,
         )
+        config = load(given=given)
+        style = find_notes(config.model).style if config.model else None
+        # A model's own notes decide how it is prompted, unless a setting says otherwise.
+        return config if style in (None, getattr(config, "prompts", style)) else load(given={**given, "prompts": style})
 
     def _find_questions(self, recipe: Recipe) -> str:
         """The questions: a file or data set as given, a run by its directory, so that it is found from anywhere."""
@@ -168,8 +186,17 @@ class ConfigOptions(Struct, frozen=True):
         return find_source(self.questions, runs_root(self.runs))
 
 
+_FUNCTION = "function"  # in the settings of a run that searches with a function
+
+
 def create_store(
-    recipe: Recipe, config: Any, *, out: str | Path | None, runs: str | Path | None, writers: Sequence[str]
+    recipe: Recipe,
+    config: Any,
+    *,
+    out: str | Path | None,
+    runs: str | Path | None,
+    writers: Sequence[str],
+    has_function: bool = False,
 ) -> Store:
     """A new run directory at `out`, else in the folder of runs, with the config and a copy of what it was given."""
     from quaere.runs import Run as Store
@@ -181,6 +208,8 @@ def create_store(
     check_writers(writers)
     settings = {"recipe": recipe.name, "model": config.model, "index": config.index}
     settings["index_fingerprint"] = _fingerprint(config)
+    if has_function:
+        settings["search"] = _FUNCTION
     if writers:
         settings["writers"] = list(writers)
     kept: dict[str, Any] = {"config": config_to_yaml(config), "files": copy_given(recipe.given(config))}
@@ -236,7 +265,13 @@ class Stopped(Struct, frozen=True):
 
 
 def open_stopped(
-    path: Path, options: ConfigOptions, *, recipe: str | None = None, force: bool = False, writers: Sequence[str] = ()
+    path: Path,
+    options: ConfigOptions,
+    *,
+    recipe: str | None = None,
+    force: bool = False,
+    writers: Sequence[str] = (),
+    has_function: bool = False,
 ) -> Stopped:
     """Open a training run to go on with it. Settings or documents that have changed are refused without `force`."""
     from quaere.runs import Run as Store
@@ -251,6 +286,9 @@ def open_stopped(
         found = find_recipe(stored.info.settings["recipe"])
         if recipe not in (None, found.name):
             raise BadInput(f"{path} is a run of {found.name}, not of {recipe}", hint=f"quaere evolve --resume {path}")
+        if (stored.info.settings.get("search") == _FUNCTION) != has_function:
+            began = "without" if has_function else "with"
+            raise BadInput(f"{path} began {began} a search function", hint=f"resume it {began} search=FUNCTION")
         remembered = tuple(stored.info.settings.get("writers", ()))
         before = config_from_yaml(found.schema, stored.trained_config())
         fingerprint = stored.info.settings["index_fingerprint"]
@@ -287,16 +325,19 @@ async def train_to_end(
     reporter: Reporter,
     writers: Sequence[str] = (),
     remembered: Sequence[str] = (),
+    searcher: Searcher | None = None,
 ) -> None:
     """Train from the last checkpoint to the end, and close the store, which records how the training ended.
 
-    Metrics also go to the `writers` that are asked for and to those `remembered` from the beginning of the run.
+    A `searcher` replaces the index or server of the config. Metrics also go to the `writers` that are asked for and to
+    those `remembered` from the beginning of the run.
     """
     from quaere.training.metric_sinks import find_missing, open_writers
     from quaere.training.outcome import check_learned
     from quaere.training.progress import Reporters
+    from quaere.training.run_setup import searching_with
 
-    with store:
+    with store, searching_with(searcher):
         missing = find_missing(remembered)
         opened = open_writers([*writers, *(name for name in remembered if name not in missing)], store.path)
         told = Reporters([*opened, reporter])
@@ -336,7 +377,7 @@ def export(
     unless `merge` adds it to its base. `dtype` is that of the weights that are written. With `force`, an earlier export
     at `out` is replaced.
     """
-    from quaere.dialects.trained_role import find_role, use_role
+    from quaere.dialects.notes import find_role, use_role
     from quaere.training.exports import export_role
 
     path = run.path if isinstance(run, Run) else Run.open(run).path

@@ -16,10 +16,10 @@ from msgspec import Struct, structs
 
 from quaere.api.agent import Agent, LimitOptions, check_limits, make_question
 from quaere.api.answer import refuse_all_failed
-from quaere.atomic import write_file
 from quaere.chat.report_pages import to_html, to_markdown
 from quaere.dialects.registry import find_dialect
-from quaere.dialects.report.protocol import bind_report
+from quaere.dialects.report.report_writer import bind_report
+from quaere.disk import write_file
 from quaere.errors import BadInput
 from quaere.policies.catalogue import needs_guide
 from quaere.records import Episode, Passage, Question, Report, ReportTask, Turn
@@ -28,7 +28,7 @@ from quaere.search.searcher import NoSearcher
 
 if TYPE_CHECKING:
     from quaere.dialects.notes import Notes
-    from quaere.dialects.roles import Writer
+    from quaere.dialects.report.report_writer import ReportWriter as Writer
     from quaere.rollout.episode import Limits
 
 

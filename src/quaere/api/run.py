@@ -19,6 +19,7 @@ from quaere.runs.reader import RunReader
 from quaere.search.index import Index, open_index
 
 if TYPE_CHECKING:
+    from quaere.api.search_function import SearchFunction
     from quaere.training.progress import StepReport
 
 
@@ -48,17 +49,19 @@ class Run(RunReader):
         self,
         *,
         settings: Mapping[str, object] | None = None,
+        search: SearchFunction | None = None,
         force: bool = False,
         on_step: Callable[[StepReport], None] = lambda report: None,
         on_note: Callable[[str], None] = lambda line: None,
     ) -> Run:
         """Go on with a training run that was stopped, until its end; returns it.
 
-        Settings that differ from those it began with are refused without `force`.
+        Settings that differ from those it began with are refused without `force`. `search` is the function that a run
+        began with, if it did.
         """
         from quaere.api.evolution import resume
 
-        return resume(self.path, settings=settings, force=force, on_step=on_step, on_note=on_note)
+        return resume(self.path, settings=settings, search=search, force=force, on_step=on_step, on_note=on_note)
 
     def close(self) -> None:
         """Close the database; otherwise it is closed when the object is deleted."""

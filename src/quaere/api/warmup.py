@@ -19,7 +19,7 @@ from msgspec import structs
 from quaere.api.background import run_in_thread
 from quaere.api.index import Index
 from quaere.api.warmup_settings import BLANK, WarmupSettings, make_settings
-from quaere.atomic import scratch_folder
+from quaere.disk import scratch_folder
 from quaere.errors import BadInput
 from quaere.setting_types import refuse_unknown
 from quaere.warmup.dialects import DIALECTS, ROLES, Dialect, Role, cites, roles_of

@@ -19,8 +19,8 @@ import msgspec
 from msgspec import structs
 
 from quaere.api.printing import Progress
-from quaere.atomic import new_folder, scratch_folder
 from quaere.chat.terminal_text import shorten_number
+from quaere.disk import new_folder, scratch_folder
 from quaere.errors import BadInput
 from quaere.records.foreign_json import decode_json
 

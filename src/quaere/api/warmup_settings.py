@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from quaere.errors import BadInput
-from quaere.rollout.hub_questions import is_hub
+from quaere.rollout.question_files import is_hub
 from quaere.setting_types import Count, File, Folder, Number, check_positive
 from quaere.warmup.dialects import Dialect, needed_turns
 

@@ -34,7 +34,7 @@ from quaere.chat.spans import shown_passages
 from quaere.chat.statements import find_citations
 from quaere.chat.tags import find_blocks
 from quaere.cli.terminal import printable as printable  # shown with everything here, and asked for here
-from quaere.dialects.report.protocol import bind_report
+from quaere.dialects.report.report_writer import bind_report
 from quaere.records import (
     Answer,
     Assessment,

@@ -31,7 +31,7 @@ from quaere.setting_types import Count, check_positive
 
 if TYPE_CHECKING:
     from quaere.chat.protocol import Protocol
-    from quaere.dialects.trained_role import RoleWeights
+    from quaere.dialects.notes import RoleWeights
     from quaere.evaluation.judges.judge import Judge
     from quaere.evaluation.qa.differences import ArmDifference
     from quaere.evaluation.qa.scores import AnsweringScore, Judging, QuestionScore, Scored
@@ -220,7 +220,7 @@ def _check_output(args: argparse.Namespace) -> None:
 def _find_weights(args: argparse.Namespace) -> RoleWeights | None:
     if args.run_name is None:
         return None
-    from quaere.dialects.trained_role import use_role
+    from quaere.dialects.notes import use_role
 
     weights, _ = use_role(partial(options.find_weights, args, args.run_name), lambda weights: None)
     if weights.role == "actor":
@@ -325,11 +325,10 @@ def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Pro
     from quaere.api.agent import choose_solver
     from quaere.dialects.notes import find_notes
     from quaere.dialects.registry import usual_limits
-    from quaere.dialects.trained_role import notes_of
     from quaere.policies.catalogue import needs_guide
 
     return choose_solver(
-        notes_of(weights) if weights else find_notes(args.model),
+        weights.notes if weights else find_notes(args.model),
         needs_guide=needs_guide(args.model),
         dialect=args.solver_dialect,
         style=args.style,
@@ -359,7 +358,7 @@ def _settings(args: argparse.Namespace, model: str, protocol: Protocol, limits: 
 
 def _open_policy(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[RoleWeights | None, Policy]:
     """The policy and its weights; those of a running training may be newer than the ones found before."""
-    from quaere.dialects.trained_role import role_policy, use_role
+    from quaere.dialects.notes import role_policy, use_role
     from quaere.rollout.policy import open_policy
 
     engine = options.engine_settings(args, "max_rows") | {"report": note_line}

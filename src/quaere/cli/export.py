@@ -19,7 +19,7 @@ from quaere.errors import BadInput
 from quaere.setting_types import Folder
 
 if TYPE_CHECKING:
-    from quaere.dialects.trained_role import RoleWeights
+    from quaere.dialects.notes import RoleWeights
 
 
 class ExportForm(Struct):
@@ -64,7 +64,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(args: argparse.Namespace) -> None:
     """Write the folder and print what it contains."""
-    from quaere.dialects.trained_role import use_role
+    from quaere.dialects.notes import use_role
     from quaere.training.exports import export_role
 
     def export(weights: RoleWeights) -> None:

@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 
 from quaere import __version__
 from quaere.api.background import set_library_defaults
-from quaere.atomic import DISK_ERRORS
 from quaere.cli.terminal import printable_line, show_warnings
-from quaere.credentials import refuse_login
+from quaere.disk import DISK_ERRORS
+from quaere.endpoint import refuse_login
 from quaere.errors import BadInput, QuaereError, catch_missing_libraries
 
 COMMANDS = (

@@ -211,7 +211,7 @@ def _check_episode(model: str, report: Callable[[str], None]) -> Check:
 
 
 async def _play(model: str, report: Callable[[str], None]) -> Episode:
-    from quaere.dialects.tool_call.protocol import ToolCallSolver
+    from quaere.dialects.tool_call import ToolCallSolver
     from quaere.policies.sampler import SamplingParams
     from quaere.records import Question, SolveTask
     from quaere.rollout.episode import Limits, run_episode

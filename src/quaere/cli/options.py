@@ -31,7 +31,7 @@ from quaere.policies.native.device import Precision
 from quaere.setting_types import Count, File, check_positive, fields_of, read_attributes
 
 if TYPE_CHECKING:
-    from quaere.dialects.trained_role import RoleWeights
+    from quaere.dialects.notes import RoleWeights
     from quaere.records import Question
     from quaere.rollout.episode import Limits
     from quaere.serving.server import ServerSettings
@@ -375,7 +375,7 @@ def named_run(args: argparse.Namespace, name: str) -> Path:
 
 def find_weights(args: argparse.Namespace, run: str) -> RoleWeights:
     """The weights of a run that `--role` and `--checkpoint` name."""
-    from quaere.dialects.trained_role import find_role
+    from quaere.dialects.notes import find_role
 
     return find_role(named_run(args, run), args.role or "", args.checkpoint, say_line)
 
@@ -409,7 +409,7 @@ def server_settings(args: argparse.Namespace) -> ServerSettings:
 
 def read_key(args: argparse.Namespace) -> str:
     """The key that clients must send; "" if none is needed."""
-    from quaere.credentials import read_secret
+    from quaere.endpoint import read_secret
 
     if args.api_key is not None:
         hint = f"export {KEY}=..., or --api-key-file FILE"

@@ -145,7 +145,7 @@ class _Reports:
     def _keep(self, episode: Episode) -> tuple[Report | None, list[Path]]:
         """Store the episode, and write its report where the person wants it."""
         from quaere.api.report import write_report
-        from quaere.dialects.report.protocol import bind_report
+        from quaere.dialects.report.report_writer import bind_report
 
         report = bind_report(episode)
         self.stored.add_episode(episode, report_scores(report) if report else None)

@@ -20,7 +20,7 @@ from quaere.cli.episode_view import trim
 from quaere.cli.progress_view import BARS
 from quaere.cli.terminal import printable
 from quaere.errors import BadInput, nearest_hint
-from quaere.recipes.score.versions import HarnessVersion, Versions, describe_change
+from quaere.recipes.score.harness import HarnessVersion, Versions, describe_change
 from quaere.records import Candidate
 from quaere.runs import Event, Metric, Run, RunInfo, RunState, describe_state, next_command
 from quaere.runs.checkpoints import Best, find_checkpoints

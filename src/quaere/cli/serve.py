@@ -131,8 +131,7 @@ def _check(args: argparse.Namespace) -> None:
 
 def _open_policy(args: argparse.Namespace) -> tuple[TokenPolicy, Notes | None]:
     """The policy, and how it was trained to answer questions; None for a role that answers none."""
-    from quaere.dialects.notes import find_notes
-    from quaere.dialects.trained_role import notes_of, role_policy
+    from quaere.dialects.notes import find_notes, role_policy
     from quaere.rollout.policy import TokenPolicy, open_policy
 
     def report(line: str) -> None:
@@ -143,7 +142,7 @@ def _open_policy(args: argparse.Namespace) -> tuple[TokenPolicy, Notes | None]:
     report(f"loading {args.model or args.run_name}")
     if args.run_name:
         weights = options.find_weights(args, args.run_name)
-        return role_policy(weights, **setting), notes_of(weights) if weights.role == "solver" else None
+        return role_policy(weights, **setting), weights.notes if weights.role == "solver" else None
     policy = open_policy(args.model, **setting)
     assert isinstance(policy, TokenPolicy)
     return policy, find_notes(args.model)

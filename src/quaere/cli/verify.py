@@ -17,9 +17,9 @@ import msgspec
 from msgspec import Struct, structs
 
 from quaere.api.printing import between, count, counting, plain_table, wide_console
-from quaere.atomic import write_file
 from quaere.cli import options
 from quaere.cli.terminal import interruptible, note_line
+from quaere.disk import write_file
 from quaere.errors import BadInput
 from quaere.setting_types import Count, Folder, check_positive
 

@@ -13,52 +13,62 @@ closed-book   verifier     one turn without searching, with a span of evidence o
 
 open_solver("evalact", style="brief", settings=EvaluationSettings(pcar=False))
 find_dialect("report", "writer").open(style="brief")
+
+An installed package adds a dialect with an entry point NAME.ROLE of the group `quaere.dialects` (`plugins.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, overload
+
+from msgspec import Meta
 
 from quaere.errors import BadInput
+from quaere.plugins import Names, Registry
 
 if TYPE_CHECKING:
     from quaere.chat.protocol import PromptStyle, Protocol
+    from quaere.dialects.report.report_writer import ReportWriter
     from quaere.dialects.roles import (
-        OpenAssessment,
-        OpenRubric,
-        OpenVerifier,
-        OpenWriter,
+        AnswerScore,
+        DialectSettings,
         ProposerDialect,
         RoleDialect,
+        Solver,
+        SolverDialect,
     )
-    from quaere.dialects.settings import AnswerScore, EvaluationSettings
-    from quaere.dialects.solver_dialect import Solver, SolverDialect
     from quaere.rollout.episode import Limits
 
 Role = Literal["solver", "proposer", "writer", "rubric", "assessment", "verifier"]
 
-# By dialect and role: the folder, and the constant in its `dialect.py`. A folder is imported on first use: the options
-# of a command list all dialects, and printing its help must not import every one of them.
-_PLACES: dict[tuple[str, Role], tuple[str, str]] = {
-    ("tool-call", "solver"): ("tool_call", "SOLVER"),
-    ("tool-call", "proposer"): ("tool_call", "PROPOSER"),
-    ("search-r1", "solver"): ("tagged", "SEARCH_R1"),
-    ("autorefine", "solver"): ("tagged", "AUTOREFINE"),
-    ("evalrar", "solver"): ("tagged", "EVALRAR"),
-    ("evalact", "solver"): ("evalact", "SOLVER"),
-    ("report", "writer"): ("report", "WRITER"),
-    ("report", "rubric"): ("report", "RUBRIC"),
-    ("report", "assessment"): ("report", "ASSESSMENT"),
-    ("closed-book", "verifier"): ("closed_book", "VERIFIER"),
-}
-SOLVER_DIALECTS: tuple[str, ...] = tuple(dialect for dialect, role in _PLACES if role == "solver")
+# By dialect and role: the module and its constant. It is imported on first use: the options of a command list all
+# dialects, and printing its help must not import every one of them.
+_DIALECTS = Registry(
+    "quaere.dialects",
+    {
+        "tool-call.solver": "quaere.dialects.tool_call:SOLVER",
+        "tool-call.proposer": "quaere.dialects.tool_call:PROPOSER",
+        "search-r1.solver": "quaere.dialects.tag_dialects:SEARCH_R1",
+        "autorefine.solver": "quaere.dialects.tag_dialects:AUTOREFINE",
+        "evalrar.solver": "quaere.dialects.tag_dialects:EVALRAR",
+        "evalact.solver": "quaere.dialects.evalact_reward:SOLVER",
+        "report.writer": "quaere.dialects.report.report_writer:WRITER",
+        "report.rubric": "quaere.dialects.report.rubric:RUBRIC",
+        "report.assessment": "quaere.dialects.report.assessment:ASSESSMENT",
+        "closed-book.verifier": "quaere.dialects.closed_book:VERIFIER",
+    },
+)
 
-if TYPE_CHECKING:
-    SolverDialectName = str
-else:  # msgspec checks a setting of this type against the table above, the only list of names
-    SolverDialectName = Literal[SOLVER_DIALECTS]
+
+def _with_role(names: Iterable[str], role: str) -> list[str]:
+    """The dialects that have this role, of names such as `tool-call.solver`."""
+    return [name.removesuffix(f".{role}") for name in names if name.endswith(f".{role}")]
+
+
+SOLVER_DIALECTS = Names(_with_role(_DIALECTS.places, "solver"), lambda: _with_role(_DIALECTS.outside, "solver"))
+
+SolverDialectName = Annotated[str, Meta(extra={"names": SOLVER_DIALECTS})]
 
 
 @overload
@@ -66,23 +76,18 @@ def find_dialect(dialect: str, role: Literal["solver"]) -> SolverDialect: ...
 @overload
 def find_dialect(dialect: str, role: Literal["proposer"]) -> ProposerDialect: ...
 @overload
-def find_dialect(dialect: str, role: Literal["writer"]) -> RoleDialect[OpenWriter]: ...
+def find_dialect(dialect: str, role: Literal["writer"]) -> RoleDialect[ReportWriter]: ...
 @overload
-def find_dialect(dialect: str, role: Literal["rubric"]) -> RoleDialect[OpenRubric]: ...
-@overload
-def find_dialect(dialect: str, role: Literal["assessment"]) -> RoleDialect[OpenAssessment]: ...
-@overload
-def find_dialect(dialect: str, role: Literal["verifier"]) -> RoleDialect[OpenVerifier]: ...
+def find_dialect(dialect: str, role: Literal["rubric", "assessment", "verifier"]) -> RoleDialect[Protocol]: ...
 def find_dialect(dialect: str, role: Role) -> Any:
-    """A role of a dialect, as the dialect's folder registers it.
+    """A role of a dialect, as its module registers it.
 
     find_dialect("tool-call", "proposer").open(style="brief").name == "drzero-proposer"
     """
-    if (dialect, role) not in _PLACES:
-        able = ", ".join(name for name, its_role in _PLACES if its_role == role)
+    if f"{dialect}.{role}" not in _DIALECTS.names:
+        able = ", ".join(_with_role(_DIALECTS.names, role))
         raise BadInput(f"there is no dialect {dialect} with the role {role}; dialects with that role: {able}")
-    folder, constant = _PLACES[dialect, role]
-    return getattr(import_module(f"quaere.dialects.{folder}.dialect"), constant)
+    return _DIALECTS.load(f"{dialect}.{role}")
 
 
 def roles_of(dialect: str) -> tuple[Role, ...]:
@@ -90,30 +95,11 @@ def roles_of(dialect: str) -> tuple[Role, ...]:
 
     roles_of("tool-call") == ("solver", "proposer")
     """
-    return tuple(role for name, role in _PLACES if name == dialect)
+    roles: tuple[Role, ...] = ("solver", "proposer", "writer", "rubric", "assessment", "verifier")
+    return tuple(role for role in roles if f"{dialect}.{role}" in _DIALECTS.names)
 
 
 # ------------------------------------------------------------------------------------------------------------- solvers
-
-
-def open_protocol(
-    dialect: str,
-    *,
-    style: PromptStyle = "full",
-    evidence: bool = False,
-    settings: EvaluationSettings | None = None,
-    guided: bool = False,
-) -> Protocol:
-    """A solver's protocol; `evidence` asks for the sentence it relies on, `guided` writes the start of its turns."""
-    from quaere.dialects.settings import EvaluationSettings
-    from quaere.dialects.solver_dialect import SolverOptions
-
-    found = find_dialect(dialect, "solver")
-    if guided and not found.can_be_guided:
-        able = ", ".join(name for name in SOLVER_DIALECTS if find_dialect(name, "solver").can_be_guided)
-        raise BadInput(f"only the {able} dialect can be guided, not {dialect}", hint="leave --guided out")
-    options = SolverOptions(style=style, evidence=evidence, guided=guided, settings=settings or EvaluationSettings())
-    return found.open(options).protocol
 
 
 def open_solver(
@@ -121,18 +107,37 @@ def open_solver(
     *,
     style: PromptStyle = "full",
     evidence: bool = False,
-    settings: EvaluationSettings | None = None,
+    settings: DialectSettings | None = None,
+    guided: bool = False,
     answer_score: AnswerScore = "own",
 ) -> Solver:
-    """The solver of a dialect: protocol and reward. With `evidence` it is also asked for the sentence it relies on."""
-    from quaere.dialects.settings import EvaluationSettings
-    from quaere.dialects.solver_dialect import SolverOptions
+    """The solver of a dialect: protocol and reward.
 
-    settings = settings or EvaluationSettings()
-    settings.check()
+    `evidence` asks for the sentence it relies on, `guided` writes the start of its turns. Settings of another dialect
+    are replaced by this one's defaults.
+    """
+    from quaere.dialects.roles import SolverOptions
+
     found = find_dialect(dialect, "solver")
+    if guided and not found.can_be_guided:
+        able = ", ".join(name for name in SOLVER_DIALECTS if find_dialect(name, "solver").can_be_guided)
+        raise BadInput(f"only the {able} dialect can be guided, not {dialect}", hint="leave --guided out")
+    settings = settings if type(settings) is found.settings else found.settings()
+    settings.check()
     score = found.score if answer_score == "own" else answer_score
-    return found.open(SolverOptions(style=style, evidence=evidence, settings=settings, score=score))
+    return found.open(SolverOptions(style, evidence, guided, settings, score))
+
+
+def open_protocol(
+    dialect: str,
+    *,
+    style: PromptStyle = "full",
+    evidence: bool = False,
+    settings: DialectSettings | None = None,
+    guided: bool = False,
+) -> Protocol:
+    """The protocol of a dialect's solver (`open_solver`)."""
+    return open_solver(dialect, style=style, evidence=evidence, settings=settings, guided=guided).protocol
 
 
 def usual_limits(dialect: str) -> Limits:
@@ -170,10 +175,10 @@ _TAUGHT: dict[str, Taught] = {
     "drzero": Taught("tool-call"),
     "eve": Taught("tool-call", evidence=True),
     "eve-search-r1": Taught("search-r1", evidence=True),  # of EVE with solver.dialect=search-r1
-    **{name: Taught(name) for name in SOLVER_DIALECTS if name != "tool-call"},
+    **{name: Taught(name) for name in _with_role(_DIALECTS.places, "solver") if name != "tool-call"},
     "score": Taught("report"),
 }
-TAUGHT_NAMES: tuple[str, ...] = tuple(_TAUGHT)
+TAUGHT_NAMES = Names(_TAUGHT, lambda: _with_role(_DIALECTS.outside, "solver"))
 
 
 def find_taught(name: str) -> Taught:
@@ -181,9 +186,9 @@ def find_taught(name: str) -> Taught:
 
     find_taught("eve") == Taught("tool-call", evidence=True)
     """
-    if name not in _TAUGHT:
-        raise BadInput(f"there is no warm-up for {name}; choose one of {', '.join(_TAUGHT)}")
-    return _TAUGHT[name]
+    if name not in TAUGHT_NAMES:
+        raise BadInput(f"there is no warm-up for {name}; choose one of {', '.join(TAUGHT_NAMES)}")
+    return _TAUGHT.get(name, Taught(name))
 
 
 def taught_name(dialect: str) -> str:
@@ -191,7 +196,7 @@ def taught_name(dialect: str) -> str:
 
     taught_name("tool-call") == "drzero"
     """
-    return next(name for name, taught in _TAUGHT.items() if taught == Taught(dialect))
+    return next((name for name, taught in _TAUGHT.items() if taught == Taught(dialect)), dialect)
 
 
 def taught_dialect(names: Iterable[str]) -> str | None:
@@ -199,5 +204,6 @@ def taught_dialect(names: Iterable[str]) -> str | None:
 
     taught_dialect(("eve", "drzero")) == "tool-call"; taught_dialect(("drzero", "evalact")) is None
     """
-    found = {_TAUGHT[name].dialect for name in names if name in _TAUGHT} & set(SOLVER_DIALECTS)
+    taught = {find_taught(name).dialect for name in names if name in TAUGHT_NAMES}
+    found = {dialect for dialect in taught if dialect in SOLVER_DIALECTS}
     return found.pop() if len(found) == 1 else None

@@ -1,99 +1,290 @@
-"""Signatures with which the roles of a dialect are opened, and the structs that register them.
+"""What a dialect registers: the protocol of each role, a solver's reward and settings, and demonstrations of turns.
 
-A folder of `dialects/` registers a role as a `RoleDialect`, a solver as a `SolverDialect` (`solver_dialect.py`).
+A module of `dialects/` registers a `SolverDialect`, a `ProposerDialect` or, for other roles, a `RoleDialect`:
 
-    WRITER: RoleDialect[OpenWriter] = RoleDialect(ReportWriter)
+    WRITER = RoleDialect(ReportWriter)
     WRITER.open(style="brief")
 """
 
 from __future__ import annotations
 
-import typing
-from collections.abc import Sequence
-from typing import Generic, TypeVar
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, Literal, TypeVar
 
 from msgspec import Struct
 
-from quaere.chat.dimensions import POOL
-from quaere.chat.protocol import PromptStyle, Protocol
-from quaere.dialects.demonstration import ProposerTurns
-from quaere.records import Dimension, Harness, ProcessRules, Rubric
+from quaere.chat.messages import Message
+from quaere.chat.protocol import PromptStyle, Protocol, final_reply, read_answer
+from quaere.chat.tags import THOUGHT, Block, has_unclosed
+from quaere.chat.tools import ToolSchema
+from quaere.records import (
+    Action,
+    Answer,
+    Episode,
+    Failure,
+    Malformed,
+    Search,
+    SearchResult,
+    SolveTask,
+    Turn,
+)
+from quaere.rewards.answers import exact_match_score, f1_score
+from quaere.rollout.episode import Limits
+from quaere.setting_types import check_settings
 
-Open = TypeVar("Open")
+Opened = TypeVar("Opened", covariant=True)
 
+Pay = Callable[[Episode], Mapping[str, float]]
+"""The reward components of an attempt: `reward/total` is the reward, `answer/exact_match` is 1 for a right answer."""
 
-class OpenProposer(typing.Protocol):
-    """Opens a proposer's protocol; with `evidence` it quotes the sentence its answer rests on."""
+AnswerScore = Literal["own", "exact_match", "f1"]
+"""How an answer is scored; `own` is the score used in the paper that the dialect comes from."""
 
-    def __call__(self, *, style: PromptStyle = "full", evidence: bool = False) -> Protocol:
-        """The protocol, for any number of tasks."""
-        ...
-
-
-class Writer(Protocol, typing.Protocol):
-    """The protocol of a report writer, with the options it was opened with."""
-
-    style: PromptStyle
-    guided: bool
-
-
-class OpenWriter(typing.Protocol):
-    """Opens a report writer's protocol; `pool` holds the meanings of the rubric's dimensions."""
-
-    def __call__(
-        self, *, style: PromptStyle = "full", guided: bool = False, pool: Sequence[Dimension] = POOL
-    ) -> Writer:
-        """The protocol, for any number of tasks."""
-        ...
-
-
-class OpenRubric(typing.Protocol):
-    """Opens the protocol of an evaluator that chooses a rubric within a harness."""
-
-    def __call__(self, harness: Harness, /, *, style: PromptStyle = "full") -> Protocol:
-        """The protocol, for any number of tasks."""
-        ...
+Remarks = Literal["none", "note", "facts", "turn"]
+"""Where a solver comments on the results of a search: nowhere (none), in a note at the start of the next turn (note),
+in such a note with only the facts that help (facts), or in a separate turn (turn)."""
 
 
-class OpenAssessment(typing.Protocol):
-    """Opens the protocol of an evaluator that scores `num_reports` reports by a rubric."""
-
-    def __call__(
-        self,
-        rubric: Rubric,
-        num_reports: int,
-        /,
-        *,
-        style: PromptStyle = "full",
-        scale: float = 10.0,
-        separate_validity: bool = False,
-        process: ProcessRules = ProcessRules(),  # noqa: B008 (it is frozen)
-    ) -> Protocol:
-        """The protocol, for any number of tasks."""
-        ...
+# ------------------------------------------------------------------------------------------------------------- rewards
 
 
-class OpenVerifier(typing.Protocol):
-    """Opens the protocol of a solver that answers without searching, with or without a `span` of evidence."""
+def read_outcome(episode: Episode) -> tuple[str, tuple[str, ...]]:
+    """The answer of an episode ("" if there is none) and the accepted answers."""
+    assert isinstance(episode.task, SolveTask)
+    answer = episode.outcome.text if isinstance(episode.outcome, Answer) else ""
+    return answer, episode.task.question.answers
 
-    def __call__(self, *, guided: bool = False, span: str = "", evidence: bool = False) -> Protocol:
-        """The protocol, for any number of tasks."""
-        ...
+
+def solver_reward(episode: Episode) -> float:
+    """1 if the answer is one of the question's by exact match, else 0; 0 without an answer."""
+    return exact_match_score(*read_outcome(episode))
 
 
-class RoleDialect(Struct, Generic[Open], frozen=True):
-    """One role of a dialect, as its folder registers it: `open` creates the protocol.
+def pay_exact_match(episode: Episode) -> dict[str, float]:
+    """Reward 1 for an answer by exact match, else 0."""
+    reward = solver_reward(episode)
+    return {"answer/exact_match": reward, "reward/total": reward}
 
-    RoleDialect(ReportWriter)
+
+def pay_f1(episode: Episode) -> dict[str, float]:
+    """Reward F1 of the answer alone, without format or note terms."""
+    reward = f1_score(*read_outcome(episode))
+    return {"answer/exact_match": solver_reward(episode), "answer/f1": reward, "reward/total": reward}
+
+
+# --------------------------------------------------------------------------------------------------------------- roles
+
+
+class DialectSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The settings of a dialect; this one has none."""
+
+    def check(self, section: str = "evaluation") -> None:
+        """Raise `BadInput` for values out of bounds or in conflict; `section` prefixes names."""
+        check_settings(self, section)
+
+
+class Solver(Struct, frozen=True):
+    """A solver: its protocol, its reward, its token weights and its metrics.
+
+    `weigh` returns a factor per token for its advantage; None weighs all tokens alike. `measure` adds metrics to a
+    step. With `gated`, an attempt that broke the format (`format/held` is 0) gets reward 0, whatever a recipe adds to
+    the reward.
+
+        Solver(ToolCallSolver(), pay_exact_match)
     """
 
-    open: Open
+    protocol: Protocol
+    pay: Pay = pay_exact_match
+    weigh: Callable[[Episode], Sequence[float]] | None = None
+    measure: Callable[[Sequence[Episode]], Mapping[str, float]] | None = None
+    gated: bool = False
 
 
-class ProposerDialect(RoleDialect[OpenProposer], frozen=True):
+class SolverOptions(Struct, frozen=True):
+    """Options for opening a solver: `evidence` asks for the sentence it relies on, `guided` writes the start of turns.
+
+    SolverOptions(style="brief", evidence=True, score="f1")
+    """
+
+    style: PromptStyle = "full"
+    evidence: bool = False
+    guided: bool = False
+    settings: DialectSettings = DialectSettings()
+    score: AnswerScore = "exact_match"
+
+    @property
+    def plain_pay(self) -> Pay:
+        """The reward for the answer alone: F1 or exact match."""
+        return pay_f1 if self.score == "f1" else pay_exact_match
+
+
+class SolverDialect(Struct, frozen=True):
+    """The solver of a dialect.
+
+    `score` is the answer score of its paper, `limits` are the default episode limits, `turns` are the turns needed for
+    one search and an answer, `settings` is the type of its own settings. Without a `demonstration` no oracle can
+    demonstrate the dialect; a teacher still can.
+
+        SolverDialect(open_solver, turns=("search", "evaluate", "answer"), score="f1")
+    """
+
+    open: Callable[[SolverOptions], Solver]
+    score: AnswerScore = "exact_match"
+    limits: Limits = Limits()
+    turns: tuple[str, ...] = ("search", "answer")
+    can_be_guided: bool = False
+    demonstration: SolverTurns | None = None
+    settings: type[DialectSettings] = DialectSettings
+
+
+class RoleDialect(Struct, Generic[Opened], frozen=True):
+    """Another role of a dialect: `open` creates its protocol.
+
+    RoleDialect(ReportWriter)
+
+    Every `open` takes `style`. A writer's also takes `guided` and the `pool` of dimensions; a rubric chooser's its
+    harness; an assessor's the rubric, the number of reports, `scale`, `separate_validity` and `process`. A verifier's
+    has no style but takes `guided`, `span` and `evidence`.
+    """
+
+    open: Callable[..., Opened]
+
+
+class ProposerDialect(RoleDialect[Protocol], frozen=True):
     """The proposer of a dialect; an oracle can demonstrate it only if it has a `demonstration`.
 
-    ProposerDialect(ToolCallProposer, demonstration=ToolCallProposals())
+    ProposerDialect(ToolCallProposer, demonstration=ToolCallTurns())
     """
 
     demonstration: ProposerTurns | None = None
+
+
+# ----------------------------------------------------------------------------------------------- what protocols share
+
+
+class PlainProtocol:
+    """What protocols have in common; by default no tools, no marked blocks and no text that opens a turn.
+
+    `finish` says how to end an episode, `advice` how to search and then "to finish"; both are shown to a policy whose
+    turn could not be used. `show` makes the reply to a search.
+    """
+
+    tools: tuple[ToolSchema, ...] = ()
+    marks: tuple[str, ...] = ()
+    turns_per_search = 1
+    guided = False
+    refused = "That turn could not be used"
+    finish: str
+    advice: str
+
+    def prefix(self, turn: int, is_last: bool) -> str:
+        """Always "": the policy writes its turns from the first token on."""
+        return ""
+
+    def show(self, results: Sequence[SearchResult], earlier: Sequence[Turn]) -> Message:
+        """The passages that a search found."""
+        raise NotImplementedError
+
+    def reply(
+        self,
+        action: Action,
+        results: Sequence[SearchResult],
+        failure: Failure | None,
+        earlier: Sequence[Turn] = (),
+        *,
+        final: bool = False,
+    ) -> Message:
+        """Passages, or what went wrong and how to go on. A guided policy gets no note on its last search."""
+        message = self.show(results, earlier)
+        if failure is not None and failure.boundary == "search":
+            words = "The search could not be carried out. Nothing was looked up; you may try again."
+            message = Message(message.role, (words,))
+        elif failure is not None and failure.kind == "searches":
+            message = Message(message.role, (f"No searches are left. To finish, {self.finish}.",))
+        elif not isinstance(action, Search):
+            reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
+            message = Message("user", (f"{self.refused}: {reason}. {self.advice} {self.finish}.",))
+        return final_reply(message, action, failure, self.finish) if final and not self.guided else message
+
+
+def read_first(blocks: Sequence[Block], readers: Mapping[str, Callable[[Block], Action]]) -> Action | None:
+    """The first answer, with the last quotation before it, or the first block of a name in `readers`."""
+    span: Block | None = None
+    for block in blocks:
+        if block.name in readers:
+            return readers[block.name](block)
+        if block.name == "evidence":
+            span = block
+        if block.name == "answer":
+            return read_answer(block, span)
+    return None
+
+
+def no_action(text: str, names: Sequence[str], missing: str) -> Malformed:
+    """Why a turn has no action: a block of one of these names is not closed, or else what is `missing`."""
+    unclosed = next((name for name in (THOUGHT, *names) if has_unclosed(text, name)), "")
+    return Malformed(reason=f"the {unclosed} block is not closed" if unclosed else missing)
+
+
+# ------------------------------------------------------------------------------------------------------ demonstrations
+
+
+class SolverTurns(ABC):
+    """The turns of a demonstrated solver in a dialect's markup, and the dialect's own requirements for an episode.
+
+    The oracle supplies thought, note and action.
+
+        ToolCallTurns().search("I look it up.", "Halm bridge")
+        -> '<think>I look it up.</think>\\n<tool_call>{"name": "search", "arguments": {"query_list": ["Halm ..."]}}...'
+    """
+
+    remarks: Remarks = "none"
+
+    @abstractmethod
+    def search(self, thought: str, query: str, note: str = "") -> str:
+        """A turn that searches; `note`, on the previous search, comes first if the dialect has notes."""
+
+    def answer(self, thought: str, answer: str, *, span: str = "", note: str = "") -> str:
+        """The last turn: thought, the quoted sentence if there is one, and the answer."""
+        return f"{think(thought)}{quote(span)}<answer>{answer}</answer>"
+
+    def evaluation(self, thought: str, text: str, score: int) -> str:
+        """The turn that evaluates the previous search, in dialects whose `remarks` are "turn"."""
+        raise NotImplementedError(f"{type(self).__name__} has no turn that evaluates a search: remarks must be turn")
+
+    def find_fault(self, episode: Episode) -> str:
+        """Which format rule of the dialect an episode breaks, in a few words; "" if none."""
+        return ""
+
+    def find_flaw(self, episode: Episode) -> str:
+        """Why an episode that keeps the format is still a poor demonstration; "" if it is a good one."""
+        return ""
+
+
+class ProposerTurns(ABC):
+    """The turns of a demonstrated proposer."""
+
+    @abstractmethod
+    def search(self, thought: str, query: str) -> str:
+        """A turn that searches."""
+
+    @abstractmethod
+    def proposal(self, thought: str, question: str, answer: str, span: str = "") -> str:
+        """The last turn: thought, question, the quoted sentence if there is one, and the answer."""
+
+
+def think(thought: str) -> str:
+    """A thought between its tags, followed by a line break."""
+    return f"<think>{thought}</think>\n"
+
+
+def quote(span: str) -> str:
+    """The evidence sentence between its tags; "" if there is none."""
+    return f"<evidence>{span}</evidence>" if span else ""
+
+
+def write_call(name: str, arguments: dict[str, object]) -> str:
+    """A tool call as JSON between its tags."""
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments}, ensure_ascii=False)}</tool_call>"

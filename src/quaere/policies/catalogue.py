@@ -30,7 +30,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, structs
 
-from quaere.atomic import new_folder, scratch_folder
+from quaere.disk import new_folder, scratch_folder
 from quaere.errors import BadInput, ModelMissing, check_model_libraries
 from quaere.policies.hub import NotOnHub, resolve_hub
 from quaere.policies.model_folders import base_names, is_adapter, split_base

@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from quaere.credentials import read_secret
+from quaere.endpoint import read_secret
 from quaere.errors import BadInput, ExtraMissing, TrainingStopped, requirement_hint
 from quaere.policies.sampler import Sampled, SamplingParams, StopStrings, check_context
 from quaere.records import StopReason

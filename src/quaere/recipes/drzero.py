@@ -28,10 +28,10 @@ from msgspec import Struct, structs
 
 from quaere.chat.protocol import Protocol
 from quaere.dialects.registry import find_dialect, open_protocol
-from quaere.dialects.solver_dialect import Solver
+from quaere.dialects.roles import Solver
 from quaere.recipes.registry import Recipe
 from quaere.records import Candidate, DropReason, Episode, ProposeTask
-from quaere.rewards.difficulty import ProposerReward, proposer_reward
+from quaere.rewards.proposer import ProposerReward, proposer_reward
 from quaere.runs import Run
 from quaere.search.searcher import Searcher
 from quaere.training.phases.attempts import rights
@@ -65,6 +65,7 @@ class DrZeroConfig(SelfPlayConfig, frozen=True, forbid_unknown_fields=True):
     """
 
 
+_SHORT = {"turn_tokens": 80, "sequence_tokens": 640, "tool_response_tokens": 160}
 # The settings that each preset changes.
 PRESETS: dict[str, dict[str, object]] = {
     "paper": {
@@ -102,20 +103,14 @@ PRESETS: dict[str, dict[str, object]] = {
         "proposer.batch": 4,
         "proposer.hop_ratio": (1,),
         "proposer.attempts": 2,
-        "proposer.limits": {"max_turns": 2, "turn_tokens": 80, "sequence_tokens": 640, "tool_response_tokens": 160},
+        "proposer.limits": {"max_turns": 2, **_SHORT},
         "proposer.learner.learning_rate": 1e-4,
         "generation.candidates": 6,
         "generation.batch": 6,
         "solver.steps": 2,
         "solver.batch": 2,
         "solver.attempts": 3,
-        "solver.limits": {
-            "max_turns": 3,
-            "turn_tokens": 80,
-            "sequence_tokens": 640,
-            "tool_response_tokens": 160,
-            "topk": 1,
-        },
+        "solver.limits": {"max_turns": 3, **_SHORT, "topk": 1},
         "solver.learner.learning_rate": 1e-4,
         "adapter.rank": 8,
         "checkpoints.every": 1,
@@ -330,7 +325,7 @@ async def train(config: DrZeroConfig, store: Run, reporter: Reporter) -> None:
     """Train from the run's last checkpoint, or from the start; close all resources at the end."""
     async with open_run(config, ROLES, reporter) as opened:
         training = open_training(
-            config, store, opened.actors, reporter, count_steps(config), read_document=opened.index.document
+            config, store, opened.actors, reporter, count_steps(config), read_document=opened.read_document
         )
         documents = UniformDocuments(opened.index, config.proposer)
         await DrZero(config, training, opened.searcher, first=documents, second=documents).evolve()

@@ -34,16 +34,15 @@ from typing import Literal
 from msgspec import structs
 
 from quaere.chat.messages import Quoted
-from quaere.chat.protocol import Protocol
 from quaere.chat.spans import find_evidence, shown_passages
-from quaere.dialects.solver_dialect import Solver
+from quaere.dialects.roles import Solver
 from quaere.errors import BadInput
 from quaere.recipes import drzero
 from quaere.recipes.drzero import DrZero, Judged
 from quaere.recipes.registry import Recipe
 from quaere.records import Answer, Candidate, DropReason, Episode, SolveTask, Support
-from quaere.rewards.evidence import brevity_score, cited_answer_reward, triple_reward
 from quaere.rewards.guards import OURS
+from quaere.rewards.proposer import brevity_score, cited_answer_reward, triple_reward
 from quaere.rollout.policy import ChatPolicy
 from quaere.rollout.question_files import read_questions
 from quaere.runs import Run
@@ -151,6 +150,14 @@ _DRZERO = {
     preset: {name: value for name, value in values.items() if name not in ("iterations", "generation.samples")}
     for preset, values in drzero.PRESETS.items()
 }
+_SHORT = {"sequence_tokens": 704, "tool_response_tokens": 160}
+# As in Dr. Zero's presets: larger gradients than EVE-Agent's, and Quaere's guards.
+_OURS = {
+    "evidence.guards": OURS,
+    "verify_candidates": True,
+    "proposer.learner.max_grad_norm": 1.0,
+    "solver.learner.max_grad_norm": 1.0,
+}
 # The settings that each preset changes. The guards are Quaere's, not the paper's.
 PRESETS: dict[str, dict[str, object]] = {
     "paper": {
@@ -159,21 +166,15 @@ PRESETS: dict[str, dict[str, object]] = {
     },
     "single-gpu": {
         **_DRZERO["single-gpu"],
-        "evidence.guards": OURS,
-        "verify_candidates": True,
-        "proposer.learner.max_grad_norm": 1.0,  # as in Dr. Zero's presets
-        "solver.learner.max_grad_norm": 1.0,
+        **_OURS,
         "generation.batch": 60,
     },
     "large-gpu": {
         **_DRZERO["large-gpu"],
-        "evidence.guards": OURS,
-        "verify_candidates": True,
+        **_OURS,
         "proposer.limits.turn_tokens": 256,  # 64 more than in Dr. Zero's: a turn has room for the quoted sentence
         "solver.limits.turn_tokens": 224,
         "solver.limits.sequence_tokens": 5120,
-        "proposer.learner.max_grad_norm": 1.0,
-        "solver.learner.max_grad_norm": 1.0,
         "generation.batch": 250,
     },
     "demo": {
@@ -184,14 +185,8 @@ PRESETS: dict[str, dict[str, object]] = {
         "verifier.turn_tokens": 24,
         "verifier.guided": True,
         "generation.questions": 2,
-        "proposer.limits": {"max_turns": 2, "turn_tokens": 128, "sequence_tokens": 704, "tool_response_tokens": 160},
-        "solver.limits": {
-            "max_turns": 3,
-            "turn_tokens": 112,
-            "sequence_tokens": 704,
-            "tool_response_tokens": 160,
-            "topk": 1,
-        },
+        "proposer.limits": {"max_turns": 2, "turn_tokens": 128, **_SHORT},
+        "solver.limits": {"max_turns": 3, "turn_tokens": 112, **_SHORT, "topk": 1},
     },
 }
 
@@ -337,7 +332,8 @@ class Eve(DrZero):
         return [
             self.judge_traced(traced, group, support)
             for traced, group, support in zip(triples, attempts, supports, strict=True)
-            if can_be_judged(traced.proposed, group) and not self.is_unverified(traced, support)
+            if can_be_judged(traced.proposed, group)
+            and not (self.config.verifies_proposals and self.verifier.is_silent(traced, support))
         ]
 
     async def examine(self, step: Step, proposals: Sequence[Proposed], seen: set[str]) -> list[Candidate]:
@@ -361,13 +357,11 @@ class Eve(DrZero):
         if self.selector is None:
             return
         store = self.training.store
-        pulled = pulled_questions(store, iteration)
-        rewards = {phase: last_reward(store, iteration, phase) for phase in ROLES}
         self.selector.learn(
             iteration,
-            pulled,
-            proposer_reward=rewards["proposer"],
-            solver_reward=rewards["solver"],
+            pulled_questions(store, iteration),
+            proposer_reward=last_reward(store, iteration, "proposer"),
+            solver_reward=last_reward(store, iteration, "solver"),
             proposer_range=self.config.proposer_range,
             solver_range=self.config.solver_range,
         )
@@ -381,10 +375,6 @@ class Eve(DrZero):
     async def verify(self, step: Step, triples: Sequence[Traced], is_wanted: bool) -> list[Support | None]:
         """The value of each span to the solver; None for all if `is_wanted` is false."""
         return await self.verifier.ask(step, triples) if is_wanted else [None] * len(triples)
-
-    def is_unverified(self, traced: Traced, support: Support | None) -> bool:
-        """True if the reward needs a verifier result and there is none; such a proposal gets no reward."""
-        return self.config.verifies_proposals and self.verifier.is_silent(traced, support)
 
     def judge_traced(self, traced: Traced, group: list[Episode], support: Support | None) -> JudgedTriple:
         """A proposal with its reward, after the verifier's result."""
@@ -430,11 +420,6 @@ def choice_of(documents: Documents, traced: Traced) -> Choice | None:
 # --------------------------------------------------------------------------------------------------------- registration
 
 
-def solver_protocol(config: EveConfig) -> Protocol:
-    """The solver's protocol, in both phases and in evaluation."""
-    return drzero.solver_protocol(config, evidence=config.evidence.cite)
-
-
 async def train(config: EveConfig, store: Run, reporter: Reporter) -> None:
     """Train from the run's last checkpoint, or from the start; close all resources at the end."""
     async with open_run(config, ROLES, reporter) as opened, _open_scorer(config) as scorer:
@@ -446,13 +431,11 @@ async def train(config: EveConfig, store: Run, reporter: Reporter) -> None:
             opened.actors,
             reporter,
             count_steps(config),
-            # A search server may hold other documents than the local index, so their text cannot be read here.
-            read_document=None if config.search_url else opened.index.document,
+            read_document=opened.read_document,
             memory=selector,
         )
-        searcher = opened.searcher
-        eve = Eve(config, training, searcher, first=first, second=second, selector=selector, scorer=scorer)
-        await eve.evolve()
+        documents = {"first": first, "second": second}
+        await Eve(config, training, opened.searcher, **documents, selector=selector, scorer=scorer).evolve()
 
 
 @asynccontextmanager
@@ -489,11 +472,10 @@ async def _open_shards(config: EveConfig, opened: Opened, selector: Selector | N
 
 
 def _documents(config: EveConfig, passages: Passages, mask: Mask | None, selector: Selector | None) -> Documents:
-    proposer = config.proposer
     if selector is not None:
-        return SelectedDocuments(selector, passages, mask, proposer.hop_ratio)
+        return SelectedDocuments(selector, passages, mask, config.proposer.hop_ratio)
     shard = passages if mask is None else Shard(passages, mask.nonzero()[0].tolist())
-    return UniformDocuments(shard, proposer)
+    return UniformDocuments(shard, config.proposer)
 
 
 def check(config: EveConfig) -> None:
@@ -532,6 +514,6 @@ EVE = Recipe(
     check=check,
     plan=plan,
     train=train,
-    solver_protocol=solver_protocol,
+    solver_protocol=lambda config: drzero.solver_protocol(config, evidence=config.evidence.cite),
     given=lambda config: config.generation.given,
 )

@@ -1,18 +1,20 @@
 """Registry of recipes, and what each recipe provides to the command line.
 
-find_recipe("drzero").presets -> {"paper": ..., "single-gpu": ..., "demo": ...}
+    find_recipe("drzero").presets -> {"paper": ..., "single-gpu": ..., "demo": ...}
+
+An installed package adds a recipe with an entry point of the group `quaere.recipes` (`plugins.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from difflib import get_close_matches
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from quaere.errors import BadInput
+from quaere.plugins import Registry
 
 if TYPE_CHECKING:  # the command line lists the recipes' names, so importing this module must stay cheap
     from quaere.chat.protocol import Protocol
@@ -46,14 +48,32 @@ class Recipe(Struct, frozen=True):
     given: Callable[[Any], str] = lambda config: ""
 
 
+# By name: the module, and its constant.
+_RECIPES = Registry(
+    "quaere.recipes",
+    {
+        "drzero": "quaere.recipes.drzero:DRZERO",
+        "eve": "quaere.recipes.eve:EVE",
+        "evalact": "quaere.recipes.practice:EVALACT",
+        "evalrar": "quaere.recipes.practice:EVALRAR",
+        "search-r1": "quaere.recipes.practice:SEARCH_R1",
+        "autorefine": "quaere.recipes.practice:AUTOREFINE",
+        "score": "quaere.recipes.score.train:SCORE",
+        "report-grpo": "quaere.recipes.report_baselines:REPORT_GRPO",
+        "report-dpo": "quaere.recipes.report_baselines:REPORT_DPO",
+    },
+)
+RECIPES = _RECIPES.names
+
+
 def find_recipe(name: str) -> Recipe:
     """The recipe of this name, `BadInput` if there is none; loading it may import torch."""
-    if name not in _PLACES:
+    if name not in RECIPES:
         near = get_close_matches(name, RECIPES, 1)
         raise BadInput(f"there is no recipe {name}", hint=f"quaere evolve {near[0] if near else RECIPES[0]} ...")
-    module, constant = _PLACES[name]
-    found = getattr(import_module(f"quaere.recipes.{module}"), constant)
-    assert isinstance(found, Recipe)
+    found = _RECIPES.load(name)
+    if not isinstance(found, Recipe):
+        raise BadInput(f"the recipe {name} must be a quaere.recipes.registry.Recipe, not {type(found).__name__}")
     return found
 
 
@@ -64,24 +84,9 @@ def writes_reports(name: str) -> bool:
 
         writes_reports("score") == True; writes_reports("drzero") == False
     """
-    from quaere.dialects.report.protocol import ReportWriter
+    from quaere.dialects.report.report_writer import ReportWriter
 
-    if name not in _PLACES:
+    if name not in RECIPES:
         return False
     recipe = find_recipe(name)
     return isinstance(recipe.solver_protocol(recipe.schema()), ReportWriter)
-
-
-# By name: the module, and its constant.
-_PLACES = {
-    "drzero": ("drzero", "DRZERO"),
-    "eve": ("eve", "EVE"),
-    "evalact": ("practice", "EVALACT"),
-    "evalrar": ("practice", "EVALRAR"),
-    "search-r1": ("practice", "SEARCH_R1"),
-    "autorefine": ("practice", "AUTOREFINE"),
-    "score": ("score.recipe", "SCORE"),
-    "report-grpo": ("report_baselines", "REPORT_GRPO"),
-    "report-dpo": ("report_baselines", "REPORT_DPO"),
-}
-RECIPES = tuple(_PLACES)

@@ -18,10 +18,10 @@ The defaults for writing are SCORE's, so that the runs differ from it only in ju
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from quaere.chat.dimensions import POOL
 from quaere.chat.protocol import Protocol
@@ -31,20 +31,21 @@ from quaere.errors import BadInput
 from quaere.objectives.advantages import Advantages, dpo_advantages, grpo
 from quaere.recipes.registry import Recipe
 from quaere.records import Harness, Rubric
-from quaere.rewards.reports import check_report, report_reward
-from quaere.rollout.samples import Sample, make_sample
+from quaere.rewards.reports import ReportPay, check_report, report_reward
+from quaere.rollout.episode import Sample, make_sample
 from quaere.runs import Run
 from quaere.setting_types import PositiveFloat
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.measures import mean_parts, measure_advantages
-from quaere.training.phases.assessments import assess_reports, measure_assessments, view_reports
+from quaere.training.phases.assessments import Assessed, Verdict, assess_reports, measure_assessments, view_reports
 from quaere.training.phases.report_episodes import Written, measure_groups, measure_report, write_jobs, write_reports
-from quaere.training.phases.stage import check_finite, coin, shuffled
+from quaere.training.phases.stage import Stage, check_finite, coin, shuffled
 from quaere.training.progress import Reporter
 from quaere.training.report_run import (
     DEMO,
     ROLE,
     SINGLE_GPU,
+    EvaluatorConfig,
     Research,
     ResearchConfig,
     WriterConfig,
@@ -99,7 +100,7 @@ class ReportDpoConfig(ReportGrpoConfig, frozen=True, forbid_unknown_fields=True)
     )
 
 
-# The settings that each preset changes, for both recipes.
+# The settings that each preset changes, for both recipes; `paper` is SCORE's too.
 PRESETS: dict[str, dict[str, object]] = {
     # The paper reserves no turn for the report or the assessment.
     "paper": {
@@ -197,43 +198,25 @@ class FixedJudge:
             ]
         assert self.rubric is not None
         evaluator = self.config.evaluator
-        finished = [[item.report for item in group if item.report is not None] for group in groups]
-        rubrics = [self.rubric] * len(groups)
-        viewings = view_reports(finished, rubrics, HARNESS, passes=evaluator.passes, name=step.name, seed=step.seed)
-        assessed = await assess_reports(self.stage, step, JUDGE, viewings, evaluator.evaluating(self.config.prompts))
+        assessed = await assess_groups(
+            self.config, self.stage, step, JUDGE, groups, [self.rubric] * len(groups), HARNESS
+        )
         for viewing, episode in assessed.passes:
             step.keep(episode, {"assessment/reports": float(len(viewing.order))})
         step.metrics |= measure_assessments(assessed, evaluator.score_scale)
-        paid = []
-        for place, group in enumerate(groups):
-            question = next((item.report.question.id for item in group if item.report), "")
-            verdicts = iter(assessed.verdicts.get(question, []))
-            for written in group:
-                verdict = next(verdicts, None) if written.report else None
-                if written.report is None or verdict is not None:
-                    pay = report_reward(
-                        verdict.scores if verdict else None,
-                        self.rubric,
-                        scale=evaluator.score_scale,
-                        separate=evaluator.validity == "separate",
-                        num_searches=verdict.num_searches if verdict else 0,
-                        tau=HARNESS.process.min_tool_calls,
-                    )
-                    paid.append(Paid(written, place, pay.parts))
-        return paid
+        tau = HARNESS.process.min_tool_calls
+        return [
+            Paid(written, place, pay_report(verdict, self.rubric, evaluator, tau).parts)
+            for place, written, verdict in pair_verdicts(groups, assessed)
+            if written.report is None or verdict is not None
+        ]
 
     # ------------------------------------------------------------------------------------------------- the two updates
 
     def compare(self, step: Step, paid: Sequence[Paid]) -> tuple[Advantages, list[Paid]]:
         """One GRPO update over all reports on each question; the advantages and the reports they belong to."""
-        solver, places = self.config.solver, [item.place for item in paid]
-        rewards = [item.reward for item in paid]
-        advantages = grpo(rewards, places, delta=solver.delta, unbiased=solver.unbiased_std)
-        if self.config.shuffle_advantages:
-            advantages = shuffled(advantages, step.seed)
-        groups = group_samples([item.written.episode for item in paid], places, advantages)
-        step.metrics |= learn_in_parts(step, groups, solver.minibatch)
-        return advantages, list(paid)
+        graded = [(item.written, item.place, item.reward) for item in paid]
+        return compare_reports(self.config, step, graded), list(paid)
 
     def prefer(self, step: Step, paid: Sequence[Paid], beta: float) -> tuple[Advantages, list[Paid]]:
         """One DPO update on one pair per question, the best and the worst report; no pair if all rewards are equal."""
@@ -277,6 +260,66 @@ class FixedJudge:
         step.metrics |= measure_advantages(advantages) | measure_groups(groups, measured)
 
 
+# ------------------------------------------------------------------------------------------------- shared with SCORE
+
+
+async def assess_groups(
+    config: ResearchConfig,
+    stage: Stage,
+    step: Step,
+    role: str,
+    groups: Sequence[Sequence[Written]],
+    rubrics: Sequence[Rubric],
+    harness: Harness,
+) -> Assessed:
+    """Assessments of all finished reports by this role; reports on one question are assessed together."""
+    finished = [[item.report for item in group if item.report is not None] for group in groups]
+    passes = config.evaluator.passes
+    viewings = view_reports(finished, rubrics, harness, passes=passes, name=step.name, seed=step.seed)
+    return await assess_reports(stage, step, role, viewings, config.evaluator.evaluating(config.prompts))
+
+
+def pair_verdicts(
+    groups: Sequence[Sequence[Written]], assessed: Assessed
+) -> Iterator[tuple[int, Written, Verdict | None]]:
+    """Every report with the index of its question and its verdict, None if it is unfinished or was not scored."""
+    for place, group in enumerate(groups):
+        question = next((item.report.question.id for item in group if item.report), "")
+        verdicts = iter(assessed.verdicts.get(question, []))
+        for written in group:
+            yield place, written, next(verdicts, None) if written.report else None
+
+
+def pay_report(verdict: Verdict | None, rubric: Rubric, evaluator: EvaluatorConfig, tau: int) -> ReportPay:
+    """The reward of a report; None stands for an unfinished one, which earns 0."""
+    return report_reward(
+        verdict.scores if verdict else None,
+        rubric,
+        scale=evaluator.score_scale,
+        separate=evaluator.validity == "separate",
+        num_searches=verdict.num_searches if verdict else 0,
+        tau=tau,
+    )
+
+
+def compare_reports(
+    config: ResearchConfig, step: Step, graded: Sequence[tuple[Written, int, float]], *, learns: bool = True
+) -> Advantages:
+    """GRPO over reports with the index of their question and their reward, and one update if the solver `learns`."""
+    solver, places, rewards = config.solver, [place for _, place, _ in graded], [reward for *_, reward in graded]
+    check_finite(rewards)
+    advantages = grpo(rewards, places, delta=solver.delta, unbiased=solver.unbiased_std)
+    if config.shuffle_advantages:
+        advantages = shuffled(advantages, step.seed)
+    if learns:
+        groups = group_samples([written.episode for written, *_ in graded], places, advantages)
+        step.metrics |= learn_in_parts(step, groups, solver.minibatch)
+    return advantages
+
+
+# ----------------------------------------------------------------------------------------------------------------- DPO
+
+
 def find_pairs(paid: Sequence[Paid]) -> list[tuple[Paid, Paid]]:
     """The best and the worst report of every question, the first of equals; no pair if their rewards are equal."""
     groups: dict[int, list[Paid]] = {}
@@ -298,7 +341,7 @@ def log_ratios(step: Step, samples: Sequence[Sample]) -> list[float]:
 # --------------------------------------------------------------------------------------------------------- registration
 
 
-def report_protocol(config: ReportGrpoConfig) -> Protocol:
+def report_protocol(config: ResearchConfig) -> Protocol:
     """The report writer's protocol, in training and afterwards."""
     return find_dialect("report", "writer").open(style=config.prompts)
 
@@ -321,15 +364,10 @@ REPORT_GRPO = Recipe(
     takes_questions=True,
     needs_answers=False,
 )
-REPORT_DPO = Recipe(
+REPORT_DPO = structs.replace(
+    REPORT_GRPO,
     name="report-dpo",
     summary="the same judge, and pairs of its best and its worst",
     schema=ReportDpoConfig,
-    presets=PRESETS,
     check=check_dpo,
-    plan=plan_reports,
-    train=train,
-    solver_protocol=report_protocol,
-    takes_questions=True,
-    needs_answers=False,
 )

@@ -1,12 +1,16 @@
 """The episode loop: one coroutine that alternates between policy turns and replies of the environment.
 
 episode = await run_episode(policy, ToolCallSolver(), searcher, SolveTask(question), Limits(), seed=7)
+sample = make_sample(episode, advantage=1.2)       # tokens with loss mask, sampler log-probs and advantages
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
@@ -29,12 +33,13 @@ from quaere.records import (
     Task,
     Turn,
 )
-from quaere.rollout.conversation import Conversation, Written
-from quaere.rollout.policy import Policy
-from quaere.rollout.seeds import derive_seed
+from quaere.rollout.policy import Conversation, Policy, Written, derive_seed
 from quaere.search.ranking import CANDIDATES, titles_first
 from quaere.search.searcher import Searcher
 from quaere.setting_types import NonNegativeInt, PositiveInt
+
+if TYPE_CHECKING:  # it imports the engines, and reading a run needs the limits alone
+    from quaere.search.searcher import Searcher
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
@@ -92,7 +97,8 @@ async def run_episode(
     policy.open(session)
     try:
         conversation = policy.begin(session, protocol, task)
-        play = _Play(conversation, protocol, searcher, task, limits, params or SamplingParams(), seed, on_turn)
+        params, on_turn = params or SamplingParams(), on_turn or (lambda turn: None)
+        play = _Play(conversation, protocol, searcher, task, limits, params, seed, on_turn)
         end = await play.run()
     finally:
         policy.close(session)
@@ -109,32 +115,22 @@ async def run_episode(
     )
 
 
+@dataclass
 class _Play:
     """State of an episode in progress."""
 
-    def __init__(
-        self,
-        conversation: Conversation,
-        protocol: Protocol,
-        searcher: Searcher,
-        task: Task,
-        limits: Limits,
-        params: SamplingParams,
-        seed: int,
-        on_turn: Callable[[Turn], None] | None,
-    ) -> None:
-        self.conversation = conversation
-        self.protocol = protocol
-        self.searcher = searcher
-        self.task = task
-        self.limits = limits
-        self.params = params
-        self.seed = seed
-        self.on_turn = on_turn or (lambda turn: None)
-        self.turns: list[Turn] = []
-        self.outcome: Final | None = None
-        self.round_tokens = 0  # tokens of the longest turn so far, including its reply
-        self.must_answer = False  # the policy has been told that no further search is possible
+    conversation: Conversation
+    protocol: Protocol
+    searcher: Searcher
+    task: Task
+    limits: Limits
+    params: SamplingParams
+    seed: int
+    on_turn: Callable[[Turn], None]
+    turns: list[Turn] = field(default_factory=list)
+    outcome: Final | None = None
+    round_tokens: int = 0  # tokens of the longest turn so far, including its reply
+    must_answer: bool = False  # the policy has been told that no further search is possible
 
     async def run(self) -> EndReason:
         """Play turns until the episode ends, and return the reason it ended."""
@@ -309,3 +305,116 @@ def _checked(turn: Turn) -> Turn:
 
 def _failed(turn: Turn, boundary: Boundary, kind: str, message: str) -> Turn:
     return structs.replace(turn, failure=Failure(boundary, kind, message))
+
+
+# ----------------------------------------------------------------------------------------------------- training samples
+
+
+class Sample(Struct, frozen=True):
+    """One training sequence; every field has one entry per token.
+
+    `logprobs` are those of the sampler. `logprobs` and `advantages` are meaningful only where `loss_mask` is true.
+    `episode_id` names the episode that it was made from, if any.
+
+        Sample(token_ids=(5, 7, 9), loss_mask=(False, True, True), logprobs=(0.0, -0.7, -0.1),
+               advantages=(0.0, 1.2, 1.2))
+    """
+
+    token_ids: tuple[int, ...]
+    loss_mask: tuple[bool, ...]
+    logprobs: tuple[float, ...]
+    advantages: tuple[float, ...]
+    episode_id: str = ""
+
+
+def make_sample(episode: Episode, advantage: float, factors: Sequence[float] | None = None) -> Sample:
+    """The episode as a training sample: each model token gets `advantage`, times its entry of `factors` if given.
+
+    Raises ValueError for an episode of a text endpoint, which has no tokens.
+    """
+    if not episode.segments:
+        raise ValueError(f"episode {episode.id} has no tokens: episodes of a text endpoint cannot be trained on")
+    logprobs: list[float] = []
+    for segment in episode.segments:
+        logprobs += segment.logprobs or (0.0,) * len(segment.token_ids)
+    mask = episode.loss_mask
+    weighted = [advantage] * len(mask) if factors is None else [advantage * factor for factor in factors]
+    advantages = tuple(value if flag else 0.0 for value, flag in zip(weighted, mask, strict=True))
+    return Sample(episode.token_ids, mask, tuple(logprobs), advantages, episode.id)
+
+
+# -------------------------------------------------------------------------------------------------------- many episodes
+
+
+class Job(Struct, frozen=True):
+    """An episode to run; `limits` and `seed` override those of `run_many`.
+
+    Job(protocol=ToolCallSolver(), task=SolveTask(...), episode_id="q1-0")
+    """
+
+    protocol: Protocol
+    task: Task
+    episode_id: str = ""
+    limits: Limits | None = None
+    seed: int | None = None
+
+
+async def run_many(
+    policy: Policy,
+    jobs: Sequence[Job],
+    searcher: Searcher,
+    limits: Limits,
+    *,
+    seed: int = 0,
+    params: SamplingParams | None = None,
+    concurrency: int = 32,
+    on_episode: Callable[[Episode], None] = lambda episode: None,
+    on_turn: Callable[[Turn], None] | None = None,
+) -> AsyncIterator[Episode]:
+    """Run every job, at most `concurrency` at a time, and yield the episodes in the order of the jobs.
+
+    `on_episode` is called with each episode as soon as it ends, in order of completion; `on_turn` with each turn.
+
+    An episode's seed derives from its number unless its job has a seed, so results do not depend on which episode
+    finishes first. A policy with `lockstep` gets its episodes in cohorts that start together; which episodes share a
+    batch is then determined by their numbers.
+    """
+    names = [job.episode_id or job.task.id for job in jobs]
+    if len(set(names)) != len(names):
+        raise ValueError("episodes of one run_many call must have different ids")
+    gate = asyncio.Semaphore(concurrency)
+
+    async def run(number: int) -> Episode:
+        job = jobs[number]
+        async with gate:
+            episode = await run_episode(
+                policy,
+                job.protocol,
+                searcher,
+                job.task,
+                job.limits or limits,
+                episode_id=names[number],
+                seed=derive_seed(seed, number) if job.seed is None else job.seed,
+                params=params,
+                on_turn=on_turn,
+            )
+        on_episode(episode)
+        return episode
+
+    cohort = concurrency if policy.lockstep else max(1, len(jobs))
+    for first in range(0, len(jobs), cohort):
+        numbers = range(first, min(first + cohort, len(jobs)))
+        if policy.lockstep:
+            # All sessions of a cohort are opened before any of them samples: a lockstep sampler starts a batch only
+            # once every open session has asked, and a session opened late would change the batches.
+            for number in numbers:
+                policy.open(names[number])
+        tasks = [asyncio.create_task(run(number)) for number in numbers]
+        try:
+            for task in tasks:
+                yield await task
+        finally:
+            # The consumer may stop early; without this, its episodes would keep the sampler busy.
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)

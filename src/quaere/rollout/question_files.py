@@ -1,24 +1,28 @@
 """Reader of questions: of files with one JSON object per line, of which only `question` is required, and of the hub.
 
-{"id": "q1", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "facts": 1, "set": "bridges"}
+    {"id": "q1", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "facts": 1, "set": "bridges"}
+
+    hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]
 
 `facts` is the number of facts a question combines, `searches` the number of searches it needs (default: `facts`). If
 `facts` is missing, `hops` is used instead. A file whose name ends in `.txt` may have one question per line, as it is
-written and without answers.
+written and without answers. Of a data set of the hub, data is read and code is not: `datasets` runs no scripts of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct, structs
 
-from quaere.errors import BadInput
-from quaere.records import Question
+from quaere.errors import BadInput, ExtraMissing
+from quaere.policies.hub import explain_hub_error
+from quaere.records import Evidence, Question
 from quaere.records.foreign_json import decode_json
-from quaere.rollout.hub_questions import is_hub, read_hub
-from quaere.rollout.question_rows import QuestionRow
 from quaere.search.json_lines import read_lines
 
 _LINE = 'each line needs {"question": "...", "answers": ["..."]}'
@@ -71,3 +75,279 @@ def _read_bare(path: Path, number: int, line: bytes) -> QuestionRow:
         return QuestionRow(line.decode().strip())
     except UnicodeDecodeError as error:
         raise BadInput(f"{path}, line {number}: not UTF-8", hint="save the file as UTF-8") from error
+
+
+# ----------------------------------------------------------------------------------------------------------------- rows
+
+
+class QuestionRow(msgspec.Struct):
+    """The fields of a question that are read; others are ignored.
+
+    QuestionRow(question="Who built the Halm bridge?", id="q1", answers=("Orsolya Venn",), facts=1, set="bridges")
+    """
+
+    question: str
+    id: str = ""
+    answers: tuple[str, ...] = ()
+    hops: int = 0
+    evidence: tuple[Evidence, ...] = ()
+    # Loose types on purpose: third-party files have numbers or null as names of sets and documents, and in files of
+    # open-ended questions `facts` is a list of the facts themselves.
+    facts: Any = None
+    searches: Any = None
+    set: str | int | None = None
+    gold_ids: tuple[str | int, ...] | None = None
+
+    def to_question(self, name: str) -> Question:
+        """The question with this id."""
+        gold_ids = tuple(str(doc_id) for doc_id in self.gold_ids or ())
+        question_set = "" if self.set is None else str(self.set)
+        return Question(
+            name,
+            self.question,
+            self.answers,
+            self.hops or self.num_facts,
+            self.evidence,
+            question_set,
+            gold_ids,
+            facts=self.num_facts,
+            searches=_count(self.searches, self.num_facts),
+        )
+
+    @property
+    def num_facts(self) -> int:
+        """The number of facts the question combines; 0 if unknown."""
+        return _count(self.facts, self.hops)
+
+
+def _count(value: object, otherwise: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else otherwise
+
+
+# ------------------------------------------------------------------------------------------------- columns of data sets
+
+
+# Per field, the names that data sets give it, in any case; the first that a data set has is read.
+QUESTION = ("question", "query", "problem", "input")
+ANSWERS = ("golden_answers", "answers", "answer", "possible_answers", "annotations", "output", "target")
+ALIASES = ("answer_aliases",)  # read beside the answers (MuSiQue)
+IDS = ("id", "_id", "question_id", "qid", "example_id")
+SETS = ("set", "data_source")
+OWN = ("hops", "facts", "searches", "evidence", "gold_ids")  # of question files that Quaere wrote
+
+# Keys of an object that hold accepted answers: SQuAD's {"text": [...]}, TriviaQA's {"value": ..., "aliases": [...]},
+# the {"short_answers": [...]} of Natural Questions, KILT's {"answer": ...}.
+_KEYS = ("text", "value", "aliases", "answer", "answers", "short_answers")
+_MAX_DEPTH = 6
+_MAX_LIST = 65_536  # characters of a list that is written as a string
+
+
+class Columns(Struct, frozen=True):
+    """Which column of a data set holds which field; "" if none does.
+
+    Columns(question="question", answers=("golden_answers",), id="id", set="data_source", own=("hops",))
+    """
+
+    question: str
+    answers: tuple[str, ...]
+    id: str = ""
+    set: str = ""
+    own: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """All columns that are read."""
+        return [name for name in (self.question, *self.answers, self.id, self.set, *self.own) if name]
+
+    def read(self, row: dict[str, Any]) -> QuestionRow | None:
+        """The question of a row; None if it has no text, or the data set has answers and this row has none."""
+        text = next(_texts(row[self.question]), "")
+        answers = tuple(dict.fromkeys(answer for name in self.answers for answer in _texts(row[name])))
+        if not text or (self.answers and not answers):
+            return None
+        found = QuestionRow(question=text, answers=answers)
+        if self.id and isinstance(row[self.id], str | int):
+            found.id = str(row[self.id])
+        if self.set and isinstance(row[self.set], str | int):
+            found.set = row[self.set]
+        return _add_own(found, {name: row[name] for name in self.own})
+
+
+def find_columns(names: Sequence[str]) -> Columns | None:
+    """The columns of a data set that are read; None if none of them holds questions."""
+    by_name = {name.lower(): name for name in reversed(names)}
+
+    def first(of: Sequence[str]) -> str:
+        return next((by_name[name] for name in of if name in by_name), "")
+
+    question = first(QUESTION)
+    answers = tuple(name for name in (first(ANSWERS), first(ALIASES)) if name)
+    own = tuple(name for name in OWN if name in names)
+    return Columns(question, answers, first(IDS), first(SETS), own) if question else None
+
+
+def _texts(value: object, depth: int = 0) -> Iterator[str]:
+    """The texts in a value of any nesting, without empty ones.
+
+    list(_texts({"text": ["Venn", "O. Venn"], "answer_start": [3, 3]})) == ["Venn", "O. Venn"]
+    """
+    if depth > _MAX_DEPTH:
+        return
+    match value:
+        case bool():
+            yield "yes" if value else "no"
+        case int() | float():
+            yield f"{value:.15g}"
+        case str():
+            yield from _split_list(value)
+        case list():
+            for part in value:
+                yield from _texts(part, depth + 1)
+        case dict():
+            for key in _KEYS:
+                yield from _texts(value.get(key), depth + 1)
+
+
+def _split_list(text: str) -> Iterator[str]:
+    """The entries of a JSON list of strings (PopQA writes its answers so); of any other text, the text."""
+    text = text.strip()
+    if text.startswith('["') and text.endswith("]") and len(text) <= _MAX_LIST:
+        try:
+            entries = msgspec.json.decode(text, type=list[str])
+        except msgspec.DecodeError:
+            pass
+        else:
+            yield from filter(None, map(str.strip, entries))
+            return
+    if text:
+        yield text
+
+
+def _add_own(row: QuestionRow, fields: dict[str, Any]) -> QuestionRow:
+    """The row with the fields that mean the same here as in a question file; a column of another type is ignored."""
+    for name, value in fields.items():
+        try:
+            read = msgspec.convert({"question": row.question, name: value}, QuestionRow)
+        except msgspec.ValidationError:
+            continue
+        setattr(row, name, getattr(read, name))
+    return row
+
+
+# ------------------------------------------------------------------------------------------------- data sets of the hub
+
+PREFIX = "hub:"
+SHAPE = "hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]"
+NO_ANSWERS = f"a data set needs a column called {', '.join(ANSWERS[:-1])} or {ANSWERS[-1]}"
+_TIMEOUT_S = 5.0
+_NAME = r"\w[\w.-]{0,95}"
+_SOURCE = re.compile(
+    rf"hub:(?P<id>{_NAME}/{_NAME})(/(?P<subset>{_NAME}))?(@(?P<revision>\w[\w./-]{{0,99}}))?(:(?P<split>[\w.-]{{1,96}}))?"
+)
+
+
+class HubQuestions(Struct, frozen=True):
+    """A data set of the hub, or a part of it; "" is the only subset or split, or the hub's default revision.
+
+    HubQuestions("hotpotqa/hotpot_qa", subset="distractor", revision="main", split="validation")
+    """
+
+    id: str
+    subset: str = ""
+    revision: str = ""
+    split: str = ""
+
+    def __str__(self) -> str:
+        parts = zip(("/", "@", ":"), (self.subset, self.revision, self.split), strict=True)
+        return f"{PREFIX}{self.id}" + "".join(mark + part for mark, part in parts if part)
+
+
+def is_hub(source: str | Path) -> bool:
+    """True if questions are to be read from the hub, and not from a file: `is_hub("hub:acme/qa")`."""
+    return str(source).startswith(PREFIX)
+
+
+def parse_hub(source: str | Path) -> HubQuestions:
+    """The data set that `hub:...` names."""
+    found = _SOURCE.fullmatch(str(source))
+    if not found:
+        raise BadInput(f"{source} names no data set of the hub", hint=f"--questions {SHAPE}")
+    return HubQuestions(**{part: text or "" for part, text in found.groupdict().items()})
+
+
+def read_hub(source: str | Path) -> Iterator[tuple[str, QuestionRow]]:
+    """The questions of a data set with their ids.
+
+    Rows without a text are left out, and in a data set with answers those without one. A data set may repeat an id, as
+    those that join several benchmarks do: the later ones get the row's number too.
+    """
+    asked = parse_hub(source)
+    rows = _open_rows(asked)
+    columns = find_columns(rows.column_names)
+    if columns is None:
+        names = ", ".join(rows.column_names[:12])
+        said = f"{asked} has no column of questions, only {names}"
+        raise BadInput(said, hint=f"the column must be called {', '.join(QUESTION[:-1])} or {QUESTION[-1]}")
+    seen: set[str] = set()
+    for number, row in enumerate(rows.select_columns(columns.names), start=1):
+        if question := columns.read(row):
+            name = question.id or f"q{number}"
+            name = f"{name}-{number}" if name in seen else name
+            seen.add(name)
+            yield name, question
+
+
+def _open_rows(asked: HubQuestions) -> Any:
+    """The rows of the split, downloaded into the cache of `datasets` unless they are there."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise ExtraMissing("questions of the hub need the package datasets", extra="hub") from error
+    from huggingface_hub import constants
+
+    is_offline = bool(constants.HF_HUB_OFFLINE)
+    # The prefix keeps a folder of this name in the working directory from being read instead.
+    path = f"hf://datasets/{asked.id}"
+    commit = (asked.revision or None) if is_offline else _find_commit(asked)
+    verbosity = datasets.logging.get_verbosity()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # the one line below says it
+    try:
+        subset = _choose(asked, "subset", datasets.get_dataset_config_names(path, revision=commit))
+        builder = datasets.load_dataset_builder(path, subset, revision=commit)
+        if is_offline and asked.revision not in ("", builder.hash):
+            raise BadInput(f"{asked} is not in the cache of datasets in that revision", hint="unset HF_HUB_OFFLINE")
+        split = _choose(asked, "split", [str(split) for split in builder.info.splits or builder.config.data_files])
+        builder.download_and_prepare()
+        return builder.as_dataset(split=split)
+    except BadInput:
+        raise
+    except Exception as error:  # `datasets` raises whatever its many readers raise
+        reason = str(error.__cause__ or error).strip().partition("\n")[0] or type(error).__name__
+        raise BadInput(f"{asked} cannot be read: {reason}", hint=f"--questions {SHAPE}, or a JSONL file") from error
+    finally:
+        datasets.logging.set_verbosity(verbosity)
+
+
+def _find_commit(asked: HubQuestions) -> str:
+    """The commit of the revision. One cheap request: without a network it fails at once, a download after minutes."""
+    from huggingface_hub import HfApi
+
+    try:
+        found = HfApi().dataset_info(asked.id, revision=asked.revision or None, timeout=_TIMEOUT_S)
+    except Exception as error:
+        why = explain_hub_error(error)
+        hint = "HF_HUB_OFFLINE=1 uses what was downloaded before; or --questions FILE"
+        raise BadInput(f"{asked} is {why}", hint=hint if "reachable" in why else f"--questions {SHAPE}") from error
+    return str(found.sha)
+
+
+def _choose(asked: HubQuestions, part: Literal["subset", "split"], names: list[str]) -> str:
+    """The subset or split that is asked for, or the only one; where there are several, it has to be said which."""
+    name = str(getattr(asked, part))
+    if name in names:
+        return name
+    if not name and len(names) == 1:
+        return names[0]
+    known = ", ".join(names[:12])
+    said = f"{asked} has no {part} {name}, only {known}" if name else f"{asked} has the {part}s {known}: name one"
+    raise BadInput(said, hint=f"--questions {structs.replace(asked, **{part: names[0]})}")

@@ -26,10 +26,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, structs
 
-from quaere.atomic import discard_folder, new_folder, remove_leftovers
+from quaere.disk import discard_folder, new_folder, open_regular, read_regular, remove_leftovers
 from quaere.errors import BadInput
 from quaere.records.foreign_json import decode_json
-from quaere.regular_files import open_regular, read_regular
 
 Which = int | Literal["best", "last"]
 """A checkpoint of a run: by step, the best by validation, or the last."""

@@ -20,9 +20,8 @@ from typing import Any
 import msgspec
 from filelock import FileLock, Timeout
 
-from quaere.atomic import new_folder
+from quaere.disk import find_special, new_folder
 from quaere.errors import UPDATE_HINT, BadInput
-from quaere.regular_files import find_special
 from quaere.runs.rows import RunInfo
 
 DATABASE, EPISODES, CONFIG, LOCK = "run.db", "episodes", "config.yaml", "run.lock"

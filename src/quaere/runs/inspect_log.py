@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 
 import quaere
-from quaere.atomic import new_file
+from quaere.disk import new_file
 from quaere.errors import BadInput
 from quaere.records import Episode, Search, SolveTask
 from quaere.runs.reader import RunReader

@@ -18,9 +18,9 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from quaere.atomic import new_file
 from quaere.chat.messages import as_chat
 from quaere.chat.protocol import Protocol
+from quaere.disk import new_file
 from quaere.errors import BadInput, ExtraMissing
 from quaere.records import Candidate, Evidence, SolveTask, searches_needed
 from quaere.records.foreign_json import decode_json

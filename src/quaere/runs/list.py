@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from msgspec import Struct, structs
 
-from quaere.atomic import discard_folder, explain_errors
+from quaere.disk import discard_folder, explain_errors
 from quaere.errors import BadInput, nearest_hint
 from quaere.runs.directory import DATABASE, connect
 from quaere.runs.reader import RunReader

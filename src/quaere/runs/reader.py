@@ -21,11 +21,11 @@ from typing import Any, Unpack
 
 import msgspec
 
+from quaere.disk import read_regular
 from quaere.errors import BadInput, nearest_hint
 from quaere.records import Candidate, Episode
 from quaere.records.episodes import TokenTrace
 from quaere.records.foreign_json import decode_json
-from quaere.regular_files import read_regular
 from quaere.runs.directory import CONFIG, DATABASE, EPISODES, has_table, is_locked, refuse_special
 from quaere.runs.review import EVERY_ITERATION, Added, Verdict, is_learned, read_added, read_verdicts
 from quaere.runs.rows import (

@@ -34,7 +34,7 @@ import msgspec
 from filelock import FileLock
 
 import quaere
-from quaere.atomic import write_file
+from quaere.disk import write_file
 from quaere.errors import BadInput, NotFound
 from quaere.records import Candidate, Episode
 from quaere.records.episodes import TokenTrace

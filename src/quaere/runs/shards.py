@@ -20,9 +20,8 @@ from typing import BinaryIO
 import zstandard
 from msgspec import Struct
 
-from quaere.atomic import sync
+from quaere.disk import open_regular, sync
 from quaere.errors import BadInput
-from quaere.regular_files import open_regular
 
 _SHARD = re.compile(r"(\d+)\.jsonl\.zst")
 _LEVEL = 3

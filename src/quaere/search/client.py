@@ -26,7 +26,7 @@ from typing import TypeVar
 import httpx
 import msgspec
 
-from quaere.credentials import read_secret
+from quaere.endpoint import read_secret
 from quaere.errors import BadInput, SearchFailed, ServerDown
 from quaere.records import Hit, Passage
 from quaere.records.foreign_json import decode_json

@@ -20,8 +20,7 @@ import httpx
 import msgspec
 import numpy as np
 
-from quaere.credentials import read_secret
-from quaere.endpoint import Endpoint, error_message, one_line, parse_endpoint, retry_after
+from quaere.endpoint import Endpoint, error_message, one_line, parse_endpoint, read_secret, retry_after
 from quaere.errors import SearchFailed
 from quaere.records.foreign_json import decode_json
 from quaere.search.client import is_loopback

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from quaere.atomic import link_file, new_folder
+from quaere.disk import link_file, new_folder
 from quaere.errors import BadInput, StaleIndex
 from quaere.records import Hit
 from quaere.search.chunks import cut

@@ -27,7 +27,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from quaere.atomic import link_file
+from quaere.disk import link_file
 from quaere.errors import BadInput, import_extra
 from quaere.search.bm25 import Bm25Settings, no_words, passage_terms, query_terms
 from quaere.search.dense import SPARE, choose_num_lists, embed_queries, makes_same

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from quaere.atomic import new_folder
+from quaere.disk import new_folder
 from quaere.errors import BadInput
 from quaere.search.index import Index, UpdateCounts, open_index, say_nothing, write_index
 from quaere.search.manifest import library_versions

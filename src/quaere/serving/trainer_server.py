@@ -32,7 +32,7 @@ import msgspec
 import platformdirs
 from msgspec import Struct
 
-from quaere.atomic import new_folder, write_file
+from quaere.disk import new_folder, write_file
 from quaere.errors import BadInput, requirement_hint
 from quaere.policies.catalogue import ModelPath, resolve_model
 from quaere.policies.tinker import answers

@@ -19,7 +19,7 @@ from msgspec import Struct
 from torch import Tensor
 
 from quaere.policies.native.varlen import Packing
-from quaere.rollout.samples import Sample
+from quaere.rollout.episode import Sample
 
 
 class MicroBatch(Struct, frozen=True):

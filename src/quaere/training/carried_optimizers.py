@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quaere.atomic import link_file
+from quaere.disk import link_file
 from quaere.training.learner import OPTIMIZER_FILE
 from quaere.training.role_learner import RoleLearner
 

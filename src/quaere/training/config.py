@@ -21,7 +21,9 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import NODEFAULT, Struct, inspect, structs
 
-from quaere.credentials import refuse_login
+from quaere.dialects.registry import SOLVER_DIALECTS, find_dialect
+from quaere.dialects.roles import DialectSettings
+from quaere.endpoint import refuse_login
 from quaere.errors import BadInput
 from quaere.runs.config_yaml import parse_yaml, write_yaml
 from quaere.setting_types import MAX_SHOWN, check_value, describe_type, fields_of, is_section, shorten
@@ -48,13 +50,11 @@ def load_config(
         load_config(DrZeroConfig, presets=PRESETS, preset="paper", file=None, assignments=["solver.batch=64"],
                     given={"model": "smollm2-135m", "index": None})
     """
-    settings = _settings(schema)
-    values: dict[str, object] = {}
-    if preset is not None:
-        values |= _flatten(settings, _choose(presets, preset))
-    if file is not None:
-        values |= _read_layer(settings, _read_text(file), str(file))
-    values |= _flatten(settings, {key: value for key, value in given.items() if value is not None})
+    chosen = {} if preset is None else _choose(presets, preset)
+    read = {} if file is None else _parse(_read_text(file), str(file))
+    given = {key: value for key, value in given.items() if value is not None}
+    settings = _settings(schema, [chosen, read, given, *map(_split_assignment, assignments), overrides])
+    values = _flatten(settings, chosen) | _flatten(settings, read, source=f"{file}: ") | _flatten(settings, given)
     for assignment in assignments:
         values |= _read_assignment(settings, assignment)
     values |= _flatten(settings, overrides)
@@ -69,38 +69,67 @@ def config_to_yaml(config: Struct) -> str:
 
     config_to_yaml(CheckpointSettings()) == "every: 5\\nkeep: 3\\n"
     """
-    return write_yaml(msgspec.to_builtins(config))
+    return write_yaml(_nested(config))
 
 
 def config_from_yaml(schema: type[T], text: str, *, source: str = "the config") -> T:
     """The config of a YAML text; settings it does not name get the schema's defaults. `source` is used in errors."""
-    return _build(schema, None, _read_layer(_settings(schema), text, source))
+    layer = _parse(text, source)
+    return _build(schema, None, _flatten(_settings(schema, [layer]), layer, source=f"{source}: "))
 
 
 def diff_configs(a: Struct, b: Struct) -> list[str]:
-    """One line per setting whose value differs, in the schema's order.
+    """One line per setting whose value differs, in the schema's order; none for those that only one dialect has.
 
     diff_configs(CheckpointSettings(), CheckpointSettings(every=1)) == ["every: 5 -> 1"]
     """
     before, after = ({key: _show(value) for key, value in _leaves(config)} for config in (a, b))
-    return [
-        f"{key}: {before.get(key, '(none)')} -> {after.get(key, '(none)')}"
-        for key in {**before, **after}
-        if before.get(key) != after.get(key)
-    ]
+    return [f"{key}: {value} -> {after[key]}" for key, value in before.items() if key in after and value != after[key]]
 
 
 # ------------------------------------------------------------------------------------------------------- the schema
 
 
-def _settings(schema: type[Struct], prefix: str = "") -> dict[str, Any]:
-    """Types of all settings and sections by dotted name, in the schema's order."""
+def _settings(
+    schema: type[Struct], layers: Sequence[Mapping[Any, object]], default: Struct | None = None, prefix: str = ""
+) -> dict[str, Any]:
+    """Types of all settings and sections by dotted name, in the schema's order, where these layers are applied."""
     found: dict[str, Any] = {}
+    usual: dict[str, Any] = {}
     for field in fields_of(schema):
-        found[prefix + field.name] = field.type
-        if is_section(field.type):
-            found |= _settings(field.type, f"{prefix}{field.name}.")
+        key = prefix + field.name
+        usual[field.name] = _default_of(field) if default is None else getattr(default, field.name)
+        named = [value for layer in layers if (value := _look_up(layer, f"{prefix}dialect")) is not None]
+        found[key] = kind = _kind_of(field, [usual.get("dialect"), *named][-1])
+        if is_section(kind):
+            found |= _settings(kind, layers, usual[field.name] if type(usual[field.name]) is kind else None, f"{key}.")
     return found
+
+
+def _kind_of(field: structs.FieldInfo, dialect: object) -> Any:
+    """The type of a setting; a dialect's own settings are those of the chosen dialect."""
+    is_own = field.type is DialectSettings and dialect in SOLVER_DIALECTS
+    return find_dialect(str(dialect), "solver").settings if is_own else field.type
+
+
+def _look_up(layer: Mapping[Any, object], key: str) -> object:
+    """The value at a dotted name in a mapping that may be nested; None if there is none."""
+    for name, value in layer.items():
+        if name == key:
+            return value
+        if isinstance(value, Mapping) and key.startswith(f"{name}."):
+            return _look_up(value, key.removeprefix(f"{name}."))
+    return None
+
+
+def _nested(config: Struct) -> dict[str, Any]:
+    """The settings as nested mappings, without the section of a dialect that has no settings."""
+    values = {field.name: getattr(config, field.name) for field in fields_of(type(config))}
+    return {
+        name: _nested(value) if isinstance(value, Struct) else msgspec.to_builtins(value)
+        for name, value in values.items()
+        if not isinstance(value, Struct) or fields_of(type(value))
+    }
 
 
 def _leaves(config: Struct, prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -118,8 +147,9 @@ def _build(schema: type[T], default: T | None, values: Mapping[str, object], pre
     for field in fields_of(schema):
         key = prefix + field.name
         usual = _default_of(field) if default is None else getattr(default, field.name)
-        if is_section(field.type):
-            made[field.name] = _build(field.type, None if usual is NODEFAULT else usual, values, f"{key}.")
+        kind = _kind_of(field, made.get("dialect"))
+        if is_section(kind):
+            made[field.name] = _build(kind, usual if isinstance(usual, kind) else None, values, f"{key}.")
         elif key in values:
             made[field.name] = values[key]
         elif usual is NODEFAULT:
@@ -144,6 +174,15 @@ def _choose(presets: Mapping[str, Mapping[str, object]], name: str) -> Mapping[s
     raise BadInput(f"unknown preset {name!r}: {meant}There are {', '.join(presets) or 'none'}")
 
 
+def _split_assignment(assignment: str) -> dict[str, object]:
+    """`solver.dialect=evalact` as a layer whose names and types are not checked."""
+    key, _, text = assignment.partition("=")
+    try:
+        return {key.strip(): parse_yaml(text, key)}
+    except BadInput:
+        return {}  # text, or an error that reading the assignment reports
+
+
 def _read_assignment(settings: Mapping[str, Any], assignment: str) -> dict[str, object]:
     """`proposer.steps=2` as a layer. The value is YAML, except that text never needs quotes."""
     key, equals, text = assignment.partition("=")
@@ -165,13 +204,13 @@ def _read_assignment(settings: Mapping[str, Any], assignment: str) -> dict[str, 
     return _flatten(settings, {key: value})
 
 
-def _read_layer(settings: Mapping[str, Any], text: str, source: str) -> dict[str, object]:
+def _parse(text: str, source: str) -> Mapping[Any, object]:
     parsed = parse_yaml(text, source)
     if parsed is None:  # an empty file, or one of comments only
         return {}
     if not isinstance(parsed, Mapping):
-        raise BadInput(f"{source} must contain settings, as in `{next(iter(settings))}: ...`, not {shorten(parsed)}")
-    return _flatten(settings, parsed, source=f"{source}: ")
+        raise BadInput(f"{source} must contain settings, as in `model: ...`, not {shorten(parsed)}")
+    return parsed
 
 
 def _flatten(

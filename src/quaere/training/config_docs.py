@@ -94,7 +94,9 @@ def list_settings(config: Struct, prefix: str = "") -> Iterator[Setting]:
     for field in structs.fields(config):
         name, value = prefix + field.name, getattr(config, field.name)
         if is_section(field.type):
-            summary = cleandoc(field.type.__doc__ or "").partition("\n")[0]
+            if not structs.fields(value):  # of a dialect without settings
+                continue
+            summary = cleandoc(type(value).__doc__ or "").partition("\n")[0]
             yield Setting(name, value, "", docs.get(field.name, SettingDoc(summary)))
             yield from list_settings(value, f"{name}.")
         else:

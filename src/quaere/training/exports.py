@@ -12,9 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from quaere.atomic import new_folder
-from quaere.dialects.notes import NOTES, WARMUP, read_json
-from quaere.dialects.trained_role import RoleWeights, load_role, reading_checkpoint, tokenizer_folder
+from quaere.dialects.notes import NOTES, WARMUP, RoleWeights, load_role, read_json, reading_checkpoint, tokenizer_folder
+from quaere.disk import new_folder
 from quaere.errors import BadInput
 from quaere.policies.catalogue import lasting_name, resolve_model
 from quaere.policies.model_folders import CONFIG as _ADAPTER_CONFIG
@@ -86,20 +85,13 @@ def _copy_tokenizer(source: Path, folder: Path) -> None:
             shutil.copyfile(source / name, folder / name)
 
 
+_NOTED = ("recipe", "style", "limits", "evidence", "dialect", "evaluation")
+
+
 def _describe(weights: RoleWeights) -> dict[str, Any]:
     """Content of `quaere.json`: the origin of an export, including a warm-up of its base."""
-    described: dict[str, Any] = {
-        "run": weights.run,
-        "recipe": weights.recipe,
-        "role": weights.role,
-        "step": weights.step,
-        "style": weights.style,
-        "limits": weights.limits,
-        "evidence": weights.evidence,
-        "dialect": weights.dialect,
-        "evaluation": weights.evaluation,
-        "base": weights.base,
-    }
+    described: dict[str, Any] = {name: getattr(weights, name) for name in ("run", "role", "step", "base")}
+    described |= {name: getattr(weights.notes, name) for name in _NOTED}
     # The base must be present (no download): without it, whether it was warmed up would stay undisclosed.
     for folder in resolve_model(weights.base, pull=False).folders:
         warmup = Path(folder) / WARMUP

@@ -29,7 +29,7 @@ from torch import Tensor
 from quaere.errors import TrainingStopped
 from quaere.objectives.losses import clipped_loss, count_terms, kl_loss, policy_gradient_loss
 from quaere.policies.native.bridge import decoder_layers, use_varlen_attention
-from quaere.rollout.samples import Sample
+from quaere.rollout.episode import Sample
 from quaere.training.adapters import (
     load_weights,
     plain_model,

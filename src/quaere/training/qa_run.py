@@ -18,11 +18,10 @@ import msgspec
 from msgspec import field, structs
 
 from quaere.dialects.registry import taught_name
-from quaere.dialects.solver_dialect import Solver
+from quaere.dialects.roles import Solver
 from quaere.errors import BadInput
 from quaere.records import Question
-from quaere.rollout.hub_questions import NO_ANSWERS, is_hub, parse_hub
-from quaere.rollout.question_files import read_questions
+from quaere.rollout.question_files import NO_ANSWERS, is_hub, parse_hub, read_questions
 from quaere.runs import Run, find_run, runs_root
 from quaere.setting_types import NonNegativeFloat
 from quaere.training.config_rules import check_run, check_solver

@@ -21,10 +21,9 @@ from quaere.errors import BadInput, ExtraMissing
 from quaere.objectives.advantages import DELTA, Advantages
 from quaere.records import Dimension, Episode, Question, Rubric, Weight
 from quaere.rewards.reports import SCALE
-from quaere.rollout.episode import Limits
+from quaere.rollout.episode import Limits, Sample, make_sample
+from quaere.rollout.policy import derive_seed
 from quaere.rollout.question_files import read_questions
-from quaere.rollout.samples import Sample, make_sample
-from quaere.rollout.seeds import derive_seed
 from quaere.runs import Run
 from quaere.setting_types import GroupSize, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from quaere.training.config_rules import check_limits, check_run

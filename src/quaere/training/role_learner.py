@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from quaere.rollout.samples import Sample
+from quaere.rollout.episode import Sample
 from quaere.training.learner_settings import LearnerSettings
 
 

@@ -11,14 +11,12 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from quaere.atomic import link_file
+from quaere.disk import link_file
 from quaere.errors import TrainingStopped
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Turn
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
-from quaere.rollout.policy import TokenPolicy
-from quaere.rollout.seeds import derive_seed
+from quaere.rollout.episode import Job, Limits, run_many
+from quaere.rollout.policy import TokenPolicy, derive_seed
 from quaere.search.searcher import Searcher
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.role_learner import RoleLearner

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Protocol
 
@@ -58,12 +59,30 @@ class Opened(Struct, frozen=True):
     searcher: Searcher
     actors: RolePlay
 
+    @property
+    def read_document(self) -> Callable[[str], str] | None:
+        """Reads the text of a document; None if the searcher may hold other documents than the index."""
+        return self.index.document if isinstance(self.searcher, LocalSearcher) else None
+
+
+_SEARCHER: ContextVar[Searcher | None] = ContextVar("searcher", default=None)
+
+
+@contextmanager
+def searching_with(searcher: Searcher | None) -> Iterator[None]:
+    """Context in which a run searches with this searcher instead of its index or server; None changes nothing."""
+    token = _SEARCHER.set(searcher)
+    try:
+        yield
+    finally:
+        _SEARCHER.reset(token)
+
 
 @asynccontextmanager
 async def open_run(config: RunConfig, roles: Sequence[str], reporter: Reporter) -> AsyncIterator[Opened]:
     """Context that opens, and closes, index, searcher and roles."""
     index = open_documents(config)
-    searcher: Searcher = open_searcher(config.search_url) if config.search_url else LocalSearcher(index)
+    searcher = _SEARCHER.get() or (open_searcher(config.search_url) if config.search_url else LocalSearcher(index))
     try:
         if isinstance(searcher, SearchPool):
             with suppress(SearchFailed):  # a run waits for servers that are down; that they differ is an error at once

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quaere.records.episodes import TokenTrace
-from quaere.rollout.samples import Sample
-from quaere.rollout.seeds import derive_seed
+from quaere.rollout.episode import Sample
+from quaere.rollout.policy import derive_seed
 from quaere.training.step import Step
 
 

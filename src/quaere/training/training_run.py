@@ -20,9 +20,9 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct, structs
 
-from quaere.atomic import discard_folder
+from quaere.disk import discard_folder
 from quaere.errors import BadInput, TrainingStopped
-from quaere.rollout.seeds import derive_seed
+from quaere.rollout.policy import derive_seed
 from quaere.runs import Run
 from quaere.runs.checkpoints import (
     Best,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from quaere.errors import TrainingStopped
-from quaere.rollout.samples import Sample
+from quaere.rollout.episode import Sample
 from quaere.training.learner_settings import LearnerSettings
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from quaere.rollout.samples import Sample
+from quaere.rollout.episode import Sample
 from quaere.training.role_learner import RoleLearner
 
 MIN_TOKENS = 2000

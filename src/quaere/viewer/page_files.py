@@ -33,7 +33,7 @@ import msgspec
 from msgspec import Struct
 
 from quaere import __version__
-from quaere.atomic import new_folder
+from quaere.disk import new_folder
 from quaere.errors import BadInput
 from quaere.viewer.app import STATIC, make_app, read_static
 from quaere.viewer.curriculum_browser import TITLES

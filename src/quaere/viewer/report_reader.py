@@ -17,7 +17,7 @@ from quaere.chat.dimensions import POOL
 from quaere.chat.report_pages import count_line
 from quaere.chat.statements import extract_conclusion, find_citations
 from quaere.dialects.report.assessment import count_searches
-from quaere.dialects.report.protocol import bind_report
+from quaere.dialects.report.report_writer import bind_report
 from quaere.records import Assessment, AssessTask, Harness, Report, ReportTask, Rubric
 from quaere.runs.rows import EpisodeFilter, EpisodeRow
 from quaere.viewer.attempt_groups import reward_of

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from quaere.api.run import Run
 from quaere.errors import BadInput
-from quaere.recipes.score.versions import Versions, describe_change
+from quaere.recipes.score.harness import Versions, describe_change
 from quaere.runs.checkpoints import find_checkpoints
 from quaere.runs.list import describe_state, next_command
 from quaere.runs.phases import CandidateCount, PhaseSummary, count_candidates, summarise_phases

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from quaere.atomic import scratch_folder
 from quaere.chat.messages import wrap_tool_result
 from quaere.chat.protocol import PromptStyle
+from quaere.disk import scratch_folder
 from quaere.records import Hit, Passage, ProposeTask, Question, Search, SearchResult, SolveTask
 from quaere.warmup.dialects import proposer_turns, solver_turns
 from quaere.warmup.phrases import load_forms

@@ -14,11 +14,10 @@ from msgspec import Struct
 
 from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.dialects.registry import find_dialect
-from quaere.dialects.solver_dialect import solver_reward
+from quaere.dialects.roles import solver_reward
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Malformed, SolveTask
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
+from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import Policy
 from quaere.search.searcher import Searcher
 from quaere.warmup.dialects import Dialect, roles_of

@@ -14,6 +14,7 @@ A newly registered dialect can be taught under its own name without a change her
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from quaere.dialects import registry
@@ -21,12 +22,12 @@ from quaere.dialects.registry import TAUGHT_NAMES, find_dialect, find_taught
 from quaere.errors import BadInput
 
 if TYPE_CHECKING:
-    from quaere.dialects.demonstration import ProposerTurns, SolverTurns
+    from quaere.dialects.roles import ProposerTurns, SolverTurns
 
 Turns = TypeVar("Turns")
 
 Dialect = str
-DIALECTS: tuple[Dialect, ...] = TAUGHT_NAMES
+DIALECTS: Sequence[Dialect] = TAUGHT_NAMES
 
 Role = Literal["solver", "proposer", "evaluator"]
 ROLES: tuple[Role, ...] = get_args(Role)

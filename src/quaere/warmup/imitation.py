@@ -17,12 +17,12 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from quaere.atomic import new_folder, write_file
+from quaere.disk import new_folder, write_file
 from quaere.errors import BadInput
 from quaere.policies.catalogue import lasting_name
 from quaere.records import Episode
-from quaere.rollout.samples import Sample, make_sample
-from quaere.rollout.seeds import derive_seed
+from quaere.rollout.episode import Sample, make_sample
+from quaere.rollout.policy import derive_seed
 from quaere.training.adapters import save_model, save_weights
 from quaere.training.learner import Learner
 from quaere.training.learner_settings import LearnerSettings

@@ -18,7 +18,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct, structs
 
-from quaere.dialects.report.protocol import extract_conclusion, split_statements
+from quaere.chat.statements import extract_conclusion, split_statements
 from quaere.errors import SamplingFailed
 from quaere.records import Passage, Report, Source
 from quaere.warmup.phrases import REPORT_FORMS, write_thought

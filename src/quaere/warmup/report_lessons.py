@@ -15,8 +15,15 @@ from quaere.chat.dimensions import POOL
 from quaere.chat.protocol import PromptStyle
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.report.assessment import count_searches
-from quaere.dialects.report.demonstration import write_assessment, write_entry, write_report, write_rubric, write_search
-from quaere.dialects.report.protocol import bind_report, numbered_sources
+from quaere.dialects.report.report_writer import (
+    bind_report,
+    numbered_sources,
+    write_assessment,
+    write_entry,
+    write_report,
+    write_rubric,
+    write_search,
+)
 from quaere.errors import BadInput, SamplingFailed
 from quaere.records import (
     Assessment,

@@ -19,7 +19,7 @@ from quaere.chat.renderer import Renderer
 from quaere.chat.spans import find_evidence, shown_passages
 from quaere.dialects import registry
 from quaere.dialects.registry import find_dialect, find_taught
-from quaere.dialects.solver_dialect import solver_reward
+from quaere.dialects.roles import solver_reward
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.sampler import Sampled, SamplingParams
 from quaere.records import Answer, Episode, Proposal, ProposeTask, SolveTask, Task, Turn

@@ -15,8 +15,7 @@ from quaere.chat.renderer import Renderer
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Hit, SearchResult, Turn
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
+from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import Policy
 from quaere.search.index import Index
 from quaere.search.searcher import LocalSearcher

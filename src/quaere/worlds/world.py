@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from quaere.atomic import new_folder, scratch_folder, sync
+from quaere.disk import new_folder, scratch_folder, sync
 from quaere.errors import BadInput
 from quaere.worlds.gold_questions import GoldQuestion, ask_questions
 from quaere.worlds.graph import Entity, Fact, Graph

@@ -21,17 +21,19 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from quaere.chat.messages import Message, Quoted, format_results
-from quaere.chat.protocol import PromptStyle, final_reply, was_searched
-from quaere.chat.tags import THOUGHT, Element, find_blocks, has_unclosed, read_markup
-from quaere.chat.tools import MAX_QUERY_CHARS, ToolSchema, is_text
+from quaere.chat.protocol import PromptStyle, Protocol, read_query, was_searched
+from quaere.chat.tags import Block, Element, find_blocks, has_unclosed, read_markup
+from quaere.chat.tools import is_text
 from quaere.dialects.report.evaluator_prompts import assessment_system, dimension_parts, report_parts
+from quaere.dialects.roles import PlainProtocol, RoleDialect, no_action
 from quaere.records import (
     Action,
     Assessment,
     AssessTask,
     Episode,
-    Failure,
     Malformed,
     ProcessRules,
     Rubric,
@@ -46,15 +48,13 @@ MAX_ASSESSMENT_CHARS = 60_000
 MAX_ELEMENTS = 2000
 MAX_DEPTH = 8
 
-_FINISH = "write the assessment between <assessment> and </assessment>"
-
 _KNOWN = frozenset({"assessment", "report", "verification", "gaps", "reason", "score", "validity"})
 _ABOUT = re.compile(r"\[\s{0,4}([0-9]{1,4})\s{0,4}\]")
 _NUMBER = r"([0-9]{1,6}(?:\.[0-9]{1,6})?)"
 _SCORE = re.compile(rf"{_NUMBER}(?:\s{{0,4}}/\s{{0,4}}{_NUMBER})?")
 
 
-class Assessor:
+class Assessor(PlainProtocol):
     """Protocol that verifies reports by searching, then scores every one of them by a rubric.
 
         assessor = Assessor(Rubric("factuality"), num_reports=2)
@@ -68,9 +68,8 @@ class Assessor:
 
     name = "report-assessor"
     stop: tuple[str, ...] = ("</search>", "</assessment>")
-    tools: tuple[ToolSchema, ...] = ()
-    marks: tuple[str, ...] = ()
-    turns_per_search = 1
+    finish = "write the assessment between <assessment> and </assessment>"
+    advice = "To search, put the number of a report in brackets and a query between <search> and </search>; to finish,"
 
     def __init__(
         self,
@@ -110,60 +109,28 @@ class Assessor:
         parts = ("Question:\n", Quoted(task.question.text), "\n", *meanings, *report_parts(task.reports))
         return [Message("system", (system,)), Message("user", parts)]
 
-    def prefix(self, turn: int, is_last: bool) -> str:
-        """Always "": the policy writes its turns from the first token on."""
-        return ""
-
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The first search or assessment outside a thought."""
         for block in find_blocks(text, ("think", "search", "assessment")):
             if block.name == "search":
-                return self._read_search(block.content)
+                return self._read_search(block)
             if block.name == "assessment":
                 whole = text[block.start : block.end]
                 return read_assessment(whole, self.rubric, self.num_reports, self.scale, self.separate_validity)
-        for name in (THOUGHT, "search", "assessment"):
-            if has_unclosed(text, name):
-                return Malformed(f"the {name} block is not closed")
-        return Malformed("there is neither a search nor an assessment")
+        return no_action(text, ("search", "assessment"), "there is neither a search nor an assessment")
 
-    def reply(
-        self,
-        action: Action,
-        results: Sequence[SearchResult],
-        failure: Failure | None,
-        earlier: Sequence[Turn] = (),
-        *,
-        final: bool = False,
-    ) -> Message:
-        """Passages between tags, or what went wrong."""
-        message = self._usual_reply(action, results, failure)
-        return final_reply(message, action, failure, _FINISH) if final else message
+    def show(self, results: Sequence[SearchResult], earlier: Sequence[Turn]) -> Message:
+        """Passages between tags."""
+        return Message("user", format_results(results), tag="observation")
 
-    def _usual_reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:
-        if failure is not None and failure.boundary == "search":
-            return Message("user", ("The search could not be carried out. Nothing was looked up; you may try again.",))
-        if failure is not None and failure.kind == "searches":
-            return Message("user", (f"No searches are left. To finish, {_FINISH}.",))
-        if isinstance(action, Search):
-            return Message("user", format_results(results), tag="observation")
-        reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
-        search = "put the number of a report in brackets and a query between <search> and </search>"
-        return Message("user", (f"That turn could not be used: {reason}. To search, {search}; to finish, {_FINISH}.",))
-
-    def _read_search(self, content: str) -> Search | Malformed:
-        query, about = content.strip(), 0
+    def _read_search(self, block: Block) -> Search | Malformed:
+        query, about = block.content.strip(), 0
         if numbered := _ABOUT.match(query):
-            query, about = query[numbered.end() :].strip(), int(numbered[1])
+            query, about = query[numbered.end() :], int(numbered[1])
             if not 1 <= about <= self.num_reports:
                 return Malformed("there is no report of that number")
-        if not query:
-            return Malformed("the query is empty")
-        if len(query) > MAX_QUERY_CHARS:
-            return Malformed(f"a query may have at most {MAX_QUERY_CHARS} characters")
-        if not is_text(query):
-            return Malformed("a query holds half a character")
-        return Search((query,), about=about)
+        found = read_query(structs.replace(block, content=query))
+        return structs.replace(found, about=about) if isinstance(found, Search) else found
 
 
 def read_assessment(
@@ -246,3 +213,6 @@ def count_searches(episode: Episode, num_reports: int) -> list[int]:
     """
     about = [turn.action.about for turn in episode.turns if isinstance(turn.action, Search) and was_searched(turn)]
     return [sum(number in (0, report) for number in about) for report in range(1, num_reports + 1)]
+
+
+ASSESSMENT: RoleDialect[Protocol] = RoleDialect(Assessor)

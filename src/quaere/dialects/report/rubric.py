@@ -17,10 +17,10 @@ import re
 from collections.abc import Sequence
 
 from quaere.chat.messages import Message, Part, Quoted
-from quaere.chat.protocol import PromptStyle
+from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.chat.tags import find_blocks, has_unclosed
-from quaere.chat.tools import ToolSchema
 from quaere.dialects.report.evaluator_prompts import pool_parts, rubric_form, rubric_system
+from quaere.dialects.roles import PlainProtocol, RoleDialect
 from quaere.records import Action, Failure, Harness, Malformed, Rubric, RubricTask, SearchResult, Task, Turn, Weight
 
 MAX_RUBRIC_CHARS = 2000
@@ -29,7 +29,7 @@ _LINE = re.compile(r"\s*+(?:[-*]\s++)?([^:]++)(?::(.*+))?")
 _WEIGHT = re.compile(r"\s{0,9}([0-9]{0,3}(?:\.[0-9]{1,9})?)\s{0,9}")
 
 
-class RubricChooser:
+class RubricChooser(PlainProtocol):
     """Protocol that chooses a rubric in one turn.
 
     `marks` names the rubric block, so a turn records where the block's tokens begin (`acts_at`).
@@ -40,9 +40,7 @@ class RubricChooser:
 
     name = "rubric-chooser"
     stop: tuple[str, ...] = ("</rubric>",)
-    tools: tuple[ToolSchema, ...] = ()
     marks: tuple[str, ...] = ("rubric",)
-    turns_per_search = 1
 
     def __init__(self, harness: Harness, *, style: PromptStyle = "full") -> None:
         self.harness = harness
@@ -60,10 +58,6 @@ class RubricChooser:
         for number, passage in enumerate(task.passages, start=1):
             parts += [f"\nA document, {number}:\n", Quoted(passage.titled_text), "\n"]
         return [Message("system", (rubric_system(self.style, self.harness.dimensions),)), Message("user", tuple(parts))]
-
-    def prefix(self, turn: int, is_last: bool) -> str:
-        """Always "": the policy writes its turn from the first token on."""
-        return ""
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The first rubric outside a thought; `Malformed` if the harness does not allow it."""
@@ -152,3 +146,6 @@ def default_rubric(harness: Harness) -> Rubric:
     others = [item.name for item in harness.pool if item.name != rules.must_include][: rules.k - 1]
     middle = (rules.weight_min + rules.weight_max) / 2
     return Rubric(rules.must_include, tuple(Weight(name, middle) for name in others))
+
+
+RUBRIC: RoleDialect[Protocol] = RoleDialect(RubricChooser)

@@ -26,8 +26,7 @@ from quaere.policies.sampler import SamplingParams
 from quaere.records import Action, Answer, Failure, Malformed, Question, SolveTask, Task, Turn
 from quaere.records.foreign_json import decode_json
 from quaere.rewards.answers import normalise_answer
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
+from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import Policy
 from quaere.search.searcher import NoSearcher
 

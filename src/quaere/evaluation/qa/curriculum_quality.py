@@ -24,7 +24,7 @@ from quaere.evaluation.intervals import Interval, wilson_interval
 from quaere.records import Candidate, Episode, Evidence, Question
 from quaere.rewards.answers import normalise_answer
 from quaere.rewards.format import gives_away, names_alternatives
-from quaere.rollout.topics import find_phrases
+from quaere.rollout.topic_questions import find_phrases
 from quaere.warmup.documents.checks import find_fault
 
 ReadDocument = Callable[[str], str]

@@ -28,8 +28,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, field, structs
 
-from quaere.atomic import write_file
 from quaere.chat.spans import locate_span
+from quaere.disk import write_file
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval, rate_interval
 from quaere.evaluation.judges.judge import holds_answer

@@ -22,9 +22,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field, structs
 
-from quaere.atomic import write_file
 from quaere.chat.protocol import Protocol
 from quaere.chat.spans import find_evidence, shown_passages
+from quaere.disk import write_file
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval, rate_interval
 from quaere.evaluation.judges.judge import Citation, Judge
@@ -43,8 +43,7 @@ from quaere.policies.sampler import SamplingParams
 from quaere.records import LIMIT_ENDS, Answer, EndReason, Episode, Evidence, Malformed, Question, SolveTask, Turn
 from quaere.records.foreign_json import decode_json
 from quaere.rewards.answers import exact_match_score, f1_score
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
+from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import Policy
 from quaere.search.json_lines import is_rows_file
 from quaere.search.searcher import Searcher

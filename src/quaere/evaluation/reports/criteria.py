@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from quaere.atomic import write_file
+from quaere.disk import write_file
 from quaere.errors import BadInput
 from quaere.evaluation.reports.lexical import squeeze
 from quaere.records import Question

@@ -45,7 +45,7 @@ def read_report_file(path: Path, limit: int | None = None) -> ReportSet:
 
 def read_report_run(path: Path, limit: int | None = None) -> ReportSet:
     """The reports of a run; an episode that ended without a report becomes one with empty text."""
-    from quaere.dialects.report.protocol import bind_report
+    from quaere.dialects.report.report_writer import bind_report
     from quaere.runs import Run
 
     reports: list[Report] = []

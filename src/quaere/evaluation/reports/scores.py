@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from quaere.atomic import write_file
+from quaere.disk import write_file
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import (
     Interval,

@@ -34,9 +34,10 @@ from msgspec import Meta, Struct, field
 
 from quaere.chat.dimensions import POOL
 from quaere.errors import BadInput
+from quaere.recipes import report_baselines
 from quaere.recipes.score.harness import HarnessLimits, default_harness
+from quaere.recipes.score.memory import SchedulerSettings
 from quaere.recipes.score.metaharness import RuleSettings
-from quaere.recipes.score.scheduler import SchedulerSettings
 from quaere.records import Dimension, DimensionRules, Harness, ProcessRules
 from quaere.setting_types import Fraction, NonNegativeInt, PositiveInt
 from quaere.training.report_run import DEMO, SINGLE_GPU, EvaluatorConfig, ResearchConfig, WriterConfig, check_research
@@ -151,12 +152,7 @@ class ScoreConfig(ResearchConfig, frozen=True, forbid_unknown_fields=True):
 
 # The settings that each preset changes; all others are the paper's.
 PRESETS: dict[str, dict[str, object]] = {
-    # The paper reserves no turn for the report or the assessment.
-    "paper": {
-        "engine.max_rows": 256,
-        "solver.limits.answer_turn": False,
-        "evaluator.limits.answer_turn": False,
-    },
+    "paper": report_baselines.PRESETS["paper"],
     "single-gpu": {**SINGLE_GPU, "evaluator.shown_questions": 4},
     "demo": {
         **DEMO,

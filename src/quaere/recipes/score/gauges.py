@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from quaere.recipes.score.statistics import Statistics
+from quaere.recipes.score.harness import Statistics
 from quaere.runs import Run
 from quaere.training.phases.assessments import correlate
 

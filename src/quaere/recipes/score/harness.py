@@ -12,13 +12,16 @@ harness never picks a dimension or a weight: the evaluator does.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from quaere.chat.dimensions import POOL
+from quaere.disk import read_regular, write_file
 from quaere.errors import BadInput
 from quaere.records import Dimension, DimensionRules, Harness, ProcessRules
 from quaere.setting_types import NonNegativeInt, PositiveInt
@@ -55,11 +58,13 @@ class _DimensionConstraints(Struct, frozen=True, forbid_unknown_fields=True):
     weight_max: float
 
 
-class _ProcessConstraints(Struct, frozen=True, forbid_unknown_fields=True):
+class _ProcessConstraints(
+    Struct, frozen=True, forbid_unknown_fields=True, rename={"min_tool_calls": "min_number_of_tool_call"}
+):
     require_gap_analysis: bool
     require_verification: bool
     citation_cross_check: bool
-    min_number_of_tool_call: int
+    min_tool_calls: int
     require_search: bool | None = None
 
 
@@ -98,21 +103,11 @@ def parse_harness(json_text: str, previous: Harness, limits: HarnessLimits) -> H
     pool = _change_pool(previous.pool, form.pool)
     if isinstance(pool, str):
         return pool
-    rules, process = form.dimension_constraints, form.process_constraints
-    search = previous.process.require_search if process.require_search is None else process.require_search
-    harness = Harness(
-        version=previous.version,
-        pool=pool,
-        dimensions=DimensionRules(rules.k, rules.must_include, rules.weight_min, rules.weight_max),
-        process=ProcessRules(
-            require_search=search,
-            require_verification=process.require_verification,
-            require_gap_analysis=process.require_gap_analysis,
-            citation_cross_check=process.citation_cross_check,
-            min_tool_calls=process.min_number_of_tool_call,
-        ),
-        notes=form.notes.strip(),
-    )
+    process = structs.asdict(form.process_constraints)
+    if process["require_search"] is None:
+        process["require_search"] = previous.process.require_search
+    rules = DimensionRules(**structs.asdict(form.dimension_constraints))
+    harness = Harness(previous.version, pool, rules, ProcessRules(**process), form.notes.strip())
     return find_fault(harness, limits) or follow(previous, harness)
 
 
@@ -185,13 +180,7 @@ def encode_harness(harness: Harness, previous: Harness | None = None) -> str:
     kept = [item for item in before if item in harness.pool]
     form = _HarnessForm(
         _DimensionConstraints(**structs.asdict(harness.dimensions)),
-        _ProcessConstraints(
-            require_gap_analysis=harness.process.require_gap_analysis,
-            require_verification=harness.process.require_verification,
-            citation_cross_check=harness.process.citation_cross_check,
-            min_number_of_tool_call=harness.process.min_tool_calls,
-            require_search=harness.process.require_search,
-        ),
+        _ProcessConstraints(**structs.asdict(harness.process)),
         _PoolChanges(
             drop=tuple(item.name for item in before if item not in kept),
             add=tuple(_Added(item.name, item.text) for item in harness.pool if item not in kept),
@@ -205,3 +194,140 @@ def one_line(text: str, num_chars: int = 200) -> str:
     """The first `num_chars` characters of a text on one line, without control characters."""
     printable = "".join(character if character.isprintable() else " " for character in text[:num_chars])
     return " ".join(printable.split())
+
+
+# ----------------------------------------------------------------------------------------------------------- statistics
+
+
+class Statistics(Struct, frozen=True, forbid_unknown_fields=True):
+    """The input of a meta-harness. Scores are on a scale from 0 to 1; None is what was not measured.
+
+    `score_spread` is the mean, over questions with several scored reports, of the standard deviation of their scores;
+    `num_scored` is the number of scored reports. Changes are relative to the previous statistics (`compare`).
+
+        Statistics(step=10, num_scored=64, mean_reward=0.8, score_spread=0.12, share_at_ceiling=0.05)
+    """
+
+    step: int = 0
+    num_scored: int = 0
+    mean_reward: float = 0.0
+    score_spread: float | None = 0.0
+    share_at_ceiling: float = 0.0
+    share_under_verified: float = 0.0
+    share_invalid_rubrics: float = 0.0
+    share_invalid_assessments: float = 0.0
+    mean_searches: float = 0.0
+    citation_validity: float | None = None
+    consistency: float | None = None
+    diversity: float | None = None
+    entropy: float | None = None
+    reward_change: float = 0.0
+    citation_change: float = 0.0
+    entropy_change: float = 0.0
+    dimension_counts: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # JSON has no NaN: it would be stored as null, and the state could not be read again.
+        for name, value in structs.asdict(self).items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{name} must be a finite number, not {value}")
+
+
+def compare(now: Statistics, before: Statistics | None) -> Statistics:
+    """`now` with its changes since `before`; a change is 0 if there is nothing to compare with.
+
+    compare(Statistics(mean_reward=0.75), Statistics(mean_reward=0.5)).reward_change -> 0.25
+    """
+    if before is None:
+        return structs.replace(now, reward_change=0.0, citation_change=0.0, entropy_change=0.0)
+    return structs.replace(
+        now,
+        reward_change=now.mean_reward - before.mean_reward,
+        citation_change=_change(now.citation_validity, before.citation_validity),
+        entropy_change=_change(now.entropy, before.entropy),
+    )
+
+
+def _change(now: float | None, before: float | None) -> float:
+    return 0.0 if now is None or before is None else now - before
+
+
+# ------------------------------------------------------------------------------------------------------------- versions
+
+FILE = "harness.jsonl"
+
+
+class HarnessVersion(Struct, frozen=True, forbid_unknown_fields=True):
+    """The harness in force after a step. With a `fault`, the proposal was unusable and this is the previous one.
+
+    HarnessVersion(step=0, harness=Harness(version=0, ...), why="default")
+    """
+
+    step: int
+    harness: Harness
+    statistics: Statistics | None = None
+    why: str = ""
+    fault: str = ""
+
+
+def describe_change(before: Harness, after: Harness) -> str:
+    """The differences in a few words; "" if there are none. Changed notes are mentioned, not repeated.
+
+    describe_change(old, new) -> "k 4 → 5, min_tool_calls 1 → 2, pool + chronology, notes"
+    """
+    said = []
+    for old, new in ((before.dimensions, after.dimensions), (before.process, after.process)):
+        for name, value in structs.asdict(new).items():
+            if (was := getattr(old, name)) != value:
+                said.append(f"{name} {_say(was)} → {_say(value)}")
+    names_before, names_after = ({item.name for item in harness.pool} for harness in (before, after))
+    said += [f"pool + {item.name}" for item in after.pool if item.name not in names_before]
+    said += [f"pool - {item.name}" for item in before.pool if item.name not in names_after]
+    said += [f"reworded {item.name}" for item in after.pool if item.name in names_before and item not in before.pool]
+    return ", ".join([*said, "notes"] if before.notes != after.notes else said)
+
+
+def _say(value: str | float | bool) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+class Versions:
+    """The file of harness versions in a run's directory: one line of JSON each, with the statistics that led to it.
+
+    A line is synced before `append` returns. An incomplete last line, from a process that died while writing, is
+    skipped in reading and removed by the next change.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / FILE
+
+    def read(self) -> list[HarnessVersion]:
+        """All versions, oldest first; none if there is no file yet."""
+        try:
+            content = read_regular(self.path)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise BadInput(f"cannot read {self.path}: {error.strerror or error}") from error
+        whole = content[: content.rfind(b"\n") + 1]
+        try:
+            return [msgspec.json.decode(line, type=HarnessVersion) for line in whole.splitlines()]
+        except (msgspec.DecodeError, UnicodeError, ValueError) as error:
+            raise BadInput(f"{self.path} has a line that is not a harness version: {error}") from error
+
+    def append(self, version: HarnessVersion) -> None:
+        """Add a version. Entries of the same or later steps belong to undone steps and are removed."""
+        versions = [one for one in self.read() if one.step < version.step]
+        self._write([*versions, version])
+
+    def truncate_after(self, step: int) -> None:
+        """Remove the versions of steps after this one."""
+        versions = self.read()
+        if self.path.exists():
+            self._write([one for one in versions if one.step <= step])
+
+    def _write(self, versions: list[HarnessVersion]) -> None:
+        """Rewrite the whole file: it is small, and a rename is atomic."""
+        write_file(self.path, b"".join(msgspec.json.encode(version) + b"\n" for version in versions))

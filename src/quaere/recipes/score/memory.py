@@ -1,22 +1,36 @@
-"""The state of a SCORE run besides its weights: the evaluator's baseline, the scheduler, the harness.
+"""The state of a SCORE run besides its weights: the evaluator's baseline, the harness, and the dimension scheduler.
 
-memory.baseline, memory.harness, memory.scheduler.hints(memory.harness)
-memory.save(checkpoint); memory.load(checkpoint)      # goes on as if never stopped
+    memory.baseline, memory.harness, memory.scheduler.hints(memory.harness)
+    memory.save(checkpoint); memory.load(checkpoint)      # goes on as if never stopped
+
+The scheduler hints which dimensions to require, avoid and explore, from the rubrics of the last `window` steps. A
+dimension's *tries* are the rubrics that chose it, its *mean* that of all consistencies under those rubrics; the overall
+mean is that of all consistencies. The primary dimension is in every rubric and is never advised.
+
+- explore: the least tried, if tried fewer than `min_tries` times; at most `num_explore`.
+- avoided: tried at least `min_tries` times, with a mean more than `margin` below the overall one; the worst first, at
+  most `num_avoided`, and never so many that fewer than k - 1 others are left.
+- required: tried at least `min_tries` times, with a mean not below the overall one, and chosen by a share of at most
+  `max_share` of all rubrics, so that no dimension is required for ever; the best first, at most `num_required`.
+
+Of equals, the one that is first in the pool comes first. Required and explored dimensions together fit into one rubric:
+the explored ones are cut. Hints are advice: a rubric that ignores them is valid.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
+from quaere.disk import read_regular
 from quaere.errors import BadInput
-from quaere.recipes.score.scheduler import Scheduler, SchedulerSettings
-from quaere.recipes.score.statistics import Statistics
-from quaere.recipes.score.versions import HarnessVersion, Versions
-from quaere.records import Harness
-from quaere.regular_files import read_regular
+from quaere.recipes.score.harness import HarnessVersion, Statistics, Versions
+from quaere.records import Harness, Hints, Rubric
+from quaere.setting_types import Fraction, NonNegativeFloat, NonNegativeInt, PositiveInt, check_settings
 
 STATE_FILE = "score.json"
 
@@ -64,3 +78,143 @@ class ScoreMemory:
         self.harness, self.statistics = state.harness, state.statistics
         self.scheduler.load(folder)
         self.versions.truncate_after(self.step)
+
+
+# -------------------------------------------------------------------------------------------------------- the scheduler
+
+SCHEDULER_FILE = "scheduler.json"
+
+
+class SchedulerSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of the dimension scheduler, whose numbers the paper leaves open.
+
+        SchedulerSettings(window=20, min_tries=3, margin=0.02, max_share=0.7)
+
+    Attributes:
+        window: Steps that are remembered. [Quaere]
+        min_tries: Rubrics that must have chosen a dimension before it is required or avoided. [Quaere]
+        margin: How far below the overall mean a dimension's consistency must lie for it to be avoided. [Quaere]
+        max_share: A dimension that more than this share of the rubrics chose is no longer required. [Quaere]
+        num_required: Most dimensions to require. [Quaere]
+        num_avoided: Most dimensions to avoid. [Quaere]
+        num_explore: Most dimensions to explore. [Quaere]
+    """
+
+    window: PositiveInt = 20
+    min_tries: PositiveInt = 3
+    margin: NonNegativeFloat = 0.02
+    max_share: Fraction = 0.7
+    num_required: NonNegativeInt = 1
+    num_avoided: NonNegativeInt = 2
+    num_explore: NonNegativeInt = 2
+
+    def check(self) -> None:
+        """Raise `BadInput` for values out of bounds."""
+        check_settings(self, "scheduler")
+        if math.isinf(self.margin):
+            raise BadInput("scheduler.margin must be a finite number, not infinity")
+
+
+class Chosen(Struct, frozen=True):
+    """A rubric that was chosen in a step, and the consistency of the reports on each question under it.
+
+    Chosen(step=3, dimensions=("factuality", "coverage"), consistencies=(0.4, 0.6))
+    """
+
+    step: int
+    dimensions: tuple[str, ...]
+    consistencies: tuple[float, ...]
+
+
+class SchedulerState(Struct, frozen=True, forbid_unknown_fields=True):
+    """The state of a scheduler: the chosen rubrics, oldest first.
+
+    SchedulerState(chosen=(Chosen(...),))
+    """
+
+    chosen: tuple[Chosen, ...] = ()
+
+
+class Tally(Struct, frozen=True):
+    """The record of one dimension: the number of rubrics that chose it, and the mean consistency under them.
+
+    Tally(tries=2, mean=0.45)
+    """
+
+    tries: int
+    mean: float
+
+
+class Scheduler:
+    """Records chosen rubrics and gives hints. It is part of every checkpoint of its run."""
+
+    def __init__(self, settings: SchedulerSettings = SchedulerSettings()) -> None:  # noqa: B008 (it is frozen)
+        settings.check()
+        self.settings = settings
+        self.state = SchedulerState()
+
+    def record(self, step: int, rubric: Rubric, consistencies: Sequence[float | None]) -> None:
+        """Record a rubric that the evaluator chose; forget rubrics older than the window.
+
+        Questions with unknown consistency (None) are skipped, and so is a rubric under which all are unknown. A default
+        rubric was not chosen by the evaluator and must not be recorded.
+        """
+        known = tuple(float(value) for value in consistencies if value is not None and math.isfinite(value))
+        kept = [one for one in self.state.chosen if one.step > step - self.settings.window]
+        added = [Chosen(step, rubric.dimensions, known)] if known else []
+        self.state = SchedulerState((*kept, *added))
+
+    def tally(self, names: Sequence[str]) -> dict[str, Tally]:
+        """The record of each of these dimensions; the mean of one never chosen is 0.
+
+        scheduler.tally(["coverage"]) -> {"coverage": Tally(tries=2, mean=0.45)}
+        """
+        found: dict[str, Tally] = {}
+        for name in names:
+            under = [one for one in self.state.chosen if name in one.dimensions]
+            found[name] = Tally(len(under), _mean(under))
+        return found
+
+    def hints(self, harness: Harness) -> Hints:
+        """The hints within this harness."""
+        rules, settings = harness.dimensions, self.settings
+        tallies = self.tally([item.name for item in harness.pool if item.name != rules.must_include])
+        overall, num_rubrics, places = _mean(self.state.chosen), len(self.state.chosen), rules.k - 1
+        # Sorting is stable, so of equals the one that is first in the pool comes first.
+        tried = sorted(
+            (name for name, one in tallies.items() if one.tries >= settings.min_tries),
+            key=lambda name: tallies[name].mean,
+        )
+        untried = sorted(
+            (name for name, one in tallies.items() if one.tries < settings.min_tries),
+            key=lambda name: tallies[name].tries,
+        )
+        poor = [name for name in tried if tallies[name].mean < overall - settings.margin]
+        good = [
+            name
+            for name in sorted(tried, key=lambda name: -tallies[name].mean)
+            if tallies[name].mean >= overall and tallies[name].tries <= settings.max_share * num_rubrics
+        ]
+        required = tuple(good[: min(settings.num_required, places)])
+        return Hints(
+            required=required,
+            avoided=tuple(poor[: max(0, min(settings.num_avoided, len(tallies) - places))]),
+            explore=tuple(untried[: max(0, min(settings.num_explore, places - len(required)))]),
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write the state to a file in `folder`."""
+        (folder / SCHEDULER_FILE).write_bytes(msgspec.json.encode(self.state))
+
+    def load(self, folder: Path) -> None:
+        """Restore the state that `save` wrote."""
+        file = folder / SCHEDULER_FILE
+        try:
+            self.state = msgspec.json.decode(read_regular(file), type=SchedulerState)
+        except (OSError, msgspec.DecodeError, UnicodeError) as error:
+            raise BadInput(f"{file} is missing or is not the state of a scheduler") from error
+
+
+def _mean(chosen: Sequence[Chosen]) -> float:
+    values = [value for one in chosen for value in one.consistencies]
+    return math.fsum(values) / len(values) if values else 0.0

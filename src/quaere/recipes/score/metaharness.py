@@ -41,13 +41,13 @@ from quaere.policies.sampler import ChatSampler, SamplingParams
 from quaere.recipes.score.harness import (
     LEAST_K,
     HarnessLimits,
+    Statistics,
     encode_harness,
     find_fault,
     follow,
     one_line,
     parse_harness,
 )
-from quaere.recipes.score.statistics import Statistics
 from quaere.records import Harness
 from quaere.setting_types import Fraction, NonNegativeFloat
 

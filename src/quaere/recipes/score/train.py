@@ -19,39 +19,51 @@ nothing, and a report without an assessment is left out of the solver's update.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from msgspec import Struct, structs
 
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.report.rubric import default_rubric
-from quaere.errors import SearchFailed
-from quaere.objectives.advantages import Advantages, ema_centered, grpo
+from quaere.errors import BadInput, SearchFailed
+from quaere.objectives.advantages import Advantages, ema_centered
+from quaere.policies.openai import OpenAISampler, parse_endpoint
 from quaere.policies.sampler import SamplingParams
-from quaere.recipes.score.config import ScoreConfig
+from quaere.recipes.registry import Recipe
+from quaere.recipes.report_baselines import (
+    assess_groups,
+    compare_reports,
+    pair_verdicts,
+    pay_report,
+    report_protocol,
+)
+from quaere.recipes.score.config import PRESETS, HarnessSettings, ScoreConfig, check_config
 from quaere.recipes.score.gauges import collect_statistics, measure_gauges, read_history
+from quaere.recipes.score.harness import HarnessVersion, Versions, compare, describe_change
 from quaere.recipes.score.memory import ScoreMemory
-from quaere.recipes.score.metaharness import MetaHarness
-from quaere.recipes.score.statistics import compare
-from quaere.recipes.score.versions import HarnessVersion, describe_change
+from quaere.recipes.score.metaharness import FixedHarness, LlmHarness, MetaHarness, RulesHarness
 from quaere.records import Episode, Harness, Passage, Question, Rubric, RubricTask
-from quaere.rewards.reports import ReportPay, consistency_score, most_reward, report_reward
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job
-from quaere.rollout.samples import Sample, make_sample
+from quaere.rewards.reports import ReportPay, consistency_score, most_reward
+from quaere.rollout.episode import Job, Limits, Sample, make_sample
+from quaere.runs import Run
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.measures import mean_parts, measure_advantages
 from quaere.training.phases.assessments import (
     Assessed,
     Verdict,
-    assess_reports,
     measure_assessments,
     verdict_parts,
-    view_reports,
 )
 from quaere.training.phases.report_episodes import Written, measure_groups, measure_report, write_jobs, write_reports
-from quaere.training.phases.stage import check_finite, coin, shuffled
-from quaere.training.report_run import ROLE, Research, group_samples, learn_in_parts, parse_rubric
+from quaere.training.phases.stage import coin
+from quaere.training.progress import Reporter
+from quaere.training.report_run import (
+    ROLE,
+    Research,
+    check_research_run,
+    open_research,
+    parse_rubric,
+    plan_research,
+)
 from quaere.training.step import Step
 from quaere.training.token_traces import trace_tokens
 
@@ -170,12 +182,7 @@ class Score:
         self, step: Step, groups: Sequence[Sequence[Written]], rubrics: Sequence[Rubric], harness: Harness
     ) -> Assessed:
         """Assessments of all finished reports, by the same weights; reports on one question are assessed together."""
-        finished = [[item.report for item in group if item.report is not None] for group in groups]
-        viewings = view_reports(
-            finished, rubrics, harness, passes=self.config.evaluator.passes, name=step.name, seed=step.seed
-        )
-        how = self.config.evaluator.evaluating(self.config.prompts)
-        return await assess_reports(self.stage, step, ROLE, viewings, how)
+        return await assess_groups(self.config, self.stage, step, ROLE, groups, rubrics, harness)
 
     def judge(
         self, groups: Sequence[Sequence[Written]], assessed: Assessed, rubrics: Sequence[Rubric], harness: Harness
@@ -183,21 +190,12 @@ class Score:
         """Every report with its reward: `None` if unassessed (excluded); 0 if unfinished."""
         evaluator = self.config.evaluator
         tau = harness.process.min_tool_calls if isinstance(evaluator.tau, str) else evaluator.tau
-        separate = evaluator.validity == "separate"
-        pay_for = partial(report_reward, scale=evaluator.score_scale, separate=separate, tau=tau)
-        judged = []
-        for place, (group, rubric) in enumerate(zip(groups, rubrics, strict=True)):
-            question = next((item.report.question.id for item in group if item.report), "")
-            verdicts = iter(assessed.verdicts.get(question, []))
-            for written in group:
-                if written.report is None:
-                    judged.append(Judged(written, place, None, pay_for(None, rubric)))
-                elif (verdict := next(verdicts, None)) is None:
-                    judged.append(Judged(written, place))
-                else:
-                    pay = pay_for(verdict.scores, rubric, num_searches=verdict.num_searches)
-                    judged.append(Judged(written, place, verdict, pay))
-        return judged
+        return [
+            Judged(written, place, verdict, pay_report(verdict, rubrics[place], evaluator, tau))
+            if written.report is None or verdict is not None
+            else Judged(written, place)
+            for place, written, verdict in pair_verdicts(groups, assessed)
+        ]
 
     # --------------------------------------------------------------------------------------------- 5, 6: the updates
 
@@ -210,18 +208,8 @@ class Score:
 
     def update_solver(self, step: Step, judged: Sequence[Judged]) -> Advantages:
         """GRPO over the reports on each question that have a reward, 0 included."""
-        solver = self.config.solver
-        paid = [item for item in judged if item.pay is not None]
-        rewards = [item.pay.total for item in paid if item.pay is not None]
-        check_finite(rewards)
-        places = [item.place for item in paid]
-        advantages = grpo(rewards, places, delta=solver.delta, unbiased=solver.unbiased_std)
-        if self.config.shuffle_advantages:
-            advantages = shuffled(advantages, step.seed)
-        if not solver.frozen:
-            groups = group_samples([item.written.episode for item in paid], places, advantages)
-            step.metrics |= learn_in_parts(step, groups, solver.minibatch)
-        return advantages
+        graded = [(item.written, item.place, item.pay.total) for item in judged if item.pay is not None]
+        return compare_reports(self.config, step, graded, learns=not self.config.solver.frozen)
 
     def update_evaluator(
         self, step: Step, chosen: Sequence[Chosen], agreements: Sequence[float | None]
@@ -362,3 +350,74 @@ def pay_parts(item: Judged, rubric: Rubric) -> dict[str, float]:
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
+
+
+# --------------------------------------------------------------------------------------------------------- registration
+
+
+async def train(config: ScoreConfig, store: Run, reporter: Reporter) -> None:
+    """Train from the run's last checkpoint, or from the start; close all resources at the end."""
+    memory = ScoreMemory(config.harness.first(), config.scheduler, Versions(store.path))
+    meta = open_meta(config.harness)
+    try:
+        async with open_research(config, store, reporter, memory=memory) as research:
+            await Score(config, research, memory, meta).run()
+    finally:
+        await meta.stop()
+
+
+def open_meta(settings: HarnessSettings) -> MetaHarness:
+    """The meta-harness of these settings."""
+    if settings.kind == "rules":
+        return RulesHarness(settings.rules, settings.limits)
+    if settings.kind == "llm":
+        return LlmHarness(OpenAISampler(parse_endpoint(settings.model)), limits=settings.limits)
+    return FixedHarness()
+
+
+def check(config: ScoreConfig) -> None:
+    """Raise `BadInput` for settings that cannot be run, before anything is loaded."""
+    check_config(config)
+    if config.harness.model:
+        parse_endpoint(config.harness.model)
+    if config.trainer.kind == "tinker" and config.evaluator.moments == "own":
+        raise BadInput(
+            "a Tinker server has one set of optimizer moments, and evaluator.moments is own",
+            hint="--set evaluator.moments=shared",
+        )
+    check_research_run(config, "score")
+
+
+def plan(config: ScoreConfig) -> list[tuple[str, str]]:
+    """The run's plan as lines of name and text: what it would do, and the most that a step costs."""
+    evaluator, harness = config.evaluator, config.harness
+    roles = (("solver", not config.solver.frozen), ("evaluator", config.learns_rubrics))
+    learns = [name for name, is_learning in roles if is_learning]
+    rubrics = f"always {config.fixed_rubric}" if config.fixed_rubric else f"one a {config.rubric_scope}"
+    lines = [
+        ("learns", " and ".join(learns)),
+        ("rubrics", f"{rubrics}; {harness.dimensions.k} of {len(harness.pool) + len(harness.extra)} dimensions"),
+        (
+            "assessments",
+            f"{evaluator.passes} over the reports on each question, at most {evaluator.limits.max_turns} turns and "
+            f"{evaluator.limits.sequence_tokens:,} tokens",
+        ),
+        ("harness", "never changes" if harness.kind == "none" else f"{harness.kind}, every {harness.every} steps"),
+    ]
+    # With evaluator.moments=own, two objectives on one set of weights have Adam moments each.
+    num_moments = 2 if len(learns) == 2 and evaluator.moments == "own" else 1
+    return [*plan_research(config, has_evaluator=True, num_moments=num_moments), *lines]
+
+
+SCORE = Recipe(
+    name="score",
+    summary="one model writes research reports and judges them, and learns both",
+    schema=ScoreConfig,
+    presets=PRESETS,
+    check=check,
+    plan=plan,
+    train=train,
+    solver_protocol=report_protocol,
+    takes_questions=True,
+    needs_answers=False,
+)

@@ -23,9 +23,8 @@ from quaere.dialects.report.assessment import count_searches
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Assessment, AssessTask, Episode, Harness, Report, Rubric, Scores
 from quaere.rewards.reports import SCALE, mean_scores
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job
-from quaere.rollout.seeds import derive_seed
+from quaere.rollout.episode import Job, Limits
+from quaere.rollout.policy import derive_seed
 from quaere.training.phases.stage import Stage
 from quaere.training.step import Step
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quaere.chat.protocol import Protocol
-from quaere.dialects.solver_dialect import solver_reward
+from quaere.dialects.roles import solver_reward
 from quaere.records import Episode, Question, SolveTask
-from quaere.rollout.many import Job
+from quaere.rollout.episode import Job
 
 
 def attempt_jobs(protocol: Protocol, questions: Sequence[Question], num_attempts: int, name: str) -> list[Job]:

@@ -10,9 +10,8 @@ from fractions import Fraction
 from msgspec import Struct
 
 from quaere.records import Candidate, DropReason, Proposal, ProposeTask, Question
-from quaere.rewards.answers import normalise_answer
-from quaere.rewards.dates import year_aliases
-from quaere.rollout.seeds import derive_seed
+from quaere.rewards.answers import normalise_answer, year_aliases
+from quaere.rollout.policy import derive_seed
 from quaere.training.phases.proposals import Proposed, is_too_long, leaks_answer
 
 

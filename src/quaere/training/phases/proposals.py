@@ -9,9 +9,9 @@ from msgspec import Struct
 from quaere.chat.protocol import Protocol
 from quaere.chat.tags import find_blocks
 from quaere.records import Episode, Proposal, ProposeTask, Question, Search, searches_needed
-from quaere.rewards.dates import year_aliases
+from quaere.rewards.answers import year_aliases
 from quaere.rewards.format import Containment, FormatRule, FormatScore, InvalidRule, format_score
-from quaere.rollout.many import Job
+from quaere.rollout.episode import Job
 
 
 class Proposed(Struct, frozen=True):

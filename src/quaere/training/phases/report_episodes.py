@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from quaere.chat.protocol import Protocol
-from quaere.dialects.report.protocol import bind_report
+from quaere.dialects.report.report_writer import bind_report
 from quaere.records import Episode, Question, Report, ReportTask, Rubric
 from quaere.rewards.reports import check_report, consistency_score, diversity_score
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job
+from quaere.rollout.episode import Job, Limits
 from quaere.training.phases.stage import Stage
 from quaere.training.step import Step
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from quaere.chat.protocol import PromptStyle
-from quaere.dialects.registry import SolverDialectName, open_solver
-from quaere.dialects.settings import AnswerScore, EvaluationSettings
-from quaere.dialects.solver_dialect import Solver
+from quaere.dialects.registry import SolverDialectName, find_dialect, open_solver
+from quaere.dialects.roles import AnswerScore, DialectSettings, Solver
 from quaere.objectives.advantages import DELTA, Advantages, grpo
 from quaere.records import Candidate, Episode, Question
 from quaere.rollout.episode import Limits
-from quaere.rollout.seeds import derive_seed
+from quaere.rollout.policy import derive_seed
 from quaere.setting_types import Fraction, GroupSize, NonNegativeFloat, NonNegativeInt, PositiveInt
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.measures import mean_parts, measure_advantages, measure_draws, measure_groups, pass_histogram
@@ -48,9 +47,9 @@ class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
         unbiased_std: Standard deviation of rewards with n - 1 in place of n. [Quaere]
         delta: Added to the standard deviation that rewards are divided by. [GRPO]
         shuffle_advantages: A control that must not learn: advantages go to the wrong episodes. [Quaere]
-        dialect: How the solver is spoken to, and by that what it is paid. [Dr. Zero; Search-R1;
+        dialect: The solver's dialect: its prompts, its reward and its own settings. [Dr. Zero; Search-R1;
             AutoRefine; Eval-RAR; EvalAct]
-        answer_score: How an answer is paid: own is as in the paper the dialect comes from. [Quaere]
+        answer_score: How an answer is scored: own is as in the paper the dialect comes from. [Quaere]
     """
 
     steps: NonNegativeInt = 50
@@ -63,9 +62,14 @@ class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
     shuffle_advantages: bool = False
     dialect: SolverDialectName = "tool-call"
     answer_score: AnswerScore = "own"
-    evaluation: EvaluationSettings = EvaluationSettings()
+    evaluation: DialectSettings = DialectSettings()  # of the type that the dialect has
     limits: Limits = Limits(sequence_tokens=3072)
     learner: LearnerSettings = LearnerSettings(loss="clipped", epsilon=0.2)
+
+    def __post_init__(self) -> None:
+        kind = find_dialect(self.dialect, "solver").settings
+        if type(self.evaluation) is not kind:  # of another dialect: this one's defaults
+            structs.force_setattr(self, "evaluation", kind())
 
     @property
     def num_samples(self) -> int:

@@ -11,15 +11,13 @@ import torch
 from msgspec import structs
 
 from quaere.chat.protocol import Protocol
-from quaere.dialects.solver_dialect import solver_reward
+from quaere.dialects.roles import solver_reward
 from quaere.errors import TrainingStopped
 from quaere.objectives.advantages import Advantages
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Question
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job
-from quaere.rollout.samples import make_sample
-from quaere.rollout.seeds import derive_seed
+from quaere.rollout.episode import Job, Limits, make_sample
+from quaere.rollout.policy import derive_seed
 from quaere.search.searcher import Searcher
 from quaere.training.measures import measure_episodes
 from quaere.training.phases.attempts import attempt_jobs, group_attempts

@@ -11,7 +11,7 @@ from math import gcd
 from typing import Protocol
 
 from quaere.records import Passage, ProposeTask
-from quaere.rollout.seeds import derive_seed
+from quaere.rollout.policy import derive_seed
 
 
 class Passages(Protocol):

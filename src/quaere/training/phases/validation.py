@@ -10,7 +10,7 @@ from quaere.policies.sampler import SamplingParams
 from quaere.records import Answer, Episode, Question, SolveTask
 from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rollout.episode import Limits
-from quaere.rollout.seeds import derive_seed
+from quaere.rollout.policy import derive_seed
 from quaere.training.phases.attempts import attempt_jobs
 from quaere.training.phases.stage import Stage
 from quaere.training.settings import MIN_VALIDATION, ValidationSettings

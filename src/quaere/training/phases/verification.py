@@ -22,14 +22,13 @@ from msgspec import Struct
 from quaere.chat.messages import Quoted
 from quaere.chat.protocol import Protocol
 from quaere.chat.renderer import Renderer
-from quaere.dialects.closed_book.protocol import ANSWER_CLOSE, ANSWER_OPEN
+from quaere.dialects.closed_book import ANSWER_CLOSE, ANSWER_OPEN
 from quaere.dialects.registry import find_dialect
-from quaere.dialects.solver_dialect import solver_reward
+from quaere.dialects.roles import solver_reward
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Question, SolveTask, Support
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
+from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import ChatPolicy, Policy, TokenPolicy, open_policy
 from quaere.search.searcher import NoSearcher
 from quaere.setting_types import NonNegativeFloat, PositiveInt, check_settings

@@ -17,8 +17,7 @@ import msgspec
 
 from quaere.errors import BadInput
 from quaere.policies.tinker import TinkerSampler, TinkerService
-from quaere.rollout.policy import TokenPolicy
-from quaere.rollout.seeds import derive_seed
+from quaere.rollout.policy import TokenPolicy, derive_seed
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.remote.remote_role import STATE_FILE, RemoteRole, SavedState, read_state
 from quaere.training.remote.tinker_learner import TinkerLearner

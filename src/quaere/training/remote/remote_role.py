@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from quaere.disk import read_regular
 from quaere.errors import BadInput, TrainingStopped
 from quaere.policies.tinker import TinkerService
-from quaere.regular_files import read_regular
 from quaere.training.remote.adapter_download import fetch_adapter, write_adapter
 
 STATE_FILE = "trainer_state.json"

@@ -21,7 +21,7 @@ import numpy as np
 
 from quaere.errors import TrainingStopped
 from quaere.policies.tinker import TinkerSampler
-from quaere.rollout.samples import Sample
+from quaere.rollout.episode import Sample
 from quaere.training.learner import OPTIMIZER_FILE
 from quaere.training.learner_settings import LearnerSettings
 from quaere.training.remote.folded_advantages import (

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from quaere.dialects.tool_call.question_types import QuestionType
+from quaere.dialects.tool_call_prompts import QuestionType
 from quaere.runs import Run
 from quaere.runs.phases import PHASES
 from quaere.training.selector.bandits import Floats

@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from quaere.atomic import new_folder
+from quaere.disk import new_folder
 from quaere.errors import BadInput
 from quaere.search.dense import read_vectors
 from quaere.search.index import Index

@@ -20,9 +20,9 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from quaere.dialects.tool_call.question_types import TYPE_NAMES
+from quaere.dialects.tool_call_prompts import TYPE_NAMES
 from quaere.errors import BadInput
-from quaere.rollout.seeds import derive_seed
+from quaere.rollout.policy import derive_seed
 from quaere.setting_types import NonNegativeFloat, PositiveInt, check_settings
 from quaere.training.selector.bandits import Arms, PreviousMean, learn_pulls, pull
 from quaere.training.selector.choices import Mask, Uses, choose_passages

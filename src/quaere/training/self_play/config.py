@@ -10,8 +10,8 @@ from quaere.dialects.registry import taught_name
 from quaere.errors import BadInput
 from quaere.objectives.advantages import DELTA, LoneGroup
 from quaere.records import Episode, searches_needed
-from quaere.rewards.difficulty import FORMAT_WEIGHT, DifficultyShape
 from quaere.rewards.format import Containment, FormatRule, InvalidRule
+from quaere.rewards.proposer import FORMAT_WEIGHT, DifficultyShape
 from quaere.rollout.episode import Limits
 from quaere.setting_types import NonNegativeFloat, NonNegativeInt, PositiveInt
 from quaere.training.config_rules import check_hops, check_limits, check_run, check_solver

@@ -9,12 +9,12 @@ from msgspec import Struct, structs
 
 from quaere.chat.spans import find_evidence, shown_passages
 from quaere.chat.tags import find_blocks
-from quaere.dialects.solver_dialect import solver_reward
+from quaere.dialects.roles import solver_reward
 from quaere.errors import BadInput
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Evidence, Passage, Proposal, ProposeTask, Search, Support
-from quaere.rewards.evidence import BREVITY_TOKENS, BREVITY_WEIGHT, SPAN_WEIGHT, VALUE_WEIGHT, EvidenceCheck
 from quaere.rewards.guards import GUARDS, PAPER, Triple, count_earlier, guarded, refusals
+from quaere.rewards.proposer import BREVITY_TOKENS, BREVITY_WEIGHT, SPAN_WEIGHT, VALUE_WEIGHT, EvidenceCheck
 from quaere.rollout.policy import ChatPolicy
 from quaere.search.searcher import NoSearcher
 from quaere.setting_types import NonNegativeFloat, PositiveInt

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from quaere.errors import BadInput
 from quaere.records import Passage, ProposeTask
+from quaere.rollout.policy import derive_seed
 from quaere.rollout.question_files import read_questions
-from quaere.rollout.seeds import derive_seed
 from quaere.search.searcher import Searcher
 from quaere.training.phases.tasks import Passages, draw_hops, draw_tasks
 from quaere.training.selector.feedback import Choice

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 from quaere.chat.protocol import Protocol
-from quaere.rollout.seeds import derive_seed
+from quaere.rollout.policy import derive_seed
 from quaere.training.estimate import estimate_rollouts
 from quaere.training.given import count_given_steps, plan_given, take_given
 from quaere.training.health import check_curriculum

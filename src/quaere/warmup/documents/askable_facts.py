@@ -20,9 +20,8 @@ from msgspec import Struct
 
 from quaere.chat.statements import split_statements
 from quaere.records import Evidence, Passage
-from quaere.rewards.answers import normalise_answer
-from quaere.rewards.dates import DATE, year_aliases, year_of
-from quaere.rollout.topics import find_phrases, is_title
+from quaere.rewards.answers import DATE, normalise_answer, year_aliases, year_of
+from quaere.rollout.topic_questions import find_phrases, is_title
 from quaere.worlds.dice import Dice
 
 Span = tuple[int, int]

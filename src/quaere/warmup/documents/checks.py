@@ -24,10 +24,8 @@ from quaere.policies.sampler import SamplingParams
 from quaere.records import Answer, Episode, Hit, Passage, Question, SolveTask
 from quaere.rewards.answers import exact_match_score, normalise_answer
 from quaere.rewards.format import contains
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import Job, run_many
-from quaere.rollout.policy import Policy
-from quaere.rollout.seeds import derive_seed
+from quaere.rollout.episode import Job, Limits, run_many
+from quaere.rollout.policy import Policy, derive_seed
 from quaere.search.index import Index
 from quaere.search.searcher import NoSearcher
 from quaere.search.words import terms

@@ -30,8 +30,7 @@ from quaere.errors import SamplingFailed
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Evidence, Passage, Proposal, ProposeTask, Search, Turn
 from quaere.rewards.format import contains
-from quaere.rollout.episode import Limits
-from quaere.rollout.many import run_many
+from quaere.rollout.episode import Limits, run_many
 from quaere.rollout.policy import Policy
 from quaere.search.searcher import Searcher
 from quaere.training.phases.attempts import attempt_jobs, group_attempts, rights

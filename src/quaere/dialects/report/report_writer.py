@@ -20,26 +20,25 @@ read from their text, so a document that contains "[3]" or "Conclusion:" cannot 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from quaere.chat.dimensions import POOL
 from quaere.chat.messages import Message, Part, Quoted, format_results
-from quaere.chat.protocol import PromptStyle, final_reply, read_query
-from quaere.chat.statements import Citation, extract_conclusion, find_citations, keep_whole_sentences, split_statements
+from quaere.chat.protocol import PromptStyle, read_query
+from quaere.chat.statements import extract_conclusion, keep_whole_sentences, split_statements
 from quaere.chat.tags import THOUGHT, find_blocks, has_unclosed
-from quaere.chat.tools import ToolSchema, is_text
-from quaere.dialects.report.prompts import FINISH, RESULTS_TAG, describe_rubric, report_system, worked_reports
+from quaere.chat.tools import is_text
+from quaere.dialects.roles import PlainProtocol, RoleDialect, think
 from quaere.records import (
     Action,
     Answer,
     Dimension,
     Episode,
-    Failure,
     Malformed,
     Passage,
     Report,
     ReportTask,
-    Search,
+    Rubric,
     SearchResult,
     Source,
     Statement,
@@ -47,21 +46,119 @@ from quaere.records import (
     Turn,
 )
 
-__all__ = [
-    "MAX_REPORT_CHARS",
-    "Citation",
-    "ReportWriter",
-    "bind_report",
-    "extract_conclusion",
-    "find_citations",
-    "numbered_sources",
-    "split_statements",
-]
+# ------------------------------------------------------------------------------------------------------------- prompts
+
+RESULTS_TAG = "observation"
+
+FULL_SYSTEM = """\
+You write research reports by searching a collection of documents. The documents are right, even where they differ \
+from what you remember.
+
+Each turn, think briefly inside <think> and </think>, then do exactly one of two things:
+- to search, write <search>one query in plain words</search>
+- to finish, write <answer>the whole report</answer>
+
+What a search finds comes back between <observation> and </observation>: passages, each under a number such as [1]. A \
+passage keeps its number. One search is rarely enough: search again with other words, and for every side of the \
+question, before you finish.
+
+The report answers the question in full sentences, in paragraphs or short sections, and says nothing that the passages \
+do not say. Every sentence that states a fact ends with the numbers of the passages it comes from, as [1] or [1, 3]. \
+Cite only numbers you were shown, and write no list of sources: it is added for you. The last paragraph begins with \
+"Conclusion:" and says in a few sentences what it all comes to."""
+
+BRIEF_SYSTEM = "Write a report on the question and cite the passages. Think, then search or answer."
+
+# Short, because every further word costs a small model more than it helps. A number before each sentence is easier for
+# a small model than one after it: having copied a sentence, it goes on to the next passage.
+GUIDED_SYSTEM = """\
+You write short reports. First write a query between <search> and </search>. Passages with numbers come back. Then \
+write a report between <answer> and </answer>: one sentence on each passage, with its number."""
+
+FINISH = "put the report between <answer> and </answer>"
+
+
+def report_system(style: PromptStyle, *, guided: bool) -> str:
+    """The system prompt.
+
+    report_system("brief", guided=False)
+    -> "Write a report on the question and cite the passages. Think, then search or answer."
+    """
+    if guided:
+        return GUIDED_SYSTEM
+    return FULL_SYSTEM if style == "full" else BRIEF_SYSTEM
+
+
+def describe_rubric(rubric: Rubric, pool: Sequence[Dimension], style: PromptStyle) -> tuple[Part, ...]:
+    """The rubric as parts of the prompt; the meaning of each dimension only in the full style.
+
+    Names and meanings may have been written by a language model, so they are quoted.
+
+        describe_rubric(Rubric("factuality", (Weight("coverage", 0.4),)), POOL, "brief")
+        -> ("\\n\\nJudged by ", Quoted("factuality"), ", ", Quoted("coverage"), " 0.4", ".")
+    """
+    if style == "brief":
+        parts: list[Part] = ["\n\nJudged by ", Quoted(rubric.primary)]
+        for item in rubric.weights:
+            parts += [", ", Quoted(item.dimension), f" {item.weight:g}"]
+        return (*parts, ".")
+    meanings = {dimension.name: dimension.text for dimension in pool}
+    counts = ["above all", *(f"weight {item.weight:g}" for item in rubric.weights)]
+    parts = ["\n\nThe report will be judged by:"]
+    for name, count in zip(rubric.dimensions, counts, strict=True):
+        parts += ["\n- ", Quoted(name), f" ({count})"]
+        parts += [": ", Quoted(meanings[name])] if meanings.get(name) else []
+    return tuple(parts)
+
+
+# Question, query, passages with their titles, report: all invented.
+_EXAMPLES = (
+    (
+        "Who painted the ceiling of the town hall in Ferrin?",
+        "Ferrin town hall ceiling painter",
+        (
+            "Ferrin town hall\nThe town hall of Ferrin was finished in 1811. Marta Oleen painted its ceiling over "
+            "three winters.",
+            "Marta Oleen\nMarta Oleen was a painter of ships. She learned her trade in the port of Sall.",
+            "Sall\nSall is a port in the south. Its harbour freezes every winter.",
+        ),
+        "[1] Ferrin town hall: Marta Oleen painted its ceiling over three winters. [2] Marta Oleen: She was a painter "
+        "of ships. [3] Sall: It is a port in the south. Conclusion: Marta Oleen painted it [1].",
+    ),
+    (
+        "What did the ferry Blue Heron carry?",
+        "Blue Heron ferry carried",
+        (
+            "River ferries\nThree ferries cross the river at Brum. The oldest is the Blue Heron.",
+            "Blue Heron\nThe Blue Heron is a ferry built of oak. For forty years she brought the mail across.",
+            "Brum\nBrum is a village of fishermen. It has no bridge.",
+        ),
+        "[1] River ferries: Three ferries cross the river at Brum. [2] Blue Heron: For forty years she brought the "
+        "mail across. [3] Brum: It has no bridge. Conclusion: She carried the mail [2].",
+    ),
+)
+
+
+def worked_reports() -> list[Message]:
+    """Two short example episodes on invented facts, as messages for a guided prompt."""
+    messages: list[Message] = []
+    for question, query, passages, report in _EXAMPLES:
+        shown = "\n\n".join(f"[{number}]\n{passage}" for number, passage in enumerate(passages, start=1))
+        messages += [
+            Message("user", (f"Question:\n{question}",)),
+            Message("assistant", (f"<search>{query}</search>",)),
+            Message("user", (shown,), tag=RESULTS_TAG),
+            Message("assistant", (f"<answer>{report}</answer>",)),
+        ]
+    return messages
+
+
+# ------------------------------------------------------------------------------------------------------------ protocol
 
 MAX_REPORT_CHARS = 40_000
 
 
-class ReportWriter:
+class ReportWriter(PlainProtocol):
     """Protocol for writing a cited report on a question.
 
     `pool` holds the meanings of the dimensions of a task's rubric. `guided` helps models too small to follow the
@@ -73,12 +170,12 @@ class ReportWriter:
         ReportWriter().read("<answer>The Oss rises at Korrin [1].</answer>") -> Answer("The Oss rises at Korrin [1].")
     """
 
-    tools: tuple[ToolSchema, ...] = ()
-    marks: tuple[str, ...] = ()
-    turns_per_search = 1
+    name = "report-writer"
+    finish = FINISH
+    # No placeholder stands between the tags: small models would copy it as their query.
+    advice = "To search, put a query between <search> and </search>; to finish,"
 
     def __init__(self, *, style: PromptStyle = "full", guided: bool = False, pool: Sequence[Dimension] = POOL) -> None:
-        self.name = "report-writer"
         self.style = style
         self.guided = guided
         self.pool = tuple(pool)
@@ -121,32 +218,9 @@ class ReportWriter:
         text = keep_whole_sentences(answer.text)
         return _read_report(text) if text else Malformed(reason="the turn was cut off")
 
-    def reply(
-        self,
-        action: Action,
-        results: Sequence[SearchResult],
-        failure: Failure | None,
-        earlier: Sequence[Turn] = (),
-        *,
-        final: bool = False,
-    ) -> Message:
-        """Passages with their numbers, or what went wrong. A guided policy gets no note on its last search."""
-        message = self._usual_reply(action, results, failure, earlier)
-        return final_reply(message, action, failure, FINISH) if final and not self.guided else message
-
-    def _usual_reply(
-        self, action: Action, results: Sequence[SearchResult], failure: Failure | None, earlier: Sequence[Turn]
-    ) -> Message:
-        if failure is not None and failure.boundary == "search":
-            return Message("user", ("The search could not be carried out. Nothing was looked up; you may try again.",))
-        if failure is not None and failure.kind == "searches":
-            return Message("user", (f"No searches are left. To finish, {FINISH}.",))
-        if isinstance(action, Search):
-            return Message("user", format_results(results, _number(results, earlier)), tag=RESULTS_TAG)
-        reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
-        # No placeholder stands between the tags: small models would copy it as their query.
-        search = "put a query between <search> and </search>"
-        return Message("user", (f"That turn could not be used: {reason}. To search, {search}; to finish, {FINISH}.",))
+    def show(self, results: Sequence[SearchResult], earlier: Sequence[Turn]) -> Message:
+        """Passages with their numbers."""
+        return Message("user", format_results(results, _number(results, earlier)), tag=RESULTS_TAG)
 
 
 def _closed(text: str) -> str:
@@ -251,3 +325,44 @@ def bind_report(episode: Episode) -> Report | None:
         sources=tuple(source for number, source in shown.items() if number in cited),
         conclusion=extract_conclusion(text),
     )
+
+
+# ------------------------------------------------------------------------------------------------------ demonstrations
+
+
+def write_search(thought: str, query: str) -> str:
+    """A turn with one query; an assessor's query begins with a report's number in brackets, or is about all reports."""
+    return f"{think(thought)}<search>{query}</search>"
+
+
+def write_report(thought: str, text: str) -> str:
+    """The writer's last turn: a thought and the report."""
+    return f"{think(thought)}<answer>{text}</answer>"
+
+
+def write_rubric(thought: str, rubric: Rubric) -> str:
+    """The turn that chooses a rubric.
+
+    write_rubric("Dates differ.", rubric)
+    -> "<think>Dates differ.</think>\\n<rubric>\\nfactuality\\nbalance: 0.4\\n</rubric>"
+    """
+    lines = [rubric.primary, *(f"{item.dimension}: {item.weight:g}" for item in rubric.weights)]
+    return f"{think(thought)}<rubric>\n" + "\n".join(lines) + "\n</rubric>"
+
+
+def write_assessment(thought: str, entries: Iterable[str]) -> str:
+    """The assessor's last turn: a thought and one entry per report."""
+    return f"{think(thought)}<assessment>\n{''.join(entries)}</assessment>"
+
+
+def write_entry(number: int, verification: str, gaps: str, scores: Mapping[str, int]) -> str:
+    """The entry of one report in an assessment.
+
+    write_entry(1, "The builder is right.", "No date.", {"factuality": 8})
+    -> '<report id="1"><verification>The builder is right.</verification><gaps>No date.</gaps><score ...>8</score>...'
+    """
+    marks = "".join(f'<score dimension="{name}">{score}</score>' for name, score in scores.items())
+    return f'<report id="{number}"><verification>{verification}</verification><gaps>{gaps}</gaps>{marks}</report>\n'
+
+
+WRITER: RoleDialect[ReportWriter] = RoleDialect(ReportWriter)

@@ -1,4 +1,4 @@
-"""Protocol of the tool-call dialect of Dr. Zero: JSON calls and results between tags, for solver and proposer.
+"""The tool-call dialect of Dr. Zero: JSON calls and results between tags, for solver and proposer.
 
 One turn of the solver:
 
@@ -21,7 +21,8 @@ A turn can be read with or without a thought.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from quaere.chat.messages import Message, Part, Quoted, format_results
 from quaere.chat.protocol import (
@@ -31,32 +32,28 @@ from quaere.chat.protocol import (
     SOLVER_FINISH,
     STOP,
     PromptStyle,
-    final_reply,
     read_answer,
 )
-from quaere.chat.tags import THOUGHT, Block, find_blocks, has_unclosed
+from quaere.chat.tags import Block, find_blocks
 from quaere.chat.tools import MAX_QUERY_CHARS, SEARCH, CallRefused, ToolSchema, read_call, read_queries
-from quaere.dialects.tool_call.prompts import (
-    BRIEF_SOLVER_SYSTEM,
-    CITED_BRIEF_SOLVER_SYSTEM,
-    CITED_GUIDED_SYSTEM,
-    CITED_PROPOSER_FINISH,
-    CITED_PROPOSER_SYSTEM,
-    CITED_SOLVER_SYSTEM,
-    GUIDED_SYSTEM,
-    PROPOSER_FINISH,
-    PROPOSER_RULES_FREE,
-    PROPOSER_RULES_MANY,
-    PROPOSER_RULES_ONE,
-    PROPOSER_SYSTEM,
-    SOLVER_SYSTEM,
-    brief_proposer_system,
+from quaere.dialects import tool_call_prompts as prompts
+from quaere.dialects.roles import (
+    PlainProtocol,
+    ProposerDialect,
+    ProposerTurns,
+    Solver,
+    SolverDialect,
+    SolverOptions,
+    SolverTurns,
+    no_action,
+    quote,
+    read_first,
+    think,
+    write_call,
 )
-from quaere.dialects.tool_call.question_types import QUESTION_TYPES
 from quaere.records import (
     Action,
     Answer,
-    Failure,
     Malformed,
     Proposal,
     ProposeTask,
@@ -68,10 +65,24 @@ from quaere.records import (
 )
 
 TOOLS = (SEARCH,)
+SEARCH_PREFIX = '<tool_call>{"name": "search", "arguments": {"query_list": ["'
+SEARCH_SUFFIX = '"]}}</tool_call>'
 _CITED = ("evidence",)  # read as a block only where evidence is asked for
 
 
-class ToolCallSolver:
+class _ToolCalls(PlainProtocol):
+    """What both roles have: JSON calls, and results as a tool's message."""
+
+    stop: tuple[str, ...] = STOP
+    # No placeholder stands between the answer's tags: small models would copy it as their answer.
+    advice = f"To search, write {SEARCH_PREFIX}your query{SEARCH_SUFFIX}. To finish,"
+
+    def show(self, results: Sequence[SearchResult], earlier: Sequence[Turn]) -> Message:
+        """Passages."""
+        return Message("tool", format_results(results))
+
+
+class ToolCallSolver(_ToolCalls):
     """Protocol of a solver that searches with JSON calls and answers a question.
 
     `guided` helps models too small to follow the protocol untrained: a shorter prompt, two worked examples, a first
@@ -83,14 +94,11 @@ class ToolCallSolver:
         ToolCallSolver(guided=True).prefix(turn=3, is_last=True) -> "<answer>"
     """
 
-    stop: tuple[str, ...] = STOP
-    marks: tuple[str, ...] = ()
-    turns_per_search = 1
-
     def __init__(self, *, guided: bool = False, style: PromptStyle = "full", evidence: bool = False) -> None:
         self.guided = guided
         self.style = style
         self.evidence = evidence
+        self.finish = CITED_SOLVER_FINISH if evidence else SOLVER_FINISH
         self.name = ("eve" if evidence else "drzero") + ("-solver-guided" if guided else "-solver")
         self.tools: tuple[ToolSchema, ...] = TOOLS if style == "full" and not guided else ()
 
@@ -100,12 +108,13 @@ class ToolCallSolver:
             raise TypeError(f"{self.name} solves questions; it got a {type(task).__name__}")
         question = Message("user", ("Question:\n", Quoted(task.question.text)))
         if self.guided:
-            system = CITED_GUIDED_SYSTEM if self.evidence else GUIDED_SYSTEM
+            system = prompts.CITED_GUIDED_SYSTEM if self.evidence else prompts.GUIDED_SYSTEM
             return [Message("system", (system,)), *worked_examples(evidence=self.evidence), question]
-        full, brief = SOLVER_SYSTEM, BRIEF_SOLVER_SYSTEM
-        if self.evidence:
-            full, brief = CITED_SOLVER_SYSTEM, CITED_BRIEF_SOLVER_SYSTEM
-        return [Message("system", (full if self.style == "full" else brief,)), question]
+        if self.style == "full":
+            system = prompts.CITED_SOLVER_SYSTEM if self.evidence else prompts.SOLVER_SYSTEM
+        else:
+            system = prompts.CITED_BRIEF_SOLVER_SYSTEM if self.evidence else prompts.BRIEF_SOLVER_SYSTEM
+        return [Message("system", (system,)), question]
 
     def prefix(self, turn: int, is_last: bool) -> str:
         """The start of a guided answer in the last turn; else ""."""
@@ -125,67 +134,36 @@ class ToolCallSolver:
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The first tool call or answer outside a thought; the evidence is the last quotation before the answer."""
-        span: Block | None = None
-        for block in find_blocks(text, ("think", "tool_call", "answer", *_CITED[: self.evidence])):
-            if block.name == "tool_call":
-                return _read_search(block)
-            if block.name == "evidence":
-                span = block
-            if block.name == "answer":
-                return read_answer(block, span)
-        return _no_action(text)
-
-    def reply(
-        self,
-        action: Action,
-        results: Sequence[SearchResult],
-        failure: Failure | None,
-        earlier: Sequence[Turn] = (),
-        *,
-        final: bool = False,
-    ) -> Message:
-        """Passages, or what went wrong. A guided policy gets no note on its last search."""
-        finish = CITED_SOLVER_FINISH if self.evidence else SOLVER_FINISH
-        return _reply(action, results, failure, finish, final=final and not self.guided)
-
-
-SEARCH_PREFIX = '<tool_call>{"name": "search", "arguments": {"query_list": ["'
-SEARCH_SUFFIX = '"]}}</tool_call>'
+        blocks = find_blocks(text, ("think", "tool_call", "answer", *_CITED[: self.evidence]))
+        return read_first(blocks, {"tool_call": _read_search}) or _no_action(text)
 
 
 def worked_examples(*, evidence: bool = False) -> list[Message]:
     """Two short example episodes on invented facts, as messages for a guided prompt."""
     messages: list[Message] = []
     for question, query, title, passage, answer in EXAMPLES:
-        quoted = f"<evidence>{passage.split('. ', 1)[1]}</evidence>"
+        quoted = quote(passage.split(". ", 1)[1] if evidence else "")
         messages += [
             Message("user", (f"Question:\n{question}",)),
             Message("assistant", (f"{SEARCH_PREFIX}{query}{SEARCH_SUFFIX}",)),
             Message("tool", (f"[1]\n{title}\n{passage}",)),
-            Message("assistant", (f"{quoted if evidence else ''}<answer>{answer}</answer>",)),
+            Message("assistant", (f"{quoted}<answer>{answer}</answer>",)),
         ]
     return messages
 
 
-class ToolCallProposer:
+class ToolCallProposer(_ToolCalls):
     """Protocol of a proposer that writes a question and its answer, with `evidence` also the sentence that states it.
 
     ToolCallProposer().read("<question>Who?</question><answer>Venn</answer>") -> Proposal("Who?", "Venn")
     """
 
-    stop: tuple[str, ...] = STOP
-    marks: tuple[str, ...] = ()
-    turns_per_search = 1
-
     def __init__(self, *, style: PromptStyle = "full", evidence: bool = False) -> None:
         self.style = style
         self.evidence = evidence
+        self.finish = prompts.CITED_PROPOSER_FINISH if evidence else prompts.PROPOSER_FINISH
         self.name = "eve-proposer" if evidence else "drzero-proposer"
         self.tools: tuple[ToolSchema, ...] = TOOLS if style == "full" else ()
-
-    def prefix(self, turn: int, is_last: bool) -> str:
-        """Always "": the proposer writes its turns from the first token on."""
-        return ""
 
     def opening(self, task: Task) -> list[Message]:
         """The system prompt, then the rules for this number of hops and the document with its title, if any."""
@@ -193,55 +171,38 @@ class ToolCallProposer:
             raise TypeError(f"{self.name} proposes questions; it got a {type(task).__name__}")
         document: tuple[Part, ...] = () if task.document is None else (Quoted(task.document.titled_text),)
         if self.style == "brief":
-            system = brief_proposer_system(task.hops, evidence=self.evidence) + _kind_wanted(task, " ")
+            system = prompts.brief_proposer_system(task.hops, evidence=self.evidence) + _kind_wanted(task, " ")
             return [
                 Message("system", (system,)),
                 Message("user", ("Document:\n", *document) if document else ("Search.",)),
             ]
-        system = (CITED_PROPOSER_SYSTEM if self.evidence else PROPOSER_SYSTEM) + _kind_wanted(task, "\n\n")
+        system = (prompts.CITED_PROPOSER_SYSTEM if self.evidence else prompts.PROPOSER_SYSTEM) + _kind_wanted(
+            task, "\n\n"
+        )
         return [Message("system", (system,)), Message("user", (_proposer_rules(task), *document))]
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The first tool call, or the first question with its answer, whichever comes first."""
-        question: Block | None = None
-        span: Block | None = None
-        for block in find_blocks(text, ("think", "tool_call", "question", "answer", *_CITED[: self.evidence])):
-            if block.name == "tool_call":
-                return _read_search(block)
-            if block.name == "question" and question is None:
-                question = block
-            elif block.name == "evidence":
-                span = block
-            elif block.name == "answer":
-                return _read_proposal(question, block, span)
-        return _no_action(text)
-
-    def reply(
-        self,
-        action: Action,
-        results: Sequence[SearchResult],
-        failure: Failure | None,
-        earlier: Sequence[Turn] = (),
-        *,
-        final: bool = False,
-    ) -> Message:
-        """Passages, or what went wrong."""
-        finish = CITED_PROPOSER_FINISH if self.evidence else PROPOSER_FINISH
-        return _reply(action, results, failure, finish, final=final)
+        blocks = find_blocks(text, ("think", "tool_call", "question", "answer", *_CITED[: self.evidence]))
+        readers: dict[str, Callable[[Block], Action]] = {
+            "tool_call": _read_search,
+            "answer": partial(_read_proposal, blocks),
+        }
+        return read_first(blocks, readers) or _no_action(text)
 
 
 def _proposer_rules(task: ProposeTask) -> str:
     searches = task.hops - 1
     if task.document is None:
-        return PROPOSER_RULES_FREE.format(hops=task.hops, plural=_plural(task.hops))
+        return prompts.PROPOSER_RULES_FREE.format(hops=task.hops, plural=_plural(task.hops))
     if not searches:
-        return PROPOSER_RULES_ONE
-    return PROPOSER_RULES_MANY.format(hops=task.hops, searches=searches, plural=_plural(searches))
+        return prompts.PROPOSER_RULES_ONE
+    return prompts.PROPOSER_RULES_MANY.format(hops=task.hops, searches=searches, plural=_plural(searches))
 
 
 def _kind_wanted(task: ProposeTask, joint: str) -> str:
     """The line that asks for a type of question; "" if none was chosen."""
-    return joint + QUESTION_TYPES[task.question_type] if task.question_type else ""
+    return joint + prompts.QUESTION_TYPES[task.question_type] if task.question_type else ""
 
 
 def _plural(count: int) -> str:
@@ -255,10 +216,13 @@ def _read_search(block: Block) -> Action:
         return Malformed(reason=str(refusal))
 
 
-def _read_proposal(question: Block | None, answer: Block, span: Block | None) -> Action:
+def _read_proposal(blocks: Sequence[Block], answer: Block) -> Action:
+    """The proposal that an answer completes: the first question and the last quotation before it."""
+    before = blocks[: blocks.index(answer)]
+    question = next((block for block in before if block.name == "question"), None)
     if question is None:
         return Malformed(reason="there is an answer but no question before it")
-    read = read_answer(answer, span)
+    read = read_answer(answer, next((block for block in reversed(before) if block.name == "evidence"), None))
     if not isinstance(read, Answer):
         return read
     text = question.content.strip()
@@ -270,27 +234,29 @@ def _read_proposal(question: Block | None, answer: Block, span: Block | None) ->
 
 
 def _no_action(text: str) -> Malformed:
-    for name in (THOUGHT, "tool_call", "answer", "question"):
-        if has_unclosed(text, name):
-            return Malformed(reason=f"the {name} block is not closed")
-    return Malformed(reason="there is neither a tool call nor an answer")
+    return no_action(text, ("tool_call", "answer", "question"), "there is neither a tool call nor an answer")
 
 
-def _reply(
-    action: Action, results: Sequence[SearchResult], failure: Failure | None, finish: str, *, final: bool
-) -> Message:
-    message = _usual_reply(action, results, failure, finish)
-    return final_reply(message, action, failure, finish) if final else message
+# ------------------------------------------------------------------------------------------------------------- dialect
 
 
-def _usual_reply(action: Action, results: Sequence[SearchResult], failure: Failure | None, finish: str) -> Message:
-    if failure is not None and failure.boundary == "search":
-        return Message("tool", ("The search could not be carried out. Nothing was looked up; you may try again.",))
-    if failure is not None and failure.kind == "searches":
-        return Message("tool", (f"No searches are left. To finish, {finish}.",))
-    if isinstance(action, Search):
-        return Message("tool", format_results(results))
-    reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
-    # No placeholder stands between the answer's tags: small models would copy it as their answer.
-    call = '<tool_call>{"name": "search", "arguments": {"query_list": ["your query"]}}</tool_call>'
-    return Message("user", (f"That turn could not be used: {reason}. To search, write {call}. To finish, {finish}.",))
+class ToolCallTurns(SolverTurns, ProposerTurns):
+    """A demonstrated solver or proposer of the tool-call dialect; it writes no notes."""
+
+    def search(self, thought: str, query: str, note: str = "") -> str:
+        """A thought and a search call with one query; `note` is ignored."""
+        return think(thought) + write_call("search", {"query_list": [query]})
+
+    def proposal(self, thought: str, question: str, answer: str, span: str = "") -> str:
+        """The last turn: thought, question, the quoted sentence if there is one, and the answer."""
+        return f"{think(thought)}<question>{question}</question>{quote(span)}<answer>{answer}</answer>"
+
+
+def open_solver(options: SolverOptions) -> Solver:
+    """Dr. Zero's solver: JSON calls, reward for the answer."""
+    protocol = ToolCallSolver(guided=options.guided, style=options.style, evidence=options.evidence)
+    return Solver(protocol, options.plain_pay)
+
+
+SOLVER = SolverDialect(open_solver, can_be_guided=True, demonstration=ToolCallTurns())
+PROPOSER = ProposerDialect(ToolCallProposer, demonstration=ToolCallTurns())

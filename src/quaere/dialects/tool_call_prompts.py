@@ -6,6 +6,8 @@ warm-up) in a few tokens: on a CPU, reading the prompt is most of the cost of a 
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 _ANSWER = "<answer>the answer alone, as short as possible</answer>"
 _EVIDENCE = "<evidence>one sentence copied letter for letter from a text you were shown</evidence>"
 
@@ -111,3 +113,17 @@ def brief_proposer_system(hops: int, *, evidence: bool = False) -> str:
     """
     words = CITED_BRIEF_PROPOSER_SYSTEM if evidence else BRIEF_PROPOSER_SYSTEM
     return words.format(hops=hops, plural="" if hops == 1 else "s") + (BRIEF_CHAIN_RULES if hops > 1 else "")
+
+
+QuestionType = Literal["factual", "comparison", "causal", "temporal", "aggregation"]
+
+# The types of question that a proposer may be asked for, each with a line for its prompt; hops are drawn independently.
+# They are the arms of the type bandit, in this order: reordering them would change the draws of a seed.
+QUESTION_TYPES: dict[str, str] = {
+    "factual": "Ask for a single fact: who, what, where or which.",
+    "comparison": "Ask which of two named things has more, less or the same of something; the answer is one of them.",
+    "causal": "Ask what led to something, or what came of it; the answer names the cause or the outcome.",
+    "temporal": "Ask when something happened, how long it took, or which of two events came first.",
+    "aggregation": "Ask how many there are of something, or which of all that are listed is the largest or smallest.",
+}
+TYPE_NAMES: tuple[QuestionType, ...] = get_args(QuestionType)

@@ -1,4 +1,4 @@
-"""Protocol of EvalAct: after each search, the policy evaluates and scores it in an action of its own.
+"""The EvalAct dialect: JSON calls, and an evaluation with a score after each search, in a turn of its own.
 
     <think>I need the builder.</think>
     <tool_call>{"name": "search", "arguments": {"query": "builder of the Halm bridge"}}</tool_call>
@@ -23,18 +23,20 @@ from typing import Literal
 from msgspec import structs
 
 from quaere.chat.messages import Message, Quoted, format_results
-from quaere.chat.protocol import LAST_SEARCH, STOP, PromptStyle, final_reply, read_answer, was_searched
-from quaere.chat.tags import THOUGHT, Block, find_blocks, has_unclosed
-from quaere.chat.tools import MAX_QUERY_CHARS, CallRefused, ToolSchema, is_text, read_call
-from quaere.dialects.evalact.prompts import (
-    CUES,
-    EVALUATE_CALL,
-    FINAL_CUES,
-    SEARCH_CALL,
-    ThinkBeforeEvaluate,
-    finish,
-    system_prompt,
+from quaere.chat.protocol import (
+    CITED_SOLVER_FINISH,
+    LAST_SEARCH,
+    SOLVER_FINISH,
+    STOP,
+    PromptStyle,
+    final_reply,
+    read_answer,
+    read_query,
+    was_searched,
 )
+from quaere.chat.tags import Block, find_blocks
+from quaere.chat.tools import CallRefused, ToolSchema, is_text, read_call
+from quaere.dialects.roles import PlainProtocol, no_action
 from quaere.records import (
     Action,
     Answer,
@@ -48,6 +50,72 @@ from quaere.records import (
     Task,
     Turn,
 )
+
+# ------------------------------------------------------------------------------------------------------------- prompts
+
+ThinkBeforeEvaluate = Literal["allow", "fail"]
+
+# Examples of a call show the letter S as the score: a small model would copy a number as it stands.
+SEARCH_CALL = '<tool_call>{"name": "search", "arguments": {"query": "your query"}}</tool_call>'
+EVALUATE_CALL = (
+    '<tool_call>{"name": "evaluate", "arguments": {"evaluation": "what these passages tell you and what they lack", '
+    '"score": S}}</tool_call> with a number from 0 to 10 for S'
+)
+
+_FULL = f"""\
+You answer questions by searching a collection of documents. The documents are right, even where they differ from \
+what you remember.
+
+Each turn, think briefly inside <think> and </think>, then do exactly one of three things and write nothing besides:
+- to search, write {SEARCH_CALL}
+- to evaluate a search, write {EVALUATE_CALL}
+- to finish, {{finish}}
+
+What a search finds comes back between <tool_response> and </tool_response>. The turn after it must be its \
+evaluation, once for each search: 0 says that the passages are of no use for the question, 10 that they hold all you \
+looked for. Judge honestly, because the score decides what you are advised to do next. After that, search for what is \
+missing or finish. Between the tags of the answer stands the answer alone, as short as possible."""
+_FULL_NO_THOUGHT = " Do not think in a turn that evaluates: write its call alone."
+
+_BRIEF = "Answer the question. Think, then search or answer. Evaluate each search right after it."
+_CITED_BRIEF = (
+    "Answer the question and quote your evidence. Think, then search or answer. Evaluate each search right after it."
+)
+_BRIEF_NO_THOUGHT = " Do not think before evaluating."
+
+CUES = {
+    "low": "Leave these passages aside: ask in other words or from another side, and search again.",
+    "mid": "Some of this helps: keep to what clearly bears on the question, and search for what is still missing.",
+    "high": "Build the answer on these passages; search again only if one particular detail is still missing.",
+}
+FINAL_CUES = {
+    "low": "Leave these passages aside. No searches are left: answer with what you have.",
+    "mid": "Some of this helps. No searches are left: answer with what clearly bears on the question.",
+    "high": "No searches are left: build the answer on these passages.",
+}
+
+
+def system_prompt(style: PromptStyle, *, evidence: bool, think_before_evaluate: ThinkBeforeEvaluate) -> str:
+    """The system prompt.
+
+    system_prompt("brief", evidence=False, think_before_evaluate="allow") -> "Answer the question. Think, then ..."
+    """
+    if style == "brief":
+        words, no_thought = _CITED_BRIEF if evidence else _BRIEF, _BRIEF_NO_THOUGHT
+    else:
+        words, no_thought = _FULL.replace("{finish}", finish(evidence)), _FULL_NO_THOUGHT
+    return words + (no_thought if think_before_evaluate == "fail" else "")
+
+
+def finish(evidence: bool) -> str:
+    """The instruction for ending the episode with an answer.
+
+    finish(evidence=False) -> "put the answer between <answer> and </answer>"
+    """
+    return CITED_SOLVER_FINISH if evidence else SOLVER_FINISH
+
+
+# ------------------------------------------------------------------------------------------------------------ protocol
 
 BadScore = Literal["format_fail", "clamp"]
 
@@ -85,7 +153,7 @@ LONG_EVALUATION = f"the evaluation may have at most {MAX_EVALUATION_CHARS} chara
 _BAD_EVALUATES = (BAD_SCORE, BAD_EVALUATION, LONG_EVALUATION)
 
 
-class EvaluateSolver:
+class EvaluateSolver(PlainProtocol):
     """Protocol of a solver that evaluates each search before its next search or its answer.
 
     `bad_score` decides what happens to a score that is out of bounds or written as text: `format_fail` makes the turn
@@ -121,10 +189,6 @@ class EvaluateSolver:
             raise TypeError(f"{self.name} solves questions; it got a {type(task).__name__}")
         system = system_prompt(self.style, evidence=self.evidence, think_before_evaluate=self.think_before_evaluate)
         return [Message("system", (system,)), Message("user", ("Question:\n", Quoted(task.question.text)))]
-
-    def prefix(self, turn: int, is_last: bool) -> str:
-        """Always "": the policy writes its turns from the first token on."""
-        return ""
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The turn's one action, `Malformed` if it is out of order.
@@ -183,7 +247,7 @@ class EvaluateSolver:
         if len(acts) > 1:
             return Malformed("a turn holds one tool call or one answer, not several")
         if not acts:
-            return _no_action(text)
+            return no_action(text, ("tool_call", "answer"), "there is neither a tool call nor an answer")
         (act,) = acts
         if act.name == "tool_call":
             return self._read_call(act)
@@ -285,12 +349,10 @@ def _is_tidy(turn: Turn, blocks: Sequence[Block]) -> bool:
 def _read_query(query: object) -> str:
     if not isinstance(query, str) or not query.strip():
         raise CallRefused("the query must be a text that is not empty")
-    query = query.strip()
-    if len(query) > MAX_QUERY_CHARS:
-        raise CallRefused(f"a query may have at most {MAX_QUERY_CHARS} characters")
-    if not is_text(query):
-        raise CallRefused("a query holds half a character")
-    return query
+    found = read_query(Block("query", query, 0, 0))
+    if isinstance(found, Malformed):
+        raise CallRefused(found.reason)
+    return found.queries[0]
 
 
 def _read_evaluation(text: object) -> str:
@@ -322,10 +384,3 @@ def _read_score(score: object, bad_score: BadScore) -> float:
     if bad_score == "format_fail" and not 0 <= score <= _MOST:
         raise CallRefused(BAD_SCORE)
     return float(min(max(score, 0), _MOST)) + 0.0  # -0.0 becomes 0.0
-
-
-def _no_action(text: str) -> Malformed:
-    for name in (THOUGHT, "tool_call", "answer"):
-        if has_unclosed(text, name):
-            return Malformed(reason=f"the {name} block is not closed")
-    return Malformed(reason="there is neither a tool call nor an answer")

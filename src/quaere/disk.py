@@ -1,4 +1,4 @@
-"""Atomic writes: a file or folder appears at its target complete, or not at all.
+"""Atomic writes, which appear complete or not at all, and reads of files that somebody else laid out.
 
     write_file(Path("scores.json"), data)
     with new_file(Path("items.parquet")) as partial:
@@ -13,6 +13,9 @@ when the process ends. The lock tells leftovers of killed processes from work in
 same target removes the leftovers.
 
 A full or read-only disk raises `BadInput` with a one-line message; the old target stays.
+
+Only regular files are read: opening a pipe blocks until something writes to it, which may be never, and a device may
+have no end. Both can be in a folder that was unpacked or shared.
 """
 
 from __future__ import annotations
@@ -24,8 +27,9 @@ import re
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 
 from quaere.errors import BadInput, QuaereError
@@ -318,3 +322,50 @@ def _swap_in_two(partial: Path, target: Path) -> None:
         _remove(old)
     finally:
         os.close(handle)
+
+
+# -------------------------------------------------------------------------------------------------------------- reading
+
+
+_NOT_REGULAR = "Not a regular file"
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """A regular file, open for reading; an `OSError` for a pipe, a device, a socket or a folder."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # without O_NONBLOCK, a pipe blocks here
+    try:
+        mode = os.fstat(handle).st_mode  # of what was opened: the name may lead to another file by now
+        if not stat.S_ISREG(mode):
+            raise OSError(*_describe(mode), str(path))
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def read_regular(path: Path) -> bytes:
+    """The content of a regular file; an `OSError` for anything else."""
+    with open_regular(path) as stream:
+        return stream.read()
+
+
+def find_special(paths: Iterable[Path]) -> Path | None:
+    """The first of these that is neither a regular file nor a folder, also behind a link; missing ones are passed over.
+
+    find_special(Path("runs/shared").iterdir()) -> Path("runs/shared/pipe")
+    """
+    return next((path for path in paths if _is_special(path)), None)
+
+
+def _is_special(path: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # gone, or a link to nothing: reading it says so
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def _describe(mode: int) -> tuple[int, str]:
+    if stat.S_ISDIR(mode):
+        return errno.EISDIR, os.strerror(errno.EISDIR)
+    return errno.EINVAL, _NOT_REGULAR

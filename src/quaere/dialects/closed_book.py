@@ -1,4 +1,4 @@
-"""Closed-book protocol: one turn, no tools, the answer between tags.
+"""The closed-book dialect: one turn, no tools, the answer between tags (`eval --closed-book`, and EVE's verifier).
 
 It is the baseline that shows how much the documents add to what the model already knows. The prompt does not mention
 searching, so a model that was taught to search is not penalised for trying to.
@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quaere.chat.messages import Message, Part, Quoted
-from quaere.chat.protocol import EXAMPLES, read_answer
-from quaere.chat.tags import THOUGHT, Block, find_blocks, has_unclosed
-from quaere.chat.tools import ToolSchema
+from quaere.chat.protocol import EXAMPLES, Protocol
+from quaere.chat.tags import THOUGHT, find_blocks, has_unclosed
+from quaere.dialects.roles import PlainProtocol, RoleDialect, quote, read_first
 from quaere.records import Action, Failure, Malformed, SearchResult, SolveTask, Task, Turn
 
 ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
@@ -31,7 +31,7 @@ answer between <evidence> and </evidence>, and right after it the answer alone, 
 and </answer>."""
 
 
-class ClosedBook:
+class ClosedBook(PlainProtocol):
     """Protocol that asks for the answer in one turn, without tools.
 
     `guided` shows two worked examples and opens the turn as an answer, for models too small to do so themselves. A
@@ -43,10 +43,7 @@ class ClosedBook:
         ClosedBook(span="Venn built it.").opening(task)[-1].text -> "Evidence:\\nVenn built it.\\n\\nQuestion:\\nWho?"
     """
 
-    tools: tuple[ToolSchema, ...] = ()
     stop: tuple[str, ...] = (ANSWER_CLOSE,)
-    marks: tuple[str, ...] = ()
-    turns_per_search = 1
 
     def __init__(self, *, guided: bool = False, span: str = "", evidence: bool = False) -> None:
         self.guided = guided
@@ -61,7 +58,7 @@ class ClosedBook:
             raise TypeError(f"{self.name} answers questions; it got a {type(task).__name__}")
         messages = [Message("system", (_CITED_SYSTEM if self.evidence else _SYSTEM,))]
         for asked, _, _, passage, answer in EXAMPLES if self.guided else ():
-            said = f"<evidence>{passage.split('. ', 1)[1]}</evidence>" if self.evidence else ""
+            said = quote(passage.split(". ", 1)[1] if self.evidence else "")
             messages += [
                 Message("user", (f"Question:\n{asked}",)),
                 Message("assistant", (f"{said}<answer>{answer}</answer>",)),
@@ -77,13 +74,9 @@ class ClosedBook:
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The first answer outside a thought, with the last `<evidence>` block before it."""
-        span: Block | None = None
-        for block in find_blocks(text, ("think", "answer", "evidence") if self.evidence else ("think", "answer")):
-            if block.name == "evidence":
-                span = block
-            if block.name == "answer":
-                return read_answer(block, span)
-        return Malformed("the think block is not closed" if has_unclosed(text, THOUGHT) else "there is no answer")
+        blocks = find_blocks(text, ("think", "answer", "evidence") if self.evidence else ("think", "answer"))
+        missing = "the think block is not closed" if has_unclosed(text, THOUGHT) else "there is no answer"
+        return read_first(blocks, {}) or Malformed(missing)
 
     def reply(
         self,
@@ -96,3 +89,6 @@ class ClosedBook:
     ) -> Message:
         """A request to put the answer between tags, used where the limits allow another turn."""
         return Message("user", ("Put the answer between <answer> and </answer>.",))
+
+
+VERIFIER: RoleDialect[Protocol] = RoleDialect(ClosedBook)

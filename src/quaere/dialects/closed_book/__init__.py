@@ -1,1 +1,0 @@
-"""The closed-book dialect: one answer without any search."""

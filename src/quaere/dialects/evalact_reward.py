@@ -1,0 +1,269 @@
+"""EvalAct's reward, the token factors of its advantages (PCAR), and the calibration of the policy's own scores.
+
+    find_pairs(episode) -> [Pair(score=9.0, spans=((212, 240), (391, 420)), turn=0)]
+    measure_evaluations(episodes) -> {"evaluate/per_search": 0.9, "evaluate/score": 6.2, "evaluate/auroc": 0.71, ...}
+
+A pair is a search and its evaluation; the environment's reply between the two turns belongs to neither span. A search
+was good if a passage it returned contains an accepted answer. If the question lists its evidence hop by hop, a search
+was also good if it returned the sentence of the next hop: the first one that no earlier search of the episode found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Literal
+
+from msgspec import Struct
+
+from quaere.chat.protocol import was_searched
+from quaere.dialects.evalact import BadScore, EvaluateSolver, ThinkBeforeEvaluate, format_fault
+from quaere.dialects.roles import (
+    AnswerScore,
+    DialectSettings,
+    Remarks,
+    Solver,
+    SolverDialect,
+    SolverOptions,
+    SolverTurns,
+    read_outcome,
+    think,
+    write_call,
+)
+from quaere.errors import BadInput
+from quaere.objectives.pcar import BASE, FLOOR, MAX_SCORE, MOST, pcar_factors
+from quaere.records import Episode, Evaluate, SolveTask, Turn
+from quaere.rewards.answers import exact_match_score, f1_score, normalise_answer
+from quaere.rewards.calibration import auroc, expected_calibration_error
+from quaere.rewards.format import contains
+from quaere.rewards.self_evaluation import gated_f1_reward
+from quaere.rollout.episode import Limits
+from quaere.setting_types import NonNegativeFloat, PositiveFraction
+
+PairSegment = Literal["with_think", "search_eval"]
+"""The tokens of a pair: its two calls with the thoughts before them (with_think), or the calls alone (search_eval)."""
+
+Span = tuple[int, int]
+
+
+class EvaluationSettings(DialectSettings, frozen=True, forbid_unknown_fields=True):
+    """Settings of self-evaluated searches and their reward; every ablation of EvalAct is one value.
+
+        EvaluationSettings(base=0.2, most=1.0, floor=0.01)  # the strongest PCAR of the paper; 0.05 and 0.25: weak
+
+    Attributes:
+        pcar: Scale the advantages of each search's and its evaluation's tokens by the score given; false: all tokens
+            count alike. [EvalAct, Eq. 6 to 8]
+        base: Strength of PCAR at score 0. [EvalAct, Eq. 7]
+        most: Strength of PCAR at score 10. [EvalAct, Eq. 7]
+        floor: Least factor, so that an advantage keeps its sign. [EvalAct, Eq. 8]
+        segment: Tokens that a score applies to; with_think: both calls with the thoughts before them; search_eval: the
+            calls alone. [EvalAct]
+        bad_score: A score off the scale breaks the format (format_fail), or is replaced by the nearest valid one
+            (clamp). [EvalAct]
+        think_before_evaluate: Thoughts between a search and its evaluation are allowed (allow), or break the format
+            (fail). [EvalAct]
+    """
+
+    pcar: bool = True
+    base: NonNegativeFloat = BASE
+    most: NonNegativeFloat = MOST
+    floor: PositiveFraction = FLOOR  # at or below 0 an advantage could vanish or change its sign
+    segment: PairSegment = "with_think"
+    bad_score: BadScore = "format_fail"
+    think_before_evaluate: ThinkBeforeEvaluate = "allow"
+
+    def check(self, section: str = "evaluation") -> None:
+        """Raise `BadInput` for values out of bounds and `base` above `most`; `section` prefixes names."""
+        super().check(section)
+        if self.base > self.most:
+            raise BadInput(f"{section}.base must be at most {section}.most ({self.most:g}), not {self.base:g}")
+
+
+DEFAULT = EvaluationSettings()
+
+
+# --------------------------------------------------------------------------------------------------- reward and weights
+
+
+class Pair(Struct, frozen=True):
+    """A search and the policy's score of it: `spans` are the tokens `[start, end)` of both turns in the episode.
+
+    `turn` is the index of the search among the episode's turns; the evaluation is the next turn. An episode that a
+    text endpoint sampled has no tokens, and its pairs have no spans.
+
+        Pair(score=9.0, spans=((212, 240), (391, 420)), turn=0)
+    """
+
+    score: float
+    spans: tuple[Span, ...]
+    turn: int
+
+
+def find_pairs(episode: Episode, segment: PairSegment = "with_think") -> list[Pair]:
+    """Every executed search that the next turn evaluates, in order."""
+    pairs = []
+    for place, (turn, after) in enumerate(pairwise(episode.turns)):
+        if was_searched(turn) and isinstance(after.action, Evaluate):
+            spans = (_span(turn, segment), _span(after, segment)) if episode.segments else ()
+            pairs.append(Pair(after.action.score, spans, place))
+    return pairs
+
+
+def _span(turn: Turn, segment: PairSegment) -> Span:
+    start = max(turn.start, turn.acts_at) if segment == "search_eval" else turn.start
+    return start, turn.start + turn.num_tokens
+
+
+def pay_evaluated(
+    episode: Episode, score: AnswerScore = "f1", settings: EvaluationSettings = DEFAULT
+) -> dict[str, float]:
+    """The reward and its components: F1 if the format held, else 0 (EvalAct, Eq. 4)."""
+    answer, accepted = read_outcome(episode)
+    fault = format_fault(episode.turns, episode.end, think_before_evaluate=settings.think_before_evaluate)
+    exact = exact_match_score(answer, accepted)
+    reward = gated_f1_reward(answer, accepted, fault) if score == "f1" else exact * (not fault)
+    paid = {
+        "answer/exact_match": exact,
+        "answer/f1": f1_score(answer, accepted),
+        "reward/answer": reward,
+        "reward/total": reward,
+        "format/held": float(not fault),
+    }
+    scores = [pair.score for pair in find_pairs(episode)]
+    return paid | ({"evaluate/mean_score": sum(scores) / len(scores)} if scores else {})
+
+
+def weigh_pairs(episode: Episode, settings: EvaluationSettings = DEFAULT) -> list[float]:
+    """A factor per token for its advantage, from the policy's scores of its searches (PCAR); 1 outside of pairs."""
+    scores = [pair.score for pair in find_pairs(episode, settings.segment)]
+    factors = pcar_factors(scores, base=settings.base, most=settings.most, floor=settings.floor)
+    return token_factors(episode, factors, settings.segment)
+
+
+def token_factors(episode: Episode, factors: Sequence[float], segment: PairSegment = "with_think") -> list[float]:
+    """One factor per token of the episode: the factor of its pair inside the pair's spans, 1 elsewhere.
+
+    token_factors(episode, [1.5]) -> [1.0, 1.0, 1.5, 1.5, 1.0, 1.5, 1.0]
+    """
+    found = [1.0] * len(episode.token_ids)
+    for pair, factor in zip(find_pairs(episode, segment), factors, strict=True):
+        for start, end in pair.spans:
+            found[start:end] = [factor] * (end - start)
+    return found
+
+
+# --------------------------------------------------------------------------------------------------------- calibration
+
+
+def measure_evaluations(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Metrics of the policy's scores and their calibration, without those that cannot be computed.
+
+    `per_search` is the share of searches evaluated in the next turn. `constant` is the share of episodes with two or
+    more evaluations whose scores are all equal. `ece` reads score / 10 as the probability that the search was good.
+    """
+    pairs = [find_pairs(episode) for episode in episodes]
+    scores = [[pair.score for pair in found] for found in pairs]
+    num_searches = sum(was_searched(turn) for episode in episodes for turn in episode.turns)
+    verdicts = [judge_searches(episode) for episode in episodes]
+    judged = [
+        (pair.score, verdict[pair.turn])
+        for found, verdict in zip(pairs, verdicts, strict=True)
+        for pair in found
+        if pair.turn in verdict
+    ]
+    said, good = [score for score, _ in judged], [label for _, label in judged]
+    measured = {
+        "per_search": sum(map(len, pairs)) / num_searches if num_searches else None,
+        "score": _mean([score for found in scores for score in found]),
+        "constant": _mean([float(len(set(found)) == 1) for found in scores if len(found) >= 2]),
+        "good": _mean([float(label) for label in good]),
+        "auroc": auroc(said, good),
+        "ece": expected_calibration_error([score / MAX_SCORE for score in said], good),
+    }
+    return {f"evaluate/{name}": value for name, value in measured.items() if value is not None}
+
+
+def judge_searches(episode: Episode) -> dict[int, bool]:
+    """For each search of an episode, by turn index, whether it was good; empty if the question cannot tell.
+
+    judge_searches(episode) -> {0: True, 2: False}
+    """
+    assert isinstance(episode.task, SolveTask)
+    question = episode.task.question
+    # Yes and no occur in almost any text and so prove nothing.
+    answers = [answer for answer in question.answers if normalise_answer(answer) not in ("yes", "no")]
+    missing = list(question.evidence)
+    if not answers and not missing:
+        return {}
+    verdicts = {}
+    for place, turn in enumerate(episode.turns):
+        if not was_searched(turn):
+            continue
+        passages = [hit.passage for result in turn.results for hit in result.hits]
+        found = [
+            span
+            for span in missing
+            if any(one.doc_id == span.doc_id and one.start <= span.start and span.end <= one.end for one in passages)
+        ]
+        # Passages are checked one by one, so that no match spans two of them.
+        has_answer = any(contains(passage.titled_text, answer) for passage in passages for answer in answers)
+        verdicts[place] = has_answer or (bool(missing) and missing[0] in found)
+        missing = [span for span in missing if span not in found]
+    return verdicts
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+# ------------------------------------------------------------------------------------------------------------- dialect
+
+
+class EvalActTurns(SolverTurns):
+    """A demonstrated solver that evaluates every search.
+
+    EvalActTurns().evaluation("", "Passage 2 names her.", 9)
+    -> '<tool_call>{"name": "evaluate", "arguments": {"evaluation": "Passage 2 names her.", "score": 9}}</tool_call>'
+    """
+
+    remarks: Remarks = "turn"
+
+    def search(self, thought: str, query: str, note: str = "") -> str:
+        """A search call with one query; `note` is ignored, since the evaluation is a turn of its own."""
+        return think(thought) + write_call("search", {"query": query})
+
+    def evaluation(self, thought: str, text: str, score: int) -> str:
+        """An evaluate call with its score, after a thought if there is one."""
+        return (think(thought) if thought else "") + write_call("evaluate", {"evaluation": text, "score": score})
+
+    def find_fault(self, episode: Episode) -> str:
+        """The format fault for which EvalAct's reward would be 0; "" if there is none."""
+        return format_fault(episode.turns, episode.end)
+
+
+def open_solver(options: SolverOptions) -> Solver:
+    """EvalAct's solver: reward is F1 if the format held, token advantages are scaled by the scores (PCAR)."""
+    settings = options.settings
+    assert isinstance(settings, EvaluationSettings)
+    protocol = EvaluateSolver(
+        style=options.style,
+        evidence=options.evidence,
+        bad_score=settings.bad_score,
+        think_before_evaluate=settings.think_before_evaluate,
+    )
+    pay = partial(pay_evaluated, score=options.score, settings=settings)
+    weigh = partial(weigh_pairs, settings=settings) if settings.pcar else None
+    return Solver(protocol, pay, weigh, measure_evaluations, gated=True)
+
+
+SOLVER = SolverDialect(
+    open_solver,
+    score="f1",
+    # Twenty searches, twenty evaluations, the answer, and one spare turn.
+    limits=Limits(max_turns=42, max_searches=20, sequence_tokens=16384),
+    turns=("search", "evaluate", "answer"),
+    demonstration=EvalActTurns(),
+    settings=EvaluationSettings,
+)

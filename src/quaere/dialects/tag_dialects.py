@@ -1,0 +1,270 @@
+"""The tag dialects Search-R1, Eval-RAR and AutoRefine: queries and results between tags, no JSON.
+
+A turn of the solver, and what the environment puts after it:
+
+    <think>I need the builder.</think><search>builder of the Halm bridge</search>
+    <information>
+    [1]
+    Halm
+    Orsolya Venn built the bridge.
+    </information>
+
+In Eval-RAR and AutoRefine, the turn after it opens with a note on what was found:
+
+    <evaluate>Passage 1 names the builder: Orsolya Venn.</evaluate><answer>Orsolya Venn</answer>
+
+Notes may earn a reward (`rewards/self_evaluation.py`). A turn without a note can still be read, and only text that the
+policy itself wrote counts as a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Literal
+
+from msgspec import Struct, structs
+
+from quaere.chat.messages import Message, Quoted, format_results
+from quaere.chat.protocol import CITED_SOLVER_FINISH, SOLVER_FINISH, PromptStyle, read_query, was_searched
+from quaere.chat.tags import find_blocks
+from quaere.dialects.roles import (
+    AnswerScore,
+    DialectSettings,
+    PlainProtocol,
+    Remarks,
+    Solver,
+    SolverDialect,
+    SolverOptions,
+    SolverTurns,
+    no_action,
+    read_first,
+    read_outcome,
+    think,
+)
+from quaere.records import Action, Answer, Episode, Malformed, Search, SearchResult, SolveTask, Task, Turn
+from quaere.rewards.answers import exact_match_score, f1_score
+from quaere.rewards.self_evaluation import BONUS, NoteMatch, noted_reward
+from quaere.setting_types import Fraction
+
+TagDialect = Literal["search-r1", "evalrar", "autorefine"]
+
+
+class Tags(Struct, frozen=True):
+    """The tags in which the dialects differ: around results, and around a note on them ("" for none)."""
+
+    results: str
+    note: str = ""
+
+
+TAGS: dict[TagDialect, Tags] = {
+    "search-r1": Tags("information"),
+    "evalrar": Tags("information", note="evaluate"),
+    "autorefine": Tags("documents", note="refine"),
+}
+
+
+class NoteSettings(DialectSettings, frozen=True, forbid_unknown_fields=True):
+    """Settings of the reward for notes.
+
+        NoteSettings(bonus=0.0)  # Eval-RAR without its evaluation reward
+
+    Attributes:
+        bonus: Reward for notes that contain the right answer when the given answer is wrong. [Eval-RAR; AutoRefine]
+        contain: How a note is matched with the right answer; normalised: whole words, without case and punctuation;
+            raw: letter for letter. [Quaere]
+    """
+
+    bonus: Fraction = BONUS
+    contain: NoteMatch = "normalised"
+
+
+# ------------------------------------------------------------------------------------------------------------- prompts
+
+_FULL = """\
+You answer questions by searching a collection of documents. The documents are right, even where they differ from \
+what you remember.
+
+Each turn, think briefly inside <think> and </think>, then do exactly one of two things:
+- to search, write <search>your query</search>
+- to finish, write {finish}
+
+What a search finds comes back between <{results}> and </{results}>. {note}If it does not hold what you need, search \
+again with other words; if the question needs several facts, look them up one after another."""
+
+_NOTES = {
+    "": "",
+    "evaluate": (
+        "Open the turn after it with <evaluate>your verdict</evaluate>: either the words in it that answer the "
+        "question, or what is still missing, be it a name, a relation, a time or a place. "
+    ),
+    "refine": (
+        "Open the turn after it with <refine>the facts in it that help to answer the question, and nothing "
+        "else</refine>. "
+    ),
+}
+_ANSWER = "<answer>the answer alone, as short as possible</answer>"
+_CITED_ANSWER = (
+    "<evidence>one sentence copied letter for letter from a text you were shown</evidence>, the one your answer rests "
+    f"on, and right after it {_ANSWER}"
+)
+
+_BRIEF_NOTES = {"": "", "evaluate": " Evaluate what was found.", "refine": " Refine what was found."}
+
+
+def tag_system(style: PromptStyle, *, results: str, note: str, evidence: bool) -> str:
+    """The system prompt for these tags; `note` is "" in a dialect without notes.
+
+    tag_system("brief", results="information", note="evaluate", evidence=False)
+    -> "Answer the question. Evaluate what was found. Think, then search or answer."
+    """
+    if style == "brief":
+        task = "Answer the question and quote your evidence." if evidence else "Answer the question."
+        return f"{task}{_BRIEF_NOTES[note]} Think, then search or answer."
+    return _FULL.format(note=_NOTES[note], finish=_CITED_ANSWER if evidence else _ANSWER, results=results)
+
+
+# ------------------------------------------------------------------------------------------------------------ protocol
+
+
+class TagSolver(PlainProtocol):
+    """Protocol of a solver in one of the tag dialects.
+
+    With `evidence`, the prompt asks for the sentence that the answer relies on; an answer without one is still read.
+
+        TagSolver("search-r1").read("<search>Halm bridge</search>") -> Search(("Halm bridge",))
+        TagSolver("evalrar").read("<evaluate>No year.</evaluate><search>Halm year</search>")
+        -> Search(("Halm year",), note="No year.")
+    """
+
+    stop: tuple[str, ...] = ("</search>", "</answer>")
+    refused = "That action was wrong"
+    # No placeholder stands between the tags: small models would copy it as their query.
+    advice = "Try again: to search, put a query between <search> and </search>; to finish,"
+
+    def __init__(self, dialect: TagDialect, *, style: PromptStyle = "full", evidence: bool = False) -> None:
+        self.name = f"{dialect}-solver"
+        self.style = style
+        self.evidence = evidence
+        self.finish = CITED_SOLVER_FINISH if evidence else SOLVER_FINISH
+        self._tags = TAGS[dialect]
+        optional = (self._tags.note, "evidence" if evidence else "")
+        self._blocks = ("think", "search", "answer", *filter(None, optional))
+
+    def opening(self, task: Task) -> list[Message]:
+        """The system prompt and the question."""
+        if not isinstance(task, SolveTask):
+            raise TypeError(f"{self.name} solves questions; it got a {type(task).__name__}")
+        tags = self._tags
+        system = tag_system(self.style, results=tags.results, note=tags.note, evidence=self.evidence)
+        return [Message("system", (system,)), Message("user", ("Question:\n", Quoted(task.question.text)))]
+
+    def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
+        """The first search or answer outside a thought, with all notes of the turn."""
+        blocks = find_blocks(text, self._blocks)
+        notes = [block.content.strip() for block in blocks if block.name == self._tags.note]
+        action = read_first(blocks, {"search": read_query})
+        action = action or no_action(text, ("search", "answer"), "there is neither a search nor an answer")
+        return structs.replace(action, note="\n".join(filter(None, notes)))
+
+    def show(self, results: Sequence[SearchResult], earlier: Sequence[Turn]) -> Message:
+        """Passages between tags."""
+        return Message("user", format_results(results), tag=self._tags.results)
+
+
+# --------------------------------------------------------------------------------------------------- notes and rewards
+
+
+def read_note(turn: Turn) -> str:
+    """The policy's note in this turn; "" if there is none.
+
+    read_note(Turn(action=Answer("Venn", note="Passage 1 names her."), ...)) -> "Passage 1 names her."
+    """
+    return turn.action.note if isinstance(turn.action, Search | Answer | Malformed) else ""
+
+
+def notes_searches(turns: Sequence[Turn]) -> bool:
+    """True if every turn could be read and the turn after each executed search has a note."""
+    if any(isinstance(turn.action, Malformed) for turn in turns):
+        return False
+    return all(read_note(after) for turn, after in pairwise(turns) if was_searched(turn))
+
+
+def pay_noted(
+    episode: Episode,
+    score: AnswerScore = "exact_match",
+    settings: NoteSettings = NoteSettings(),  # noqa: B008 (it is frozen)
+) -> dict[str, float]:
+    """The answer's score or, if that is 0, a bonus if a note contains an accepted answer (Eval-RAR, Eq. 2 to 5).
+
+    `reward/note` is the bonus of the notes, also where the answer's score replaced it in `reward/total`.
+    """
+    answer, accepted = read_outcome(episode)
+    scores = {"exact_match": exact_match_score(answer, accepted), "f1": f1_score(answer, accepted)}
+    notes = [note for note in map(read_note, episode.turns) if note]
+    reward = noted_reward(scores[score], notes, accepted, bonus=settings.bonus, contain=settings.contain)
+    return {
+        "answer/exact_match": scores["exact_match"],
+        "answer/f1": scores["f1"],
+        "reward/answer": reward.answer,
+        "reward/note": reward.note,
+        "reward/total": reward.total,
+        "format/held": float(notes_searches(episode.turns)),
+    }
+
+
+class TagTurns(SolverTurns):
+    """A demonstrated solver of one of the tag dialects; Eval-RAR and AutoRefine add notes on the results.
+
+    TagTurns("evalrar", "note").search("I look it up.", "Halm bridge", note="No builder is named.")
+    -> '<evaluate>No builder is named.</evaluate>\\n<think>I look it up.</think>\\n<search>Halm bridge</search>'
+    """
+
+    def __init__(self, dialect: TagDialect, remarks: Remarks = "none") -> None:
+        self.remarks = remarks
+        self._tag = TAGS[dialect].note
+
+    def search(self, thought: str, query: str, note: str = "") -> str:
+        """The note on the previous search if the dialect has notes, a thought, and a query between tags."""
+        return f"{self._note(note)}{think(thought)}<search>{query}</search>"
+
+    def answer(self, thought: str, answer: str, *, span: str = "", note: str = "") -> str:
+        """The note on the last search, then thought, evidence and answer."""
+        return self._note(note) + super().answer(thought, answer, span=span)
+
+    def find_fault(self, episode: Episode) -> str:
+        """The fault that a search's results were not noted in the next turn; "" if there is none."""
+        noted = not self._tag or notes_searches(episode.turns)
+        return "" if noted else "what a search found was not noted"
+
+    def find_flaw(self, episode: Episode) -> str:
+        """The flaw that no note contains the answer, so that the notes would earn no reward; "" if there is none."""
+        noted = not self._tag or pay_noted(episode)["reward/note"] > 0
+        return "" if noted else "no note holds the answer"
+
+    def _note(self, note: str) -> str:
+        return f"<{self._tag}>{note}</{self._tag}>\n" if self._tag and note else ""
+
+
+# ------------------------------------------------------------------------------------------------------------ dialects
+
+
+def open_tagged(dialect: TagDialect, options: SolverOptions) -> Solver:
+    """A tag dialect's solver: reward for the answer, else for a note that contains it if the dialect has notes."""
+    protocol = TagSolver(dialect, style=options.style, evidence=options.evidence)
+    if not isinstance(options.settings, NoteSettings):
+        return Solver(protocol, options.plain_pay)
+    return Solver(protocol, partial(pay_noted, score=options.score, settings=options.settings))
+
+
+SEARCH_R1 = SolverDialect(partial(open_tagged, "search-r1"), demonstration=TagTurns("search-r1"))
+EVALRAR = SolverDialect(
+    partial(open_tagged, "evalrar"), demonstration=TagTurns("evalrar", "note"), settings=NoteSettings
+)
+AUTOREFINE = SolverDialect(
+    partial(open_tagged, "autorefine"),
+    score="f1",
+    demonstration=TagTurns("autorefine", "facts"),
+    settings=NoteSettings,
+)

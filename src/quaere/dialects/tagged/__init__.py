@@ -1,1 +1,0 @@
-"""The tag dialects Search-R1, Eval-RAR and AutoRefine: queries and notes between tags."""

@@ -1,1 +1,0 @@
-"""The tool-call dialect: JSON calls between tags (Dr. Zero; with evidence EVE-Agent)."""
