@@ -18,6 +18,8 @@ from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.errors import BadInput, SearchFailed
 from quaere.recipes.drzero import DrZeroConfig, judge_proposal, proposer_protocol
 from quaere.recipes.eve import EveConfig, candidate_scores, judge_triple
+from quaere.recipes.passage_clusters import Embedded
+from quaere.recipes.proposal_evidence import claim_of, trace
 from quaere.recipes.score.config import ScoreConfig
 from quaere.recipes.score.harness import default_harness, parse_harness
 from quaere.recipes.score.metaharness import RulesHarness
@@ -25,6 +27,7 @@ from quaere.recipes.score.recipe import open_meta
 from quaere.recipes.score.scheduler import Scheduler
 from quaere.recipes.score.statistics import Statistics
 from quaere.recipes.score.train import Judged, Score
+from quaere.recipes.selector import Pulled, Selector
 from quaere.records import (
     Answer,
     Dimension,
@@ -50,15 +53,11 @@ from quaere.training.actors import Actors
 from quaere.training.adapters import add_adapters
 from quaere.training.health import Watch
 from quaere.training.learner import Learner
-from quaere.training.phases.report_episodes import Written
-from quaere.training.phases.solver import solver_of
-from quaere.training.phases.verification import Claim, verification_jobs
-from quaere.training.selector.feedback import Pulled
-from quaere.training.selector.passage_vectors import Embedded
-from quaere.training.selector.selector import Selector
-from quaere.training.self_play.config import ProposerConfig
-from quaere.training.self_play.config import check_self_play as check_config
-from quaere.training.self_play.proposal_evidence import claim_of, trace
+from quaere.training.report_run import Written
+from quaere.training.self_play_config import ProposerConfig
+from quaere.training.self_play_config import check_self_play as check_config
+from quaere.training.solver_phase import solver_of
+from quaere.training.verification import Claim, verification_jobs
 from scripted import ScriptedSampler
 
 # -------------------------------------------------------------------------------------------------------- the learner

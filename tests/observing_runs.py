@@ -12,18 +12,22 @@ from quaere.dialects.solver_dialect import Solver
 from quaere.dialects.tool_call.protocol import ToolCallSolver
 from quaere.errors import QuaereError, TrainingStopped
 from quaere.recipes.drzero import DrZero
+from quaere.recipes.proposer_documents import UniformDocuments
 from quaere.records import Answer, Episode, ProposeTask, Question
 from quaere.rollout.seeds import derive_seed
 from quaere.runs import Run
 from quaere.runs.checkpoints import find_checkpoints
-from quaere.training.actors import open_actors
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.phases.solver import practise
-from quaere.training.phases.stage import Stage
-from quaere.training.role_play import Played
+from quaere.training.actors import Played, open_actors
+from quaere.training.rollouts import Stage
 from quaere.training.run_setup import open_run
-from quaere.training.self_play.proposer_documents import UniformDocuments
-from quaere.training.settings import AdapterSettings, CheckpointSettings, HealthSettings, ValidationSettings
+from quaere.training.settings import (
+    AdapterSettings,
+    CheckpointSettings,
+    HealthSettings,
+    LearnerSettings,
+    ValidationSettings,
+)
+from quaere.training.solver_phase import practise
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun
 from village_runs import Told

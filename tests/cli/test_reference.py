@@ -10,7 +10,7 @@ from quaere.cli.main import build_parser
 from quaere.cli.parser import Parser, walk_parsers
 from quaere.cli.reference import commands_page, reference_pages, settings_page
 from quaere.recipes.registry import RECIPES, find_recipe
-from quaere.training.config_docs import list_settings
+from quaere.training.config import list_settings
 
 PAGES = reference_pages()
 

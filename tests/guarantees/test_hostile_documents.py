@@ -18,7 +18,7 @@ from quaere.records import Hit, ProposeTask, ReportTask, SolveTask
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job, run_many
 from quaere.rollout.policy import TokenPolicy
-from quaere.training.phases.proposals import read_proposal
+from quaere.training.proposals import read_proposal
 from scripted import ScriptedSampler
 from tokenizer_kinds import KINDS, make_tokenizer
 

@@ -19,7 +19,7 @@ from quaere.cli.main import main
 from quaere.errors import BadInput, ExtraMissing
 from quaere.rollout.hub_questions import HubQuestions, parse_hub
 from quaere.rollout.question_files import read_questions
-from quaere.training.qa_run import find_source, read_source
+from quaere.training.given import find_source, read_source
 
 
 def lines(*rows: dict[str, object]) -> bytes:

@@ -15,8 +15,7 @@ from quaere.training import estimate as estimate_module
 from quaere.training.adapters import add_adapters, trainable_weights
 from quaere.training.estimate import RunEstimate, estimate_rollouts, estimate_run, needs_checkpointing
 from quaere.training.learner import Learner
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.settings import AdapterSettings, EngineSettings
+from quaere.training.settings import AdapterSettings, EngineSettings, LearnerSettings
 
 FAMILIES = ["llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt2"]
 

@@ -14,8 +14,7 @@ from quaere.training import estimate
 from quaere.training.adapters import add_adapters
 from quaere.training.batches import split_batch
 from quaere.training.learner import Learner
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.settings import AdapterSettings
+from quaere.training.settings import AdapterSettings, LearnerSettings
 
 pytestmark = [
     pytest.mark.gpu,

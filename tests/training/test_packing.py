@@ -18,8 +18,7 @@ from quaere.training import learner as learner_module
 from quaere.training.adapters import add_adapters
 from quaere.training.batches import split_batch
 from quaere.training.learner import Learner
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.settings import AdapterSettings, EngineSettings
+from quaere.training.settings import AdapterSettings, EngineSettings, LearnerSettings
 
 CPU = torch.device("cpu")
 FAMILIES = {
@@ -169,7 +168,7 @@ def test_how_a_batch_is_split_changes_nothing(aggregation, kl_beta):
 
     def gradients(micro_tokens, order):
         given = [samples[row] for row in order]
-        options = {"loss": "clipped", "aggregation": aggregation, "kl_beta": kl_beta}
+        options = {"aggregation": aggregation, "kl_beta": kl_beta}
         return packed_gradients(make_model("qwen3"), given, micro_tokens=micro_tokens, **options)
 
     loss, expected = gradients(10_000, range(5))

@@ -11,9 +11,9 @@ from quaere.errors import BadInput
 from quaere.rollout.episode import Limits
 from quaere.training import run_setup
 from quaere.training.estimate import MemoryParts, RunEstimate, machine_bytes
-from quaere.training.phases.solver import SolverConfig
-from quaere.training.qa_run import PracticeConfig, plan_practice
+from quaere.training.given import PracticeConfig, plan_practice
 from quaere.training.settings import AdapterSettings, EngineSettings, RunConfig, SamplingSettings, SearchSettings
+from quaere.training.solver_phase import SolverConfig
 
 
 class Ending:

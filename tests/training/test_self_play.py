@@ -4,14 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from quaere.objectives.advantages import grpo
+from quaere.objectives.policy_gradient import grpo
 from quaere.records import Candidate, Episode, ProposeTask
-from quaere.training.phases.proposals import read_proposal
-from quaere.training.phases.solver import SolverConfig
-from quaere.training.self_play.config import GenerationConfig, ProposerConfig, SelfPlayConfig, needed_dialects
-from quaere.training.self_play.proposer_metrics import measure_proposer
-from quaere.training.self_play.schedule import _check_curriculum, count_batches, count_steps, place_tasks
+from quaere.training.proposals import read_proposal
+from quaere.training.self_play import _check_curriculum, count_batches, count_steps, measure_proposer, place_tasks
+from quaere.training.self_play_config import GenerationConfig, ProposerConfig, SelfPlayConfig, needed_dialects
 from quaere.training.settings import HealthSettings
+from quaere.training.solver_phase import SolverConfig
 from quaere.training.step import Step
 
 

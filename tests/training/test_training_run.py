@@ -7,14 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from quaere.runs import Run
-from quaere.training.carried_optimizers import CarriedOptimizers
-from quaere.training.health import Alarm
+from quaere.training.health import Alarm, describe_useless
 from quaere.training.learner import OPTIMIZER_FILE
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.outcome import describe_useless
 from quaere.training.progress import StepProgress
-from quaere.training.settings import CheckpointSettings, HealthSettings
-from quaere.training.training_run import TrainingRun
+from quaere.training.settings import CheckpointSettings, HealthSettings, LearnerSettings
+from quaere.training.training_run import CarriedOptimizers, TrainingRun
 from village_runs import Told
 
 

@@ -27,8 +27,8 @@ from quaere.rollout.samples import Sample
 from quaere.search.searcher import NoSearcher
 from quaere.training.adapters import copy_weights
 from quaere.training.learner import Learner
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.phases.verification import (
+from quaere.training.settings import LearnerSettings
+from quaere.training.verification import (
     Claim,
     VerifierSettings,
     open_hosted,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from quaere.evaluation.evidence.value import ClaimFile, Verified
     from quaere.records import Evidence, Support
     from quaere.rollout.policy import Policy
-    from quaere.training.phases.verification import Claim, Form, VerifierSettings
+    from quaere.training.verification import Claim, Form, VerifierSettings
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _settings(args: argparse.Namespace) -> VerifierSettings:
     from quaere.policies.catalogue import needs_guide
-    from quaere.training.phases.verification import VerifierSettings
+    from quaere.training.verification import VerifierSettings
 
     check_positive(args, ("samples", "limit", "max_rows", "turn_tokens"))
     if not 0 <= args.temperature < float("inf"):
@@ -104,7 +104,7 @@ def _settings(args: argparse.Namespace) -> VerifierSettings:
 async def _verify(args: argparse.Namespace, settings: VerifierSettings, claims: list[Claim]) -> list[Support | None]:
     from rich.console import Console
 
-    from quaere.training.phases.verification import verify_claims
+    from quaere.training.verification import verify_claims
 
     quiet = Console(stderr=True, highlight=False)
     policy = _open_policy(args, settings, quiet)
@@ -125,7 +125,7 @@ async def _verify(args: argparse.Namespace, settings: VerifierSettings, claims: 
 
 def _open_policy(args: argparse.Namespace, settings: VerifierSettings, quiet: Console) -> Policy:
     from quaere.rollout.policy import open_policy
-    from quaere.training.phases.verification import open_hosted
+    from quaere.training.verification import open_hosted
 
     def report(line: str) -> None:
         quiet.print(line, style="dim", markup=False)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from quaere.cli.interrupt import interruptible
 from quaere.cli.work_progress import LogProgress
-from quaere.training.stop_request import accept_stop
+from quaere.training.progress import accept_stop
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -4,7 +4,7 @@
         draw questions, and let the solver play G episodes of each
         reward each episode as its dialect does
         compare the episodes of a question with one another                                 (GRPO)
-        one clipped update, with a KL term in the preset `paper`
+        one update, with a KL term in the preset `paper`
 
 They differ in the solver's dialect, which is its prompts, its reward and its token weights (`dialects/registry.py`),
 and in their papers' settings: each is a config and a row at the end of this file. Retrieved text carries no loss.
@@ -22,10 +22,7 @@ from quaere.recipes.registry import Recipe
 from quaere.rollout.episode import Limits
 from quaere.runs import Run
 from quaere.setting_types import NonNegativeFloat
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.phases.solver import SolverConfig, solver_of
-from quaere.training.progress import Reporter
-from quaere.training.qa_run import (
+from quaere.training.given import (
     DEMO,
     LARGE_GPU,
     PAPER,
@@ -35,10 +32,13 @@ from quaere.training.qa_run import (
     open_practice,
     plan_practice,
 )
+from quaere.training.progress import Reporter
+from quaere.training.settings import LearnerSettings
+from quaere.training.solver_phase import SolverConfig, solver_of
 
 Presets = dict[str, dict[str, object]]
 
-_LEARNER = LearnerSettings(learning_rate=1e-6, loss="clipped", epsilon=0.2)
+_LEARNER = LearnerSettings(learning_rate=1e-6)
 # Eval-RAR's values, also for Search-R1 and AutoRefine, so that runs of the three differ in dialect and reward alone.
 _TAGGED = SolverConfig(
     dialect="evalrar",

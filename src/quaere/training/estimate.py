@@ -20,7 +20,7 @@ from quaere.policies.model_sizes import check_config
 from quaere.training.settings import AdapterSettings, EngineSettings
 
 if TYPE_CHECKING:
-    from quaere.training.learner_settings import LearnerSettings
+    from quaere.training.settings import LearnerSettings
 
 Device = Literal["cpu", "cuda"]
 
@@ -293,7 +293,7 @@ def _kv_numbers(shape: _Shape, num_rows: int, sequence_tokens: int) -> int:
 
 
 def _logits_bytes(shape: _Shape) -> int:
-    from quaere.training.logprobs import CHUNK_TOKENS
+    from quaere.training.batches import CHUNK_TOKENS
 
     return CHUNK_TOKENS * shape.vocabulary * _FLOAT32 * _NUM_LOGITS
 

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct, structs
 
-from quaere.atomic import discard_folder
+from quaere.atomic import discard_folder, link_file
 from quaere.errors import BadInput, TrainingStopped
 from quaere.rollout.seeds import derive_seed
 from quaere.runs import Run
@@ -32,19 +32,14 @@ from quaere.runs.checkpoints import (
     save_checkpoint,
     verify_checkpoint,
 )
-from quaere.runs.phases import PHASES
-from quaere.training.carried_optimizers import CarriedOptimizers
-from quaere.training.health import Alarm, Watch
+from quaere.runs.phases import number_phase
+from quaere.training.actors import RolePlay
+from quaere.training.health import FIRST_STEPS, Alarm, Watch, describe_useless, followed_metric
 from quaere.training.learner import OPTIMIZER_FILE
-from quaere.training.learner_settings import LearnerSettings
 from quaere.training.measures import measure_memory, measure_pace
-from quaere.training.outcome import FIRST_STEPS, describe_useless, followed_metric
-from quaere.training.progress import Part, Reporter, StepProgress, StepReport
-from quaere.training.role_learner import RoleLearner
-from quaere.training.role_play import RolePlay
-from quaere.training.settings import CheckpointSettings, HealthSettings
-from quaere.training.step import Step
-from quaere.training.stop_request import stop_requested
+from quaere.training.progress import Part, Reporter, StepProgress, StepReport, stop_requested
+from quaere.training.settings import CheckpointSettings, HealthSettings, LearnerSettings
+from quaere.training.step import RoleLearner, Step
 
 
 class Memory(Protocol):
@@ -52,11 +47,9 @@ class Memory(Protocol):
 
     def save(self, folder: Path) -> None:
         """Write the state to files in this folder."""
-        ...
 
     def load(self, folder: Path) -> None:
         """Restore what `save` wrote."""
-        ...
 
 
 class RolledBack(Exception):
@@ -239,7 +232,7 @@ class TrainingRun:
         self._restored = None
 
     def _finish(self, step: Step, role: str, count: int) -> None:
-        place = {"run/iteration": float(step.iteration), "run/phase": float(PHASES.index(step.phase))}
+        place = {"run/iteration": float(step.iteration), "run/phase": number_phase(step.phase, self.store)}
         step.metrics |= measure_memory() | place
         self.store.add_episodes(step.episodes, step.measured, step=step.step, phase=step.phase)
         self.store.add_traces(step.step, step.traces)
@@ -380,3 +373,44 @@ def _read_state(checkpoint: Checkpoint) -> _State:
 def _is_due(every: int, number: int, count: int) -> bool:
     """True every `every` steps of a phase and at its last; never if `every` is 0. It depends on the place alone."""
     return every > 0 and ((number + 1) % every == 0 or number + 1 == count)
+
+
+# ----------------------------------------------------------------- optimizer states that a later iteration goes on with
+
+
+_PREFIX, _SUFFIX = "carried-", ".safetensors"
+
+
+class CarriedOptimizers:
+    """The roles whose state is carried, and each state's file in the newest checkpoint."""
+
+    def __init__(self) -> None:
+        self._roles: set[str] = set()
+        self._files: dict[str, Path] = {}
+
+    def plan(self, role: str, *, is_carried: bool) -> None:
+        """Say whether a later iteration goes on with the state that this phase of the role ends with."""
+        if is_carried:
+            self._roles.add(role)
+        else:
+            self._roles.discard(role)
+
+    def load(self, learner: RoleLearner, role: str) -> bool:
+        """Let the learner go on with the role's state; False if no checkpoint has it."""
+        if role not in self._files:
+            return False
+        learner.load_optimizer(self._files[role])
+        return True
+
+    def save(self, folder: Path, role: str) -> None:
+        """Put the states of other roles than the one in training into a new checkpoint."""
+        for other, file in self._files.items():
+            if other in self._roles and other != role:
+                link_file(file, folder / f"{_PREFIX}{other}{_SUFFIX}")
+
+    def find(self, folder: Path, role: str) -> None:
+        """Find the states in the newest checkpoint: that of the role in training, and those carried for others."""
+        carried = sorted(folder.glob(f"{_PREFIX}*{_SUFFIX}"))
+        self._files = {file.name.removeprefix(_PREFIX).removesuffix(_SUFFIX): file for file in carried}
+        if (folder / OPTIMIZER_FILE).exists():
+            self._files[role] = folder / OPTIMIZER_FILE

@@ -119,7 +119,6 @@ _GROUPS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("Entropy, nats per token", "policy/entropy"),
             ("Loss", "loss/*"),
             ("Gradient norm", "gradient/norm"),
-            ("Share of clipped tokens", "policy/clip_fraction"),
             ("Learning rate", "learner/rate"),
             ("Preference pairs", "dpo/*"),
         ),

@@ -17,8 +17,8 @@ from quaere.records import Episode
 from quaere.rollout.samples import Sample, make_sample
 from quaere.rollout.seeds import derive_seed
 from quaere.training.learner import Learner
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.stop_request import stop_requested
+from quaere.training.progress import stop_requested
+from quaere.training.settings import LearnerSettings
 
 HELD_OUT = 0.1
 
@@ -42,7 +42,7 @@ class Taught(Struct, frozen=True):
 
     Taught(num_steps=46, num_learnt=360, num_held_out=40, loss_before=2.31, loss_after=0.38)
 
-    `stopped` is true if a stop was requested before the last step (`training/stop_request.py`).
+    `stopped` is true if a stop was requested before the last step (`training/progress.py`).
     """
 
     num_steps: int
@@ -55,9 +55,7 @@ class Taught(Struct, frozen=True):
 
 def imitation(learning_rate: float, micro_tokens: int = 8192) -> LearnerSettings:
     """Learner settings for imitation."""
-    return LearnerSettings(
-        learning_rate=learning_rate, loss="policy_gradient", aggregation="token_mean", micro_tokens=micro_tokens
-    )
+    return LearnerSettings(learning_rate=learning_rate, aggregation="token_mean", micro_tokens=micro_tokens)
 
 
 def count_steps(num_episodes: int, epochs: int, batch: int) -> int:

@@ -22,7 +22,7 @@ from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
 from quaere.search.index import Index
 from quaere.search.searcher import LocalSearcher
-from quaere.training.phases.proposals import read_proposal
+from quaere.training.proposals import read_proposal
 from quaere.warmup import evaluate_phrases as words_evaluating
 from quaere.warmup import phrases as words
 from quaere.warmup.dialects import Dialect, Role, cites, needed_turns, proposer_turns, solver_turns

@@ -23,7 +23,7 @@ from quaere.records import Episode, Task, Turn
 from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
 from quaere.search.searcher import Searcher
-from quaere.training.phases.proposals import read_proposal
+from quaere.training.proposals import read_proposal
 from quaere.warmup.dialects import Dialect, Role, cites, roles_of
 from quaere.warmup.quotes import find_misquote
 

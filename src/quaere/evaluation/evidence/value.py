@@ -28,7 +28,7 @@ from quaere.records import Evidence, Support
 from quaere.records.foreign_json import decode_json
 from quaere.search.index import Index
 from quaere.search.json_lines import read_lines
-from quaere.training.phases.verification import Claim
+from quaere.training.verification import Claim
 
 _HINT = 'each line needs {"question": "...", "answer": "...", "evidence": "..."}'
 _MARGIN = 0.05  # a span that changes the probability by no more than this has no effect

@@ -26,7 +26,7 @@ from msgspec import Struct, structs
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.report.rubric import default_rubric
 from quaere.errors import SearchFailed
-from quaere.objectives.advantages import Advantages, ema_centered, grpo
+from quaere.objectives.policy_gradient import Advantages, ema_centered, grpo
 from quaere.policies.sampler import SamplingParams
 from quaere.recipes.score.config import ScoreConfig
 from quaere.recipes.score.gauges import collect_statistics, measure_gauges, read_history
@@ -39,9 +39,7 @@ from quaere.rewards.reports import ReportPay, consistency_score, most_reward, re
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job
 from quaere.rollout.samples import Sample, make_sample
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.measures import mean_parts, measure_advantages
-from quaere.training.phases.assessments import (
+from quaere.training.assessments import (
     Assessed,
     Verdict,
     assess_reports,
@@ -49,11 +47,22 @@ from quaere.training.phases.assessments import (
     verdict_parts,
     view_reports,
 )
-from quaere.training.phases.report_episodes import Written, measure_groups, measure_report, write_jobs, write_reports
-from quaere.training.phases.stage import check_finite, coin, shuffled
-from quaere.training.report_run import ROLE, Research, group_samples, learn_in_parts, parse_rubric
-from quaere.training.step import Step
-from quaere.training.token_traces import trace_tokens
+from quaere.training.measures import mean_parts, measure_advantages
+from quaere.training.report_run import (
+    ROLE,
+    Research,
+    Written,
+    group_samples,
+    learn_in_parts,
+    measure_groups,
+    measure_report,
+    parse_rubric,
+    write_jobs,
+    write_reports,
+)
+from quaere.training.rollouts import check_finite, coin, shuffled
+from quaere.training.settings import LearnerSettings
+from quaere.training.step import Step, trace_tokens
 
 
 class Chosen(Struct, frozen=True):
@@ -206,7 +215,7 @@ class Score:
         """Settings of the evaluator's REINFORCE update, at alpha times the solver's learning rate."""
         learner = self.config.solver.learner
         rate = self.config.evaluator.alpha * learner.learning_rate
-        return structs.replace(learner, loss="policy_gradient", aggregation="token_sum", learning_rate=rate)
+        return structs.replace(learner, aggregation="token_sum", learning_rate=rate)
 
     def update_solver(self, step: Step, judged: Sequence[Judged]) -> Advantages:
         """GRPO over the reports on each question that have a reward, 0 included."""

@@ -22,7 +22,7 @@ from quaere.rollout.episode import Limits
 from quaere.rollout.many import run_many
 from quaere.rollout.policy import Policy
 from quaere.search.searcher import Searcher
-from quaere.training.phases.attempts import attempt_jobs, group_attempts, rights
+from quaere.training.rollouts import attempt_jobs, group_attempts, rights
 from quaere.warmup.dialects import Dialect
 from quaere.warmup.documents.checked_question import CheckedQuestion
 from quaere.warmup.scripted_episodes import Demonstrations, judge

@@ -27,7 +27,7 @@ from quaere.rewards.reports import SCALE, mean_scores
 from quaere.rollout.episode import Limits
 from quaere.rollout.many import Job
 from quaere.rollout.seeds import derive_seed
-from quaere.training.phases.stage import Stage
+from quaere.training.rollouts import Stage
 from quaere.training.step import Step
 
 NAME = "assessments"  # prefix of the episodes' metrics

@@ -15,26 +15,21 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quaere.errors import TrainingStopped
+from quaere.objectives import Aggregation, Divergence
+from quaere.objectives.policy_gradient import MAX_LOG_RATIO
 from quaere.policies.tinker_sampler import TinkerSampler
 from quaere.rollout.samples import Sample
-from quaere.training.learner import OPTIMIZER_FILE
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.remote.folded_advantages import (
-    Floats,
-    Normalisation,
-    fold_kl,
-    kl_estimates,
-    server_factor,
-    token_weight,
-)
-from quaere.training.remote.remote_role import RemoteRole
-from quaere.training.settings import TrainerSettings
-from quaere.training.update_samples import refuse_unusable, select_samples
+from quaere.training.learner import OPTIMIZER_FILE, refuse_unusable, select_samples
+from quaere.training.settings import LearnerSettings, TrainerSettings
+
+if TYPE_CHECKING:
+    from quaere.training.remote_actors import RemoteRole
 
 _EPS = 1e-8  # torch.optim.AdamW's, which the local learner uses; the interface has another default
 
@@ -229,8 +224,7 @@ def _measure(
         for sample in samples
     ]
     gaps = np.abs(np.concatenate(policy) - np.concatenate(drawn))
-    is_clipped = settings.loss == "clipped"
-    terms = advantages if is_clipped else [own * values for own, values in zip(policy, advantages, strict=True)]
+    terms = [own * values for own, values in zip(policy, advantages, strict=True)]
     metrics = {
         "mismatch/mean": float(gaps.mean()),
         "mismatch/max": float(gaps.max()),
@@ -238,8 +232,6 @@ def _measure(
         "loss/policy": -_weigh(terms, weights),
         "batch/model_tokens": float(len(gaps)),
     }
-    if is_clipped:
-        metrics["policy/clip_fraction"] = 0.0
     if reference:
         terms = [kl_estimates(own, base, settings.kl) for own, base in zip(policy, reference, strict=True)]
         metrics["loss/kl"] = _weigh(terms, weights)
@@ -248,3 +240,61 @@ def _measure(
 
 def _weigh(terms: Sequence[Floats], weights: Sequence[float]) -> float:
     return float(sum(weight * row.sum() for row, weight in zip(terms, weights, strict=True)))
+
+
+# -------------------------------------------------------------------------------------------- advantages for the server
+
+
+Normalisation = Literal["sum", "sequence_mean"]
+Floats = NDArray[np.float64]
+
+
+def token_weight(num_tokens: int, counts: Sequence[int], aggregation: Aggregation) -> float:
+    """Weight of one token's term in the loss, for a sample of `num_tokens` tokens in a batch with these `counts`.
+
+    token_weight(2, [2, 3, 0], "token_mean") == 1 / 5
+    token_weight(2, [2, 3, 0], "sequence_mean") == 1 / 2 / 2
+    token_weight(2, [2, 3, 0], "token_sum") == 1 / 2
+    """
+    num_sequences = sum(count > 0 for count in counts)
+    if aggregation == "token_mean":
+        return 1.0 / max(1, sum(counts))
+    if aggregation == "sequence_mean":
+        return 1.0 / max(1, num_tokens) / max(1, num_sequences)
+    return 1.0 / max(1, num_sequences)
+
+
+def fold_kl(advantages: Floats, logprobs: Floats, reference: Floats, *, beta: float, kind: Divergence) -> Floats:
+    """The advantages less beta times the derivative of the KL estimate by the log-prob (`objectives.estimate_kl`).
+
+    With d = log pi_ref - log pi, the derivatives are: k1 -> 1, k2 -> -d, k3 -> 1 - e^d.
+    """
+    difference = reference - logprobs
+    if kind == "k1":
+        slope = np.ones_like(difference)
+    elif kind == "k2":
+        slope = -difference
+    else:
+        inside = np.abs(difference) <= MAX_LOG_RATIO  # beyond, the estimate is bounded and has no slope
+        slope = np.where(inside, -np.expm1(np.where(inside, difference, 0.0)), 0.0)
+    return advantages - beta * slope
+
+
+def kl_estimates(logprobs: Floats, reference: Floats, kind: Divergence) -> Floats:
+    """The KL estimate per token, as `objectives.estimate_kl`."""
+    difference = reference - logprobs
+    if kind == "k1":
+        return -difference
+    if kind == "k2":
+        return np.square(difference) / 2
+    bounded = np.clip(difference, -MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return np.expm1(bounded) - bounded
+
+
+def server_factor(num_targets: int, num_data: int, normalisation: Normalisation) -> float:
+    """What cancels the server's own division: nothing if it sums, else its two means.
+
+    The means are over all targets of a datum, the prompt's included (they carry advantage 0), and over the data of an
+    optimizer step.
+    """
+    return 1.0 if normalisation == "sum" else float(num_targets * num_data)
