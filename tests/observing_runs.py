@@ -25,6 +25,7 @@ from quaere.training.settings import (
     CheckpointSettings,
     HealthSettings,
     LearnerSettings,
+    RunConfig,
     ValidationSettings,
 )
 from quaere.training.solver_phase import practise
@@ -162,7 +163,7 @@ def engaged(engine):
         mock.patch("quaere.training.actors.TokenPolicy", return_value=None),
     ):
         try:
-            actors = open_actors("m", ("solver",), engine=engine, adapter=AdapterSettings(rank=4))
+            actors = open_actors(RunConfig(model="m", engine=engine, adapter=AdapterSettings(rank=4)), ("solver",))
         except QuaereError as error:  # there is no such device
             return str(error)
     return calls, actors.concurrency
@@ -190,8 +191,8 @@ class Weightless(Acting):
 def surrounded(checkpoints=CheckpointSettings(), health=HealthSettings()):  # noqa: B008 (both are frozen)
     """A phase of six steps whose policy collapses in the fourth: checkpoints, events, when the update is measured."""
     with tempfile.TemporaryDirectory() as folder, Run.create(Path(folder) / "run", "evolve") as store:
-        options = {"checkpoints": checkpoints, "health": health, "reporter": Told(), "num_steps": 6, "seed": 0}
-        training, due = TrainingRun(store, Weightless(), **options), []
+        config = RunConfig(checkpoints=checkpoints, health=health)
+        training, due = TrainingRun(config, store, Weightless(), Told(), 6), []
 
         async def iterate(iteration):
             steps = training.steps(iteration, "solver", 6, role="solver", settings=LearnerSettings())

@@ -16,7 +16,7 @@ from quaere.rollout.many import Job
 from quaere.rollout.policy import TokenPolicy
 from quaere.rollout.seeds import derive_seed
 from quaere.training.actors import Actors
-from quaere.training.settings import SearchSettings
+from quaere.training.settings import RunConfig, SearchSettings
 from scripted import ScriptedSampler
 
 NUM_JOBS, REPLAYS, SEED = 4, 3, 7
@@ -51,7 +51,7 @@ def play(failures):
     scripts = {name: [SEARCH.format(name[1]), "<answer>Venn</answer>"] for name in names}
     tokenizer = tiny.tokenizer()
     policy = TokenPolicy(ScriptedSampler(tokenizer, scripts), Renderer(tokenizer))
-    actors = Alone(policy, {}, shared=False, search=SearchSettings(replays=REPLAYS, wait_s=0.0))
+    actors = Alone(policy, {}, RunConfig(search=SearchSettings(replays=REPLAYS, wait_s=0.0)), shared=False)
     jobs = [
         Job(ToolCallSolver(), SolveTask(Question("q", "Who?", ("Venn",))), f"e{number}") for number in range(NUM_JOBS)
     ]

@@ -10,7 +10,7 @@ from quaere.runs import Run
 from quaere.training.health import Alarm, describe_useless
 from quaere.training.learner import OPTIMIZER_FILE
 from quaere.training.progress import StepProgress
-from quaere.training.settings import CheckpointSettings, HealthSettings, LearnerSettings
+from quaere.training.settings import CheckpointSettings, HealthSettings, LearnerSettings, RunConfig
 from quaere.training.training_run import CarriedOptimizers, TrainingRun
 from village_runs import Told
 
@@ -62,8 +62,8 @@ def train(folder, work, num_steps=4, *, memory=None, **health):
     told = Told()
     opened = Run.open(folder, write=True) if folder.exists() else Run.create(folder, "evolve", {"model": "M"})
     with opened as store:
-        options = {"checkpoints": CheckpointSettings(every=1), "health": HealthSettings(**health), "memory": memory}
-        training = TrainingRun(store, Roles(), reporter=told, num_steps=num_steps, seed=0, **options)
+        config = RunConfig(checkpoints=CheckpointSettings(every=1), health=HealthSettings(**health))
+        training = TrainingRun(config, store, Roles(), told, num_steps, memory=memory)
 
         async def iterate(iteration):
             for step in training.steps(iteration, "solver", num_steps, role="solver", settings=LearnerSettings()):

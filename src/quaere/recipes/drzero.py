@@ -45,7 +45,7 @@ from quaere.training.proposals import (
     remember_questions,
 )
 from quaere.training.rollouts import Stage, learn, rights
-from quaere.training.run_setup import check_openable, open_run, open_training
+from quaere.training.run_setup import check_openable, open_run
 from quaere.training.self_play import (
     ROLES,
     Judged,
@@ -319,9 +319,8 @@ def solver_protocol(config: SelfPlayConfig, *, evidence: bool = False) -> Protoc
 async def train(config: DrZeroConfig, store: Run, reporter: Reporter) -> None:
     """Train from the run's last checkpoint, or from the start; close all resources at the end."""
     async with open_run(config, ROLES, reporter) as opened:
-        training = open_training(
-            config, store, opened.actors, reporter, count_steps(config), read_document=opened.index.document
-        )
+        reads = opened.index.document
+        training = TrainingRun(config, store, opened.actors, reporter, count_steps(config), read_document=reads)
         documents = UniformDocuments(opened.index, config.proposer)
         await DrZero(config, training, opened.searcher, first=documents, second=documents).evolve()
 

@@ -65,7 +65,7 @@ from quaere.setting_types import PositiveInt, ProperFraction
 from quaere.training.progress import Reporter
 from quaere.training.proposals import Proposed, can_be_judged
 from quaere.training.rollouts import Passages, rights
-from quaere.training.run_setup import Opened, check_openable, open_run, open_training
+from quaere.training.run_setup import Opened, check_openable, open_run
 from quaere.training.self_play import ROLES, Judged, count_steps, plan_self_play
 from quaere.training.self_play_config import (
     GenerationConfig,
@@ -434,7 +434,7 @@ async def train(config: EveConfig, store: Run, reporter: Reporter) -> None:
     async with open_run(config, ROLES, reporter) as opened, _open_scorer(config) as scorer:
         selector = _open_selector(config, opened, store)
         first, second = await _open_shards(config, opened, selector)
-        training = open_training(
+        training = TrainingRun(
             config,
             store,
             opened.actors,

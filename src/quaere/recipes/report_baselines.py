@@ -40,6 +40,7 @@ from quaere.training.measures import mean_parts, measure_advantages
 from quaere.training.progress import Reporter
 from quaere.training.report_run import (
     DEMO,
+    DIALECT,
     ROLE,
     SINGLE_GPU,
     Research,
@@ -47,7 +48,6 @@ from quaere.training.report_run import (
     WriterConfig,
     Written,
     check_research,
-    check_research_run,
     group_samples,
     learn_in_parts,
     measure_groups,
@@ -59,6 +59,7 @@ from quaere.training.report_run import (
     write_reports,
 )
 from quaere.training.rollouts import check_finite, coin, shuffled
+from quaere.training.run_setup import check_openable
 from quaere.training.settings import LearnerSettings
 from quaere.training.step import Step
 
@@ -118,7 +119,7 @@ PRESETS: dict[str, dict[str, object]] = {
 def check_grpo(config: ReportGrpoConfig, recipe: str = "report-grpo") -> None:
     """Raise `BadInput` for settings that cannot be run, before anything is loaded."""
     check_research(config, recipe, POOL)
-    check_research_run(config, recipe)
+    check_openable(config, recipe, [DIALECT])
 
 
 def check_dpo(config: ReportDpoConfig) -> None:

@@ -1,6 +1,6 @@
 """Several roles over one sampling copy of the model; a role's weights are copied into it before it samples.
 
-    actors = open_actors("smollm2-135m", ("proposer", "solver"), adapter=AdapterSettings(rank=16))
+    actors = open_actors(RunConfig(model="smollm2-135m"), ("proposer", "solver"))
     played = await actors.play("proposer", jobs, searcher, Limits(), seed=7)
     learner = actors.learner("proposer", LearnerSettings(), num_steps=50)
 
@@ -32,7 +32,10 @@ from quaere.rollout.seeds import derive_seed
 from quaere.search.searcher import Searcher
 from quaere.training.adapters import add_adapters, copy_weights, load_weights, save_weights
 from quaere.training.learner import Learner
-from quaere.training.settings import AdapterSettings, EngineSettings, LearnerSettings, SamplingSettings, SearchSettings
+from quaere.training.settings import (
+    LearnerSettings,
+    RunConfig,
+)
 from quaere.training.step import RoleLearner
 
 
@@ -48,19 +51,6 @@ class Played(Struct, frozen=True):
     spoiled: list[Episode]
 
 
-class Playing(Struct, frozen=True):
-    """Progress of a role's episodes: how many have ended, and the tokens sampled in all of them.
-
-    Playing(role="solver", num_done=120, num_all=1280, num_tokens=24_360, seconds=30.0)
-    """
-
-    role: str
-    num_done: int
-    num_all: int
-    num_tokens: int
-    seconds: float
-
-
 class RolePlay(ABC):
     """Roles that take turns at one policy, with weights that are trained, saved and loaded role by role."""
 
@@ -68,16 +58,14 @@ class RolePlay(ABC):
         self,
         policy: TokenPolicy,
         roles: Iterable[str],
-        *,
-        sampling: SamplingSettings | None = None,
-        search: SearchSettings | None = None,
-        concurrency: int = 32,
+        config: RunConfig | None = None,
     ) -> None:
+        config = config or RunConfig()
         self.policy = policy
-        self.sampling = sampling or SamplingSettings()
-        self.search = search or SearchSettings()
-        self.concurrency = concurrency
-        self.on_progress: Callable[[Playing], None] = lambda playing: None
+        self.sampling = config.sampling
+        self.search = config.search
+        self.concurrency = config.engine.max_rows  # one slot per episode: with more, contexts would be recomputed
+        self.on_progress: Callable[..., None] = lambda role, **amounts: None  # takes the amounts of `StepProgress`
         self._speaking = ""  # the role whose weights the policy has
         self._saved: Path | None = None  # checkpoint with the current weights of all roles not in `_changed`
         self._changed = set(roles)
@@ -162,7 +150,8 @@ class RolePlay(ABC):
         started, num_done, num_tokens = time.perf_counter(), 0, 0
 
         def tell() -> None:
-            self.on_progress(Playing(role, num_done, len(jobs), num_tokens, time.perf_counter() - started))
+            amounts = {"num_done": num_done, "num_all": len(jobs), "num_tokens": num_tokens}
+            self.on_progress(role, **amounts, seconds=time.perf_counter() - started)
 
         def count_episode(episode: Episode) -> None:
             nonlocal num_done
@@ -197,14 +186,12 @@ class Actors(RolePlay):
         self,
         policy: TokenPolicy,
         models: dict[str, Any],
+        config: RunConfig | None = None,
         *,
         shared: bool,
-        sampling: SamplingSettings | None = None,
-        search: SearchSettings | None = None,
-        concurrency: int = 32,
         load_reference: Callable[[], Any] | None = None,
     ) -> None:
-        super().__init__(policy, models, sampling=sampling, search=search, concurrency=concurrency)
+        super().__init__(policy, models, config)
         self.models = models
         self._shared = shared  # one model with an adapter per role
         self._load_reference = load_reference  # loads the model all roles started from
@@ -263,17 +250,7 @@ class Actors(RolePlay):
         self.weights_changed(role)
 
 
-def open_actors(
-    model: str,
-    roles: Sequence[str],
-    *,
-    engine: EngineSettings | None = None,
-    adapter: AdapterSettings | None = None,
-    sampling: SamplingSettings | None = None,
-    search: SearchSettings | None = None,
-    seed: int = 0,
-    report: Callable[[str], None] = lambda line: None,
-) -> Actors:
+def open_actors(config: RunConfig, roles: Sequence[str], report: Callable[[str], None] = lambda line: None) -> Actors:
     """Load the model once for sampling, and for training once (with adapters) or once per role."""
     import torch
 
@@ -284,16 +261,16 @@ def open_actors(
     from quaere.policies.native.device import choose_device, choose_dtype
     from quaere.policies.native.sampler import NativeSampler
 
-    engine, adapter = engine or EngineSettings(), adapter or AdapterSettings()
+    engine, adapter = config.engine, config.adapter
     device = choose_device(engine.device, report)
-    found = resolve_model(model, report=report)
+    found = resolve_model(config.model, report=report)
     renderer = Renderer(load_tokenizer(found.tokenizer))
     if renderer.note:
         report(renderer.note)
     sampler = NativeSampler.load(
         found,
         renderer.decode,
-        name=model,
+        name=config.model,
         device=device,
         dtype=choose_dtype(engine.dtype, device, engine.mode),
         mode=engine.mode,
@@ -301,7 +278,7 @@ def open_actors(
     )
     if adapter.rank:
         base = load_model(found, device, choose_dtype(engine.base_dtype, device), packed=False, as_base=True)
-        torch.manual_seed(seed)  # adapters are initialised at random
+        torch.manual_seed(config.seed)  # adapters are initialised at random
         shared = add_adapters(base, roles, adapter)
         models = dict.fromkeys(roles, shared)
     else:
@@ -311,9 +288,7 @@ def open_actors(
     return Actors(
         TokenPolicy(sampler, renderer),
         models,
+        config,
         shared=bool(adapter.rank),
-        sampling=sampling,
-        search=search,
-        concurrency=engine.max_rows,  # one slot per episode: with more, contexts would be evicted and recomputed
         load_reference=lambda: load_model(found, device, "float32", packed=False),
     )

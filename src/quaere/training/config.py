@@ -93,7 +93,7 @@ def diff_configs(a: Struct, b: Struct) -> list[str]:
 
     diff_configs(CheckpointSettings(), CheckpointSettings(every=1)) == ["every: 5 -> 1"]
     """
-    before, after = ({key: _show(value) for key, value in _leaves(config)} for config in (a, b))
+    before, after = ({one.name: _show(one.value) for one in list_settings(config) if one.kind} for config in (a, b))
     return [
         f"{key}: {before.get(key, '(none)')} -> {after.get(key, '(none)')}"
         for key in {**before, **after}
@@ -112,15 +112,6 @@ def _settings(schema: type[Struct], prefix: str = "") -> dict[str, Any]:
         if is_section(field.type):
             found |= _settings(field.type, f"{prefix}{field.name}.")
     return found
-
-
-def _leaves(config: Struct, prefix: str = "") -> Iterator[tuple[str, object]]:
-    for field in fields_of(type(config)):
-        value = getattr(config, field.name)
-        if is_section(field.type):
-            yield from _leaves(value, f"{prefix}{field.name}.")
-        else:
-            yield prefix + field.name, value
 
 
 def _build(schema: type[T], default: T | None, values: Mapping[str, object], prefix: str = "") -> T:

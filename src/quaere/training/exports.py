@@ -88,18 +88,8 @@ def _copy_tokenizer(source: Path, folder: Path) -> None:
 
 def _describe(weights: RoleWeights) -> dict[str, Any]:
     """Content of `quaere.json`: the origin of an export, including a warm-up of its base."""
-    described: dict[str, Any] = {
-        "run": weights.run,
-        "recipe": weights.recipe,
-        "role": weights.role,
-        "step": weights.step,
-        "style": weights.style,
-        "limits": weights.limits,
-        "evidence": weights.evidence,
-        "dialect": weights.dialect,
-        "evaluation": weights.evaluation,
-        "base": weights.base,
-    }
+    names = ("run", "recipe", "role", "step", "style", "limits", "evidence", "dialect", "evaluation", "base")
+    described: dict[str, Any] = {name: getattr(weights, name) for name in names}
     # The base must be present (no download): without it, whether it was warmed up would stay undisclosed.
     for folder in resolve_model(weights.base, pull=False).folders:
         warmup = Path(folder) / WARMUP

@@ -34,7 +34,7 @@ from quaere.setting_types import NonNegativeFloat
 from quaere.training.progress import Reporter
 from quaere.training.proposals import judge_attempts
 from quaere.training.rollouts import Stage, count_steps_with_questions, rights
-from quaere.training.run_setup import check_openable, open_run, open_training, plan_memory
+from quaere.training.run_setup import check_openable, open_run, plan_memory
 from quaere.training.settings import RunConfig, ValidationSettings, check_run
 from quaere.training.solver_phase import SolverConfig, check_solver, count_held_back, plan_validation, practise
 from quaere.training.step import Step
@@ -393,7 +393,7 @@ async def open_practice(config: PracticeConfig, store: Run, reporter: Reporter) 
     questions = read_questions(store.path / QUESTIONS)
     async with open_run(config, ROLES, reporter) as opened:
         num_steps = count_steps(config, count_training(config, len(questions)))
-        training = open_training(config, store, opened.actors, reporter, num_steps)
+        training = TrainingRun(config, store, opened.actors, reporter, num_steps)
         yield Practice(config, training, Stage(opened.actors, opened.searcher), questions)
 
 

@@ -21,20 +21,6 @@ from quaere.errors import TrainingStopped
 from quaere.runs import Run
 from quaere.training.settings import HealthSettings
 
-Kind = Literal[
-    "entropy",
-    "length",
-    "validity",
-    "advantages",
-    "mismatch",
-    "update",
-    "searches",
-    "curriculum",
-    "saturation",
-    "spread",
-    "citation hack",
-]
-
 # The actor's episode metrics are named `reports/...`, and its learner settings are under `solver`.
 _EPISODES = {"actor": "reports"}
 _SECTIONS = {"actor": "solver"}
@@ -47,7 +33,7 @@ class Alarm(Struct, frozen=True):
     Alarm(kind="entropy", message="entropy: 0.012 nats a token, 3 steps in a row below health.min_entropy=0.02; ...")
     """
 
-    kind: Kind
+    kind: str
     message: str
 
 
@@ -129,7 +115,7 @@ class _Condition(Struct, frozen=True):
     metric's value. `noise` names a metric that says how far below the limit the value may be by chance.
     """
 
-    kind: Kind
+    kind: str
     setting: str
     side: Literal["below", "at zero", "above"]
     metric: str

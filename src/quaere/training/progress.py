@@ -93,7 +93,7 @@ class StepProgress(Struct, frozen=True):
 
 
 class Reporter(Protocol):
-    """A receiver of progress events."""
+    """A receiver of progress events; a class that inherits from this one ignores those it has no method for."""
 
     def step(self, report: StepReport) -> None:
         """Receive a finished step."""
@@ -184,8 +184,8 @@ def check_writers(names: Sequence[str]) -> None:
     for name in names:
         if name not in WRITERS:
             raise BadInput(f"unknown writer {name}; the writers are {', '.join(WRITERS[:-1])} and {WRITERS[-1]}")
-    for name in names:
-        _import_extra(_MODULES[name], name)
+    for error in find_missing(names).values():
+        raise error
 
 
 def find_missing(names: Sequence[str]) -> dict[str, ExtraMissing]:
@@ -210,7 +210,7 @@ def _open_writer(name: str, run_path: Path) -> Reporter:
         return WandbReporter(PROJECT, run.info.id, run.info.settings, folder=run_path)
 
 
-class TensorBoardReporter:
+class TensorBoardReporter(Reporter):
     """Writes TensorBoard event files into a folder.
 
     A run that is resumed or rolled back repeats some steps. TensorBoard discards the first attempt if a file states the
@@ -237,9 +237,6 @@ class TensorBoardReporter:
             self._writer.add_text("notes", self._notes.pop(0), report.step)
         self._writer.flush()
 
-    def progress(self, progress: StepProgress) -> None:
-        """Do nothing: only whole steps are written."""
-
     def note(self, line: str) -> None:
         """Store the line, to be written with the next step."""
         self._notes.append(line)
@@ -259,7 +256,7 @@ class TensorBoardReporter:
         self._writer = self._writer_class(str(self._folder), purge_step=step)
 
 
-class WandbReporter:
+class WandbReporter(Reporter):
     """Logs to Weights & Biases; nothing leaves the machine unless `WANDB_MODE` or a login allows it.
 
     Every process is its own W&B run, in a group named after the run, so that a resumed run stays together.
@@ -287,18 +284,12 @@ class WandbReporter:
         for line in report.alarms:
             self._run.alert(title=f"step {report.step}", text=line)
 
-    def progress(self, progress: StepProgress) -> None:
-        """Do nothing: only whole steps are logged."""
-
-    def note(self, line: str) -> None:
-        """Do nothing: W&B has no place for notes, and the terminal shows them."""
-
     def close(self) -> None:
         """Upload what is left and finish the W&B run."""
         self._run.finish()
 
 
-class TrackioReporter:
+class TrackioReporter(Reporter):
     """Logs to Trackio's database on this machine (`trackio show --project quaere`), or where its variables say.
 
     A run that goes on is the same run there. Steps that it takes again after a checkpoint are logged a second time:
@@ -326,12 +317,6 @@ class TrackioReporter:
         with redirect_stdout(io.StringIO()):  # the terminal has shown it
             for line in report.alarms:
                 self._run.alert(title=f"step {report.step}", text=line)
-
-    def progress(self, progress: StepProgress) -> None:
-        """A curve has a point a step."""
-
-    def note(self, line: str) -> None:
-        """Trackio has no place for a line; the terminal has shown it."""
 
     def close(self) -> None:
         """Hand over what is left."""

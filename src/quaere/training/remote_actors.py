@@ -38,9 +38,7 @@ class RemoteActors(RolePlay):
     def __init__(
         self, policy: TokenPolicy, roles: dict[str, RemoteRole], config: RunConfig, reference: TinkerSampler, base: str
     ) -> None:
-        super().__init__(
-            policy, roles, sampling=config.sampling, search=config.search, concurrency=config.engine.max_rows
-        )
+        super().__init__(policy, roles, config)
         self._roles = roles
         self._trainer = config.trainer
         self._reference = reference

@@ -34,7 +34,7 @@ from quaere.training.assessments import Evaluating
 from quaere.training.given import QUESTIONS, read_source
 from quaere.training.progress import Reporter
 from quaere.training.rollouts import Stage, draw_questions
-from quaere.training.run_setup import check_openable, open_run, open_training, plan_memory
+from quaere.training.run_setup import open_run, plan_memory
 from quaere.training.settings import (
     LearnerSettings,
     RunConfig,
@@ -218,11 +218,6 @@ def check_research(config: ResearchConfig, recipe: str, pool: Sequence[Dimension
         raise ExtraMissing(f"{recipe} compares conclusions with scikit-learn", extra="select")
 
 
-def check_research_run(config: ResearchConfig, recipe: str) -> None:
-    """Raise BadInput if the model or the index cannot be opened."""
-    check_openable(config, recipe, [DIALECT])
-
-
 def parse_rubric(text: str, pool: Sequence[Dimension]) -> Rubric:
     """A rubric in the form of `Rubric.text`: the primary dimension, then others with weights.
 
@@ -274,7 +269,7 @@ async def open_research(
     """Context that opens, and closes, everything a run on open questions needs."""
     questions = read_questions(store.path / QUESTIONS)
     async with open_run(config, roles, reporter) as opened:
-        training = open_training(config, store, opened.actors, reporter, config.solver.steps, memory=memory)
+        training = TrainingRun(config, store, opened.actors, reporter, config.solver.steps, memory=memory)
         yield Research(config, training, Stage(opened.actors, opened.searcher), questions)
 
 

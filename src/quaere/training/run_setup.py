@@ -16,7 +16,6 @@ from quaere.policies.catalogue import needs_guide, resolve_model
 from quaere.policies.native.device import choose_device
 from quaere.policies.tinker_service import HOSTED, answers, check_hosted, check_sdk, sdk_version
 from quaere.rollout.episode import Limits
-from quaere.runs import Run
 from quaere.search.client import server_urls
 from quaere.search.index import Index, open_index
 from quaere.search.pool import SearchPool
@@ -26,7 +25,6 @@ from quaere.training.estimate import RunEstimate, estimate_run, machine_bytes
 from quaere.training.progress import Reporter
 from quaere.training.remote_actors import open_remote_actors
 from quaere.training.settings import LearnerSettings, RunConfig
-from quaere.training.training_run import Memory, TrainingRun
 
 
 class Learning(Protocol):
@@ -78,41 +76,7 @@ def _open_roles(config: RunConfig, roles: Sequence[str], report: Callable[[str],
     """The roles in this process, or on the server that the config names."""
     if config.trainer.kind == "tinker":
         return open_remote_actors(config, roles, report)
-    return open_actors(
-        config.model,
-        roles,
-        engine=config.engine,
-        adapter=config.adapter,
-        sampling=config.sampling,
-        search=config.search,
-        seed=config.seed,
-        report=report,
-    )
-
-
-def open_training(
-    config: RunConfig,
-    store: Run,
-    actors: RolePlay,
-    reporter: Reporter,
-    num_steps: int,
-    *,
-    read_document: Callable[[str], str] | None = None,
-    memory: Memory | None = None,
-) -> TrainingRun:
-    """The `TrainingRun` of a run of this config."""
-    return TrainingRun(
-        store,
-        actors,
-        checkpoints=config.checkpoints,
-        health=config.health,
-        reporter=reporter,
-        num_steps=num_steps,
-        seed=config.seed,
-        num_traced=config.traced_episodes,
-        read_document=read_document,
-        memory=memory,
-    )
+    return open_actors(config, roles, report)
 
 
 def check_openable(config: RunConfig, recipe: str, dialects: Sequence[str]) -> None:

@@ -11,7 +11,6 @@ from quaere.chat.protocol import Protocol
 from quaere.objectives.policy_gradient import Advantages, grpo, hrpo, reinforce_global
 from quaere.rewards.difficulty import ProposerReward
 from quaere.rollout.seeds import derive_seed
-from quaere.training.estimate import estimate_rollouts
 from quaere.training.given import count_given_steps, plan_given, take_given
 from quaere.training.health import check_curriculum
 from quaere.training.measures import mean_parts, measure_advantages, measure_proposals, pass_histogram
@@ -111,13 +110,9 @@ def _check_curriculum(config: SelfPlayConfig, training: TrainingRun, step: Step)
 def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
     """Lines of a dry run: the phases, and the maximum cost of a step."""
     proposer, solver, generation = config.proposer, config.solver, config.generation
-    rollouts = estimate_rollouts(
-        proposer.batch,
-        proposer.questions,
-        proposer.attempts,
-        sequence_tokens=proposer.limits.sequence_tokens,
-        attempt_tokens=solver.limits.sequence_tokens,
-    )
+    num_proposals = proposer.batch * proposer.questions
+    num_attempts = num_proposals * proposer.attempts
+    num_tokens = num_proposals * proposer.limits.sequence_tokens + num_attempts * solver.limits.sequence_tokens
     candidates = count_candidates(generation, proposer)
     samples = f", each the best of {generation.samples} samples" if generation.samples > 1 else ""
     tries = f"{samples}, {generation.attempts} attempts at each" if generation.attempts else samples
@@ -126,12 +121,12 @@ def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
         ("iterations", f"{config.iterations}, {count_steps(config)} steps in all"),
         (
             "proposer phase",
-            f"{proposer.steps} steps of {proposer.batch} documents; a step plays {rollouts.num_proposals} + "
-            f"{rollouts.num_attempts} episodes, {rollouts.max_tokens:,} tokens at most",
+            f"{proposer.steps} steps of {proposer.batch} documents; a step plays {num_proposals} + "
+            f"{num_attempts} episodes, {num_tokens:,} tokens at most",
         ),
         (
             "episodes a document",
-            f"{rollouts.num_episodes // proposer.batch}, where GRPO with 4 x 4 takes {GRPO_ROLLOUTS}",
+            f"{(num_proposals + num_attempts) // proposer.batch}, where GRPO with 4 x 4 takes {GRPO_ROLLOUTS}",
         ),
         ("generation", f"{candidates} candidates in {count_batches(generation, proposer)} steps{tries}"),
         *plan_given(generation.given, again=generation.given_again),

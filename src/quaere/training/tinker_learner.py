@@ -14,15 +14,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from quaere.errors import TrainingStopped
 from quaere.objectives import Aggregation, Divergence
-from quaere.objectives.policy_gradient import MAX_LOG_RATIO
+from quaere.objectives.policy_gradient import MAX_LOG_RATIO, estimate_kl
 from quaere.policies.tinker_sampler import TinkerSampler
 from quaere.rollout.samples import Sample
 from quaere.training.learner import OPTIMIZER_FILE, refuse_unusable, select_samples
@@ -103,7 +105,7 @@ class TinkerLearner:
             self._normalisation = "sum" if output.metrics else "sequence_mean"
         for number, row in zip(rows, output.loss_fn_outputs, strict=True):
             values, mask = row["logprobs"].tolist(), samples[number].loss_mask[1:]
-            found[number] = [value for value, flag in zip(values, mask, strict=False) if flag]
+            found[number] = list(compress(values, mask))
         return found
 
     def score_tokens(self, samples: Sequence[Sample]) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:
@@ -114,10 +116,7 @@ class TinkerLearner:
         """Log-probs like `score`, by the base model without an adapter."""
         sequences = [_needed(sample) for sample in samples]
         scored = self._service.call(lambda: asyncio.run(self._reference.score_many(sequences)))
-        return [
-            [value for value, flag in zip(row, sample.loss_mask, strict=False) if flag]
-            for row, sample in zip(scored, samples, strict=True)
-        ]
+        return [list(compress(row, sample.loss_mask)) for row, sample in zip(scored, samples, strict=True)]
 
     def save_optimizer(self, folder: Path) -> None:
         """Write the place in the schedule; the moments are part of the state that the server saves."""
@@ -198,10 +197,7 @@ def _fold(
     samples: Sequence[Sample], policy: Sequence[Floats], reference: Sequence[Floats], settings: LearnerSettings
 ) -> list[Floats]:
     """Advantages of the tokens that carry loss, with the KL term's gradient folded in if there is a reference."""
-    plain = [
-        np.array([value for value, flag in zip(sample.advantages, sample.loss_mask, strict=True) if flag])
-        for sample in samples
-    ]
+    plain = [np.array([*compress(sample.advantages, sample.loss_mask)]) for sample in samples]
     if not reference:
         return plain
     return [
@@ -219,11 +215,8 @@ def _measure(
 ) -> dict[str, float]:
     """Metrics of an update under the names of the local learner's."""
     advantages = _fold(samples, policy, (), settings)
-    drawn = [
-        np.array([value for value, flag in zip(sample.logprobs, sample.loss_mask, strict=True) if flag])
-        for sample in samples
-    ]
-    gaps = np.abs(np.concatenate(policy) - np.concatenate(drawn))
+    drawn = [value for sample in samples for value in compress(sample.logprobs, sample.loss_mask)]
+    gaps = np.abs(np.concatenate(policy) - np.array(drawn))
     terms = [own * values for own, values in zip(policy, advantages, strict=True)]
     metrics = {
         "mismatch/mean": float(gaps.mean()),
@@ -233,7 +226,8 @@ def _measure(
         "batch/model_tokens": float(len(gaps)),
     }
     if reference:
-        terms = [kl_estimates(own, base, settings.kl) for own, base in zip(policy, reference, strict=True)]
+        pairs = zip(map(torch.from_numpy, policy), map(torch.from_numpy, reference), strict=True)
+        terms = [estimate_kl(own, base, settings.kl).numpy() for own, base in pairs]
         metrics["loss/kl"] = _weigh(terms, weights)
     return metrics
 
@@ -278,17 +272,6 @@ def fold_kl(advantages: Floats, logprobs: Floats, reference: Floats, *, beta: fl
         inside = np.abs(difference) <= MAX_LOG_RATIO  # beyond, the estimate is bounded and has no slope
         slope = np.where(inside, -np.expm1(np.where(inside, difference, 0.0)), 0.0)
     return advantages - beta * slope
-
-
-def kl_estimates(logprobs: Floats, reference: Floats, kind: Divergence) -> Floats:
-    """The KL estimate per token, as `objectives.estimate_kl`."""
-    difference = reference - logprobs
-    if kind == "k1":
-        return -difference
-    if kind == "k2":
-        return np.square(difference) / 2
-    bounded = np.clip(difference, -MAX_LOG_RATIO, MAX_LOG_RATIO)
-    return np.expm1(bounded) - bounded
 
 
 def server_factor(num_targets: int, num_data: int, normalisation: Normalisation) -> float:

@@ -38,7 +38,7 @@ from quaere.training.health import FIRST_STEPS, Alarm, Watch, describe_useless, 
 from quaere.training.learner import OPTIMIZER_FILE
 from quaere.training.measures import measure_memory, measure_pace
 from quaere.training.progress import Part, Reporter, StepProgress, StepReport, stop_requested
-from quaere.training.settings import CheckpointSettings, HealthSettings, LearnerSettings
+from quaere.training.settings import LearnerSettings, RunConfig
 from quaere.training.step import RoleLearner, Step
 
 
@@ -74,28 +74,22 @@ class TrainingRun:
 
     def __init__(
         self,
+        config: RunConfig,
         store: Run,
         actors: RolePlay,
-        *,
-        checkpoints: CheckpointSettings,
-        health: HealthSettings,
         reporter: Reporter,
         num_steps: int,
-        seed: int,
-        num_traced: int = 0,
+        *,
         read_document: Callable[[str], str] | None = None,
         memory: Memory | None = None,
     ) -> None:
+        self.config = config
         self.store = store
         self.actors = actors
         self.reporter = reporter
         self.num_steps = num_steps
-        self.seed = seed
-        self.num_traced = num_traced
         self.read_document = read_document  # for checking evidence before it is stored
-        self._settings = checkpoints
-        self._health = health
-        self._watch = Watch(health)
+        self._watch = Watch(config.health)
         self._memory = memory
         self._position = 0  # steps done
         self._cursor = 0  # steps that the loops have requested so far
@@ -106,7 +100,7 @@ class TrainingRun:
         self._num_iterations = 1
         self._carried = CarriedOptimizers()
         self._step: Step | None = None  # the step in progress
-        actors.on_progress = lambda playing: self._tell("playing", **structs.asdict(playing))
+        actors.on_progress = partial(self._tell, "playing")
 
     # ----------------------------------------------------------------------------------------------- start and resume
 
@@ -163,10 +157,10 @@ class TrainingRun:
                 raise KeyboardInterrupt  # between two steps: everything played is stored, and its checkpoint saved
             # The seed derives from the place in the run, so that a resumed step makes the same draws. It includes the
             # number of rollbacks: with the same draws, a rolled-back run would repeat the steps that led to the alarm.
-            seed = derive_seed(self.seed, self._num_rollbacks, iteration, phase, number)
-            due = _is_due(self._health.update_every, number, count)
-            options: dict[str, Any] = {"measures_update": due, "num_traced": self.num_traced}
-            step = Step(first + number + 1, iteration, phase, number, seed, self._learner, **options)
+            seed = derive_seed(self.config.seed, self._num_rollbacks, iteration, phase, number)
+            due = _is_due(self.config.health.update_every, number, count)
+            place = (first + number + 1, iteration, phase, number, seed)
+            step = Step(*place, self._learner, measures_update=due, num_traced=self.config.traced_episodes)
             started, self._step = time.perf_counter(), step
             yield step
             step.metrics |= measure_pace(step.metrics, time.perf_counter() - started)
@@ -249,7 +243,7 @@ class TrainingRun:
         self._best = self._choose_best(step, role)
         self._position = step.step
         is_last = step.number + 1 == count
-        if is_last or step.validated_after or step.step % self._settings.every == 0 or stop_requested():
+        if is_last or step.validated_after or step.step % self.config.checkpoints.every == 0 or stop_requested():
             self._tell("saving", role)
             self._save(step.phase, step.iteration, role, suspect=bool(step.alarms))
         self.reporter.step(
@@ -300,16 +294,16 @@ class TrainingRun:
 
     def _act_on(self, alarms: list[Alarm]) -> None:
         said = "; ".join(alarm.message for alarm in alarms)
-        if self._health.policy == "stop":
+        if self.config.health.policy == "stop":
             raise TrainingStopped(
                 f"step {self._position}: {said}", hint=f"quaere evolve --resume {self.store.path} --set K=V --force"
             )
-        if self._health.policy == "rollback":
+        if self.config.health.policy == "rollback":
             self._roll_back(said)
 
     def _roll_back(self, said: str) -> None:
         """Restore the newest checkpoint written in good health, and continue from there with other seeds."""
-        if self._num_rollbacks >= self._health.max_rollbacks:
+        if self._num_rollbacks >= self.config.health.max_rollbacks:
             raise TrainingStopped(f"step {self._position}: {said}; {self._num_rollbacks} rollbacks did not help")
         good = newest_checkpoint(self._root, self.reporter.note, lambda found: not _read_state(found).suspect)
         if good is None:
@@ -327,7 +321,7 @@ class TrainingRun:
         state = _State(phase, iteration, self._watch.state(), suspect or self._watch.suspect, self._best)
         kept = msgspec.to_builtins(state)
         write = partial(self._write, role=role)
-        saved = save_checkpoint(self._root, self._position, write, kept, keep=self._settings.keep)
+        saved = save_checkpoint(self._root, self._position, write, kept, keep=self.config.checkpoints.keep)
         self.actors.saved_at(saved.path)
         self._carried.find(saved.path, role)
 

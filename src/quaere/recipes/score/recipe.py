@@ -14,7 +14,8 @@ from quaere.recipes.score.train import Score
 from quaere.recipes.score.versions import Versions
 from quaere.runs import Run
 from quaere.training.progress import Reporter
-from quaere.training.report_run import check_research_run, open_research, plan_research
+from quaere.training.report_run import DIALECT, open_research, plan_research
+from quaere.training.run_setup import check_openable
 
 
 async def train(config: ScoreConfig, store: Run, reporter: Reporter) -> None:
@@ -47,7 +48,7 @@ def check(config: ScoreConfig) -> None:
             "a Tinker server has one set of optimizer moments, and evaluator.moments is own",
             hint="--set evaluator.moments=shared",
         )
-    check_research_run(config, "score")
+    check_openable(config, "score", [DIALECT])
 
 
 def plan(config: ScoreConfig) -> list[tuple[str, str]]:
