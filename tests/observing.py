@@ -56,6 +56,7 @@ from quaere.training.learner import Learner
 from quaere.training.report_run import Written
 from quaere.training.self_play_config import ProposerConfig
 from quaere.training.self_play_config import check_self_play as check_config
+from quaere.training.settings import RunConfig
 from quaere.training.solver_phase import solver_of
 from quaere.training.verification import Claim, verification_jobs
 from scripted import ScriptedSampler
@@ -155,7 +156,7 @@ def acted(sampling=None, search=None):
     """What a role's turn was drawn with, how often an episode was played, and how long was waited in between."""
     policy, task, _, asked = script_episode([CALL, "x"])
     options = {"sampling": sampling} if sampling else {"search": search}
-    actors, waits = Alone(policy, {}, shared=False, **options), []
+    actors, waits = Alone(policy, {}, RunConfig(**options), shared=False), []
 
     async def run():
         async def wait(seconds):
