@@ -93,7 +93,7 @@ class StepProgress(Struct, frozen=True):
 
 
 class Reporter(Protocol):
-    """A receiver of progress events; a class that inherits from this one ignores those it has no method for."""
+    """A receiver of progress events."""
 
     def step(self, report: StepReport) -> None:
         """Receive a finished step."""
@@ -210,7 +210,17 @@ def _open_writer(name: str, run_path: Path) -> Reporter:
         return WandbReporter(PROJECT, run.info.id, run.info.settings, folder=run_path)
 
 
-class TensorBoardReporter(Reporter):
+class _Sink:
+    """A reporter of whole steps; the terminal shows the rest."""
+
+    def progress(self, progress: StepProgress) -> None:
+        """Do nothing."""
+
+    def note(self, line: str) -> None:
+        """Do nothing."""
+
+
+class TensorBoardReporter(_Sink):
     """Writes TensorBoard event files into a folder.
 
     A run that is resumed or rolled back repeats some steps. TensorBoard discards the first attempt if a file states the
@@ -256,7 +266,7 @@ class TensorBoardReporter(Reporter):
         self._writer = self._writer_class(str(self._folder), purge_step=step)
 
 
-class WandbReporter(Reporter):
+class WandbReporter(_Sink):
     """Logs to Weights & Biases; nothing leaves the machine unless `WANDB_MODE` or a login allows it.
 
     Every process is its own W&B run, in a group named after the run, so that a resumed run stays together.
@@ -289,7 +299,7 @@ class WandbReporter(Reporter):
         self._run.finish()
 
 
-class TrackioReporter(Reporter):
+class TrackioReporter(_Sink):
     """Logs to Trackio's database on this machine (`trackio show --project quaere`), or where its variables say.
 
     A run that goes on is the same run there. Steps that it takes again after a checkpoint are logged a second time:
