@@ -20,7 +20,6 @@ from quaere.chat.protocol import Protocol
 from quaere.dialects.registry import open_protocol
 from quaere.recipes.registry import Recipe
 from quaere.rollout.episode import Limits
-from quaere.runs import Run
 from quaere.setting_types import NonNegativeFloat
 from quaere.training.given import (
     DEMO,
@@ -29,12 +28,11 @@ from quaere.training.given import (
     SINGLE_GPU,
     PracticeConfig,
     check_practice,
-    open_practice,
     plan_practice,
+    train_practice,
 )
-from quaere.training.progress import Reporter
 from quaere.training.settings import LearnerSettings
-from quaere.training.solver_phase import SolverConfig, solver_of
+from quaere.training.solver_phase import SolverConfig
 
 Presets = dict[str, dict[str, object]]
 
@@ -159,13 +157,6 @@ EVALACT_PRESETS: Presets = {
 # ------------------------------------------------------------------------------------------------------------- the loop
 
 
-async def train(config: PracticeConfig, store: Run, reporter: Reporter) -> None:
-    """Train from the run's last checkpoint, or from the start; close all resources at the end."""
-    solver = solver_of(config.solver, config.prompts)
-    async with open_practice(config, store, reporter) as practice:
-        await practice.run(solver)
-
-
 def solver_protocol(config: PracticeConfig) -> Protocol:
     """The solver's protocol, in training and in evaluation."""
     return open_protocol(config.solver.dialect, style=config.prompts, settings=config.solver.evaluation)
@@ -183,7 +174,7 @@ def practice_recipe(name: str, schema: type[PracticeConfig], summary: str, prese
         presets=presets,
         check=partial(check_practice, recipe=name),
         plan=plan_practice,
-        train=train,
+        train=train_practice,
         solver_protocol=solver_protocol,
         takes_questions=True,
     )

@@ -1,18 +1,19 @@
-"""Questions given to a run before it writes its own; they start the curriculum of its first iteration, or of every one.
+"""Questions given to a run: all it trains on, or the start of a curriculum that goes on with a proposer's.
 
     Run.create("runs/notes", "evolve", {}, files=copy_given("checked.jsonl"))
     await take_given(step, training, stage, protocol, limits, seen, attempts=4)
+    await train_practice(config, store, reporter)
 
-A run keeps a copy of them, so that it can be resumed even if their source has changed or is gone. They are filtered
-like a proposer's questions: no duplicates, no leaked answers, not too long; and if the solver attempts candidates, it
-attempts these as well.
+The questions come from a file, from a data set of the hub, or from the curriculum of a run that wrote its own. A run
+keeps a copy of them, so that it can be resumed even if their source has changed or is gone. In a curriculum they are
+filtered like a proposer's questions: no duplicates, no leaked answers, not too long; and if the solver attempts
+candidates, it attempts these as well.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,7 +22,6 @@ from msgspec import field, structs
 from quaere.chat.protocol import Protocol
 from quaere.chat.spans import check_evidence
 from quaere.dialects.registry import taught_name
-from quaere.dialects.solver_dialect import Solver
 from quaere.errors import BadInput
 from quaere.records import Candidate, DropReason, Evidence, Question
 from quaere.rewards.answers import normalise_answer
@@ -36,12 +36,96 @@ from quaere.training.proposals import judge_attempts
 from quaere.training.rollouts import Stage, count_steps_with_questions, rights
 from quaere.training.run_setup import check_openable, open_run, plan_memory
 from quaere.training.settings import RunConfig, ValidationSettings, check_run
-from quaere.training.solver_phase import SolverConfig, check_solver, count_held_back, plan_validation, practise
+from quaere.training.solver_phase import (
+    SolverConfig,
+    check_solver,
+    count_held_back,
+    plan_validation,
+    practise,
+    solver_of,
+)
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun
 
 GIVEN = "given.jsonl"
+QUESTIONS = "questions.jsonl"
 ReadDocument = Callable[[str], str]
+ROLES = ("solver",)
+
+# -------------------------------------------------------------------------------------------------------- the questions
+
+
+def read_source(source: str, root: Path | None = None, *, answered: bool = True) -> list[Question]:
+    """Questions of a file, of the hub, or of a run's curriculum by its directory or its name under `root`.
+
+    With `answered`, every question must have an answer.
+
+    read_source("train.jsonl"); read_source("hub:acme/qa:train"); read_source("drzero-1")
+    """
+    if not source:
+        raise BadInput("no questions are given: a question file or a run is needed", hint="--questions FILE|RUN")
+    found = find_source(source, root or runs_root())
+    questions = read_questions(found) if is_hub(found) or Path(found).is_file() else _read_run(Path(found))
+    if answered:
+        _refuse_unanswerable(questions, source)
+    return questions
+
+
+def find_source(source: str, root: Path) -> str:
+    """The question file or the data set of the hub as given, or the run's directory."""
+    if is_hub(source):
+        return str(parse_hub(source))
+    if Path(source).is_file():
+        return source
+    try:
+        return str(find_run(root, source))
+    except BadInput as error:
+        raise BadInput(f"{source} is neither a question file nor a run", hint=error.hint) from None
+
+
+def _read_run(path: Path) -> list[Question]:
+    """A run's whole curriculum with people's verdicts applied, or the questions it was given itself."""
+    if (path / QUESTIONS).is_file():
+        return read_questions(path / QUESTIONS)
+    with Run.open(path) as run:
+        questions = [candidate.to_question() for candidate in run.curriculum()]
+        kind = run.info.kind
+    if not questions:
+        why = "kept none" if kind == "evolve" else f"is a run of `quaere {kind}`, which writes none"
+        raise BadInput(f"run {path.name} has no questions to train on: it {why}", hint=f"quaere curriculum {path}")
+    return questions  # candidate ids are unique over all iterations
+
+
+def _refuse_unanswerable(questions: Sequence[Question], source: str) -> None:
+    without = [question.id for question in questions if not any(answer.strip() for answer in question.answers)]
+    if without:
+        others = f" and {len(without) - 1} more" if len(without) > 1 else ""
+        raise BadInput(
+            f"{source}: question {without[0]}{others} cannot be trained on: `answers` is missing or empty",
+            hint=NO_ANSWERS if is_hub(source) else 'each line needs {"question": "...", "answers": ["..."]}',
+        )
+
+
+def encode_questions(questions: Sequence[Question]) -> bytes:
+    """The questions as the bytes of a file that `read_questions` can read."""
+    rows = [
+        {
+            "id": question.id,
+            "question": question.text,
+            "answers": question.answers,
+            "facts": question.facts,
+            "searches": question.searches,
+            "hops": question.hops,
+            "evidence": question.evidence,
+            "set": question.set,
+            "gold_ids": question.gold_ids,
+        }
+        for question in questions
+    ]
+    return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+
+
+# --------------------------------------------------------------------------- given questions in a proposer's curriculum
 
 
 def copy_given(source: str) -> dict[str, bytes]:
@@ -170,11 +254,8 @@ def _settle(evidence: Evidence | None, read_document: ReadDocument | None) -> Ev
     return evidence
 
 
-# -------------------- Training on given questions: what recipes that generate no questions have in common.
+# ---------------------------------------------------------------------------------------- runs on given questions alone
 
-
-QUESTIONS = "questions.jsonl"
-ROLES = ("solver",)
 
 # Values of the presets of these names, for recipes to extend; loss aggregation differs per paper and is set there.
 PAPER: dict[str, object] = {
@@ -281,120 +362,21 @@ def count_training(config: PracticeConfig, num_questions: int) -> int:
     return num_questions - count_held_back(num_questions, config.validation)
 
 
-# ------------------------------------------------------------------------------------------------------- the questions
-
-
-def read_source(source: str, root: Path | None = None, *, answered: bool = True) -> list[Question]:
-    """Questions of a file, of the hub, or of a run's curriculum by its directory or its name under `root`.
-
-    With `answered`, every question must have an answer.
-
-    read_source("train.jsonl"); read_source("hub:acme/qa:train"); read_source("drzero-1")
-    """
-    if not source:
-        raise BadInput("no questions are given: a question file or a run is needed", hint="--questions FILE|RUN")
-    found = find_source(source, root or runs_root())
-    questions = read_questions(found) if is_hub(found) or Path(found).is_file() else _read_run(Path(found))
-    if answered:
-        _refuse_unanswerable(questions, source)
-    return questions
-
-
-def find_source(source: str, root: Path) -> str:
-    """The question file or the data set of the hub as given, or the run's directory."""
-    if is_hub(source):
-        return str(parse_hub(source))
-    if Path(source).is_file():
-        return source
-    try:
-        return str(find_run(root, source))
-    except BadInput as error:
-        raise BadInput(f"{source} is neither a question file nor a run", hint=error.hint) from None
-
-
-def _read_run(path: Path) -> list[Question]:
-    """A run's whole curriculum with people's verdicts applied, or the questions it was given itself."""
-    if (path / QUESTIONS).is_file():
-        return read_questions(path / QUESTIONS)
-    with Run.open(path) as run:
-        questions = [candidate.to_question() for candidate in run.curriculum()]
-        kind = run.info.kind
-    if not questions:
-        why = "kept none" if kind == "evolve" else f"is a run of `quaere {kind}`, which writes none"
-        raise BadInput(f"run {path.name} has no questions to train on: it {why}", hint=f"quaere curriculum {path}")
-    return questions  # candidate ids are unique over all iterations
-
-
-def _refuse_unanswerable(questions: Sequence[Question], source: str) -> None:
-    without = [question.id for question in questions if not any(answer.strip() for answer in question.answers)]
-    if without:
-        others = f" and {len(without) - 1} more" if len(without) > 1 else ""
-        raise BadInput(
-            f"{source}: question {without[0]}{others} cannot be trained on: `answers` is missing or empty",
-            hint=NO_ANSWERS if is_hub(source) else 'each line needs {"question": "...", "answers": ["..."]}',
-        )
-
-
-def encode_questions(questions: Sequence[Question]) -> bytes:
-    """The questions as the bytes of a file that `read_questions` can read."""
-    rows = [
-        {
-            "id": question.id,
-            "question": question.text,
-            "answers": question.answers,
-            "facts": question.facts,
-            "searches": question.searches,
-            "hops": question.hops,
-            "evidence": question.evidence,
-            "set": question.set,
-            "gold_ids": question.gold_ids,
-        }
-        for question in questions
-    ]
-    return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
-
-
-# ------------------------------------------------------------------------------------------------------------- running
-
-
-class Practice:
-    """An open run on given questions: its steps, stage and questions."""
-
-    def __init__(self, config: PracticeConfig, training: TrainingRun, stage: Stage, questions: list[Question]) -> None:
-        self.config = config
-        self.training = training
-        self.stage = stage
-        self.questions = questions
-
-    async def run(self, solver: Solver) -> None:
-        """Train with GRPO on the questions until the end, from wherever the run stands."""
-        phase = self.config.solver
-        if not phase.steps:  # `epochs` then determines how often a question is drawn
-            phase = structs.replace(phase, steps=self.training.num_steps, max_draws=0)
-
-        async def iterate(iteration: int) -> None:
-            await practise(
-                self.training,
-                self.stage,
-                iteration,
-                phase,
-                solver=solver,
-                questions=self.questions,
-                validation=self.config.validation,
-                seed=self.config.seed,
-            )
-
-        await self.training.iterate(1, iterate)
-
-
-@asynccontextmanager
-async def open_practice(config: PracticeConfig, store: Run, reporter: Reporter) -> AsyncIterator[Practice]:
-    """Context that opens, and closes, everything a run on given questions needs."""
-    questions = read_questions(store.path / QUESTIONS)
+async def train_practice(config: PracticeConfig, store: Run, reporter: Reporter) -> None:
+    """Train the config's solver with GRPO on the run's questions, from its last checkpoint or from the start."""
+    questions, phase = read_questions(store.path / QUESTIONS), config.solver
+    solver = solver_of(phase, config.prompts)
     async with open_run(config, ROLES, reporter) as opened:
         num_steps = count_steps(config, count_training(config, len(questions)))
         training = TrainingRun(config, store, opened.actors, reporter, num_steps)
-        yield Practice(config, training, Stage(opened.actors, opened.searcher), questions)
+        if not phase.steps:  # `epochs` then determines how often a question is drawn
+            phase = structs.replace(phase, steps=num_steps, max_draws=0)
+
+        async def iterate(iteration: int) -> None:
+            stage, options = Stage(opened.actors, opened.searcher), {"solver": solver, "questions": questions}
+            await practise(training, stage, iteration, phase, **options, validation=config.validation, seed=config.seed)
+
+        await training.iterate(1, iterate)
 
 
 def plan_practice(config: PracticeConfig) -> list[tuple[str, str]]:
