@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
@@ -36,7 +36,9 @@ from quaere.training.settings import (
     LearnerSettings,
     RunConfig,
 )
-from quaere.training.step import RoleLearner
+
+if TYPE_CHECKING:
+    from quaere.training.tinker_learner import TinkerLearner
 
 
 class Played(Struct, frozen=True):
@@ -71,7 +73,7 @@ class RolePlay(ABC):
         self._changed = set(roles)
 
     @abstractmethod
-    def learner(self, role: str, settings: LearnerSettings, num_steps: int) -> RoleLearner:
+    def learner(self, role: str, settings: LearnerSettings, num_steps: int) -> Learner | TinkerLearner:
         """A new learner of the role's weights, without optimizer moments and at the start of its schedule."""
 
     @abstractmethod

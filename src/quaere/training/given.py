@@ -373,8 +373,17 @@ async def train_practice(config: PracticeConfig, store: Run, reporter: Reporter)
             phase = structs.replace(phase, steps=num_steps, max_draws=0)
 
         async def iterate(iteration: int) -> None:
-            stage, options = Stage(opened.actors, opened.searcher), {"solver": solver, "questions": questions}
-            await practise(training, stage, iteration, phase, **options, validation=config.validation, seed=config.seed)
+            stage = Stage(opened.actors, opened.searcher)
+            await practise(
+                training,
+                stage,
+                iteration,
+                phase,
+                solver=solver,
+                questions=questions,
+                validation=config.validation,
+                seed=config.seed,
+            )
 
         await training.iterate(1, iterate)
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, compress
-from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -16,40 +15,12 @@ from quaere.records.token_trace import TokenTrace
 from quaere.rollout.samples import Sample
 from quaere.rollout.seeds import derive_seed
 from quaere.training.health import Alarm
-from quaere.training.settings import LearnerSettings
+
+if TYPE_CHECKING:
+    from quaere.training.learner import Learner
+    from quaere.training.tinker_learner import TinkerLearner
 
 MIN_TOKENS = 2000
-
-
-class RoleLearner(Protocol):
-    """Updates of one role's weights, and their place in the learning-rate schedule."""
-
-    settings: LearnerSettings
-    on_batch: Callable[[int, int, float], None]
-
-    @property
-    def has_reference(self) -> bool:
-        """True if the reference model is available."""
-
-    def step(
-        self, samples: Sequence[Sample], how: LearnerSettings | None = None, *, moments: str = ""
-    ) -> dict[str, float]:
-        """Make one update on these samples and return its metrics."""
-
-    def score(self, samples: Sequence[Sample]) -> list[list[float]]:
-        """Log-prob of every token that carries loss, in order, per sample."""
-
-    def score_tokens(self, samples: Sequence[Sample]) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:
-        """Log-prob and entropy of every token that carries loss, per sample."""
-
-    def score_reference(self, samples: Sequence[Sample]) -> list[list[float]]:
-        """Log-probs like `score`, by the reference model."""
-
-    def save_optimizer(self, folder: Path) -> None:
-        """Write the optimizer's moments and the place in the schedule."""
-
-    def load_optimizer(self, file: Path) -> None:
-        """Load what `save_optimizer` wrote to a folder's `OPTIMIZER_FILE`."""
 
 
 class Validated(Struct, frozen=True):
@@ -76,7 +47,7 @@ class Step:
     phase: str
     number: int
     seed: int
-    _learner: RoleLearner | None
+    _learner: Learner | TinkerLearner | None
     measures_update: bool = False  # True if `sampler/update_seen` is due
     num_traced: int = 0  # episodes of each update whose tokens are stored with their values
     traces: dict[str, TokenTrace] = field(default_factory=dict)  # by episode
@@ -95,7 +66,7 @@ class Step:
         return f"i{self.iteration}-{self.phase[0]}{self.number}"
 
     @property
-    def learner(self) -> RoleLearner:
+    def learner(self) -> Learner | TinkerLearner:
         """The learner of this phase."""
         assert self._learner is not None, f"the {self.phase} phase has no learner"
         return self._learner
@@ -128,7 +99,7 @@ def trace_tokens(step: Step, samples: Sequence[Sample]) -> None:
 # ------------------------------------------------------------------------------- how much of an update the sampler has
 
 
-def measure_update(learner: RoleLearner, samples: Sequence[Sample]) -> dict[str, float]:
+def measure_update(learner: Learner | TinkerLearner, samples: Sequence[Sample]) -> dict[str, float]:
     """Share of the learner's change since the start of the run that its sampler has; 1 if both are the same policy.
 
     For the same model tokens there are three log-probs: the learner's, those of the model the run started from (the

@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec import Struct, structs
@@ -35,11 +35,14 @@ from quaere.runs.checkpoints import (
 from quaere.runs.phases import number_phase
 from quaere.training.actors import RolePlay
 from quaere.training.health import FIRST_STEPS, Alarm, Watch, describe_useless, followed_metric
-from quaere.training.learner import OPTIMIZER_FILE
+from quaere.training.learner import OPTIMIZER_FILE, Learner
 from quaere.training.measures import measure_memory, measure_pace
 from quaere.training.progress import Part, Reporter, StepProgress, StepReport, stop_requested
 from quaere.training.settings import LearnerSettings, RunConfig
-from quaere.training.step import RoleLearner, Step
+from quaere.training.step import Step
+
+if TYPE_CHECKING:
+    from quaere.training.tinker_learner import TinkerLearner
 
 
 class Memory(Protocol):
@@ -94,7 +97,7 @@ class TrainingRun:
         self._position = 0  # steps done
         self._cursor = 0  # steps that the loops have requested so far
         self._num_rollbacks = 0
-        self._learner: RoleLearner | None = None
+        self._learner: Learner | TinkerLearner | None = None
         self._best: Best | None = None
         self._restored: Path | None = None  # optimizer file of the phase in which the run was resumed
         self._num_iterations = 1
@@ -389,7 +392,7 @@ class CarriedOptimizers:
         else:
             self._roles.discard(role)
 
-    def load(self, learner: RoleLearner, role: str) -> bool:
+    def load(self, learner: Learner | TinkerLearner, role: str) -> bool:
         """Let the learner go on with the role's state; False if no checkpoint has it."""
         if role not in self._files:
             return False
