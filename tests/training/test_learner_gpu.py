@@ -68,7 +68,7 @@ def plain_gradients(model, samples, autocast):
 
 
 def packed_gradients(model, samples, **settings):
-    options = {"max_grad_norm": math.inf, "loss": "policy_gradient", "micro_tokens": 700, **settings}
+    options = {"max_grad_norm": math.inf, "micro_tokens": 700, **settings}
     learner = Learner(model, LearnerSettings(**options))
     caught = {}
     learner.optimizer.step = lambda: caught.update({n: w.grad.clone() for n, w in learner.model.named_parameters()})

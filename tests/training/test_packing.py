@@ -85,7 +85,7 @@ def padded_gradients(model, samples):
 
 def packed_gradients(model, samples, *, adapter="", **settings):
     """What a learner hands to its optimizer."""
-    options = {"max_grad_norm": math.inf, "loss": "policy_gradient", "micro_tokens": 64, **settings}
+    options = {"max_grad_norm": math.inf, "micro_tokens": 64, **settings}
     learner = Learner(model, LearnerSettings(**options), adapter=adapter)
     caught = {}
 
