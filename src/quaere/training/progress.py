@@ -184,8 +184,8 @@ def check_writers(names: Sequence[str]) -> None:
     for name in names:
         if name not in WRITERS:
             raise BadInput(f"unknown writer {name}; the writers are {', '.join(WRITERS[:-1])} and {WRITERS[-1]}")
-    for error in find_missing(names).values():
-        raise error
+    for name in names:
+        _import_extra(_MODULES[name], name)
 
 
 def find_missing(names: Sequence[str]) -> dict[str, ExtraMissing]:
