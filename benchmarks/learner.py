@@ -37,9 +37,8 @@ from transformers import AutoModelForCausalLM
 from quaere.rollout.episode import Sample
 from quaere.training.adapters import add_adapters
 from quaere.training.learner import Learner
-from quaere.training.learner_settings import LearnerSettings
 from quaere.training.lora_layers import FusedLinear
-from quaere.training.settings import AdapterSettings
+from quaere.training.settings import AdapterSettings, LearnerSettings
 
 RATE = 1e-7  # so small that all steps are of the same model
 
@@ -210,7 +209,6 @@ def measure_ours(args: argparse.Namespace, samples: Sequence[Sample], *, fused: 
         for compiled in (False, True) if args.compiled else (False,):
             settings = LearnerSettings(
                 learning_rate=RATE,
-                loss="policy_gradient",
                 micro_tokens=micro_tokens,
                 compiled=compiled,
                 gradient_checkpointing={"auto": "auto", "on": True, "off": False}[args.checkpointing],

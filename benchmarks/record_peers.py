@@ -3,11 +3,10 @@
     pip install --target PEERS --no-deps verl==0.9.1 trl==1.16.0   # and what they import
     PYTHONPATH=PEERS python benchmarks/record_peers.py verl trl --out tests/objectives/fixtures
 
-Everything is in float64 so that a difference is one of formula. verl's functions are called as they are, its second
-clip (of ratios under a negative advantage) set out of reach. TRL's loss is a method of GRPOTrainer, called here on a
-stand-in that hands it the log-probs; so is DPOTrainer's, in which the first half of the batch is chosen and the second
-rejected. GRPO's advantages are worked out in the midst of the method that generates completions, cannot be called
-alone, and are not recorded.
+Everything is in float64 so that a difference is one of formula. verl's functions are called as they are. TRL's loss is
+a method of DPOTrainer, called here on a stand-in that hands it the log-probs, in which the first half of the batch is
+chosen and the second rejected. GRPO's advantages are worked out in the midst of the method that generates completions,
+cannot be called alone, and are not recorded.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ import torch
 
 SEED = 20
 NUM_SEQUENCES, NUM_TOKENS, NUM_WORDS = 6, 7, 11
-EPSILON, EPSILON_HIGH, BETA, DPO_BETA = 0.2, 0.28, 0.05, 0.1
+DPO_BETA = 0.1
 
 
 def draw_inputs() -> dict[str, torch.Tensor]:
@@ -69,9 +68,6 @@ def record_verl(given: dict[str, torch.Tensor]) -> dict[str, object]:
         strategy="fsdp",
         rollout_n=1,
         use_dynamic_bsz=True,
-        clip_ratio_low=EPSILON,
-        clip_ratio_high=EPSILON_HIGH,
-        clip_ratio_c=1e9,
     )
     per_token = given["advantages"][:, None].expand_as(given["mask"])
     one_token = torch.ones(len(given["rewards"]), 1, dtype=torch.float64)
@@ -81,15 +77,6 @@ def record_verl(given: dict[str, torch.Tensor]) -> dict[str, object]:
         "sequence_mean": "seq-mean-token-mean",
         "token_sum": "seq-mean-token-sum",
     }
-
-    def clipped(mode: str):
-        def loss_of(logprobs):
-            loss, metrics = core_algos.compute_policy_loss_vanilla(
-                given["old_logprobs"], logprobs, per_token, given["mask"], mode, config
-            )
-            return loss, {"clip_fraction": metrics["actor/pg_clipfrac"]}
-
-        return with_gradient(loss_of, given["logprobs"])
 
     def reinforce(mode: str):
         def loss_of(logprobs):
@@ -109,7 +96,6 @@ def record_verl(given: dict[str, torch.Tensor]) -> dict[str, object]:
         "reinforce_global": advantages(
             core_algos.compute_reinforce_plus_plus_outcome_advantage, config=SimpleNamespace(gamma=1.0)
         ),
-        "clipped_loss": {ours: clipped(theirs) for ours, theirs in modes.items()},
         "policy_gradient_loss": {ours: reinforce(theirs) for ours, theirs in modes.items()},
         "kl": {
             kind: core_algos.kl_penalty(given["logprobs"], given["ref_logprobs"], kind).tolist()
@@ -121,44 +107,8 @@ def record_verl(given: dict[str, torch.Tensor]) -> dict[str, object]:
 
 
 def record_trl(given: dict[str, torch.Tensor]) -> dict[str, object]:
-    from trl import GRPOTrainer
     from trl.trainer import dpo_trainer
     from trl.trainer.utils import entropy_from_logits, selective_log_softmax
-
-    def clipped(loss_type: str, beta: float):
-        def loss_of(logprobs):
-            ids = torch.zeros(given["mask"].shape, dtype=torch.long)
-            metrics = defaultdict(lambda: defaultdict(list))
-            trainer = SimpleNamespace(
-                _get_per_token_logps_and_entropies=lambda *_, **__: (logprobs, torch.zeros_like(logprobs), None),
-                loss_type=loss_type,
-                beta=beta,
-                epsilon_low=EPSILON,
-                epsilon_high=EPSILON_HIGH,
-                importance_sampling_level="token",
-                top_entropy_quantile=1.0,
-                off_policy_mask_threshold=None,
-                aux_loss_enabled=False,
-                use_vllm=False,
-                _entropy_bonus_enabled=False,
-                _metrics=metrics,
-                model=SimpleNamespace(training=False),
-                args=SimpleNamespace(delta=None, use_bias_correction_kl=False),
-                accelerator=SimpleNamespace(reduce=lambda values, reduction: values, gather=lambda values: values),
-            )
-            inputs = {
-                "prompt_ids": ids[:, :1],
-                "prompt_mask": ids[:, :1],
-                "completion_ids": ids,
-                "completion_mask": given["mask"],
-                "advantages": given["advantages"],
-                "old_per_token_logps": given["old_logprobs"],
-                "ref_per_token_logps": given["ref_logprobs"],
-            }
-            loss = GRPOTrainer._compute_loss(trainer, None, inputs)
-            return loss, {"clip_fraction": metrics["eval"]["clip_ratio/region_mean"][0]}
-
-        return with_gradient(loss_of, given["logprobs"])
 
     def preferred():
         """The first half of the batch is chosen, the second rejected."""
@@ -197,10 +147,7 @@ def record_trl(given: dict[str, torch.Tensor]) -> dict[str, object]:
 
         return with_gradient(loss_of, given["logprobs"])
 
-    types = {"token_mean": "bnpo", "sequence_mean": "grpo", "token_sum": "luspo"}
     return {
-        "clipped_loss": {ours: clipped(theirs, beta=0.0) for ours, theirs in types.items()},
-        "clipped_loss_with_k3": {ours: clipped(theirs, beta=BETA) for ours, theirs in types.items()},
         "dpo": preferred(),
         "token_logprobs": selective_log_softmax(given["logits"], given["token_ids"]).tolist(),
         "token_entropy": entropy_from_logits(given["logits"]).tolist(),
@@ -219,7 +166,7 @@ def main() -> None:
             "version": version(peer),
             "torch": torch.__version__,
             "seed": SEED,
-            "settings": {"epsilon": EPSILON, "epsilon_high": EPSILON_HIGH, "beta": BETA, "dpo_beta": DPO_BETA},
+            "settings": {"dpo_beta": DPO_BETA},
             "inputs": {name: values.tolist() for name, values in given.items()},
             "outputs": {"verl": record_verl, "trl": record_trl}[peer](given),
         }

@@ -22,11 +22,10 @@ import numpy as np
 from tables import as_table
 
 from quaere.dialects.tool_call_prompts import TYPE_NAMES
+from quaere.recipes.passage_clusters import Embedded
+from quaere.recipes.selector import Choice, Pulled, Selector, SelectorSettings
 from quaere.records import Passage
-from quaere.training.phases.tasks import draw_tasks
-from quaere.training.selector.feedback import Choice, Pulled
-from quaere.training.selector.passage_vectors import Embedded
-from quaere.training.selector.selector import Selector, SelectorSettings
+from quaere.training.rollouts import draw_tasks
 
 NUM_TOPICS = 10
 HABIT = (0.9, 0.025, 0.025, 0.025, 0.025)

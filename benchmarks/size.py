@@ -94,7 +94,7 @@ class Trace:
 
     with Trace(PACKAGE, "draw_tasks") as trace:
         ...
-    trace.files == {"training/phases/tasks.py", ...}
+    trace.files == {"training/rollouts.py", ...}
     """
 
     def __init__(self, package: Path, start: str) -> None:

@@ -135,14 +135,14 @@ def run_ours(spec: dict[str, Any]) -> dict[str, Any]:
     """The native sampler, the learner, and the weights back into the sampler through `Actors`."""
     import torch
 
-    from quaere.objectives.advantages import grpo
+    from quaere.objectives.policy_gradient import grpo
     from quaere.policies.native.bridge import load_model
     from quaere.policies.native.sampler import NativeSampler
     from quaere.policies.sampler import SamplingParams
     from quaere.rollout.episode import Sample
     from quaere.training.actors import Actors
     from quaere.training.learner import Learner
-    from quaere.training.learner_settings import LearnerSettings
+    from quaere.training.settings import LearnerSettings
 
     whole_batch = spec["rollouts"] * (spec["prompt"] + spec["new"])
     flags = {"micro_tokens": whole_batch, "gradient_checkpointing": False, **spec["flags"]}

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from quaere.rollout.episode import run_many
 from quaere.rollout.policy import TokenPolicy
-from quaere.training import role_play
+from quaere.training import actors
 from scripted import ScriptedSampler
 
 
@@ -52,5 +52,5 @@ def dictating(script):
             yield played[job.episode_id]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(role_play, "run_many", run)
+        patch.setattr(actors, "run_many", run)
         yield

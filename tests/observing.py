@@ -18,11 +18,14 @@ from quaere.dialects.tool_call import ToolCallSolver
 from quaere.errors import BadInput, SearchFailed
 from quaere.recipes.drzero import DrZeroConfig, judge_proposal, proposer_protocol
 from quaere.recipes.eve import EveConfig, candidate_scores, judge_triple
+from quaere.recipes.passage_clusters import Embedded
+from quaere.recipes.proposal_evidence import claim_of, trace
 from quaere.recipes.score.config import ScoreConfig
 from quaere.recipes.score.harness import Statistics, default_harness, parse_harness
 from quaere.recipes.score.memory import Scheduler
 from quaere.recipes.score.metaharness import RulesHarness
 from quaere.recipes.score.train import Judged, Score, open_meta
+from quaere.recipes.selector import Pulled, Selector
 from quaere.records import (
     Answer,
     Dimension,
@@ -46,15 +49,12 @@ from quaere.training.actors import Actors
 from quaere.training.adapters import add_adapters
 from quaere.training.health import Watch
 from quaere.training.learner import Learner
-from quaere.training.phases.report_episodes import Written
-from quaere.training.phases.solver import solver_of
-from quaere.training.phases.verification import Claim, verification_jobs
-from quaere.training.selector.feedback import Pulled
-from quaere.training.selector.passage_vectors import Embedded
-from quaere.training.selector.selector import Selector
-from quaere.training.self_play.config import ProposerConfig
-from quaere.training.self_play.config import check_self_play as check_config
-from quaere.training.self_play.proposal_evidence import claim_of, trace
+from quaere.training.report_run import Written
+from quaere.training.self_play_config import ProposerConfig
+from quaere.training.self_play_config import check_self_play as check_config
+from quaere.training.settings import RunConfig
+from quaere.training.solver_phase import solver_of
+from quaere.training.verification import Claim, verification_jobs
 from scripted import ScriptedSampler
 
 # -------------------------------------------------------------------------------------------------------- the learner
@@ -152,7 +152,7 @@ def acted(sampling=None, search=None):
     """What a role's turn was drawn with, how often an episode was played, and how long was waited in between."""
     policy, task, _, asked = script_episode([CALL, "x"])
     options = {"sampling": sampling} if sampling else {"search": search}
-    actors, waits = Alone(policy, {}, shared=False, **options), []
+    actors, waits = Alone(policy, {}, RunConfig(**options), shared=False), []
 
     async def run():
         async def wait(seconds):

@@ -12,18 +12,23 @@ from quaere.dialects.roles import Solver
 from quaere.dialects.tool_call import ToolCallSolver
 from quaere.errors import QuaereError, TrainingStopped
 from quaere.recipes.drzero import DrZero
+from quaere.recipes.proposer_documents import UniformDocuments
 from quaere.records import Answer, Episode, ProposeTask, Question
 from quaere.rollout.policy import derive_seed
 from quaere.runs import Run
 from quaere.runs.checkpoints import find_checkpoints
-from quaere.training.actors import open_actors
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.phases.solver import practise
-from quaere.training.phases.stage import Stage
-from quaere.training.role_play import Played
+from quaere.training.actors import Played, open_actors
+from quaere.training.rollouts import Stage
 from quaere.training.run_setup import open_run
-from quaere.training.self_play.proposer_documents import UniformDocuments
-from quaere.training.settings import AdapterSettings, CheckpointSettings, HealthSettings, ValidationSettings
+from quaere.training.settings import (
+    AdapterSettings,
+    CheckpointSettings,
+    HealthSettings,
+    LearnerSettings,
+    RunConfig,
+    ValidationSettings,
+)
+from quaere.training.solver_phase import practise
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun
 from village_runs import Told
@@ -158,7 +163,7 @@ def engaged(engine):
         mock.patch("quaere.training.actors.TokenPolicy", return_value=None),
     ):
         try:
-            actors = open_actors("m", ("solver",), engine=engine, adapter=AdapterSettings(rank=4))
+            actors = open_actors(RunConfig(model="m", engine=engine, adapter=AdapterSettings(rank=4)), ("solver",))
         except QuaereError as error:  # there is no such device
             return str(error)
     return calls, actors.concurrency
@@ -186,8 +191,8 @@ class Weightless(Acting):
 def surrounded(checkpoints=CheckpointSettings(), health=HealthSettings()):  # noqa: B008 (both are frozen)
     """A phase of six steps whose policy collapses in the fourth: checkpoints, events, when the update is measured."""
     with tempfile.TemporaryDirectory() as folder, Run.create(Path(folder) / "run", "evolve") as store:
-        options = {"checkpoints": checkpoints, "health": health, "reporter": Told(), "num_steps": 6, "seed": 0}
-        training, due = TrainingRun(store, Weightless(), **options), []
+        config = RunConfig(checkpoints=checkpoints, health=health)
+        training, due = TrainingRun(config, store, Weightless(), Told(), 6), []
 
         async def iterate(iteration):
             steps = training.steps(iteration, "solver", 6, role="solver", settings=LearnerSettings())

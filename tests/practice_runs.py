@@ -5,7 +5,7 @@ import asyncio
 from quaere.recipes.registry import find_recipe
 from quaere.runs import Run
 from quaere.training.config import config_to_yaml, load_config
-from quaere.training.qa_run import QUESTIONS, encode_questions, read_source
+from quaere.training.given import QUESTIONS, encode_questions, read_source
 from village_runs import Told
 from weighing import LIMITS
 

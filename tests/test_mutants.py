@@ -85,7 +85,7 @@ def test_tests_of_its_folder_that_import_a_module_come_before_all_others(tools):
     def order(module):
         return [path.name for path in sorted(files, key=lambda path: imports.rank(path, ROOT / "src/quaere" / module))]
 
-    near = order("objectives/losses.py")
+    near = order("objectives/policy_gradient.py")
     assert near.index("test_losses.py") < near.index("test_pcar.py"), "which does not import it"
     assert near.index("test_losses.py") < near.index("test_first_order.py"), "which is of another folder"
     assert near.index("test_learner.py") < near.index("test_search_words.py"), "which does not reach it"

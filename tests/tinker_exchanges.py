@@ -171,13 +171,13 @@ def play(url, tokenizer_decode, folder):
     from quaere.policies.sampler import SamplingParams
     from quaere.policies.tinker import TinkerSampler, TinkerService
     from quaere.rollout.episode import Sample
-    from quaere.training.learner_settings import LearnerSettings
-    from quaere.training.remote import remote_role
-    from quaere.training.remote.remote_role import RemoteRole
-    from quaere.training.remote.tinker_learner import TinkerLearner
+    from quaere.training import remote_actors
+    from quaere.training.remote_actors import RemoteRole
+    from quaere.training.settings import LearnerSettings
+    from quaere.training.tinker_learner import TinkerLearner
 
     numbers = iter(range(100))
-    named, remote_role._new_name = remote_role._new_name, lambda: f"quaere-{next(numbers)}"
+    named, remote_actors._new_name = remote_actors._new_name, lambda: f"quaere-{next(numbers)}"
     try:
         service = TinkerService(url, patience_s=30)
         (base,) = service.models()
@@ -219,7 +219,7 @@ def play(url, tokenizer_decode, folder):
             "adapter": sorted(_adapter_norms(folder / "adapter").items()),
         }
     finally:
-        remote_role._new_name = named
+        remote_actors._new_name = named
 
 
 def _adapter_norms(folder):

@@ -23,7 +23,7 @@ from quaere.rollout.policy import TokenPolicy
 from quaere.search.index import IndexSettings, build_index, open_index
 from quaere.search.searcher import LocalSearcher
 from quaere.training.learner import Learner
-from quaere.training.learner_settings import LearnerSettings
+from quaere.training.settings import LearnerSettings
 from scripted import ScriptedSampler
 
 BRIDGES = "Halm Oss Korrin Tallow Brill Dunmer Esker Fane Gorse Hollin Ister Jarrow Keld Lorn Marrow Nevin".split()
@@ -181,7 +181,7 @@ def save_taught(folder, tokenizer, index, draw_lessons, limits, num_rounds, num_
         shape = {"vocab_size": len(tokenizer), "num_hidden_layers": 1, "tie_word_embeddings": False, "scale": 1}
         model = tiny.model("llama", seed=0, **shape)
         rounds = asyncio.run(play_lessons(tokenizer, index, draw_lessons, num_rounds, Limits(**limits)))
-        learner = Learner(model, LearnerSettings(learning_rate=8e-3, loss="policy_gradient", weight_decay=0.0))
+        learner = Learner(model, LearnerSettings(learning_rate=8e-3, weight_decay=0.0))
         with _without_onednn():
             for samples in rounds * num_times:
                 learner.step(samples)

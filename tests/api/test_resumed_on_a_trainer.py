@@ -15,8 +15,8 @@ SETTINGS = {**SMALL, "adapter.rank": 8, "engine.mode": "fast", "trainer.kind": "
 @pytest.fixture
 def stopped(village_paths, tmp_path, monkeypatch):
     """A run that was begun on a server that is gone."""
-    monkeypatch.setattr("quaere.training.remote.trainer_check.check_sdk", lambda: None)
-    monkeypatch.setattr("quaere.training.remote.trainer_check.sdk_version", lambda: (0, 25))
+    monkeypatch.setattr("quaere.training.run_setup.check_sdk", lambda: None)
+    monkeypatch.setattr("quaere.training.run_setup.sdk_version", lambda: (0, 25))
     index, model = map(str, village_paths)
     options = ConfigOptions(model=model, index=index, trainer_url="http://127.0.0.1:9", settings=SETTINGS)
     recipe = find_recipe("drzero")

@@ -19,7 +19,7 @@ from quaere.errors import TrainingStopped
 from quaere.recipes.registry import find_recipe
 from quaere.runs import Run
 from quaere.runs.checkpoints import find_checkpoints
-from quaere.training import metric_sinks as writers
+from quaere.training import progress as writers
 from quaere.training import run_setup as opening
 from quaere.training.actors import Actors
 from quaere.training.estimate import estimate_run

@@ -25,7 +25,7 @@ from quaere.training.actors import open_actors
 from quaere.training.adapters import add_adapters, save_weights
 from quaere.training.config import config_to_yaml
 from quaere.training.exports import export_role
-from quaere.training.settings import AdapterSettings
+from quaere.training.settings import AdapterSettings, RunConfig
 
 IDS = torch.tensor([[5, 9, 200, 31, 77, 8, 120, 3]])
 
@@ -155,7 +155,8 @@ def test_a_run_on_an_adapter_is_one_on_the_merged_model(tmp_path):
     load_model(resolve_model(str(warm)), "cpu", "bfloat16").save_pretrained(tmp_path / "merged")
     tiny.tokenizer().save_pretrained(tmp_path / "merged")
     settings = AdapterSettings(rank=4, alpha=8)
-    ours, theirs = (open_actors(str(tmp_path / name), ("solver",), adapter=settings) for name in ("warm", "merged"))
+    configs = (RunConfig(model=str(tmp_path / name), adapter=settings) for name in ("warm", "merged"))
+    ours, theirs = (open_actors(config, ("solver",)) for config in configs)
     for mine, other in zip(*(actors.models["solver"].parameters() for actors in (ours, theirs)), strict=True):
         assert torch.equal(mine, other)
 
@@ -191,7 +192,7 @@ def test_what_a_recipe_saves_is_found_and_exported(place, tmp_path, rank):
     config = DrZeroConfig(model=str(place / "base"), index="i", prompts="brief", adapter=AdapterSettings(rank=rank))
     with Run.create(tmp_path / "run", "evolve", {"recipe": "drzero"}, config=config_to_yaml(config)):
         pass
-    actors = open_actors(config.model, ("proposer", "solver"), adapter=config.adapter)
+    actors = open_actors(config, ("proposer", "solver"))
     save_checkpoint(tmp_path / "run" / "checkpoints", 3, actors.save, {})
     weights = find_role(tmp_path / "run", "solver")
     assert (weights.is_adapter, weights.notes.style, weights.notes.limits) == (

@@ -9,7 +9,7 @@ import pytest
 from quaere.cli.main import Parser, build_parser, walk_parsers
 from quaere.cli.reference import commands_page, reference_pages, settings_page
 from quaere.recipes.registry import RECIPES, find_recipe
-from quaere.training.config_docs import list_settings
+from quaere.training.config import list_settings
 
 PAGES = reference_pages()
 

@@ -6,7 +6,7 @@ import pytest
 
 from quaere.cli.main import main
 from quaere.runs import Run
-from quaere.training.metric_sinks import replay_steps
+from quaere.training.progress import replay_steps
 from viewing import write_run
 from village_runs import Told
 

@@ -12,7 +12,7 @@ import pytest
 
 from quaere.recipes.score.gauges import measure_gauges
 from quaere.training.health import Watch
-from quaere.training.needs import measure_searches_kept
+from quaere.training.measures import measure_searches_kept
 from quaere.training.settings import HealthSettings
 from village_runs import make_config, run_drzero
 

@@ -17,7 +17,7 @@ from quaere.dialects.report.report_writer import bind_report
 from quaere.records import Hit, ProposeTask, ReportTask, SolveTask
 from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import TokenPolicy
-from quaere.training.phases.proposals import read_proposal
+from quaere.training.proposals import read_proposal
 from scripted import ScriptedSampler
 from tokenizer_kinds import KINDS, make_tokenizer
 

@@ -25,8 +25,7 @@ from quaere.rollout.episode import Sample
 from quaere.runs.checkpoints import find_checkpoints
 from quaere.training.adapters import add_adapters, save_weights
 from quaere.training.learner import Learner
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.settings import AdapterSettings
+from quaere.training.settings import AdapterSettings, LearnerSettings
 from score_runs import make_reports, run_reports
 from village_runs import make_config, make_eve, run_drzero, run_eve
 

@@ -5,8 +5,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.objectives.advantages import dpo_advantages, ema_centered, grpo, hrpo, reinforce_global
-from quaere.objectives.losses import policy_gradient_loss
+from quaere.objectives.policy_gradient import (
+    dpo_advantages,
+    ema_centered,
+    grpo,
+    hrpo,
+    policy_gradient_loss,
+    reinforce_global,
+)
 
 HALF_ROOT = 0.5**0.5
 

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from properties import examples
-from quaere.objectives.losses import (
+from quaere.objectives.policy_gradient import (
     aggregate,
-    clipped_loss,
     count_terms,
     estimate_kl,
     kl_loss,
@@ -23,7 +22,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def batch(seed, num_sequences=4, num_tokens=5):
-    """Log-probs of three policies, advantages and a mask; the last sequence has no token that counts."""
+    """Log-probs of two policies, advantages and a mask; the last sequence has no token that counts."""
     generator = torch.Generator().manual_seed(seed)
     shape = (num_sequences, num_tokens)
 
@@ -34,14 +33,8 @@ def batch(seed, num_sequences=4, num_tokens=5):
     mask = torch.rand(shape, generator=generator) < 0.6
     mask[0, 0] = True
     mask[-1] = False
-    old = logprobs + 0.4 * normal(*shape)
-    # The loss has a corner where a ratio meets the band; no finite difference may reach across it.
-    log_ratio = logprobs - old
-    for edge in (math.log(1 - EPSILON), math.log(1 + EPSILON)):
-        old = torch.where((log_ratio - edge).abs() < 1e-3, old + 0.01, old)
     return dict(
         logprobs_BT=logprobs.requires_grad_(),
-        old_logprobs_BT=old,
         ref_logprobs_BT=logprobs.detach() + 0.5 * normal(*shape),
         advantages=normal(num_sequences),
         mask_BT=mask,
@@ -57,8 +50,11 @@ def policy_gradient(values, **options):
 
 
 def clipped(values, **options):
-    names = ("logprobs_BT", "old_logprobs_BT", "advantages", "mask_BT")
-    return clipped_loss(**pick(values, *names), epsilon=EPSILON, **options).loss
+    """PPO's and GRPO's loss at the weights that sampled: every ratio is 1."""
+    logprobs, advantages = values["logprobs_BT"], values["advantages"][:, None]
+    ratio = (logprobs - logprobs.detach()).exp()
+    terms = -torch.minimum(ratio * advantages, ratio.clamp(1 - EPSILON, 1 + EPSILON) * advantages)
+    return aggregate(terms, values["mask_BT"], **options)
 
 
 def divergence(kind):
@@ -68,7 +64,7 @@ def divergence(kind):
     return loss
 
 
-LOSSES = {"policy_gradient": policy_gradient, "clipped": clipped} | {kind: divergence(kind) for kind in KINDS}
+LOSSES = {"policy_gradient": policy_gradient} | {kind: divergence(kind) for kind in KINDS}
 
 
 def gradient(loss, values, **options):
@@ -98,51 +94,6 @@ def test_policy_gradient_by_hand():
     assert policy_gradient_loss(logprobs, torch.tensor([3.0, -2.0]), mask, how="token_sum") == 0.5
     per_token = torch.tensor([[3.0, 1.0], [-2.0, 100.0]])
     assert policy_gradient_loss(logprobs, per_token, mask) == pytest.approx((3 + 2 - 8) / 3)
-
-
-@pytest.mark.parametrize(
-    ("ratio", "advantage", "loss", "low", "high"),
-    [
-        (1.5, 2, -2.4, 0, 1),
-        (1.5, -2, 3.0, 0, 0),
-        (0.5, 2, -1.0, 0, 0),
-        (0.5, -2, 1.6, 1, 0),
-        (1.1, 2, -2.2, 0, 0),
-        (1.0, 0, 0.0, 0, 0),
-        (0.5, 0, 0.0, 0, 0),  # what is worth nothing is not pushed, and so not clipped
-        (1.5, 0, 0.0, 0, 0),
-    ],
-)
-def test_clipping_by_hand(ratio, advantage, loss, low, high):
-    old = torch.tensor([[-1.0, -1.0]], dtype=torch.float64)
-    result = clipped_loss(old + math.log(ratio), old, torch.tensor([advantage]).double(), torch.tensor([[1, 0]]))
-    assert result.loss == pytest.approx(loss)
-    assert (result.num_tokens, result.num_clipped_low, result.num_clipped_high) == (1, low, high)
-    assert result.clip_fraction == low + high
-
-
-def test_a_band_of_nothing_clips_whatever_has_moved_and_nothing_else():
-    """A ratio of 1 lies on both of its edges, to the bit."""
-    old, mask = torch.zeros(1, 2, dtype=torch.float64), torch.ones(1, 2)
-    worth, band = torch.tensor([[-1.0, 1.0]], dtype=torch.float64), {"epsilon": 0.0, "epsilon_high": 0.0}
-    still = clipped_loss(old, old, worth, mask, **band)
-    assert (still.num_clipped_low, still.num_clipped_high) == (0, 0)
-    moved = clipped_loss(old + torch.tensor([[-1e-9, 1e-9]]), old, worth, mask, **band)
-    assert (moved.num_clipped_low, moved.num_clipped_high) == (1, 1)
-
-
-@pytest.mark.parametrize("options", [{"epsilon": 1.0}, {"epsilon": 1.5}, {"epsilon": -0.1}, {"epsilon_high": -0.1}])
-def test_a_band_that_is_none_is_refused(options):
-    with pytest.raises(ValueError, match="clipping needs"):
-        clipped_loss(*torch.zeros(2, 1, 1), torch.zeros(1), torch.ones(1, 1), **options)
-
-
-def test_the_band_may_be_wider_above():
-    old = torch.zeros(1, 1, dtype=torch.float64)
-    result = clipped_loss(
-        old + math.log(1.25), old, torch.ones(1).double(), torch.ones(1, 1), epsilon=0.2, epsilon_high=0.28
-    )
-    assert (result.loss.item(), result.num_clipped_high) == (pytest.approx(-1.25), 0)
 
 
 def test_divergence_by_hand():
@@ -182,24 +133,9 @@ def test_k1_and_k3_agree_with_the_divergence_of_two_known_policies():
 
 @pytest.mark.parametrize("how", HOWS)
 @given(seed=seeds)
-def test_on_policy_the_clipped_gradient_is_the_plain_one(how, seed):
+def test_on_policy_the_clipped_gradient_is_the_plain_one_to_the_bit(how, seed):
     values = batch(seed)
-    values["old_logprobs_BT"] = values["logprobs_BT"].detach().clone()
-    assert torch.allclose(
-        gradient(clipped, values, how=how), gradient(policy_gradient, values, how=how), atol=1e-15, rtol=1e-12
-    )
-
-
-@given(seeds)
-def test_clipped_tokens_have_no_gradient_and_the_others_have_their_own(seed):
-    values = batch(seed)
-    ratio = (values["logprobs_BT"] - values["old_logprobs_BT"]).detach().exp()
-    advantages = values["advantages"][:, None].expand_as(ratio)
-    cut = ((ratio > 1 + EPSILON) & (advantages > 0)) | ((ratio < 1 - EPSILON) & (advantages < 0))
-    result = gradient(clipped, values, how="token_sum") * count_terms(values["mask_BT"], "token_sum")
-    expected = torch.where(cut | ~values["mask_BT"], 0.0, -ratio * advantages)
-    assert torch.equal(result[cut], torch.zeros_like(result[cut]))
-    assert torch.allclose(result, expected)
+    assert torch.equal(gradient(clipped, values, how=how), gradient(policy_gradient, values, how=how))
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -266,18 +202,18 @@ def test_gradients_agree_with_finite_differences(name, how):
 
 def test_only_the_policy_gets_a_gradient():
     values = batch(5)
-    for name in ("old_logprobs_BT", "ref_logprobs_BT", "advantages"):
+    for name in ("ref_logprobs_BT", "advantages"):
         values[name].requires_grad_()
     sum(loss(values) for loss in LOSSES.values()).backward()
     assert values["logprobs_BT"].grad is not None
-    assert all(values[name].grad is None for name in ("old_logprobs_BT", "ref_logprobs_BT", "advantages"))
+    assert all(values[name].grad is None for name in ("ref_logprobs_BT", "advantages"))
 
 
 def test_a_runaway_ratio_stays_finite():
     old = torch.full((1, 2), -200.0)
     for advantage in (-1.0, 0.0, 1.0):
         logprobs = torch.zeros(1, 2, requires_grad=True)
-        loss = clipped_loss(logprobs, old, torch.tensor([advantage]), torch.ones(1, 2)).loss
+        loss = policy_gradient_loss(logprobs, torch.tensor([advantage]), torch.ones(1, 2))
         loss = loss + kl_loss(old + logprobs, torch.zeros(1, 2), torch.ones(1, 2))
         loss.backward()
         assert torch.isfinite(loss)
@@ -288,8 +224,7 @@ def test_a_runaway_ratio_stays_finite():
     "call",
     [
         lambda v: policy_gradient(v, how="mean"),
-        lambda v: clipped(v, denominator=-1),
-        lambda v: clipped(v, epsilon_high=-0.1),
+        lambda v: policy_gradient(v, denominator=-1),
         lambda v: divergence("k4")(v),
         lambda v: policy_gradient(v | {"mask_BT": v["mask_BT"][:, 1:]}),
         lambda v: policy_gradient(v | {"advantages": v["advantages"][1:]}),
@@ -297,5 +232,5 @@ def test_a_runaway_ratio_stays_finite():
     ],
 )
 def test_misfits_are_refused(call):
-    with pytest.raises(ValueError, match=r"how|denominator|clipping|kind|\(B, T\)"):
+    with pytest.raises(ValueError, match=r"how|denominator|kind|\(B, T\)"):
         call(batch(0))

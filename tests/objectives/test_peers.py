@@ -6,10 +6,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from quaere.objectives.advantages import dpo_advantages, grpo, hrpo, reinforce_global
-from quaere.objectives.losses import clipped_loss, estimate_kl, kl_loss, policy_gradient_loss
+from quaere.objectives.policy_gradient import (
+    dpo_advantages,
+    estimate_kl,
+    grpo,
+    hrpo,
+    policy_gradient_loss,
+    reinforce_global,
+)
 from quaere.policies.native.bridge import Head
-from quaere.training.logprobs import head_logprobs
+from quaere.training.batches import head_logprobs
 
 TOLERANCE = dict(atol=1e-6, rtol=1e-6)
 HOWS = ["token_mean", "sequence_mean", "token_sum"]
@@ -60,42 +66,6 @@ def test_group_advantages(peer, theirs, estimate):
 def test_global_advantages(peer, theirs):
     # The peer's guard against a zero deviation is 1e-8, under the root.
     assert same(reinforce_global(peer["inputs"]["rewards"], delta=1e-8).values, theirs)
-
-
-@recorded("clipped_loss")
-@pytest.mark.parametrize("how", HOWS)
-def test_clipped_loss(peer, theirs, how):
-    given, settings = peer["inputs"], peer["settings"]
-    band = dict(epsilon=settings["epsilon"], epsilon_high=settings["epsilon_high"])
-
-    def ours(logprobs):
-        return clipped_loss(logprobs, given["old_logprobs"], given["advantages"], given["mask"], how=how, **band)
-
-    check_loss(lambda logprobs: ours(logprobs).loss, peer, theirs[how])
-    result = ours(given["logprobs"])
-    assert result.num_clipped_low > 0
-    assert result.num_clipped_high > 0
-    assert result.clip_fraction == pytest.approx(theirs[how]["clip_fraction"], abs=1e-6)
-
-
-@recorded("clipped_loss_with_k3")
-@pytest.mark.parametrize("how", HOWS)
-def test_clipped_loss_with_divergence(peer, theirs, how):
-    given, settings = peer["inputs"], peer["settings"]
-
-    def ours(logprobs):
-        clipped = clipped_loss(
-            logprobs,
-            given["old_logprobs"],
-            given["advantages"],
-            given["mask"],
-            epsilon=settings["epsilon"],
-            epsilon_high=settings["epsilon_high"],
-            how=how,
-        )
-        return clipped.loss + settings["beta"] * kl_loss(logprobs, given["ref_logprobs"], given["mask"], how=how)
-
-    check_loss(ours, peer, theirs[how])
 
 
 @recorded("policy_gradient_loss")

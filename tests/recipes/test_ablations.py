@@ -16,7 +16,7 @@ from quaere.objectives.pcar import pcar_factors
 from quaere.records import Answer
 from quaere.runs.checkpoints import find_checkpoints
 from quaere.training.learner import Learner
-from quaere.training.phases.solver import solver_of
+from quaere.training.solver_phase import solver_of
 
 CENTRE = {"base": 0.1, "most": 0.5, "floor": 1e-6}
 
@@ -39,6 +39,14 @@ class Ran:
         for row, sample in zip(self.rows(), self.samples[0], strict=True):
             values = zip(sample.advantages, sample.loss_mask, strict=True)
             found[row.id] = [value for value, flag in values if flag]
+        return found
+
+    def losses(self):
+        """By episode of the first step: minus advantage times log-prob of each of its tokens that carries loss."""
+        found = {}
+        for row, sample in zip(self.rows(), self.samples[0], strict=True):
+            values = zip(sample.advantages, sample.logprobs, sample.loss_mask, strict=True)
+            found[row.id] = [-value * logprob for value, logprob, flag in values if flag]
         return found
 
     def factors(self):
@@ -216,13 +224,12 @@ def test_tokens_count_by_episode_or_one_by_one(ablate, evalact):
     averaged = ablate("evalrar", "solver.learner.aggregation=sequence_mean", *paper)
     losses = [abs(ran.run.metrics_at(1)["loss/kl"]) for ran in (summed, averaged)]
     assert losses == [0.0, 0.0]  # at the first step policy and reference are one
-    # The clipped ratio is 1 at the only update, so the loss is minus the advantages, summed or averaged.
     for ran, how in ((summed, sum), (averaged, lambda values: sum(values) / len(values))):
-        tokens = [values for values in ran.tokens().values() if values]
-        expected = -sum(map(how, tokens)) / len(tokens)
+        tokens = [values for values in ran.losses().values() if values]
+        expected = sum(map(how, tokens)) / len(tokens)
         assert ran.run.metrics_at(1)["loss/policy"] == pytest.approx(expected, abs=1e-5)
-    every = [value for values in evalact.tokens().values() for value in values]
-    assert evalact.run.metrics_at(1)["loss/policy"] == pytest.approx(-sum(every) / len(every), abs=1e-5)
+    every = [value for values in evalact.losses().values() for value in values]
+    assert evalact.run.metrics_at(1)["loss/policy"] == pytest.approx(sum(every) / len(every), abs=1e-5)
     assert "loss/kl" not in evalact.run.metrics_at(1)
 
 

@@ -54,8 +54,6 @@ def test_paper_learner(role):
     assert learner.warmup_ratio == 0.03
     assert learner.max_grad_norm == 0.1
     assert learner.kl_beta == 0.0
-    assert learner.loss == {"proposer": "policy_gradient", "solver": "clipped"}[role]
-    assert learner.epsilon == 0.2
 
 
 def test_paper_evidence():

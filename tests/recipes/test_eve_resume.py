@@ -7,8 +7,8 @@ import pytest
 from test_drzero_resume import contents, digest
 
 from preloaded import Process
+from quaere.recipes.selector import STATE_FILE, Selector
 from quaere.runs import checkpoints
-from quaere.training.selector.selector import STATE_FILE, Selector
 from village_runs import Told, make_quoting, run_eve
 
 pytest.importorskip("sklearn")

@@ -11,11 +11,11 @@ from safetensors import safe_open
 
 import quoting
 from quaere.dialects.tool_call_prompts import QUESTION_TYPES, TYPE_NAMES
+from quaere.recipes.selector import Pulled, pulled_questions
 from quaere.records import Candidate
 from quaere.runs import Run
 from quaere.runs.checkpoints import find_checkpoints
 from quaere.search.index import open_index
-from quaere.training.selector.feedback import Pulled, pulled_questions
 from village_runs import Told, make_quoting, proposals, run_eve
 
 pytest.importorskip("sklearn")

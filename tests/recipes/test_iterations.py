@@ -18,10 +18,10 @@ from quaere.runs import Run
 from quaere.runs.checkpoints import find_checkpoints
 from quaere.training.health import check_curriculum
 from quaere.training.learner import OPTIMIZER_FILE
-from quaere.training.phases.tasks import draw_tasks
-from quaere.training.self_play.config import GenerationConfig, ProposerConfig
-from quaere.training.self_play.curriculum_overlap import measure_overlap
-from quaere.training.self_play.schedule import place_tasks
+from quaere.training.proposals import measure_overlap
+from quaere.training.rollouts import draw_tasks
+from quaere.training.self_play import place_tasks
+from quaere.training.self_play_config import GenerationConfig, ProposerConfig
 from quaere.training.settings import HealthSettings
 from village_runs import Told, make_config, make_quoting, run_drzero, run_eve
 

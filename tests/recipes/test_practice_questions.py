@@ -9,7 +9,7 @@ from quaere.records import Candidate, Evidence, Question
 from quaere.rollout.question_files import read_questions
 from quaere.runs import Run, give_verdicts
 from quaere.runs import judge as judge_one
-from quaere.training.qa_run import QUESTIONS, encode_questions, read_source
+from quaere.training.given import QUESTIONS, encode_questions, read_source
 
 
 def candidate(name, iteration=0, reason="", answer="Venn"):

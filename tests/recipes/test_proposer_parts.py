@@ -11,17 +11,16 @@ from msgspec import structs
 import tiny
 from quaere.errors import BadInput
 from quaere.recipes.eve import EveConfig, _open_shards, judge_triple
+from quaere.recipes.proposal_evidence import EvidenceConfig, Verifier, hear, trace
+from quaere.recipes.proposer_documents import UniformDocuments, find_passages
 from quaere.records import Answer, Episode, Hit, Proposal, ProposeTask, Search, SearchResult, Support, Turn
 from quaere.search.searcher import NoSearcher
-from quaere.training.phases.curriculum_filter import make_candidate
-from quaere.training.phases.proposals import read_proposal
-from quaere.training.phases.stage import Stage
-from quaere.training.phases.verification import VerifierSettings
-from quaere.training.self_play.config import ProposerConfig
-from quaere.training.self_play.proposal_advantages import proposer_advantages
-from quaere.training.self_play.proposal_evidence import EvidenceConfig, Verifier, hear, trace
-from quaere.training.self_play.proposer_documents import UniformDocuments, find_passages
+from quaere.training.proposals import make_candidate, read_proposal
+from quaere.training.rollouts import Stage
+from quaere.training.self_play import proposer_advantages
+from quaere.training.self_play_config import ProposerConfig
 from quaere.training.step import Step
+from quaere.training.verification import VerifierSettings
 
 GIVEN = tiny.passage("The Halm bridge crosses the Oss at Korrin. Orsolya Venn built the Halm bridge in 1702.", number=1)
 FOUND = tiny.passage("Orsolya Venn was born at Tallow, a market town on the lower Oss.", number=2)

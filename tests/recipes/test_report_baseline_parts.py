@@ -9,8 +9,7 @@ import pytest
 from judging import QUESTION, report
 from quaere.recipes.report_baselines import FixedJudge, Paid, ReportDpoConfig, ReportGrpoConfig
 from quaere.records import Assessment, Episode, ReportTask, Scores, Search, SearchResult, Segment, Turn
-from quaere.training.phases.report_episodes import Written
-from quaere.training.report_run import EvaluatorConfig, Research
+from quaere.training.report_run import EvaluatorConfig, Research, Written
 from quaere.training.step import Step
 
 TOOK = Turn(0, "", Search(("Halm",)), "stop_string", results=(SearchResult("Halm", ()),))  # a search about all reports

@@ -29,7 +29,7 @@ def test_the_papers_values():
     paper = load("score")
     solver, evaluator, learner = paper.solver, paper.evaluator, paper.solver.learner
     assert (solver.batch, solver.minibatch, solver.attempts) == (64, 32, 8)
-    assert (learner.learning_rate, learner.loss, learner.warmup_steps(solver.steps)) == (1e-6, "clipped", 5)
+    assert (learner.learning_rate, learner.warmup_steps(solver.steps)) == (1e-6, 5)
     assert (learner.kl_beta, learner.kl) == (0.05, "k3")
     assert (solver.limits.max_turns, solver.cap) == (10, "turns")
     assert (solver.limits.turn_tokens, solver.limits.sequence_tokens) == (4096, 4096 + 8192)
@@ -64,7 +64,7 @@ def test_baselines_write_as_score_does():
         assert other.solver.limits == score.solver.limits
         assert (other.solver.batch, other.solver.attempts) == (score.solver.batch, score.solver.attempts)
     assert grpo.solver.learner == score.solver.learner
-    assert (dpo.solver.learner.loss, dpo.solver.learner.aggregation) == ("policy_gradient", "token_sum")
+    assert dpo.solver.learner.aggregation == "token_sum"
 
 
 def test_which_recipes_are_known_to_write_reports():
@@ -148,7 +148,7 @@ def test_senseless_values_are_refused(assignments, says):
     [
         ("dpo_beta=0", "dpo_beta must be above 0"),
         ("solver.minibatch=4", "solver.minibatch must be 0"),
-        ("solver.learner.loss=clipped", "needs solver.learner.loss=policy_gradient"),
+        ("solver.learner.keep_reference=false", "needs solver.learner.aggregation=token_sum"),
         ("fixed_rubric=beauty", "fixed_rubric names the unknown dimension beauty"),
     ],
 )

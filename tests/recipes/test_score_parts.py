@@ -9,7 +9,7 @@ from msgspec import structs
 
 import tiny
 from judging import HARNESS, QUESTION, RUBRIC, report
-from quaere.objectives.advantages import grpo
+from quaere.objectives.policy_gradient import grpo
 from quaere.recipes.registry import find_recipe
 from quaere.recipes.score.config import HarnessSettings, ScoreConfig, ScoreEvaluatorConfig, ScoreSolverConfig
 from quaere.recipes.score.memory import Scheduler, SchedulerSettings
@@ -17,9 +17,8 @@ from quaere.recipes.score.metaharness import Regenerated
 from quaere.recipes.score.train import Chosen, Judged, Score
 from quaere.records import Episode, Hints, Question, ReportTask, Scores, Segment, Turn
 from quaere.rewards.reports import ReportPay
-from quaere.training.phases.assessments import Assessed, Verdict
-from quaere.training.phases.report_episodes import Written
-from quaere.training.report_run import Research
+from quaere.training.assessments import Assessed, Verdict
+from quaere.training.report_run import Research, Written
 from score_runs import make_reports
 
 QUESTIONS = [Question(f"q{number}", f"What is known of bridge {number}?") for number in range(9)]

@@ -14,7 +14,7 @@ from quaere.runs import Run, checkpoints
 from quaere.runs.checkpoints import Best, find_checkpoints
 from quaere.training.actors import Actors
 from quaere.training.health import Alarm, Watch
-from quaere.training.phases.validation import Validator
+from quaere.training.solver_phase import Validator
 from quaere.training.step import Validated
 from village_runs import Told, make_config, run_drzero
 

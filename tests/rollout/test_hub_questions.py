@@ -18,7 +18,7 @@ from hub_server import COMMIT, HubServer, serve_hub
 from quaere.cli.main import main
 from quaere.errors import BadInput, ExtraMissing
 from quaere.rollout.question_files import HubQuestions, parse_hub, read_questions
-from quaere.training.qa_run import find_source, read_source
+from quaere.training.given import find_source, read_source
 
 
 def lines(*rows: dict[str, object]) -> bytes:

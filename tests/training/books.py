@@ -22,7 +22,7 @@ from quaere.chat.renderer import Renderer
 from quaere.dialects.evalact import cue
 from quaere.dialects.evalact_reward import judge_searches
 from quaere.dialects.registry import open_solver
-from quaere.objectives.advantages import grpo
+from quaere.objectives.policy_gradient import grpo
 from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.engine import Engine
 from quaere.policies.native.sampler import NativeSampler
@@ -32,8 +32,8 @@ from quaere.rollout.episode import Limits, make_sample, run_episode
 from quaere.rollout.policy import TokenPolicy, derive_seed
 from quaere.training.adapters import copy_weights
 from quaere.training.learner import Learner
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.phases.stage import learn, shuffled
+from quaere.training.rollouts import learn, shuffled
+from quaere.training.settings import LearnerSettings
 from scripted import ScriptedSampler
 
 BOOKS = ["register", "chronicle"]
@@ -195,7 +195,7 @@ class Reader:
 
     async def learn_format(self, num_steps=200):
         """Imitate such episodes."""
-        learner = Learner(self.model, LearnerSettings(learning_rate=3e-3, loss="policy_gradient", weight_decay=0.0))
+        learner = Learner(self.model, LearnerSettings(learning_rate=3e-3, weight_decay=0.0))
         for step in range(num_steps):
             learner.step([make_sample(episode, 1.0) for episode in await self.play_at_random(32, step)])
 

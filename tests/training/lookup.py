@@ -20,7 +20,7 @@ import tiny
 from quaere.chat.messages import Message, Quoted
 from quaere.chat.renderer import Renderer
 from quaere.dialects.tool_call import ToolCallSolver
-from quaere.objectives.advantages import grpo, hrpo
+from quaere.objectives.policy_gradient import grpo, hrpo
 from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.engine import Engine
 from quaere.policies.native.sampler import NativeSampler
@@ -31,7 +31,7 @@ from quaere.rollout.episode import Limits, make_sample, run_episode
 from quaere.rollout.policy import TokenPolicy, derive_seed
 from quaere.training.adapters import copy_weights
 from quaere.training.learner import Learner
-from quaere.training.learner_settings import LearnerSettings
+from quaere.training.settings import LearnerSettings
 from scripted import ScriptedSampler
 
 BRIDGES = ["Halm", "Oss", "Korrin", "Tallow"]
@@ -155,7 +155,7 @@ class Pupil:
 
     async def learn_format(self, num_steps=70):
         """Imitate episodes that are well formed and otherwise random: any query, any name."""
-        learner = Learner(self.model, LearnerSettings(learning_rate=6e-3, loss="policy_gradient", weight_decay=0.0))
+        learner = Learner(self.model, LearnerSettings(learning_rate=6e-3, weight_decay=0.0))
         for step in range(num_steps):
             plays = make_plays(self.draw, 32, 1)
             scripts = {play.name: random_script(self.draw, play.town) for play in plays}

@@ -6,7 +6,7 @@ import torch
 
 import tiny
 from quaere.training.actors import Actors, open_actors
-from quaere.training.settings import EngineSettings
+from quaere.training.settings import EngineSettings, RunConfig
 
 
 def weights(model):
@@ -34,5 +34,5 @@ def test_the_sampler_has_the_weights_of_whoever_plays():
 def test_as_many_episodes_are_sampled_at_once_as_the_engine_has_rows(tmp_path):
     tiny.model(num_hidden_layers=1).save_pretrained(tmp_path)
     tiny.tokenizer().save_pretrained(tmp_path)
-    actors = open_actors(str(tmp_path), ("solver",), engine=EngineSettings(device="cpu", max_rows=3))
+    actors = open_actors(RunConfig(model=str(tmp_path), engine=EngineSettings(device="cpu", max_rows=3)), ("solver",))
     assert actors.concurrency == actors.policy.sampler.engine.max_rows == 3

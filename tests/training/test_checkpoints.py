@@ -8,7 +8,7 @@ import tiny
 from quaere.errors import BadInput, TrainingStopped
 from quaere.runs.checkpoints import save_checkpoint, verify_checkpoint
 from quaere.training.learner import Learner
-from quaere.training.learner_settings import LearnerSettings
+from quaere.training.settings import LearnerSettings
 
 
 @pytest.mark.parametrize(("lora_rank", "family"), [(0, "llama"), (0, "qwen3"), (4, "llama")])

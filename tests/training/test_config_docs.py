@@ -7,14 +7,16 @@ from quaere.cli.main import main
 from quaere.recipes.registry import RECIPES, find_recipe
 from quaere.recipes.score.config import HarnessSettings, ScoreConfig
 from quaere.records import Dimension
-from quaere.training.config import config_from_yaml, config_to_yaml, load_config
-from quaere.training.config_docs import (
+from quaere.training.config import (
     OURS,
     PAPERS,
     SettingDoc,
+    config_from_yaml,
     config_to_commented_yaml,
+    config_to_yaml,
     describe_paper,
     list_settings,
+    load_config,
     read_docs,
 )
 from quaere.training.settings import AdapterSettings

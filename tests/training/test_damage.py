@@ -24,7 +24,7 @@ from quaere.cli.main import main
 from quaere.errors import BadInput
 from quaere.runs import Run
 from quaere.runs.checkpoints import find_checkpoints, read_checkpoint, verify_checkpoint
-from quaere.training.settings import CheckpointSettings, HealthSettings
+from quaere.training.settings import CheckpointSettings, RunConfig
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun
 
@@ -75,16 +75,8 @@ def train(folder: Path, until: int = STEPS) -> list[str]:
             step.metrics["reward/mean"] = step.seed / 2**63
 
     with Run.open(folder, write=True) if folder.exists() else Run.create(folder, "evolve", {"recipe": "x"}) as store:
-        training = TrainingRun(
-            store,
-            actors,  # type: ignore[arg-type]
-            checkpoints=CheckpointSettings(every=1, keep=3),
-            health=HealthSettings(),
-            reporter=told,
-            num_steps=STEPS,
-            seed=7,
-            memory=None,
-        )
+        config = RunConfig(seed=7, checkpoints=CheckpointSettings(every=1, keep=3))
+        training = TrainingRun(config, store, actors, told, STEPS)  # type: ignore[arg-type]
         try:
             asyncio.run(training.iterate(1, iterate))
         except InterruptedError:

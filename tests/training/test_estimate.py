@@ -13,10 +13,9 @@ from quaere.policies.native.varlen import Packing
 from quaere.policies.sampler import SamplingParams
 from quaere.training import estimate as estimate_module
 from quaere.training.adapters import add_adapters, trainable_weights
-from quaere.training.estimate import RunEstimate, estimate_rollouts, estimate_run, needs_checkpointing
+from quaere.training.estimate import RunEstimate, estimate_run, needs_checkpointing
 from quaere.training.learner import Learner
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.settings import AdapterSettings, EngineSettings
+from quaere.training.settings import AdapterSettings, EngineSettings, LearnerSettings
 
 FAMILIES = ["llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt2"]
 
@@ -291,18 +290,3 @@ def test_what_is_no_model_is_refused_in_one_line(tmp_path, text):
 def test_a_folder_without_a_config_is_refused(tmp_path):
     with pytest.raises(ModelMissing, match="cannot read the config of"):
         estimate(tmp_path)
-
-
-# -------------------------------------------------------------------------------------------------------- episodes
-
-
-def test_episodes_of_a_step():
-    hrpo = estimate_rollouts(256, 1, 5, sequence_tokens=4096, attempt_tokens=3072)
-    assert (hrpo.num_proposals, hrpo.num_attempts, hrpo.num_episodes) == (256, 1280, 1536)
-    assert hrpo.max_tokens == 256 * 4096 + 1280 * 3072
-    assert estimate_rollouts(256, 1, 5, sequence_tokens=4096).max_tokens == 1536 * 4096
-
-
-def test_the_papers_count_of_episodes_a_document():
-    assert estimate_rollouts(1, 1, 5, sequence_tokens=1).num_episodes == 6
-    assert estimate_rollouts(1, 4, 4, sequence_tokens=1).num_episodes == 20

@@ -13,19 +13,19 @@ import torch
 from msgspec import structs
 
 import tiny
-from quaere.objectives.losses import clipped_loss, kl_loss, policy_gradient_loss
+from quaere.objectives.policy_gradient import kl_loss, policy_gradient_loss
 from quaere.rollout.episode import Sample
 from quaere.training.learner import Learner
-from quaere.training.learner_settings import LearnerSettings
+from quaere.training.settings import LearnerSettings
 
 ALPHA, LAMBDA = 0.5, 0.05
-SOLVER = LearnerSettings(learning_rate=1.0, loss="clipped", kl_beta=LAMBDA, max_grad_norm=float("inf"))
+SOLVER = LearnerSettings(learning_rate=1.0, kl_beta=LAMBDA, max_grad_norm=float("inf"))
 
 
 def evaluator(settings):
     """As `Score.evaluator_settings` has it."""
     rate = ALPHA * settings.learning_rate
-    return structs.replace(settings, loss="policy_gradient", aggregation="token_sum", learning_rate=rate)
+    return structs.replace(settings, aggregation="token_sum", learning_rate=rate)
 
 
 def sample(seed, advantage, length=9):
@@ -62,7 +62,7 @@ def surrogate(model, reference):
         ref_reports, ref_rubrics = logprobs(reference, REPORTS)[0], logprobs(reference, RUBRICS)[0]
     divergence = kl_loss(reports, ref_reports, mask)
     return {
-        "solver": clipped_loss(reports, reports.detach(), worth, mask).loss,
+        "solver": policy_gradient_loss(reports, worth, mask),
         "evaluator": ALPHA * policy_gradient_loss(rubrics, rubric_worth, rubric_mask, how="token_sum"),
         "divergence": LAMBDA * (divergence + ALPHA * kl_loss(rubrics, ref_rubrics, rubric_mask, how="token_sum")),
     }

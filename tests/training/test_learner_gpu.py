@@ -14,8 +14,7 @@ from quaere.training import estimate
 from quaere.training.adapters import add_adapters
 from quaere.training.batches import split_batch
 from quaere.training.learner import Learner
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.settings import AdapterSettings
+from quaere.training.settings import AdapterSettings, LearnerSettings
 
 pytestmark = [
     pytest.mark.gpu,
@@ -69,7 +68,7 @@ def plain_gradients(model, samples, autocast):
 
 
 def packed_gradients(model, samples, **settings):
-    options = {"max_grad_norm": math.inf, "loss": "policy_gradient", "micro_tokens": 700, **settings}
+    options = {"max_grad_norm": math.inf, "micro_tokens": 700, **settings}
     learner = Learner(model, LearnerSettings(**options))
     caught = {}
     learner.optimizer.step = lambda: caught.update({n: w.grad.clone() for n, w in learner.model.named_parameters()})

@@ -12,11 +12,11 @@ from safetensors.torch import load_file, save_file
 
 from building import play_once, teach_once
 from quaere.dialects.evalact_reward import find_pairs
-from quaere.objectives.advantages import grpo
+from quaere.objectives.policy_gradient import grpo
 from quaere.rollout.episode import make_sample
 from quaere.training.learner import Learner
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.phases.stage import learn, shuffled
+from quaere.training.rollouts import learn, shuffled
+from quaere.training.settings import LearnerSettings
 
 DIALECTS = ("evalact", "evalrar")
 CASES = [(dialect, seed) for seed in (0, 1) for dialect in DIALECTS]

@@ -12,7 +12,7 @@ import tiny
 from quaere.chat.renderer import Renderer
 from quaere.dialects.tool_call import ToolCallProposer, ToolCallSolver
 from quaere.errors import SamplingFailed, SearchFailed
-from quaere.objectives.advantages import grpo, hrpo
+from quaere.objectives.policy_gradient import grpo, hrpo
 from quaere.records import ProposeTask, Question, SolveTask
 from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
@@ -27,7 +27,7 @@ from quaere.training.measures import (
     measure_proposals,
     pass_histogram,
 )
-from quaere.training.phases.solver import measure_solver
+from quaere.training.solver_phase import measure_solver
 from scripted import ScriptedSampler
 
 SOLVE = SolveTask(Question("q1", "Who built the Halm bridge?", ("Orsolya Venn",)))

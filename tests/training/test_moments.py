@@ -9,9 +9,9 @@ from msgspec import structs
 import tiny
 from quaere.rollout.episode import Sample
 from quaere.training.learner import OPTIMIZER_FILE, Learner
-from quaere.training.learner_settings import LearnerSettings
+from quaere.training.settings import LearnerSettings
 
-OWN = LearnerSettings(learning_rate=1e-4, weight_decay=0.0, loss="policy_gradient", max_grad_norm=float("inf"))
+OWN = LearnerSettings(learning_rate=1e-4, weight_decay=0.0, max_grad_norm=float("inf"))
 # Sums rather than means: a gradient many times as large.
 FURTHER = structs.replace(OWN, aggregation="token_sum")
 

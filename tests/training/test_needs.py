@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from quaere.records import Episode, Question, Search, SearchResult, SolveTask, Turn
 from quaere.training.health import Watch
-from quaere.training.needs import WINDOW, measure_asked, measure_attempts, measure_searches_kept
+from quaere.training.measures import WINDOW, measure_asked, measure_attempts, measure_searches_kept
 from quaere.training.settings import HealthSettings
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from quaere.policies.native.bridge import Head
-from quaere.training import logprobs
-from quaere.training.logprobs import head_logprobs
+from quaere.training import batches
+from quaere.training.batches import head_logprobs
 
 
 def plain_head(states, head, targets):
@@ -27,7 +27,7 @@ def head_parts(has_bias, dtype=torch.float64, count=7):
 )
 @pytest.mark.parametrize("softcap", [None, 2.0])
 def test_gradients_of_the_head_are_exact(trained, softcap, monkeypatch):
-    monkeypatch.setattr(logprobs, "CHUNK_TOKENS", 3)
+    monkeypatch.setattr(batches, "CHUNK_TOKENS", 3)
     states, weight, bias, targets = head_parts(has_bias="bias" in trained)
     parts = {"states": states, "weight": weight, "bias": bias}
     inputs = [parts[name].requires_grad_() for name in trained]
@@ -51,7 +51,7 @@ def test_gradients_of_the_head_are_exact(trained, softcap, monkeypatch):
 @pytest.mark.parametrize("is_frozen", [False, True])
 @pytest.mark.parametrize("size", [1, 2, 1024])
 def test_chunks_of_any_size_give_the_same(is_frozen, size, monkeypatch):
-    monkeypatch.setattr(logprobs, "CHUNK_TOKENS", size)
+    monkeypatch.setattr(batches, "CHUNK_TOKENS", size)
     states, weight, _, targets = head_parts(False, dtype=torch.float32)
     inputs = [states.requires_grad_(), weight.requires_grad_(not is_frozen)][: 1 if is_frozen else 2]
     head = Head(weight, None, None)
@@ -62,9 +62,9 @@ def test_chunks_of_any_size_give_the_same(is_frozen, size, monkeypatch):
 
 
 def test_all_chunks_but_the_last_are_projected_again(monkeypatch):
-    monkeypatch.setattr(logprobs, "CHUNK_TOKENS", 3)
-    sizes, project = [], logprobs._logits
-    monkeypatch.setattr(logprobs, "_logits", lambda states, *rest: sizes.append(len(states)) or project(states, *rest))
+    monkeypatch.setattr(batches, "CHUNK_TOKENS", 3)
+    sizes, project = [], batches._logits
+    monkeypatch.setattr(batches, "_logits", lambda states, *rest: sizes.append(len(states)) or project(states, *rest))
     states, weight, _, targets = head_parts(False)
     head_logprobs(states.requires_grad_(), Head(weight.requires_grad_(), None, None), targets)[0].sum().backward()
     assert sizes == [3, 3, 1, 3, 3]

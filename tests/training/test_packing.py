@@ -18,8 +18,7 @@ from quaere.training import learner as learner_module
 from quaere.training.adapters import add_adapters
 from quaere.training.batches import split_batch
 from quaere.training.learner import Learner
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.settings import AdapterSettings, EngineSettings
+from quaere.training.settings import AdapterSettings, EngineSettings, LearnerSettings
 
 CPU = torch.device("cpu")
 FAMILIES = {
@@ -86,7 +85,7 @@ def padded_gradients(model, samples):
 
 def packed_gradients(model, samples, *, adapter="", **settings):
     """What a learner hands to its optimizer."""
-    options = {"max_grad_norm": math.inf, "loss": "policy_gradient", "micro_tokens": 64, **settings}
+    options = {"max_grad_norm": math.inf, "micro_tokens": 64, **settings}
     learner = Learner(model, LearnerSettings(**options), adapter=adapter)
     caught = {}
 
@@ -169,7 +168,7 @@ def test_how_a_batch_is_split_changes_nothing(aggregation, kl_beta):
 
     def gradients(micro_tokens, order):
         given = [samples[row] for row in order]
-        options = {"loss": "clipped", "aggregation": aggregation, "kl_beta": kl_beta}
+        options = {"aggregation": aggregation, "kl_beta": kl_beta}
         return packed_gradients(make_model("qwen3"), given, micro_tokens=micro_tokens, **options)
 
     loss, expected = gradients(10_000, range(5))

@@ -25,21 +25,26 @@ from quaere.records import (
     Turn,
 )
 from quaere.training.measures import measure_draws
-from quaere.training.phases.attempts import rights
-from quaere.training.phases.curriculum_filter import (
-    Drawing,
-    as_questions,
-    count_steps_with_questions,
-    draw_by_need,
-    draw_questions,
+from quaere.training.proposals import (
+    best_samples,
     judge_attempts,
     judge_form,
     make_candidate,
+    opens_with_plan,
+    propose_jobs,
+    read_proposal,
     remember_questions,
+)
+from quaere.training.rollouts import (
+    Drawing,
+    count_steps_with_questions,
+    draw_by_need,
+    draw_hops,
+    draw_questions,
+    draw_tasks,
+    rights,
     several_a_step,
 )
-from quaere.training.phases.proposals import best_samples, leaks_answer, opens_with_plan, propose_jobs, read_proposal
-from quaere.training.phases.tasks import draw_hops, draw_tasks
 
 
 class Numbers:
@@ -148,7 +153,7 @@ def test_each_reason_to_drop_a_question():
     assert judge_form(good, seen) == ""
     assert judge_form(read_proposal(episode("WHO built it")), seen) == "duplicate"
     leak = read_proposal(episode("Did Orsolya Venn build it?"))
-    assert leaks_answer(leak) and judge_form(leak, seen) == "leaked answer"
+    assert leak.score.leaked and judge_form(leak, seen) == "leaked answer"
     assert judge_form(read_proposal(episode("", "")), seen) == "invalid"
     comparison = read_proposal(episode("Was it built by Orsolya Venn or Marta Oleen?"))
     assert judge_form(comparison, seen) == ""
@@ -163,7 +168,7 @@ def test_the_year_of_a_date_is_accepted_where_it_is_asked_for():
     ):
         proposed = read_proposal(episode(question, "4 May 1702"))
         candidate = make_candidate(proposed, step=1, iteration=0, reason="")
-        assert proposed.question.answers == candidate.answers == as_questions([candidate])[0].answers == answers
+        assert proposed.question.answers == candidate.answers == candidate.to_question().answers == answers
 
 
 def test_a_candidate_names_the_document_it_was_written_about():
@@ -259,13 +264,15 @@ def candidates(num):
     return [Candidate(f"c{n}", 1, 0, f"c{n}", "d", 1, f"question {n}", "a") for n in range(num)]
 
 
+def questions_of(num):
+    return [candidate.to_question() for candidate in candidates(num)]
+
+
 @given(num=st.integers(1, 30), batch=st.integers(1, 40), seed=st.integers(0, 2**40))
 def test_a_round_takes_every_question_once(num, batch, seed):
     size = min(batch, num)
     places = [
-        question.id
-        for step in range(3 * num)
-        for question in draw_questions(as_questions(candidates(num)), step, batch, seed)
+        question.id for step in range(3 * num) for question in draw_questions(questions_of(num), step, batch, seed)
     ]
     if num % size == 0:  # otherwise a batch spans two rounds and may meet a question twice
         assert Counter(places[:num]) == Counter(f"c{n}" for n in range(num))
@@ -306,14 +313,14 @@ def test_no_share_makes_a_question_be_drawn_too_often(num_several, num_others, b
 
 @given(st.integers(1, 12), st.integers(1, 15), st.integers(1, 9), st.integers(0, 5))
 def test_draws_are_counted_without_drawing(num, batch, num_steps, seed):
-    questions = as_questions(candidates(num))
+    questions = questions_of(num)
     drawn = {question.id for step in range(num_steps) for question in draw_questions(questions, step, batch, seed)}
     assert measure_draws(num_steps, batch, num)["questions/distinct"] == len(drawn)
 
 
 @given(st.integers(1, 12), st.integers(1, 15), st.integers(1, 3), st.integers(0, 5))
 def test_whole_batches_last_as_long_as_no_question_is_drawn_too_often(num, batch, most, seed):
-    questions = as_questions(candidates(num))
+    questions = questions_of(num)
     num_steps = count_steps_with_questions(10**6, num, batch, most)
     drawn = Counter(
         question.id for step in range(num_steps) for question in draw_questions(questions, step, batch, seed)

@@ -14,7 +14,7 @@ from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
 from quaere.search.index import build_index
 from quaere.search.searcher import LocalSearcher
-from quaere.training.phases.proposals import read_proposal
+from quaere.training.proposals import read_proposal
 from quaere.warmup.documents.checked_question import CheckedQuestion
 from quaere.warmup.documents.document_lessons import THOUGHTS, plan_proposals, play_own, play_proposals
 from quaere.warmup.documents.page_names import Pages

@@ -8,8 +8,8 @@ import pytest
 
 import tiny
 from quaere.recipes.drzero import DrZeroConfig
-from quaere.training.remote import remote_actors
-from quaere.training.remote.remote_actors import RemoteActors, open_remote_actors
+from quaere.training import remote_actors
+from quaere.training.remote_actors import RemoteActors, open_remote_actors
 from quaere.training.settings import AdapterSettings, TrainerSettings
 
 NUMBERS = itertools.count()

@@ -14,7 +14,7 @@ from quaere.records import Question, SolveTask
 from quaere.rollout.episode import Job, Limits
 from quaere.rollout.policy import TokenPolicy, derive_seed
 from quaere.training.actors import Actors
-from quaere.training.settings import SearchSettings
+from quaere.training.settings import RunConfig, SearchSettings
 from scripted import ScriptedSampler
 
 NUM_JOBS, REPLAYS, SEED = 4, 3, 7
@@ -49,7 +49,7 @@ def play(failures):
     scripts = {name: [SEARCH.format(name[1]), "<answer>Venn</answer>"] for name in names}
     tokenizer = tiny.tokenizer()
     policy = TokenPolicy(ScriptedSampler(tokenizer, scripts), Renderer(tokenizer))
-    actors = Alone(policy, {}, shared=False, search=SearchSettings(replays=REPLAYS, wait_s=0.0))
+    actors = Alone(policy, {}, RunConfig(search=SearchSettings(replays=REPLAYS, wait_s=0.0)), shared=False)
     jobs = [
         Job(ToolCallSolver(), SolveTask(Question("q", "Who?", ("Venn",))), f"e{number}") for number in range(NUM_JOBS)
     ]

@@ -11,9 +11,9 @@ from quaere.errors import BadInput
 from quaere.rollout.episode import Limits
 from quaere.training import run_setup
 from quaere.training.estimate import MemoryParts, RunEstimate, machine_bytes
-from quaere.training.phases.solver import SolverConfig
-from quaere.training.qa_run import PracticeConfig, plan_practice
+from quaere.training.given import PracticeConfig, plan_practice
 from quaere.training.settings import AdapterSettings, EngineSettings, RunConfig, SamplingSettings, SearchSettings
+from quaere.training.solver_phase import SolverConfig
 
 
 class Ending:
@@ -43,7 +43,7 @@ def test_a_run_opens_its_roles_as_the_config_says_and_ends_them(monkeypatch, fai
     )
     monkeypatch.setattr(run_setup, "open_index", lambda path: "index")
     monkeypatch.setattr(run_setup, "LocalSearcher", lambda index: Ending(ended))
-    monkeypatch.setattr(run_setup, "open_actors", lambda *given, **how: asked.append((given, how)) or Ending(ended))
+    monkeypatch.setattr(run_setup, "open_actors", lambda *given: asked.append(given) or Ending(ended))
 
     async def run():
         async with run_setup.open_run(config, ("proposer", "solver"), SimpleNamespace(note=print)) as opened:
@@ -57,10 +57,7 @@ def test_a_run_opens_its_roles_as_the_config_says_and_ends_them(monkeypatch, fai
     else:
         asyncio.run(run())
     assert ended == ["policy", "searcher"]
-    ((given, how),) = asked
-    assert given == ("m", ("proposer", "solver"))
-    sections = {name: getattr(config, name) for name in ("engine", "adapter", "sampling", "search")}
-    assert how == {**sections, "seed": 5, "report": print}
+    assert asked == [(config, ("proposer", "solver"), print)]
 
 
 def test_an_address_that_is_none_is_refused_before_a_run_is_made(monkeypatch):

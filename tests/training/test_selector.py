@@ -9,12 +9,11 @@ import pytest
 
 from quaere.dialects.tool_call_prompts import TYPE_NAMES
 from quaere.errors import BadInput
+from quaere.recipes.passage_clusters import Embedded, embed_index
+from quaere.recipes.selector import STATE_FILE, Pulled, Selector, SelectorSettings
 from quaere.records import Passage
 from quaere.search.index import IndexSettings, build_index
-from quaere.training.phases.tasks import draw_tasks
-from quaere.training.selector.feedback import Pulled
-from quaere.training.selector.passage_vectors import Embedded, embed_index
-from quaere.training.selector.selector import STATE_FILE, Selector, SelectorSettings
+from quaere.training.rollouts import draw_tasks
 
 pytest.importorskip("sklearn")
 

@@ -9,17 +9,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quaere.dialects.tool_call_prompts import QUESTION_TYPES, TYPE_NAMES
-from quaere.training.selector.bandits import (
-    Arms,
-    batch_probabilities,
+from quaere.recipes.passage_clusters import (
+    Clustering,
+    choose_passages,
+    count_clusters,
     draw_weighted,
+    nearest,
+    weigh_passages,
+)
+from quaere.recipes.selector import (
+    Arms,
+    Choice,
+    Pulled,
+    batch_probabilities,
+    inherit,
+    judge_quality,
     learn_pulls,
     pull,
+    raw_rewards,
+    run_score,
     score_arms,
 )
-from quaere.training.selector.choices import choose_passages, weigh_passages
-from quaere.training.selector.clusters import Clustering, count_clusters, inherit, nearest
-from quaere.training.selector.feedback import Choice, Pulled, judge_quality, raw_rewards, run_score
 
 
 def make_arms(pulls, rewards, raw=None):

@@ -4,14 +4,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from quaere.objectives.advantages import grpo
+from quaere.objectives.policy_gradient import grpo
 from quaere.records import Candidate, Episode, ProposeTask
-from quaere.training.phases.proposals import read_proposal
-from quaere.training.phases.solver import SolverConfig
-from quaere.training.self_play.config import GenerationConfig, ProposerConfig, SelfPlayConfig, needed_dialects
-from quaere.training.self_play.proposer_metrics import measure_proposer
-from quaere.training.self_play.schedule import _check_curriculum, count_batches, count_steps, place_tasks
+from quaere.training import self_play
+from quaere.training.proposals import read_proposal
+from quaere.training.self_play import _check_curriculum, count_batches, count_steps, measure_proposer, place_tasks
+from quaere.training.self_play_config import GenerationConfig, ProposerConfig, SelfPlayConfig, needed_dialects
 from quaere.training.settings import HealthSettings
+from quaere.training.solver_phase import SolverConfig
 from quaere.training.step import Step
 
 
@@ -104,3 +104,14 @@ def test_the_metrics_of_a_proposers_step():
         "cost/grpo_episodes": 40.0,
     }
     assert [one["advantage"] for one in step.measured] == pytest.approx([0.5**0.5, -(0.5**0.5)])
+
+
+@pytest.mark.parametrize(("questions", "attempts", "num"), [(1, 5, 6), (4, 4, 20)])  # HRPO's and GRPO's, by the paper
+def test_the_plan_counts_the_episodes_of_a_step(monkeypatch, questions, attempts, num):
+    monkeypatch.setattr(self_play, "plan_memory", lambda config, phases: [])
+    proposer = ProposerConfig(batch=256, questions=questions, attempts=attempts)
+    plan = dict(self_play.plan_self_play(SelfPlayConfig(proposer=proposer)))
+    num_tokens = 256 * questions * (4096 + attempts * 3072)
+    played = f"a step plays {256 * questions} + {256 * questions * attempts} episodes, {num_tokens:,} tokens at most"
+    assert plan["proposer phase"].endswith(played)
+    assert plan["episodes a document"].startswith(f"{num}, where")

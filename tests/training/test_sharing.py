@@ -12,11 +12,9 @@ from quaere.policies.native.bridge import use_varlen_attention
 from quaere.policies.native.varlen import Packing, varlen_attention
 from quaere.rollout.episode import Sample
 from quaere.training.adapters import add_adapters
-from quaere.training.batches import split_batch
+from quaere.training.batches import packed_logprobs, split_batch
 from quaere.training.learner import Learner
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.logprobs import packed_logprobs
-from quaere.training.settings import AdapterSettings
+from quaere.training.settings import AdapterSettings, LearnerSettings
 
 CPU = torch.device("cpu")
 ALIKE = ("qwen2", "qwen3", "qwen3_moe", "untied", "gemma3")  # as llama or, the last, as gemma2 with fewer parts
@@ -247,7 +245,7 @@ def test_an_adapter_on_groups_gets_the_gradients_of_the_padded_step():
 @pytest.mark.parametrize(("aggregation", "kl_beta"), [("token_mean", 0.5), ("sequence_mean", 0.0)])
 def test_groups_may_be_split_anyhow(aggregation, kl_beta):
     def gradients(micro_tokens):
-        options = {"loss": "clipped", "aggregation": aggregation, "kl_beta": kl_beta}
+        options = {"aggregation": aggregation, "kl_beta": kl_beta}
         return packed_gradients(make_model("qwen3"), groups(), micro_tokens=micro_tokens, **options)
 
     loss, expected = gradients(10_000)

@@ -10,7 +10,7 @@ import random
 import pytest
 
 from quaere.rollout.episode import Sample
-from quaere.training.learner_settings import LearnerSettings
+from quaere.training.settings import LearnerSettings
 
 URL = os.environ.get("QUAERE_TRAINER_URL", "")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not URL, reason="QUAERE_TRAINER_URL names no trainer")]
@@ -58,8 +58,8 @@ def test_an_update_of_the_server_is_the_local_one(tmp_path):
     from safetensors.torch import load_file
 
     from quaere.policies.tinker import TinkerSampler, TinkerService
-    from quaere.training.remote.remote_role import RemoteRole
-    from quaere.training.remote.tinker_learner import TinkerLearner
+    from quaere.training.remote_actors import RemoteRole
+    from quaere.training.tinker_learner import TinkerLearner
 
     service = TinkerService(URL)
     (base,) = service.models()
@@ -69,7 +69,7 @@ def test_an_update_of_the_server_is_the_local_one(tmp_path):
     samples = [draw_sample(draw, *shape) for shape in ((20, 1.0), (35, 0.5), (12, 0.0), (28, 2.0))]
     for number, (how, kl, beta) in enumerate(CASES):
         chosen = {"aggregation": how, "kl": kl, "kl_beta": beta, "max_grad_norm": 0}
-        settings = LearnerSettings(learning_rate=1e-2, loss="policy_gradient", **chosen)
+        settings = LearnerSettings(learning_rate=1e-2, **chosen)
         role.drop_moments()
         remote, before, after = TinkerLearner(role, settings, reference=reference), tmp_path / "b", tmp_path / "a"
         role.download(before, base)

@@ -11,10 +11,9 @@ from quaere.dialects.roles import Solver
 from quaere.dialects.tool_call import ToolCallSolver
 from quaere.errors import TrainingStopped
 from quaere.records import Answer, Candidate, Episode, Question
-from quaere.training.phases.solver import SolverConfig, practise, train_solver
-from quaere.training.phases.stage import Stage, check_finite
-from quaere.training.phases.validation import Validator
+from quaere.training.rollouts import Stage, check_finite
 from quaere.training.settings import ValidationSettings
+from quaere.training.solver_phase import SolverConfig, Validator, practise, train_solver
 from quaere.training.step import Step, Validated
 
 QUESTIONS = [Question(f"q{number}", "Who?", ("Venn",)) for number in range(4)]

@@ -13,7 +13,7 @@ from quaere.dialects.tool_call import ToolCallSolver
 from quaere.errors import BadInput
 from quaere.objectives.pcar import pcar_factors
 from quaere.training.measures import mean_parts
-from quaere.training.phases.attempts import rights
+from quaere.training.rollouts import rights
 
 FOUND = passage("Orsolya Venn built it.")
 TWO = (search(FOUND), evaluate(9.0), search(FOUND), evaluate(2.0))

@@ -12,8 +12,7 @@ from quaere.errors import TrainingStopped
 from quaere.rollout.episode import Sample
 from quaere.training.adapters import add_adapters
 from quaere.training.learner import Learner
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.settings import AdapterSettings
+from quaere.training.settings import AdapterSettings, LearnerSettings
 
 # Three and two tokens carry loss; a mean of means would differ from the mean over the five.
 FIRST = Sample((5, 6, 7, 8), (False, True, True, True), (0.0, -1.0, -2.0, -3.0), (0.0, 1.0, 1.0, 1.0))
@@ -39,10 +38,9 @@ def plain_loss(model, samples):
 
 
 @pytest.mark.parametrize("micro_tokens", [1, 1000])
-@pytest.mark.parametrize("loss", ["clipped", "policy_gradient"])
-def test_every_metric_of_a_step_is_a_mean_over_tokens_or_what_it_says(micro_tokens, loss):
+def test_every_metric_of_a_step_is_a_mean_over_tokens_or_what_it_says(micro_tokens):
     plain = tiny.model()
-    settings = LearnerSettings(learning_rate=1e-3, loss=loss, kl_beta=0.5, kl="k1", micro_tokens=micro_tokens)
+    settings = LearnerSettings(learning_rate=1e-3, kl_beta=0.5, kl="k1", micro_tokens=micro_tokens)
     learner = Learner(tiny.model(), settings, reference=tiny.model(seed=1), warmup_steps=4)
     entropies, gaps, divergences = [], [], []
     for sample in BATCH:
@@ -56,14 +54,11 @@ def test_every_metric_of_a_step_is_a_mean_over_tokens_or_what_it_says(micro_toke
         "policy/entropy": sum(entropies) / 5,
         "mismatch/mean": sum(gaps) / 5,
         "mismatch/max": max(gaps),
-        # On policy every ratio is 1, so the clipped loss is minus the mean advantage: (3 * 1 + 2 * -2) / 5.
-        "loss/policy": 0.2 if loss == "clipped" else plain_loss(plain, BATCH).item(),
+        "loss/policy": plain_loss(plain, BATCH).item(),
         "loss/kl": sum(divergences) / 5,
         "learner/rate": 1e-3 / 4,
         "batch/model_tokens": 5,
     }
-    if loss == "clipped":
-        expected["policy/clip_fraction"] = 0
     found = learner.step(BATCH)
     assert found.pop("gradient/norm") > 0
     assert found == pytest.approx(expected, rel=1e-4, abs=1e-6)
@@ -73,7 +68,7 @@ def test_the_norm_is_that_of_the_whole_gradient():
     plain = tiny.model()
     plain_loss(plain, BATCH).backward()
     norm = math.sqrt(sum(float(weight.grad.square().sum()) for weight in plain.parameters()))
-    learner = Learner(tiny.model(), LearnerSettings(loss="policy_gradient", micro_tokens=1))
+    learner = Learner(tiny.model(), LearnerSettings(micro_tokens=1))
     assert learner.step(BATCH)["gradient/norm"] == pytest.approx(norm, rel=1e-4)
 
 
@@ -82,7 +77,7 @@ def test_two_updates_are_adamws_with_the_betas_and_the_decay_that_were_set():
     chosen = {"betas": (0.5, 0.7), "weight_decay": 0.3}
     plain = tiny.model()
     optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-3, eps=1e-8, **chosen)
-    settings = LearnerSettings(learning_rate=1e-3, loss="policy_gradient", max_grad_norm=math.inf, **chosen)
+    settings = LearnerSettings(learning_rate=1e-3, max_grad_norm=math.inf, **chosen)
     learner = Learner(tiny.model(), settings)
     for sample in BATCH:
         optimizer.zero_grad()

@@ -17,11 +17,9 @@ from msgspec import structs
 from quaere.errors import TrainingStopped
 from quaere.policies.tinker import TinkerService
 from quaere.rollout.episode import Sample
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.remote.adapter_download import fetch_adapter, read_archive, write_adapter
-from quaere.training.remote.remote_role import RemoteRole, SavedState, read_state
-from quaere.training.remote.tinker_learner import TinkerLearner
-from quaere.training.settings import TrainerSettings
+from quaere.training.remote_actors import RemoteRole, SavedState, fetch_adapter, read_archive, read_state, write_adapter
+from quaere.training.settings import LearnerSettings, TrainerSettings
+from quaere.training.tinker_learner import TinkerLearner
 from tinker_exchanges import FIXTURES, Replayer, play
 
 RECORDINGS = sorted(FIXTURES.glob("tinker-*.json"))

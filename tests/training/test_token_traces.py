@@ -13,9 +13,8 @@ from quaere.records.episodes import TokenTrace
 from quaere.rollout.episode import make_sample
 from quaere.runs import Run
 from quaere.training.learner import Learner
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.step import Step
-from quaere.training.token_traces import trace_tokens
+from quaere.training.settings import LearnerSettings
+from quaere.training.step import Step, trace_tokens
 from viewing import make_episode, write_run
 from village_runs import make_config, run_drzero
 

@@ -9,9 +9,9 @@ from quaere.policies import tinker
 from quaere.recipes.drzero import DrZeroConfig
 from quaere.recipes.score.config import ScoreConfig
 from quaere.recipes.score.train import check as check_score
-from quaere.training.remote import trainer_check
-from quaere.training.remote.remote_actors import choose_base
-from quaere.training.remote.trainer_check import check_trainer, find_learners, plan_trainer
+from quaere.training import run_setup as trainer_check
+from quaere.training.remote_actors import choose_base
+from quaere.training.run_setup import check_trainer, find_learners, plan_trainer
 from quaere.training.settings import AdapterSettings, EngineSettings, TrainerSettings
 
 

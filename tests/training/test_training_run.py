@@ -7,14 +7,12 @@ from types import SimpleNamespace
 import pytest
 
 from quaere.runs import Run
-from quaere.training.carried_optimizers import CarriedOptimizers
-from quaere.training.health import Alarm
+from quaere.runs.phases import summarise_phases
+from quaere.training.health import Alarm, describe_useless
 from quaere.training.learner import OPTIMIZER_FILE
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.outcome import describe_useless
 from quaere.training.progress import StepProgress
-from quaere.training.settings import CheckpointSettings, HealthSettings
-from quaere.training.training_run import TrainingRun
+from quaere.training.settings import CheckpointSettings, HealthSettings, LearnerSettings, RunConfig
+from quaere.training.training_run import CarriedOptimizers, TrainingRun
 from village_runs import Told
 
 
@@ -65,8 +63,8 @@ def train(folder, work, num_steps=4, *, memory=None, **health):
     told = Told()
     opened = Run.open(folder, write=True) if folder.exists() else Run.create(folder, "evolve", {"model": "M"})
     with opened as store:
-        options = {"checkpoints": CheckpointSettings(every=1), "health": HealthSettings(**health), "memory": memory}
-        training = TrainingRun(store, Roles(), reporter=told, num_steps=num_steps, seed=0, **options)
+        config = RunConfig(checkpoints=CheckpointSettings(every=1), health=HealthSettings(**health))
+        training = TrainingRun(config, store, Roles(), told, num_steps, memory=memory)
 
         async def iterate(iteration):
             for step in training.steps(iteration, "solver", num_steps, role="solver", settings=LearnerSettings()):
@@ -181,3 +179,21 @@ def test_nothing_is_traced_unless_it_is_asked_for(tmp_path):
     traced = []
     train(tmp_path / "run", lambda step: traced.append(step.num_traced), 2)
     assert traced == [0, 0]
+
+
+def test_a_phase_may_have_any_name(tmp_path):
+    """Its number comes after those of the known phases, and the run knows the name that belongs to it."""
+    for folder in (tmp_path / "run", tmp_path / "run"):  # begun, then gone on with
+        opened = Run.open(folder, write=True) if folder.exists() else Run.create(folder, "evolve", {"model": "M"})
+        with opened as store:
+            training = TrainingRun(RunConfig(), store, Roles(), Told(), 3)
+
+            async def iterate(iteration, training=training):
+                for phase in ("debate", "solver", "vote"):
+                    for _ in training.steps(iteration, phase, 1):
+                        pass
+
+            asyncio.run(training.iterate(1, iterate))
+    with Run.open(tmp_path / "run") as store:
+        assert [phase.phase for phase in summarise_phases(store)] == ["debate", "solver", "vote"]
+        assert [metric.value for metric in store.metrics("run/phase")] == [4.0, 2.0, 5.0]

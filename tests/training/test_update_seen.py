@@ -18,10 +18,9 @@ from quaere.runs.checkpoints import save_checkpoint
 from quaere.training.adapters import add_adapters, copy_weights, merged_weights, save_weights
 from quaere.training.exports import export_role
 from quaere.training.learner import Learner
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.settings import AdapterSettings
+from quaere.training.settings import AdapterSettings, LearnerSettings
+from quaere.training.step import MIN_TOKENS, compare_update, measure_update
 from quaere.training.training_run import _is_due
-from quaere.training.update_seen import MIN_TOKENS, compare_update, measure_update
 
 
 def make_samples(count, length=60, seed=0):
@@ -194,7 +193,7 @@ def learned(tmp_path_factory):
     adapted = add_adapters(
         load_model(str(root / "base"), "cpu", "bfloat16", packed=False), ("solver",), AdapterSettings(rank=4, alpha=8)
     )
-    learner = Learner(adapted.float(), LearnerSettings(learning_rate=1e-4, loss="policy_gradient"), adapter="solver")
+    learner = Learner(adapted.float(), LearnerSettings(learning_rate=1e-4), adapter="solver")
     samples = make_samples(16)
     for _ in range(4):
         learner.step(samples)

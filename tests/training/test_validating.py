@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from quaere.errors import BadInput
 from quaere.records import Answer, Episode, Question, SolveTask
-from quaere.training.phases.validation import count_held_back, hold_back, plan_validation, score_answer
-from quaere.training.qa_run import PracticeConfig, check_config
+from quaere.training.given import PracticeConfig, check_config
 from quaere.training.settings import ValidationSettings
+from quaere.training.solver_phase import count_held_back, hold_back, plan_validation, score_answer
 
 
 def make_questions(*counts):

@@ -26,8 +26,8 @@ from quaere.rollout.policy import ChatPolicy, TokenPolicy
 from quaere.search.searcher import NoSearcher
 from quaere.training.adapters import copy_weights
 from quaere.training.learner import Learner
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.phases.verification import (
+from quaere.training.settings import LearnerSettings
+from quaere.training.verification import (
     Claim,
     VerifierSettings,
     open_hosted,
@@ -259,7 +259,7 @@ def taught_policy():
             mask = (False,) * len(prompt) + (True,) * len(answer)
             worth = tuple(weight * flag for flag in mask)
             samples.append(Sample((*prompt, *answer), mask, (0.0,) * len(mask), worth))
-    settings = {"loss": "policy_gradient", "aggregation": "token_sum", "weight_decay": 0.0, "max_grad_norm": math.inf}
+    settings = {"aggregation": "token_sum", "weight_decay": 0.0, "max_grad_norm": math.inf}
     learner = Learner(tiny.model(scale=1), LearnerSettings(learning_rate=5e-3, **settings))
     for _ in range(45):
         learner.step(samples)  # computes a prompt once for the three answers to it

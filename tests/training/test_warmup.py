@@ -17,7 +17,7 @@ from quaere.rewards.answers import exact_match_score
 from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
 from quaere.search.index import build_index
-from quaere.training.phases.proposals import opens_with_plan, read_proposal
+from quaere.training.proposals import opens_with_plan, read_proposal
 from quaere.warmup.lessons import Lessons, LessonSettings, Portion, build_world, plan_lessons, share_out
 from quaere.warmup.oracle import play_oracle
 from quaere.warmup.phrases import forms_for

@@ -12,7 +12,7 @@ from quaere.policies.sampler import ChatReply
 from quaere.records import Answer, Proposal
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import ChatPolicy
-from quaere.training.phases.proposals import read_proposal
+from quaere.training.proposals import read_proposal
 from quaere.warmup.lessons import LessonSettings, build_world
 from quaere.warmup.teacher import cut_turn, play_teacher
 

@@ -12,9 +12,8 @@ import pytest
 
 from quaere.errors import BadInput, ExtraMissing, install_hint
 from quaere.runs import Run
-from quaere.training import metric_sinks as writers
-from quaere.training.metric_sinks import TensorBoardReporter, TrackioReporter, WandbReporter, open_writers
-from quaere.training.progress import StepReport
+from quaere.training import progress as writers
+from quaere.training.progress import StepReport, TensorBoardReporter, TrackioReporter, WandbReporter, open_writers
 
 
 def report(step: int, reward: float, *alarms: str) -> StepReport:

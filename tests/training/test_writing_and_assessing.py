@@ -10,7 +10,8 @@ from quaere.dialects.report.report_writer import ReportWriter, bind_report
 from quaere.records import Assessment, AssessTask, Episode, Question, Report, Rubric, Scores, Statement
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import TokenPolicy
-from quaere.training.phases.assessments import (
+from quaere.training.actors import Played
+from quaere.training.assessments import (
     Assessed,
     Evaluating,
     Verdict,
@@ -23,9 +24,8 @@ from quaere.training.phases.assessments import (
     measure_spread,
     view_reports,
 )
-from quaere.training.phases.report_episodes import Written, measure_groups, measure_report, write_jobs, write_reports
-from quaere.training.phases.stage import Stage
-from quaere.training.role_play import Played
+from quaere.training.report_run import Written, measure_groups, measure_report, write_jobs, write_reports
+from quaere.training.rollouts import Stage
 from quaere.training.step import Step
 from scripted import ScriptedSampler
 

@@ -175,7 +175,7 @@ class ConfigOptions(Struct, frozen=True):
     def _find_questions(self, recipe: Recipe) -> str:
         """The questions: a file or data set as given, a run by its directory, so that it is found from anywhere."""
         from quaere.runs import runs_root
-        from quaere.training.qa_run import find_source
+        from quaere.training.given import find_source
 
         if not recipe.takes_questions:
             raise BadInput(
@@ -203,7 +203,7 @@ def create_store(
     from quaere.runs import runs_root
     from quaere.training.config import config_to_yaml
     from quaere.training.given import copy_given
-    from quaere.training.metric_sinks import check_writers
+    from quaere.training.progress import check_writers
 
     check_writers(writers)
     settings = {"recipe": recipe.name, "model": config.model, "index": config.index}
@@ -214,7 +214,7 @@ def create_store(
         settings["writers"] = list(writers)
     kept: dict[str, Any] = {"config": config_to_yaml(config), "files": copy_given(recipe.given(config))}
     if recipe.takes_questions:
-        from quaere.training.qa_run import QUESTIONS, encode_questions, read_source
+        from quaere.training.given import QUESTIONS, encode_questions, read_source
 
         settings["questions"] = config.questions
         kept["files"] = {QUESTIONS: encode_questions(read_source(config.questions, answered=recipe.needs_answers))}
@@ -276,7 +276,7 @@ def open_stopped(
     """Open a training run to go on with it. Settings or documents that have changed are refused without `force`."""
     from quaere.runs import Run as Store
     from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs
-    from quaere.training.metric_sinks import check_writers
+    from quaere.training.progress import check_writers
 
     with Store.open(path) as stored:
         if stored.info.kind != "evolve":
@@ -332,9 +332,8 @@ async def train_to_end(
     A `searcher` replaces the index or server of the config. Metrics also go to the `writers` that are asked for and to
     those `remembered` from the beginning of the run.
     """
-    from quaere.training.metric_sinks import find_missing, open_writers
-    from quaere.training.outcome import check_learned
-    from quaere.training.progress import Reporters
+    from quaere.training.health import check_learned
+    from quaere.training.progress import Reporters, find_missing, open_writers
     from quaere.training.run_setup import searching_with
 
     with store, searching_with(searcher):

@@ -96,7 +96,7 @@ class Display(Protocol):
         ...
 
     def teaching(self) -> AbstractContextManager[None]:
-        """Context of the teaching, in which a stop may be requested (`training/stop_request.py`)."""
+        """Context of the teaching, in which a stop may be requested (`training/progress.py`)."""
         ...
 
 

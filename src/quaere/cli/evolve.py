@@ -14,7 +14,7 @@ from quaere.dialects.registry import SOLVER_DIALECTS
 from quaere.errors import BadInput
 from quaere.recipes.registry import RECIPES, find_recipe
 from quaere.setting_types import File
-from quaere.training.metric_sinks import WRITERS
+from quaere.training.progress import WRITERS
 
 if TYPE_CHECKING:
     from quaere.api.evolution import ConfigOptions
@@ -91,12 +91,12 @@ def run(args: argparse.Namespace) -> None:
     recipe = find_recipe(args.recipe)
     config = _options(args).load(recipe)
     if args.print_config:
-        from quaere.training.config_docs import config_to_commented_yaml
+        from quaere.training.config import config_to_commented_yaml
 
         print(config_to_commented_yaml(config), end="")
         return
     recipe.check(config)
-    from quaere.training.metric_sinks import check_writers
+    from quaere.training.progress import check_writers
 
     check_writers(args.writer)
     if args.dry_run:
@@ -126,7 +126,7 @@ def _train(recipe: Recipe, config: Any, store: Run, args: argparse.Namespace, re
     from quaere.api.evolution import train_to_end
     from quaere.cli.progress_view import open_reporter
     from quaere.cli.terminal import interruptible
-    from quaere.training.stop_request import accept_stop
+    from quaere.training.progress import accept_stop
 
     step = "the step under way, once its checkpoint is saved"
     kept = "a step that is broken off is taken again from the last checkpoint"

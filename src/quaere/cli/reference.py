@@ -16,8 +16,7 @@ import msgspec
 
 from quaere.cli.main import build_parser, walk_parsers
 from quaere.recipes.registry import RECIPES, Recipe, find_recipe
-from quaere.training.config import load_config
-from quaere.training.config_docs import OURS, PAPERS, Setting, describe_paper, list_settings
+from quaere.training.config import OURS, PAPERS, Setting, describe_paper, list_settings, load_config
 
 _MAX_VALUE = 60  # characters of a value that a table shows
 

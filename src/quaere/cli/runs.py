@@ -337,7 +337,7 @@ def _export_log(run: Run, args: argparse.Namespace) -> dict[str, object]:
 
 
 def _export_metrics(run: Run, args: argparse.Namespace) -> dict[str, object]:
-    from quaere.training.metric_sinks import PROJECT, TrackioReporter, replay_steps
+    from quaere.training.progress import PROJECT, TrackioReporter, replay_steps
 
     for name in ("out", "step", "phase"):
         if getattr(args, name) is not None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from quaere.evaluation.claims import ClaimFile, SupportingScore, Verified
     from quaere.records import Evidence, Support
     from quaere.rollout.policy import Policy
-    from quaere.training.phases.verification import Claim, Form, VerifierSettings
+    from quaere.training.verification import Claim, Form, VerifierSettings
 
 _QUESTION_CHARS = 60
 
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _settings(args: argparse.Namespace) -> VerifierSettings:
     from quaere.policies.catalogue import needs_guide
-    from quaere.training.phases.verification import VerifierSettings
+    from quaere.training.verification import VerifierSettings
 
     check_positive(args, ("samples", "limit", "max_rows", "turn_tokens"))
     if not 0 <= args.temperature < float("inf"):
@@ -115,7 +115,7 @@ def _settings(args: argparse.Namespace) -> VerifierSettings:
 
 async def _verify(args: argparse.Namespace, settings: VerifierSettings, claims: list[Claim]) -> list[Support | None]:
     from quaere.rollout.policy import open_policy
-    from quaere.training.phases.verification import open_hosted, verify_claims
+    from quaere.training.verification import open_hosted, verify_claims
 
     policy: Policy
     if settings.form == "hosted":

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from quaere.api.printing import Progress
 from quaere.cli.terminal import interruptible
-from quaere.training.stop_request import accept_stop
+from quaere.training.progress import accept_stop
 
 if TYPE_CHECKING:
     from types import TracebackType

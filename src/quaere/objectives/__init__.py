@@ -1,1 +1,7 @@
 """Advantages and losses: functions on tensors, without models or files."""
+
+from typing import Literal
+
+# Here, and not in `policy_gradient.py`, because settings use them and must not load torch.
+Aggregation = Literal["token_mean", "sequence_mean", "token_sum"]
+Divergence = Literal["k1", "k2", "k3"]

@@ -24,34 +24,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import Struct, structs
-
 from quaere.chat.protocol import Protocol
 from quaere.dialects.registry import find_dialect, open_protocol
 from quaere.dialects.roles import Solver
+from quaere.recipes.proposer_documents import Documents, UniformDocuments
 from quaere.recipes.registry import Recipe
 from quaere.records import Candidate, DropReason, Episode, ProposeTask
-from quaere.rewards.proposer import ProposerReward, proposer_reward
+from quaere.rewards.proposer import proposer_reward
 from quaere.runs import Run
 from quaere.search.searcher import Searcher
-from quaere.training.phases.attempts import rights
-from quaere.training.phases.curriculum_filter import judge_attempts, judge_form, make_candidate, remember_questions
-from quaere.training.phases.proposals import Proposed, propose_jobs
-from quaere.training.phases.solver import solver_of, train_solver
-from quaere.training.phases.stage import Stage, can_be_judged, keep_best, learn
 from quaere.training.progress import Reporter
-from quaere.training.run_setup import check_openable, open_run, open_training
-from quaere.training.self_play.config import (
+from quaere.training.proposals import (
+    Proposed,
+    can_be_judged,
+    judge_attempts,
+    judge_form,
+    keep_best,
+    make_candidate,
+    propose_jobs,
+    remember_questions,
+)
+from quaere.training.rollouts import Stage, learn, rights
+from quaere.training.run_setup import check_openable, open_run
+from quaere.training.self_play import (
+    ROLES,
+    Judged,
+    count_steps,
+    generation_steps,
+    measure_proposer,
+    place_tasks,
+    plan_self_play,
+    proposer_advantages,
+)
+from quaere.training.self_play_config import (
     LARGE_LOOP,
     ProposerConfig,
     SelfPlayConfig,
     check_self_play,
     needed_dialects,
 )
-from quaere.training.self_play.proposal_advantages import proposer_advantages
-from quaere.training.self_play.proposer_documents import Documents, UniformDocuments
-from quaere.training.self_play.proposer_metrics import measure_proposer
-from quaere.training.self_play.schedule import ROLES, count_steps, generation_steps, place_tasks, plan_self_play
+from quaere.training.solver_phase import solver_of, train_solver
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun
 
@@ -120,28 +132,6 @@ PRESETS: dict[str, dict[str, object]] = {
 
 
 # --------------------------------------------------------------------------------------------------------------- reward
-
-
-class Judged(Struct, frozen=True):
-    """A proposal with the results of the solver's attempts and its reward.
-
-    Judged(proposed=Proposed(...), num_right=1, num_attempts=5, reward=ProposerReward(0.4375, 1.0, 1.4375))
-    """
-
-    proposed: Proposed
-    num_right: int
-    num_attempts: int
-    reward: ProposerReward
-
-    def measured(self) -> dict[str, float]:
-        """Every component of the reward, as metrics for the store."""
-        return {
-            "reward/total": self.reward.total,
-            **{f"reward/{name}": value for name, value in structs.asdict(self.reward).items()},
-            **self.proposed.measured(),
-            "attempts/right": float(self.num_right),
-            "attempts/num": float(self.num_attempts),
-        }
 
 
 def judge_proposal(proposed: Proposed, rights: Sequence[float], config: ProposerConfig) -> Judged:
@@ -256,7 +246,8 @@ class DrZero:
     async def judge(self, step: Step, proposals: Sequence[Proposed]) -> Sequence[Judged]:
         """The proposals that can be judged with their rewards, after the solver's attempts."""
         config = self.config.proposer
-        attempts = await self.stage.attempt(step, self.asking, proposals, config.attempts, self.limits)
+        asked = [proposed.question for proposed in proposals]
+        attempts = await self.stage.attempt(step, self.asking, asked, config.attempts, self.limits)
         return [
             judge_proposal(proposed, rights(group, config.reward.min_searches(proposed.hops)), config)
             for proposed, group in zip(proposals, attempts, strict=True)
@@ -283,9 +274,8 @@ class DrZero:
         """Why each question is dropped, by its form or the solver's attempts ("": it is not), and these attempts."""
         config = self.config.generation
         reasons = [judge_form(proposed, seen, config.max_words) for proposed in proposals]
-        tried = [proposed for proposed, reason in zip(proposals, reasons, strict=True) if not reason]
-        groups = iter(await self.stage.attempt(step, self.asking, tried, config.attempts, self.limits))
-        attempts = [[] if reason else next(groups) for reason in reasons]
+        tried = [None if reason else item.question for item, reason in zip(proposals, reasons, strict=True)]
+        attempts = await self.stage.attempt(step, self.asking, tried, config.attempts, self.limits)
         if config.attempts:
             reasons = [
                 reason or judge_attempts(int(sum(rights(group))), len(group))
@@ -324,9 +314,8 @@ def solver_protocol(config: SelfPlayConfig, *, evidence: bool = False) -> Protoc
 async def train(config: DrZeroConfig, store: Run, reporter: Reporter) -> None:
     """Train from the run's last checkpoint, or from the start; close all resources at the end."""
     async with open_run(config, ROLES, reporter) as opened:
-        training = open_training(
-            config, store, opened.actors, reporter, count_steps(config), read_document=opened.read_document
-        )
+        reads = opened.read_document
+        training = TrainingRun(config, store, opened.actors, reporter, count_steps(config), read_document=reads)
         documents = UniformDocuments(opened.index, config.proposer)
         await DrZero(config, training, opened.searcher, first=documents, second=documents).evolve()
 

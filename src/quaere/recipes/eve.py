@@ -38,39 +38,10 @@ from quaere.chat.spans import find_evidence, shown_passages
 from quaere.dialects.roles import Solver
 from quaere.errors import BadInput
 from quaere.recipes import drzero
-from quaere.recipes.drzero import DrZero, Judged
-from quaere.recipes.registry import Recipe
-from quaere.records import Answer, Candidate, DropReason, Episode, SolveTask, Support
-from quaere.rewards.guards import OURS
-from quaere.rewards.proposer import brevity_score, cited_answer_reward, triple_reward
-from quaere.rollout.policy import ChatPolicy
-from quaere.rollout.question_files import read_questions
-from quaere.runs import Run
-from quaere.search.searcher import Searcher
-from quaere.setting_types import PositiveInt, ProperFraction
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.phases.attempts import rights
-from quaere.training.phases.proposals import Proposed
-from quaere.training.phases.solver import SolverConfig
-from quaere.training.phases.stage import can_be_judged
-from quaere.training.phases.tasks import Passages
-from quaere.training.phases.verification import VerifierSettings, open_hosted
-from quaere.training.progress import Reporter
-from quaere.training.run_setup import Opened, check_openable, open_run, open_training
-from quaere.training.selector.clusters import sklearn_missing
-from quaere.training.selector.feedback import Choice, last_reward, pulled_questions
-from quaere.training.selector.passage_vectors import embed_index
-from quaere.training.selector.selector import Selector, SelectorSettings
-from quaere.training.self_play.config import (
-    GenerationConfig,
-    ProposerConfig,
-    RewardConfig,
-    SelfPlayConfig,
-    check_self_play,
-    needed_dialects,
-)
-from quaere.training.self_play.proposal_evidence import EvidenceConfig, Traced, Verifier, check_evidence, hear, trace
-from quaere.training.self_play.proposer_documents import (
+from quaere.recipes.drzero import DrZero
+from quaere.recipes.passage_clusters import embed_index, sklearn_missing
+from quaere.recipes.proposal_evidence import EvidenceConfig, Traced, Verifier, check_evidence, hear, trace
+from quaere.recipes.proposer_documents import (
     Documents,
     FoundPassages,
     Mask,
@@ -80,9 +51,34 @@ from quaere.training.self_play.proposer_documents import (
     find_passages,
     split_documents,
 )
-from quaere.training.self_play.schedule import ROLES, count_steps, plan_self_play
+from quaere.recipes.registry import Recipe
+from quaere.recipes.selector import Choice, Selector, SelectorSettings, last_reward, pulled_questions
+from quaere.records import Answer, Candidate, DropReason, Episode, SolveTask, Support
+from quaere.rewards.guards import OURS
+from quaere.rewards.proposer import brevity_score, cited_answer_reward, triple_reward
+from quaere.rollout.policy import ChatPolicy
+from quaere.rollout.question_files import read_questions
+from quaere.runs import Run
+from quaere.search.searcher import Searcher
+from quaere.setting_types import PositiveInt, ProperFraction
+from quaere.training.progress import Reporter
+from quaere.training.proposals import Proposed, can_be_judged
+from quaere.training.rollouts import Passages, rights
+from quaere.training.run_setup import Opened, check_openable, open_run
+from quaere.training.self_play import ROLES, Judged, count_steps, plan_self_play
+from quaere.training.self_play_config import (
+    GenerationConfig,
+    ProposerConfig,
+    RewardConfig,
+    SelfPlayConfig,
+    check_self_play,
+    needed_dialects,
+)
+from quaere.training.settings import LearnerSettings
+from quaere.training.solver_phase import SolverConfig
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun
+from quaere.training.verification import VerifierSettings, open_hosted
 
 MAX_GRAD_NORM = 0.1  # EVE-Agent's value; Dr. Zero's tables have two
 
@@ -108,11 +104,9 @@ class EveConfig(SelfPlayConfig, frozen=True, forbid_unknown_fields=True):
     iterations: PositiveInt = 1
     proposer: ProposerConfig = ProposerConfig(
         reward=RewardConfig(format_rule="eve"),
-        learner=LearnerSettings(loss="policy_gradient", max_grad_norm=MAX_GRAD_NORM),
+        learner=LearnerSettings(max_grad_norm=MAX_GRAD_NORM),
     )
-    solver: SolverConfig = SolverConfig(
-        learner=LearnerSettings(loss="clipped", epsilon=0.2, max_grad_norm=MAX_GRAD_NORM)
-    )
+    solver: SolverConfig = SolverConfig(learner=LearnerSettings(max_grad_norm=MAX_GRAD_NORM))
     generation: GenerationConfig = GenerationConfig(questions=5)
     prompt_source: Literal["uniform", "questions", "selector"] = "uniform"
     prompt_questions: str = ""  # a file or hub:OWNER/NAME, for prompt_source=questions
@@ -326,8 +320,8 @@ class Eve(DrZero):
     async def judge(self, step: Step, proposals: Sequence[Proposed]) -> Sequence[JudgedTriple]:
         """The triples that can be judged with their rewards, after solver and verifier (Algorithm 1)."""
         config, triples = self.config.proposer, self.trace(proposals)
-        proposals = [traced.proposed for traced in triples]
-        attempts = await self.stage.attempt(step, self.asking, proposals, config.attempts, self.limits)
+        asked = [traced.proposed.question for traced in triples]
+        attempts = await self.stage.attempt(step, self.asking, asked, config.attempts, self.limits)
         supports = await self.verify(step, triples, self.config.verifies_proposals)
         return [
             self.judge_traced(traced, group, support)
@@ -425,7 +419,7 @@ async def train(config: EveConfig, store: Run, reporter: Reporter) -> None:
     async with open_run(config, ROLES, reporter) as opened, _open_scorer(config) as scorer:
         selector = _open_selector(config, opened, store)
         first, second = await _open_shards(config, opened, selector)
-        training = open_training(
+        training = TrainingRun(
             config,
             store,
             opened.actors,

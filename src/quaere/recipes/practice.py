@@ -4,7 +4,7 @@
         draw questions, and let the solver play G episodes of each
         reward each episode as its dialect does
         compare the episodes of a question with one another                                 (GRPO)
-        one clipped update, with a KL term in the preset `paper`
+        one update, with a KL term in the preset `paper`
 
 They differ in the solver's dialect, which is its prompts, its reward and its token weights (`dialects/registry.py`),
 and in their papers' settings: each is a config and a row at the end of this file. Retrieved text carries no loss.
@@ -20,25 +20,23 @@ from quaere.chat.protocol import Protocol
 from quaere.dialects.registry import open_protocol
 from quaere.recipes.registry import Recipe
 from quaere.rollout.episode import Limits
-from quaere.runs import Run
 from quaere.setting_types import NonNegativeFloat
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.phases.solver import SolverConfig, solver_of
-from quaere.training.progress import Reporter
-from quaere.training.qa_run import (
+from quaere.training.given import (
     DEMO,
     LARGE_GPU,
     PAPER,
     SINGLE_GPU,
     PracticeConfig,
     check_practice,
-    open_practice,
     plan_practice,
+    train_practice,
 )
+from quaere.training.settings import LearnerSettings
+from quaere.training.solver_phase import SolverConfig
 
 Presets = dict[str, dict[str, object]]
 
-_LEARNER = LearnerSettings(learning_rate=1e-6, loss="clipped", epsilon=0.2)
+_LEARNER = LearnerSettings(learning_rate=1e-6)
 # Eval-RAR's values, also for Search-R1 and AutoRefine, so that runs of the three differ in dialect and reward alone.
 _TAGGED = SolverConfig(
     dialect="evalrar",
@@ -159,13 +157,6 @@ EVALACT_PRESETS: Presets = {
 # ------------------------------------------------------------------------------------------------------------- the loop
 
 
-async def train(config: PracticeConfig, store: Run, reporter: Reporter) -> None:
-    """Train from the run's last checkpoint, or from the start; close all resources at the end."""
-    solver = solver_of(config.solver, config.prompts)
-    async with open_practice(config, store, reporter) as practice:
-        await practice.run(solver)
-
-
 def solver_protocol(config: PracticeConfig) -> Protocol:
     """The solver's protocol, in training and in evaluation."""
     return open_protocol(config.solver.dialect, style=config.prompts, settings=config.solver.evaluation)
@@ -183,7 +174,7 @@ def practice_recipe(name: str, schema: type[PracticeConfig], summary: str, prese
         presets=presets,
         check=partial(check_practice, recipe=name),
         plan=plan_practice,
-        train=train,
+        train=train_practice,
         solver_protocol=solver_protocol,
         takes_questions=True,
     )

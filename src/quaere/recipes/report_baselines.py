@@ -5,7 +5,7 @@
         let the judge score them; the judge is never trained
             checks:   by rules, without a model: citations, words, length
             model:    the initial model, by a fixed rubric, searching as SCORE's evaluator does
-        report-grpo:  compare the reports on a question with one another; one clipped update, with a KL term    (GRPO)
+        report-grpo:  compare the reports on a question with one another; one update, with a KL term    (GRPO)
         report-dpo:   the best and the worst report on each question are a pair; raise the odds of the better    (DPO)
 
 The defaults for writing are SCORE's, so that the runs differ from it only in judge and update.
@@ -28,35 +28,40 @@ from quaere.chat.protocol import Protocol
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.report.rubric import default_rubric
 from quaere.errors import BadInput
-from quaere.objectives.advantages import Advantages, dpo_advantages, grpo
+from quaere.objectives.policy_gradient import Advantages, dpo_advantages, grpo
 from quaere.recipes.registry import Recipe
 from quaere.records import Harness, Rubric
 from quaere.rewards.reports import ReportPay, check_report, report_reward
 from quaere.rollout.episode import Sample, make_sample
 from quaere.runs import Run
 from quaere.setting_types import PositiveFloat
-from quaere.training.learner_settings import LearnerSettings
+from quaere.training.assessments import Assessed, Verdict, assess_reports, measure_assessments, view_reports
 from quaere.training.measures import mean_parts, measure_advantages
-from quaere.training.phases.assessments import Assessed, Verdict, assess_reports, measure_assessments, view_reports
-from quaere.training.phases.report_episodes import Written, measure_groups, measure_report, write_jobs, write_reports
-from quaere.training.phases.stage import Stage, check_finite, coin, shuffled
 from quaere.training.progress import Reporter
 from quaere.training.report_run import (
     DEMO,
+    DIALECT,
     ROLE,
     SINGLE_GPU,
     EvaluatorConfig,
     Research,
     ResearchConfig,
     WriterConfig,
+    Written,
     check_research,
-    check_research_run,
     group_samples,
     learn_in_parts,
+    measure_groups,
+    measure_report,
     open_research,
     parse_rubric,
     plan_research,
+    write_jobs,
+    write_reports,
 )
+from quaere.training.rollouts import Stage, check_finite, coin, shuffled
+from quaere.training.run_setup import check_openable
+from quaere.training.settings import LearnerSettings
 from quaere.training.step import Step
 
 JUDGE = "judge"  # a role that is never trained
@@ -93,7 +98,6 @@ class ReportDpoConfig(ReportGrpoConfig, frozen=True, forbid_unknown_fields=True)
         learner=LearnerSettings(
             learning_rate=1e-6,
             warmup_ratio=0.05,
-            loss="policy_gradient",
             aggregation="token_sum",
             keep_reference=True,
         ),
@@ -116,17 +120,16 @@ PRESETS: dict[str, dict[str, object]] = {
 def check_grpo(config: ReportGrpoConfig, recipe: str = "report-grpo") -> None:
     """Raise `BadInput` for settings that cannot be run, before anything is loaded."""
     check_research(config, recipe, POOL)
-    check_research_run(config, recipe)
+    check_openable(config, recipe, [DIALECT])
 
 
 def check_dpo(config: ReportDpoConfig) -> None:
     """As `check_grpo`, and raise `BadInput` if the learner's settings are not those of DPO."""
     learner = config.solver.learner
-    if (learner.loss, learner.aggregation, learner.keep_reference) != ("policy_gradient", "token_sum", True):
+    if (learner.aggregation, learner.keep_reference) != ("token_sum", True):
         raise BadInput(
-            "report-dpo needs solver.learner.loss=policy_gradient, solver.learner.aggregation=token_sum and "
-            "solver.learner.keep_reference=true",
-            hint="leave these three settings at their defaults",
+            "report-dpo needs solver.learner.aggregation=token_sum and solver.learner.keep_reference=true",
+            hint="leave these two settings at their defaults",
         )
     if config.solver.minibatch:
         raise BadInput(

@@ -14,8 +14,10 @@ from msgspec import Struct
 
 from quaere.runs.reader import RunReader
 from quaere.runs.rows import Metric
+from quaere.runs.run import Run
 
-PHASES = ("proposer", "generation", "solver", "reports")  # the metric "run/phase" is an index into this
+PHASES = ("proposer", "generation", "solver", "reports")  # known names; the metric "run/phase" is an index into these,
+_OWN = "phases"  # ... followed by a run's own, in this setting
 _ITERATION, _PHASE = "run/iteration", "run/phase"
 
 
@@ -64,7 +66,7 @@ def summarise_phases(run: RunReader) -> list[PhaseSummary]:
         within = list(members)
         number = int(iteration) if iteration is not None and math.isfinite(iteration) else None
         ends = within[0], within[-1]
-        summaries.append(PhaseSummary(number, name_phase(phase), *ends, _changes(values, *ends)))
+        summaries.append(PhaseSummary(number, name_phase(phase, run), *ends, _changes(values, *ends)))
     return summaries
 
 
@@ -74,11 +76,21 @@ def count_candidates(run: RunReader) -> list[CandidateCount]:
     return [CandidateCount(iteration, reasons.pop("", 0), reasons) for iteration, reasons in counts]
 
 
-def name_phase(number: float | None) -> str:
-    """The phase that a value of the metric `run/phase` stands for: `name_phase(2.0) == "solver"`."""
+def name_phase(number: float | None, run: RunReader) -> str:
+    """The phase that a value of the metric `run/phase` stands for: `name_phase(2.0, run) == "solver"`."""
     if number is None:
         return ""
-    return PHASES[int(number)] if number in range(len(PHASES)) else f"phase {number:g}"
+    names = (*PHASES, *run.info.settings.get(_OWN, ()))
+    return names[int(number)] if number in range(len(names)) else f"phase {number:g}"
+
+
+def number_phase(phase: str, run: Run) -> float:
+    """The value of `run/phase` for a phase; a name that is not known is added to the run's own."""
+    own = run.info.settings.get(_OWN, [])
+    if phase not in (*PHASES, *own):
+        own = [*own, phase]
+        run.change_settings({_OWN: own})
+    return float((*PHASES, *own).index(phase))
 
 
 def _changes(values: dict[str, list[Metric]], first_step: int, last_step: int) -> dict[str, Change]:

@@ -1,26 +1,182 @@
 """Several roles over one sampling copy of the model; a role's weights are copied into it before it samples.
 
-    actors = open_actors("smollm2-135m", ("proposer", "solver"), adapter=AdapterSettings(rank=16))
+    actors = open_actors(RunConfig(model="smollm2-135m"), ("proposer", "solver"))
     played = await actors.play("proposer", jobs, searcher, Limits(), seed=7)
     learner = actors.learner("proposer", LearnerSettings(), num_steps=50)
 
 With adapters, the roles share one frozen base and have one adapter each; without, each role has its own weights. The
-sampling copy exists once in either case, so a second role needs no second engine.
+sampling copy exists once in either case, so a second role needs no second engine. `RolePlay` is what these have in
+common with roles on a server (`remote_actors.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from quaere.rollout.policy import TokenPolicy
+from msgspec import Struct, structs
+
+from quaere.disk import link_file
+from quaere.errors import TrainingStopped
+from quaere.policies.sampler import SamplingParams
+from quaere.records import Episode, Turn
+from quaere.rollout.episode import Job, Limits, run_many
+from quaere.rollout.policy import TokenPolicy, derive_seed
+from quaere.search.searcher import Searcher
 from quaere.training.adapters import add_adapters, copy_weights, load_weights, save_weights
 from quaere.training.learner import Learner
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.role_play import RolePlay
-from quaere.training.settings import AdapterSettings, EngineSettings, SamplingSettings, SearchSettings
+from quaere.training.settings import (
+    LearnerSettings,
+    RunConfig,
+)
+
+if TYPE_CHECKING:
+    from quaere.training.tinker_learner import TinkerLearner
+
+
+class Played(Struct, frozen=True):
+    """Episodes in the order of their jobs, and the attempts in which a search failed (`spoiled`).
+
+    An episode whose last replay failed as well is in both lists.
+
+        Played(episodes=[Episode(...)], spoiled=[])
+    """
+
+    episodes: list[Episode]
+    spoiled: list[Episode]
+
+
+class RolePlay(ABC):
+    """Roles that take turns at one policy, with weights that are trained, saved and loaded role by role."""
+
+    def __init__(
+        self,
+        policy: TokenPolicy,
+        roles: Iterable[str],
+        config: RunConfig | None = None,
+    ) -> None:
+        config = config or RunConfig()
+        self.policy = policy
+        self.sampling = config.sampling
+        self.search = config.search
+        self.concurrency = config.engine.max_rows  # one slot per episode: with more, contexts would be recomputed
+        self.on_progress: Callable[..., None] = lambda role, **amounts: None  # takes the amounts of `StepProgress`
+        self._speaking = ""  # the role whose weights the policy has
+        self._saved: Path | None = None  # checkpoint with the current weights of all roles not in `_changed`
+        self._changed = set(roles)
+
+    @abstractmethod
+    def learner(self, role: str, settings: LearnerSettings, num_steps: int) -> Learner | TinkerLearner:
+        """A new learner of the role's weights, without optimizer moments and at the start of its schedule."""
+
+    @abstractmethod
+    def become(self, role: str) -> None:
+        """Give the policy the role's weights, if it does not have them. No episode may be in progress."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write every role's weights to a folder named after the role, in Hugging Face layout."""
+
+    @abstractmethod
+    def load(self, folder: Path) -> None:
+        """Load what `save` wrote."""
+
+    @abstractmethod
+    def load_role(self, folder: Path, role: str) -> None:
+        """Load the weights of one role only."""
+
+    def weights_changed(self, role: str) -> None:
+        """Mark the role's weights as changed, so that the sampler and the next checkpoint get the new ones."""
+        self._speaking = ""
+        self._changed.add(role)
+
+    def saved_at(self, folder: Path) -> None:
+        """Record that this folder, which exists until the next checkpoint, has the current weights of all roles."""
+        self._saved = folder
+        self._changed.clear()
+
+    def link_unchanged(self, role: str, folder: Path) -> bool:
+        """Hard-link a role's files from the last checkpoint, if its weights are the same; returns whether they are."""
+        if self._saved is None or role in self._changed:
+            return False
+        (folder / role).mkdir(parents=True)
+        for file in (self._saved / role).iterdir():
+            link_file(file, folder / role / file.name)
+        return True
+
+    async def play(
+        self,
+        role: str,
+        jobs: Sequence[Job],
+        searcher: Searcher,
+        limits: Limits,
+        *,
+        seed: int,
+        params: SamplingParams | None = None,
+    ) -> Played:
+        """Play the jobs as this role. Episodes in which a search failed are replayed after a pause.
+
+        Without `params`, the sampling settings of the run are used.
+        """
+        self.become(role)
+        drawn = self.sampling
+        params = params or SamplingParams(temperature=drawn.temperature, top_p=drawn.top_p, top_k=drawn.top_k)
+        episodes = await self._run(role, jobs, searcher, limits, seed, params)
+        spoiled: list[Episode] = []
+        for replay in range(1, self.search.replays + 2):
+            broken = [number for number, episode in enumerate(episodes) if episode.search_failed]
+            spoiled += [episodes[number] for number in broken]
+            if not broken or replay > self.search.replays:
+                break
+            await asyncio.sleep(self.search.wait_s)
+            again = [_again(jobs[number], replay, derive_seed(seed, number, "replay", replay)) for number in broken]
+            replayed = await self._run(role, again, searcher, limits, seed, params)
+            for number, episode in zip(broken, replayed, strict=True):
+                episodes[number] = episode
+        # An engine that fails on every episode would otherwise look like a batch without reward.
+        if episodes and all(episode.end == "failed" for episode in episodes):
+            failure = episodes[0].turns[-1].failure
+            raise TrainingStopped(f"every episode failed: {failure.message if failure else 'unknown cause'}")
+        return Played(episodes, spoiled)
+
+    async def _run(
+        self, role: str, jobs: Sequence[Job], searcher: Searcher, limits: Limits, seed: int, params: SamplingParams
+    ) -> list[Episode]:
+        started, num_done, num_tokens = time.perf_counter(), 0, 0
+
+        def tell() -> None:
+            amounts = {"num_done": num_done, "num_all": len(jobs), "num_tokens": num_tokens}
+            self.on_progress(role, **amounts, seconds=time.perf_counter() - started)
+
+        def count_episode(episode: Episode) -> None:
+            nonlocal num_done
+            num_done += 1
+            tell()
+
+        def count_turn(turn: Turn) -> None:
+            # By the turn: episodes that run side by side end late and together, and a rate is wanted before that.
+            nonlocal num_tokens
+            num_tokens += turn.num_tokens
+            tell()
+
+        tell()
+        how: dict[str, Any] = {"seed": seed, "params": params, "concurrency": self.concurrency}
+        how |= {"on_episode": count_episode, "on_turn": count_turn}
+        return [episode async for episode in run_many(self.policy, jobs, searcher, limits, **how)]
+
+
+def _again(job: Job, replay: int, seed: int) -> Job:
+    """The job of a replay, with its own episode id and seed.
+
+    The seed derives from the job's number. If it derived from the place among the replayed jobs, replaying attempt 3
+    alone would repeat attempt 0.
+    """
+    return structs.replace(job, episode_id=f"{job.episode_id or job.task.id}~{replay}", seed=seed)
 
 
 class Actors(RolePlay):
@@ -30,14 +186,12 @@ class Actors(RolePlay):
         self,
         policy: TokenPolicy,
         models: dict[str, Any],
+        config: RunConfig | None = None,
         *,
         shared: bool,
-        sampling: SamplingSettings | None = None,
-        search: SearchSettings | None = None,
-        concurrency: int = 32,
         load_reference: Callable[[], Any] | None = None,
     ) -> None:
-        super().__init__(policy, models, sampling=sampling, search=search, concurrency=concurrency)
+        super().__init__(policy, models, config)
         self.models = models
         self._shared = shared  # one model with an adapter per role
         self._load_reference = load_reference  # loads the model all roles started from
@@ -96,17 +250,7 @@ class Actors(RolePlay):
         self.weights_changed(role)
 
 
-def open_actors(
-    model: str,
-    roles: Sequence[str],
-    *,
-    engine: EngineSettings | None = None,
-    adapter: AdapterSettings | None = None,
-    sampling: SamplingSettings | None = None,
-    search: SearchSettings | None = None,
-    seed: int = 0,
-    report: Callable[[str], None] = lambda line: None,
-) -> Actors:
+def open_actors(config: RunConfig, roles: Sequence[str], report: Callable[[str], None] = lambda line: None) -> Actors:
     """Load the model once for sampling, and for training once (with adapters) or once per role."""
     import torch
 
@@ -117,17 +261,19 @@ def open_actors(
     from quaere.policies.native.device import choose_device, choose_dtype
     from quaere.policies.native.sampler import NativeSampler
 
-    engine, adapter = engine or EngineSettings(), adapter or AdapterSettings()
+    engine, adapter = config.engine, config.adapter
     device = choose_device(engine.device, report)
-    found = resolve_model(model, report=report)
+    found = resolve_model(config.model, report=report)
     renderer = Renderer(load_tokenizer(found.tokenizer))
     if renderer.note:
         report(renderer.note)
     sampling_copy = load_model(found, device, choose_dtype(engine.dtype, device, engine.mode))
-    sampler = NativeSampler.over(sampling_copy, renderer.decode, name=model, mode=engine.mode, max_rows=engine.max_rows)
+    sampler = NativeSampler.over(
+        sampling_copy, renderer.decode, name=config.model, mode=engine.mode, max_rows=engine.max_rows
+    )
     if adapter.rank:
         base = load_model(found, device, choose_dtype(engine.base_dtype, device), packed=False, as_base=True)
-        torch.manual_seed(seed)  # adapters are initialised at random
+        torch.manual_seed(config.seed)  # adapters are initialised at random
         shared = add_adapters(base, roles, adapter)
         models = dict.fromkeys(roles, shared)
     else:
@@ -137,9 +283,7 @@ def open_actors(
     return Actors(
         TokenPolicy(sampler, renderer),
         models,
+        config,
         shared=bool(adapter.rank),
-        sampling=sampling,
-        search=search,
-        concurrency=engine.max_rows,  # one slot per episode: with more, contexts would be evicted and recomputed
         load_reference=lambda: load_model(found, device, "float32", packed=False),
     )

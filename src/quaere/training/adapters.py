@@ -1,19 +1,20 @@
-"""LoRA adapters by peft, saving and loading of weights, and copying them into the sampler."""
+"""LoRA adapters by peft; weights saved, loaded, checked to be finite, and copied into the sampler."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from quaere.errors import BadInput, ExtraMissing
+from quaere.errors import BadInput, ExtraMissing, TrainingStopped
 from quaere.policies.model_folders import WEIGHTS
 from quaere.policies.native.weights import copy_rounded
-from quaere.training.finite import refuse_non_finite
 from quaere.training.settings import AdapterSettings
 
 
@@ -146,3 +147,30 @@ def _same(weight: torch.Tensor) -> torch.Tensor:
 def _add_adapter(module: Any, adapter: str) -> torch.Tensor:
     total: torch.Tensor = module.base_layer.weight.float() + module.get_delta_weight(adapter).float()
     return total
+
+
+# ------------------------------------------------------------------------------------------------------- finite weights
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def largest_weight(weights: Iterable[Tensor]) -> Tensor:
+    """The largest magnitude among the weights, as a tensor on their device; NaN or infinite if any weight is.
+
+    One pass without copies, and without waiting for the device.
+    """
+    # vector_norm, not abs().max(): the latter would allocate a copy of the largest weight.
+    return torch.stack([torch.linalg.vector_norm(weight, math.inf).float() for weight in weights]).max()
+
+
+def refuse_non_finite(weights: Iterable[tuple[str, Tensor]]) -> None:
+    """Raise TrainingStopped if a weight is not finite, naming its tensor.
+
+    refuse_non_finite(model.named_parameters())
+    """
+    for name, weight in weights:
+        is_checked = weight.is_floating_point() and weight.numel() > 0
+        if is_checked and not math.isfinite(largest_weight([weight]).item()):
+            raise TrainingStopped(
+                f"{name} contains a value that is not finite: it is not saved",
+                hint="resume from the last checkpoint with --resume and a lower learning rate",
+            )

@@ -20,7 +20,7 @@ from quaere.policies.model_folders import check_config
 from quaere.training.settings import AdapterSettings, EngineSettings
 
 if TYPE_CHECKING:
-    from quaere.training.learner_settings import LearnerSettings
+    from quaere.training.settings import LearnerSettings
 
 Device = Literal["cpu", "cuda"]
 
@@ -68,41 +68,6 @@ class RunEstimate(Struct, frozen=True):
     num_parameters: int
     num_trainable: int
     memory: MemoryParts
-
-
-class RolloutEstimate(Struct, frozen=True):
-    """Number of episodes of one proposer step, and an upper bound on their tokens.
-
-    RolloutEstimate(num_proposals=256, num_attempts=1280, max_tokens=4_980_736)
-    """
-
-    num_proposals: int
-    num_attempts: int
-    max_tokens: int
-
-    @property
-    def num_episodes(self) -> int:
-        """Proposals plus attempts."""
-        return self.num_proposals + self.num_attempts
-
-
-def estimate_rollouts(
-    documents: int, questions: int, attempts: int, *, sequence_tokens: int, attempt_tokens: int | None = None
-) -> RolloutEstimate:
-    """Episodes of a step with `questions` per document and `attempts` of the solver per question.
-
-    N documents, m questions and n attempts are N * m * (1 + n) episodes. `attempt_tokens` is the token limit of an
-    attempt if it differs from that of a proposal.
-
-        estimate_rollouts(1, 1, 5, sequence_tokens=4096).num_episodes == 6        # HRPO
-        estimate_rollouts(1, 4, 4, sequence_tokens=4096).num_episodes == 20       # GRPO
-    """
-    num_proposals = documents * questions
-    num_attempts = num_proposals * attempts
-    longest_attempt = sequence_tokens if attempt_tokens is None else attempt_tokens
-    return RolloutEstimate(
-        num_proposals, num_attempts, num_proposals * sequence_tokens + num_attempts * longest_attempt
-    )
 
 
 def estimate_run(
@@ -293,7 +258,7 @@ def _kv_numbers(shape: _Shape, num_rows: int, sequence_tokens: int) -> int:
 
 
 def _logits_bytes(shape: _Shape) -> int:
-    from quaere.training.logprobs import CHUNK_TOKENS
+    from quaere.training.batches import CHUNK_TOKENS
 
     return CHUNK_TOKENS * shape.vocabulary * _FLOAT32 * _NUM_LOGITS
 

@@ -1,37 +1,130 @@
-"""Questions given to a run before it writes its own; they start the curriculum of its first iteration, or of every one.
+"""Questions given to a run: all it trains on, or the start of a curriculum that goes on with a proposer's.
 
     Run.create("runs/notes", "evolve", {}, files=copy_given("checked.jsonl"))
     await take_given(step, training, stage, protocol, limits, seen, attempts=4)
+    await train_practice(config, store, reporter)
 
-A run keeps a copy of them, so that it can be resumed even if their source has changed or is gone. They are filtered
-like a proposer's questions: no duplicates, no leaked answers, not too long; and if the solver attempts candidates, it
-attempts these as well.
+The questions come from a file, from a data set of the hub, or from the curriculum of a run that wrote its own. A run
+keeps a copy of them, so that it can be resumed even if their source has changed or is gone. In a curriculum they are
+filtered like a proposer's questions: no duplicates, no leaked answers, not too long; and if the solver attempts
+candidates, it attempts these as well.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from msgspec import structs
+import msgspec
+from msgspec import field, structs
 
 from quaere.chat.protocol import Protocol
 from quaere.chat.spans import check_evidence
+from quaere.dialects.registry import taught_name
 from quaere.errors import BadInput
 from quaere.records import Candidate, DropReason, Evidence, Question
 from quaere.rewards.answers import normalise_answer
 from quaere.rewards.format import contains, find_alternative, gives_away
 from quaere.rollout.episode import Limits
-from quaere.rollout.question_files import read_questions
-from quaere.runs import Run
-from quaere.training.phases.attempts import rights
-from quaere.training.phases.curriculum_filter import as_questions, judge_attempts
-from quaere.training.phases.stage import Stage
-from quaere.training.qa_run import encode_questions, read_source
+from quaere.rollout.question_files import NO_ANSWERS, is_hub, parse_hub, read_questions
+from quaere.runs import Run, find_run, runs_root
+from quaere.setting_types import NonNegativeFloat
+from quaere.training.progress import Reporter
+from quaere.training.proposals import judge_attempts
+from quaere.training.rollouts import Stage, count_steps_with_questions, rights
+from quaere.training.run_setup import check_openable, open_run, plan_memory
+from quaere.training.settings import RunConfig, ValidationSettings, check_run
+from quaere.training.solver_phase import (
+    SolverConfig,
+    check_solver,
+    count_held_back,
+    plan_validation,
+    practise,
+    solver_of,
+)
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun
 
 GIVEN = "given.jsonl"
+QUESTIONS = "questions.jsonl"
 ReadDocument = Callable[[str], str]
+ROLES = ("solver",)
+
+# -------------------------------------------------------------------------------------------------------- the questions
+
+
+def read_source(source: str, root: Path | None = None, *, answered: bool = True) -> list[Question]:
+    """Questions of a file, of the hub, or of a run's curriculum by its directory or its name under `root`.
+
+    With `answered`, every question must have an answer.
+
+    read_source("train.jsonl"); read_source("hub:acme/qa:train"); read_source("drzero-1")
+    """
+    if not source:
+        raise BadInput("no questions are given: a question file or a run is needed", hint="--questions FILE|RUN")
+    found = find_source(source, root or runs_root())
+    questions = read_questions(found) if is_hub(found) or Path(found).is_file() else _read_run(Path(found))
+    if answered:
+        _refuse_unanswerable(questions, source)
+    return questions
+
+
+def find_source(source: str, root: Path) -> str:
+    """The question file or the data set of the hub as given, or the run's directory."""
+    if is_hub(source):
+        return str(parse_hub(source))
+    if Path(source).is_file():
+        return source
+    try:
+        return str(find_run(root, source))
+    except BadInput as error:
+        raise BadInput(f"{source} is neither a question file nor a run", hint=error.hint) from None
+
+
+def _read_run(path: Path) -> list[Question]:
+    """A run's whole curriculum with people's verdicts applied, or the questions it was given itself."""
+    if (path / QUESTIONS).is_file():
+        return read_questions(path / QUESTIONS)
+    with Run.open(path) as run:
+        questions = [candidate.to_question() for candidate in run.curriculum()]
+        kind = run.info.kind
+    if not questions:
+        why = "kept none" if kind == "evolve" else f"is a run of `quaere {kind}`, which writes none"
+        raise BadInput(f"run {path.name} has no questions to train on: it {why}", hint=f"quaere curriculum {path}")
+    return questions  # candidate ids are unique over all iterations
+
+
+def _refuse_unanswerable(questions: Sequence[Question], source: str) -> None:
+    without = [question.id for question in questions if not any(answer.strip() for answer in question.answers)]
+    if without:
+        others = f" and {len(without) - 1} more" if len(without) > 1 else ""
+        raise BadInput(
+            f"{source}: question {without[0]}{others} cannot be trained on: `answers` is missing or empty",
+            hint=NO_ANSWERS if is_hub(source) else 'each line needs {"question": "...", "answers": ["..."]}',
+        )
+
+
+def encode_questions(questions: Sequence[Question]) -> bytes:
+    """The questions as the bytes of a file that `read_questions` can read."""
+    rows = [
+        {
+            "id": question.id,
+            "question": question.text,
+            "answers": question.answers,
+            "facts": question.facts,
+            "searches": question.searches,
+            "hops": question.hops,
+            "evidence": question.evidence,
+            "set": question.set,
+            "gold_ids": question.gold_ids,
+        }
+        for question in questions
+    ]
+    return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+
+
+# --------------------------------------------------------------------------- given questions in a proposer's curriculum
 
 
 def copy_given(source: str) -> dict[str, bytes]:
@@ -79,10 +172,9 @@ async def take_given(
     """
     questions, read = read_given(training.store), training.read_document
     made = [_make(question, step, seen, max_words, read) for question in questions]
-    tried = [candidate for candidate in made if candidate.kept]
-    groups = iter(await stage.attempt_questions(step, protocol, as_questions(tried), attempts, limits))
-    for candidate in made:
-        group = next(groups) if candidate.kept else []
+    tried = [candidate.to_question() if candidate.kept else None for candidate in made]
+    groups = await stage.attempt(step, protocol, tried, attempts, limits)
+    for candidate, group in zip(made, groups, strict=True):
         num_right, reason = int(sum(rights(group))), candidate.reason
         if candidate.kept and attempts:
             reason = judge_attempts(num_right, len(group))
@@ -159,3 +251,159 @@ def _settle(evidence: Evidence | None, read_document: ReadDocument | None) -> Ev
     except BadInput:
         return None
     return evidence
+
+
+# ---------------------------------------------------------------------------------------- runs on given questions alone
+
+
+# Values of the presets of these names, for recipes to extend; loss aggregation differs per paper and is set there.
+PAPER: dict[str, object] = {
+    "engine.max_rows": 256,
+    "solver.max_draws": 0,
+    "solver.several_share": 0.0,
+    "solver.limits.answer_turn": False,  # the papers reserve no turn for the answer
+    "validation.questions": 0,  # the papers use the last checkpoint
+    "solver.learner.kl_beta": 0.001,
+    "solver.learner.kl_flat": True,
+}
+SINGLE_GPU: dict[str, object] = {
+    "solver.batch": 32,
+    "solver.learner.learning_rate": 2e-5,
+    "solver.learner.warmup_ratio": 0.1,
+    "solver.learner.min_warmup_steps": 5,
+    "solver.learner.gradient_checkpointing": True,
+    "adapter.rank": 16,
+}
+# For a GPU of 80 GB or more and a model of about 1.5 B parameters; with these values a labelled run improved in less
+# than half an hour.
+LARGE_GPU: dict[str, object] = {
+    "prompts": "brief",
+    "solver.steps": 80,
+    "solver.batch": 64,
+    "solver.attempts": 8,
+    "solver.limits.max_turns": 7,
+    "solver.limits.max_searches": 6,
+    "solver.limits.turn_tokens": 160,
+    "solver.limits.sequence_tokens": 4864,
+    "solver.limits.tool_response_tokens": 560,
+    "solver.learner.learning_rate": 5e-5,
+    "solver.learner.warmup_ratio": 0.1,
+    "solver.learner.min_warmup_steps": 5,
+    "solver.learner.micro_tokens": 32768,
+    "adapter.rank": 32,
+    "adapter.alpha": 64,
+    "engine.max_rows": 256,
+    "checkpoints.every": 10,
+}
+DEMO: dict[str, object] = {
+    "prompts": "brief",
+    "solver.steps": 2,
+    "solver.batch": 2,
+    "solver.attempts": 3,
+    "solver.limits.max_turns": 3,
+    "solver.limits.turn_tokens": 96,
+    "solver.limits.sequence_tokens": 640,
+    "solver.limits.tool_response_tokens": 160,
+    "solver.limits.topk": 1,
+    "solver.learner.learning_rate": 1e-4,
+    "adapter.rank": 8,
+    "checkpoints.every": 1,
+    "checkpoints.keep": 2,
+    "validation.questions": 0,  # with two steps there is no checkpoint to choose
+}
+
+
+class PracticeConfig(RunConfig, frozen=True, forbid_unknown_fields=True):
+    """A whole run of one role that practises on given questions.
+
+        PracticeConfig(model="smollm2-135m", index="demo/index", questions="train.jsonl", epochs=2)
+
+    Attributes:
+        questions: What to learn from: a JSONL file of questions with answers, a run that wrote some, or a data set of
+            the hub, hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT].
+            [Quaere]
+        epochs: With `solver.steps=0`: how often each question is drawn, whatever `solver.max_draws` says.
+            [EvalAct]
+    """
+
+    questions: str = ""
+    epochs: NonNegativeFloat = 1.0
+    solver: SolverConfig = field(default_factory=SolverConfig)
+    validation: ValidationSettings = ValidationSettings()
+
+
+def check_config(config: PracticeConfig) -> None:
+    """Refuse values that make no sense, each with one clear line."""
+    check_run(config)
+    check_solver(config.solver)
+    config.validation.check()
+
+
+def check_practice(config: PracticeConfig, recipe: str) -> None:
+    """Raise BadInput for a config that cannot run, before anything is loaded; the questions are checked elsewhere."""
+    check_config(config)
+    check_openable(config, recipe, [taught_name(config.solver.dialect)])
+
+
+def count_steps(config: PracticeConfig, num_questions: int) -> int:
+    """Number of steps of a run that trains on `num_questions` questions.
+
+    count_steps(PracticeConfig(epochs=2, solver=SolverConfig(steps=0, batch=256)), 27_000) == 211
+    """
+    solver = config.solver
+    if solver.steps:
+        return count_steps_with_questions(solver.steps, num_questions, solver.batch, solver.max_draws)
+    return math.ceil(config.epochs * num_questions / min(config.solver.batch, num_questions))
+
+
+def count_training(config: PracticeConfig, num_questions: int) -> int:
+    """Number of questions that are trained on; the others are held back for validation."""
+    return num_questions - count_held_back(num_questions, config.validation)
+
+
+async def train_practice(config: PracticeConfig, store: Run, reporter: Reporter) -> None:
+    """Train the config's solver with GRPO on the run's questions, from its last checkpoint or from the start."""
+    questions, phase = read_questions(store.path / QUESTIONS), config.solver
+    solver = solver_of(phase, config.prompts)
+    async with open_run(config, ROLES, reporter) as opened:
+        num_steps = count_steps(config, count_training(config, len(questions)))
+        training = TrainingRun(config, store, opened.actors, reporter, num_steps)
+        if not phase.steps:  # `epochs` then determines how often a question is drawn
+            phase = structs.replace(phase, steps=num_steps, max_draws=0)
+
+        async def iterate(iteration: int) -> None:
+            stage = Stage(opened.actors, opened.searcher)
+            await practise(
+                training,
+                stage,
+                iteration,
+                phase,
+                solver=solver,
+                questions=questions,
+                validation=config.validation,
+                seed=config.seed,
+            )
+
+        await training.iterate(1, iterate)
+
+
+def plan_practice(config: PracticeConfig) -> list[tuple[str, str]]:
+    """Lines of a dry run: the phases, and the maximum cost of a step."""
+    num_questions = count_training(config, len(read_source(config.questions)))
+    solver, num_steps = config.solver, count_steps(config, num_questions)
+    batch = min(solver.batch, num_questions)
+    num_tokens = batch * solver.attempts * solver.limits.sequence_tokens
+    return [
+        ("questions", f"{num_questions}, each seen {num_steps * batch / num_questions:.3g} times"),
+        plan_validation(config.validation),
+        (
+            "solver",
+            f"{solver.dialect}, at most {solver.limits.max_turns} turns and {solver.limits.max_searches} searches",
+        ),
+        (
+            "solver phase",
+            f"{num_steps} steps of {batch} questions; a step plays {batch * solver.attempts} episodes, "
+            f"{num_tokens:,} tokens at most",
+        ),
+        *plan_memory(config, (structs.replace(solver, batch=batch),)),
+    ]

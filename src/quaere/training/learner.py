@@ -4,10 +4,10 @@
     metrics = learner.step(samples)         # {"loss/policy": ..., "gradient/norm": ..., ...}
 
 Weights are float32; on a GPU the forward pass is autocast to bfloat16. Samples are packed end to end without padding;
-on a CPU, a prompt shared by several samples is computed once. Old log-probs are the learner's own, not the sampler's: a
-batch is used for one update, so they are those of its forward pass. Their distance from the sampler's is a metric. Any
-value that is not finite stops the step, with its cause, before a weight changes. A step synchronises with the GPU once:
-after all gradients, before the update.
+on a CPU, a prompt shared by several samples is computed once. A batch is used for one update, so the policy is that of
+its forward pass; the distance of its log-probs from the sampler's is a metric. Any value that is not finite stops the
+step, with its cause, before a weight changes. A step synchronises with the GPU once: after all gradients, before the
+update.
 
 Shapes: N tokens that carry loss, B samples, W most such tokens in one sample (see `batches.py`).
 """
@@ -18,32 +18,32 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
+import operator
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec import structs
 from torch import Tensor
 
 from quaere.errors import TrainingStopped
-from quaere.objectives.losses import clipped_loss, count_terms, kl_loss, policy_gradient_loss
+from quaere.objectives.policy_gradient import count_terms, kl_loss, policy_gradient_loss
 from quaere.policies.native.bridge import decoder_layers, use_varlen_attention
 from quaere.rollout.episode import Sample
 from quaere.training.adapters import (
+    largest_weight,
     load_weights,
     plain_model,
+    refuse_non_finite,
     save_weights,
     trainable_weights,
     without_adapter,
 )
-from quaere.training.batches import MicroBatch, split_batch
+from quaere.training.batches import MicroBatch, packed_logprobs, split_batch
 from quaere.training.estimate import needs_checkpointing
-from quaere.training.finite import largest_weight, refuse_non_finite
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.logprobs import packed_logprobs
-from quaere.training.optimizer import make_optimizer
-from quaere.training.update_samples import refuse_unusable, select_samples
+from quaere.training.settings import LearnerSettings
 
 OPTIMIZER_FILE = "optimizer.safetensors"
 
@@ -121,7 +121,7 @@ class Learner:
         rate = self._update(optimizer, settings.learning_rate, moves_on=how is None)
         num_tokens = sum(len(batch.targets_N) for batch in batches)
         # Losses are already divided by the whole batch's count; `means` are sums over tokens; the rest stays as it is.
-        means = ("policy/entropy", "policy/clip_fraction", "mismatch/mean")
+        means = ("policy/entropy", "mismatch/mean")
         metrics = {name: value / num_tokens if name in means else value for name, value in totals.items()}
         del metrics["loss"], metrics["weights"]
         return metrics | {"learner/rate": rate, "batch/model_tokens": float(num_tokens)}
@@ -133,30 +133,26 @@ class Learner:
 
     def score(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Log-prob of every token that carries loss, in order, per sample."""
-        return self._score(samples, self._logprobs)
+        return [list(logprobs) for logprobs, _ in self.score_tokens(samples)]
 
     def score_reference(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Log-probs like `score`, by the reference model."""
-        return self._score(samples, self._reference_logprobs)
+        return [list(logprobs) for logprobs, _ in self._score(samples, self._score_reference)]
 
     def score_tokens(self, samples: Sequence[Sample]) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:
         """Log-prob and entropy of every token that carries loss, in order, per sample."""
+        return self._score(samples, self._score_batch)
+
+    def _score(
+        self, samples: Sequence[Sample], score_batch: Callable[[MicroBatch], tuple[Tensor, Tensor]]
+    ) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:
         self._activate()
         found: list[tuple[tuple[float, ...], tuple[float, ...]]] = [((), ())] * len(samples)
         for batch in self._split(samples):
             counts = batch.mask_BW.sum(dim=1).tolist()
-            logprobs, entropies = (values_N.split(counts) for values_N in self._score_batch(batch))
+            logprobs, entropies = (values_N.split(counts) for values_N in score_batch(batch))
             for row, own, spread in zip(batch.rows, logprobs, entropies, strict=True):
                 found[row] = tuple(own.tolist()), tuple(spread.tolist())
-        return found
-
-    def _score(self, samples: Sequence[Sample], logprobs_of: Callable[[MicroBatch], Tensor]) -> list[list[float]]:
-        self._activate()
-        found: list[list[float]] = [[] for _ in samples]
-        for batch in self._split(samples):
-            counts = batch.mask_BW.sum(dim=1).tolist()
-            for row, values in zip(batch.rows, logprobs_of(batch).split(counts), strict=True):
-                found[row] = values.tolist()
         return found
 
     # ------------------------------------------------------------------------------------------------- save and load
@@ -204,14 +200,11 @@ class Learner:
     # -------------------------------------------------------------------------------------------------------- details
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
+        """AdamW, fused where torch has a kernel."""
         settings = self.settings
-        return make_optimizer(
-            self.parameters,
-            offload=settings.offload_optimizer,
-            lr=settings.learning_rate,
-            betas=settings.betas,
-            weight_decay=settings.weight_decay,
-        )
+        kind = OffloadedAdamW if settings.offload_optimizer else torch.optim.AdamW
+        options = {"lr": settings.learning_rate, "betas": settings.betas, "weight_decay": settings.weight_decay}
+        return kind(self.parameters, fused=self.device.type in ("cpu", "cuda"), **options)
 
     def _optimizer(self, moments: str) -> torch.optim.Optimizer:
         """The optimizer with these moments, created at its first use."""
@@ -235,48 +228,32 @@ class Learner:
         is_cuda = self.device.type == "cuda"
         return torch.autocast("cuda", dtype=torch.bfloat16) if is_cuda else contextlib.nullcontext()
 
-    def _logprobs(self, batch: MicroBatch) -> Tensor:
-        """Log-probs of the batch under the current weights, without gradients."""
-        return self._score_batch(batch)[0]
-
     def _score_batch(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """Log-probs and entropies of the batch under the current weights, without gradients."""
         self.model.eval()
         with torch.no_grad(), self._autocast():
             return packed_logprobs(self.model, batch)
 
-    def _reference_logprobs(self, batch: MicroBatch) -> Tensor:
+    def _score_reference(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
+        """Log-probs and entropies of the batch under the reference model."""
         if self.reference is not None:
             with torch.no_grad(), self._autocast():
-                return packed_logprobs(self.reference, batch)[0]
+                return packed_logprobs(self.reference, batch)
         with without_adapter(self.model):
-            logprobs_N = self._logprobs(batch)
+            found = self._score_batch(batch)
         self.model.train()
-        return logprobs_N
+        return found
 
     def _add_gradients(self, batch: MicroBatch, denominator: int, settings: LearnerSettings) -> dict[str, Tensor]:
         """Forward and backward pass of one micro-batch; metrics stay on the device, so that nothing synchronises."""
         shared: dict[str, Any] = {"how": settings.aggregation, "denominator": denominator}
-        reference_N = self._reference_logprobs(batch) if settings.kl_beta else None
+        reference_N = self._score_reference(batch)[0] if settings.kl_beta else None
         with self._autocast():
             logprobs_N, entropy_N = packed_logprobs(self.model, batch)
         logprobs_BW = batch.grid(logprobs_N)
         gaps_N = (logprobs_N.detach() - batch.logprobs_N).abs()
         measured = {"mismatch/mean": gaps_N.sum(), "mismatch/max": gaps_N.max(), "policy/entropy": entropy_N.sum()}
-        if settings.loss == "clipped":
-            # One update per batch: the old log-probs are those of this very forward pass, and every ratio is 1.
-            clipped = clipped_loss(
-                logprobs_BW,
-                logprobs_BW.detach(),
-                batch.advantages_BW,
-                batch.mask_BW,
-                epsilon=settings.epsilon,
-                **shared,
-            )
-            loss = clipped.loss
-            measured["policy/clip_fraction"] = clipped.num_clipped_low + clipped.num_clipped_high
-        else:
-            loss = policy_gradient_loss(logprobs_BW, batch.advantages_BW, batch.mask_BW, **shared)
+        loss = policy_gradient_loss(logprobs_BW, batch.advantages_BW, batch.mask_BW, **shared)
         measured["loss/policy"] = loss.detach()
         if reference_N is not None:
             divergence = kl_loss(logprobs_BW, batch.grid(reference_N), batch.mask_BW, kind=settings.kl, **shared)
@@ -331,3 +308,92 @@ def _read(measured: Sequence[dict[str, Tensor]], norm: Tensor, largest: Tensor) 
     totals = {name: sum(values[place :: len(names)]) for place, name in enumerate(names)}
     totals["mismatch/max"] = max(values[names.index("mismatch/max") :: len(names)])
     return totals | {"gradient/norm": norm_value, "weights": largest_value}
+
+
+# -------------------------------------------------------------------------------------------- the samples of an update
+
+
+def refuse_unusable(samples: Sequence[Sample]) -> None:
+    """Raise TrainingStopped if nothing carries loss, or if an advantage or a log-prob is not finite."""
+    if not any(any(sample.loss_mask) for sample in samples):
+        raise TrainingStopped("no token of the batch carries loss: there is nothing to train on")
+    for number, sample in enumerate(samples):
+        for name, values in (("advantage", sample.advantages), ("log-prob", sample.logprobs)):
+            if not all(map(math.isfinite, values)):
+                raise TrainingStopped(f"a {name} of sample {number} is not finite; no weight was changed")
+
+
+def select_samples(samples: Sequence[Sample], settings: LearnerSettings) -> tuple[Sequence[Sample], LearnerSettings]:
+    """The samples to compute, and the settings for them.
+
+    Samples of zero advantage have no policy gradient and are skipped, unless the KL term includes them. If all are
+    flat, they are computed for their metrics only, without KL term.
+    """
+    if settings.kl_beta and settings.kl_flat:
+        return samples, settings
+    if found := _with_gradient(samples):
+        return found, settings
+    return samples, structs.replace(settings, kl_beta=0.0)
+
+
+def _with_gradient(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """Samples with a non-zero advantage on a token that carries loss."""
+    return [sample for sample in samples if any(map(operator.mul, sample.advantages, sample.loss_mask))]
+
+
+# ------------------------------------------------------------------------------- AdamW with its moments in host memory
+
+
+class OffloadedAdamW(torch.optim.AdamW):  # type: ignore[misc]
+    """AdamW with its moments in host memory; they are copied to the device for the update, weight by weight.
+
+    Updates and saved state are bit-identical to plain AdamW.
+    """
+
+    param_groups: list[dict[str, Any]]
+
+    def __init__(self, parameters: Iterable[Tensor], **options: Any) -> None:
+        # One parameter group per weight, so that weights can be updated one after another.
+        super().__init__([{"params": [weight]} for weight in parameters], **options)
+
+    def step(self, closure: None = None) -> None:
+        """Update every weight; only one weight's moments are on the device at a time."""
+        groups = self.param_groups
+        try:
+            for group in groups:
+                (weight,) = group["params"]
+                if weight.grad is None:
+                    continue
+                resting = self.state[weight]
+                self.state[weight] = {n: value.to(weight.device, non_blocking=True) for n, value in resting.items()}
+                self.param_groups = [group]
+                super().step()
+                self._put_away(weight, resting)
+        finally:
+            self.param_groups = groups
+        _finish_copies()
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """Load a saved state; the moments stay in host memory."""
+        super().load_state_dict(state_dict)
+        for weight in list(self.state):
+            self._put_away(weight, {})
+        _finish_copies()
+
+    def _put_away(self, weight: Tensor, resting: dict[str, Tensor]) -> None:
+        """Move a weight's state to the host, into the memory it had there before."""
+        moved = {}
+        for name, value in self.state[weight].items():
+            if not value.is_cuda:
+                moved[name] = value
+                continue
+            # Pinned memory makes the copies several times faster.
+            place = resting[name] if name in resting else torch.empty_like(value, device="cpu", pin_memory=True)
+            moved[name] = place.copy_(value, non_blocking=True)
+        self.state[weight] = moved
+
+
+def _finish_copies() -> None:
+    """Wait for the asynchronous copies; only then may the host memory be read."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()

@@ -9,38 +9,37 @@ One role, the actor, is trained. The questions need no answers.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from typing import Literal
 
 from msgspec import Struct, field, structs
 
-from quaere.chat.protocol import PromptStyle
+from quaere.chat.protocol import PromptStyle, Protocol
+from quaere.dialects.report.report_writer import bind_report
 from quaere.errors import BadInput, ExtraMissing
-from quaere.objectives.advantages import DELTA, Advantages
-from quaere.records import Dimension, Episode, Question, Rubric, Weight
-from quaere.rewards.reports import SCALE
-from quaere.rollout.episode import Limits, Sample, make_sample
+from quaere.objectives.policy_gradient import DELTA, Advantages
+from quaere.records import Dimension, Episode, Question, Report, ReportTask, Rubric, Weight
+from quaere.rewards.reports import SCALE, check_report, consistency_score, diversity_score
+from quaere.rollout.episode import Job, Limits, Sample, make_sample
 from quaere.rollout.policy import derive_seed
 from quaere.rollout.question_files import read_questions
 from quaere.runs import Run
 from quaere.setting_types import GroupSize, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from quaere.training.config_rules import check_limits, check_run
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.phases.assessments import Evaluating
-from quaere.training.phases.curriculum_filter import draw_questions
-from quaere.training.phases.stage import Stage
+from quaere.training.assessments import Evaluating
+from quaere.training.given import QUESTIONS, read_source
 from quaere.training.progress import Reporter
-from quaere.training.qa_run import QUESTIONS, read_source
-from quaere.training.run_setup import check_openable, open_run, open_training, plan_memory
+from quaere.training.rollouts import Stage, draw_questions
+from quaere.training.run_setup import open_run, plan_memory
 from quaere.training.settings import (
+    LearnerSettings,
     RunConfig,
+    check_limits,
+    check_run,
 )
-from quaere.training.step import Step
-from quaere.training.token_traces import trace_tokens
+from quaere.training.step import Step, measure_update, trace_tokens
 from quaere.training.training_run import Memory, TrainingRun
-from quaere.training.update_seen import measure_update
 
 ROLE = "actor"
 DIALECT = "score"  # the dialect of the warm-up for reports, rubrics and assessments
@@ -89,8 +88,6 @@ class WriterConfig(Struct, frozen=True, forbid_unknown_fields=True):
         # kl_beta=0.05 keeps the writer near the reference model, with kl_flat also on groups with equal rewards.
         learning_rate=1e-6,
         warmup_ratio=0.05,
-        loss="clipped",
-        epsilon=0.2,
         kl_beta=0.05,
         kl="k3",
         kl_flat=True,
@@ -218,11 +215,6 @@ def check_research(config: ResearchConfig, recipe: str, pool: Sequence[Dimension
         raise ExtraMissing(f"{recipe} compares conclusions with scikit-learn", extra="select")
 
 
-def check_research_run(config: ResearchConfig, recipe: str) -> None:
-    """Raise BadInput if the model or the index cannot be opened."""
-    check_openable(config, recipe, [DIALECT])
-
-
 def parse_rubric(text: str, pool: Sequence[Dimension]) -> Rubric:
     """A rubric in the form of `Rubric.text`: the primary dimension, then others with weights.
 
@@ -274,7 +266,7 @@ async def open_research(
     """Context that opens, and closes, everything a run on open questions needs."""
     questions = read_questions(store.path / QUESTIONS)
     async with open_run(config, roles, reporter) as opened:
-        training = open_training(config, store, opened.actors, reporter, config.solver.steps, memory=memory)
+        training = TrainingRun(config, store, opened.actors, reporter, config.solver.steps, memory=memory)
         yield Research(config, training, Stage(opened.actors, opened.searcher), questions)
 
 
@@ -343,3 +335,94 @@ def group_samples(episodes: Sequence[Episode], places: Sequence[int], advantages
     for episode, place, value in zip(episodes, places, advantages.values.tolist(), strict=True):
         groups.setdefault(place, []).append(make_sample(episode, value))
     return list(groups.values())
+
+
+# -------------------- Report episodes: several reports per question, each bound to the passages it was shown.
+
+
+NAME = "reports"  # prefix of the episodes' metrics
+
+
+class Written(Struct, frozen=True):
+    """A report episode; `report` is None if the report was not finished.
+
+    Written(episode=Episode(...), report=Report(...))
+    """
+
+    episode: Episode
+    report: Report | None
+
+    @property
+    def conclusion(self) -> str:
+        """The report's conclusion; "" if it was not finished."""
+        return self.report.conclusion if self.report else ""
+
+
+def write_jobs(
+    protocol: Protocol, questions: Sequence[Question], rubrics: Sequence[Rubric | None], num_reports: int, name: str
+) -> list[Job]:
+    """`num_reports` episodes per question, with the rubric at the same index; those of one question are adjacent.
+
+    write_jobs(ReportWriter(), [question], [rubric], 2, "i0-r3")[1].episode_id == "i0-r3-q1-r1"
+    """
+    tasks = [
+        ReportTask(question, rubric, number)
+        for question, rubric in zip(questions, rubrics, strict=True)
+        for number in range(num_reports)
+    ]
+    return [Job(protocol, task, f"{name}-{task.id}") for task in tasks]
+
+
+async def write_reports(
+    stage: Stage, step: Step, role: str, jobs: Sequence[Job], limits: Limits
+) -> list[list[Written]]:
+    """Play the jobs; returns the reports of each question in order, without episodes in which a search failed."""
+    played = await stage.play(step, role, jobs, limits, name=NAME)
+    groups: dict[str, list[Written]] = {_question(job.task).id: [] for job in jobs}
+    for episode in played.episodes:
+        if not episode.search_failed:
+            groups[_question(episode.task).id].append(Written(episode, bind_report(episode)))
+    return list(groups.values())
+
+
+def _question(task: object) -> Question:
+    assert isinstance(task, ReportTask)
+    return task.question
+
+
+def measure_report(written: Written) -> dict[str, float]:
+    """Metrics of one report that need no judge.
+
+    measure_report(written) -> {"report/finished": 1.0, "report/citations": 4.0, "check/resolved": 1.0, ...}
+    """
+    report = written.report
+    if report is None:
+        return {"report/finished": 0.0}
+    counts = {
+        "report/finished": 1.0,
+        "report/citations": float(len(report.citations)),
+        "report/words": float(len(report.text.split())),
+        "report/repeated": report.repeated_share,
+    }
+    return counts | check_report(report).parts
+
+
+def measure_groups(groups: Sequence[Sequence[Written]], measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Metrics of a batch of reports: means of the reports' metrics, similarity of conclusions and diversity of texts.
+
+    An unfinished report has no citations and counts as 0 in the citation checks.
+
+        measure_groups(groups, measured) -> {"check/resolved": 0.6, "consistency/mean": 0.4, "diversity/mean": 0.7, ...}
+    """
+    means: dict[str, float] = {}
+    for name in dict.fromkeys(name for values in measured for name in values):
+        unfinished = 0.0 if name.startswith("check/") else None
+        found = [values.get(name, unfinished) for values in measured]
+        known = [value for value in found if value is not None]
+        means[name] = sum(known) / len(known)
+    agreements = [consistency_score([item.conclusion for item in group]) for group in groups]
+    spreads = [diversity_score([item.report.text for item in group if item.report]) for group in groups]
+    for name, values in (("consistency/mean", agreements), ("diversity/mean", spreads)):
+        if told := [value for value in values if value is not None]:
+            means[name] = sum(told) / len(told)
+    return means

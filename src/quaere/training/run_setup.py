@@ -6,28 +6,25 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+import httpx
 from msgspec import Struct, structs
 
 from quaere.dialects.notes import Notes, find_notes
-from quaere.errors import BadInput, SearchFailed
+from quaere.errors import BadInput, SearchFailed, requirement_hint
 from quaere.policies.catalogue import needs_guide, resolve_model
 from quaere.policies.native.device import choose_device
+from quaere.policies.tinker import HOSTED, answers, check_hosted, check_sdk, sdk_version
 from quaere.rollout.episode import Limits
-from quaere.runs import Run
 from quaere.search.client import SearchPool, server_urls
 from quaere.search.index import Index, open_index
 from quaere.search.searcher import LocalSearcher, Searcher, open_searcher
-from quaere.training.actors import open_actors
+from quaere.training.actors import RolePlay, open_actors
 from quaere.training.estimate import RunEstimate, estimate_run, machine_bytes
-from quaere.training.learner_settings import LearnerSettings
 from quaere.training.progress import Reporter
-from quaere.training.remote.remote_actors import open_remote_actors
-from quaere.training.remote.trainer_check import check_trainer, plan_trainer
-from quaere.training.role_play import RolePlay
-from quaere.training.settings import RunConfig
-from quaere.training.training_run import Memory, TrainingRun
+from quaere.training.remote_actors import open_remote_actors
+from quaere.training.settings import LearnerSettings, RunConfig
 
 
 class Learning(Protocol):
@@ -36,17 +33,14 @@ class Learning(Protocol):
     @property
     def learner(self) -> LearnerSettings:
         """Learner settings."""
-        ...
 
     @property
     def limits(self) -> Limits:
         """Episode limits."""
-        ...
 
     @property
     def num_samples(self) -> int:
         """Maximum number of episodes per update."""
-        ...
 
 
 class Opened(Struct, frozen=True):
@@ -100,41 +94,7 @@ def _open_roles(config: RunConfig, roles: Sequence[str], report: Callable[[str],
     """The roles in this process, or on the server that the config names."""
     if config.trainer.kind == "tinker":
         return open_remote_actors(config, roles, report)
-    return open_actors(
-        config.model,
-        roles,
-        engine=config.engine,
-        adapter=config.adapter,
-        sampling=config.sampling,
-        search=config.search,
-        seed=config.seed,
-        report=report,
-    )
-
-
-def open_training(
-    config: RunConfig,
-    store: Run,
-    actors: RolePlay,
-    reporter: Reporter,
-    num_steps: int,
-    *,
-    read_document: Callable[[str], str] | None = None,
-    memory: Memory | None = None,
-) -> TrainingRun:
-    """The `TrainingRun` of a run of this config."""
-    return TrainingRun(
-        store,
-        actors,
-        checkpoints=config.checkpoints,
-        health=config.health,
-        reporter=reporter,
-        num_steps=num_steps,
-        seed=config.seed,
-        num_traced=config.traced_episodes,
-        read_document=read_document,
-        memory=memory,
-    )
+    return open_actors(config, roles, report)
 
 
 def check_openable(config: RunConfig, recipe: str, dialects: Sequence[str]) -> None:
@@ -242,3 +202,100 @@ def _plan_lack(estimate: RunEstimate) -> list[tuple[str, str]]:
     cuts = {_CUTS.get(name, "a smaller --model or adapter.rank"): None for name, size in parts[:2] if size}
     preset = ", or --preset demo, which is for a CPU" if estimate.device == "cpu" else ""
     return [("does not fit", f"there are {there_is / 2**30:.1f} GiB here; take {', and '.join(cuts)}{preset}")]
+
+
+# --------------------------------------------------------------------------------------- what a Tinker server cannot do
+
+
+ALPHA = 32  # of the servers' adapters; the interface has no field for it
+
+
+def check_trainer(config: RunConfig) -> None:
+    """Raise BadInput if the config asks for what the trainer cannot do, or if its server does not answer."""
+    trainer = config.trainer
+    if trainer.kind == "local":
+        if trainer.url:
+            raise BadInput("--trainer-url is the URL of a Tinker server", hint="add --trainer tinker")
+        return
+    check_sdk()
+    _check_adapter(config)
+    if config.engine.mode == "deterministic":
+        raise BadInput("a trainer's samples do not repeat bit for bit", hint="--set engine.mode=fast")
+    if config.traced_episodes:
+        raise BadInput("a Tinker server gives no entropy of tokens to store", hint="--set traced_episodes=0")
+    if trainer.url:
+        if not trainer.url.startswith(("http://", "https://")):
+            raise BadInput(f"--trainer-url must begin with http:// or https://, not {trainer.url}")
+        if not answers(trainer.url):
+            raise BadInput(
+                f"no trainer answers at {trainer.url}",
+                hint=f"quaere trainer start skyrl --model {config.model}, then --trainer-url with the URL it prints",
+            )
+        described = _describe(trainer.url)
+        _check_version(trainer.url, described)
+        _check_clipping(config, described)
+    else:
+        check_hosted()
+
+
+def plan_trainer(config: RunConfig, num_roles: int) -> list[tuple[str, str]]:
+    """Lines of a dry run about the trainer; memory is the server's."""
+    where = config.trainer.url or HOSTED
+    return [("trainer", f"{where}: {num_roles} adapters of rank {config.adapter.rank}; weights and memory are there")]
+
+
+def _check_adapter(config: RunConfig) -> None:
+    if not config.adapter.rank:
+        raise BadInput(
+            "a Tinker server trains adapters, and adapter.rank is 0: all weights", hint="--set adapter.rank=16"
+        )
+    if config.adapter.alpha != ALPHA:
+        raise BadInput(
+            f"adapters of a Tinker server have alpha {ALPHA}, and adapter.alpha is {config.adapter.alpha}",
+            hint=f"--set adapter.alpha={ALPHA}",
+        )
+
+
+def _check_version(url: str, described: dict[str, Any]) -> None:
+    """Refuse an SDK that wants ids of samples from a server whose answers have none (SkyRL 0.4)."""
+    answer = described.get("FutureResponse")
+    installed = sdk_version()
+    if answer and "sample_sequence_ids" not in answer and installed > (0, 25):
+        raise BadInput(
+            f"the trainer at {url} speaks the interface of tinker 0.25, and {installed[0]}.{installed[1]} is installed",
+            hint=requirement_hint("tinker>=0.25,<0.26"),
+        )
+
+
+def _check_clipping(config: RunConfig, described: dict[str, Any]) -> None:
+    """Refuse clipping by a server whose description has no such field: it would ignore the field."""
+    clipping = [name for name, learner in find_learners(config) if learner.max_grad_norm]
+    adam = described.get("AdamParams")
+    if clipping and adam and "grad_clip_norm" not in adam:
+        sets = " ".join(f"--set {name}.max_grad_norm=0" for name in clipping)
+        raise BadInput(
+            f"the trainer at {config.trainer.url} does not clip gradients, and {clipping[0]}.max_grad_norm is set",
+            hint=sets,
+        )
+
+
+def find_learners(config: Struct, prefix: str = "") -> Iterator[tuple[str, LearnerSettings]]:
+    """All learners' settings in a config, with their names.
+
+    [name for name, _ in find_learners(DrZeroConfig())] == ["proposer.learner", "solver.learner"]
+    """
+    for field in structs.fields(config):
+        value = getattr(config, field.name)
+        if isinstance(value, LearnerSettings):
+            yield f"{prefix}{field.name}", value
+        elif isinstance(value, Struct):
+            yield from find_learners(value, f"{prefix}{field.name}.")
+
+
+def _describe(url: str) -> dict[str, Any]:
+    """Fields of the server's records, by record, if it describes itself (`/openapi.json`)."""
+    try:
+        described: Any = httpx.get(f"{url.rstrip('/')}/openapi.json", timeout=10.0).json()
+        return {name: one.get("properties", {}) for name, one in described["components"]["schemas"].items()}
+    except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
+        return {}

@@ -5,20 +5,27 @@ Each is a frozen struct that refuses unknown fields, so that a mistyped key is a
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
 
 from quaere.chat.protocol import PromptStyle
 from quaere.errors import BadInput
+from quaere.objectives import Aggregation, Divergence
 from quaere.policies.native.device import Precision
+from quaere.rollout.episode import Limits
 from quaere.setting_types import (
+    Fraction,
+    FractionBelowOne,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveFraction,
     PositiveInt,
     ProperFraction,
+    check_settings,
 )
 
 MIN_VALIDATION = 8
@@ -154,13 +161,13 @@ class HealthSettings(Struct, frozen=True, forbid_unknown_fields=True):
         min_tokens: Least number of model tokens an episode. [Quaere]
         min_valid: Least share of valid questions; for a solver, of turns that can be read. [Quaere]
         max_mismatch: Greatest mean distance between the sampler's log-probs and the learner's. [Quaere]
-        min_update_seen: Least share of the learner's change that must reach the sampler (see `update_seen.py`).
+        min_update_seen: Least share of the learner's change that must reach the sampler (`measure_update`).
             [Quaere]
         update_every: Steps between two measurements of that share; it is measured at a phase's last step too.
             0: never. [Quaere]
         zero_advantages: Alarm when no episode of a batch has an advantage. [Quaere]
         min_searches_kept: Share of a solver's searches in its first steps that must be left while its questions
-            need as many (see `needs.py`). [Quaere]
+            need as many (`measure_searches_kept`). [Quaere]
         min_new_questions: Least number of kept questions in an iteration that no earlier iteration has. [Quaere]
         max_ceiling: Reports: greatest share of scores at the top of the scale. [Quaere]
         min_spread: Reports: least spread of the scores of one question's reports. [Quaere]
@@ -237,3 +244,121 @@ class RunConfig(Struct, frozen=True, forbid_unknown_fields=True):
     search: SearchSettings = SearchSettings()
     checkpoints: CheckpointSettings = CheckpointSettings()
     health: HealthSettings = HealthSettings()
+
+
+class LearnerSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of a gradient step. Defaults are those of Dr. Zero's solver.
+
+    A batch is used for one update, in which every ratio of GRPO's clipped loss is 1: its gradient is the plain policy
+    gradient, and there is nothing to clip.
+
+        LearnerSettings(learning_rate=1e-6, kl_beta=0.001)
+
+    Attributes:
+        learning_rate: Learning rate of AdamW, constant after the warm-up. [Dr. Zero, Tables 5 and 6]
+        betas: Decay of AdamW's two moments. [AdamW; Dr. Zero, Tables 5 and 6]
+        weight_decay: Weight decay of AdamW. [AdamW; Dr. Zero, Tables 5 and 6]
+        warmup_ratio: Share of a phase's steps over which the learning rate rises. [Dr. Zero, Tables 5 and 6]
+        min_warmup_steps: Least number of steps over which it rises. [Quaere]
+        max_grad_norm: Gradients are scaled down to this norm; 0: they are not. [Dr. Zero, Tables 5 and 6]
+        kl_beta: Weight of the KL divergence from the model the run began with; 0: no KL term. [GRPO]
+        kl: Estimator of the KL divergence: k1 the log-ratio, k2 half its square, k3 the unbiased one that is
+            never negative. [GRPO]
+        kl_flat: Include samples of zero advantage in the KL term. Without it they take part in no forward pass.
+            The term is divided by the count of all samples either way. [Quaere]
+        aggregation: token_mean: mean over the tokens of the batch; sequence_mean: over each episode's tokens,
+            then over episodes; token_sum: sum over each episode's tokens, mean over episodes. [GRPO; EvalAct]
+        micro_tokens: Tokens that are computed at a time; does not change the gradient. [Quaere]
+        gradient_checkpointing: Compute activations twice rather than keep them; auto: on a GPU whose memory
+            would not hold them. [Quaere]
+        offload_optimizer: Keep the optimizer's moments in host memory. [Quaere]
+        compiled: Fuse the small kernels of each layer with torch.compile; the first step waits for the
+            compiler. [Quaere]
+        keep_reference: Keep the model the run began with even where no KL term needs it (see
+            `score_reference`). [DPO]
+    """
+
+    learning_rate: PositiveFloat = 1e-6
+    betas: tuple[FractionBelowOne, FractionBelowOne] = (0.9, 0.999)
+    weight_decay: NonNegativeFloat = 0.01
+    warmup_ratio: Fraction = 0.03
+    min_warmup_steps: NonNegativeInt = 0
+    max_grad_norm: NonNegativeFloat = 1.0
+    kl_beta: NonNegativeFloat = 0.0
+    kl: Divergence = "k3"
+    kl_flat: bool = False
+    aggregation: Aggregation = "token_mean"
+    micro_tokens: PositiveInt = 8192
+    gradient_checkpointing: bool | Literal["auto"] = "auto"
+    offload_optimizer: bool = False
+    compiled: bool = False
+    keep_reference: bool = False
+
+    @property
+    def needs_reference(self) -> bool:
+        """True if the reference model (the model the run started from) is needed."""
+        return self.kl_beta > 0 or self.keep_reference
+
+    def warmup_steps(self, num_steps: int) -> int:
+        """Number of a phase's steps over which the learning rate rises, at most `num_steps`.
+
+        LearnerSettings(warmup_ratio=0.03).warmup_steps(50) == 2
+        LearnerSettings(warmup_ratio=0.1, min_warmup_steps=5).warmup_steps(20) == 5
+        """
+        return min(num_steps, max(math.ceil(self.warmup_ratio * num_steps), self.min_warmup_steps))
+
+
+# ------------------------------------------------------------- rules; bounds of single settings are part of their types
+
+
+def check_run(config: RunConfig) -> None:
+    """Check every setting against its type, and raise BadInput for off-policy sampling that is not asked for.
+
+    check_run(DrZeroConfig(iterations=0))    # BadInput: iterations must be at least 1, not 0
+    """
+    check_settings(config)
+    sampling = config.sampling
+    for name, value in {"temperature": 1.0, "top_p": 1.0, "top_k": 0}.items():
+        found = getattr(sampling, name)
+        if found != value and not sampling.off_policy:
+            raise BadInput(
+                f"sampling.{name} must be {value:g} in training, not {found:g}: log-probs and gradients are those of "
+                f"temperature 1 with nothing cut off",
+                hint="--set sampling.off_policy=true trains on such samples without a correction",
+            )
+
+
+def check_limits(section: str, limits: Limits) -> None:
+    """Refuse limits that cannot do what they say; `section` is how the user names them."""
+    if limits.thought_tokens >= limits.turn_tokens:
+        raise BadInput(
+            f"{section}.thought_tokens must be below turn_tokens ({limits.turn_tokens}), or a thought could take the "
+            f"whole turn; it is {limits.thought_tokens}"
+        )
+    if limits.answer_turn and min(limits.answer_tokens, limits.turn_tokens) >= limits.sequence_tokens:
+        raise BadInput(
+            f"{section}.answer_tokens must be below sequence_tokens ({limits.sequence_tokens}), or no passage "
+            f"could be shown; it is {limits.answer_tokens}"
+        )
+
+
+def check_hops(hop_ratio: Sequence[int], limits: Limits, *, document: bool) -> None:
+    """Raise BadInput if the hop ratio asks for more hops than a proposer can reach under its limits.
+
+    Each hop is searched for after the one before it is known, so each takes a turn, and the proposal one more. With a
+    document, the first hop is in the document and needs no search.
+
+        check_hops((0, 0, 0, 0, 0, 1), Limits(max_turns=5), document=True)    # BadInput: 6 hops take 6 turns
+    """
+    hops = max(number for number, weight in enumerate(hop_ratio, start=1) if weight)
+    num_searches = hops - 1 if document else hops
+    for name, allowed, needed in (
+        ("max_turns", limits.max_turns, num_searches + 1),
+        ("max_searches", limits.max_searches, num_searches),
+    ):
+        if allowed < needed:
+            raise BadInput(
+                f"proposer.hop_ratio asks for {hops} hops, which take {num_searches} searches in {num_searches + 1} "
+                f"turns, and proposer.limits.{name} is {allowed}",
+                hint=f"--set proposer.limits.{name}={needed}",
+            )

@@ -15,12 +15,12 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec import Struct, structs
 
-from quaere.disk import discard_folder
+from quaere.disk import discard_folder, link_file
 from quaere.errors import BadInput, TrainingStopped
 from quaere.rollout.policy import derive_seed
 from quaere.runs import Run
@@ -32,19 +32,17 @@ from quaere.runs.checkpoints import (
     save_checkpoint,
     verify_checkpoint,
 )
-from quaere.runs.phases import PHASES
-from quaere.training.carried_optimizers import CarriedOptimizers
-from quaere.training.health import Alarm, Watch
-from quaere.training.learner import OPTIMIZER_FILE
-from quaere.training.learner_settings import LearnerSettings
+from quaere.runs.phases import number_phase
+from quaere.training.actors import RolePlay
+from quaere.training.health import FIRST_STEPS, Alarm, Watch, describe_useless, followed_metric
+from quaere.training.learner import OPTIMIZER_FILE, Learner
 from quaere.training.measures import measure_memory, measure_pace
-from quaere.training.outcome import FIRST_STEPS, describe_useless, followed_metric
-from quaere.training.progress import Part, Reporter, StepProgress, StepReport
-from quaere.training.role_learner import RoleLearner
-from quaere.training.role_play import RolePlay
-from quaere.training.settings import CheckpointSettings, HealthSettings
+from quaere.training.progress import Part, Reporter, StepProgress, StepReport, stop_requested
+from quaere.training.settings import LearnerSettings, RunConfig
 from quaere.training.step import Step
-from quaere.training.stop_request import stop_requested
+
+if TYPE_CHECKING:
+    from quaere.training.tinker_learner import TinkerLearner
 
 
 class Memory(Protocol):
@@ -52,11 +50,9 @@ class Memory(Protocol):
 
     def save(self, folder: Path) -> None:
         """Write the state to files in this folder."""
-        ...
 
     def load(self, folder: Path) -> None:
         """Restore what `save` wrote."""
-        ...
 
 
 class RolledBack(Exception):
@@ -81,39 +77,33 @@ class TrainingRun:
 
     def __init__(
         self,
+        config: RunConfig,
         store: Run,
         actors: RolePlay,
-        *,
-        checkpoints: CheckpointSettings,
-        health: HealthSettings,
         reporter: Reporter,
         num_steps: int,
-        seed: int,
-        num_traced: int = 0,
+        *,
         read_document: Callable[[str], str] | None = None,
         memory: Memory | None = None,
     ) -> None:
+        self.config = config
         self.store = store
         self.actors = actors
         self.reporter = reporter
         self.num_steps = num_steps
-        self.seed = seed
-        self.num_traced = num_traced
         self.read_document = read_document  # for checking evidence before it is stored
-        self._settings = checkpoints
-        self._health = health
-        self._watch = Watch(health)
+        self._watch = Watch(config.health)
         self._memory = memory
         self._position = 0  # steps done
         self._cursor = 0  # steps that the loops have requested so far
         self._num_rollbacks = 0
-        self._learner: RoleLearner | None = None
+        self._learner: Learner | TinkerLearner | None = None
         self._best: Best | None = None
         self._restored: Path | None = None  # optimizer file of the phase in which the run was resumed
         self._num_iterations = 1
         self._carried = CarriedOptimizers()
         self._step: Step | None = None  # the step in progress
-        actors.on_progress = lambda playing: self._tell("playing", **structs.asdict(playing))
+        actors.on_progress = partial(self._tell, "playing")
 
     # ----------------------------------------------------------------------------------------------- start and resume
 
@@ -170,10 +160,10 @@ class TrainingRun:
                 raise KeyboardInterrupt  # between two steps: everything played is stored, and its checkpoint saved
             # The seed derives from the place in the run, so that a resumed step makes the same draws. It includes the
             # number of rollbacks: with the same draws, a rolled-back run would repeat the steps that led to the alarm.
-            seed = derive_seed(self.seed, self._num_rollbacks, iteration, phase, number)
-            due = _is_due(self._health.update_every, number, count)
-            options: dict[str, Any] = {"measures_update": due, "num_traced": self.num_traced}
-            step = Step(first + number + 1, iteration, phase, number, seed, self._learner, **options)
+            seed = derive_seed(self.config.seed, self._num_rollbacks, iteration, phase, number)
+            due = _is_due(self.config.health.update_every, number, count)
+            place = (first + number + 1, iteration, phase, number, seed)
+            step = Step(*place, self._learner, measures_update=due, num_traced=self.config.traced_episodes)
             started, self._step = time.perf_counter(), step
             yield step
             step.metrics |= measure_pace(step.metrics, time.perf_counter() - started)
@@ -239,7 +229,7 @@ class TrainingRun:
         self._restored = None
 
     def _finish(self, step: Step, role: str, count: int) -> None:
-        place = {"run/iteration": float(step.iteration), "run/phase": float(PHASES.index(step.phase))}
+        place = {"run/iteration": float(step.iteration), "run/phase": number_phase(step.phase, self.store)}
         step.metrics |= measure_memory() | place
         self.store.add_episodes(step.episodes, step.measured, step=step.step, phase=step.phase)
         self.store.add_traces(step.step, step.traces)
@@ -256,7 +246,7 @@ class TrainingRun:
         self._best = self._choose_best(step, role)
         self._position = step.step
         is_last = step.number + 1 == count
-        if is_last or step.validated_after or step.step % self._settings.every == 0 or stop_requested():
+        if is_last or step.validated_after or step.step % self.config.checkpoints.every == 0 or stop_requested():
             self._tell("saving", role)
             self._save(step.phase, step.iteration, role, suspect=bool(step.alarms))
         self.reporter.step(
@@ -307,16 +297,16 @@ class TrainingRun:
 
     def _act_on(self, alarms: list[Alarm]) -> None:
         said = "; ".join(alarm.message for alarm in alarms)
-        if self._health.policy == "stop":
+        if self.config.health.policy == "stop":
             raise TrainingStopped(
                 f"step {self._position}: {said}", hint=f"quaere evolve --resume {self.store.path} --set K=V --force"
             )
-        if self._health.policy == "rollback":
+        if self.config.health.policy == "rollback":
             self._roll_back(said)
 
     def _roll_back(self, said: str) -> None:
         """Restore the newest checkpoint written in good health, and continue from there with other seeds."""
-        if self._num_rollbacks >= self._health.max_rollbacks:
+        if self._num_rollbacks >= self.config.health.max_rollbacks:
             raise TrainingStopped(f"step {self._position}: {said}; {self._num_rollbacks} rollbacks did not help")
         good = newest_checkpoint(self._root, self.reporter.note, lambda found: not _read_state(found).suspect)
         if good is None:
@@ -334,7 +324,7 @@ class TrainingRun:
         state = _State(phase, iteration, self._watch.state(), suspect or self._watch.suspect, self._best)
         kept = msgspec.to_builtins(state)
         write = partial(self._write, role=role)
-        saved = save_checkpoint(self._root, self._position, write, kept, keep=self._settings.keep)
+        saved = save_checkpoint(self._root, self._position, write, kept, keep=self.config.checkpoints.keep)
         self.actors.saved_at(saved.path)
         self._carried.find(saved.path, role)
 
@@ -380,3 +370,44 @@ def _read_state(checkpoint: Checkpoint) -> _State:
 def _is_due(every: int, number: int, count: int) -> bool:
     """True every `every` steps of a phase and at its last; never if `every` is 0. It depends on the place alone."""
     return every > 0 and ((number + 1) % every == 0 or number + 1 == count)
+
+
+# ----------------------------------------------------------------- optimizer states that a later iteration goes on with
+
+
+_PREFIX, _SUFFIX = "carried-", ".safetensors"
+
+
+class CarriedOptimizers:
+    """The roles whose state is carried, and each state's file in the newest checkpoint."""
+
+    def __init__(self) -> None:
+        self._roles: set[str] = set()
+        self._files: dict[str, Path] = {}
+
+    def plan(self, role: str, *, is_carried: bool) -> None:
+        """Say whether a later iteration goes on with the state that this phase of the role ends with."""
+        if is_carried:
+            self._roles.add(role)
+        else:
+            self._roles.discard(role)
+
+    def load(self, learner: Learner | TinkerLearner, role: str) -> bool:
+        """Let the learner go on with the role's state; False if no checkpoint has it."""
+        if role not in self._files:
+            return False
+        learner.load_optimizer(self._files[role])
+        return True
+
+    def save(self, folder: Path, role: str) -> None:
+        """Put the states of other roles than the one in training into a new checkpoint."""
+        for other, file in self._files.items():
+            if other in self._roles and other != role:
+                link_file(file, folder / f"{_PREFIX}{other}{_SUFFIX}")
+
+    def find(self, folder: Path, role: str) -> None:
+        """Find the states in the newest checkpoint: that of the role in training, and those carried for others."""
+        carried = sorted(folder.glob(f"{_PREFIX}*{_SUFFIX}"))
+        self._files = {file.name.removeprefix(_PREFIX).removesuffix(_SUFFIX): file for file in carried}
+        if (folder / OPTIMIZER_FILE).exists():
+            self._files[role] = folder / OPTIMIZER_FILE

@@ -93,7 +93,6 @@ _CHARTS = (
     ("Policy", "Entropy, nats per token", "policy/entropy"),
     ("Policy", "Loss", "loss/*"),
     ("Policy", "Gradient norm", "gradient/norm"),
-    ("Policy", "Share of clipped tokens", "policy/clip_fraction"),
     ("Policy", "Learning rate", "learner/rate"),
     ("Policy", "Preference pairs", "dpo/*"),
     ("Advantages", "Spread and size of advantages", "advantage/std advantage/max_abs"),

@@ -238,7 +238,7 @@ def _read_trend(run: Run) -> tuple[str, Series]:
     Rewards of a proposer and of a solver are different things: joined, a run that learns looks like one that fails.
     """
     trend = run.metrics(TREND)
-    phase_at = {metric.step: name_phase(metric.value) for metric in run.metrics("run/phase")}
+    phase_at = {metric.step: name_phase(metric.value, run) for metric in run.metrics("run/phase")}
     phases = [phase_at.get(metric.step, "") for metric in trend]
     phase = "solver" if "solver" in phases else phases[-1] if phases else ""
     shown = [metric for metric, each in zip(trend, phases, strict=True) if each == phase]

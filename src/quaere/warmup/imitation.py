@@ -25,8 +25,8 @@ from quaere.rollout.episode import Sample, make_sample
 from quaere.rollout.policy import derive_seed
 from quaere.training.adapters import save_model, save_weights
 from quaere.training.learner import Learner
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.stop_request import stop_requested
+from quaere.training.progress import stop_requested
+from quaere.training.settings import LearnerSettings
 from quaere.warmup.dialect_check import Learnt
 
 HELD_OUT = 0.1
@@ -52,7 +52,7 @@ class Taught(Struct, frozen=True):
 
     Taught(num_steps=46, num_learnt=360, num_held_out=40, loss_before=2.31, loss_after=0.38)
 
-    `stopped` is true if a stop was requested before the last step (`training/stop_request.py`).
+    `stopped` is true if a stop was requested before the last step (`training/progress.py`).
     """
 
     num_steps: int
@@ -65,9 +65,7 @@ class Taught(Struct, frozen=True):
 
 def imitation(learning_rate: float, micro_tokens: int = 8192) -> LearnerSettings:
     """Learner settings for imitation."""
-    return LearnerSettings(
-        learning_rate=learning_rate, loss="policy_gradient", aggregation="token_mean", micro_tokens=micro_tokens
-    )
+    return LearnerSettings(learning_rate=learning_rate, aggregation="token_mean", micro_tokens=micro_tokens)
 
 
 def count_steps(num_episodes: int, epochs: int, batch: int) -> int:

@@ -27,7 +27,7 @@ from quaere.rewards.guards import MAX_SENTENCE_WORDS, Triple, holds_answer, says
 from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
 from quaere.search.searcher import Searcher
-from quaere.training.phases.proposals import read_proposal
+from quaere.training.proposals import read_proposal
 from quaere.warmup.dialects import Dialect, Role, cites, roles_of, solver_turns
 
 Script = Callable[[Sequence[Turn], str], str]

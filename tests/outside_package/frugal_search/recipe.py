@@ -1,8 +1,8 @@
 """A solver that learns on given questions to answer with few searches."""
 
 from quaere.recipes.practice import practice_recipe
-from quaere.training.phases.solver import SolverConfig
-from quaere.training.qa_run import PracticeConfig
+from quaere.training.given import PracticeConfig
+from quaere.training.solver_phase import SolverConfig
 
 
 class FrugalConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 
 from quaere.recipes.score.harness import Statistics
 from quaere.runs import Run
-from quaere.training.phases.assessments import correlate
+from quaere.training.assessments import correlate
 
 _ENDS = 5  # steps at each end of a run whose means are compared
 _FEWEST = 4  # steps needed to compute a change or a correlation

@@ -25,7 +25,7 @@ from msgspec import Struct, structs
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.report.rubric import default_rubric
 from quaere.errors import BadInput, SearchFailed
-from quaere.objectives.advantages import Advantages, ema_centered
+from quaere.objectives.policy_gradient import Advantages, ema_centered
 from quaere.policies.openai import OpenAISampler, parse_endpoint
 from quaere.policies.sampler import SamplingParams
 from quaere.recipes.registry import Recipe
@@ -45,27 +45,31 @@ from quaere.records import Episode, Harness, Passage, Question, Rubric, RubricTa
 from quaere.rewards.reports import ReportPay, consistency_score, most_reward
 from quaere.rollout.episode import Job, Limits, Sample, make_sample
 from quaere.runs import Run
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.measures import mean_parts, measure_advantages
-from quaere.training.phases.assessments import (
+from quaere.training.assessments import (
     Assessed,
     Verdict,
     measure_assessments,
     verdict_parts,
 )
-from quaere.training.phases.report_episodes import Written, measure_groups, measure_report, write_jobs, write_reports
-from quaere.training.phases.stage import coin
+from quaere.training.measures import mean_parts, measure_advantages
 from quaere.training.progress import Reporter
 from quaere.training.report_run import (
+    DIALECT,
     ROLE,
     Research,
-    check_research_run,
+    Written,
+    measure_groups,
+    measure_report,
     open_research,
     parse_rubric,
     plan_research,
+    write_jobs,
+    write_reports,
 )
-from quaere.training.step import Step
-from quaere.training.token_traces import trace_tokens
+from quaere.training.rollouts import coin
+from quaere.training.run_setup import check_openable
+from quaere.training.settings import LearnerSettings
+from quaere.training.step import Step, trace_tokens
 
 
 class Chosen(Struct, frozen=True):
@@ -204,7 +208,7 @@ class Score:
         """Settings of the evaluator's REINFORCE update, at alpha times the solver's learning rate."""
         learner = self.config.solver.learner
         rate = self.config.evaluator.alpha * learner.learning_rate
-        return structs.replace(learner, loss="policy_gradient", aggregation="token_sum", learning_rate=rate)
+        return structs.replace(learner, aggregation="token_sum", learning_rate=rate)
 
     def update_solver(self, step: Step, judged: Sequence[Judged]) -> Advantages:
         """GRPO over the reports on each question that have a reward, 0 included."""
@@ -385,7 +389,7 @@ def check(config: ScoreConfig) -> None:
             "a Tinker server has one set of optimizer moments, and evaluator.moments is own",
             hint="--set evaluator.moments=shared",
         )
-    check_research_run(config, "score")
+    check_openable(config, "score", [DIALECT])
 
 
 def plan(config: ScoreConfig) -> list[tuple[str, str]]:

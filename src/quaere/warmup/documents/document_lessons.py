@@ -33,7 +33,7 @@ from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits, run_many
 from quaere.rollout.policy import Policy
 from quaere.search.searcher import Searcher
-from quaere.training.phases.attempts import attempt_jobs, group_attempts, rights
+from quaere.training.rollouts import attempt_jobs, group_attempts, rights
 from quaere.warmup.dialects import Dialect, cites, proposer_turns
 from quaere.warmup.documents.askable_facts import page_name
 from quaere.warmup.documents.checked_question import CheckedQuestion

@@ -8,21 +8,16 @@ from msgspec import Meta, Struct, field
 
 from quaere.dialects.registry import taught_name
 from quaere.errors import BadInput
-from quaere.objectives.advantages import DELTA, LoneGroup
+from quaere.objectives.policy_gradient import DELTA, LoneGroup
 from quaere.records import Episode, searches_needed
 from quaere.rewards.format import Containment, FormatRule, InvalidRule
 from quaere.rewards.proposer import FORMAT_WEIGHT, DifficultyShape
 from quaere.rollout.episode import Limits
 from quaere.setting_types import NonNegativeFloat, NonNegativeInt, PositiveInt
-from quaere.training.config_rules import check_hops, check_limits, check_run, check_solver
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.phases.proposals import Proposed, read_proposal
-from quaere.training.phases.solver import SolverConfig
-from quaere.training.qa_run import LARGE_GPU
-from quaere.training.settings import (
-    RunConfig,
-    ValidationSettings,
-)
+from quaere.training.given import LARGE_GPU
+from quaere.training.proposals import Proposed, read_proposal
+from quaere.training.settings import LearnerSettings, RunConfig, ValidationSettings, check_hops, check_limits, check_run
+from quaere.training.solver_phase import SolverConfig, check_solver
 
 HopRatio = Annotated[
     tuple[NonNegativeInt, ...], Meta(min_length=1, extra={"why": "it gives a weight for 1, 2, ... hops"})
@@ -106,7 +101,7 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     carry_on: bool = False
     reward: RewardConfig = RewardConfig()
     limits: Limits = Limits(sequence_tokens=4096, answer_tokens=128)
-    learner: LearnerSettings = LearnerSettings(loss="policy_gradient")
+    learner: LearnerSettings = LearnerSettings()
 
     @property
     def num_samples(self) -> int:

@@ -25,7 +25,7 @@ from quaere.records import Assessment, AssessTask, Episode, Harness, Report, Rub
 from quaere.rewards.reports import SCALE, mean_scores
 from quaere.rollout.episode import Job, Limits
 from quaere.rollout.policy import derive_seed
-from quaere.training.phases.stage import Stage
+from quaere.training.rollouts import Stage
 from quaere.training.step import Step
 
 NAME = "assessments"  # prefix of the episodes' metrics

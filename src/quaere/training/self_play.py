@@ -1,24 +1,32 @@
-"""Number of steps of a self-play run, their maximum cost, and the steps in which questions are generated."""
+"""Self-play of a proposer and a solver: steps and their maximum cost, generation of questions, rewards of proposals."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from msgspec import Struct, structs
 
 from quaere.chat.protocol import Protocol
+from quaere.objectives.policy_gradient import Advantages, grpo, hrpo, reinforce_global
+from quaere.rewards.proposer import ProposerReward
 from quaere.rollout.policy import derive_seed
-from quaere.training.estimate import estimate_rollouts
 from quaere.training.given import count_given_steps, plan_given, take_given
 from quaere.training.health import check_curriculum
-from quaere.training.phases.stage import Stage
-from quaere.training.phases.validation import plan_validation
+from quaere.training.measures import mean_parts, measure_advantages, measure_proposals, pass_histogram
+from quaere.training.proposals import Proposed, measure_overlap
+from quaere.training.rollouts import Stage, check_finite, shuffled
 from quaere.training.run_setup import plan_memory
-from quaere.training.self_play.config import GenerationConfig, ProposerConfig, SelfPlayConfig
-from quaere.training.self_play.curriculum_overlap import measure_overlap
-from quaere.training.self_play.proposer_metrics import GRPO_ROLLOUTS, measure_generation
+from quaere.training.self_play_config import GenerationConfig, ProposerConfig, SelfPlayConfig
+from quaere.training.solver_phase import plan_validation
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun
 
 ROLES = ("proposer", "solver")
+
+
+# Episodes per document of GRPO, for comparison: 4 questions about each document, each attempted 4 times.
+GRPO_ROLLOUTS = 4 * (4 + 1)
 
 
 def count_steps(config: SelfPlayConfig) -> int:
@@ -102,13 +110,9 @@ def _check_curriculum(config: SelfPlayConfig, training: TrainingRun, step: Step)
 def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
     """Lines of a dry run: the phases, and the maximum cost of a step."""
     proposer, solver, generation = config.proposer, config.solver, config.generation
-    rollouts = estimate_rollouts(
-        proposer.batch,
-        proposer.questions,
-        proposer.attempts,
-        sequence_tokens=proposer.limits.sequence_tokens,
-        attempt_tokens=solver.limits.sequence_tokens,
-    )
+    num_proposals = proposer.batch * proposer.questions
+    num_attempts = num_proposals * proposer.attempts
+    num_tokens = num_proposals * proposer.limits.sequence_tokens + num_attempts * solver.limits.sequence_tokens
     candidates = count_candidates(generation, proposer)
     samples = f", each the best of {generation.samples} samples" if generation.samples > 1 else ""
     tries = f"{samples}, {generation.attempts} attempts at each" if generation.attempts else samples
@@ -117,12 +121,12 @@ def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
         ("iterations", f"{config.iterations}, {count_steps(config)} steps in all"),
         (
             "proposer phase",
-            f"{proposer.steps} steps of {proposer.batch} documents; a step plays {rollouts.num_proposals} + "
-            f"{rollouts.num_attempts} episodes, {rollouts.max_tokens:,} tokens at most",
+            f"{proposer.steps} steps of {proposer.batch} documents; a step plays {num_proposals} + "
+            f"{num_attempts} episodes, {num_tokens:,} tokens at most",
         ),
         (
             "episodes a document",
-            f"{rollouts.num_episodes // proposer.batch}, where GRPO with 4 x 4 takes {GRPO_ROLLOUTS}",
+            f"{(num_proposals + num_attempts) // proposer.batch}, where GRPO with 4 x 4 takes {GRPO_ROLLOUTS}",
         ),
         ("generation", f"{candidates} candidates in {count_batches(generation, proposer)} steps{tries}"),
         *plan_given(generation.given, again=generation.given_again),
@@ -134,3 +138,85 @@ def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
         plan_validation(config.validation),
         *plan_memory(config, (config.proposer, config.solver)),
     ]
+
+
+# ---------------------------------------------------------------------------------- rewards and metrics of the proposer
+
+
+class Judged(Struct, frozen=True):
+    """A proposal with the results of the solver's attempts and its reward.
+
+    Judged(proposed=Proposed(...), num_right=1, num_attempts=5, reward=ProposerReward(0.4375, 1.0, 1.4375))
+    """
+
+    proposed: Proposed
+    num_right: int
+    num_attempts: int
+    reward: ProposerReward
+
+    def measured(self) -> dict[str, float]:
+        """Every component of the reward, as metrics for the store."""
+        return {
+            "reward/total": self.reward.total,
+            **{f"reward/{name}": value for name, value in structs.asdict(self.reward).items()},
+            **self.proposed.measured(),
+            "attempts/right": float(self.num_right),
+            "attempts/num": float(self.num_attempts),
+        }
+
+
+def measure_proposer(
+    step: Step, judged: Sequence[Judged], advantages: Advantages, num_documents: int, num_attempts: int
+) -> None:
+    """Add metrics of rewards, question format, the solver's attempts and cost to the step, and keep its episodes."""
+    measured = [item.measured() for item in judged]
+    for item, values, advantage in zip(judged, measured, advantages.values.tolist(), strict=True):
+        step.keep(item.proposed.episode, {**values, "advantage": advantage})
+    step.metrics |= mean_parts(measured)
+    step.metrics |= measure_advantages(advantages)
+    step.metrics |= measure_proposals(
+        [item.proposed.episode for item in judged],
+        [item.proposed.hops for item in judged],
+        [item.proposed.score.valid for item in judged],
+        [item.proposed.text for item in judged],
+    )
+    tried = [item for item in judged if item.num_attempts]
+    step.metrics |= pass_histogram(
+        [item.num_right for item in tried if item.num_attempts == num_attempts], num_attempts
+    )
+    step.metrics |= {
+        "cost/documents": float(num_documents),
+        "cost/proposer_episodes": step.metrics["proposer/episodes"],
+        "cost/solver_episodes": step.metrics.get("solver/episodes", 0.0),
+        "cost/valid_questions": float(len(tried)),
+        "cost/grpo_episodes": float(GRPO_ROLLOUTS * num_documents),
+    }
+
+
+def measure_generation(step: Step) -> None:
+    """Add metrics of kept candidates, their searches needed, and the drop reasons to the step."""
+    count = len(step.candidates)
+    step.metrics["curriculum/candidates"] = float(count)
+    step.metrics["curriculum/kept"] = float(sum(candidate.kept for candidate in step.candidates))
+    if needs := [candidate.num_searches for candidate in step.candidates if candidate.kept]:
+        step.metrics["curriculum/searches_needed"] = sum(needs) / len(needs)
+    for reason in {candidate.reason for candidate in step.candidates if candidate.reason}:
+        dropped = sum(candidate.reason == reason for candidate in step.candidates)
+        step.metrics[f"curriculum/{reason.replace(' ', '_')}"] = float(dropped)
+
+
+def proposer_advantages(
+    rewards: Sequence[float], proposals: Sequence[Proposed], config: ProposerConfig, seed: int
+) -> Advantages:
+    """Rewards standardised by requested hops (HRPO), by document (GRPO) or over the batch (REINFORCE++)."""
+    check_finite(rewards)
+    options: dict[str, Any] = {"delta": config.delta, "unbiased": config.unbiased_std}
+    if config.advantage == "hrpo":
+        found = hrpo(rewards, [item.hops for item in proposals], lone_group=config.lone_group, **options)
+    elif config.advantage == "grpo":
+        tasks = [item.episode.task for item in proposals]
+        documents = {task.id: number for number, task in enumerate(tasks)}
+        found = grpo(rewards, [documents[task.id] for task in tasks], lone_group=config.lone_group, **options)
+    else:
+        found = reinforce_global(rewards, **options)
+    return shuffled(found, seed) if config.shuffle_advantages else found

@@ -14,27 +14,24 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from itertools import compress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from quaere.errors import TrainingStopped
+from quaere.objectives import Aggregation, Divergence
+from quaere.objectives.policy_gradient import MAX_LOG_RATIO, estimate_kl
 from quaere.policies.tinker import TinkerSampler
 from quaere.rollout.episode import Sample
-from quaere.training.learner import OPTIMIZER_FILE
-from quaere.training.learner_settings import LearnerSettings
-from quaere.training.remote.folded_advantages import (
-    Floats,
-    Normalisation,
-    fold_kl,
-    kl_estimates,
-    server_factor,
-    token_weight,
-)
-from quaere.training.remote.remote_role import RemoteRole
-from quaere.training.settings import TrainerSettings
-from quaere.training.update_samples import refuse_unusable, select_samples
+from quaere.training.learner import OPTIMIZER_FILE, refuse_unusable, select_samples
+from quaere.training.settings import LearnerSettings, TrainerSettings
+
+if TYPE_CHECKING:
+    from quaere.training.remote_actors import RemoteRole
 
 _EPS = 1e-8  # torch.optim.AdamW's, which the local learner uses; the interface has another default
 
@@ -108,7 +105,7 @@ class TinkerLearner:
             self._normalisation = "sum" if output.metrics else "sequence_mean"
         for number, row in zip(rows, output.loss_fn_outputs, strict=True):
             values, mask = row["logprobs"].tolist(), samples[number].loss_mask[1:]
-            found[number] = [value for value, flag in zip(values, mask, strict=False) if flag]
+            found[number] = list(compress(values, mask))
         return found
 
     def score_tokens(self, samples: Sequence[Sample]) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:
@@ -119,10 +116,7 @@ class TinkerLearner:
         """Log-probs like `score`, by the base model without an adapter."""
         sequences = [_needed(sample) for sample in samples]
         scored = self._service.call(lambda: asyncio.run(self._reference.score_many(sequences)))
-        return [
-            [value for value, flag in zip(row, sample.loss_mask, strict=False) if flag]
-            for row, sample in zip(scored, samples, strict=True)
-        ]
+        return [list(compress(row, sample.loss_mask)) for row, sample in zip(scored, samples, strict=True)]
 
     def save_optimizer(self, folder: Path) -> None:
         """Write the place in the schedule; the moments are part of the state that the server saves."""
@@ -203,10 +197,7 @@ def _fold(
     samples: Sequence[Sample], policy: Sequence[Floats], reference: Sequence[Floats], settings: LearnerSettings
 ) -> list[Floats]:
     """Advantages of the tokens that carry loss, with the KL term's gradient folded in if there is a reference."""
-    plain = [
-        np.array([value for value, flag in zip(sample.advantages, sample.loss_mask, strict=True) if flag])
-        for sample in samples
-    ]
+    plain = [np.array([*compress(sample.advantages, sample.loss_mask)]) for sample in samples]
     if not reference:
         return plain
     return [
@@ -224,13 +215,9 @@ def _measure(
 ) -> dict[str, float]:
     """Metrics of an update under the names of the local learner's."""
     advantages = _fold(samples, policy, (), settings)
-    drawn = [
-        np.array([value for value, flag in zip(sample.logprobs, sample.loss_mask, strict=True) if flag])
-        for sample in samples
-    ]
-    gaps = np.abs(np.concatenate(policy) - np.concatenate(drawn))
-    is_clipped = settings.loss == "clipped"
-    terms = advantages if is_clipped else [own * values for own, values in zip(policy, advantages, strict=True)]
+    drawn = [value for sample in samples for value in compress(sample.logprobs, sample.loss_mask)]
+    gaps = np.abs(np.concatenate(policy) - np.array(drawn))
+    terms = [own * values for own, values in zip(policy, advantages, strict=True)]
     metrics = {
         "mismatch/mean": float(gaps.mean()),
         "mismatch/max": float(gaps.max()),
@@ -238,13 +225,59 @@ def _measure(
         "loss/policy": -_weigh(terms, weights),
         "batch/model_tokens": float(len(gaps)),
     }
-    if is_clipped:
-        metrics["policy/clip_fraction"] = 0.0
     if reference:
-        terms = [kl_estimates(own, base, settings.kl) for own, base in zip(policy, reference, strict=True)]
+        pairs = zip(map(torch.from_numpy, policy), map(torch.from_numpy, reference), strict=True)
+        terms = [estimate_kl(own, base, settings.kl).numpy() for own, base in pairs]
         metrics["loss/kl"] = _weigh(terms, weights)
     return metrics
 
 
 def _weigh(terms: Sequence[Floats], weights: Sequence[float]) -> float:
     return float(sum(weight * row.sum() for row, weight in zip(terms, weights, strict=True)))
+
+
+# -------------------------------------------------------------------------------------------- advantages for the server
+
+
+Normalisation = Literal["sum", "sequence_mean"]
+Floats = NDArray[np.float64]
+
+
+def token_weight(num_tokens: int, counts: Sequence[int], aggregation: Aggregation) -> float:
+    """Weight of one token's term in the loss, for a sample of `num_tokens` tokens in a batch with these `counts`.
+
+    token_weight(2, [2, 3, 0], "token_mean") == 1 / 5
+    token_weight(2, [2, 3, 0], "sequence_mean") == 1 / 2 / 2
+    token_weight(2, [2, 3, 0], "token_sum") == 1 / 2
+    """
+    num_sequences = sum(count > 0 for count in counts)
+    if aggregation == "token_mean":
+        return 1.0 / max(1, sum(counts))
+    if aggregation == "sequence_mean":
+        return 1.0 / max(1, num_tokens) / max(1, num_sequences)
+    return 1.0 / max(1, num_sequences)
+
+
+def fold_kl(advantages: Floats, logprobs: Floats, reference: Floats, *, beta: float, kind: Divergence) -> Floats:
+    """The advantages less beta times the derivative of the KL estimate by the log-prob (`objectives.estimate_kl`).
+
+    With d = log pi_ref - log pi, the derivatives are: k1 -> 1, k2 -> -d, k3 -> 1 - e^d.
+    """
+    difference = reference - logprobs
+    if kind == "k1":
+        slope = np.ones_like(difference)
+    elif kind == "k2":
+        slope = -difference
+    else:
+        inside = np.abs(difference) <= MAX_LOG_RATIO  # beyond, the estimate is bounded and has no slope
+        slope = np.where(inside, -np.expm1(np.where(inside, difference, 0.0)), 0.0)
+    return advantages - beta * slope
+
+
+def server_factor(num_targets: int, num_data: int, normalisation: Normalisation) -> float:
+    """What cancels the server's own division: nothing if it sums, else its two means.
+
+    The means are over all targets of a datum, the prompt's included (they carry advantage 0), and over the data of an
+    optimizer step.
+    """
+    return 1.0 if normalisation == "sum" else float(num_targets * num_data)

@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaere.errors import BadInput
+from quaere.recipes.selector import Choice, Selector
 from quaere.records import Passage, ProposeTask
 from quaere.rollout.policy import derive_seed
 from quaere.rollout.question_files import read_questions
 from quaere.search.searcher import Searcher
-from quaere.training.phases.tasks import Passages, draw_hops, draw_tasks
-from quaere.training.selector.feedback import Choice
-from quaere.training.selector.selector import Selector
-from quaere.training.self_play.config import ProposerConfig
+from quaere.training.rollouts import Passages, draw_hops, draw_tasks
+from quaere.training.self_play_config import ProposerConfig
 
 Mask = NDArray[np.bool_]
 

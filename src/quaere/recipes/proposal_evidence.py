@@ -18,9 +18,10 @@ from quaere.rewards.proposer import BREVITY_TOKENS, BREVITY_WEIGHT, SPAN_WEIGHT,
 from quaere.rollout.policy import ChatPolicy
 from quaere.search.searcher import NoSearcher
 from quaere.setting_types import NonNegativeFloat, PositiveInt
-from quaere.training.phases.proposals import Proposed
-from quaere.training.phases.stage import Stage
-from quaere.training.phases.verification import (
+from quaere.training.proposals import Proposed
+from quaere.training.rollouts import Stage
+from quaere.training.step import Step
+from quaere.training.verification import (
     Claim,
     VerifierSettings,
     read_supports,
@@ -28,7 +29,6 @@ from quaere.training.phases.verification import (
     verification_jobs,
     verify_claims,
 )
-from quaere.training.step import Step
 
 CountTokens = Callable[[str], int]
 

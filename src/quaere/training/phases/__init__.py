@@ -1,1 +1,0 @@
-"""Parts of a training step that recipes combine: tasks, proposals, attempts, curriculum filter, rewards, update."""

@@ -1,0 +1,357 @@
+"""Several roles as adapters of one base on a Tinker server.
+
+    actors = open_remote_actors(config, ("proposer", "solver"), print)
+
+Sampling and gradients are the server's; episodes, searches, seeds and checkpoints are as ever. A checkpoint has each
+role's adapter, downloaded, and the name of the state that the server saved with it, from which a resumed run goes on.
+States that no checkpoint names any longer are deleted on the server.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+from msgspec import Struct
+
+from quaere.disk import read_regular
+from quaere.errors import BadInput, TrainingStopped
+from quaere.policies.model_folders import CONFIG, WEIGHTS
+from quaere.policies.tinker import TinkerSampler, TinkerService
+from quaere.rollout.policy import TokenPolicy, derive_seed
+from quaere.training.actors import RolePlay
+from quaere.training.settings import LearnerSettings, RunConfig
+from quaere.training.tinker_learner import TinkerLearner
+
+
+class RemoteActors(RolePlay):
+    """The roles' adapters on the server, and the sampler they share."""
+
+    def __init__(
+        self, policy: TokenPolicy, roles: dict[str, RemoteRole], config: RunConfig, reference: TinkerSampler, base: str
+    ) -> None:
+        super().__init__(policy, roles, config)
+        self._roles = roles
+        self._trainer = config.trainer
+        self._reference = reference
+        self._base = base  # the base model on this machine, for the adapters in checkpoints
+        self._samplers: dict[str, Any] = {}  # sampling clients with the current weights, by role
+        self._states: set[str] = set()  # states on the server that this process saved or continued from
+
+    def learner(self, role: str, settings: LearnerSettings, num_steps: int) -> TinkerLearner:
+        """A new learner of the role's adapter, without optimizer moments and at the start of its schedule."""
+        self._roles[role].drop_moments()
+        self._samplers.pop(role, None)
+        self._speaking = ""
+        return TinkerLearner(
+            self._roles[role],
+            settings,
+            reference=self._reference,
+            warmup_steps=settings.warmup_steps(num_steps),
+            trainer=self._trainer,
+        )
+
+    def weights_changed(self, role: str) -> None:
+        """Mark the role's weights as changed, so that the sampler and the next checkpoint get the new ones."""
+        super().weights_changed(role)
+        self._samplers.pop(role, None)
+
+    def become(self, role: str) -> None:
+        """Let the sampler draw from the role's current weights."""
+        if self._speaking == role:
+            return
+        if role not in self._samplers:
+            self._samplers[role] = self._roles[role].open_sampler()
+        sampler: Any = self.policy.sampler
+        sampler.use(self._samplers[role])
+        self._speaking = role
+
+    # ------------------------------------------------------------------------------------------------- save and load
+
+    def save(self, folder: Path) -> None:
+        """Download every role's adapter to a folder named after the role, with the state the server saved."""
+        for name, role in self._roles.items():
+            if self.link_unchanged(name, folder):
+                continue
+            role.download(folder / name, self._base)
+            saved = SavedState(role.save_state(), role.service.url)
+            self._states.add(saved.path)
+            (folder / name / STATE_FILE).write_bytes(msgspec.json.encode(saved))
+
+    def saved_at(self, folder: Path) -> None:
+        """Record the checkpoint, and delete the states on the server that no checkpoint names."""
+        super().saved_at(folder)
+        named = _named_states(folder.parent)
+        service = next(iter(self._roles.values())).service
+        for path in self._states - named:
+            service.delete_saved(path)
+        self._states &= named
+
+    def load(self, folder: Path) -> None:
+        """Continue every role from the state that this checkpoint names."""
+        for name in self._roles:
+            self._go_back(folder, name)
+        self._states |= _named_states(folder.parent)  # for when their checkpoints go
+        self._speaking = ""
+        self.saved_at(folder)
+
+    def load_role(self, folder: Path, role: str) -> None:
+        """Continue one role from the state that this checkpoint names."""
+        self._go_back(folder, role)
+        self.weights_changed(role)
+
+    def _go_back(self, folder: Path, role: str) -> None:
+        saved = read_state(folder / role)
+        self._states.add(saved.path)
+        self._roles[role].go_back(saved.path)
+        self._samplers.pop(role, None)
+
+
+def _named_states(checkpoints: Path) -> set[str]:
+    """Paths of the states that a run's checkpoints name."""
+    return {read_state(file.parent).path for file in checkpoints.glob(f"*/*/{STATE_FILE}")}
+
+
+def open_remote_actors(config: RunConfig, roles: Sequence[str], report: Callable[[str], None]) -> RemoteActors:
+    """Connect to the server and prepare an adapter per role; weights stay on the server."""
+    from quaere.chat.renderer import Renderer
+    from quaere.policies.catalogue import resolve_model
+    from quaere.policies.model_folders import load_tokenizer
+
+    trainer = config.trainer
+    found = resolve_model(config.model, report=report)
+    renderer = Renderer(load_tokenizer(found.tokenizer))
+    if renderer.note:
+        report(renderer.note)
+    service = TinkerService(trainer.url, patience_s=trainer.patience_s)
+    base = choose_base(service.models(), config)
+    report(f"sampling and gradients on {service.name}: adapters of {base}")
+    positions = read_positions(Path(found.path))
+    sampler = TinkerSampler(service, renderer.decode, name=config.model, max_positions=positions)
+    reference = TinkerSampler(service, renderer.decode, name=base, max_positions=positions)
+    reference.use(service.call(lambda: service.sdk.create_sampling_client(base_model=base)))
+    adapters = {
+        role: RemoteRole(
+            service, base, rank=config.adapter.rank, seed=derive_seed(config.seed, "adapter", role) % 2**31
+        )
+        for role in roles
+    }
+    return RemoteActors(TokenPolicy(sampler, renderer), adapters, config, reference, str(found.path))
+
+
+def choose_base(offered: Sequence[str], config: RunConfig) -> str:
+    """The server's name of the base model: the one that is set, the one called like the model, or the only one."""
+    wanted = config.trainer.model or config.model
+    if wanted in offered:
+        return wanted
+    if len(offered) == 1 and not config.trainer.model:
+        return offered[0]
+    shown = ", ".join(offered[:8]) or "none"
+    raise BadInput(f"the trainer does not offer the model {wanted}; it offers {shown}", hint="--set trainer.model=NAME")
+
+
+def read_positions(model: Path) -> int:
+    """The context length in a model's config.json; a million if there is none."""
+    try:
+        described = msgspec.json.decode((model / "config.json").read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError):
+        return 1 << 20
+    return int(described.get("max_position_embeddings") or 1 << 20)
+
+
+# --------------------------------------------------------------------------------------------------- one role's adapter
+
+
+STATE_FILE = "trainer_state.json"
+_NOT_FOUND = 404
+_BEGIN_ANOTHER = "quaere export RUN --merge --out DIR; quaere trainer start skyrl --model DIR"
+
+
+class SavedState(Struct, frozen=True):
+    """Where a server keeps a role's weights and optimizer moments.
+
+    SavedState(path="tinker://model_1a2b/weights/quaere-3c4d", url="http://127.0.0.1:8000")
+    """
+
+    path: str
+    url: str
+
+
+class RemoteRole:
+    """A role's adapter: its training client, and the saved state it is to be opened from."""
+
+    def __init__(self, service: TinkerService, base: str, *, rank: int, seed: int) -> None:
+        self.service = service
+        self.base = base  # the server's name of the base model
+        self._rank = rank
+        self._seed = seed
+        self._client: Any = None
+        self._state = ""  # path of the state to open the next client from
+        self._with_moments = False
+        self._is_passing = False  # True if nothing else names the state: it is deleted once it has been loaded
+        self.has_stepped = False  # True if the client's optimizer has moments
+
+    @property
+    def client(self) -> Any:
+        """The SDK's training client."""
+        if self._client is None:
+            self._client = self._open()
+            self._delete_passing()
+        return self._client
+
+    def go_back(self, state: str) -> None:
+        """Continue from this saved state, without its optimizer moments."""
+        self._close()
+        self._delete_passing()
+        self._state, self._with_moments = state, False
+
+    def drop_moments(self) -> None:
+        """Continue with the current weights and a new optimizer."""
+        if self.has_stepped:
+            self.go_back(self.save_state())
+            self._is_passing = True
+
+    def keep_moments(self) -> None:
+        """Continue with the optimizer moments of the saved state as well."""
+        self._with_moments = True
+
+    def save_state(self) -> str:
+        """Save weights and moments on the server, and return the path of what was saved."""
+        client, name = self.client, _new_name()
+        path: str = self.service.call(lambda: client.save_state(name).result()).path
+        return path
+
+    def open_sampler(self) -> Any:
+        """A sampling client with the current weights; those of the clients before it are deleted on the server."""
+        client = self.client
+        opened = self.service.call(client.save_weights_and_get_sampling_client)
+        for path in self.service.saved_samplers(client.model_id)[:-1]:
+            self.service.delete_saved(path)
+        return opened
+
+    def download(self, folder: Path, base: str) -> None:
+        """Write the adapter to a folder in peft's layout; `base` is the name of its base on this machine."""
+        write_adapter(fetch_adapter(self.service, self.client, _new_name()), folder, base)
+
+    def _open(self) -> Any:
+        service, sdk = self.service, self.service.sdk
+        if not self._state:
+            new = {"base_model": self.base, "rank": self._rank, "seed": self._seed, "train_unembed": False}
+            return service.call(lambda: sdk.create_lora_training_client(**new))
+        load = sdk.create_training_client_from_state
+        if self._with_moments:
+            load = sdk.create_training_client_from_state_with_optimizer
+        try:
+            return service.call(lambda: load(self._state))
+        except TrainingStopped as error:
+            if getattr(error.__cause__, "status_code", None) != _NOT_FOUND:
+                raise
+            raise TrainingStopped(
+                f"the trainer at {service.name} does not have the state {self._state}: the run began on another "
+                "server, or the server's folder was deleted",
+                hint=f"begin another run from what was learned: {_BEGIN_ANOTHER}",
+            ) from error
+
+    def _close(self) -> None:
+        if self._client is not None:
+            for path in self.service.saved_samplers(self._client.model_id):
+                self.service.delete_saved(path)
+            self.service.forget_model(self._client.model_id)
+        self._client = None
+        self.has_stepped = False
+
+    def _delete_passing(self) -> None:
+        if self._is_passing:
+            self.service.delete_saved(self._state)
+        self._is_passing = False
+
+
+def read_state(folder: Path) -> SavedState:
+    """The saved state that a role's folder in a checkpoint names."""
+    try:
+        return msgspec.json.decode(read_regular(folder / STATE_FILE), type=SavedState)
+    except FileNotFoundError:
+        raise BadInput(
+            f"{folder} was not written by a trainer: a run goes on where it began", hint="--set trainer.kind=local"
+        ) from None
+    except (OSError, msgspec.DecodeError) as error:
+        raise BadInput(f"{folder / STATE_FILE} cannot be read: {error}") from error
+
+
+def _new_name() -> str:
+    return f"quaere-{uuid.uuid4().hex[:12]}"
+
+
+# ------------------------------------------------------------------------------------------- the download of an adapter
+
+
+_TIMEOUT_S = 600.0
+_EXPORT_S = 3600  # an export's shortest life on the hosted service, should it not be deleted
+
+
+def fetch_adapter(service: TinkerService, client: Any, name: str) -> dict[str, bytes]:
+    """The files of a training client's adapter, by name; `name` is what it is saved as meanwhile."""
+    if not service.url:
+        return _fetch_export(service, client, name)
+    saved = service.call(lambda: client.save_weights_for_sampler(name).result()).path
+    run = saved.removeprefix("tinker://").partition("/")[0]
+    try:
+        place = f"/api/v1/training_runs/{run}/checkpoints/{name}/archive"
+        return read_archive(service.call(lambda: service.get_file(place)))
+    finally:
+        service.delete_saved(f"tinker://{run}/sampler_weights/{name}")
+
+
+def read_archive(archive: bytes) -> dict[str, bytes]:
+    """The files of an adapter in a server's archive, whatever else the archive has."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
+            members = [member for member in packed.getmembers() if Path(member.name).name in (WEIGHTS, CONFIG)]
+            opened = {Path(member.name).name: packed.extractfile(member) for member in members}
+            return {name: file.read() for name, file in opened.items() if file is not None}
+    except tarfile.TarError as error:
+        raise TrainingStopped(f"the trainer's archive of an adapter cannot be read: {error}") from error
+
+
+def write_adapter(files: Mapping[str, bytes], folder: Path, base: str) -> None:
+    """Write an adapter's weights, and its description with `base`, the name of its base on this machine."""
+    try:
+        weights, described = files[WEIGHTS], msgspec.json.decode(files[CONFIG], type=dict[str, Any])
+    except (KeyError, msgspec.DecodeError) as error:
+        raise TrainingStopped(f"what the trainer gave as an adapter cannot be read: {error}") from error
+    described |= {"base_model_name_or_path": base, "task_type": "CAUSAL_LM"}
+    described["lora_alpha"] = round(described["lora_alpha"])
+    if not described.get("target_modules"):  # SkyRL leaves it out, and peft cannot load an adapter without it
+        described["target_modules"] = _adapted_modules(weights)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / WEIGHTS).write_bytes(weights)
+    (folder / CONFIG).write_bytes(msgspec.json.format(msgspec.json.encode(described), indent=2))
+
+
+def _fetch_export(service: TinkerService, client: Any, name: str) -> dict[str, bytes]:
+    path = service.call(lambda: client.save_weights_external(name, ttl_seconds=_EXPORT_S).result()).path
+    try:
+        urls = service.call(lambda: service.rest.get_external_weights_urls(path).result()).urls
+        wanted = {Path(file).name: url for file, url in urls.items() if Path(file).name in (WEIGHTS, CONFIG)}
+        return service.call(lambda: {file: _get(url) for file, url in wanted.items()})
+    finally:
+        service.delete_saved(path)
+
+
+def _adapted_modules(weights: bytes) -> list[str]:
+    """Names of the layers that an adapter's tensors belong to, from the header of the safetensors file."""
+    size = int.from_bytes(weights[:8], "little")
+    names = msgspec.json.decode(weights[8 : 8 + size], type=dict[str, Any])
+    return sorted({name.partition(".lora_A")[0].rpartition(".")[2] for name in names if ".lora_A" in name})
+
+
+def _get(url: str) -> bytes:
+    reply = httpx.get(url, follow_redirects=True, timeout=_TIMEOUT_S)
+    reply.raise_for_status()
+    return reply.content

@@ -1,0 +1,293 @@
+"""Rollouts of a training step: tasks and questions are drawn, episodes played, attempts grouped and learned from.
+
+    tasks = draw_tasks(index, range(64), (4, 3, 2, 1), seed=7, name="i0")     # documents and hops for the proposer
+    asked = draw_by_need(questions, step.number, drawing, seed=7)             # questions for the solver
+    groups = await Stage(actors, searcher).attempt(step, protocol, asked, 5, limits)
+    learn(step, episodes, advantages)
+
+A draw is a function of the seed and of its number alone, so a resumed run, or a later phase that needs the same tasks,
+stores nothing about what was drawn.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from math import gcd
+from typing import Protocol as Interface
+
+import torch
+from msgspec import Struct, structs
+
+from quaere.chat.protocol import Protocol
+from quaere.dialects.roles import solver_reward
+from quaere.errors import TrainingStopped
+from quaere.objectives.policy_gradient import Advantages
+from quaere.policies.sampler import SamplingParams
+from quaere.records import Episode, Passage, ProposeTask, Question, SolveTask
+from quaere.rollout.episode import Job, Limits, make_sample
+from quaere.rollout.policy import derive_seed
+from quaere.search.searcher import Searcher
+from quaere.training.actors import Played, RolePlay
+from quaere.training.measures import measure_episodes
+from quaere.training.step import Step, measure_update, trace_tokens
+
+# ------------------------------------------------------------------------------------------------- the proposer's tasks
+
+
+class Passages(Interface):
+    """Numbered passages, such as an index."""
+
+    def __len__(self) -> int:
+        """Number of passages."""
+
+    def passage(self, number: int) -> Passage:
+        """The passage with this number."""
+
+
+def draw_tasks(
+    passages: Passages, numbers: Sequence[int], hop_ratio: Sequence[int], *, seed: int, name: str, document: bool = True
+) -> list[ProposeTask]:
+    """The tasks with these numbers. No document is repeated before every document was used once.
+
+    draw_tasks(index, range(2), (4, 3, 2, 1), seed=7, name="i0")
+    -> [ProposeTask(id="i0-000000", document=Passage(...), hops=2), ProposeTask(id="i0-000001", ...)]
+    """
+    start, stride = _round_trip(len(passages), seed)
+    tasks = []
+    for number in numbers:
+        passage = passages.passage((start + number * stride) % len(passages)) if document else None
+        tasks.append(ProposeTask(f"{name}-{number:06d}", passage, draw_hops(number, hop_ratio, seed)))
+    return tasks
+
+
+def draw_hops(number: int, hop_ratio: Sequence[int], seed: int) -> int:
+    """Number of hops of a task, from shuffled decks with exactly the given ratio, so that every batch is close to it.
+
+    [draw_hops(number, (1, 1), seed=7) for number in range(4)] holds 1 twice and 2 twice
+    """
+    deck = [hops for hops, weight in enumerate(hop_ratio, start=1) for _ in range(weight)]
+    dealt, card = divmod(number, len(deck))
+    random.Random(derive_seed(seed, "deck", dealt)).shuffle(deck)
+    return deck[card]
+
+
+def _round_trip(size: int, seed: int) -> tuple[int, int]:
+    """A start and a stride that visit every number below `size` once, in a pseudo-random order."""
+    draw = random.Random(derive_seed(seed, "documents"))
+    start = draw.randrange(size)
+    while gcd(stride := draw.randrange(1, size + 1), size) != 1:
+        pass
+    return start, stride
+
+
+# ---------------------------------------------------------------------------------------------- the solver's questions
+
+
+def count_steps_with_questions(num_steps: int, num_questions: int, batch: int, max_draws: int) -> int:
+    """Number of a phase's steps for which there are whole batches if each question is drawn at most `max_draws` times.
+
+    0 means no limit. It depends on the number of questions alone, so it is the same after a resume.
+
+        count_steps_with_questions(80, num_questions=295, batch=64, max_draws=2) == 9
+    """
+    if not max_draws:
+        return num_steps
+    return min(num_steps, max_draws * num_questions // min(batch, num_questions))
+
+
+class Drawing(Struct, frozen=True):
+    """How a phase draws its questions: `batch` a step, of which a share needs several searches.
+
+    Drawing(batch=64, num_steps=26, max_draws=3, several_share=1/3)
+    """
+
+    batch: int
+    num_steps: int
+    max_draws: int = 0
+    several_share: float = 0.0
+
+
+def draw_by_need(questions: Sequence[Question], number: int, drawing: Drawing, seed: int) -> list[Question]:
+    """The questions of step `number`: those that need two or more searches and the others have rounds of their own.
+
+    A step takes the share of the former as far as they last: no question is drawn more often than `max_draws` for it.
+    """
+    several = [question for question in questions if question.searches > 1]
+    others = [question for question in questions if question.searches <= 1]
+    if not drawing.several_share or not several or not others:
+        return draw_questions(questions, number, drawing.batch, seed)
+    batch = min(drawing.batch, len(questions))
+    rate = several_a_step(len(several), len(others), drawing)
+    first, end = math.floor(number * rate), math.floor((number + 1) * rate)
+    chosen = _take(several, first, end, derive_seed(seed, "several"))
+    return chosen + _take(others, number * batch - first, (number + 1) * batch - end, seed)
+
+
+def several_a_step(num_several: int, num_others: int, drawing: Drawing) -> Fraction:
+    """How many questions of a step need several searches, on average: the share, if both kinds last for all steps.
+
+    It is exact: rounded down to a float, the last step would draw one of the others too often.
+
+    several_a_step(900, 2000, Drawing(batch=60, num_steps=26, max_draws=3, several_share=1/3)) == 20
+    several_a_step(52, 2000, Drawing(batch=60, num_steps=26, max_draws=3, several_share=1/3)) == 6
+    """
+    batch = min(drawing.batch, num_several + num_others)
+    if batch == num_several + num_others:
+        return Fraction(num_several)
+    most, least = Fraction(min(batch, num_several)), Fraction(max(0, batch - num_others))
+    if drawing.max_draws and drawing.num_steps:
+        most = min(most, Fraction(drawing.max_draws * num_several, drawing.num_steps))
+        least = max(least, batch - Fraction(drawing.max_draws * num_others, drawing.num_steps))
+    return max(least, min(most, Fraction(drawing.several_share).limit_denominator(1000) * batch))
+
+
+def draw_questions(questions: Sequence[Question], number: int, batch: int, seed: int) -> list[Question]:
+    """The questions of a step, from shuffled rounds over all questions.
+
+    If there are fewer questions than `batch`, a step uses all of them.
+    """
+    batch = min(batch, len(questions))
+    return _take(questions, number * batch, (number + 1) * batch, seed)
+
+
+def _take(questions: Sequence[Question], first: int, end: int, seed: int) -> list[Question]:
+    """The questions at these places of an endless list that holds all of them in one random order after another."""
+    places = range(first, end)
+    rounds: dict[int, list[Question]] = {}
+    for turn in {place // len(questions) for place in places}:
+        rounds[turn] = list(questions)
+        random.Random(derive_seed(seed, "round", turn)).shuffle(rounds[turn])
+    chosen = [rounds[place // len(questions)][place % len(questions)] for place in places]
+    return list({question.id: question for question in chosen}.values())  # places in two rounds may hold one twice
+
+
+# ------------------------------------------------------------------------------------------------------------ attempts
+
+
+def attempt_jobs(protocol: Protocol, questions: Sequence[Question], num_attempts: int, name: str) -> list[Job]:
+    """`num_attempts` episodes per question; those of one question are adjacent.
+
+    attempt_jobs(protocol, [question], 2, "i0-p3")[1].episode_id == "i0-p3-i0-000017-a1"
+    """
+    return [
+        Job(protocol, SolveTask(question), f"{name}-{question.id}-a{number}")
+        for question in questions
+        for number in range(num_attempts)
+    ]
+
+
+def rights(attempts: Sequence[Episode], min_searches: int = 0) -> list[float]:
+    """1.0 per attempt that was right with at least `min_searches` queries that had results, else 0.0: [1.0, 0.0]."""
+    return [solver_reward(attempt) * (count_found(attempt) >= min_searches) for attempt in attempts]
+
+
+def count_found(episode: Episode) -> int:
+    """Number of queries of an episode that returned results."""
+    return sum(bool(result.hits) for turn in episode.turns for result in turn.results)
+
+
+def group_attempts(episodes: Sequence[Episode], num_attempts: int) -> list[list[Episode]]:
+    """The attempts at each question, without those in which a search failed."""
+    groups = [list(episodes[first : first + num_attempts]) for first in range(0, len(episodes), num_attempts)]
+    return [[episode for episode in group if not episode.search_failed] for group in groups]
+
+
+# ------------------------------------------------------------------------------------------------------------- playing
+
+
+class Stage:
+    """The roles and the search engine they share.
+
+    played = await Stage(actors, searcher).play(step, "proposer", jobs, Limits())
+    """
+
+    def __init__(self, actors: RolePlay, searcher: Searcher) -> None:
+        self.actors = actors
+        self.searcher = searcher
+
+    async def play(
+        self,
+        step: Step,
+        role: str,
+        jobs: Sequence[Job],
+        limits: Limits,
+        *,
+        searcher: Searcher | None = None,
+        name: str = "",
+        params: SamplingParams | None = None,
+    ) -> Played:
+        """Play episodes as this role and add their metrics, under `name` if given, else under the role.
+
+        Without `params`, the sampling settings of the run are used.
+        """
+        started = time.perf_counter()
+        seed = derive_seed(step.seed, name or role)
+        played = await self.actors.play(role, jobs, searcher or self.searcher, limits, seed=seed, params=params)
+        step.metrics |= measure_episodes(played.episodes, time.perf_counter() - started, role=name or role)
+        step.metrics[f"{name or role}/spoiled"] = float(len(played.spoiled))
+        for episode in played.spoiled:
+            step.keep(episode, {"episode/spoiled": 1.0})
+        return played
+
+    async def attempt(
+        self, step: Step, protocol: Protocol, questions: Sequence[Question | None], num_attempts: int, limits: Limits
+    ) -> list[list[Episode]]:
+        """The current solver's attempts at every question; empty for a None, and for all with `num_attempts` 0."""
+        if not num_attempts:
+            return [[] for _ in questions]
+        asked = [question for question in questions if question is not None]
+        jobs = attempt_jobs(protocol, asked, num_attempts, step.name)
+        played = await self.play(step, "solver", jobs, limits)
+        for episode in played.episodes:
+            if not episode.search_failed:
+                step.keep(episode, {"answer/exact_match": solver_reward(episode)})
+        groups = iter(group_attempts(played.episodes, num_attempts))
+        return [[] if question is None else next(groups) for question in questions]
+
+
+# ---------------------------------------------------------------------------------------------------------- the update
+
+
+def learn(
+    step: Step,
+    episodes: Sequence[Episode],
+    advantages: Advantages,
+    weigh: Callable[[Episode], Sequence[float]] | None = None,
+) -> None:
+    """One update on these episodes; none if all advantages are 0.
+
+    `weigh` returns a factor per token that multiplies the episode's advantage.
+    """
+    values = advantages.values.tolist()
+    samples = [
+        make_sample(episode, value, weigh(episode) if weigh else None)
+        for episode, value in zip(episodes, values, strict=True)
+    ]
+    if step.measures_update:
+        step.metrics |= measure_update(step.learner, samples)
+    if any(values):
+        trace_tokens(step, samples)
+        step.metrics |= step.learner.step(samples)
+
+
+def shuffled(advantages: Advantages, seed: int) -> Advantages:
+    """The advantages assigned to random episodes: a control that must not learn."""
+    order = list(range(len(advantages.values)))
+    random.Random(seed).shuffle(order)
+    return structs.replace(advantages, values=advantages.values[torch.tensor(order, dtype=torch.long)])
+
+
+def coin(seed: int, number: int) -> float:
+    """Random sign: the shuffle control for a single advantage."""
+    return 1.0 if derive_seed(seed, "coin", number) % 2 else -1.0
+
+
+def check_finite(rewards: Sequence[float]) -> None:
+    """Raise TrainingStopped if a reward is not finite, before any weight changes."""
+    for number, reward in enumerate(rewards):
+        if not math.isfinite(reward):
+            raise TrainingStopped(f"the reward of episode {number} of the batch is not finite; no weight was changed")

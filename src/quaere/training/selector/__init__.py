@@ -1,1 +1,0 @@
-"""The corpus selector: which documents and question types a proposer gets, learned by bandits (EVE-Agent, App. F)."""

@@ -1,1 +1,0 @@
-"""What recipes with a proposer and a solver share: Dr. Zero, and EVE-Agent, which adds evidence to it."""
