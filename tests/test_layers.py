@@ -34,7 +34,7 @@ SAME_PART = {
     # the settings of a recipe, of self-play and of every run
     "config",
     # a command, the function or class of `import quaere` behind it, and what both show
-    *("index", "report", "warmup", "run", "world", "curriculum"),
+    *("index", "report", "warmup", "run", "world", "questions"),
     # an interface and its implementation; two registries; two evaluations; wire formats and applications of two servers
     *("sampler", "registry", "scores", "wire", "app"),
 }

@@ -17,6 +17,7 @@ from quaere.warmup.documents.chains import (
     find_description_fault,
     find_handles,
     iterate_chains,
+    iterate_named,
 )
 from quaere.warmup.documents.checked_question import Draft, Worded
 
@@ -334,9 +335,9 @@ PLAIN = "Where was Orsolya Venn born?"
 
 @pytest.mark.parametrize(
     ("short", "known", "is_kept"),
-    [(PLAIN, (), 1), (PLAIN, (PLAIN,), 0), (MASON, (), 0), ("Where was she born?", (), 0)],
+    [(PLAIN, (), True), (PLAIN, (PLAIN,), False), (MASON, (), False), ("Where was she born?", (), False)],
 )
-async def test_a_question_that_is_found_without_the_name_is_asked_in_fewer_words(pages_index, short, known, is_kept):
+async def test_of_a_page_that_others_name_a_wording_that_needs_the_name_comes_first(pages_index, short, known, is_kept):
     styles = {"everyday": MASON, "plain": MASON, "short": short}
     reader = Reader(
         wordings=WORDINGS | {("Orsolya Venn", "Korrin Vale"): styles},
@@ -346,7 +347,35 @@ async def test_a_question_that_is_found_without_the_name_is_asked_in_fewer_words
     written = await write(pages_index, reader, topk=1)
     asked = [item.question for item in written.questions if item.answers[-1] == "Korrin Vale" and item.kind == "chain"]
     assert asked == ["Where was the builder of Halm Bridge born?"] * is_kept
-    assert MASON in [item.question for item in written.questions] and PLAIN not in singles(written)
+    kept = singles(written)
+    assert (PLAIN in kept, MASON in kept) == (is_kept, not is_kept)
+
+
+def test_pages_that_other_documents_name(tmp_path):
+    pages = PAGES | {
+        "Sall Haven (port)": "The port has two piers.",  # others may have the name too
+        "Notes": "Korrin Vale and the Mill have Notes. See Halm Bridge Walks.",
+        "Korrin Vale": "The vale is long and green.",
+        "Mill": "It grinds.",  # a common word
+    }
+    index = make_index(tmp_path, pages)
+    named = {passage.title for passage in iterate_named(list(index.passages()), index)}
+    assert named == {"Orsolya Venn", "Marta Oleen", "Korrin Vale", "Halm Bridge"}
+
+
+async def test_half_of_the_drafts_are_about_pages_that_others_name(pages_index):
+    for seed in range(4):
+        written = await write(pages_index, Reader(wordings={}), drafts=4, seed=seed)
+        pages = [dropped.id.partition("#")[0] for dropped in written.dropped]
+        assert len(pages) == written.num_drafts == 4
+        assert sum(page in ("Orsolya Venn", "Marta Oleen") for page in pages) >= 2
+
+
+async def test_a_description_that_the_model_calls_unclear_makes_no_chain(pages_index):
+    for unclear, num in (((), 1), (("Who or what is the builder of Halm Bridge?",), 0)):
+        written = await write(pages_index, Reader(unclear=unclear), topk=1)
+        chains = {item.question for item in written.questions if item.kind == "chain"}
+        assert ("Where was the builder of Halm Bridge born?" in chains) == bool(num)
 
 
 async def test_a_chain_must_be_answered_once_only(pages_index):

@@ -75,8 +75,10 @@ PATTERNS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
         ),
     ),
 )
-# How likely a kind is drawn, where not 1: questions for phrases are seldom kept (2 % in manuals, others 18 %).
+# How likely a kind is drawn, where not 1: questions for phrases are seldom kept (1 % in manuals, options 24 %), and of
+# names and identifiers those of one word, or of capitals alone, a third as often as others.
 WEIGHTS: dict[Kind, float] = {"phrase": 0.1, "description": 0.1}
+_PLAIN_WEIGHT = 0.3
 _LOTS = 1 << 20
 # Words that make no answer by themselves: they begin sentences, or are pronouns.
 _NO_ANSWERS = frozenset(
@@ -126,6 +128,12 @@ class Fact(Struct, frozen=True):
     def answer(self) -> str:
         """The text of the span."""
         return " ".join(self.passage.text[self.start : self.end].split())
+
+    @property
+    def weight(self) -> float:
+        """How likely the fact is drawn, from 0 to 1."""
+        is_plain = self.answer.isalpha() and (self.kind == "name" or self.answer.isupper())
+        return WEIGHTS.get(self.kind, _PLAIN_WEIGHT if is_plain else 1.0)
 
     @property
     def evidence(self) -> Evidence:
@@ -179,20 +187,25 @@ def draw_facts(passage: Passage, dice: Dice, num: int) -> list[Fact]:
     for fact in find_facts(passage):
         by_sentence.setdefault(fact.sentence_start, []).append(fact)
     chosen = [_pick(facts, dice) for facts in by_sentence.values()]
-    chosen.sort(key=lambda fact: _draw_lot(fact.kind, dice), reverse=True)
+    chosen.sort(key=lambda fact: _draw_lot(fact.weight, dice), reverse=True)
     return chosen[:num]
 
 
 def _pick(facts: Sequence[Fact], dice: Dice) -> Fact:
     """One of a statement's facts, the kinds by their weights: names alone would be most of all spans."""
-    kinds = sorted({fact.kind for fact in facts})
-    chosen = max(kinds, key=lambda kind: _draw_lot(kind, dice))
-    return dice.pick([fact for fact in facts if fact.kind == chosen])
+    kinds = sorted({(fact.kind, fact.weight) for fact in facts})
+    chosen = max(kinds, key=lambda kind: _draw_lot(kind[1], dice))
+    return dice.pick([fact for fact in facts if (fact.kind, fact.weight) == chosen])
 
 
-def _draw_lot(kind: Kind, dice: Dice) -> float:
-    """A random number; sorted by these, kinds stand in the order of a draw by their weights without replacement."""
-    return math.pow((dice.below(_LOTS) + 1) / _LOTS, 1 / WEIGHTS.get(kind, 1.0))
+def _draw_lot(weight: float, dice: Dice) -> float:
+    """A random number; sorted by these, facts stand in the order of a draw by their weights without replacement."""
+    return math.pow((dice.below(_LOTS) + 1) / _LOTS, 1 / weight)
+
+
+def is_drawn(fact: Fact, dice: Dice) -> bool:
+    """True with the probability that is the fact's weight."""
+    return dice.below(_LOTS) < fact.weight * _LOTS
 
 
 def find_facts(passage: Passage) -> Iterator[Fact]:

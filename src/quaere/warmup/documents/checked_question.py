@@ -25,7 +25,7 @@ from quaere.records import Evidence, Passage, Question
 from quaere.rewards.answers import normalise_answer
 from quaere.rewards.format import contains
 from quaere.setting_types import NonNegativeFloat, PositiveInt, check_settings
-from quaere.warmup.documents.askable_facts import Fact, draw_facts
+from quaere.warmup.documents.askable_facts import Fact, draw_facts, is_drawn
 from quaere.worlds.dice import Dice
 
 QuestionKind = Literal["single", "chain", "comparison", "agreement", "choice", "yes-no"]
@@ -204,14 +204,21 @@ def _split_by_folder(passages: Sequence[Passage]) -> list[list[Passage]]:
 
 
 def _iterate_facts(passages: Sequence[Passage], dice: Dice) -> Iterator[Fact]:
-    """The first fact of each passage, then the second of each, ...; none is looked for before it is needed."""
+    """The first fact of each passage, then the second of each, ...; none is looked for before it is needed.
+
+    Facts that seldom give a question are mostly put off until all others were asked about.
+    """
     left: list[list[Fact]] = []
+    seldom: list[Fact] = []
     for passage in passages:
-        facts = draw_facts(passage, dice, _MAX_ROUNDS)
-        yield from facts[:1]
-        left.append(facts[1:])
+        drawn: list[Fact] = []
+        for fact in draw_facts(passage, dice, _MAX_ROUNDS):
+            (drawn if is_drawn(fact, dice) else seldom).append(fact)
+        yield from drawn[:1]
+        left.append(drawn[1:])
     for later in itertools.zip_longest(*left):
         yield from (fact for fact in later if fact is not None)
+    yield from seldom
 
 
 # ------------------------------------------------------------------------------------------------------ journal
