@@ -125,7 +125,7 @@ def shared_names(files):
 
 def test_modules_of_one_name_play_the_same_part():
     assert shared_names(ROOT.rglob("*.py")) == SAME_PART
-    assert shared_names([Path("records/facts.py"), Path("worlds/graph.py"), Path("worlds/dice.py")]) == {"facts"}
+    assert shared_names([Path("records/facts.py"), Path("worlds/facts.py"), Path("worlds/dice.py")]) == {"facts"}
 
 
 def test_an_upward_or_sideways_import_is_seen(tmp_path, monkeypatch):

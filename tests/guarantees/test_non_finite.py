@@ -40,7 +40,7 @@ REWARDS = {
     "drzero": ("quaere.recipes.drzero.judge_proposal", math.nan),
     "eve": ("quaere.recipes.eve.judge_triple", math.inf),
     "search-r1": ("quaere.dialects.roles.solver_reward", -math.inf),
-    "score": ("quaere.recipes.score.train.report_reward", math.nan),
+    "score": ("quaere.recipes.report_baselines.report_reward", math.nan),
     "report-grpo": ("quaere.recipes.report_baselines.check_report", math.inf),
 }
 # A weight that went wrong after the last step, on its way to disk: 5 saves.

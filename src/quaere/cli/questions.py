@@ -239,7 +239,7 @@ def next_commands(questions: Path, index: Path, model: str) -> tuple[str, str]:
     given = f"--index {shlex.quote(str(index))} --questions {shlex.quote(str(questions))}"
     return (
         f"quaere warmup search-r1 --style brief --model {start} --lora-rank 32 --out {warm}",
-        f"quaere evolve search-r1 {given} --model {warm} --preset single-gpu --set prompts=brief --out {runs}",
+        f"quaere evolve search-r1 {given} --model {warm} --preset single-gpu --out {runs}",
     )
 
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from inspect import cleandoc
@@ -35,7 +34,7 @@ from quaere.dialects.roles import DialectSettings
 from quaere.endpoint import refuse_login
 from quaere.errors import BadInput
 from quaere.runs.config_yaml import parse_yaml, write_yaml
-from quaere.setting_types import MAX_SHOWN, check_value, describe_type, fields_of, is_section, shorten
+from quaere.setting_types import MAX_SHOWN, check_value, describe_type, fields_of, is_section, read_attributes, shorten
 
 T = TypeVar("T", bound=Struct)
 
@@ -364,13 +363,10 @@ class Setting(Struct, frozen=True):
 def read_docs(schema: type[Struct]) -> dict[str, SettingDoc]:
     """The documented settings of a schema by name, those it inherits among them."""
     found: dict[str, SettingDoc] = {}
-    for each in reversed(schema.__mro__):
-        _, _, section = cleandoc(each.__dict__.get("__doc__") or "").partition("\n\nAttributes:\n")
-        for entry in re.split(r"\n(?=\w)", textwrap.dedent(section)):
-            name, _, said = entry.partition(":")
-            text, _, sources = " ".join(said.split()).removesuffix("]").rpartition(" [")
-            if text:
-                found[name] = SettingDoc(text, tuple(sources.split("; ")))
+    for name, said in read_attributes(schema).items():
+        text, _, sources = said.removesuffix("]").rpartition(" [")
+        if text:
+            found[name] = SettingDoc(text, tuple(sources.split("; ")))
     return found
 
 
@@ -383,7 +379,9 @@ def list_settings(config: Struct, prefix: str = "") -> Iterator[Setting]:
     for field in structs.fields(config):
         name, value = prefix + field.name, getattr(config, field.name)
         if is_section(field.type):
-            summary = cleandoc(field.type.__doc__ or "").partition("\n")[0]
+            if not structs.fields(value):  # of a dialect without settings
+                continue
+            summary = cleandoc(type(value).__doc__ or "").partition("\n")[0]
             yield Setting(name, value, "", docs.get(field.name, SettingDoc(summary)))
             yield from list_settings(value, f"{name}.")
         else:
