@@ -244,7 +244,9 @@ class EvalActTurns(SolverTurns):
 
 
 def open_solver(options: SolverOptions) -> Solver:
-    """EvalAct's solver: reward is F1 if the format held, token advantages are scaled by the scores (PCAR)."""
+    """EvalAct's solver: the reward is F1, 0 if the format is broken; the model's scores of its searches scale the
+    advantages of their tokens (PCAR).
+    """
     settings = options.settings
     assert isinstance(settings, EvaluationSettings)
     protocol = EvaluateSolver(

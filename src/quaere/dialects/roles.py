@@ -78,7 +78,7 @@ def pay_f1(episode: Episode) -> dict[str, float]:
 
 
 class DialectSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The settings of a dialect; this one has none."""
+    """Base class of the settings of dialects; a dialect without settings uses it as it is."""
 
     def check(self, section: str = "evaluation") -> None:
         """Raise `BadInput` for values out of bounds or in conflict; `section` prefixes names."""

@@ -268,7 +268,7 @@ def _make_cache() -> Path:
 
 
 def _resolve_gguf(file: Path, *, report: Report) -> Path:
-    """The directory of a GGUF file, which is converted once: until it is moved or changed."""
+    """The model directory that a GGUF file is converted to; it is reused until the file is moved or changed."""
     from filelock import FileLock
 
     try:

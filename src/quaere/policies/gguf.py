@@ -242,7 +242,7 @@ def _read_rope(reader: GGUFReader, read: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _find_llama3(factors: NDArray[numpy.float32], theta: float) -> dict[str, Any]:
-    """Llama 3.1's parameters if they give these factors: with the frequencies that all its models have."""
+    """The RoPE parameters, as Llama 3.1 scales them, that give these factors; `ModelMissing` if none do."""
     import numpy
 
     low, high, trained, largest = 1.0, 4.0, 8192, float(numpy.max(factors))

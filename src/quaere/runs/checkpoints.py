@@ -263,7 +263,7 @@ def _set_aside(path: Path) -> Path:
 
 
 def _prune(root: Path, keep: int) -> None:
-    """Delete all but the newest `keep` and the best ones they name; going back to any of them then finds its best."""
+    """Delete all checkpoints but the newest `keep` and those that they name as the best so far."""
     found = find_checkpoints(root)
     named = {checkpoint.best.step for checkpoint in found[-keep:] if checkpoint.best}
     for old in found[:-keep]:

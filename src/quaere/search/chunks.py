@@ -259,7 +259,7 @@ class FileSplitter:
         return [self._text.rfind("\n", start, at) + 1 for at in _find_ends(_LINE_END, self._text, start, end)]
 
     def _find_hard_lines(self, start: int, end: int) -> list[int]:
-        """Where the lines after the first start that do not go on the sentence of the line above."""
+        """Offsets of lines that begin a new sentence or item; those that continue the line above are left out."""
         lines = self._text[start:end].split("\n")
         width = max(len(line.rstrip()) for line in lines)
         found, at = [], start

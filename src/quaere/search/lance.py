@@ -244,7 +244,7 @@ class _TableWriter:
         table.create_index("terms", config=FTS(base_tokenizer="whitespace", max_token_length=None, **plain))
 
     def _train(self, table: Any) -> None:
-        """Cluster the vectors."""
+        """Build the table's approximate index (IVF): vectors in clusters, of which a search reads the nearest."""
         if self._dense and self._dense.ann == "ivf":
             from lancedb.index import IvfFlat
 

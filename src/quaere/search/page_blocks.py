@@ -370,7 +370,7 @@ class Table:
         self._column = min(self._column + width, _MAX_COLUMNS)
 
     def end_cell(self) -> None:
-        """Close the cell."""
+        """End the table cell: its text is added to the row."""
         self._cell = None
 
     def end_row(self) -> list[Line]:

@@ -26,7 +26,7 @@ Attempts = Annotated[int, Meta(ge=2, extra={"why": "a question's difficulty is m
 
 
 class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the proposer is paid for.
+    """The proposer's reward.
 
         RewardConfig(shape="single", format_weight=0.5)
 

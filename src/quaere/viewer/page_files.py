@@ -71,7 +71,7 @@ class ExportedPage(Struct, frozen=True):
     one_of: tuple[str, ...] = ()
 
     def canonical(self, path: str, pairs: list[tuple[str, str]]) -> str | None:
-        """The address that stands for this one; None if it is another kind of page, or has too many settings."""
+        """The one URL under which a page is exported, for any URL that shows it; None for a URL of another page."""
         given = {name: value for name, value in pairs if value and (name, value) != ("page", "1")}
         pattern = self.path.replace("*", "[^/]*")  # no path has another character with a meaning
         if not re.fullmatch(pattern, path) or sum(name in given for name in self.one_of) > 1:

@@ -141,7 +141,7 @@ def score_checks(probes: Sequence[Probe[Cited]], checked: Sequence[Checked]) -> 
 
 
 def score_free(checked: Sequence[Checked]) -> FreeAgreement:
-    """Accuracy on alternating true and false statements; intervals resample passages."""
+    """The judge's accuracy on freely worded statements, every other one false; intervals resample passages."""
     found = [one.verdict == "supported" for one in checked]
     true, false = [float(one) for one in found[::2]], [float(not one) for one in found[1::2]]
     return FreeAgreement(**measure_accuracy(true, false, bootstrap_interval))

@@ -116,7 +116,7 @@ class ModelGrader(JudgeModel):
     """
 
     def criteria_of(self, given: Criteria) -> Criteria:
-        """The criteria requested."""
+        """`given`: a model grades by any criteria."""
         return given
 
     async def grade(
