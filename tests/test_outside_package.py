@@ -7,14 +7,18 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
 import village
 from preloaded import run_command, start_command
-from quaere import plugins
-from quaere.errors import BadInput
+from quaere.dialects.registry import find_dialect
+from quaere.errors import BadInput, ExtraMissing
+from quaere.plugins import Registry
+from quaere.recipes.registry import find_recipe
 from quaere.runs import Run
+from quaere.search.engines import find_engine
 
 PACKAGE = Path(__file__).parent / "outside_package"
 
@@ -101,14 +105,50 @@ def test_its_names_are_listed_with_the_others(site):
     assert dialects.split()[-1] == "frugal" and "Taught(dialect='frugal', evidence=False)" in taught
 
 
-def test_a_broken_package_is_named_in_one_line(tmp_path, monkeypatch):
-    install(tmp_path, [("quaere.recipes", {"broken": "no_such_module:RECIPE", "drzero": "os:path"})], "broken-search")
+@pytest.mark.parametrize(
+    ("group", "name", "find", "noun"),
+    [
+        ("quaere.recipes", "broken", find_recipe, "recipe"),
+        ("quaere.dialects", "broken.solver", lambda name: find_dialect("broken", "solver"), "dialect"),
+        ("quaere.retrievers", "broken", find_engine, "search engine"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [("no_such_module:X", "ModuleNotFoundError: No module named"), ("json:loads", "TypeError: json:loads is not a ")],
+)
+def test_a_broken_package_is_named_in_one_line(tmp_path, monkeypatch, group, name, find, noun, place, reason):
+    install(tmp_path, [(group, {name: place})], "broken-search")
     monkeypatch.syspath_prepend(tmp_path)
-    registry = plugins.Registry("quaere.recipes", {"drzero": "json:loads"})
-    assert registry.load("drzero") is json.loads
-    assert registry.names[0] == "drzero" and "broken" in registry.names and "other" not in registry.names
     with pytest.raises(BadInput) as refused:
-        registry.load("broken")
-    said = "broken (quaere.recipes) of the package broken-search cannot be loaded: ModuleNotFoundError: No module named"
+        find(name)
+    said = f"the {noun} {name!r} of the package broken-search cannot be loaded: {reason}"
     assert str(refused.value).startswith(said) and "\n" not in str(refused.value)
     assert "pip uninstall broken-search" in refused.value.hint
+
+
+def test_a_missing_extra_is_named_rather_than_the_package(tmp_path, monkeypatch):
+    install(tmp_path, [("quaere.recipes", {"unmet": "unmet_search:RECIPE"})], "unmet-search")
+    missing = "raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')"
+    (tmp_path / "unmet_search.py").write_text(missing)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ExtraMissing, match="torch is not installed"):
+        find_recipe("unmet")
+
+
+def test_names_are_looked_up_on_demand_and_those_of_quaere_stay_its_own(tmp_path, monkeypatch):
+    registry = Registry("recipe", "quaere.recipes", {"drzero": "json:loads"})
+    assert list(registry.names) == ["drzero"]
+    install(tmp_path, [("quaere.recipes", {"later": "json:dumps", "drzero": "os:path"})], "later-search")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert list(registry.names) == ["drzero", "later"] and "other" not in registry.names
+    assert registry.load("drzero", FunctionType) is json.loads
+    assert registry.load("later", FunctionType) is json.dumps
+
+
+def test_a_name_of_two_packages_is_refused(tmp_path, monkeypatch):
+    for name in ("one-search", "two-search"):
+        install(tmp_path, [("quaere.recipes", {"twice": "json:loads"})], name)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(BadInput, match="the recipe 'twice' is in several packages: one-search, two-search"):
+        find_recipe("twice")
