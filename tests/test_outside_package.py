@@ -1,4 +1,4 @@
-"""A package outside of Quaere adds a recipe and a dialect by entry points: it trains, is killed and goes on."""
+"""A package outside of Quaere adds a recipe, a dialect and a search engine: one run uses all three and resumes."""
 
 import json
 import os
@@ -42,8 +42,18 @@ def site(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def where(village_paths, tmp_path_factory):
-    index, model = village_paths
+def index(site, village_paths, tmp_path_factory):
+    """The village's documents in an index of the package's engine."""
+    corpus = Path(village_paths[0]).parent / "corpus.jsonl"
+    out = tmp_path_factory.mktemp("titles") / "index"
+    code, said = run_command("index", corpus, "--out", out, "--engine", "titles", source=site)
+    assert code == 0, said
+    return out
+
+
+@pytest.fixture(scope="module")
+def where(index, village_paths, tmp_path_factory):
+    _, model = village_paths
     folder = tmp_path_factory.mktemp("given")
     rows = [
         {"id": name, "question": f"Who built {name}?", "answers": [village.builder(number)]}
@@ -66,21 +76,49 @@ def rewards_of(path):
         return [(metric.step, metric.value) for metric in run.metrics("reward/mean")]
 
 
-def test_its_recipe_trains_with_its_dialect_is_killed_and_goes_on(site, where, tmp_path):
+@pytest.fixture(scope="module")
+def killed(site, where, tmp_path_factory):
+    """The folder of two equal runs: `whole`, and `killed`, which was killed after its first checkpoint and resumed."""
+    folder = tmp_path_factory.mktemp("runs")
     begun = ["evolve", "frugal", *where, "--set", "solver.steps=4", "--set", "solver.evaluation.price=0.25"]
-    code, said = run_command(*begun, "--out", tmp_path / "whole", source=site)
+    code, said = run_command(*begun, "--out", folder / "whole", source=site)
     assert code == 0, said
-    process, stderr = start_command(*begun, "--out", tmp_path / "killed", "--json", source=site)
+    process, stderr = start_command(*begun, "--out", folder / "killed", "--json", source=site)
     with stderr:
-        while not list(tmp_path.glob("killed/checkpoints/step-000001")):
+        while not list(folder.glob("killed/checkpoints/step-000001")):
             assert process.is_alive(), stderr.read()
         process.kill()
         process.join()
-    assert len(rewards_of(tmp_path / "killed")) < 4
-    code, said = run_command("evolve", "--resume", tmp_path / "killed", source=site)
+    assert len(rewards_of(folder / "killed")) < 4
+    code, said = run_command("evolve", "--resume", folder / "killed", source=site)
     assert code == 0, said
-    assert rewards_of(tmp_path / "killed") == rewards_of(tmp_path / "whole")
-    assert "price: 0.25" in (tmp_path / "killed" / "config.yaml").read_text()
+    return folder
+
+
+def test_its_recipe_is_killed_and_goes_on_as_if_it_was_not(killed):
+    assert len(rewards_of(killed / "whole")) == 4
+    assert rewards_of(killed / "killed") == rewards_of(killed / "whole")
+
+
+def test_its_dialect_rewards_and_its_engine_searches(killed):
+    assert "price: 0.25" in (killed / "killed" / "config.yaml").read_text()
+    with Run.open(killed / "killed") as run:
+        rows = run.index()
+        episodes = [run.episode(row.id) for row in rows]
+    for row, episode in zip(rows, episodes, strict=True):
+        num_searches = sum(len(turn.results) for turn in episode.turns)
+        paid = row.metrics["answer/exact_match"] - 0.25 * max(0, num_searches - 1)
+        assert row.metrics["reward/total"] == pytest.approx(paid)
+    results = [result for episode in episodes for turn in episode.turns for result in turn.results]
+    found = [hit for result in results for hit in result.hits]
+    assert found and {hit.score for hit in found} == {1.0}  # the number of words shared: no score of BM25
+
+
+def test_without_the_package_its_run_and_its_index_say_what_is_missing(killed, index):
+    code, said = run_command("evolve", "--resume", killed / "killed")
+    assert code == 2 and "there is no recipe frugal" in said
+    code, said = run_command("search", "Halm", "--index", index)
+    assert code == 2 and "there is no search engine 'titles'" in said
 
 
 def test_its_dialect_brings_its_own_settings(site, where, tmp_path):
@@ -95,13 +133,15 @@ def test_its_dialect_brings_its_own_settings(site, where, tmp_path):
 def test_its_names_are_listed_with_the_others(site):
     code = (
         "from quaere.recipes.registry import RECIPES; from quaere.dialects import registry; print(*RECIPES);"
-        "print(*registry.SOLVER_DIALECTS); print(*registry.TAUGHT_NAMES, registry.find_taught('frugal'))"
+        "print(*registry.SOLVER_DIALECTS); print(*registry.TAUGHT_NAMES, registry.find_taught('frugal'));"
+        "from quaere.search.engines import ENGINE_NAMES; print(*ENGINE_NAMES)"
     )
     path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    recipes, dialects, taught = done.stdout.splitlines()
+    recipes, dialects, taught, engines = done.stdout.splitlines()
     assert recipes.split()[0] == "drzero" and recipes.split()[-1] == "frugal"
+    assert engines.split() == ["bm25", "dense", "hybrid", "lance", "titles"]
     assert dialects.split()[-1] == "frugal" and "Taught(dialect='frugal', evidence=False)" in taught
 
 
