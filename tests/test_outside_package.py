@@ -13,7 +13,7 @@ import pytest
 
 import village
 from preloaded import run_command, start_command
-from quaere.dialects.registry import find_dialect
+from quaere.dialects.registry import find_dialect, open_solver
 from quaere.errors import BadInput, ExtraMissing
 from quaere.plugins import Registry
 from quaere.recipes.registry import find_recipe
@@ -165,6 +165,13 @@ def test_a_broken_package_is_named_in_one_line(tmp_path, monkeypatch, group, nam
     said = f"the {noun} {name!r} of the package broken-search cannot be loaded: {reason}"
     assert str(refused.value).startswith(said) and "\n" not in str(refused.value)
     assert "pip uninstall broken-search" in refused.value.hint
+
+
+def test_a_broken_package_does_not_hide_the_error_of_another_dialect(tmp_path, monkeypatch):
+    install(tmp_path, [("quaere.dialects", {"broken.solver": "no_such_module:X"})], "broken-search")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(BadInput, match="only the tool-call dialect can be guided, not search-r1"):
+        open_solver("search-r1", guided=True)
 
 
 def test_a_missing_extra_is_named_rather_than_the_package(tmp_path, monkeypatch):

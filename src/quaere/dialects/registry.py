@@ -124,7 +124,8 @@ def open_solver(
 
     found = find_dialect(dialect, "solver")
     if guided and not found.can_be_guided:
-        able = ", ".join(name for name in SOLVER_DIALECTS if find_dialect(name, "solver").can_be_guided)
+        own = _with_role(_DIALECTS.places, "solver")  # others might be broken, and hide this error
+        able = ", ".join(name for name in own if find_dialect(name, "solver").can_be_guided)
         raise BadInput(f"only the {able} dialect can be guided, not {dialect}", hint="leave --guided out")
     settings = settings if type(settings) is found.settings else found.settings()
     settings.check()
