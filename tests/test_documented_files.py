@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src/quaere"
 NAMED = re.compile(r"(?<![\w/.-])((?:[\w-]+/)*[\w-]+\.(?:py|toml|sh))\b")
 # Of other projects, of what a reader writes, or of a walk that `test_walks.py` follows.
-ELSEWHERE = re.compile(r"frugal|NAME|research\.py|setup\.py|pyproject\.toml|linear\.py")
+ELSEWHERE = re.compile(r"frugal|terse|NAME|research\.py|setup\.py|pyproject\.toml|linear\.py")
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *PACKAGE.rglob("*.md"), *PACKAGE.rglob("*.py")]
 FILES = {
     path.relative_to(ROOT).as_posix() for room in ("src", "tests", "benchmarks") for path in (ROOT / room).rglob("*.*")

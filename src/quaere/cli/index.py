@@ -13,7 +13,7 @@ from quaere.cli.options import Flag, Repeated, add_options
 from quaere.cli.terminal import say_line
 from quaere.cli.work_progress import describe_count, show_progress
 from quaere.errors import BadInput
-from quaere.search.engines import engine_choices
+from quaere.search.engines import ENGINE_NAMES
 from quaere.setting_types import Count, Folder, Number
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class IndexOptions(Struct):
     out: Folder | None = None
     update: Folder | None = None
     watch: bool = False
-    engine: Annotated[str, Flag(choices=engine_choices())] | None = None
+    engine: Annotated[str, Flag(choices=ENGINE_NAMES)] | None = None
     rerank: Annotated[str, "MODEL"] | None = None
     force: bool = False
     json: bool = False

@@ -45,6 +45,7 @@ Role = Literal["solver", "proposer", "writer", "rubric", "assessment", "verifier
 # By dialect and role: the module and its constant. It is imported on first use: the options of a command list all
 # dialects, and printing its help must not import every one of them.
 _DIALECTS = Registry(
+    "dialect",
     "quaere.dialects",
     {
         "tool-call.solver": "quaere.dialects.tool_call:SOLVER",
@@ -87,7 +88,10 @@ def find_dialect(dialect: str, role: Role) -> Any:
     if f"{dialect}.{role}" not in _DIALECTS.names:
         able = ", ".join(_with_role(_DIALECTS.names, role))
         raise BadInput(f"there is no dialect {dialect} with the role {role}; dialects with that role: {able}")
-    return _DIALECTS.load(f"{dialect}.{role}")
+    from quaere.dialects import roles
+
+    kinds: dict[str, type] = {"solver": roles.SolverDialect, "proposer": roles.ProposerDialect}
+    return _DIALECTS.load(f"{dialect}.{role}", kinds.get(role, roles.RoleDialect))
 
 
 def roles_of(dialect: str) -> tuple[Role, ...]:
@@ -120,7 +124,8 @@ def open_solver(
 
     found = find_dialect(dialect, "solver")
     if guided and not found.can_be_guided:
-        able = ", ".join(name for name in SOLVER_DIALECTS if find_dialect(name, "solver").can_be_guided)
+        own = _with_role(_DIALECTS.places, "solver")  # others might be broken, and hide this error
+        able = ", ".join(name for name in own if find_dialect(name, "solver").can_be_guided)
         raise BadInput(f"only the {able} dialect can be guided, not {dialect}", hint="leave --guided out")
     settings = settings if type(settings) is found.settings else found.settings()
     settings.check()

@@ -22,7 +22,8 @@ its ablations is one value:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from quaere.chat.protocol import Protocol
 from quaere.dialects.registry import find_dialect, open_protocol
@@ -154,7 +155,7 @@ class DrZero:
     """A run of Dr. Zero: its phases, with what they share.
 
     `first` are the documents that the proposer learns on, `second` those of the solver's questions; here, they are the
-    same. A recipe that extends this one (`eve.py`) has its own `judge`, `examine` and `paid_solver`.
+    same. A recipe that extends this one (`eve.py`) has its own `judge`, `examine` or `paid_solver`.
     """
 
     config: SelfPlayConfig
@@ -311,29 +312,43 @@ def solver_protocol(config: SelfPlayConfig, *, evidence: bool = False) -> Protoc
     return open_protocol(solver.dialect, style=config.prompts, evidence=evidence, settings=solver.evaluation)
 
 
-async def train(config: DrZeroConfig, store: Run, reporter: Reporter) -> None:
+async def train(config: SelfPlayConfig, store: Run, reporter: Reporter, loop: type[DrZero] = DrZero) -> None:
     """Train from the run's last checkpoint, or from the start; close all resources at the end."""
     async with open_run(config, ROLES, reporter) as opened:
         reads = opened.read_document
         training = TrainingRun(config, store, opened.actors, reporter, count_steps(config), read_document=reads)
         documents = UniformDocuments(opened.index, config.proposer)
-        await DrZero(config, training, opened.searcher, first=documents, second=documents).evolve()
+        await loop(config, training, opened.searcher, first=documents, second=documents).evolve()
 
 
-def check(config: DrZeroConfig) -> None:
+def check(config: SelfPlayConfig, recipe: str = "drzero") -> None:
     """Raise `BadInput` for settings that cannot be run, before anything is loaded."""
     check_self_play(config)
-    check_openable(config, "drzero", needed_dialects(config, "drzero"))
+    check_openable(config, recipe, needed_dialects(config, "drzero"))
 
 
-DRZERO = Recipe(
-    name="drzero",
-    summary="a proposer and a solver that teach each other, without data",
-    schema=DrZeroConfig,
-    presets=PRESETS,
-    check=check,
-    plan=plan_self_play,
-    train=train,
-    solver_protocol=solver_protocol,
-    given=lambda config: config.generation.given,
-)
+def self_play_recipe(
+    name: str,
+    schema: type[SelfPlayConfig],
+    loop: type[DrZero],
+    summary: str,
+    presets: Mapping[str, Mapping[str, object]] = PRESETS,
+) -> Recipe:
+    """A recipe of a proposer and a solver: Dr. Zero's phases, with what `loop` does otherwise.
+
+    self_play_recipe("terse", TerseConfig, Terse, "a proposer whose reward falls with the words of its questions")
+    """
+    return Recipe(
+        name=name,
+        summary=summary,
+        schema=schema,
+        presets=presets,
+        check=partial(check, recipe=name),
+        plan=plan_self_play,
+        train=partial(train, loop=loop),
+        solver_protocol=solver_protocol,
+        given=lambda config: config.generation.given,
+    )
+
+
+DRZERO = self_play_recipe("drzero", DrZeroConfig, DrZero, "a proposer and a solver that teach each other, without data")

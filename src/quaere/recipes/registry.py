@@ -50,6 +50,7 @@ class Recipe(Struct, frozen=True):
 
 # By name: the module, and its constant.
 _RECIPES = Registry(
+    "recipe",
     "quaere.recipes",
     {
         "drzero": "quaere.recipes.drzero:DRZERO",
@@ -67,14 +68,11 @@ RECIPES = _RECIPES.names
 
 
 def find_recipe(name: str) -> Recipe:
-    """The recipe of this name, `BadInput` if there is none; loading it may import torch."""
+    """The recipe of this name, `BadInput` if there is none or its package is broken; loading it may import torch."""
     if name not in RECIPES:
         near = get_close_matches(name, RECIPES, 1)
         raise BadInput(f"there is no recipe {name}", hint=f"quaere evolve {near[0] if near else RECIPES[0]} ...")
-    found = _RECIPES.load(name)
-    if not isinstance(found, Recipe):
-        raise BadInput(f"the recipe {name} must be a quaere.recipes.registry.Recipe, not {type(found).__name__}")
-    return found
+    return _RECIPES.load(name, Recipe)
 
 
 def writes_reports(name: str) -> bool:

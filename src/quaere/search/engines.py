@@ -2,7 +2,8 @@
 
     find_engine("bm25").open(Path("docs-index/bm25"), settings).search(["who built the Halm bridge?"], topk=3)
 
-An installed package adds an engine by an entry point of the group `quaere.retrievers` whose value is a `Backend`:
+An installed package adds an engine with an entry point of the group `quaere.retrievers` (`plugins.py`) that is a
+`Backend`:
 
     [project.entry-points."quaere.retrievers"]
     splade = "quaere_splade:SPLADE"
@@ -11,17 +12,15 @@ An installed package adds an engine by an entry point of the group `quaere.retri
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from quaere.errors import BadInput
+from quaere.plugins import Names, Registry
 
 if TYPE_CHECKING:  # the command line lists the engines' names, so importing this module must stay cheap
-    from importlib.metadata import EntryPoint
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -29,13 +28,18 @@ if TYPE_CHECKING:  # the command line lists the engines' names, so importing thi
     from quaere.search.manifest import IndexSettings
     from quaere.search.ranking import Engine, Progress
 
-GROUP = "quaere.retrievers"
-_BUILT_IN = {
-    "bm25": "quaere.search.bm25:BM25",
-    "dense": "quaere.search.dense:DENSE",
-    "lance": "quaere.search.lance:LANCE",
-}
+# By name: the module, and its constant.
+_ENGINES = Registry(
+    "search engine",
+    "quaere.retrievers",
+    {
+        "bm25": "quaere.search.bm25:BM25",
+        "dense": "quaere.search.dense:DENSE",
+        "lance": "quaere.search.lance:LANCE",
+    },
+)
 _FUSED = {"hybrid": ("bm25", "dense")}  # engines whose rankings are fused
+ENGINE_NAMES = Names(sorted([*_ENGINES.places, *_FUSED]), lambda: _ENGINES.outside)
 
 
 class KnownVectors(Struct, frozen=True):
@@ -76,41 +80,17 @@ class Backend(Struct, frozen=True):
     check: Callable[[IndexSettings], None] = lambda settings: None
 
 
-def engine_choices() -> tuple[str, ...]:
-    """The names of all engines, those of installed packages last."""
-    return tuple(dict.fromkeys([*sorted([*_BUILT_IN, *_FUSED]), *sorted(load_entry_points(GROUP))]))
-
-
 def engine_parts(name: str) -> tuple[str, ...]:
     """The engines that are built for this one: `engine_parts("hybrid") == ("bm25", "dense")`."""
     return _FUSED.get(name, (name,))
 
 
-@cache
 def find_engine(name: str) -> Backend:
     """The engine of this name, `BadInput` if there is none or its package is broken; its module is loaded here."""
-    from importlib.metadata import EntryPoint
-
-    entry = EntryPoint(name, _BUILT_IN[name], GROUP) if name in _BUILT_IN else load_entry_points(GROUP).get(name)
-    if entry is None:
-        choices = ", ".join(engine_choices())
+    if name not in _ENGINES.names:
+        choices = ", ".join(ENGINE_NAMES)
         raise BadInput(f"there is no search engine {name!r}", hint=f"one of {choices}, or install the package it is in")
-    try:
-        found = entry.load()
-        if not isinstance(found, Backend):
-            raise TypeError(f"{entry.value} is not a Backend")
-    except Exception as error:  # a package may fail in any way when it is imported
-        package = entry.dist.name if entry.dist else "quaere"
-        said = f"the search engine {name!r} of the package {package} cannot be loaded: {type(error).__name__}: {error}"
-        raise BadInput(" ".join(said.split()), hint=f"update {package}, or choose another --engine") from error
-    return found
-
-
-def load_entry_points(group: str) -> dict[str, EntryPoint]:
-    """The entry points of installed packages in a group, by name; none of them is imported."""
-    from importlib.metadata import entry_points
-
-    return {entry.name: entry for entry in entry_points(group=group)}
+    return _ENGINES.load(name, Backend)
 
 
 def rebuild_hint(index: Path) -> str:
