@@ -4,8 +4,9 @@
     python benchmarks/size.py --trace        # and the files that one question enters; some seconds on a CPU
 
 Counted are the Python files of `src/quaere`; their code lines (lines that hold a token other than a comment or a
-docstring, so a string of three lines in an expression is three code lines); their statements (nodes of `ast.stmt`,
-docstrings excepted), which do not depend on how code is wrapped; the code lines of `cli`; and the words of `docs/*.md`.
+docstring, so a string of three lines in an expression is three code lines); their statements (nodes of `ast.stmt`),
+which do not depend on how code is wrapped, without docstrings and with them; the code lines of `cli`; and the words of
+`docs/*.md`.
 
 `--trace` trains one step of `evolve drzero` in the village of the tests (`tests/village.py`): documents are drawn, the
 proposer asks one question about each, the solver attempts it, and the proposer is updated; eight documents, since an
@@ -63,20 +64,23 @@ def count_code_lines(source: str) -> int:
     return len(lines)
 
 
-def count_statements(source: str) -> int:
-    """Statements without docstrings: `count_statements('if x:\\n    y = 1\\n') == 2`."""
+def count_statements(source: str) -> tuple[int, int]:
+    """Statements without and with docstrings: `count_statements('def f():\\n    "A docstring."\\n') == (1, 2)`."""
     tree = ast.parse(source)
-    return sum(isinstance(node, ast.stmt) for node in ast.walk(tree)) - len(find_docstrings(tree))
+    num_nodes = sum(isinstance(node, ast.stmt) for node in ast.walk(tree))
+    return num_nodes - len(find_docstrings(tree)), num_nodes
 
 
 def measure(package: Path, pages: Iterable[Path]) -> dict[str, int]:
     """The figures by name, in the order they are printed."""
     sources = {path: path.read_text(encoding="utf-8") for path in sorted(package.rglob("*.py"))}
     lines = {path: count_code_lines(source) for path, source in sources.items()}
+    statements = [count_statements(source) for source in sources.values()]
     return {
         "files": len(sources),
         "code lines": sum(lines.values()),
-        "statements": sum(map(count_statements, sources.values())),
+        "statements": sum(num for num, _ in statements),
+        "statements, docstrings among them": sum(num for _, num in statements),
         "code lines of cli": sum(num for path, num in lines.items() if path.is_relative_to(package / "cli")),
         "words of docs/*.md": sum(len(page.read_text(encoding="utf-8").split()) for page in pages),
     }

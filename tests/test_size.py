@@ -36,11 +36,11 @@ def size(monkeypatch):
 
 def test_code_is_what_is_left_without_comments_docstrings_and_blanks(size):
     assert size.count_code_lines(SOURCE) == 1 + 1 + 2 + 4
-    assert size.count_statements(SOURCE) == 4
+    assert size.count_statements(SOURCE) == (4, 4 + 2)  # two docstrings
     # Wrapping changes the lines and not the statements.
     wrapped = SOURCE.replace("(\n        name,\n        text,\n    )", "(name, text)")
-    assert (size.count_code_lines(wrapped), size.count_statements(wrapped)) == (5, 4)
-    assert size.count_code_lines("") == size.count_statements("") == 0
+    assert (size.count_code_lines(wrapped), size.count_statements(wrapped)) == (5, (4, 6))
+    assert size.count_code_lines("") == 0 and size.count_statements("") == (0, 0)
 
 
 def test_figures_of_a_package(size, tmp_path):
@@ -49,7 +49,7 @@ def test_figures_of_a_package(size, tmp_path):
     (tmp_path / "package/cli/b.py").write_text("x = 1\n")
     (tmp_path / "page.md").write_text("# Three words\n")
     found = size.measure(tmp_path / "package", [tmp_path / "page.md"])
-    assert list(found.values()) == [2, 9, 5, 1, 3]
+    assert list(found.values()) == [2, 9, 5, 7, 1, 3]
 
 
 def test_a_trace_sees_functions_of_all_threads_from_its_start_to_its_end(size, tmp_path, monkeypatch):
