@@ -3,7 +3,7 @@
     python benchmarks/hold_back.py questions.jsonl --digits 0-4 --practice practice.jsonl --held held.jsonl
 
 A document is held back if the SHA-256 of its id begins with one of the digits. A question about documents of both
-halves is in neither file.
+halves is in neither file, nor is one without evidence, whose documents are not known.
 """
 
 import argparse
@@ -24,16 +24,17 @@ def main() -> None:
     args = parser.parse_args()
     digits = parse_digits(args.digits)
     halves: dict[bool, list[bytes]] = {False: [], True: []}
-    num_torn = 0
+    num_left_out = 0
     for _, line in read_lines(args.questions):
-        sides = {first_digit(span["doc_id"]) in digits for span in json.loads(line)["evidence"]}
+        sides = {first_digit(span["doc_id"]) in digits for span in json.loads(line).get("evidence", [])}
         if len(sides) == 1:
             halves[sides.pop()].append(line.rstrip(b"\n") + b"\n")
         else:
-            num_torn += 1
+            num_left_out += 1
     for path, is_held in ((args.practice, False), (args.held, True)):
         path.write_bytes(b"".join(halves[is_held]))
-    print(f"{len(halves[False])} to practise on, {len(halves[True])} held back, {num_torn} about documents of both")
+    counts = f"{len(halves[False])} to practise on, {len(halves[True])} held back"
+    print(f"{counts}, {num_left_out} about documents of both or without evidence")
 
 
 if __name__ == "__main__":
