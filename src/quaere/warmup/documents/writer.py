@@ -130,6 +130,7 @@ class _Writer:
             raise BadInput("no passage of the index states a fact to ask about", hint="index documents with sentences")
         share = len(others) / (len(others) + len(named))
         batches = [*_split(others, _STYLES, minutes * share), *_split(named, _NAMED_STYLES, minutes)]
+        self.report("facts asked about", 0, num)
         kept = await self._finish_batch(batches[0], 0)
         if not kept and len(batches[0].drafts) == _FIRST:
             return []
