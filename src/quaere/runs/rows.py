@@ -47,7 +47,7 @@ class RunInfo(Struct, frozen=True):
 class RunState(Struct, frozen=True):
     """State of a run; `why` is the reason of a failure. A run whose process was killed is `stopped`.
 
-    `unknown` is one of an earlier version, which only noted how trainings ended.
+    `unknown`: the run is of an earlier version, which recorded only the ends of training runs.
 
     RunState(name="failed", why="step 12: the gradient is not finite")
     """
@@ -110,7 +110,7 @@ def read_info(row: Sequence[Any]) -> RunInfo:
 
 
 def index_row(episode: Episode) -> dict[str, str | int | None]:
-    """The columns of `episodes` that describe an episode."""
+    """An episode's values for the table `episodes`, except its place on disk, metrics, step and phase."""
     return {
         "id": episode.id,
         "task_id": episode.task.id,
@@ -154,7 +154,7 @@ def read_candidate(row: sqlite3.Row | Mapping[str, Any]) -> Candidate:
 
 
 def read_candidates(columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> list[Candidate]:
-    """The candidates of many rows of `candidates` with these columns, as `read_candidate` reads each.
+    """The candidates of many rows of the table `candidates`: the same as `read_candidate` on each, but faster.
 
     A run may have tens of thousands. Columns are passed on by position, and JSON that several rows share, such as an
     empty list, is parsed once.
@@ -209,7 +209,7 @@ def encode_episode(episode: Episode) -> bytes:
 
 
 def _describe_task(episode: Episode) -> str:
-    """The question of an episode, or the title of its document."""
+    """The text that lists show for an episode: its question, a rubric's questions, or a proposer's document title."""
     task = episode.task
     if isinstance(task, ProposeTask):
         return task.document.title if task.document else ""

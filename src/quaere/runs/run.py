@@ -101,7 +101,10 @@ class Run(RunReader):
 
     @classmethod
     def open(cls, path: str | Path, *, write: bool = False) -> Self:
-        """Open a run for reading beside a writer, or as its only writer."""
+        """Open a run for reading, also while another process writes it, or with `write` as its only writer.
+
+        Raises BadInput if `path` is no run, or if another process has it open for writing.
+        """
         path = Path(path)
         if write:
             directory.refuse_links(path)
@@ -217,7 +220,7 @@ class Run(RunReader):
             write_file(self.path / directory.CONFIG, text)
 
     def change_settings(self, changes: Mapping[str, Any]) -> None:
-        """Remember other values for some of the settings that the run began with.
+        """Store new values for some of the run's settings; the others stay.
 
         run.change_settings({"writers": ["trackio"]})
         """
@@ -285,7 +288,7 @@ class Run(RunReader):
 
 
 def _read_end(error: BaseException | None) -> RunState:
-    """How a run ended that was left with this error, or without one."""
+    """The final state of a run whose `with` block raised this error, or none (None)."""
     if error is None or isinstance(error, NotFound):  # a question that was asked, and has no answer here
         return RunState("done")
     if isinstance(error, Exception):

@@ -1,4 +1,4 @@
-"""Servers: an application behind the guard, on connections with deadlines.
+"""HTTP servers: an ASGI application behind the checks of `guard.py`, on connections with deadlines.
 
     server = make_server(app, ServerSettings(port=0))
     run_server(server, on_ready=print)                                    # http://127.0.0.1:41873
@@ -91,7 +91,7 @@ class Server(uvicorn.Server):  # type: ignore[misc]  # uvicorn's types are not f
         super().run(sockets=[self.listener])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start serving; errors outside of requests are logged in one line as well."""
+        """Start serving; also make asyncio log errors outside of requests in one line."""
         asyncio.get_running_loop().set_exception_handler(_log_in_one_line)
         await super().startup(sockets)
 
@@ -110,10 +110,10 @@ def make_server(
     key: str = "",
     listener: Listener | None = None,
 ) -> Server:
-    """A server of the application. It listens at once and answers requests when it runs.
+    """Create a server of the application: its socket listens on return; requests are answered once the server runs.
 
-    A command that takes minutes to load binds the `listener` first (`bind`), so that errors about the address show at
-    once.
+    A command that takes minutes to load a model calls `bind` first and passes the `listener`, so that an error about
+    the address appears at once.
     """
     listener = listener or bind(settings, key)
     listener.listen(2048)
@@ -184,7 +184,7 @@ def _log_in_one_line(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -
 def make_search_server(
     index: Index, settings: ServerSettings, *, key: str = "", limits: ServerLimits | None = None
 ) -> Server:
-    """A server of an index."""
+    """Create a search server for an index, which is loaded now."""
     from quaere.serving.search_app import ServerLimits, make_app
 
     limits = limits or ServerLimits()
@@ -197,7 +197,7 @@ def make_search_server(
 def make_model_server(
     service: Service, settings: ServerSettings, *, key: str = "", listener: Listener | None = None
 ) -> Server:
-    """A server of a model; `listener` may have been bound before the model was loaded."""
+    """Create a server for a model; `listener` is a socket bound before the model was loaded, None to bind one now."""
     from quaere.serving.model.app import make_app
     from quaere.serving.model.wire import error_form
 
@@ -234,7 +234,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn's types ar
             oldest.drop("all connections are taken")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Clear the deadline."""
+        """The connection has closed: clear its deadline."""
         self.due = math.inf
         super().connection_lost(exc)
 

@@ -1,8 +1,8 @@
 """`quaere view`: run directories as web pages, each with a JSON twin.
 
-run_folder    the runs that are shown, found by name only; server-sent events when one was written to
-page_formats  settings of a page, out of its address; records as HTML (Jinja2, everything escaped) or as JSON
-app           the addresses, the headers of every response, and the server behind the checks that all servers share
+run_folder    the runs that are shown, found by name only; server-sent events when a run's files change
+page_formats  parses a page's settings from its URL; renders records as HTML (Jinja2, everything escaped) or as JSON
+app           the URLs, the headers of every response, and the server, behind the request checks of `serving/guard.py`
 page_files    the pages as files that open without a server
 ask_queue     questions to one agent, answered one at a time, and their history
 

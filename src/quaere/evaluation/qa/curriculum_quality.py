@@ -123,7 +123,10 @@ def of_candidate(candidate: Candidate, episode: Episode | None, read_document: R
 def _add_sources(
     asked: Asked, evidence: Sequence[Evidence], doc_ids: Sequence[str], read_document: ReadDocument
 ) -> Asked:
-    """The question with its evidence as its texts; without evidence, with the documents before its texts."""
+    """The question with its source texts: its evidence, or without evidence the documents, then the texts it had.
+
+    `misquoted` is set if a piece of evidence is not in its document.
+    """
     if not evidence:
         texts = []
         for doc_id in doc_ids:

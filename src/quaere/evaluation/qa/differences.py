@@ -54,7 +54,7 @@ class Difference(Struct, frozen=True):
 
 
 class ArmDifference(Struct, frozen=True):
-    """One arm minus another, each of one or more seeds, over the questions that all of them share.
+    """One arm minus another over the questions that all their results share; an arm has one result per training seed.
 
     ArmDifference(name="evolved", other="warm", num_seeds=(3, 3), exact_match=SeededInterval(...), f1=...)
     """
@@ -105,7 +105,7 @@ def compare(ours: Scored, theirs: Scored) -> Difference | None:
 
 
 def group_seeds(named: Iterable[tuple[str, Scored]]) -> dict[str, list[Scored]]:
-    """Results by arm: names that differ only in the number they end with are seeds of one.
+    """Results by arm: names that differ only in a final "-NUMBER" are seeds of the same arm.
 
     group_seeds([("warm-0", a), ("warm-1", b), ("evolved-0", c)]) -> {"warm": [a, b], "evolved": [c]}
     """

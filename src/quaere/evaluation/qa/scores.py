@@ -116,7 +116,7 @@ class FactScore(Struct, frozen=True):
 
 
 class GroupScore(Struct, frozen=True):
-    """Scores of a part of the questions: those of one kind of answer, or that need so many searches.
+    """Scores of a group of questions: those with one kind of answer, or those that need the same number of searches.
 
     GroupScore(name="yes/no", exact_match=Interval(...), f1=Interval(...))
     """
@@ -318,7 +318,7 @@ def score_answering(found: Sequence[QuestionScore] | Sequence[Item]) -> Answerin
 
 
 def _group(scores: Sequence[Item], values: Mapping[str, object], field: str) -> tuple[GroupScore, ...]:
-    """Scores of the items by a field, named after its values; values that no item has are left out."""
+    """Scores by the value of a field; `values` maps group names to values, and groups without items are left out."""
     chosen = {name: [score for score in scores if getattr(score, field) == value] for name, value in values.items()}
     return tuple(GroupScore(name, **_rate(some)) for name, some in chosen.items() if some)
 

@@ -25,7 +25,7 @@ from quaere.serving.model.wire import ChatRequest, Refused
 
 
 class ChatForm:
-    """The format of chat completions.
+    """Builds the JSON of chat completions, whole or as chunks of a stream.
 
     ChatForm("smollm2-135m").whole([written], num_prompt_tokens=12)
     """
@@ -57,13 +57,13 @@ class ChatForm:
         return {**self._head, "object": self.chunk_object, "choices": [], "usage": usage}
 
     def content(self, written: Written) -> dict[str, Any]:
-        """The message of an answer."""
+        """The field `message` of an answer, with its tool calls if there are any."""
         text = written.text if written.text.strip() or not written.calls else None
         calls = {"tool_calls": [_call(call) for call in written.calls]} if written.calls else {}
         return {"message": {"role": "assistant", "content": text, "refusal": None, **calls}}
 
     def opening(self) -> dict[str, Any] | None:
-        """The first delta of an answer, before any text."""
+        """The first delta (increment of a stream) of an answer, before any text."""
         return {"delta": {"role": "assistant", "content": ""}}
 
     def piece(self, text: str) -> dict[str, Any]:
@@ -97,13 +97,13 @@ class ChatForm:
 
 
 class TextForm(ChatForm):
-    """The format of plain completions."""
+    """Builds the JSON of plain text completions, whole or as chunks of a stream."""
 
     object = chunk_object = "text_completion"
     prefix = "cmpl"
 
     def content(self, written: Written) -> dict[str, Any]:
-        """The text of an answer."""
+        """The field `text` of an answer."""
         return {"text": written.text}
 
     def opening(self) -> dict[str, Any] | None:
@@ -111,11 +111,11 @@ class TextForm(ChatForm):
         return None
 
     def piece(self, text: str) -> dict[str, Any]:
-        """A chunk of text."""
+        """The field `text` of a stream chunk."""
         return {"text": text}
 
     def closing(self, written: Written) -> dict[str, Any]:
-        """An empty last chunk."""
+        """The last chunk of an answer: empty text, since plain completions have no tool calls."""
         return {"text": ""}
 
     def _logprobs(self, written: Written) -> dict[str, Any]:
@@ -169,19 +169,19 @@ class Reply(Struct, frozen=True):
 
 
 class Answerer(Protocol):
-    """A search agent on the event loop of its server."""
+    """A search agent that a model server can ask, with coroutines on the server's event loop."""
 
     async def answer(self, question: str, params: SamplingParams) -> Reply:
         """Answer a question; cancelling the call stops the model. `params.max_tokens` bounds each turn."""
         ...
 
     async def close(self) -> None:
-        """Release the search threads; the model is not the agent's own."""
+        """Stop the agent's search threads; the model stays open, since the server shares it."""
         ...
 
 
 def read_question(request: ChatRequest) -> str:
-    """The last message's text; raises `Refused` for what an agent cannot do."""
+    """The text of the last message; raises `Refused` for options that an agent does not support."""
     refused = {
         "n": request.num_choices > 1,
         "stop": request.stops,
