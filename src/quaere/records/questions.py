@@ -131,7 +131,7 @@ class Candidate(Struct, frozen=True, gc=False):  # tens of thousands are read at
 
     `hops` is the number of hops asked for, in Dr. Zero's count; for an added or given question, the number of facts.
     Added by a person: `episode_id` is "". Given to the run at its start: `episode_id` is "" and `scores` has "given".
-    `aliases` are accepted answers beside `answer`. `num_attempts` is 0 if the solver did not attempt the question.
+    `aliases` are further accepted answers. `num_attempts` is 0 if the solver did not attempt the question.
     `searches` and `proof` are a given question's number of searches (0: as many as facts) and its spans, one per fact.
 
     Reason "unfinished": a failed search ended the proposer's episode, so its question cannot be rated. Reason

@@ -93,7 +93,7 @@ def next_command(run: RunReader, state: RunState) -> str:
 
 
 def describe_state(state: RunState, step: int = 0) -> str:
-    """A state in words.
+    """The state of a run in words, with its last step and the reason of a failure.
 
     describe_state(RunState("failed", "the gradient is not finite"), 12) ->
     "failed after step 12: the gradient is not finite"

@@ -305,5 +305,5 @@ def _bound(values: Sequence[Any] | Mapping[str, Any]) -> Sequence[Any] | Mapping
 
 
 def _metric(step: int, value: float | None) -> Metric:
-    """A stored value of a metric; NULL stands for NaN."""
+    """A metric value read from the database, where NaN is stored as NULL."""
     return Metric(step, math.nan if value is None else value)

@@ -127,7 +127,7 @@ def index_row(episode: Episode) -> dict[str, str | int | None]:
 
 
 def read_index_row(row: sqlite3.Row) -> EpisodeRow:
-    """The `EpisodeRow` of a row of `episodes`."""
+    """The `EpisodeRow` that a row of the table `episodes` holds."""
     return msgspec.convert({**dict(row), "metrics": json.loads(row["metrics"])}, EpisodeRow)
 
 
@@ -137,7 +137,7 @@ def read_place(row: sqlite3.Row) -> Frame:
 
 
 def candidate_row(candidate: Candidate) -> dict[str, str | int | None]:
-    """A candidate as a row of `candidates`."""
+    """A candidate as a row of the table `candidates`, by column name."""
     row = asdict(candidate)
     for name in _JSON_COLUMNS:
         row[name] = None if row[name] is None else json.dumps(msgspec.to_builtins(row[name]))
@@ -265,7 +265,7 @@ class EpisodeFilter(Struct, frozen=True):
     text: str = ""
 
     def where(self) -> tuple[str, dict[str, Any]]:
-        """The condition in SQL, and its values."""
+        """The filter as an SQL condition with named parameters, and the values of these parameters."""
         values = {name: value for name, value in asdict(self).items() if value is not None}
         if text := values.pop("text"):
             for special in ("\\", "%", "_"):
@@ -306,7 +306,7 @@ def trace_row(episode_id: str, step: int, trace: TokenTrace) -> dict[str, str | 
 
 
 def read_trace(row: Sequence[bytes]) -> TokenTrace:
-    """The trace of a row with `TRACE_COLUMNS`."""
+    """The token trace in a row of the columns `TRACE_COLUMNS`."""
     places, *values = row
     return TokenTrace(_unpack("i", places), *(_unpack("f", value) for value in values))
 

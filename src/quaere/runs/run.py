@@ -10,7 +10,7 @@
 
 An episode is written in two steps: its frame is appended to a shard and synced, then its row is committed to the
 index. A process killed between the two leaves bytes that no row points at; the next writer truncates them. Everything
-in the index can therefore be read at any time, by any number of readers beside the writer.
+in the index can therefore be read at any time, by any number of readers, while the writer writes.
 
 A training run that resumes from a checkpoint first deletes everything after it (`truncate_after`): rows first, then
 bytes, so that a process killed in between leaves the same state as above.
@@ -134,7 +134,7 @@ class Run(RunReader):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        with suppress(BadInput):  # a store that cannot be written: what went wrong before is what is told
+        with suppress(BadInput):  # the run cannot be written: the error that ended the block is raised instead
             if self._lock and self._ended() == directory.BEGUN:
                 self.note_end(_read_end(error))
         self.close()
@@ -208,7 +208,7 @@ class Run(RunReader):
         self._insert("candidates", [candidate_row(candidate) for candidate in candidates])
 
     def add_event(self, step: int, kind: str, message: str) -> None:
-        """Record an event.
+        """Store an event of a step, such as an alarm.
 
         run.add_event(12, "alarm", "the entropy is below 0.02 for 3 steps")
         """

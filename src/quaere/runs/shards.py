@@ -29,7 +29,7 @@ _SHARD_BYTES = 64 << 20  # a new shard starts once the current one has this size
 
 
 class Frame(Struct, frozen=True):
-    """Location of the lines of one append.
+    """Location of a zstd frame in a shard file; a frame holds the lines of one append.
 
     Frame(shard=0, offset=5120, length=874)
     """

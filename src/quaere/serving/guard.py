@@ -51,7 +51,7 @@ class Rules(Struct, frozen=True):
     hosts: frozenset[str]
     origins: frozenset[str]
     max_body_bytes: int
-    key_cookie: str = ""  # name of a cookie that may stand for the key, for pages in a browser; "" for none
+    key_cookie: str = ""  # name of a cookie that is accepted instead of the key, for pages in a browser; "" for none
 
 
 class RequestRefused(Exception):

@@ -70,7 +70,7 @@ class ServerSettings(Struct, frozen=True):
     max_connections: int = 1024  # fewer if the limit of open files is lower
     head_timeout_s: float = 10.0
     transfer_timeout_s: float = 30.0
-    key_cookie: str = ""  # name of a cookie that may stand for the key; "" for none
+    key_cookie: str = ""  # name of a cookie that is accepted instead of the key; "" for none
 
 
 class Server(uvicorn.Server):  # type: ignore[misc]  # uvicorn's types are not followed
@@ -82,7 +82,7 @@ class Server(uvicorn.Server):  # type: ignore[misc]  # uvicorn's types are not f
 
     @property
     def url(self) -> str:
-        """The server's URL."""
+        """The server's URL, with the address and port that its socket is bound to."""
         host, port = self.listener.getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -136,7 +136,7 @@ def make_server(
 
 
 def bind(settings: ServerSettings, key: str) -> Listener:
-    """The bound socket of a server.
+    """Create a socket and bind it to the host and port of the settings.
 
     Raises BadInput if the address or port is unavailable, or if other machines can reach it and there is no key.
     """
@@ -208,7 +208,7 @@ def make_model_server(
 
 
 class Connection(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn's types are not followed
-    """A client's connection. `due` is the time at which it is dropped; infinite while it waits for the server."""
+    """A client's connection. `due` is the time at which it is dropped: infinite while the client waits for us."""
 
     def __init__(self, *args: Any, settings: ServerSettings, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -223,7 +223,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn's types ar
     # ------------------------------------------------------------------------------------------- what uvicorn calls
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Count the connection; beyond the limit, drop one that waits for its client, or this one if there is none."""
+        """Count a new connection. Beyond the limit, drop one that waits for its client, else the new one."""
         super().connection_made(transport)
         self._expect(self._settings.head_timeout_s)
         if len(self.connections) > self._settings.max_connections:
@@ -320,7 +320,7 @@ class Listener(socket.socket):
     num_accepted = 0
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """The next connection.
+        """Accept the next connection: its socket and address.
 
         Raises BlockingIOError, as if the queue were empty, once this iteration's share is used.
         """

@@ -107,7 +107,7 @@ def trainers_home() -> Path:
 def start_trainer(model: str, options: TrainerOptions, report: Report) -> Trainer:
     """Start a SkyRL server and wait until it has loaded the model; `report` receives lines about the progress.
 
-    Raises BadInput if a server of the model runs already, or if this one ends or is not ready in time.
+    Raises BadInput if a server of the model already runs, or if the new one ends or is not ready in time.
     """
     home, uv = trainers_home(), find_uv()
     if options.environment:

@@ -1,4 +1,4 @@
-"""The viewer as an application and as a server: its addresses, the headers of every response, and the key.
+"""The viewer as an ASGI application and as a server: its URLs, the headers of every response, and the API key.
 
     /                             all runs                 /json/
     /compare?run=A&run=B          several runs             /json/compare?run=A&run=B
@@ -9,7 +9,7 @@
     /run/NAME/episode?id=ID       one episode              /json/run/NAME/episode?id=ID
     /run/NAME/curriculum          its curriculum           /json/run/NAME/curriculum
     /run/NAME/item?id=ID          one item of it           /json/run/NAME/item?id=ID
-    /run/NAME/unproven            paid, and not proven     /json/run/NAME/unproven
+    /run/NAME/unproven            rewarded, not proven     /json/run/NAME/unproven
     /run/NAME/verdict             POST: a verdict on an item, the only thing that is written
     /run/NAME/reports             its reports              /json/run/NAME/reports
     /run/NAME/report?id=ID        one of them              /json/run/NAME/report?id=ID
@@ -28,8 +28,9 @@ The twin of a page is the same record as JSON.
 
 make_view_server(open_folder("runs"), ServerSettings(port=0)).url -> "http://127.0.0.1:41873"
 
-Links cannot carry a header, so a person opens `/?api_key=KEY` once: the answer sets a cookie that stands for the key,
-and leads to the same page without it. The cookie is a keyed hash, goes to this server only, and scripts cannot read it.
+Links cannot carry a header, so a person opens `/?api_key=KEY` once: the response sets a cookie that is accepted instead
+of the key, and redirects to the same page without the key in the URL. The cookie is a keyed hash (HMAC) of a constant,
+is sent to this server only, and scripts cannot read it.
 """
 
 from __future__ import annotations
@@ -158,9 +159,9 @@ def make_app(
     queue: AskQueue | None = None,
     files: Sequence[Path] = (),
 ) -> ASGIApp:
-    """The application over a folder of runs; with a queue, it also has the pages of Ask.
+    """The viewer of a folder of runs as an ASGI application; with a queue, it also has the Ask pages.
 
-    `is_stopping` ends the streams of open pages; `files` are results of evaluations to show beside those of runs.
+    Event streams of open pages end when `is_stopping()` is true; `files` are result files of `quaere eval` to show.
     """
     cards, streams = RunCards(folder), Streams(is_stopping)
     shelves: Kept[curriculum_browser.Shelf] = Kept(_MOST_SHELVES)

@@ -47,7 +47,7 @@ class Chip(Struct, frozen=True):
 class AnswerView(Struct, frozen=True):
     """A question and, once it is finished, its answer.
 
-    `chips_are` says what the chips hold: the quoted sentence, a sentence that contains the answer, or, without an
+    `chips_are` is the kind of the chips: the quoted sentence, a sentence that contains the answer, or, without an
     answer, the passages that were seen. `quotation` is "none" where nothing was quoted; `quotes` is whether the model
     was asked to, None if that is not known.
     """

@@ -8,7 +8,7 @@
 The model was loaded once, by the agent. A thread takes the questions in their order; records are never changed but
 replaced, so that any other thread can read them at any time.
 
-The file of a history has one line of JSON for each question that is over, and is only ever appended to. What a killed
+The history file has one line of JSON for each finished question, and is only ever appended to. What a killed
 process left of a line is removed when the file is next opened. One viewer at a time writes it. Lists need the heads of
 the records only, so the rest is read when a question is opened.
 """
@@ -64,7 +64,7 @@ class AskLine(Struct, frozen=True):
 
 
 class AskRecord(AskLine, frozen=True):
-    """A question, the turns so far, and once it is over its answer.
+    """A question, its turns so far and, once it is finished, its answer.
 
     `evidence` is the quoted sentence as its document has it, `span` as the model wrote it, `support` the first sentence
     the model was shown that contains the answer. `quotes` is whether the model was asked to quote, None if that is not
@@ -288,7 +288,7 @@ class AskQueue:
             return waiting.index(id) + 1 if id in waiting else 0
 
     def lines(self) -> list[AskLine]:
-        """Every question, the newest first."""
+        """One line per question, open or finished, newest first."""
         with self._changed:
             return [*reversed(self._open.values()), *self.history.lines()]
 

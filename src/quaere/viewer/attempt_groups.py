@@ -31,7 +31,7 @@ from quaere.viewer.run_folder import NotShown
 MAX_ATTEMPTS = 64  # of one step that a page shows side by side
 _REWARDS = ("reward/total", "answer/exact_match")
 _LINE_CHARS = 200
-NUM_CHECKED = 200  # of the best-paid episodes
+NUM_CHECKED = 200  # episodes with the highest rewards that are checked
 MISQUOTED = "its quotation is in nothing it was shown"
 UNSEEN = "its answer is in nothing it was shown"
 
@@ -111,7 +111,7 @@ class GroupQuery(Bounds, frozen=True):
 
 
 class TurnLine(Struct, frozen=True):
-    """A turn in one line.
+    """A turn in one line: the kind of its action, the action's text shortened, and the failure if there was one.
 
     TurnLine(kind="search", text="builder of the Halm bridge", fault="")
     """
@@ -147,7 +147,7 @@ class GroupSection(Struct, frozen=True):
 
 
 class GroupPage(Struct, frozen=True):
-    """All attempts at one question, by step."""
+    """The attempts at one question, one section per step, phase and protocol."""
 
     run: str
     query: GroupQuery
@@ -249,7 +249,7 @@ def reward_of(metrics: Mapping[str, float]) -> float | None:
 
 
 def describe_turn(turn: Turn) -> TurnLine:
-    """What a turn did, in one line."""
+    """A turn in one line: what was searched, answered, scored or proposed, or why the turn could not be parsed."""
     fault = f"{turn.failure.boundary}: {turn.failure.message}" if turn.failure else ""
     match turn.action:
         case Search(queries):

@@ -1,4 +1,4 @@
-"""The page of a document, with one span of it marked: where the chips of answers and reports lead.
+"""The page of a document with one span marked, to which the sources of answers and reports link.
 
     show_document(text, DocumentQuery(id="halm.md", start=118, end=163)).parts[1] ==
     TextPart("Orsolya Venn built it.", is_quoted=True)

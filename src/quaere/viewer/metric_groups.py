@@ -20,7 +20,7 @@ from quaere.runs.rows import Metric
 from quaere.viewer.plot import Series
 
 MAX_METRICS = 300  # metrics of one page: a run of somebody else's may have any number
-MAX_LINES = 8  # lines of one chart that can still be told apart
+MAX_LINES = 8  # lines of one chart that can still be distinguished
 PLACES = ("run/iteration", "run/phase")  # where a step is in the run: drawn as bands, not as curves
 MAIN = (
     "validation/exact_match",

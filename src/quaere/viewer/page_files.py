@@ -4,7 +4,7 @@ export_pages(open_folder("runs/notes"), Path("notes-pages"), max_pages=2000).num
 
     notes-pages/
         index.html                       the page of the run, or the list of runs
-        pages/run--notes--step--12.html  one file for each page, and its JSON twin beside it
+        pages/run--notes--step--12.html  one file for each page, and one for its JSON twin
         static/                          style sheet and script
         quaere-pages.json                what this folder is: `--force` replaces no other
 
@@ -54,7 +54,7 @@ _ATTRIBUTE = re.compile(r' (?P<name>href|src|action|data-step-link|data-changes|
 _MORE = re.compile(r'<a data-more href="(?P<address>[^"]*)"')
 _ROWS = re.compile(r"<div data-rows>\n(?P<rows>.*?)</div>", re.DOTALL)
 _PLAIN_PART = re.compile(r"[a-z0-9._]+(-[a-z0-9._]+)*")
-_STEP = "{step}"  # stands for a step in `data-step-link`
+_STEP = "{step}"  # placeholder of the step's number in `data-step-link`
 
 
 class ExportedPage(Struct, frozen=True):

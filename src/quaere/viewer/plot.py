@@ -34,7 +34,7 @@ class Series(Struct, frozen=True):
 
 
 class Tick(Struct, frozen=True):
-    """A mark on an axis.
+    """A labelled mark on an axis; `at` is its SVG coordinate along the axis.
 
     Tick(at=98.0, label="0.2")
     """
@@ -175,7 +175,7 @@ def thin(series: Series, most: int = MAX_POINTS) -> Series:
 
 
 def nice_ticks(low: float, high: float) -> list[float]:
-    """Round numbers that enclose a range.
+    """Evenly spaced round numbers that enclose a range, for the labels of an axis.
 
     nice_ticks(0.12, 0.43) == [0.1, 0.2, 0.3, 0.4, 0.5]
     """
@@ -192,7 +192,7 @@ def nice_ticks(low: float, high: float) -> list[float]:
 
 
 def step_ticks(first_step: int, last_step: int) -> list[int]:
-    """Some round steps of a range.
+    """The first step of a range and some round numbers after it, for the labels of the horizontal axis.
 
     step_ticks(1, 48) == [1, 20, 40]
     """
@@ -242,7 +242,7 @@ def _lone(places: Sequence[tuple[float, float] | None]) -> list[tuple[float, flo
 
 
 def _drawn(series: Series) -> list[tuple[int, float]]:
-    """Steps and values, without those that are not drawn."""
+    """Pairs of step and value, without values that `is_drawn` excludes."""
     return [pair for pair in zip(series.steps, series.values, strict=True) if is_drawn(pair[1])]
 
 

@@ -288,7 +288,7 @@ def compare_runs(folder: RunFolder, query: CompareQuery) -> ComparePage:
 
 
 def flatten(value: object, name: str = "") -> dict[str, str]:
-    """Nested settings by their dotted names.
+    """Nested settings as one flat dict from dotted names to values as text.
 
     flatten({"solver": {"batch": 64}, "seed": 0}) == {"solver.batch": "64", "seed": "0"}
     """

@@ -94,7 +94,7 @@ class RunPage(Struct, frozen=True):
 
     @property
     def spans(self) -> list[Span]:
-        """The phases as bands behind the curves."""
+        """The run's phases as ranges of steps, which charts draw as bands behind the curves."""
         return [describe_span(phase) for phase in self.phases]
 
 

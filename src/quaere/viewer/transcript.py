@@ -2,9 +2,9 @@
 
 read_episode(run, "notes", EpisodeQuery(id="i0-s0-i0g-000003-a1")).turns[0].results[0].passages[0].is_quoted == True
 
-The reward is a waterfall: each stored part begins where the one before it ended. Tokens are rows of cells. Advantage,
-and the learner's own log-prob and entropy, are those that training stored (`traced_episodes`). Long episodes are read
-by range: a page has `NUM_TOKENS` of them, and the next page begins where it ended.
+The reward is drawn as a waterfall chart: the bar of each part begins where the one before ended. Tokens are rows of
+cells. Advantages and the learner's log-probs and entropies are shown if training stored them (`traced_episodes`). Of a
+long episode, a page has `NUM_TOKENS` tokens; the next page continues after them.
 """
 
 from __future__ import annotations

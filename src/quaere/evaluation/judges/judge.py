@@ -136,7 +136,7 @@ class JudgeModel:
         return found
 
     async def stop(self) -> None:
-        """Stop the policy and free its model."""
+        """Stop the model that the judge asks."""
         await self._policy.stop()
 
 
@@ -195,7 +195,7 @@ class Judge(Interface):
         ...
 
     async def stop(self) -> None:
-        """Release the judge's model, if it has one."""
+        """Stop the judge's model, if it has one."""
         ...
 
 

@@ -66,7 +66,7 @@ class Agreement(Struct, frozen=True):
 
 
 class Validation(Struct, frozen=True):
-    """Accuracy of a judge.
+    """Accuracy of a judge on spans whose right decision is known.
 
     Sensitivity is the share of gold spans it calls supported, specificity the share of corrupted spans it does not.
     Output that could not be parsed counts as "not supported", as in scoring.
@@ -114,7 +114,7 @@ def measure_accuracy(
 
 
 async def validate_judge(judge: Judge, num_questions: int = 100) -> Validation:
-    """Measure the judge on gold and corrupted spans."""
+    """Accuracy of the judge on gold and corrupted spans of `num_questions` generated questions."""
     probes = make_probes(num_questions)
     verdicts = await judge.judge([probe.asked for probe in probes])
     return score_verdicts(probes, verdicts)

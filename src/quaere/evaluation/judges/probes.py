@@ -55,7 +55,7 @@ class FreeAgreement(Struct, frozen=True):
 
 
 class CitationAgreement(FreeAgreement, frozen=True):
-    """Accuracy of a citation judge.
+    """Accuracy of a citation judge on good and corrupted reports; `free` is its accuracy on paraphrases.
 
     Sensitivity is the share of good citations it calls supported, specificity the share of corrupted ones it does not.
 

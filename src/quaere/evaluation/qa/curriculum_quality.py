@@ -62,12 +62,12 @@ class Quality(Struct, frozen=True):
 
     @property
     def share(self) -> Interval:
-        """Proven share with its Wilson interval."""
+        """Share of the questions whose answer is proven, with its Wilson interval."""
         return wilson_interval(self.num_proven, self.num)
 
 
 def measure_quality(asked: Iterable[Asked]) -> Quality:
-    """Check every question against the rules."""
+    """Check every question against the rules (`find_gap`) and count the results."""
     faults = Counter(find_gap(item) for item in asked)
     num_proven = faults.pop("", 0)
     return Quality(num_proven + faults.total(), num_proven, dict(faults.most_common()))

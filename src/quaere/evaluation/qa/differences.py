@@ -31,9 +31,9 @@ class Difference(Struct, frozen=True):
     """One evaluation minus another over the questions they share.
 
     Metrics that one of them lacks, and support decided by different judges, are None. `gold` and `gold_joint` are over
-    the questions whose gold both know. `open_exact_match` is over the questions that are neither yes/no nor a choice,
-    None if there are no closed ones. `smallest` is the minimum detectable difference of each metric, `by_kind` the
-    difference in exact match by kind of answer.
+    questions whose gold passages are known in both. `open_exact_match` is over open questions (neither yes/no nor a
+    choice), None unless there are open and closed ones and every kind is known. `smallest` is the minimum detectable
+    difference of each metric, `by_kind` the difference in exact match by kind of answer.
 
         Difference(other="base", exact_match=Interval(mean=0.06, low=0.02, high=0.1, num=500), f1=Interval(...),
                    smallest={"exact_match": 0.055, "f1": 0.05})

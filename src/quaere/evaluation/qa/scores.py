@@ -56,8 +56,8 @@ class QuestionScore(Struct, frozen=True):
     for, and a score must not rise because the search engine was down.
 
     `span` is the evidence as written: "" if none was given, None if none was requested. `evidence` is its location in a
-    passage returned in that episode, and `supported` the judge's decision, None if not judged. `gold` is whether the
-    span is of a gold passage and holds an accepted answer, None if the gold is not known (`quotes_gold`). `facts` is
+    passage returned in that episode, and `supported` the judge's decision, None if not judged. `gold` is True if the
+    span is in a gold passage and contains an accepted answer, None if the gold is unknown (`quotes_gold`). `facts` is
     the number of facts the question combines (in JSON under the older name `hops`), and `searches_needed` the number of
     searches it needs; 0 means unknown. `kind`, `right_option` and `option` are as in `Item`.
 
@@ -333,7 +333,7 @@ def write_evaluation(evaluation: Evaluation, path: Path) -> None:
 
 
 def read_evaluation(path: Path) -> Evaluation:
-    """The evaluation in a file written by `write_evaluation`."""
+    """The evaluation in a file written by `write_evaluation`; raises BadInput if the file cannot be read as one."""
     try:
         return decode_json(path.read_bytes(), Evaluation)
     except OSError as error:

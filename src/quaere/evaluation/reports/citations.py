@@ -191,7 +191,7 @@ def _read(text: str) -> _Read:
 
 
 def check_support(item: Cited) -> Checked:
-    """The result of the rules for one citation.
+    """Apply the rules of `CitationChecks` to one citation.
 
     check_support(Cited("Brod built it in 1712.", "Venn built it in 1702.")).why -> "1712 is not in the passage"
     """

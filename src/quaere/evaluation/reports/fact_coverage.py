@@ -49,7 +49,7 @@ _ADMITS = re.compile(
 
 
 class FactTold(Struct, frozen=True):
-    """A known fact, and the indices of the statements that tell it and that prove it.
+    """A known fact, and the indices of the statements that state it (`told_by`) and that also cite its proof.
 
     FactTold(entity="e7-000012", relation="source", told_by=(0, 4), proven_by=(0,))
     """
@@ -61,7 +61,7 @@ class FactTold(Struct, frozen=True):
 
 
 class Knowing(Struct, frozen=True):
-    """Fact coverage of one report: every known fact in order, and the gaps it admits.
+    """Fact coverage of one report: every known fact in order, and the gaps (unknown facts) that the report admits.
 
     Knowing(facts=(FactTold(...),), num_gaps=2, admitted=("the length of the Oss",))
     """

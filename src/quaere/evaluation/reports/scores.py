@@ -316,7 +316,7 @@ def _measure(scores: Sequence[ReportScore], values: Sequence[tuple[float | None,
 
 
 def _read(values: Iterable[float | None]) -> list[float]:
-    """The values that could be parsed."""
+    """The values that are not None; None marks a grade that could not be parsed."""
     return [value for value in values if value is not None]
 
 

@@ -353,7 +353,7 @@ def _safe_length(text: str, held: Sequence[str]) -> int:
 
 
 def _ids_within(renderer: Renderer, ids: tuple[int, ...], num_chars: int) -> tuple[int, ...]:
-    """The ids that start within `num_chars` characters.
+    """The leading token ids whose text starts within the first `num_chars` characters.
 
     Only the tokens of a stop string are removed, so the loop is short.
     """

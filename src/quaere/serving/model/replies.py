@@ -42,13 +42,13 @@ class ChatForm:
         }
 
     def whole(self, answers: list[Written], num_prompt_tokens: int) -> dict[str, Any]:
-        """The response object with all answers."""
+        """The complete response object with all answers and the token counts, for requests without a stream."""
         choices = [{"index": index, **self.content(one), **self.ending(one)} for index, one in enumerate(answers)]
         usage = usage_of(num_prompt_tokens, answers)
         return {**self._head, "object": self.object, "choices": choices, "usage": usage}
 
     def chunk(self, index: int, content: dict[str, Any], ending: dict[str, Any] | None = None) -> dict[str, Any]:
-        """A stream chunk of one answer."""
+        """A stream chunk for answer number `index`; `ending` has the finish reason, None before the last chunk."""
         ending = ending or {"finish_reason": None, "logprobs": None}
         return {**self._head, "object": self.chunk_object, "choices": [{"index": index, **content, **ending}]}
 
@@ -67,7 +67,7 @@ class ChatForm:
         return {"delta": {"role": "assistant", "content": ""}}
 
     def piece(self, text: str) -> dict[str, Any]:
-        """A delta with text."""
+        """A delta (increment of a stream) with new text."""
         return {"delta": {"content": text}}
 
     def closing(self, written: Written) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class TextForm(ChatForm):
 
 
 def usage_of(num_prompt_tokens: int, answers: list[Written]) -> dict[str, int]:
-    """Token counts of prompt and answers."""
+    """The field `usage` of a response: token counts of prompts, of answers, and in total."""
     num_tokens = sum(written.num_tokens for written in answers)
     total = num_prompt_tokens + num_tokens
     return {"prompt_tokens": num_prompt_tokens, "completion_tokens": num_tokens, "total_tokens": total}

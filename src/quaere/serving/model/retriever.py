@@ -50,7 +50,7 @@ class Found(Struct, frozen=True):
 
 
 class SearchRequest(Struct):
-    """POST /search, in the format of Tavily's clients; other fields are ignored.
+    """The body of POST /search, in the format of Tavily's clients; other fields are ignored.
 
     {"query": "who built the Halm bridge?", "max_results": 5}
     """
@@ -117,7 +117,7 @@ def _join(passages: list[Passage]) -> str:
 
 
 class HashEmbedder:
-    """Embedder by hashed word counts.
+    """An embedder whose vectors count a text's words, each in the dimension given by the word's hash.
 
     HashEmbedder().embed(["The Oss rises.", "the Oss rises!"], 8)    # two equal rows
     """

@@ -76,14 +76,14 @@ class TextPart(Struct):
 
 
 class FunctionCall(Struct):
-    """A tool call in an earlier assistant message; `arguments` is JSON in a string."""
+    """Name and arguments of an earlier tool call; `arguments` is JSON in a string."""
 
     name: str
     arguments: str = "{}"
 
 
 class EarlierCall(Struct):
-    """An earlier tool call.
+    """A tool call in an earlier assistant message, with its id.
 
     {"id": "call_1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
     """
@@ -131,7 +131,7 @@ class Tool(Struct):
 
 
 class StreamOptions(Struct):
-    """Options of a stream.
+    """Options of a streamed response; `include_usage` asks for token counts at its end.
 
     {"include_usage": true}
     """
@@ -205,7 +205,7 @@ class WriteRequest(Struct, kw_only=True):
 
 
 class ChatRequest(WriteRequest, kw_only=True):
-    """POST /v1/chat/completions.
+    """The body of POST /v1/chat/completions.
 
     {"model": "smollm2-135m", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 64}
     """
@@ -253,7 +253,7 @@ class ChatRequest(WriteRequest, kw_only=True):
 
 
 class CompletionRequest(WriteRequest, kw_only=True):
-    """POST /v1/completions; a prompt is text or token ids.
+    """The body of POST /v1/completions; a prompt is text or token ids.
 
     {"model": "smollm2-135m", "prompt": "The Oss rises in", "max_tokens": 16}
     """
@@ -293,7 +293,7 @@ class CompletionRequest(WriteRequest, kw_only=True):
 
 
 class EmbeddingRequest(Struct, kw_only=True):
-    """POST /v1/embeddings.
+    """The body of POST /v1/embeddings.
 
     {"model": "hash", "input": ["The Oss rises in the Korrin hills."]}
     """
