@@ -121,7 +121,7 @@ def _spans(evidence: _Spans) -> tuple[str, ...]:
 
 
 def score_supporting(items: Sequence[Verified]) -> SupportingScore:
-    """Aggregate scores over all claims."""
+    """Means of the verifier's results over the claims it could verify, and counts over all claims."""
     supports = [item.support for item in items if item.support is not None]
     values = [support.value for support in supports]
     is_located = any(item.evidence is not None for item in items)

@@ -11,10 +11,10 @@ The bootstrap resamples questions with replacement thousands of times and takes 
 all values are equal, its interval has width zero, which overstates the certainty. `rate_interval` therefore uses
 Wilson's interval for rates of 0 and 1.
 
-An interval over questions says what other questions would have given to the same trained models; what another seed
-would have given is not in it. For arms of several seeds the hierarchical bootstrap draws seeds, then questions; all
-seeds were asked the same questions, so one draw of questions serves all drawn seeds. Two or three seeds cannot show how
-far apart seeds are, and their bootstrap is too narrow: Student's interval over the seeds' means is given as well.
+An interval over questions covers the choice of questions for the same trained models, not the choice of the training
+seed. For arms (models trained alike with several seeds) the hierarchical bootstrap draws seeds and questions; all seeds
+answered the same questions, so each resample uses one draw of questions for all seeds. With two or three seeds the
+bootstrap interval is too narrow, so Student's interval over the seeds' means is given as well.
 """
 
 from __future__ import annotations
@@ -173,8 +173,9 @@ def seeded_interval(values: Values) -> SeededInterval:
 def seeded_difference(ours: Values, theirs: Values, *, same_start: bool = False) -> SeededInterval:
     """`ours - theirs`, paired by question, with its interval over questions and seeds.
 
-    With `same_start` the n-th seed of ours was trained from the n-th of theirs: the seeds are drawn together, and
-    Student's interval is over the seeds' own gains. Otherwise each side draws its own seeds.
+    Each row has the values of one seed. With `same_start`, the n-th model of `ours` was trained from the n-th of
+    `theirs`: both are resampled together, and Student's interval is over the differences per seed. Otherwise the seeds
+    of each side are resampled independently.
 
         seeded_difference([[1, 1], [1, 1]], [[0, 0]]).mean -> 1.0
     """
@@ -198,7 +199,7 @@ def seeded_difference(ours: Values, theirs: Values, *, same_start: bool = False)
 
 
 def seed_interval(means: Sequence[float]) -> Interval:
-    """The mean of the seeds' means with Student's interval: their spread alone, whatever the number of questions.
+    """The mean of the seeds' means with Student's interval over the seeds; the number of questions plays no part.
 
     seed_interval([1.0, 2.0, 3.0]) -> Interval(mean=2.0, low=-0.484, high=4.484, num=3)
     """
@@ -210,7 +211,7 @@ def seed_interval(means: Sequence[float]) -> Interval:
 
 
 def _by_seed(ours: np.ndarray, theirs: np.ndarray) -> Interval:
-    """Student's interval of a difference of means of seeds; by Welch where both sides have several."""
+    """Student's interval of the difference between two sets of per-seed means; Welch's if both have several seeds."""
     if len(theirs) == 1:
         return seed_interval((ours - theirs[0]).tolist())
     if len(ours) == 1:
@@ -235,7 +236,7 @@ def _as_matrix(values: Values) -> np.ndarray:
 
 
 def _resampled_differences(mine: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Resampled differences: seeds of each side, and one draw of questions for all of them."""
+    """Bootstrap differences of means: each resample draws one set of questions, and seeds for each side."""
     generator = np.random.default_rng(0)
     num = mine.shape[1]
     found = []
@@ -251,13 +252,13 @@ def _resampled_differences(mine: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _bounds(mean: float, draws: np.ndarray) -> tuple[float, float]:
-    """Central quantiles of resampled values; the mean is never outside of them."""
+    """The central 95 % quantiles of resampled values, widened if necessary to include the mean."""
     low, high = np.quantile(draws, _QUANTILES)
     return min(float(low), mean), max(float(high), mean)
 
 
 def _chunks(num: int, num_resamples: int = _NUM_RESAMPLES) -> Iterator[int]:
-    """Numbers of resamples to draw at once, for samples of `num` values."""
+    """Sizes of the batches in which `num_resamples` resamples of `num` values are drawn, to bound memory."""
     rows = max(1, _CHUNK // num)
     for first in range(0, num_resamples, rows):
         yield min(rows, num_resamples - first)

@@ -61,7 +61,7 @@ class Search(Struct, frozen=True, tag="search"):
 
 
 class Evaluate(Struct, frozen=True, tag="evaluate"):
-    """Action: score the last search from 0 to 10, with a reason in words (EvalAct).
+    """Action: score the last search from 0 to 10, with a reason in words (recipe EvalAct).
 
     Evaluate(text="Passage 2 names the builder.", score=9.0)
     """

@@ -28,7 +28,7 @@ class Passage(Struct, frozen=True, omit_defaults=True):
 
     @property
     def titled_text(self) -> str:
-        """The title and the headings on a line of their own, if there are any, then the text: shown and embedded."""
+        """The text after a line with title and headings, if any; the form in which passages are shown and embedded."""
         titles = " > ".join(title for title in (self.title, self.heading) if title)
         return f"{titles}\n{self.text}" if titles else self.text
 
@@ -131,7 +131,7 @@ class Candidate(Struct, frozen=True, gc=False):  # tens of thousands are read at
 
     `hops` is the number of hops asked for, in Dr. Zero's count; for an added or given question, the number of facts.
     Added by a person: `episode_id` is "". Given to the run at its start: `episode_id` is "" and `scores` has "given".
-    `aliases` are accepted answers beside `answer`. `num_attempts` is 0 if the solver did not attempt the question.
+    `aliases` are further accepted answers. `num_attempts` is 0 if the solver did not attempt the question.
     `searches` and `proof` are a given question's number of searches (0: as many as facts) and its spans, one per fact.
 
     Reason "unfinished": a failed search ended the proposer's episode, so its question cannot be rated. Reason
@@ -180,7 +180,7 @@ class Candidate(Struct, frozen=True, gc=False):  # tens of thousands are read at
 
     @property
     def facts(self) -> int:
-        """Number of facts the question combines; 0 if unknown. Without `searches` it needs a search for each."""
+        """Number of facts the question combines; 0 if unknown."""
         return searches_needed(self.hops) if self.episode_id else self.hops
 
     @property

@@ -12,7 +12,7 @@ from quaere.records.questions import Passage, Question
 
 
 class Source(Struct, frozen=True):
-    """A passage that a report's writer was shown, with its citation number. A number never changes its passage.
+    """A passage that a report's writer was shown, with its citation number, which never refers to another passage.
 
     Source(number=2, passage=Passage(id="rivers.md#0", doc_id="rivers.md", ...))
     """

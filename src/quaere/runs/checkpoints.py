@@ -93,7 +93,7 @@ class Checkpoint(Struct, frozen=True):
 
     @property
     def best(self) -> Best | None:
-        """The best checkpoint at the time this one was written; None without validation."""
+        """The best checkpoint at the time this checkpoint was written; None without validation."""
         return msgspec.convert(self.state.get("best"), Best | None)
 
 
@@ -121,9 +121,9 @@ def save_checkpoint(
 
 
 def find_checkpoints(root: Path, tell: Tell = lambda line: None) -> list[Checkpoint]:
-    """Checkpoints with a valid manifest and all files present, oldest first.
+    """Checkpoints with a valid manifest and all files present, oldest first; others are skipped.
 
-    `tell` receives a line about each other one.
+    `tell` receives one line about each skipped checkpoint.
 
     File contents are compared only by `verify_checkpoint`.
     """
@@ -192,9 +192,9 @@ def pick_checkpoint(checkpoints: Sequence[Checkpoint], role: str, which: Which |
 
 
 def find_spare(root: Path) -> list[Path]:
-    """Checkpoints that a run can do without: all but the last and the best, and those found damaged and set aside.
+    """Folders of the checkpoints that can be deleted: all but the last and the best one, and all `*.damaged` ones.
 
-    The two that stay must be undamaged in every byte, else none is spare and the damaged one is named.
+    The two that stay are verified by hash first: if one is damaged, BadInput names it and nothing may be deleted.
     """
     if root.is_symlink():
         raise BadInput(f"{root} is a link; nothing is deleted through links", hint=f"delete in {root.resolve()}")

@@ -49,7 +49,7 @@ class _Reader(yaml.SafeLoader):
 
 
 class _QuickReader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]
-    """The same loader on top of libyaml."""
+    """The loader `_Reader` on top of libyaml, which is faster, or of PyYAML's own parser if libyaml is missing."""
 
     yaml_implicit_resolvers = _Reader.yaml_implicit_resolvers
     yaml_constructors = _Reader.yaml_constructors

@@ -129,7 +129,7 @@ class ItemFilter(Struct, frozen=True):
     most: dict[str, float] = {}
 
     def admits(self, item: Item) -> bool:
-        """True if the item satisfies all conditions."""
+        """True if the item satisfies all conditions of the filter."""
         candidate = item.candidate
         is_always = candidate.iteration == EVERY_ITERATION
         wanted = (

@@ -147,7 +147,7 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
 
 
 def has_table(database: sqlite3.Connection, name: str) -> bool:
-    """False if the database is older than this table."""
+    """True if the database has a table of this name; False if its schema is older than the table."""
     return database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
 
 
@@ -157,7 +157,7 @@ def _read_version(database: sqlite3.Connection) -> int:
 
 
 def _migrate(database: sqlite3.Connection, version: int) -> int:
-    """Migrate an older schema to the current one in one transaction."""
+    """Migrate an older schema to the current one in one transaction; returns the version the database then has."""
     if not OLDEST_VERSION <= version < SCHEMA_VERSION:
         return version
     with database:
@@ -228,12 +228,15 @@ def refuse_special(path: Path) -> None:
 
 
 def _list_files(path: Path) -> list[Path]:
-    """What is in a run's directory, and its shards."""
+    """The files and folders in a run's directory, and its shard files; [] if the directory does not exist."""
     return [*path.iterdir(), *path.glob(f"{EPISODES}/*")] if path.is_dir() else []
 
 
 def take_lock(path: Path, database: sqlite3.Connection) -> FileLock:
-    """Acquire the writer's lock. The operating system releases it when the process ends, even if it is killed."""
+    """Acquire the writer's lock; raises BadInput if another process holds it.
+
+    The operating system releases the lock when the process ends, even if it is killed.
+    """
     lock = FileLock(path / LOCK)
     try:
         lock.acquire(timeout=_LOOK_S)
@@ -252,7 +255,7 @@ def take_lock(path: Path, database: sqlite3.Connection) -> FileLock:
 
 @contextmanager
 def hold_idle(path: Path) -> Iterator[None]:
-    """Keep writers out of a run while this lasts; a `BadInput` if one is at work."""
+    """Hold the writer's lock of a run during the `with` block; raises BadInput if another process writes the run."""
     if (path / LOCK).is_symlink():
         raise BadInput(f"{path / LOCK} is a link; a run's lock is its own file", hint="delete the link")
     lock = FileLock(path / LOCK)

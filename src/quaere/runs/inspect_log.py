@@ -1,4 +1,4 @@
-"""A run as a log of Inspect, which `inspect view` shows: one sample per episode.
+"""Export of a run as a log of the evaluation tool Inspect, for `inspect view`: one sample per episode.
 
     write_inspect_log(run, Path("logs/notes.json"))
 
@@ -38,7 +38,10 @@ _STATUS = {"done": "success", "failed": "error", "stopped": "cancelled", "runnin
 
 
 def write_inspect_log(run: RunReader, out: Path, *, step: int | None = None, phase: str | None = None) -> int:
-    """Write the episodes of a run, or of one step or phase of it, and return how many there are."""
+    """Write the episodes of a run, or of one step or phase, to an Inspect log; returns their number.
+
+    Raises BadInput if there are none.
+    """
     rows = run.index(step=step, phase=phase)
     if not rows:
         raise BadInput(f"run {run.info.id} has no such episodes", hint=f"quaere runs show {run.info.id} --episodes")
@@ -158,5 +161,5 @@ def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def _identify(*parts: str) -> str:
-    """A short id that is the same every time the run is written, so that logs of one run replace one another."""
+    """A short hash of the parts: ids stay the same whenever a run is exported, so that a new log replaces the old."""
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:22]

@@ -142,7 +142,7 @@ def item_rows(items: Sequence[Item], run_id: str) -> list[dict[str, Any]]:
 
 
 def _columns(items: Sequence[Item]) -> dict[str, str]:
-    """`COLUMNS` and those of the scores."""
+    """Names and types of all columns: `COLUMNS`, and one per score that any of the items has."""
     return COLUMNS | dict.fromkeys(sorted({SCORE + name for item in items for name in item.candidate.scores}), "double")
 
 
@@ -156,7 +156,7 @@ def write_verl(path: Path, candidates: Sequence[Candidate], protocol: Protocol, 
 
 
 def choose_form(path: Path, **forms: Callable[..., Any]) -> Callable[..., Any]:
-    """The function for the suffix of `path`: `choose_form(Path("a.jsonl"), jsonl=f, parquet=g) -> f`."""
+    """The function for the suffix of `path`: `choose_form(Path("a.jsonl"), jsonl=f, parquet=g) -> f`; else BadInput."""
     form = forms.get(path.suffix.removeprefix("."))
     if form is None:
         raise BadInput(f"{path} ends in neither .jsonl nor .parquet", hint="name it FILE.parquet or FILE.jsonl")

@@ -57,7 +57,7 @@ def list_runs(root: Path) -> list[RunSummary]:
 
 
 def find_run(root: Path, name: str) -> Path:
-    """Directory of a run given by its name under `root` or by its path."""
+    """Directory of a run given by its name under `root` or by its path; raises BadInput if there is no such run."""
     for path in (root / name, Path(name)):
         if name and (path / "run.db").is_file():
             return path
@@ -93,7 +93,7 @@ def next_command(run: RunReader, state: RunState) -> str:
 
 
 def describe_state(state: RunState, step: int = 0) -> str:
-    """A state in words.
+    """The state of a run in words, with its last step and the reason of a failure.
 
     describe_state(RunState("failed", "the gradient is not finite"), 12) ->
     "failed after step 12: the gradient is not finite"
@@ -106,7 +106,7 @@ def describe_state(state: RunState, step: int = 0) -> str:
 
 
 def check_deletable(path: Path) -> Path:
-    """The absolute path of a run; a `BadInput` for a link, and for a folder that is no run or holds others."""
+    """The absolute path of a run; raises BadInput for a link, and for a folder that is no run or contains others."""
     path = Path(os.path.abspath(path))  # not `resolve`: a link must be seen as one
     for link in (path, path / DATABASE):
         if link.is_symlink():
@@ -119,7 +119,11 @@ def check_deletable(path: Path) -> Path:
 
 
 def delete_folders(paths: Sequence[Path]) -> int:
-    """Delete folders without following links, none left half-way under its name; the bytes that are free for it."""
+    """Delete folders without following links; returns the number of bytes freed.
+
+    Each is renamed before it is deleted, so that no half-deleted folder keeps its name. Raises BadInput, with the
+    place of the rest, if something cannot be deleted.
+    """
     num_bytes = measure_size(paths)
     for path in paths:
         with explain_errors(path):
@@ -130,7 +134,7 @@ def delete_folders(paths: Sequence[Path]) -> int:
 
 
 def measure_size(paths: Iterable[Path]) -> int:
-    """Bytes that are free once these folders are gone: a file that is linked from elsewhere as well stays."""
+    """Number of bytes that deleting these folders would free; files with hard links elsewhere do not count."""
     found: dict[tuple[int, int], list[os.stat_result]] = {}
     for root, _, names in chain.from_iterable(map(os.walk, paths)):
         for name in names:
@@ -144,12 +148,11 @@ def measure_size(paths: Iterable[Path]) -> int:
 
 
 def read_brief(path: str) -> RunInfo | None:
-    """The description of a run for lists of thousands of runs; None if the run has to be opened as usual.
+    """A fast way to read a run's description, for lists of thousands of runs; None if `Run.open` must be used instead.
 
-    Opening a database in WAL mode creates two files beside it and removes them again, which takes longer than all the
-    rest. Where nothing is left in the write-ahead log, the file alone is complete and is read without one. If a writer
-    copies its log into the file at this moment, the file's attributes change, and a caller that keeps the result reads
-    it again.
+    Opening a database in WAL mode creates two files and removes them again, which takes longer than reading. If the
+    write-ahead log is empty, the database file is complete and is read alone. If a writer copies its log into the file
+    at this moment, the file's attributes change, by which a caller that caches the result knows to read it again.
     """
     file = f"{path}/{DATABASE}"
     try:

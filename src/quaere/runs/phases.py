@@ -77,7 +77,7 @@ def count_candidates(run: RunReader) -> list[CandidateCount]:
 
 
 def name_phase(number: float | None, run: RunReader) -> str:
-    """The phase that a value of the metric `run/phase` stands for: `name_phase(2.0, run) == "solver"`."""
+    """The name of a phase by its number in the metric `run/phase`: `name_phase(2.0, run) == "solver"`; "" for None."""
     if number is None:
         return ""
     names = (*PHASES, *run.info.settings.get(_OWN, ()))
@@ -85,7 +85,7 @@ def name_phase(number: float | None, run: RunReader) -> str:
 
 
 def number_phase(phase: str, run: Run) -> float:
-    """The value of `run/phase` for a phase; a name that is not known is added to the run's own."""
+    """The number of a phase in the metric `run/phase`; an unknown name is added to the run's setting `phases`."""
     own = run.info.settings.get(_OWN, [])
     if phase not in (*PHASES, *own):
         own = [*own, phase]

@@ -3,7 +3,7 @@
 RunReader(path, connect(path / "run.db", write=False)).episode("ask-0")
 
 A reader sees only what the index in `run.db` has, so never half an episode. `Run` is the subclass that also writes;
-`run.py` describes how readers and the writer work side by side.
+`run.py` describes how readers and the writer work at the same time.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class RunReader:
         return self.info.version == "0.1.0"
 
     def trained_config(self) -> str:
-        """`config_text`, to resume a run or to load what it trained; raises BadInput for a run of version 0.1.0."""
+        """`config_text` for resuming a run or loading its model; raises BadInput for a run of version 0.1.0."""
         if self.is_too_old:
             said = f"run {self.info.id} was written by version 0.1.0: it can be shown, but neither resumed nor loaded"
             raise BadInput(said, hint=f"quaere evolve {self.info.settings.get('recipe', '--help')}")
@@ -95,7 +95,7 @@ class RunReader:
         return [read_index_row(row) for row in self._select(wanted)]
 
     def best_paid(self, name: str, count: int) -> list[str]:
-        """Ids of the episodes with the highest values of one of their metrics, the highest first.
+        """Ids of the `count` episodes with the highest values of the metric `name`, highest first.
 
         run.best_paid("reward/total", 100) == ["i0-s3-q1-r0", ...]
         """
@@ -105,7 +105,7 @@ class RunReader:
         return [id for id, _ in heapq.nlargest(count, known, key=lambda pair: pair[1])]
 
     def phases_of_episodes(self) -> list[str]:
-        """Names of the phases that episodes belong to, in the order of their first one."""
+        """Names of the phases that have episodes, in the order of their first episodes."""
         rows = self._query("SELECT phase FROM episodes GROUP BY phase ORDER BY MIN(number)")
         return [phase for (phase,) in rows if phase]
 
@@ -118,7 +118,7 @@ class RunReader:
         return {protocol for (protocol,) in rows}
 
     def groups(self, wanted: EpisodeFilter) -> list[EpisodeGroup]:
-        """The attempts that a filter selects, by question, step and protocol, in the order of their first one."""
+        """The episodes that a filter selects, grouped by task, step, phase and protocol, in order of first episodes."""
         where, values = wanted.where()
         found = self._query(
             "SELECT task_id, MIN(question), step, phase, protocol, COUNT(*), SUM(answered), AVG(num_searches) "
@@ -135,7 +135,7 @@ class RunReader:
                 yield self._decode(lines, row)
 
     def episode(self, id: str) -> Episode:
-        """The episode with this id; only its own frame is read."""
+        """The episode with this id, reading only the frame that holds it; raises BadInput if there is none."""
         for row in self._select(EpisodeFilter(id=id)):
             return self._decode(read_frame(self.path / EPISODES, read_place(row)), row)
         known = [known for (known,) in self._query("SELECT id FROM episodes")]
@@ -273,7 +273,7 @@ class RunReader:
         return RunState("done" if name == "done" else "stopped")
 
     def _ended(self) -> str:
-        """What is noted of the run's end: `begun` while there is none, and nothing in runs of earlier versions."""
+        """The recorded end of the run: "begun" if it has not ended, else its state; "" in runs of earlier versions."""
         (row,) = self._query("SELECT * FROM runs")
         return str(row["ended"]) if "ended" in row.keys() else ""  # noqa: SIM118 (a row is no mapping)
 
@@ -298,12 +298,12 @@ class RunReader:
 
 
 def _bound(values: Sequence[Any] | Mapping[str, Any]) -> Sequence[Any] | Mapping[str, Any]:
-    """The values with every integer in SQLite's range: a larger one is in no row, and compares the same."""
+    """The values with integers clipped to SQLite's range, beyond which binding fails; no row has such a number."""
     if isinstance(values, Mapping):
         return dict(zip(values, _bound(list(values.values())), strict=True))
     return [min(max(value, -_LARGEST - 1), _LARGEST) if isinstance(value, int) else value for value in values]
 
 
 def _metric(step: int, value: float | None) -> Metric:
-    """A stored value of a metric; NULL stands for NaN."""
+    """A metric value read from the database, where NaN is stored as NULL."""
     return Metric(step, math.nan if value is None else value)

@@ -47,7 +47,7 @@ class RunInfo(Struct, frozen=True):
 class RunState(Struct, frozen=True):
     """State of a run; `why` is the reason of a failure. A run whose process was killed is `stopped`.
 
-    `unknown` is one of an earlier version, which only noted how trainings ended.
+    `unknown`: the run is of an earlier version, which recorded only the ends of training runs.
 
     RunState(name="failed", why="step 12: the gradient is not finite")
     """
@@ -110,7 +110,7 @@ def read_info(row: Sequence[Any]) -> RunInfo:
 
 
 def index_row(episode: Episode) -> dict[str, str | int | None]:
-    """The columns of `episodes` that describe an episode."""
+    """An episode's values for the table `episodes`, except its place on disk, metrics, step and phase."""
     return {
         "id": episode.id,
         "task_id": episode.task.id,
@@ -127,7 +127,7 @@ def index_row(episode: Episode) -> dict[str, str | int | None]:
 
 
 def read_index_row(row: sqlite3.Row) -> EpisodeRow:
-    """The `EpisodeRow` of a row of `episodes`."""
+    """The `EpisodeRow` that a row of the table `episodes` holds."""
     return msgspec.convert({**dict(row), "metrics": json.loads(row["metrics"])}, EpisodeRow)
 
 
@@ -137,7 +137,7 @@ def read_place(row: sqlite3.Row) -> Frame:
 
 
 def candidate_row(candidate: Candidate) -> dict[str, str | int | None]:
-    """A candidate as a row of `candidates`."""
+    """A candidate as a row of the table `candidates`, by column name."""
     row = asdict(candidate)
     for name in _JSON_COLUMNS:
         row[name] = None if row[name] is None else json.dumps(msgspec.to_builtins(row[name]))
@@ -154,7 +154,7 @@ def read_candidate(row: sqlite3.Row | Mapping[str, Any]) -> Candidate:
 
 
 def read_candidates(columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> list[Candidate]:
-    """The candidates of many rows of `candidates` with these columns, as `read_candidate` reads each.
+    """The candidates of many rows of the table `candidates`: the same as `read_candidate` on each, but faster.
 
     A run may have tens of thousands. Columns are passed on by position, and JSON that several rows share, such as an
     empty list, is parsed once.
@@ -209,7 +209,7 @@ def encode_episode(episode: Episode) -> bytes:
 
 
 def _describe_task(episode: Episode) -> str:
-    """The question of an episode, or the title of its document."""
+    """The text that lists show for an episode: its question, a rubric's questions, or a proposer's document title."""
     task = episode.task
     if isinstance(task, ProposeTask):
         return task.document.title if task.document else ""
@@ -265,7 +265,7 @@ class EpisodeFilter(Struct, frozen=True):
     text: str = ""
 
     def where(self) -> tuple[str, dict[str, Any]]:
-        """The condition in SQL, and its values."""
+        """The filter as an SQL condition with named parameters, and the values of these parameters."""
         values = {name: value for name, value in asdict(self).items() if value is not None}
         if text := values.pop("text"):
             for special in ("\\", "%", "_"):
@@ -306,7 +306,7 @@ def trace_row(episode_id: str, step: int, trace: TokenTrace) -> dict[str, str | 
 
 
 def read_trace(row: Sequence[bytes]) -> TokenTrace:
-    """The trace of a row with `TRACE_COLUMNS`."""
+    """The token trace in a row of the columns `TRACE_COLUMNS`."""
     places, *values = row
     return TokenTrace(_unpack("i", places), *(_unpack("f", value) for value in values))
 

@@ -10,7 +10,7 @@
 
 An episode is written in two steps: its frame is appended to a shard and synced, then its row is committed to the
 index. A process killed between the two leaves bytes that no row points at; the next writer truncates them. Everything
-in the index can therefore be read at any time, by any number of readers beside the writer.
+in the index can therefore be read at any time, by any number of readers, while the writer writes.
 
 A training run that resumes from a checkpoint first deletes everything after it (`truncate_after`): rows first, then
 bytes, so that a process killed in between leaves the same state as above.
@@ -101,7 +101,10 @@ class Run(RunReader):
 
     @classmethod
     def open(cls, path: str | Path, *, write: bool = False) -> Self:
-        """Open a run for reading beside a writer, or as its only writer."""
+        """Open a run for reading, also while another process writes it, or with `write` as its only writer.
+
+        Raises BadInput if `path` is no run, or if another process has it open for writing.
+        """
         path = Path(path)
         if write:
             directory.refuse_links(path)
@@ -131,7 +134,7 @@ class Run(RunReader):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        with suppress(BadInput):  # a store that cannot be written: what went wrong before is what is told
+        with suppress(BadInput):  # the run cannot be written: the error that ended the block is raised instead
             if self._lock and self._ended() == directory.BEGUN:
                 self.note_end(_read_end(error))
         self.close()
@@ -205,7 +208,7 @@ class Run(RunReader):
         self._insert("candidates", [candidate_row(candidate) for candidate in candidates])
 
     def add_event(self, step: int, kind: str, message: str) -> None:
-        """Record an event.
+        """Store an event of a step, such as an alarm.
 
         run.add_event(12, "alarm", "the entropy is below 0.02 for 3 steps")
         """
@@ -217,7 +220,7 @@ class Run(RunReader):
             write_file(self.path / directory.CONFIG, text)
 
     def change_settings(self, changes: Mapping[str, Any]) -> None:
-        """Remember other values for some of the settings that the run began with.
+        """Store new values for some of the run's settings; the others stay.
 
         run.change_settings({"writers": ["trackio"]})
         """
@@ -285,7 +288,7 @@ class Run(RunReader):
 
 
 def _read_end(error: BaseException | None) -> RunState:
-    """How a run ended that was left with this error, or without one."""
+    """The final state of a run whose `with` block raised this error, or none (None)."""
     if error is None or isinstance(error, NotFound):  # a question that was asked, and has no answer here
         return RunState("done")
     if isinstance(error, Exception):

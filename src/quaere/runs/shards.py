@@ -29,7 +29,7 @@ _SHARD_BYTES = 64 << 20  # a new shard starts once the current one has this size
 
 
 class Frame(Struct, frozen=True):
-    """Location of the lines of one append.
+    """Location of a zstd frame in a shard file; a frame holds the lines of one append.
 
     Frame(shard=0, offset=5120, length=874)
     """
@@ -103,7 +103,7 @@ class ShardWriter:
         self._file = path.open("ab")
 
     def cut(self, ends: Mapping[int, int]) -> None:
-        """Truncate the shards to where the index now ends."""
+        """Truncate each shard to its length in `ends`, after rows of the index were deleted."""
         self._file.close()
         self._shard, self._end, self._file = self._open_at(ends)
 
@@ -112,7 +112,10 @@ class ShardWriter:
         self._file.close()
 
     def _open_at(self, ends: Mapping[int, int]) -> tuple[int, int, BinaryIO]:
-        """Truncate what no row points at, and open the shard to append to: (number, size, file)."""
+        """Delete bytes and shards beyond `ends`, and open the last shard for appending: (number, size, file).
+
+        Raises BadInput, before changing anything, if a shard is shorter than its entry in `ends`.
+        """
         last = max(ends, default=0)
         # Check all shards before truncating any: a store that has lost data stays unchanged for recovery.
         for shard, end in ends.items():

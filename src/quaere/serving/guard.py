@@ -38,7 +38,7 @@ ErrorForm = Callable[[int, str], Any]
 
 
 def plain_error(status: int, line: str) -> dict[str, str]:
-    """The body of an error response of an API without a format of its own."""
+    """The body of an error response, for an API that defines no error format."""
     return {"error": line}
 
 
@@ -51,11 +51,11 @@ class Rules(Struct, frozen=True):
     hosts: frozenset[str]
     origins: frozenset[str]
     max_body_bytes: int
-    key_cookie: str = ""  # name of a cookie that may stand for the key, for pages in a browser; "" for none
+    key_cookie: str = ""  # name of a cookie that is accepted instead of the key, for pages in a browser; "" for none
 
 
 class RequestRefused(Exception):
-    """A request that is refused before the application sees it, with status and message."""
+    """Raised to refuse a request before the application sees it, with the HTTP status and message of the response."""
 
     def __init__(self, status: int, line: str) -> None:
         super().__init__(line)
@@ -77,7 +77,7 @@ class Guard:
         self._num_buffered = 0  # bytes of request bodies in memory
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request and log one line."""
+        """Check one request, pass it to the application or respond with an error, and log one line."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -148,7 +148,7 @@ class Guard:
         return hmac.compare_digest(given.encode(), self._key)  # constant time, against guessing by timing
 
     async def _read_body(self, receive: Receive, body: bytearray) -> None:
-        """Read the whole body before the application starts on the request."""
+        """Read the whole request body into `body`; raises `RequestRefused` if it is, or all bodies are, too large."""
         more = True
         while more:
             message = await receive()
@@ -206,12 +206,12 @@ class _Request:
         await self._send(message)
 
     async def answer(self, response: Response) -> None:
-        """Respond instead of the application."""
+        """Send this response; the application does not see the request."""
         await response(self.scope, _receive_nothing, self.send)
 
 
 def key_cookie(key: str) -> str:
-    """The value of the cookie that stands for a key: a hash of it, so that browsers do not store the key itself."""
+    """The value of the cookie that is accepted instead of a key: its hash, so that browsers do not store the key."""
     return hmac.new(key.encode(), b"quaere key cookie", "sha256").hexdigest()
 
 
@@ -219,7 +219,7 @@ def name_of(host: str) -> str:
     """Name or address in a Host header, without the port; "" if the header is invalid.
 
     name_of("LocalHost:8000") == "localhost"; name_of("[::1]:8000") == "::1"; name_of("a@b") == ""
-    name_of("::ffff:192.0.2.7") == "192.0.2.7", which is what a server of both kinds of address calls it.
+    name_of("::ffff:192.0.2.7") == "192.0.2.7": a server on IPv4 and IPv6 sees IPv4 addresses in this form.
     """
     host = host.strip().lower()
     match = _HOST.fullmatch(host)

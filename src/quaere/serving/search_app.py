@@ -1,4 +1,4 @@
-"""The search server's application: an index behind `POST /retrieve`, in the format of Search-R1 and verl.
+"""The search server's application: `POST /retrieve` searches an index, in the format of Search-R1 and verl.
 
 Requests beyond a bounded queue are answered with 429. `serving/server.py` makes a server of it.
 """
@@ -48,7 +48,7 @@ class ServerLimits(msgspec.Struct, frozen=True):
 
 
 def make_app(index: Index, limits: ServerLimits | None = None) -> Starlette:
-    """The search server as an ASGI application."""
+    """The search server of an index as an ASGI application; its shutdown stops the search threads."""
     limits = limits or ServerLimits()
     limits.check()
     searcher = LocalSearcher(index, max_concurrent=limits.max_concurrent, max_waiting=limits.max_waiting, join=True)

@@ -1,4 +1,4 @@
-"""Servers: an application behind the guard, on connections with deadlines.
+"""HTTP servers: an ASGI application behind the checks of `guard.py`, on connections with deadlines.
 
     server = make_server(app, ServerSettings(port=0))
     run_server(server, on_ready=print)                                    # http://127.0.0.1:41873
@@ -70,7 +70,7 @@ class ServerSettings(Struct, frozen=True):
     max_connections: int = 1024  # fewer if the limit of open files is lower
     head_timeout_s: float = 10.0
     transfer_timeout_s: float = 30.0
-    key_cookie: str = ""  # name of a cookie that may stand for the key; "" for none
+    key_cookie: str = ""  # name of a cookie that is accepted instead of the key; "" for none
 
 
 class Server(uvicorn.Server):  # type: ignore[misc]  # uvicorn's types are not followed
@@ -82,7 +82,7 @@ class Server(uvicorn.Server):  # type: ignore[misc]  # uvicorn's types are not f
 
     @property
     def url(self) -> str:
-        """The server's URL."""
+        """The server's URL, with the address and port that its socket is bound to."""
         host, port = self.listener.getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -91,7 +91,7 @@ class Server(uvicorn.Server):  # type: ignore[misc]  # uvicorn's types are not f
         super().run(sockets=[self.listener])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start serving; errors outside of requests are logged in one line as well."""
+        """Start serving; also make asyncio log errors outside of requests in one line."""
         asyncio.get_running_loop().set_exception_handler(_log_in_one_line)
         await super().startup(sockets)
 
@@ -110,10 +110,10 @@ def make_server(
     key: str = "",
     listener: Listener | None = None,
 ) -> Server:
-    """A server of the application. It listens at once and answers requests when it runs.
+    """Create a server of the application: its socket listens on return; requests are answered once the server runs.
 
-    A command that takes minutes to load binds the `listener` first (`bind`), so that errors about the address show at
-    once.
+    A command that takes minutes to load a model calls `bind` first and passes the `listener`, so that an error about
+    the address appears at once.
     """
     listener = listener or bind(settings, key)
     listener.listen(2048)
@@ -136,7 +136,7 @@ def make_server(
 
 
 def bind(settings: ServerSettings, key: str) -> Listener:
-    """The bound socket of a server.
+    """Create a socket and bind it to the host and port of the settings.
 
     Raises BadInput if the address or port is unavailable, or if other machines can reach it and there is no key.
     """
@@ -184,7 +184,7 @@ def _log_in_one_line(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -
 def make_search_server(
     index: Index, settings: ServerSettings, *, key: str = "", limits: ServerLimits | None = None
 ) -> Server:
-    """A server of an index."""
+    """Create a search server for an index, which is loaded now."""
     from quaere.serving.search_app import ServerLimits, make_app
 
     limits = limits or ServerLimits()
@@ -197,7 +197,7 @@ def make_search_server(
 def make_model_server(
     service: Service, settings: ServerSettings, *, key: str = "", listener: Listener | None = None
 ) -> Server:
-    """A server of a model; `listener` may have been bound before the model was loaded."""
+    """Create a server for a model; `listener` is a socket bound before the model was loaded, None to bind one now."""
     from quaere.serving.model.app import make_app
     from quaere.serving.model.wire import error_form
 
@@ -208,7 +208,7 @@ def make_model_server(
 
 
 class Connection(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn's types are not followed
-    """A client's connection. `due` is the time at which it is dropped; infinite while it waits for the server."""
+    """A client's connection. `due` is the time at which it is dropped: infinite while the client waits for us."""
 
     def __init__(self, *args: Any, settings: ServerSettings, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -223,7 +223,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn's types ar
     # ------------------------------------------------------------------------------------------- what uvicorn calls
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Count the connection; beyond the limit, drop one that waits for its client, or this one if there is none."""
+        """Count a new connection. Beyond the limit, drop one that waits for its client, else the new one."""
         super().connection_made(transport)
         self._expect(self._settings.head_timeout_s)
         if len(self.connections) > self._settings.max_connections:
@@ -234,7 +234,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn's types ar
             oldest.drop("all connections are taken")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Clear the deadline."""
+        """The connection has closed: clear its deadline."""
         self.due = math.inf
         super().connection_lost(exc)
 
@@ -320,7 +320,7 @@ class Listener(socket.socket):
     num_accepted = 0
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """The next connection.
+        """Accept the next connection: its socket and address.
 
         Raises BlockingIOError, as if the queue were empty, once this iteration's share is used.
         """

@@ -1,12 +1,12 @@
-"""Servers that train: SkyRL processes of this machine, started, watched and ended by their own ids.
+"""Training servers: SkyRL processes on this machine, which are started, listed and stopped by process id.
 
     trainer = start_trainer("warm", TrainerOptions(backend="jax"), report=print)
     trainer.url                                                             # "http://127.0.0.1:41873"
     [one.state for one in list_trainers()]                                  # ["running"]
     stop_trainer(trainer)
 
-Each has a folder under `trainers_home()` with a record of its process, its log and its checkpoints. A process is known
-by its id and the moment it began, so that an id that was given to another process later is never signalled.
+Each has a folder under `trainers_home()` with a record of its process, its log and its checkpoints. A process is
+identified by its id and start time, so that another process that later gets the same id is never signalled.
 
 SkyRL needs Python 3.12 and pins libraries that differ from ours, so it is installed by `uv` into an environment that
 nothing else uses. Its engines fsdp and megatron need wheels that are not on PyPI, which a clone of SkyRL knows where to
@@ -51,8 +51,8 @@ _END_S = 20.0
 
 
 class TrainerOptions(Struct, frozen=True):
-    """How a server is started. `port` 0 takes the one it had before, if that is free, else any free one;
-    `backend_config` goes to SkyRL as it is. `environment` has SkyRL in it; "" stands for one of its own.
+    """Options for starting a training server. `port` 0 takes the server's previous port if free, else any free port;
+    `backend_config` is passed to SkyRL unchanged. `environment` is a virtual environment with SkyRL; "" creates one.
 
     TrainerOptions(backend="jax", num_gpus=0, max_rank=32)
     """
@@ -67,7 +67,7 @@ class TrainerOptions(Struct, frozen=True):
 
 
 class Trainer(Struct, frozen=True):
-    """A server that was started: its process, where it answers, and what it serves.
+    """A training server that was started: its process id and start time, URL, model, backend and folder.
 
     Trainer(pid=4711, began="Mon Nov 16 23:50:33 2026", url="http://127.0.0.1:41873", model="warm", backend="jax",
             folder="/srv/quaere/trainers/skyrl-jax-qwen3-5f2c1a07")
@@ -82,7 +82,7 @@ class Trainer(Struct, frozen=True):
 
     @property
     def is_running(self) -> bool:
-        """True if the process is alive and the one that was started."""
+        """True if the process is alive and has the recorded start time."""
         return bool(self.began) and _began(self.pid) == self.began
 
     @property
@@ -99,13 +99,16 @@ class Trainer(Struct, frozen=True):
 
 
 def trainers_home() -> Path:
-    """The folder of environments, models and servers: $QUAERE_TRAINERS, or one among the user's data."""
+    """The folder of environments, models and servers: $QUAERE_TRAINERS, else `quaere/trainers` in the user's data."""
     named = os.environ.get("QUAERE_TRAINERS")
     return Path(named) if named else platformdirs.user_data_path("quaere") / "trainers"
 
 
 def start_trainer(model: str, options: TrainerOptions, report: Report) -> Trainer:
-    """Start a SkyRL server and wait until it has loaded the model."""
+    """Start a SkyRL server and wait until it has loaded the model; `report` receives lines about the progress.
+
+    Raises BadInput if a server of the model already runs, or if the new one ends or is not ready in time.
+    """
     home, uv = trainers_home(), find_uv()
     if options.environment:
         environment = check_environment(Path(options.environment))
@@ -147,12 +150,12 @@ def start_trainer(model: str, options: TrainerOptions, report: Report) -> Traine
 
 
 def list_trainers() -> list[Trainer]:
-    """All servers that were started here and not stopped."""
+    """All training servers started on this machine and not stopped; some may have ended by themselves."""
     return [_read(path.parent) for path in sorted(trainers_home().glob(f"skyrl-*/{_RECORD}"))]
 
 
 def stop_trainer(trainer: Trainer) -> bool:
-    """End a server's processes and forget it; its log and checkpoints stay. False if it had ended already."""
+    """End a server's processes and delete its record; log and checkpoints stay. False if it had already ended."""
     was_running = trainer.is_running
     if was_running:
         _end_group(trainer)
@@ -177,7 +180,7 @@ def _usual_config(options: TrainerOptions) -> dict[str, Any]:
 
 
 def _variables(environment: Path, uv: str, options: TrainerOptions) -> dict[str, str]:
-    """The process's environment: ours, without what would lead it to our own libraries."""
+    """The server's environment variables: ours without PYTHONPATH and PYTHONHOME, which would load our libraries."""
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     # The server starts its engine by the name `uv`.
     kept |= {"VIRTUAL_ENV": str(environment), "PATH": f"{Path(uv).parent}{os.pathsep}{kept.get('PATH', '')}"}
@@ -189,7 +192,10 @@ def _variables(environment: Path, uv: str, options: TrainerOptions) -> dict[str,
 
 
 def _wait_ready(trainer: Trainer, process: subprocess.Popen[bytes], said_before: int, timeout_s: float) -> None:
-    """Wait until the log, from this position on, says that the model is loaded, and the server answers."""
+    """Wait until the log after byte `said_before` says that the model is loaded, and the server answers.
+
+    Raises BadInput if the process ends first, or after `timeout_s`, when the server is stopped.
+    """
     ends = time.monotonic() + timeout_s
     while not (_READY in trainer.log.read_bytes()[said_before:] and answers(trainer.url)):
         if process.poll() is not None:
@@ -201,7 +207,7 @@ def _wait_ready(trainer: Trainer, process: subprocess.Popen[bytes], said_before:
 
 
 def _end_group(trainer: Trainer) -> None:
-    """Ask the server's own process group to end, and end it if it has not after a while."""
+    """Send SIGTERM to the server's process group, and SIGKILL if it has not ended after `_END_S` seconds."""
     with suppress(ProcessLookupError):  # it has ended
         for sign in (signal.SIGTERM, signal.SIGKILL):
             os.killpg(trainer.pid, sign)
@@ -221,20 +227,20 @@ def _read(folder: Path) -> Trainer:
 
 
 def _began(pid: int) -> str:
-    """When a process began, as `ps` writes it; "" if there is none."""
+    """Start time of a process, as `ps` writes it; "" if there is no such process."""
     found = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return found.stdout.strip()
 
 
 def _usual_port(folder: Path) -> int:
-    """The port that the folder's server had before, so that its runs find it again, else a free one."""
+    """The port that the folder's server used before, so that its runs find it again, else a free port."""
     with suppress(OSError, ValueError):
         return _bind(int((folder / _PORT).read_text()))
     return _bind(0)
 
 
 def _bind(port: int) -> int:
-    """The port if it is free, a free one for 0; raises OSError if it is taken."""
+    """The given port if it is free, or any free port for 0; raises OSError if the port is taken."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a server that has just ended leaves traces
         listener.bind(("127.0.0.1", port))
@@ -258,7 +264,7 @@ def find_uv() -> str:
 
 
 def requirements(num_gpus: int, machine: str = "") -> list[str]:
-    """What is installed into the environment of the JAX engine.
+    """The packages to install into the environment of SkyRL's JAX engine.
 
     requirements(0, "aarch64") == ["skyrl[tinker,jax]==0.4.0", "aiohttp", "torch<2.9"]
     """
@@ -270,7 +276,10 @@ def requirements(num_gpus: int, machine: str = "") -> list[str]:
 
 
 def prepare_environment(home: Path, backend: Backend, num_gpus: int, report: Report) -> Path:
-    """The environment's folder; it is made at the first call, which takes minutes."""
+    """The folder of the virtual environment with SkyRL; the first call creates it, which takes minutes.
+
+    Raises BadInput for a backend other than jax.
+    """
     if backend != "jax":
         raise BadInput(
             f"SkyRL's {backend} engine needs wheels that are not on PyPI; a clone of SkyRL {VERSION} installs them",
@@ -293,7 +302,7 @@ def prepare_environment(home: Path, backend: Backend, num_gpus: int, report: Rep
 
 
 def check_environment(folder: Path) -> Path:
-    """An environment that has SkyRL already; raises BadInput if it has not."""
+    """The absolute path of a virtual environment with SkyRL; raises BadInput if SkyRL is not in it."""
     looks = [str(folder / "bin" / "python"), "-c", "import importlib.util as u; assert u.find_spec('skyrl.tinker')"]
     try:
         subprocess.run(looks, capture_output=True, check=True)
@@ -306,9 +315,10 @@ def check_environment(folder: Path) -> Path:
 
 
 def prepare_model(model: str, folder: Path, *, backend: Backend, num_gpus: int, report: Report) -> Path:
-    """The folder of a model that the server can read: the model's own, or a copy with what it lacks.
+    """The folder of a model in a form that SkyRL reads: the original, or a copy with merged weights and a `dtype`.
 
-    An adapter is merged into its base, because the server's adapters are trained on top of it.
+    Adapters are merged into the base model, because SkyRL trains its own adapter on top. Raises BadInput if the JAX
+    engine does not support the model's family.
     """
     found = resolve_model(model, report=report)
     described = _read_config(Path(found.path))

@@ -1,12 +1,12 @@
 """`quaere view`: run directories as web pages, each with a JSON twin.
 
-run_folder    the runs that are shown, found by name only; server-sent events when one was written to
-page_formats  settings of a page, out of its address; records as HTML (Jinja2, everything escaped) or as JSON
-app           the addresses, the headers of every response, and the server behind the checks that all servers share
+run_folder    the runs that are shown, found by name only; server-sent events when a run's files change
+page_formats  parses a page's settings from its URL; renders records as HTML (Jinja2, everything escaped) or as JSON
+app           the URLs, the headers of every response, and the server, behind the request checks of `serving/guard.py`
 page_files    the pages as files that open without a server
 ask_queue     questions to one agent, answered one at a time, and their history
 
-What a page shows is a record that one of the other modules reads out of a run; the templates only lay it out, so the
-twin of a page, at `/json` and the page's path, has the same content. Only verdicts are written,
-and questions with their answers into a file of their own if one is named.
+The other modules read a record from a run for each page, and the templates only lay out this record. Each page has a
+JSON twin with the same record, at `/json` followed by the page's path. The viewer writes only verdicts on curriculum
+items and, if a history file is named, questions with their answers.
 """

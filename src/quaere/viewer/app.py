@@ -1,4 +1,4 @@
-"""The viewer as an application and as a server: its addresses, the headers of every response, and the key.
+"""The viewer as an ASGI application and as a server: its URLs, the headers of every response, and the API key.
 
     /                             all runs                 /json/
     /compare?run=A&run=B          several runs             /json/compare?run=A&run=B
@@ -9,7 +9,7 @@
     /run/NAME/episode?id=ID       one episode              /json/run/NAME/episode?id=ID
     /run/NAME/curriculum          its curriculum           /json/run/NAME/curriculum
     /run/NAME/item?id=ID          one item of it           /json/run/NAME/item?id=ID
-    /run/NAME/unproven            paid, and not proven     /json/run/NAME/unproven
+    /run/NAME/unproven            rewarded, not proven     /json/run/NAME/unproven
     /run/NAME/verdict             POST: a verdict on an item, the only thing that is written
     /run/NAME/reports             its reports              /json/run/NAME/reports
     /run/NAME/report?id=ID        one of them              /json/run/NAME/report?id=ID
@@ -28,8 +28,9 @@ The twin of a page is the same record as JSON.
 
 make_view_server(open_folder("runs"), ServerSettings(port=0)).url -> "http://127.0.0.1:41873"
 
-Links cannot carry a header, so a person opens `/?api_key=KEY` once: the answer sets a cookie that stands for the key,
-and leads to the same page without it. The cookie is a keyed hash, goes to this server only, and scripts cannot read it.
+Links cannot carry a header, so a person opens `/?api_key=KEY` once: the response sets a cookie that is accepted instead
+of the key, and redirects to the same page without the key in the URL. The cookie is a keyed hash (HMAC) of a constant,
+is sent to this server only, and scripts cannot read it.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def make_view_server(
     queue: AskQueue | None = None,
     files: Sequence[Path] = (),
 ) -> Server:
-    """A server of the viewer. It listens at once and answers requests when it runs."""
+    """Create the viewer's server: its socket listens on return; requests are answered once the server runs."""
     listener = bind(settings, key)
     compile_templates()
     # Cookies do not know ports: two viewers on one machine must not overwrite each other's.
@@ -108,9 +109,9 @@ def make_view_server(
 
 
 class KeyCookie:
-    """ASGI middleware that answers an address with the key in it: a cookie, and the same address without the key.
+    """ASGI middleware: a request with `?api_key=` gets a cookie and a redirect to the same URL without the key.
 
-    The guard has checked the key before.
+    `serving/guard.py` has already checked that the key is right.
     """
 
     def __init__(self, app: ASGIApp, name: str, key: str) -> None:
@@ -118,7 +119,7 @@ class KeyCookie:
         self._cookie = f"{name}={key_cookie(key)}; HttpOnly; SameSite=Strict; Path=/"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on what has no key in its address."""
+        """Redirect a request with the key in its URL; pass any other request to the application."""
         query = scope.get("query_string", b"").decode("latin-1")
         pairs = parse_qsl(query, keep_blank_values=True)
         rest = [(name, value) for name, value in pairs if name != "api_key"]
@@ -131,13 +132,13 @@ class KeyCookie:
 
 
 class SafeHeaders:
-    """ASGI middleware that puts the headers on every response that has not set them itself."""
+    """ASGI middleware that adds the security headers `HEADERS` to each response, unless the response has set them."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
+        """Handle one request, adding the headers to its response."""
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -158,9 +159,9 @@ def make_app(
     queue: AskQueue | None = None,
     files: Sequence[Path] = (),
 ) -> ASGIApp:
-    """The application over a folder of runs; with a queue, it also has the pages of Ask.
+    """The viewer of a folder of runs as an ASGI application; with a queue, it also has the Ask pages.
 
-    `is_stopping` ends the streams of open pages; `files` are results of evaluations to show beside those of runs.
+    Event streams of open pages end when `is_stopping()` is true; `files` are result files of `quaere eval` to show.
     """
     cards, streams = RunCards(folder), Streams(is_stopping)
     shelves: Kept[curriculum_browser.Shelf] = Kept(_MOST_SHELVES)
@@ -208,7 +209,7 @@ def make_app(
 
 
 def _run_pages(folder: RunFolder, shelves: Kept[curriculum_browser.Shelf]) -> list[Route]:
-    """The pages of one run: their paths below its own, and what reads them, given the settings in the address."""
+    """The routes of one run's pages, below `/run/NAME`."""
 
     def step(request: Request) -> Struct:
         name, given = request.path_params["name"], request.path_params["step"]
@@ -246,7 +247,7 @@ def _run_pages(folder: RunFolder, shelves: Kept[curriculum_browser.Shelf]) -> li
 
 
 def _ask_routes(queue: AskQueue, streams: Streams) -> list[Route]:
-    """The pages of Ask, and what takes and stops questions."""
+    """The routes of the Ask pages: list, single question, ask, cancel, change events and documents."""
 
     async def take(request: Request) -> Response:
         return _json(await run_in_threadpool(ask_pages.ask, queue, await request.body()), 202)
@@ -274,12 +275,12 @@ def _ask_routes(queue: AskQueue, streams: Streams) -> list[Route]:
 
 
 def _reader(form: type[Struct], read: Callable[..., Struct], *given: object) -> Reader:
-    """Reads a page by what is given and the settings in its address, which have this form."""
+    """A function from a request to a page's record: `read(*given, query)`, with the URL's query parsed as a `form`."""
     return lambda request: read(*given, read_query(request.url.query, form))
 
 
 def _page(path: str, template: str, read: Reader) -> list[Route]:
-    """The routes of a page and of its twin."""
+    """Two routes: the page as HTML at `path`, and its record as JSON at `/json` + `path`."""
 
     def show(request: Request) -> Response:
         page = render(template, read(request), twin=f"/json{_address(request)}", asks=request.app.state.asks)
@@ -292,19 +293,19 @@ def _page(path: str, template: str, read: Reader) -> list[Route]:
 
 
 def _address(request: Request) -> str:
-    """Path and query of the page, as they were asked for but encoded anew."""
+    """The requested path and query; the path is percent-encoded again, since ASGI decodes it."""
     query = request.url.query
     parts = [part for part in request.scope["path"].split("/") if part]
     return (path_to(*parts) or "/") + (f"?{query}" if query else "")
 
 
 def _json(record: Struct, status: int = 200) -> Response:
-    """A record as JSON; a number that is not finite is null."""
+    """A response with the record as JSON; NaN and infinities become null."""
     return Response(msgspec.json.encode(record), status, media_type="application/json")
 
 
 class _Error(Struct, frozen=True):
-    """What is wrong, and what to do."""
+    """The content of an error page: HTTP status, message, and what the user can do."""
 
     status: int
     error: str
@@ -312,7 +313,7 @@ class _Error(Struct, frozen=True):
 
 
 def _say_error(request: Request, error: Exception) -> Response:
-    """An error as a page, or as JSON for twins and for what is sent."""
+    """The response to a failed request: JSON for `/json/...` and for POST, else an HTML page."""
     if isinstance(error, QuaereError):
         status = 404 if isinstance(error, NotShown) else 429 if isinstance(error, QueueFull) else 400
         said = _Error(status, str(error), error.hint)
@@ -328,7 +329,7 @@ def _say_error(request: Request, error: Exception) -> Response:
 
 @cache
 def read_static(name: str) -> bytes:
-    """The style sheet, the script or the icon."""
+    """The content of a file of `STATIC`: the style sheet, the script or the icon."""
     return package_files("quaere.viewer").joinpath("static", name).read_bytes()
 
 

@@ -32,7 +32,9 @@ View = TypeVar("View", bound="AnswerView")
 
 
 class Chip(Struct, frozen=True):
-    """A sentence or passage with the address of its document; `href` is "" where the document is not as it was.
+    """A source of an answer, shown as a link: a sentence or passage, and the URL of its document in the viewer.
+
+    `href` is "" if the document is gone or has changed at that place.
 
     Chip("halm.md, The Halm bridge", "Orsolya Venn built it.", "/document?id=halm.md&start=118&end=140#span")
     """
@@ -43,9 +45,9 @@ class Chip(Struct, frozen=True):
 
 
 class AnswerView(Struct, frozen=True):
-    """A question and, once it is over, its answer.
+    """A question and, once it is finished, its answer.
 
-    `chips_are` says what the chips hold: the quoted sentence, a sentence that contains the answer, or, without an
+    `chips_are` is the kind of the chips: the quoted sentence, a sentence that contains the answer, or, without an
     answer, the passages that were seen. `quotation` is "none" where nothing was quoted; `quotes` is whether the model
     was asked to, None if that is not known.
     """
@@ -63,7 +65,10 @@ class AnswerView(Struct, frozen=True):
 
 
 class AskedPage(AnswerView, frozen=True):
-    """A question with its steps and, once it is over, its answer; `place` is its place in the queue."""
+    """A question with its turns so far and, once it is finished, its answer.
+
+    `place` is its position in the queue, counted from 1; 0 if it is not waiting.
+    """
 
     time: str
     model: str
@@ -81,7 +86,7 @@ class RunAnswer(AnswerView, frozen=True):
 
 
 class AskQuery(Listed, frozen=True):
-    """Which questions are listed, and the text in the box.
+    """URL settings of the page Ask: which questions are listed, and the text that the input box starts with.
 
     AskQuery(text="bridge", question="Who built the Halm bridge?", page=2)
     """
@@ -90,7 +95,10 @@ class AskQuery(Listed, frozen=True):
 
 
 class AskPage(Struct, frozen=True):
-    """The box, and one page of the history; `history` is the file that keeps it, "" if it ends with the viewer."""
+    """The page Ask: the input box, and one page of the earlier questions.
+
+    `history` is the file that stores the questions, "" if they are in memory only; `said` is why it cannot be written.
+    """
 
     query: AskQuery
     model: str
@@ -111,7 +119,7 @@ class AskBody(Struct, frozen=True):
 
 
 class AskReply(Struct, frozen=True):
-    """Where the question is shown.
+    """The response to asking or cancelling a question: its id, its page and its state.
 
     AskReply(id="5f3a9c01d2e4", page="/ask/5f3a9c01d2e4", state="waiting")
     """
@@ -125,7 +133,7 @@ class AskReply(Struct, frozen=True):
 
 
 def read_ask(queue: AskQueue, query: AskQuery) -> AskPage:
-    """The box and one page of the history, the newest first."""
+    """The page Ask, with the earlier questions that contain the query's text, newest first."""
     text = query.text.casefold()
     lines = [line for line in queue.lines() if text in line.question.casefold() or text in line.answer.casefold()]
     return AskPage(
@@ -148,12 +156,12 @@ def read_asked(queue: AskQueue, id: str) -> AskedPage:
 
 
 def ask(queue: AskQueue, body: bytes) -> AskReply:
-    """Take a question."""
+    """Add the question in a request body to the queue; `BadInput` if the body is no question or the queue is full."""
     return _reply(queue.add(read_body(body, AskBody, "a question", '{"question": "..."}').question))
 
 
 def cancel(queue: AskQueue, id: str) -> AskReply:
-    """Stop a question that waits or runs."""
+    """Cancel a question that waits or runs; `NotShown` if there is none of this id."""
     _find(queue, id)
     queue.cancel(id)
     return _reply(_find(queue, id))
@@ -174,7 +182,7 @@ def _find(queue: AskQueue, id: str) -> AskRecord:
 
 
 def read_answers(run: Run, name: str) -> list[RunAnswer]:
-    """The first answers of a run, in the order they were given; none if it is no run of `quaere ask`."""
+    """The first `MAX_ANSWERS` answers of a run of `quaere ask`, oldest first; [] for any other run."""
     if run.info.kind != ASK_KIND:
         return []
     documents, base = open_documents(run), path_to("run", name, "document")
@@ -187,7 +195,7 @@ def read_answers(run: Run, name: str) -> list[RunAnswer]:
 
 
 def read_record(run: Run, row: EpisodeRow) -> AskRecord | None:
-    """An episode in the form of a question of the page Ask; None if it answers no question."""
+    """An episode of a run as a record of the page Ask; None if its task is not to answer a question."""
     episode = run.episode(row.id)
     if not isinstance(episode.task, SolveTask):
         return None
@@ -209,7 +217,7 @@ def read_record(run: Run, row: EpisodeRow) -> AskRecord | None:
 def view_answer(
     kind: type[View], record: AskRecord, read_document: Callable[[str], str], base: str, **more: Any
 ) -> View:
-    """The answer of a record as a view of this kind, whose own fields are in `more` or in the record.
+    """A view of class `kind` made from a record; the fields that `AnswerView` lacks come from `more` or the record.
 
     `read_document` gives "" for a document that does not exist; `base` is the address of the documents.
     """
@@ -220,7 +228,7 @@ def view_answer(
 
 
 def _choose(record: AskRecord) -> tuple[Chips, list[tuple[Evidence, Passage | None]]]:
-    """What the chips of a record hold: places in documents, each with the passage it was shown in."""
+    """The kind of a record's chips, and for each chip its place in a document and the passage that contains it."""
     seen = [hit.passage for turn in record.turns for result in turn.results for hit in result.hits]
     sentence = record.evidence or record.support
     if sentence is not None:
@@ -232,7 +240,7 @@ def _choose(record: AskRecord) -> tuple[Chips, list[tuple[Evidence, Passage | No
 
 
 def _around(found: Evidence, passages: Sequence[Passage]) -> Passage | None:
-    """The passage that a sentence was shown in."""
+    """The first of these passages that contains the sentence; None if none does."""
     own = (passage for passage in passages if passage.doc_id == found.doc_id)
     return next((one for one in own if one.start <= found.start and found.end <= one.end), None)
 

@@ -8,7 +8,7 @@
 The model was loaded once, by the agent. A thread takes the questions in their order; records are never changed but
 replaced, so that any other thread can read them at any time.
 
-The file of a history has one line of JSON for each question that is over, and is only ever appended to. What a killed
+The history file has one line of JSON for each finished question, and is only ever appended to. What a killed
 process left of a line is removed when the file is next opened. One viewer at a time writes it. Lists need the heads of
 the records only, so the rest is read when a question is opened.
 """
@@ -45,7 +45,7 @@ AskState = Literal["waiting", "running", "answered", "unanswered", "cancelled", 
 
 
 class AskLine(Struct, frozen=True):
-    """The head of a record, as a list shows it.
+    """The fields of a question that a list shows; `AskRecord` adds the rest.
 
     AskLine(id="5f3a9c01d2e4", question="Who built the Halm bridge?", time="2025-03-01T10:15:00+00:00",
             state="answered", answer="Orsolya Venn")
@@ -59,12 +59,12 @@ class AskLine(Struct, frozen=True):
 
     @property
     def is_over(self) -> bool:
-        """True if nothing will be added to it."""
+        """True if the question neither waits nor runs, so that its record is final."""
         return self.state not in ("waiting", "running")
 
 
 class AskRecord(AskLine, frozen=True):
-    """A question, the turns so far, and once it is over its answer.
+    """A question, its turns so far and, once it is finished, its answer.
 
     `evidence` is the quoted sentence as its document has it, `span` as the model wrote it, `support` the first sentence
     the model was shown that contains the answer. `quotes` is whether the model was asked to quote, None if that is not
@@ -87,7 +87,7 @@ class AskRecord(AskLine, frozen=True):
 
 
 def describe_answer(answer: Answer) -> dict[str, Any]:
-    """What a record says of an answer."""
+    """The fields of `AskRecord` that an answer determines: state, and answer with its evidence or the problem."""
     if answer.episode.end != "answered":
         said = f"it ended without an answer: {answer.episode.end.replace('_', ' ')}"
         return {"state": "unanswered", "problem": said}
@@ -107,9 +107,9 @@ def describe_answer(answer: Answer) -> dict[str, Any]:
 
 
 class AskHistory:
-    """Records of questions that are over; without a path they are kept in memory.
+    """Records of finished questions, in a file or, without a path, in memory.
 
-    `said` is why the file cannot be written any more; what is not in it is kept in memory.
+    `said` is the error if the file can no longer be written; records that could not be written stay in memory.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -130,7 +130,7 @@ class AskHistory:
                 raise
 
     def lines(self) -> list[AskLine]:
-        """The head of every record, the newest first."""
+        """One `AskLine` per record, newest first."""
         with self._lock:
             return list(reversed(self._lines.values()))
 
@@ -143,20 +143,20 @@ class AskHistory:
             return decode_json(os.pread(self._handle, length, offset), AskRecord)
 
     def add(self, record: AskRecord) -> None:
-        """Add a record; with a file, it is on disk when this returns."""
+        """Add a record; with a writable file, the record is on disk (fsync) when `add` returns."""
         with self._lock:
             self._lines[record.id] = AskLine(record.id, record.question, record.time, record.state, record.answer)
             if self._handle < 0 or not self._write(record):
                 self._kept[record.id] = record
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the history's file, if there is one, which also releases its lock."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
 
     def _write(self, record: AskRecord) -> bool:
-        """Append a record to the file; False if that failed, and the file is as it was."""
+        """Append a record to the file. If that fails, restore the file's length, set `said` and return False."""
         line = msgspec.json.encode(record) + b"\n"
         try:
             written = 0
@@ -191,7 +191,7 @@ class AskHistory:
 
 
 def _open_locked(path: Path) -> int:
-    """A handle on the file, which no other viewer has while it is open."""
+    """Open or create the file and lock it; `BadInput` if another viewer holds the lock or the file is unusable."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     except OSError as error:
@@ -213,11 +213,11 @@ def _open_locked(path: Path) -> int:
 
 
 class QueueFull(BadInput):
-    """So many questions wait that another one is not taken."""
+    """Raised by `AskQueue.add` when `MAX_WAITING` questions already wait."""
 
 
 class AskQueue:
-    """An agent, the questions that wait for it, and those it has answered."""
+    """A queue of questions for one agent, answered one at a time by a thread, and their history."""
 
     def __init__(self, agent: Agent, history: AskHistory) -> None:
         self.model = agent.model
@@ -236,7 +236,10 @@ class AskQueue:
     # ------------------------------------------------------------------------------------------------ for the pages
 
     def add(self, question: str) -> AskRecord:
-        """Put a question at the end of the queue."""
+        """Append a question to the queue and return its record.
+
+        Raises `QueueFull` if too many wait, `BadInput` if the text is empty or too long or the viewer is ending.
+        """
         text = question.strip()
         if not text or len(text) > MAX_QUESTION_CHARS:
             raise BadInput(
@@ -262,7 +265,7 @@ class AskQueue:
         return record
 
     def cancel(self, id: str) -> None:
-        """Stop a question, also in the middle of a turn; one that is over stays as it is."""
+        """Cancel a question that waits or runs, also in the middle of a turn; no effect on finished or unknown ones."""
         with self._changed:
             if id in self._waiting():
                 self._finish(id, state="cancelled", problem="cancelled before its turn came")
@@ -279,13 +282,13 @@ class AskQueue:
         return self.history.read(id)
 
     def place(self, id: str) -> int:
-        """How many questions are before this one; 0 if it is not waiting."""
+        """Position of this question among those that wait, counted from 1; 0 if it is not waiting."""
         with self._changed:
             waiting = self._waiting()
             return waiting.index(id) + 1 if id in waiting else 0
 
     def lines(self) -> list[AskLine]:
-        """Every question, the newest first."""
+        """One line per question, open or finished, newest first."""
         with self._changed:
             return [*reversed(self._open.values()), *self.history.lines()]
 
@@ -299,7 +302,7 @@ class AskQueue:
         return tuple((line.id, line.state) for line in self.lines())
 
     def close(self) -> None:
-        """Cancel what runs, forget what waits, and end; the agent is not closed."""
+        """Cancel every open question, end the thread and close the history; the agent stays open."""
         with self._changed:
             self._closing = True
             for id in list(self._open):
@@ -324,7 +327,7 @@ class AskQueue:
                 self._finish(id, seconds=time.monotonic() - began, **ended)
 
     def _take(self) -> str | None:
-        """The next question, once there is one; None at the end."""
+        """Wait for a question, mark it as running and return its id; None once the queue is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting() or self._closing)
             id = next(iter(self._waiting()), None)
@@ -333,11 +336,11 @@ class AskQueue:
             return id
 
     def _waiting(self) -> list[str]:
-        """The questions that wait, the next one first. The caller holds the lock."""
+        """Ids of the waiting questions, oldest first. The caller holds the lock."""
         return [id for id, record in self._open.items() if record.state == "waiting"]
 
     def _answer(self, id: str) -> dict[str, Any]:
-        """Ask the agent; returns what the record ends with."""
+        """Ask the agent; returns the final fields of the record: state, and answer or problem."""
         try:
             started = self._agent.start(self._open[id].question, on_turn=partial(self._add_turn, id))
             with self._changed:
@@ -361,7 +364,7 @@ class AskQueue:
             self._open[id] = structs.replace(record, turns=(*record.turns, turn))
 
     def _finish(self, id: str, **changes: Any) -> None:
-        """Move a question to the history. The caller holds the lock, so it is always in one of the two."""
+        """Move a question with these changes to the history. The caller holds the lock: no reader sees it missing."""
         record = structs.replace(self._open[id], **changes)
         self.history.add(record)
         del self._open[id]

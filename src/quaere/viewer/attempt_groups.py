@@ -31,7 +31,7 @@ from quaere.viewer.run_folder import NotShown
 MAX_ATTEMPTS = 64  # of one step that a page shows side by side
 _REWARDS = ("reward/total", "answer/exact_match")
 _LINE_CHARS = 200
-NUM_CHECKED = 200  # of the best-paid episodes
+NUM_CHECKED = 200  # episodes with the highest rewards that are checked
 MISQUOTED = "its quotation is in nothing it was shown"
 UNSEEN = "its answer is in nothing it was shown"
 
@@ -50,7 +50,7 @@ class Bounds(Struct, frozen=True):
     most: float | None = None
 
     def admits(self, metrics: Mapping[str, float]) -> bool:
-        """True if the part of the reward is within its bounds; a part that was not measured is not."""
+        """True if the metric `part` is within `least` and `most`, or no bound is set; False if it was not measured."""
         if not self.part or (self.least is None and self.most is None):
             return True
         value = metrics.get(self.part, math.nan)
@@ -71,9 +71,9 @@ class QuestionsQuery(Bounds, frozen=True):
 
 
 class GroupLine(Struct, frozen=True):
-    """A group in the list; the reward is None where none was stored.
+    """One line of the list: all attempts at a question at one step. Rewards are None if none was stored.
 
-    `answer` and `scores` are those of a group's only attempt.
+    `answer` and `scores` are filled only for a group with a single attempt.
 
         GroupLine(EpisodeGroup(...), mean_reward=0.4, least_reward=0.0, most_reward=1.0)
     """
@@ -87,7 +87,7 @@ class GroupLine(Struct, frozen=True):
 
 
 class QuestionsPage(Struct, frozen=True):
-    """The questions of a run that were attempted, one page of them; `phases` and `parts` can be filtered by.
+    """One page of the questions that a run attempted. `phases` and `parts` are the choices of the filters.
 
     `is_training` is false for runs without steps, such as those of `quaere ask`.
     """
@@ -111,7 +111,7 @@ class GroupQuery(Bounds, frozen=True):
 
 
 class TurnLine(Struct, frozen=True):
-    """A turn in one line.
+    """A turn in one line: the kind of its action, the action's text shortened, and the failure if there was one.
 
     TurnLine(kind="search", text="builder of the Halm bridge", fault="")
     """
@@ -137,7 +137,7 @@ class Attempt(Struct, frozen=True):
 
 
 class GroupSection(Struct, frozen=True):
-    """The attempts at one step, best first. `num_attempts` counts those that the page has no room for as well."""
+    """The attempts at one step, highest reward first, at most `MAX_ATTEMPTS`; `num_attempts` counts all of them."""
 
     step: int
     phase: str
@@ -147,7 +147,7 @@ class GroupSection(Struct, frozen=True):
 
 
 class GroupPage(Struct, frozen=True):
-    """All attempts at one question, by step."""
+    """The attempts at one question, one section per step, phase and protocol."""
 
     run: str
     query: GroupQuery
@@ -158,7 +158,7 @@ class GroupPage(Struct, frozen=True):
 
 
 class UnprovenQuery(Struct, frozen=True):
-    """Which episodes are checked: those of a phase, or of all.
+    """Which episodes are checked: those of one phase, or of all phases if "".
 
     UnprovenQuery(phase="solver")
     """
@@ -167,7 +167,7 @@ class UnprovenQuery(Struct, frozen=True):
 
 
 class Unproven(Struct, frozen=True):
-    """A well-paid episode and the check that it fails.
+    """An episode with a high reward, and the check that it fails (`fault`); `said` is its answer.
 
     Unproven(id="i0p-000007", step=3, phase="proposer", reward=1.5, said="Who built it? -> Venn", fault="names nothing")
     """
@@ -181,7 +181,7 @@ class Unproven(Struct, frozen=True):
 
 
 class UnprovenPage(Struct, frozen=True):
-    """The episodes that fail, the best-paid first, of `num_checked` that were checked."""
+    """The episodes that fail a check, highest reward first; `num_checked` is the number of checked episodes."""
 
     run: str
     query: UnprovenQuery
@@ -249,7 +249,7 @@ def reward_of(metrics: Mapping[str, float]) -> float | None:
 
 
 def describe_turn(turn: Turn) -> TurnLine:
-    """What a turn did, in one line."""
+    """A turn in one line: what was searched, answered, scored or proposed, or why the turn could not be parsed."""
     fault = f"{turn.failure.boundary}: {turn.failure.message}" if turn.failure else ""
     match turn.action:
         case Search(queries):
@@ -268,7 +268,7 @@ def describe_turn(turn: Turn) -> TurnLine:
 
 
 def read_unproven(run: Run, name: str, query: UnprovenQuery) -> UnprovenPage:
-    """Check the best-paid episodes of a run."""
+    """Check the `NUM_CHECKED` episodes of a run with the highest rewards, and list those that fail."""
     rows = [run.episode_row(id) for id in run.best_paid("reward/total", NUM_CHECKED)]
     checked = [row for row in rows if row is not None and query.phase in ("", row.phase)]
     found = [
@@ -280,7 +280,7 @@ def read_unproven(run: Run, name: str, query: UnprovenQuery) -> UnprovenPage:
 
 
 def find_fault(episode: Episode) -> str:
-    """The first rule that the end of an episode breaks; "" if it keeps them all, or has no end to check."""
+    """The first check that an episode's answer or proposed question fails; "" if it passes all or has neither."""
     outcome, passages = episode.outcome, shown_passages(episode)
     is_checked = isinstance(outcome, Proposal) or isinstance(episode.task, SolveTask)
     if not is_checked or not isinstance(outcome, Answer | Proposal):
@@ -325,8 +325,8 @@ def _summarise(run: Run, group: EpisodeGroup) -> GroupLine:
 def _read_question(run: Run, rows: Sequence[EpisodeRow]) -> tuple[str, list[str]]:
     """The question of a group and its accepted answers.
 
-    The group of a proposer has its own episode too, whose row names the document that it read. Where nobody attempted
-    what it wrote, the question is the one it proposed; the document stands for several.
+    The rows may include the proposer's own episode, whose row names its source document instead of a question. The
+    question is that of a solver's attempt; else the proposed one, if there is one proposal; else the row's text.
     """
     firsts: dict[str, str] = {}
     for row in rows:

@@ -56,7 +56,7 @@ class CurriculumQuery(Listed, frozen=True):
     verdict: str = ""
 
     def chosen(self) -> dict[str, str]:
-        """The facets with a chosen value."""
+        """The chosen value of each facet that has one, by the facet's name."""
         return {name: getattr(self, name) for name in TITLES if getattr(self, name)}
 
 
@@ -72,7 +72,7 @@ class FacetValue(Struct, frozen=True):
 
 
 class Facet(Struct, frozen=True):
-    """A facet with its values, the most frequent first or in their natural order."""
+    """A property that items can be filtered by, with its values: numbers and ranges ascending, others by frequency."""
 
     name: str
     title: str
@@ -80,7 +80,10 @@ class Facet(Struct, frozen=True):
 
 
 class CurriculumPage(Struct, frozen=True):
-    """One page of the items that a query selects; `num_learned` of all those found are trained on."""
+    """One page of the items that a query selects.
+
+    `num_items` counts all items of the run; `num_learned` counts the selected items that training would use.
+    """
 
     run: str
     query: CurriculumQuery
@@ -91,9 +94,10 @@ class CurriculumPage(Struct, frozen=True):
 
 
 class ItemPage(Struct, frozen=True):
-    """An item with its evidence in its document, the reward of its proposer's episode, and its attempts.
+    """An item, its document with the evidence marked, and the rewards of its proposer's episode (`paid`).
 
-    `document` is the document, or the part around the span; `said` tells why there is none. `value` is p+ - p-.
+    `document` is the text, or the part around the evidence; `said` is why there is none. `value` is the probability of
+    the answer with the evidence minus that without it.
     `writer` is the id of the proposer's episode, "" if the run did not store it.
     """
 
@@ -122,7 +126,7 @@ class VerdictBody(Struct, frozen=True):
 
 
 class VerdictReply(Struct, frozen=True):
-    """The verdict as it stands now, and whether training would learn from the item."""
+    """The verdict that is now stored ("" if none), and whether training would use the item."""
 
     id: str
     kind: VerdictKind | Literal[""]
@@ -130,7 +134,7 @@ class VerdictReply(Struct, frozen=True):
 
 
 def read_curriculum(run: Run, name: str, query: CurriculumQuery, shelves: Kept[Shelf]) -> CurriculumPage:
-    """One page of a run's items."""
+    """One page of the curriculum items that the query selects, with the facets to filter by."""
     shelf, verdicts = _open_shelf(run, shelves), run.verdicts()
     kinds = {
         item.candidate.id: verdict.kind
@@ -170,7 +174,7 @@ def read_item(run: Run, name: str, query: ById, shelves: Kept[Shelf]) -> ItemPag
 
 
 def write_verdict(run: Run, name: str, body: bytes, shelves: Kept[Shelf]) -> VerdictReply:
-    """Give a verdict, or take it back, and say how it stands."""
+    """Store the verdict in a request body, or delete the item's verdict if its kind is ""."""
     given = read_body(body, VerdictBody, "a verdict", '{"id": "...", "kind": "accepted"}')
     if len(given.note) > MAX_NOTE_CHARS:
         raise BadInput(f"the note has more than {MAX_NOTE_CHARS} characters", hint="write less")
@@ -184,7 +188,7 @@ def write_verdict(run: Run, name: str, body: bytes, shelves: Kept[Shelf]) -> Ver
 
 
 def _open_shelf(run: Run, shelves: Kept[Shelf]) -> Shelf:
-    """The items of a run, read again when the candidates have changed; verdicts on them are not kept."""
+    """The cached items of a run, read again if its candidates have changed. Verdicts are not cached."""
     return shelves.get(str(run.path), run.candidates_mark(), lambda: Shelf(read_items(run)))
 
 
@@ -196,14 +200,14 @@ def _find(shelf: Shelf, name: str, id: str) -> Item:
 
 
 def _judged(item: Item, verdicts: dict[str, Verdict]) -> Item:
-    """The item with the verdict that stands on it now."""
+    """The item with its stored verdict: in `verdict`, or in `outdated` if the item has changed since."""
     verdict = verdicts.get(item.candidate.id)
     holds = verdict is not None and verdict.is_about(item.candidate)
     return structs.replace(item, verdict=verdict if holds else None, outdated=None if holds else verdict)
 
 
 def _show_document(item: Item, documents: RunDocuments, doc_id: str) -> tuple[list[TextPart], bool]:
-    """The document in pieces, of which the evidence is one if it stands there; and whether it was cut."""
+    """The document in pieces, the evidence marked if it is found verbatim; and whether the text was shortened."""
     text = documents.read(doc_id) if doc_id else ""
     evidence = item.candidate.evidence
     if not text or evidence is None or item.evidence_state != "verbatim":
@@ -217,7 +221,7 @@ def _show_document(item: Item, documents: RunDocuments, doc_id: str) -> tuple[li
 
 
 class Shelf:
-    """Items, prepared for selecting: the facets that no verdict changes, and the text in which words are searched."""
+    """The items of a run with their facet values (except verdicts) and searchable texts computed in advance."""
 
     def __init__(self, items: Sequence[Item]) -> None:
         self.items = list(items)
@@ -233,7 +237,10 @@ class Shelf:
     def select(
         self, chosen: Mapping[str, str], text: str, verdicts: Mapping[str, str]
     ) -> tuple[list[int], list[Facet]]:
-        """Positions of the items that have every chosen value and every word of the text, and the facets."""
+        """Indices of the items with every chosen facet value and every word of the text; and all facets with counts.
+
+        `verdicts` has the kind of verdict by item id. Facets with a single value are left out unless one is chosen.
+        """
         words = text.casefold().split()
         admitted = [at for at, body in enumerate(self._texts) if all(word in body for word in words)]
         kinds = [(self._kinds[at], verdicts.get(self.items[at].candidate.id, "none")) for at in admitted]
@@ -252,7 +259,7 @@ class Shelf:
 
 
 def _key_of(item: Item) -> tuple[object, ...]:
-    """All that `_values_of` depends on."""
+    """Every field of an item that `_values_of` reads: items with equal keys share their facet values."""
     one = item.candidate
     place = (one.iteration, one.cluster, one.hops, bool(one.episode_id))
     return (*place, one.num_right, one.num_attempts, one.support, item.state)

@@ -1,4 +1,4 @@
-"""The page of a document, with one span of it marked: where the chips of answers and reports lead.
+"""The page of a document with one span marked, to which the sources of answers and reports link.
 
     show_document(text, DocumentQuery(id="halm.md", start=118, end=163)).parts[1] ==
     TextPart("Orsolya Venn built it.", is_quoted=True)
@@ -38,7 +38,7 @@ class DocumentQuery(Struct, frozen=True):
 class DocumentPage(Struct, frozen=True):
     """A document, or the part of it around the mark; `before` and `after` are where other parts begin, None for none.
 
-    `run` is the run whose index has it; "" for the index of the page Ask. `said` is a line about that index.
+    `run` is the run whose index has the document; "" for the index of the page Ask. `said` is a note about that index.
     """
 
     run: str
@@ -53,7 +53,7 @@ class DocumentPage(Struct, frozen=True):
 
 
 def read_document(index: Index | None, query: DocumentQuery) -> DocumentPage:
-    """The page of a document of the index that the page Ask searches."""
+    """The page of a document of the index that the page Ask searches; `NotShown` if the document is not available."""
     if index is None:
         raise NotShown("the documents are not here: they are behind a search server", hint="see the passages of a step")
     try:
@@ -64,7 +64,7 @@ def read_document(index: Index | None, query: DocumentQuery) -> DocumentPage:
 
 
 def read_run_document(run: Run, name: str, query: DocumentQuery) -> DocumentPage:
-    """The page of a document of the index that a run names."""
+    """The page of a document of the index that a run names; `NotShown` if the document is not available."""
     documents = open_documents(run)
     text = documents.read(query.id)
     if documents.index is None or not text:
@@ -104,5 +104,5 @@ def document_address(read_document: Callable[[str], str], base: str, found: Evid
 
 
 def place_of(passage: Passage) -> Evidence:
-    """The place of a passage in its document, as far as it was shown."""
+    """The place of a passage in its document; it ends where the shown text ends, if the passage was shortened."""
     return Evidence(passage.doc_id, passage.start, passage.start + len(passage.text), passage.text)

@@ -67,7 +67,7 @@ _CHANGES: dict[tuple[bool, bool], Change] = {
 
 
 class EvaluationLine(Struct, frozen=True):
-    """A result in the list; `problem` is why it cannot be read, and it has no intervals before it has an episode.
+    """One evaluation in the list. `problem` is why it cannot be read; intervals are None while it has no episodes.
 
     EvaluationLine(key="eval-20250301-101500", name="warm", model="warm-model", questions="world/eval.jsonl",
                    created="2025-03-01T10:15:00+00:00", num=500, exact_match=Interval(...), f1=Interval(...))
@@ -85,7 +85,9 @@ class EvaluationLine(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """A result in full; `run` is the run that has its episodes ("" for a file), and `episodes` their ids by question.
+    """One evaluation: model, scores, and texts by question id.
+
+    `run` is the run with its episodes ("" for a result file), `episodes` maps question ids to episode ids.
 
     Result(key="file:base.json", model="smollm2-135m", run="", scored=Evaluation(...), texts={"q1": "Who built it?"})
     """
@@ -100,7 +102,7 @@ class Result(Struct, frozen=True):
 
 
 class EvaluationsPage(Struct, frozen=True):
-    """Results with their intervals, one page of them."""
+    """One page of the list of evaluations, with their scores."""
 
     query: Listed
     page: Page[EvaluationLine]
@@ -117,7 +119,7 @@ class EvaluationQuery(Listed, frozen=True):
 
 
 class GroupRow(Struct, frozen=True):
-    """Scores of some of the questions: "all", "2 facts", "set popqa".
+    """Scores of a group of questions, such as "all", "2 facts" or "set popqa".
 
     GroupRow("2 facts", 120, Interval(...), Interval(...))
     """
@@ -129,9 +131,10 @@ class GroupRow(Struct, frozen=True):
 
 
 class ItemLine(Struct, frozen=True):
-    """A question of a result; `question` is "" in results that have no texts, `episode` where there is no run.
+    """One question of an evaluation; `question` is "" if the file has no texts, `episode` is "" if there is no run.
 
-    `present` and `verbatim` are whether a sentence was quoted, and as it was shown; None where none was asked for.
+    `present`: the model quoted a sentence; `verbatim`: the quotation is in a passage it was shown. Both are None if the
+    model was not asked to quote.
     """
 
     id: str
@@ -147,7 +150,7 @@ class ItemLine(Struct, frozen=True):
 
 
 class EvaluationPage(Struct, frozen=True):
-    """A result: scores of all questions and of groups of them with intervals, evidence, and its questions."""
+    """The page of one evaluation: scores with intervals, overall and by group, evidence scores, and its questions."""
 
     query: EvaluationQuery
     name: str
@@ -173,7 +176,7 @@ class PairQuery(Listed, frozen=True):
 
 
 class MeasureRow(Struct, frozen=True):
-    """A measure of both results and their paired difference; `smallest` is the smallest one that would be detected."""
+    """A metric of both results and their paired difference; `smallest` is the minimum detectable difference."""
 
     name: str
     ours: Interval
@@ -198,7 +201,7 @@ class PairLine(Struct, frozen=True):
 
 
 class PairPage(Struct, frozen=True):
-    """The first result minus the second, over the questions they share, and what became of each question."""
+    """The page that compares two results: the first minus the second, over shared questions, and each question."""
 
     query: PairQuery
     names: list[str]
@@ -213,7 +216,7 @@ class PairPage(Struct, frozen=True):
 
 
 class EvaluationResults:
-    """The results of a folder of runs and of some files. Each is read once, and a run again when it was written to."""
+    """The evaluations among a folder's runs and in result files, cached; one is read again when its files change."""
 
     def __init__(self, folder: RunFolder, cards: RunCards, files: Sequence[Path] = ()) -> None:
         self._folder = folder
@@ -227,7 +230,7 @@ class EvaluationResults:
         return [*self._files, *self._cards.names_of_kind(EVAL_KIND)]
 
     def line(self, key: str) -> EvaluationLine:
-        """A result as the list shows it."""
+        """One evaluation as the list shows it; if it cannot be read, a line with the `problem`."""
         return self._lines.get(key, self._sign(key), lambda: self._read_line(key))
 
     def find(self, key: str) -> Result:
@@ -256,7 +259,7 @@ class EvaluationResults:
 
 
 def describe_run(key: str, run: Run) -> EvaluationLine:
-    """A run as a line, out of the scores that were stored with its episodes."""
+    """A run of `quaere eval` as a line of the list, from the scores stored with its episodes."""
     settings = run.info.settings
     scores = [row.metrics for row in run.rows(EpisodeFilter()) if "answer/exact_match" in row.metrics]
     rights, f1s = ([one.get(name, 0.0) for one in scores] for name in ("answer/exact_match", "answer/f1"))
@@ -319,13 +322,13 @@ def _score_run(key: str, run: Run) -> Result:
 
 
 def read_evaluations(results: EvaluationResults, query: Listed) -> EvaluationsPage:
-    """One page of the results."""
+    """One page of the evaluations whose key contains the query's text."""
     keys = [key for key in results.names() if query.text.casefold() in key.casefold()]
     return EvaluationsPage(query, cut_page(keys, query.page, LIST_SIZE).map(results.line))
 
 
 def read_evaluation(results: EvaluationResults, query: EvaluationQuery) -> EvaluationPage:
-    """The page of one result."""
+    """The page of one evaluation; `NotShown` if there is none of this key."""
     result = results.find(query.of)
     scored = result.scored
     wanted = {"": (True, False), "yes": (True,), "no": (False,)}[query.right]
@@ -345,7 +348,7 @@ def read_evaluation(results: EvaluationResults, query: EvaluationQuery) -> Evalu
 
 
 def compare_results(results: EvaluationResults, query: PairQuery) -> PairPage:
-    """The page that compares two results."""
+    """The page that compares two results; `BadInput` unless the query names exactly two different ones."""
     if len(set(query.of)) != 2 or len(query.of) != 2:
         raise BadInput(f"{len(set(query.of))} results to compare: it takes two", hint="mark two at /evaluations")
     ours, theirs = (results.find(key) for key in query.of)
@@ -383,7 +386,7 @@ def _has(result: Result, item: Item, text: str) -> bool:
 
 
 def _group(score: AnsweringScore, items: tuple[Item, ...]) -> list[GroupRow]:
-    """All questions; then by number of facts, by kind of answer and by set, where there are several."""
+    """Scores of all questions, then by number of facts, kind of answer and question set, if there are several."""
     groups = [("all", score.exact_match, score.f1)]
     if len(score.by_facts) > 1:
         names = {0: "facts unknown", 1: "1 fact"}
@@ -398,7 +401,7 @@ def _group(score: AnsweringScore, items: tuple[Item, ...]) -> list[GroupRow]:
 
 
 def _measure(ours: Result, theirs: Result) -> list[MeasureRow]:
-    """The measures that both have, each over the questions they share."""
+    """The metrics that both results have, each over the questions they share; [] if they share none."""
     difference = compare(ours.scored, theirs.scored)
     if difference is None:
         return []

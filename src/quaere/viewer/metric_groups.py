@@ -20,7 +20,7 @@ from quaere.runs.rows import Metric
 from quaere.viewer.plot import Series
 
 MAX_METRICS = 300  # metrics of one page: a run of somebody else's may have any number
-MAX_LINES = 8  # lines of one chart that can still be told apart
+MAX_LINES = 8  # lines of one chart that can still be distinguished
 PLACES = ("run/iteration", "run/phase")  # where a step is in the run: drawn as bands, not as curves
 MAIN = (
     "validation/exact_match",
@@ -31,7 +31,7 @@ MAIN = (
     "consistency/mean",
     "policy/entropy",
 )
-"""Metrics that stand for a run in a list, the most telling first."""
+"""Metrics that summarise a run in a list, the most informative first."""
 
 
 class Chart(Struct, frozen=True):
@@ -115,7 +115,7 @@ _CHARTS = (
 
 
 def group_metrics(names: Sequence[str]) -> dict[str, list[Chart]]:
-    """The charts for these metrics by heading; those without a metric are left out."""
+    """The charts for these metrics by heading; charts and headings without a metric are left out."""
     left = sorted((name for name in names if name not in PLACES), key=_natural)
     groups: dict[str, list[Chart]] = {}
     for heading, title, patterns in _CHARTS:
@@ -133,7 +133,10 @@ def group_metrics(names: Sequence[str]) -> dict[str, list[Chart]]:
 def draw_sections(
     names: Sequence[str], draw: Callable[[Chart], list[ChartData]], most: int = MAX_METRICS
 ) -> tuple[list[ChartSection], int]:
-    """The charts that `draw` makes of these metrics, and the number of metrics left out beyond `most`."""
+    """Group the metrics into charts and call `draw` on each; at most `most` metrics are drawn.
+
+    Returns the drawn charts by section, and the number of metrics left out.
+    """
     sections, num_left_out = [], 0
     for heading, members in group_metrics(names).items():
         charts = []
@@ -147,12 +150,12 @@ def draw_sections(
 
 
 def read_lines(run: Run, name: str = "") -> dict[str, Series]:
-    """Every metric of a run as a line, called `name` or, without one, as the metric."""
+    """Every metric of a run as a line, by metric; the line's label is `name`, or the metric if `name` is ""."""
     return {metric: make_line(name or metric, values) for metric, values in run.all_metrics().items()}
 
 
 def make_line(name: str, values: Sequence[Metric]) -> Series:
-    """The values of a metric as a line."""
+    """The logged values of a metric as a `Series` with this name."""
     return Series(name, [one.step for one in values], [one.value for one in values])
 
 

@@ -4,7 +4,7 @@ export_pages(open_folder("runs/notes"), Path("notes-pages"), max_pages=2000).num
 
     notes-pages/
         index.html                       the page of the run, or the list of runs
-        pages/run--notes--step--12.html  one file for each page, and its JSON twin beside it
+        pages/run--notes--step--12.html  one file for each page, and one for its JSON twin
         static/                          style sheet and script
         quaere-pages.json                what this folder is: `--force` replaces no other
 
@@ -54,14 +54,14 @@ _ATTRIBUTE = re.compile(r' (?P<name>href|src|action|data-step-link|data-changes|
 _MORE = re.compile(r'<a data-more href="(?P<address>[^"]*)"')
 _ROWS = re.compile(r"<div data-rows>\n(?P<rows>.*?)</div>", re.DOTALL)
 _PLAIN_PART = re.compile(r"[a-z0-9._]+(-[a-z0-9._]+)*")
-_STEP = "{step}"  # stands for a step in `data-step-link`
+_STEP = "{step}"  # placeholder of the step's number in `data-step-link`
 
 
 class ExportedPage(Struct, frozen=True):
     """A kind of page that is exported; `*` is any one part of its path.
 
-    `names` are the settings in its address that make another page. Of `one_of` one may be set: with every combination
-    there would be no end of pages. Other settings are dropped: the page without them stands for it.
+    Each value of the URL settings `names` is exported as a page of its own. Of the settings `one_of`, at most one may
+    be set, since there are too many combinations. Links with any other setting lead to the page without that setting.
 
     ExportedPage("/run/*/questions", names=("step", "page"))
     """
@@ -95,11 +95,11 @@ EXPORTED = (
     ExportedPage("/evaluations", ("page",)),
     ExportedPage("/evaluation", ("of", "page"), one_of=("right",)),
 )
-"""What is exported. A new page of the viewer joins by a line here. Documents do not: they are more than a run shows."""
+"""The pages that are exported; add new pages here. Document pages are left out: they hold more than a run shows."""
 
 
 class PageExport(Struct, frozen=True):
-    """What was written. `num_left_out` counts the pages that were linked to when there was no more room for them.
+    """The result of an export. `num_left_out` counts linked pages that were not written because of `max_pages`.
 
     PageExport(first=Path("notes-pages/index.html"), num_pages=412, num_left_out=0)
     """
@@ -120,8 +120,9 @@ def export_pages(
 ) -> PageExport:
     """Write the pages of a run, or of a folder of runs, to a new folder with one atomic rename.
 
-    The pages nearest to the first one come first. `force` replaces an earlier export, but no other folder. `results`
-    are files of evaluations to show beside the runs.
+    Pages are written in breadth-first order of links, up to `max_pages`. `force` replaces an earlier export, but no
+    other folder. `results` are files of `quaere eval` to show with the runs. `on_page` gets the numbers of pages
+    written and known.
     """
     _refuse_taken(out, force)
     first = path_to("run", folder.only) if folder.only else "/"
@@ -147,7 +148,7 @@ def name_file(address: str) -> str:
 
 
 class _PageWriter:
-    """The pages that are known so far, and those that are still to be written."""
+    """Writes pages as files, following their links; `files` maps the URL of each admitted page to its file."""
 
     def __init__(self, app: ASGIApp, out: Path, first: str, max_pages: int) -> None:
         self._app = app
@@ -159,7 +160,7 @@ class _PageWriter:
         self.left_out: set[str] = set()
 
     async def write_all(self, on_page: Callable[[int, int], None]) -> None:
-        """Write the first page, then those it leads to, and so on."""
+        """Write the first page and all pages reachable from it, breadth first; `on_page` gets pages done and known."""
         (self._out / "pages").mkdir()
         transport = httpx.ASGITransport(self._app)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
@@ -184,7 +185,7 @@ class _PageWriter:
         (self._out / "pages" / f"{name_file(address)}.json").write_bytes(twin.content)
 
     async def _read_rest(self, client: httpx.AsyncClient, page: str, address: str) -> list[str]:
-        """The rows of tokens that the server would send as a person scrolls, a text of markup for each time."""
+        """The HTML of the token rows that the server would send on scrolling, one string per request."""
         rest = []
         while found := _MORE.search(page):
             page = (await client.get(_absolute(unescape(found["address"]), address))).text
@@ -192,13 +193,13 @@ class _PageWriter:
         return rest
 
     def _admit_steps(self, page: str, address: str, twin: dict[str, int]) -> str:
-        """The page of a run, less the link to the chosen step unless every step has a page."""
+        """Admit the pages of all steps of a run; returns its page, without the step link if a step has no page."""
         steps = range(twin["first_step"], twin["last_step"] + 1)
         files = [self._admit(f"{address}/step/{step}") for step in steps]
         return page if all(files) else re.sub(r' data-step-link="[^"]*"', "", page)
 
     def _relink(self, found: re.Match[str], address: str) -> str:
-        """An attribute with an address in it, as it is in a file; left out where there is nothing to lead to."""
+        """The HTML attribute with its URL made relative to the exported files; "" if the target is not exported."""
         name, value = found["name"], unescape(found["value"])
         if value.startswith("#"):
             return found[0]
@@ -222,7 +223,7 @@ class _PageWriter:
         return next((address for address in found if address is not None), None)
 
     def _admit(self, address: str) -> str:
-        """The file that a page has or will have; "" if there is no room for it."""
+        """The file of a page, queued for writing at the first call; "" if `max_pages` is reached."""
         if address not in self.files:
             if len(self.files) >= self._max_pages:
                 self.left_out.add(address)
@@ -236,12 +237,12 @@ class _PageWriter:
 
 
 def _absolute(link: str, address: str) -> str:
-    """A link of a page as an address: what begins with "?" is the same page with other settings."""
+    """Resolve a link found on the page at `address`: one that begins with "?" is the same path with another query."""
     return urlsplit(address).path + link if link.startswith("?") else link
 
 
 def _name_part(text: str) -> str:
-    """A part of a file's name that every file system takes, other for every text, also where case is ignored."""
+    """The text as part of a file name: valid on every file system, and made unique by a hash where it is shortened."""
     if len(text) <= 60 and _PLAIN_PART.fullmatch(text) and text.strip("."):
         return text
     plain = re.sub(r"[^a-z0-9]+", "-", text[:40].lower()).strip("-")

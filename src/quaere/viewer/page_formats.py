@@ -42,7 +42,7 @@ _SEED_DIGITS = 8  # of a seed that is shown whole
 
 
 class ById(Struct, frozen=True):
-    """Settings of a page that shows one thing: its id.
+    """The URL settings of a page that shows a single record: its id.
 
     ById(id="i0g-000003")
     """
@@ -51,7 +51,7 @@ class ById(Struct, frozen=True):
 
 
 class Listed(Struct, frozen=True):
-    """Settings of a page that lists things: the text that they have, and the page of the list.
+    """The URL settings of a page with a list: the text to search for, and the page number.
 
     Listed(text="warm", page=2)
     """
@@ -69,7 +69,10 @@ def path_to(*parts: object) -> str:
 
 
 def read_query(text: str, form: type[Record]) -> Record:
-    """The query of an address as a record. A field that is a list takes every value, any other the last one."""
+    """Parse a URL's query as a record of class `form`; a repeated name fills a list field, else its last value counts.
+
+    Raises `BadInput` for a query that is too long or has a value of the wrong type.
+    """
     if len(text) > MAX_QUERY_CHARS:
         raise BadInput(f"the address has a query of more than {MAX_QUERY_CHARS} characters", hint="ask for less")
     try:
@@ -87,7 +90,7 @@ def read_query(text: str, form: type[Record]) -> Record:
 
 
 def write_query(query: Struct, **changes: object) -> str:
-    """The query as part of an address, with some values changed; defaults are left out.
+    """The inverse of `read_query`: the settings as "?..." for a URL, with `changes` applied; defaults are left out.
 
     write_query(RunsQuery(text="notes"), page=2) == "?text=notes&page=2"
     """
@@ -99,7 +102,7 @@ def write_query(query: Struct, **changes: object) -> str:
 
 
 def read_body(body: bytes, form: type[Record], what: str, example: str) -> Record:
-    """The JSON body of a request; `BadInput` says that it is not `what`, with an example."""
+    """Decode the JSON body of a request as `form`; if invalid, raise `BadInput` "not {what}" with `example` as hint."""
     try:
         return decode_json(body, form)
     except msgspec.DecodeError as error:
@@ -121,7 +124,7 @@ class Page(Struct, Generic[T], frozen=True):
     num_items: int
 
     def map(self, view: Callable[[T], U]) -> Page[U]:
-        """The page with every item replaced by its view."""
+        """The same page with `view` applied to each item."""
         return Page([view(item) for item in self.items], self.number, self.num_pages, self.num_items)
 
 
@@ -134,7 +137,7 @@ def cut_page(items: Sequence[T], number: int, size: int | None = None) -> Page[T
 
 
 def copy_fields(kind: type[Record], source: object, /, **given: Any) -> Record:
-    """A record of this kind: the fields given, and all others of the same name in `source`.
+    """A record of class `kind`: its fields are taken from `given`, else from attributes of `source` of the same name.
 
     copy_fields(AskReply, record, page="/ask/5f3a9c01d2e4").id == record.id
     """
@@ -146,13 +149,13 @@ def copy_fields(kind: type[Record], source: object, /, **given: Any) -> Record:
 
 
 def render(template: str, data: Struct, **context: object) -> bytes:
-    """A page of HTML. Templates see the record as `data`."""
+    """Render a template as HTML in UTF-8; the template accesses the record as `data`, and `context` by its names."""
     text = _environment().get_template(f"{template}.html.j2").render(data=data, **context)
     return text.encode("utf-8", "replace")
 
 
 def compile_templates() -> None:
-    """Compile every template, so that the first to ask for a page does not wait for it."""
+    """Compile and cache every template now, so that the first request of a page is not slow."""
     for name in _environment().list_templates():
         _environment().get_template(name)
 
@@ -199,6 +202,6 @@ def _seconds(value: float) -> str:
 
 
 def _short_seed(seed: int) -> str:
-    """A seed that can be told from others at a glance: "7", "4090…5006". Those of episodes have 18 digits or so."""
+    """A seed shortened for display: "7", "4090…5006". Seeds of episodes have about 18 digits."""
     digits = str(seed)
     return digits if len(digits) <= _SEED_DIGITS else f"{digits[:4]}…{digits[-4:]}"

@@ -34,7 +34,7 @@ class Series(Struct, frozen=True):
 
 
 class Tick(Struct, frozen=True):
-    """A mark on an axis.
+    """A labelled mark on an axis; `at` is its SVG coordinate along the axis.
 
     Tick(at=98.0, label="0.2")
     """
@@ -54,7 +54,7 @@ class Line(Struct, frozen=True):
 
 
 class Band(Struct, frozen=True):
-    """A phase behind the curves.
+    """A coloured rectangle behind the curves for a phase of the run, in SVG coordinates.
 
     Band(x=44.0, width=120.0, label="iteration 0: proposer, steps 1 to 50")
     """
@@ -65,7 +65,7 @@ class Band(Struct, frozen=True):
 
 
 class Plot(Struct, frozen=True):
-    """A chart, ready to be written."""
+    """A chart in SVG coordinates, as the template writes it; `marks` are alarms, `label` is the text alternative."""
 
     lines: list[Line]
     x_ticks: list[Tick]
@@ -94,9 +94,9 @@ def plot(
     spans: Sequence[Span] = (),
     alarms: Sequence[Event] = (),
 ) -> Plot:
-    """The chart of some series. All charts of a page have the same steps, so that one cursor serves them all.
+    """Lay out the chart of some series. All charts of a page get the same range of steps, so that they share a cursor.
 
-    Lines end with their phase: the mean reward of a proposer and that of a solver are different things.
+    Lines are interrupted between phases: the rewards of a proposer and of a solver are not comparable.
     """
     shown = [thin(one) for one in series]
     finite = [value for one in shown for value in one.values if is_drawn(value)]
@@ -141,14 +141,14 @@ def sparkline(series: Series, width: int = 120, height: int = 28) -> str:
 
 
 def x_of(step: int, first_step: int, last_step: int) -> float:
-    """Horizontal place of a step. A run of one step has it in the middle."""
+    """The x coordinate of a step; the middle of the chart if there is only one step."""
     if first_step == last_step:
         return round((LEFT + WIDTH - RIGHT) / 2, 1)
     return round(LEFT + (step - first_step) / (last_step - first_step) * (WIDTH - LEFT - RIGHT), 1)
 
 
 def place_band(span: Span, first_step: int, last_step: int) -> Band:
-    """A stretch of steps as a band, half a step wider than its points on either side, within the axes."""
+    """The rectangle of a range of steps, widened by half a step on either side and clipped to the axes."""
     begin, end = float(LEFT), float(WIDTH - RIGHT)
     if first_step < last_step:
         half = (WIDTH - LEFT - RIGHT) / (last_step - first_step) / 2
@@ -163,7 +163,7 @@ def is_drawn(value: float) -> bool:
 
 
 def thin(series: Series, most: int = MAX_POINTS) -> Series:
-    """The series with at most `most` values: of each stretch its lowest and its highest, so that no peak is lost."""
+    """Downsample a series to about `most` values: the minimum and maximum of each section, so that no peak is lost."""
     count = len(series.values)
     if count <= most:
         return series
@@ -175,7 +175,7 @@ def thin(series: Series, most: int = MAX_POINTS) -> Series:
 
 
 def nice_ticks(low: float, high: float) -> list[float]:
-    """Round numbers that enclose a range.
+    """Evenly spaced round numbers that enclose a range, for the labels of an axis.
 
     nice_ticks(0.12, 0.43) == [0.1, 0.2, 0.3, 0.4, 0.5]
     """
@@ -192,7 +192,7 @@ def nice_ticks(low: float, high: float) -> list[float]:
 
 
 def step_ticks(first_step: int, last_step: int) -> list[int]:
-    """Some round steps of a range.
+    """The first step of a range and some round numbers after it, for the labels of the horizontal axis.
 
     step_ticks(1, 48) == [1, 20, 40]
     """
@@ -214,7 +214,7 @@ def short(value: float) -> str:
 
 
 def _place_marks(alarms: Sequence[Event], first_step: int, last_step: int) -> list[Tick]:
-    """One mark for each step with alarms."""
+    """One tick for each step with alarms, labelled with their kinds; steps outside the range are left out."""
     kinds: dict[int, dict[str, None]] = {}
     for event in alarms:
         if first_step <= event.step <= last_step:
@@ -223,7 +223,7 @@ def _place_marks(alarms: Sequence[Event], first_step: int, last_step: int) -> li
 
 
 def _path(places: Sequence[tuple[float, float] | None]) -> str:
-    """Move to the first point after each gap, and draw lines to those that follow."""
+    """The `d` attribute of an SVG path through the points; None is a gap in the line."""
     return "".join(
         f"{'L' if before else 'M'}{place[0]:g} {place[1]:g}"
         for before, place in pairwise([None, *places])
@@ -232,7 +232,7 @@ def _path(places: Sequence[tuple[float, float] | None]) -> str:
 
 
 def _lone(places: Sequence[tuple[float, float] | None]) -> list[tuple[float, float]]:
-    """Points without a neighbour, of which a line shows nothing."""
+    """Points with a gap on both sides, which a path does not show: they are drawn as dots."""
     framed = [None, *places, None]
     return [
         place
@@ -242,7 +242,7 @@ def _lone(places: Sequence[tuple[float, float] | None]) -> list[tuple[float, flo
 
 
 def _drawn(series: Series) -> list[tuple[int, float]]:
-    """Steps and values, without those that are not drawn."""
+    """Pairs of step and value, without values that `is_drawn` excludes."""
     return [pair for pair in zip(series.steps, series.values, strict=True) if is_drawn(pair[1])]
 
 

@@ -3,7 +3,7 @@
     read_report(run, "oss", ById(id="i0-r3-q1-r0")).parts[1] ->
     ReportPart("[2]", number=2, href="/run/oss/document?id=rivers.md&start=118&end=142#span")
 
-Scores are those of the evaluator of the same run (SCORE), with what it verified and what it found missing.
+Scores are those that the evaluator of the same run gave (recipe SCORE), with what it verified and found missing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ReportsQuery(Listed, frozen=True):
 
 
 class ReportLine(Struct, frozen=True):
-    """A report in the list; `conclusion` is None if it was not finished.
+    """One report in the list; `conclusion` is None if the report was not finished.
 
     ReportLine(id="i0-r3-q1-r0", question="What is known of the Oss?", step=3, conclusion="It is short.", reward=0.6,
                scores={"factuality": 7.0})
@@ -64,7 +64,7 @@ class ReportsPage(Struct, frozen=True):
 
 
 class ReportPart(Struct, frozen=True):
-    """A piece of a report: text, or one citation (`number`), whose `href` is "" if nothing of this number was shown.
+    """A piece of a report: text, or a citation with its `number`; `href` is "" if no passage has that number.
 
     ReportPart("[2]", number=2, href="#source-2")
     """
@@ -75,7 +75,7 @@ class ReportPart(Struct, frozen=True):
 
 
 class SourceView(Struct, frozen=True):
-    """A cited passage; `href` leads into its document, "" if that is not here or has changed."""
+    """A cited passage; `href` is the URL of its place in the document, "" if the document is missing or has changed."""
 
     number: int
     id: str
@@ -87,7 +87,7 @@ class SourceView(Struct, frozen=True):
 
 
 class RubricRow(Struct, frozen=True):
-    """A dimension of the rubric; the primary one has no weight.
+    """A dimension of the rubric, its weight and its description; the weight of the primary dimension is None.
 
     RubricRow("coverage", 0.4, "Every side of the question that the documents know of is treated.")
     """
@@ -98,7 +98,9 @@ class RubricRow(Struct, frozen=True):
 
 
 class Pass(Struct, frozen=True):
-    """An evaluator's pass over a report: its scores and its reasons, and where the report stood among those shown.
+    """One evaluator episode's scores of a report, with its reasons.
+
+    The evaluator was shown `num_reports` reports at once; `place` is the position of this report among them.
 
     Pass(id="i0-r3-q1-a0", place=2, num_reports=4, harness=1, scores={"factuality": 7.0}, verification="[1] says so.",
          gaps="No dates.", validity=None, num_searches=2)
@@ -118,8 +120,9 @@ class Pass(Struct, frozen=True):
 class ReportPage(EpisodeRow, frozen=True, kw_only=True):
     """All that the page of a report shows, its index row included.
 
-    `counts` counts statements and citations; `said` is why documents cannot be opened. `harness` are all versions of
-    the run, `harness_version` the one in force when the report was assessed, None if it was not.
+    `counts` is a line with the numbers of statements and citations; `said` is why documents cannot be opened. `harness`
+    has all versions of the evaluator's harness (its rules and its pool of dimensions), `harness_version` the one that
+    assessed the report, None if none did. `siblings` are the other reports on the question at the same step.
     """
 
     run: str
@@ -186,7 +189,7 @@ def _line(row: EpisodeRow) -> ReportLine:
 
 
 def _cut(report: Report, sources: list[SourceView]) -> Iterator[ReportPart]:
-    """The report in pieces, a piece for each cited number."""
+    """Split the report into text and citations, one piece per cited number."""
     places = {source.number: source.href or f"#source-{source.number}" for source in sources}
     end = 0
     for cite in find_citations(report.text):
@@ -214,7 +217,7 @@ def _view_sources(report: Report, documents: RunDocuments, run: str) -> list[Sou
 
 
 def _find_assessments(run: Run, row: EpisodeRow, report: Report) -> Iterator[tuple[AssessTask, Pass]]:
-    """The passes of the same step that were shown this report and scored it."""
+    """Evaluator episodes of the same step that scored this report: each with its task and scores."""
     for other in run.rows(EpisodeFilter(step=row.step, protocol=ASSESSOR)):
         if other.question != row.question:
             continue
@@ -239,7 +242,7 @@ def _find_assessments(run: Run, row: EpisodeRow, report: Report) -> Iterator[tup
 
 
 def _view_rubric(rubric: Rubric | None, tasks: list[AssessTask]) -> list[RubricRow]:
-    """The rubric with the meaning of each dimension, as the evaluator's harness words it."""
+    """The rubric's dimensions with their weights and the harness's description of each; [] without a rubric."""
     if rubric is None:
         return []
     harness = tasks[0].harness if tasks else Harness(0, POOL)
@@ -249,6 +252,6 @@ def _view_rubric(rubric: Rubric | None, tasks: list[AssessTask]) -> list[RubricR
 
 
 def _siblings(run: Run, row: EpisodeRow) -> list[str]:
-    """The other reports on the same question at the same step."""
+    """Ids of the other reports on the same question at the same step."""
     rows = run.rows(EpisodeFilter(step=row.step, phase=row.phase, protocol=REPORT_WRITER))
     return [other.id for other in rows if other.question == row.question and other.id != row.id]

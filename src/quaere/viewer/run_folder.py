@@ -41,11 +41,11 @@ _WRITTEN = (DATABASE, f"{DATABASE}-wal", CONFIG, "harness.jsonl")
 
 
 class NotShown(BadInput):
-    """A run, step, episode or page that does not exist."""
+    """Raised for a run, step, episode or page that does not exist; the viewer answers 404."""
 
 
 class RunFolder:
-    """The directories of runs by name. They are looked for on every request: runs come and go while a viewer runs."""
+    """The run directories of a folder by name, listed anew at every call, since runs may be added or removed."""
 
     def __init__(self, root: Path, only: str = "") -> None:
         self.root = root
@@ -63,25 +63,25 @@ class RunFolder:
         return {name: self.root / name for name in names if os.path.isfile(f"{root}/{name}/{DATABASE}")}
 
     def find(self, name: str) -> Path:
-        """Directory of the run with this name."""
+        """Directory of the run with this name; `NotShown` if there is none."""
         paths = self.paths()
         if name not in paths:
             raise NotShown(f"no run {name} in {self.root}", hint=nearest_hint(name, list(paths), "quaere runs list"))
         return paths[name]
 
     def open(self, name: str) -> Run:
-        """The run with this name, open for reading."""
+        """The run with this name, open for reading; `NotShown` if there is none."""
         return open_run(self.find(name))
 
 
 def open_run(path: Path) -> Run:
-    """A run directory, open for reading. One whose files are links is refused: they could lead to any file."""
+    """Open a run directory for reading; `BadInput` if a file in it is a symbolic link, which could lead anywhere."""
     refuse_links(path)
     return Run.open(path.absolute())
 
 
 def open_folder(given: str | None, runs: str | None = None) -> RunFolder:
-    """The folder that a user named: a run directory, the name of a run, or a folder of runs; else the folder of runs.
+    """The runs to show: `given` is a run directory, a run's name or a folder of runs; None means the default folder.
 
     open_folder("runs/notes").only == "notes"; open_folder("runs").only == ""
     """
@@ -110,7 +110,7 @@ def read_signature(path: Path) -> Signature:
 
 
 def sign_file(path: str | Path) -> tuple[int, int] | None:
-    """Size and time of a file; None if it is empty or does not exist."""
+    """Size and modification time of a file; None if it is empty or does not exist."""
     try:
         status = os.stat(path)
     except OSError:
@@ -119,14 +119,14 @@ def sign_file(path: str | Path) -> tuple[int, int] | None:
 
 
 class Kept(Generic[T]):
-    """Values by key, each read again when its mark has changed; beyond `most`, the least recently used are dropped."""
+    """An LRU cache of at most `most` entries by key; an entry is read again when its mark changes."""
 
     def __init__(self, most: int | None = None) -> None:
         self._most = most
         self._kept: dict[str, tuple[object, T]] = {}
 
     def get(self, key: str, mark: object, read: Callable[[], T]) -> T:
-        """The value of this key, read unless it is kept with the same mark."""
+        """The cached value of this key if its mark is unchanged, else `read()`, which is then cached."""
         kept = self._kept.pop(key, None)
         if kept is None or kept[0] != mark:
             kept = (mark, read())
@@ -137,14 +137,17 @@ class Kept(Generic[T]):
 
 
 class Streams:
-    """The open streams of a server. They end when it stops, since it would otherwise wait for them."""
+    """The server-sent event streams of a server, at most `MAX_STREAMS`; all end when `is_stopping()` becomes true."""
 
     def __init__(self, is_stopping: Callable[[], bool]) -> None:
         self._is_stopping = is_stopping
         self._num_open = 0
 
     def follow(self, look: Callable[[], Signature], every_s: float | None = None) -> Response:
-        """An event at once, and whenever `look()`, once a second or as often as given, returns something new."""
+        """A stream with one event now and one whenever the value of `look()` changes; 503 if too many are open.
+
+        `look` is called every `every_s` seconds, by default once a second.
+        """
         if self._num_open >= MAX_STREAMS:
             return Response("too many pages are being followed", 503, {"Retry-After": "30"}, "text/plain")
         return StreamingResponse(self._events(look, every_s or LOOK_EVERY_S), media_type="text/event-stream")

@@ -83,7 +83,7 @@ class RunCard(Struct, frozen=True):
 
 
 class RunsPage(Struct, frozen=True):
-    """The runs of a folder that a query selects, newest first, one page of them."""
+    """One page of the runs that a query selects, newest first; `num_runs` counts all runs of the folder."""
 
     folder: str
     query: RunsQuery
@@ -111,7 +111,7 @@ class SettingRow(Struct, frozen=True):
 
 
 class Compared(Struct, frozen=True):
-    """A run of a comparison.
+    """One of the compared runs; `said` is its state in words.
 
     Compared(name="first", said="done after step 50", created="2025-03-01T10:15:00+00:00", last_step=50)
     """
@@ -135,7 +135,7 @@ class ComparePage(Struct, frozen=True):
 
 
 class RunCards:
-    """The cards of runs. A run is read in full once it is on a page, and again only when it was written to."""
+    """Reads and caches one `RunCard` per run; a run is read in full only when a page shows it or it has changed."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
@@ -168,13 +168,13 @@ class RunCards:
 
 
 def name_model(settings: dict[str, Any]) -> str:
-    """The model in a run's settings, in whichever of the fields it stands; "" if in none."""
+    """The model's name from a run's settings: the setting `model`, else a `run` that is text; "" if neither is set."""
     given = settings.get("model") or (settings.get("run") if isinstance(settings.get("run"), str) else "")
     return given if isinstance(given, str) else ""
 
 
 def pick_figures(metrics: dict[str, float]) -> dict[str, float]:
-    """The few metrics that stand for a step."""
+    """The first three finite metrics of `MAIN` among these."""
     known = {name: metrics[name] for name in MAIN if math.isfinite(metrics.get(name, math.nan))}
     return dict(list(known.items())[:_NUM_FIGURES])
 
@@ -192,7 +192,7 @@ def _read_card(name: str, path: Path, complete: bool) -> RunCard:
 
 
 def _describe(info: RunInfo, name: str) -> RunCard:
-    """What a run is begun with."""
+    """The part of a card that is known when a run starts: kind, recipe, model and time."""
     return RunCard(
         name=name,
         kind=info.kind,
@@ -203,7 +203,7 @@ def _describe(info: RunInfo, name: str) -> RunCard:
 
 
 def _complete(run: Run, card: RunCard) -> RunCard:
-    """The card with how the run stands."""
+    """The card with state, step, counts, metrics and trend added."""
     state, step = run.state(), run.last_step()
     num_episodes, num_answered = run.count_episodes()
     phase, series = _read_trend(run) if step else ("", Series(TREND, [], []))
@@ -225,7 +225,7 @@ def _complete(run: Run, card: RunCard) -> RunCard:
 
 
 def _read_scores(run: Run) -> dict[str, float]:
-    """The mean scores of a run without steps: as `quaere eval` logs them at its end, until then of its episodes."""
+    """Mean scores of a run without training steps: those that `quaere eval` logged at its end, else over episodes."""
     logged = run.metrics_at(0)
     scores = [logged] if logged else [row.metrics for row in run.rows(EpisodeFilter())]
     values = {name: [one[name] for one in scores if math.isfinite(one.get(name, math.nan))] for name in _SCORES}
@@ -233,9 +233,9 @@ def _read_scores(run: Run) -> dict[str, float]:
 
 
 def _read_trend(run: Run) -> tuple[str, Series]:
-    """The rewards of one phase: the solver's, or the last one's where the solver has none yet.
+    """A phase and its mean rewards by step: the solver's phase, or the latest phase if the solver has none yet.
 
-    Rewards of a proposer and of a solver are different things: joined, a run that learns looks like one that fails.
+    Rewards of proposer and solver are not comparable: in one curve, a run that learns would look as if it failed.
     """
     trend = run.metrics(TREND)
     phase_at = {metric.step: name_phase(metric.value, run) for metric in run.metrics("run/phase")}
@@ -255,7 +255,7 @@ def _admits(query: RunsQuery, card: RunCard) -> bool:
 
 
 def compare_runs(folder: RunFolder, query: CompareQuery) -> ComparePage:
-    """The comparison of two to ten runs."""
+    """The page that compares two to `MAX_RUNS` runs; `BadInput` for fewer or more."""
     names = list(dict.fromkeys(query.run))
     if not 2 <= len(names) <= MAX_RUNS:
         raise BadInput(
@@ -288,7 +288,7 @@ def compare_runs(folder: RunFolder, query: CompareQuery) -> ComparePage:
 
 
 def flatten(value: object, name: str = "") -> dict[str, str]:
-    """Nested settings by their dotted names.
+    """Nested settings as one flat dict from dotted names to values as text.
 
     flatten({"solver": {"batch": 64}, "seed": 0}) == {"solver.batch": "64", "seed": "0"}
     """

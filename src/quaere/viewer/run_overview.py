@@ -27,7 +27,7 @@ REPORT_WRITER = "report-writer"  # the protocol of episodes that write reports
 
 
 class HarnessChange(Struct, frozen=True):
-    """A version of the evaluator's harness: when it came into force, why, and what it changed.
+    """A version of the evaluator's harness (its rules and pool of dimensions): from which step, why, what changed.
 
     HarnessChange(step=40, version=2, change="k 4 → 5", why="scores at the ceiling")
     """
@@ -51,7 +51,7 @@ class CheckpointName(Struct, frozen=True):
 
 
 class RunQuery(Struct, frozen=True):
-    """The step that the slider of a run's page stands at; 0 for the last one.
+    """URL settings of a run's page: the step selected by the slider; 0 for the last one.
 
     RunQuery(step=12)
     """
@@ -89,12 +89,12 @@ class RunPage(Struct, frozen=True):
 
     @property
     def is_training(self) -> bool:
-        """True if it has, or will have, steps whose health can be watched."""
+        """True if the run trains: it is a run of `quaere evolve`, or has steps or events."""
         return self.info.kind == "evolve" or bool(self.last_step or self.events)
 
     @property
     def spans(self) -> list[Span]:
-        """The phases as bands behind the curves."""
+        """The run's phases as ranges of steps, which charts draw as bands behind the curves."""
         return [describe_span(phase) for phase in self.phases]
 
 
@@ -117,7 +117,7 @@ class StepPage(Struct, frozen=True):
 
 
 def read_run(run: Run, name: str, query: RunQuery) -> RunPage:
-    """The page of a run, as it stands now."""
+    """Read the page of a run from its current files."""
     lines = read_lines(run)
     first, last = find_steps(lines.values())
     sections, num_left_out = draw_sections(
@@ -181,7 +181,7 @@ def describe_span(phase: PhaseSummary) -> Span:
 
 
 def read_harness(path: Path) -> list[HarnessChange]:
-    """The versions of a run's harness, oldest first; [] if it has none."""
+    """The versions of the evaluator's harness in a run directory, oldest first; [] if there are none."""
     versions = Versions(path).read()
     return [
         HarnessChange(

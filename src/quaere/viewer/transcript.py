@@ -2,9 +2,9 @@
 
 read_episode(run, "notes", EpisodeQuery(id="i0-s0-i0g-000003-a1")).turns[0].results[0].passages[0].is_quoted == True
 
-The reward is a waterfall: each stored part begins where the one before it ended. Tokens are rows of cells. Advantage,
-and the learner's own log-prob and entropy, are those that training stored (`traced_episodes`). Long episodes are read
-by range: a page has `NUM_TOKENS` of them, and the next page begins where it ended.
+The reward is drawn as a waterfall chart: the bar of each part begins where the one before ended. Tokens are rows of
+cells. Advantages and the learner's log-probs and entropies are shown if training stored them (`traced_episodes`). Of a
+long episode, a page has `NUM_TOKENS` tokens; the next page continues after them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ADVANTAGE_SHADES = (0.0, 0.25, 0.75, 1.5)
 
 
 class EpisodeQuery(Struct, frozen=True):
-    """The episode by its id, and the first token that its lane shows.
+    """URL settings of an episode's page: the episode's id, and the first token of the token table.
 
     EpisodeQuery(id="i0-s0-i0g-000003-a1", start=1024)
     """
@@ -62,7 +62,7 @@ class TextPart(Struct, frozen=True):
 
 
 class PassageView(Struct, frozen=True):
-    """A passage as it was found."""
+    """A search hit; `parts` is its text with the quoted span marked."""
 
     id: str
     title: str
@@ -82,8 +82,8 @@ class ResultView(Struct, frozen=True):
 class TurnView(Struct, frozen=True):
     """A turn: what the model wrote, the action that was read from it, and what the environment replied.
 
-    `score` is the model's own score of its last search, from 0 to 10 (EvalAct); None in other turns. `reply` is left
-    out where it only repeats the results.
+    `score` is the model's own score of its last search, from 0 to 10 (recipe EvalAct); None in other turns. `reply` is
+    "" if it only repeats the results.
     """
 
     number: int
@@ -101,7 +101,7 @@ class TurnView(Struct, frozen=True):
 
 
 class RewardBar(Struct, frozen=True):
-    """A part of the reward and its place in a drawing of `WIDTH`.
+    """A part of the reward, and its bar in a waterfall chart of width `WIDTH`.
 
     RewardBar("reward/format", 0.5, x=0.0, width=100.0)
     """
@@ -128,17 +128,17 @@ class TokenCell(Struct, frozen=True, omit_defaults=True):
 
     @property
     def shade(self) -> int:
-        """How surprising the token was to the sampler."""
+        """How surprising the token was to the sampler: 0 (likely, or not sampled) to 4."""
         return 0 if self.logprob is None else sum(self.logprob < limit for limit in _SHADES)
 
     @property
     def entropy_shade(self) -> int:
-        """How undecided the learner was: 0 to 4."""
+        """How high the learner's entropy was at this token: 0 (low, or not stored) to 4."""
         return 0 if self.entropy is None else sum(self.entropy > limit for limit in _ENTROPY_SHADES)
 
     @property
     def advantage_shade(self) -> int:
-        """How large the advantage is, whatever its sign: 0 to 4."""
+        """How large the absolute advantage is: 0 (zero, or not stored) to 4."""
         return 0 if self.advantage is None else sum(abs(self.advantage) > limit for limit in _ADVANTAGE_SHADES)
 
 
@@ -158,7 +158,7 @@ class TokenRow(Struct, frozen=True):
 
 
 class SegmentLine(Struct, frozen=True):
-    """A run of tokens of one origin, summed up.
+    """Summary of consecutive tokens of one origin.
 
     The means are over the tokens that have the value; None if none has it.
 
@@ -176,7 +176,7 @@ class SegmentLine(Struct, frozen=True):
 
 
 class TokenLane(Struct, frozen=True):
-    """Some tokens of an episode, and all its segments; `next` is where the following tokens begin, 0 at the end.
+    """A range of an episode's tokens, and all its segments; `next` is where the next range starts, 0 at the end.
 
     `is_traced` is true if training stored the advantage, log-prob and entropy of its tokens.
     """
@@ -251,7 +251,7 @@ def read_episode(run: Run, name: str, query: EpisodeQuery) -> EpisodePage:
 
 
 def view_turn(turn: Turn, span: str) -> TurnView:
-    """A turn for the page; the passages that hold the span are marked."""
+    """A turn as the page shows it, with the span marked in the passages that contain it."""
     said = describe_turn(turn)
     return copy_fields(
         TurnView,
@@ -286,7 +286,7 @@ def mark_part(text: str, start: int, end: int) -> list[TextPart]:
 
 
 def stack_rewards(metrics: Mapping[str, float]) -> list[RewardBar]:
-    """The bars, the total last; none if no total was stored."""
+    """The bars of a waterfall chart of the reward's parts, the total last; [] if no finite total was stored."""
     total = metrics.get(TOTAL)
     if total is None or not is_drawn(total):
         return []
@@ -318,7 +318,7 @@ def _view_passage(passage: Passage, score: float, span: str) -> PassageView:
 
 
 def _document_text(episode: Episode) -> str:
-    """The document that a proposer starts from."""
+    """The text of the document that a proposer starts from; "" for other tasks."""
     task = episode.task
     return task.document.titled_text if isinstance(task, ProposeTask) and task.document else ""
 
@@ -333,7 +333,7 @@ def _judge_span(span: str, turns: list[TurnView], document: str) -> Quotation:
 
 
 def _neighbours(run: Run, row: EpisodeRow) -> tuple[str, str]:
-    """The attempts before and after this one in its group, ranked by reward."""
+    """Ids of the attempts before and after this row in its group, ranked by reward; "" at the ends."""
     ids = ["", *(other.id for other in rank_attempts(rows_of(run, row))), ""]
     at = ids.index(row.id)
     return ids[at - 1], ids[at + 1]
@@ -343,7 +343,7 @@ def _neighbours(run: Run, row: EpisodeRow) -> tuple[str, str]:
 
 
 def read_lane(episode: Episode, trace: TokenTrace | None, start: int) -> TokenLane:
-    """The tokens from `start` on, rounded down to a row."""
+    """Up to `NUM_TOKENS` tokens from `start`, rounded down to the start of a row; `trace` adds the learner's values."""
     num_tokens = sum(len(segment.token_ids) for segment in episode.segments)
     start = min(max(0, start), max(0, num_tokens - 1)) // ROW_TOKENS * ROW_TOKENS
     everything = _cells(episode, trace)

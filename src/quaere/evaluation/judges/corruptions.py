@@ -76,7 +76,7 @@ def _change_number(report: Report, draw: random.Random) -> Found:
 
 
 def _other_number(written: str, draw: random.Random) -> str:
-    """A number that is not a rounding of the original: years move by decades, other numbers are at least doubled."""
+    """A different number that no rounding could give: years are shifted by 11 to 97, other numbers at least doubled."""
     whole, point, decimals = written.partition(".")
     value = int(whole.replace(",", ""))
     if len(whole) == 4 and not point:
@@ -150,7 +150,7 @@ def _cited_once(report: Report) -> list[int]:
 
 
 def _veil(text: str) -> str:
-    """The text with its citations replaced by spaces, so that all offsets stay the same."""
+    """The text with its citation marks replaced by as many spaces, so that character offsets stay the same."""
     return MARK.sub(lambda mark: " " * len(mark.group()), text)
 
 

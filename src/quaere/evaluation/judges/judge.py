@@ -86,8 +86,8 @@ class JudgeTurn(Generic[T]):
 class JudgeModel:
     """A policy that is asked single turns, many at once.
 
-    `guided` is for models too small to follow the output format. With `listed`, it answers with JSON lists, as
-    endpoints do.
+    `guided` is for models too small to follow the output format: the start of the output is written for them. With
+    `listed`, the model answers with JSON lists, as endpoints do, and `guided` has no effect.
 
     await JudgeModel(open_policy("judge-model")).ask([JudgeTurn(messages, parse)], Limits(max_turns=1)) -> ["supported"]
     """
@@ -136,7 +136,7 @@ class JudgeModel:
         return found
 
     async def stop(self) -> None:
-        """Stop the policy."""
+        """Stop the model that the judge asks."""
         await self._policy.stop()
 
 
@@ -175,7 +175,7 @@ Verdict = bool | None  # the judge's decision; None if its output could not be p
 
 
 class Citation(Struct, frozen=True):
-    """The input of a judge.
+    """The input of a judge: a question, its accepted answers, and the span quoted as evidence.
 
     Citation(question="Who built the Halm bridge?", answers=("Orsolya Venn",), span="Orsolya Venn built it in 1702.")
     """
@@ -191,11 +191,11 @@ class Judge(Interface):
     name: str
 
     async def judge(self, citations: Sequence[Citation]) -> list[Verdict]:
-        """One decision per citation, in order."""
+        """One decision per citation, in order: does the span support an accepted answer?"""
         ...
 
     async def stop(self) -> None:
-        """Release resources."""
+        """Stop the judge's model, if it has one."""
         ...
 
 
@@ -212,7 +212,7 @@ class StringCheck:
     name = "string check, not a judge"
 
     async def judge(self, citations: Sequence[Citation]) -> list[Verdict]:
-        """True for each span that contains an answer among other words."""
+        """For each citation: True if its span contains an accepted answer and at least three other words."""
         return [holds_answer(one.span, one.answers) for one in citations]
 
     async def stop(self) -> None:
@@ -294,7 +294,7 @@ def _put(asked: Citation) -> Message:
 
 
 def _examples() -> list[Message]:
-    """One question with the sentence that answers it, and with the sentence of another question."""
+    """Two worked examples: a question with the sentence that answers it, and with a sentence about something else."""
     (question, _, _, passage, answer), (_, _, _, other, _) = EXAMPLES
     told: list[Message] = []
     for text, verdict in ((passage, "supported"), (other, "not supported")):

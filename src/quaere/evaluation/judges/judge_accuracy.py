@@ -42,7 +42,7 @@ CORRUPTIONS = (
 
 
 class Probe(Struct, Generic[T], frozen=True):
-    """What a judge is asked, with the right decision; `group` is the question or report that it is about.
+    """A test case for a judge: its input, the right decision, and the question or report it belongs to (`group`).
 
     The kind of a span is "gold, 2 facts" or one of `CORRUPTIONS`.
 
@@ -66,7 +66,7 @@ class Agreement(Struct, frozen=True):
 
 
 class Validation(Struct, frozen=True):
-    """Accuracy of a judge.
+    """Accuracy of a judge on spans whose right decision is known.
 
     Sensitivity is the share of gold spans it calls supported, specificity the share of corrupted spans it does not.
     Output that could not be parsed counts as "not supported", as in scoring.
@@ -86,9 +86,9 @@ class Validation(Struct, frozen=True):
 def find_right(
     probes: Sequence[Probe[T]], said: Sequence[bool]
 ) -> tuple[list[float], list[float], dict[str, list[float]]]:
-    """Per group the share of right decisions on what supports, and on what does not; and by kind which are right.
+    """Per group, the share of right decisions on supporting and on non-supporting probes; per kind, 1 if right, else 0.
 
-    Groups that lack one of the two are left out of both shares.
+    `said` has the judge's decision on each probe. Groups that lack one of the two kinds are left out of both lists.
     """
     right: dict[bool, dict[int, list[float]]] = {True: {}, False: {}}
     by_kind: dict[str, list[float]] = {}
@@ -104,14 +104,17 @@ def find_right(
 def measure_accuracy(
     true: Sequence[float], false: Sequence[float], interval: Callable[[list[float]], Interval]
 ) -> dict[str, Interval]:
-    """Sensitivity, specificity and balanced accuracy from the shares of right decisions on what supports or not."""
+    """Sensitivity, specificity and balanced accuracy, from per-group shares of right decisions (see `find_right`).
+
+    `true` has the shares on supporting probes, `false` those on others; `interval` computes each interval.
+    """
     balanced = [(one + other) / 2 for one, other in zip(true, false, strict=True)]
     found = {"sensitivity": true, "specificity": false, "balanced": balanced}
     return {name: interval(list(values)) for name, values in found.items()}
 
 
 async def validate_judge(judge: Judge, num_questions: int = 100) -> Validation:
-    """Measure the judge on gold and corrupted spans."""
+    """Accuracy of the judge on gold and corrupted spans of `num_questions` generated questions."""
     probes = make_probes(num_questions)
     verdicts = await judge.judge([probe.asked for probe in probes])
     return score_verdicts(probes, verdicts)
@@ -214,7 +217,7 @@ class _Corrupter:
         return self._pick([span for span in spans if not _says_any(span, question)])
 
     def _elsewhere(self, question: GoldQuestion) -> str | None:
-        """A sentence about something else in which the answer replaces an object of the same type.
+        """A sentence about another subject and relation, in which the answer replaces an object of the same type.
 
         The sentence names its subject, so that it cannot be read as the next step of the question.
         """

@@ -55,7 +55,7 @@ class FreeAgreement(Struct, frozen=True):
 
 
 class CitationAgreement(FreeAgreement, frozen=True):
-    """Accuracy of a citation judge.
+    """Accuracy of a citation judge on good and corrupted reports; `free` is its accuracy on paraphrases.
 
     Sensitivity is the share of good citations it calls supported, specificity the share of corrupted ones it does not.
 
@@ -98,7 +98,7 @@ class JudgeAgreement(Struct, frozen=True):
 
     @property
     def meaning_trusted(self) -> bool:
-        """True if the interval of its balanced accuracy on paraphrases is above chance."""
+        """True if the interval of the citation check's balanced accuracy on paraphrases is above chance."""
         return self.citations.free is not None and self.citations.free.balanced.low > 0.5
 
     @property
@@ -125,7 +125,7 @@ async def probe_judges(
 
 
 def num_steps(num_reports: int) -> int:
-    """Number of items the judges are asked about."""
+    """Number of items that `probe_judges` asks the judges about, for a progress bar."""
     return len(make_probes(num_reports)) + 2 * len(PARAPHRASES) + num_reports + len(make_pairs(num_reports))
 
 
@@ -141,7 +141,10 @@ def score_checks(probes: Sequence[Probe[Cited]], checked: Sequence[Checked]) -> 
 
 
 def score_free(checked: Sequence[Checked]) -> FreeAgreement:
-    """The judge's accuracy on freely worded statements, every other one false; intervals resample passages."""
+    """The judge's accuracy on paraphrases, whose results alternate: true statement, false statement.
+
+    Intervals resample passages.
+    """
     found = [one.verdict == "supported" for one in checked]
     true, false = [float(one) for one in found[::2]], [float(not one) for one in found[1::2]]
     return FreeAgreement(**measure_accuracy(true, false, bootstrap_interval))

@@ -1,14 +1,14 @@
-"""Kinds of answers: what a question asks for, and which of its options an answer takes.
+"""Kinds of answers (yes/no, choice, name, number, other), and which option of a closed question an answer takes.
 
     kind_of("Is Halm older than Oss?", ["yes"]) -> "yes/no"
     kind_of("Which is older, Halm or Oss?", ["Oss"]) -> "choice"
     kind_of("Who built it?", ["Orsolya Venn"]) -> "name"
     option_of("Which is older, Halm or Oss?", "Oss") -> "second"
 
-Yes/no questions and choices are closed: a model that read nothing is right half of the time, and one that always says
-the same can gain or lose by turning over. So their scores are shown apart, and `find_constants` finds such models:
-their score on these questions is the share of those whose answer is the constant. If training turns the constant over,
-the score jumps, and nothing about reading was learned.
+Yes/no questions and choices are closed: a model that read nothing is right half of the time. A model that always gives
+the same option scores the share of questions for which that option is right; if training makes it give the other one,
+the score jumps although nothing was learned. So closed questions are scored separately, and `find_constants` finds such
+models.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _IDENTIFIER = re.compile(r"-{0,2}[\w.:/-]*\w[_.:/\\-]+\w[\w.:/()-]*|\w*[a-z][A-Z
 
 
 class AnswerFields(TypedDict):
-    """Fields of a score that say what was asked for; the options are "" of open kinds.
+    """The kind of answer a question asks for; for closed kinds the right option and the option taken, else "".
 
     {"kind": "yes/no", "right_option": "yes", "option": "no"}
     """
@@ -91,7 +91,7 @@ def option_of(question: str, answer: str) -> str:
 
 
 def describe_answer(question: str, accepted: Sequence[str], answer: str | None) -> AnswerFields:
-    """The fields of a score that say what was asked for: the kind, and of a closed one the right and the taken option.
+    """The kind of answer asked for and, for a closed kind, the right option and the option that `answer` takes.
 
     describe_answer("Is it old?", ["yes"], "no") -> {"kind": "yes/no", "right_option": "yes", "option": "no"}
     """
@@ -105,7 +105,7 @@ def describe_answer(question: str, accepted: Sequence[str], answer: str | None) 
 
 
 def _is_number(answer: str) -> bool:
-    """True of numbers, dates and quantities, but not of names with a number in front ("712 Fifth Avenue")."""
+    """True for numbers, dates and quantities, but not for names that begin with a number ("712 Fifth Avenue")."""
     words = _WORD.findall(answer)
     while len(words) > 1 and words[0].lower() in _BEFORE_NUMBERS:
         words = words[1:]
@@ -119,7 +119,10 @@ def _is_of_number(word: str) -> bool:
 
 
 def _is_name(answer: str) -> bool:
-    """True of an identifier, and where every word but joining ones begins with a capital or a digit."""
+    """True for an identifier, and if every word except joining ones ("of", "de") begins with a capital or a digit.
+
+    At least one word must begin with a capital.
+    """
     if _IDENTIFIER.fullmatch(answer):
         return True
     words = [word for word in _WORD.findall(answer) if word.lower() not in _JOINING]
@@ -136,7 +139,7 @@ _MIN_QUESTIONS = 8  # of fewer, all answers may be alike by chance: 1 in 128 for
 class Constant(Struct, frozen=True):
     """The option a model takes most often among the `num` questions of a closed kind in a set.
 
-    `share` is the share of the questions it is said to, `right_share` of those it is right for.
+    `share` is the share of questions for which the model takes it, `right_share` the share for which it is right.
 
         Constant(set="2wiki", kind="yes/no", option="no", share=0.98, right_share=0.2, num=45, is_constant=True)
     """
@@ -151,9 +154,9 @@ class Constant(Struct, frozen=True):
 
 
 def find_constants(items: Iterable[Item]) -> tuple[Constant, ...]:
-    """For each set and closed kind whose right options are known, the most frequent option.
+    """The option that a model takes most often, for each question set and closed kind of answer.
 
-    By set, because sets word their questions differently: a model may say "no" to every one of 2Wiki's alone.
+    Sets are kept apart because they word questions differently: a model may say "no" to all questions of 2Wiki only.
     """
     groups: dict[tuple[str, str], list[Item]] = {}
     for item in items:

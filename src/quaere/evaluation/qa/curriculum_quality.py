@@ -62,12 +62,12 @@ class Quality(Struct, frozen=True):
 
     @property
     def share(self) -> Interval:
-        """Proven share with its Wilson interval."""
+        """Share of the questions whose answer is proven, with its Wilson interval."""
         return wilson_interval(self.num_proven, self.num)
 
 
 def measure_quality(asked: Iterable[Asked]) -> Quality:
-    """Check every question against the rules."""
+    """Check every question against the rules (`find_gap`) and count the results."""
     faults = Counter(find_gap(item) for item in asked)
     num_proven = faults.pop("", 0)
     return Quality(num_proven + faults.total(), num_proven, dict(faults.most_common()))
@@ -123,7 +123,10 @@ def of_candidate(candidate: Candidate, episode: Episode | None, read_document: R
 def _add_sources(
     asked: Asked, evidence: Sequence[Evidence], doc_ids: Sequence[str], read_document: ReadDocument
 ) -> Asked:
-    """The question with its evidence as its texts; without evidence, with the documents before its texts."""
+    """The question with its source texts: its evidence, or without evidence the documents, then the texts it had.
+
+    `misquoted` is set if a piece of evidence is not in its document.
+    """
     if not evidence:
         texts = []
         for doc_id in doc_ids:

@@ -31,9 +31,9 @@ class Difference(Struct, frozen=True):
     """One evaluation minus another over the questions they share.
 
     Metrics that one of them lacks, and support decided by different judges, are None. `gold` and `gold_joint` are over
-    the questions whose gold both know. `open_exact_match` is over the questions that are neither yes/no nor a choice,
-    None if there are no closed ones. `smallest` is the minimum detectable difference of each metric, `by_kind` the
-    difference in exact match by kind of answer.
+    questions whose gold passages are known in both. `open_exact_match` is over open questions (neither yes/no nor a
+    choice), None unless there are open and closed ones and every kind is known. `smallest` is the minimum detectable
+    difference of each metric, `by_kind` the difference in exact match by kind of answer.
 
         Difference(other="base", exact_match=Interval(mean=0.06, low=0.02, high=0.1, num=500), f1=Interval(...),
                    smallest={"exact_match": 0.055, "f1": 0.05})
@@ -54,7 +54,7 @@ class Difference(Struct, frozen=True):
 
 
 class ArmDifference(Struct, frozen=True):
-    """One arm minus another, each of one or more seeds, over the questions that all of them share.
+    """One arm minus another over the questions that all their results share; an arm has one result per training seed.
 
     ArmDifference(name="evolved", other="warm", num_seeds=(3, 3), exact_match=SeededInterval(...), f1=...)
     """
@@ -105,7 +105,7 @@ def compare(ours: Scored, theirs: Scored) -> Difference | None:
 
 
 def group_seeds(named: Iterable[tuple[str, Scored]]) -> dict[str, list[Scored]]:
-    """Results by arm: names that differ only in the number they end with are seeds of one.
+    """Results by arm: names that differ only in a final "-NUMBER" are seeds of the same arm.
 
     group_seeds([("warm-0", a), ("warm-1", b), ("evolved-0", c)]) -> {"warm": [a, b], "evolved": [c]}
     """

@@ -87,7 +87,7 @@ class Item(Struct, frozen=True, omit_defaults=True):
 
     @property
     def gold_joint(self) -> bool:
-        """True if the answer is right and the span is of a gold passage and holds an accepted answer."""
+        """True if the answer is right, and the span is in a gold passage and contains an accepted answer."""
         return self.exact_match == 1.0 and self.gold is True
 
 
@@ -97,7 +97,7 @@ def hash_text(text: str) -> str:
 
 
 def check_items_path(path: Path) -> None:
-    """Raise BadInput if the file name does not tell the reader the format."""
+    """Raise BadInput if the file name does not end in .jsonl or .jsonl.gz, by which readers recognise the format."""
     if not path.name.endswith(_SUFFIXES):
         raise BadInput(f"a file of per-question results must end in {' or '.join(_SUFFIXES)}, not {path.name}")
 
@@ -150,10 +150,9 @@ class EvidenceScore(Struct, frozen=True):
 
 
 def quotes_gold(span: str, question: Question, shown: Iterable[Passage]) -> bool | None:
-    """True if the span stands in a gold passage that was shown and holds an accepted answer; None without gold ids.
+    """True if the span is in a gold passage that was shown and contains an accepted answer; None without gold ids.
 
-    Holding an answer is as in the string check: the answer and at least three other words. So a yes-or-no answer is
-    never held.
+    As in `StringCheck`, the span must contain the answer and at least three other words.
     """
     if not question.gold_ids:
         return None
@@ -163,9 +162,10 @@ def quotes_gold(span: str, question: Question, shown: Iterable[Passage]) -> bool
 
 
 def keep_whole_gold(questions: Sequence[Question], sets: Collection[str] | None) -> list[Question]:
-    """The questions, with gold ids only where they are complete: in the named sets.
+    """The questions, with gold ids removed from all question sets but the named ones, where the ids are complete.
 
-    None stands for the sets all of whose questions have gold ids; an unknown name raises `BadInput`.
+    If `sets` is None, the ids stay in sets all of whose questions have some. `BadInput` for an unknown set, or a named
+    one with a question that has none.
     """
     known = {question.set for question in questions}
     lacking = {question.set for question in questions if not question.gold_ids}

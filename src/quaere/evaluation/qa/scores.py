@@ -56,8 +56,8 @@ class QuestionScore(Struct, frozen=True):
     for, and a score must not rise because the search engine was down.
 
     `span` is the evidence as written: "" if none was given, None if none was requested. `evidence` is its location in a
-    passage returned in that episode, and `supported` the judge's decision, None if not judged. `gold` is whether the
-    span is of a gold passage and holds an accepted answer, None if the gold is not known (`quotes_gold`). `facts` is
+    passage returned in that episode, and `supported` the judge's decision, None if not judged. `gold` is True if the
+    span is in a gold passage and contains an accepted answer, None if the gold is unknown (`quotes_gold`). `facts` is
     the number of facts the question combines (in JSON under the older name `hops`), and `searches_needed` the number of
     searches it needs; 0 means unknown. `kind`, `right_option` and `option` are as in `Item`.
 
@@ -116,7 +116,7 @@ class FactScore(Struct, frozen=True):
 
 
 class GroupScore(Struct, frozen=True):
-    """Scores of a part of the questions: those of one kind of answer, or that need so many searches.
+    """Scores of a group of questions: those with one kind of answer, or those that need the same number of searches.
 
     GroupScore(name="yes/no", exact_match=Interval(...), f1=Interval(...))
     """
@@ -318,7 +318,7 @@ def score_answering(found: Sequence[QuestionScore] | Sequence[Item]) -> Answerin
 
 
 def _group(scores: Sequence[Item], values: Mapping[str, object], field: str) -> tuple[GroupScore, ...]:
-    """Scores of the items by a field, named after its values; values that no item has are left out."""
+    """Scores by the value of a field; `values` maps group names to values, and groups without items are left out."""
     chosen = {name: [score for score in scores if getattr(score, field) == value] for name, value in values.items()}
     return tuple(GroupScore(name, **_rate(some)) for name, some in chosen.items() if some)
 
@@ -333,7 +333,7 @@ def write_evaluation(evaluation: Evaluation, path: Path) -> None:
 
 
 def read_evaluation(path: Path) -> Evaluation:
-    """The evaluation in a file written by `write_evaluation`."""
+    """The evaluation in a file written by `write_evaluation`; raises BadInput if the file cannot be read as one."""
     try:
         return decode_json(path.read_bytes(), Evaluation)
     except OSError as error:

@@ -47,7 +47,7 @@ MIN_CLAUSE_SHARE = 0.6  # minimum share of common words for two clauses to be co
 
 
 class Cited(Struct, frozen=True):
-    """A statement and a passage it cites; `beside` are the other cited passages, `context` the whole report.
+    """A statement and a passage it cites; `beside` has the other passages it cites, `context` the whole report.
 
     Cited("Venn built it in 1702.", reference="Halm bridge\\nOrsolya Venn built the bridge in 1702.")
     """
@@ -97,7 +97,7 @@ async def check_citations(
 ) -> list[list[CitationCheck]]:
     """Results for all citations of all reports, in one call of the judge.
 
-    Those without a usable passage are not sent.
+    Citations without a usable passage are "unknown" and not sent to the judge. One list per report.
     """
     found = [find_cited(report) for report in reports]
     asked = [cited for items in found for _, cited in items if cited is not None]
@@ -191,7 +191,7 @@ def _read(text: str) -> _Read:
 
 
 def check_support(item: Cited) -> Checked:
-    """The result of the rules for one citation.
+    """Apply the rules of `CitationChecks` to one citation.
 
     check_support(Cited("Brod built it in 1712.", "Venn built it in 1702.")).why -> "1712 is not in the passage"
     """
@@ -296,7 +296,7 @@ def _put(item: Cited) -> Message:
 
 
 def read_verdict(text: str) -> Verdict | None:
-    """The decision between tags: read_verdict("<verdict>Supported.</verdict>") -> "supported"."""
+    """The decision between tags: read_verdict("<verdict>Supported.</verdict>") -> "supported"; None if unreadable."""
     word = " ".join((read_block(text, "verdict") or "").lower().split()).rstrip(".")
     return next((verdict for verdict in VERDICTS if verdict == word), None)
 

@@ -28,7 +28,7 @@ _HINT = 'each line needs {"question": "...", "dimensions": [{"name": "...", "tex
 
 
 class Criterion(Struct, frozen=True):
-    """One aspect of a dimension.
+    """One aspect of a dimension, which is graded separately and counts with its weight.
 
     Criterion(text="Names the builders", explanation="Says who built it and when.", weight=0.3)
     """
@@ -169,7 +169,7 @@ _FILES = ("query.jsonl", "criteria.jsonl")
 
 
 class BenchQuestion(Struct, frozen=True):
-    """A prompt of the benchmark.
+    """A prompt of DeepResearch Bench, with its language and topic.
 
     BenchQuestion(question=Question(id="51", text="..."), language="en", topic="Finance & Business")
     """

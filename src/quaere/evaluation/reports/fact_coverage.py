@@ -49,7 +49,7 @@ _ADMITS = re.compile(
 
 
 class FactTold(Struct, frozen=True):
-    """A known fact, and the indices of the statements that tell it and that prove it.
+    """A known fact, and the indices of the statements that state it (`told_by`) and that also cite its proof.
 
     FactTold(entity="e7-000012", relation="source", told_by=(0, 4), proven_by=(0,))
     """
@@ -61,7 +61,7 @@ class FactTold(Struct, frozen=True):
 
 
 class Knowing(Struct, frozen=True):
-    """Fact coverage of one report: every known fact in order, and the gaps it admits.
+    """Fact coverage of one report: every known fact in order, and the gaps (unknown facts) that the report admits.
 
     Knowing(facts=(FactTold(...),), num_gaps=2, admitted=("the length of the Oss",))
     """
@@ -109,7 +109,7 @@ class _Target(Struct, frozen=True):
 
 
 class _Known:
-    """The facts of a question, prepared for matching."""
+    """The known facts of a question with their names and words extracted, for matching against statements."""
 
     def __init__(self, line: ReportLine) -> None:
         self.line = line
@@ -125,12 +125,12 @@ class _Known:
         )
 
     def is_of_twin(self, target: _Target, words: frozenset[str]) -> bool:
-        """True if the words occur in a twin of the fact and not in the fact itself."""
+        """True if `words` has a word that only a twin of the fact has, and no word that only the fact has."""
         twins = (other for other in self.targets if other.is_twin(target))
         return any(words & (one.words - target.words) and not words & (target.words - one.words) for one in twins)
 
     def subjects_in(self, named: Collection[Words]) -> frozenset[str]:
-        """Entities with facts whose names are among `named`."""
+        """Ids of the entities that have facts and a name among `named`."""
         return frozenset(one.fact.entity for one in self.targets if not one.subject.isdisjoint(named))
 
 
@@ -306,7 +306,7 @@ class JudgeTruth(Struct, frozen=True):
 
 
 def label_citations(report: Report, line: ReportLine, knowing: Knowing) -> dict[tuple[int, int], bool]:
-    """Labels by (statement, citation number) for citations of statements that tell known facts: is the passage a proof?
+    """True or False for each citation of a statement that tells known facts, by (statement, number): a proof or not.
 
     True if the passage proves one of the facts, whatever else the statement says. False if it names the objects of
     none, and no other passage cited by the statement proves any. Citations in between get no label.

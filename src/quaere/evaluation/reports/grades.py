@@ -64,7 +64,7 @@ class Grader(Interface):
 
 
 class ProxyGrader:
-    """Counts surface features; not a judge of quality.
+    """A grader that only counts features of the text (`count_proxies`); it does not judge quality.
 
     ProxyGrader().name -> "checks (proxies, not a judge)"
     """
@@ -78,7 +78,7 @@ class ProxyGrader:
     async def grade(
         self, items: Sequence[Submission], *, seed: int = 0, advance: Advance = idle
     ) -> list[dict[str, float]]:
-        """The counts of each report."""
+        """The counted features of each report, scaled to 0 to 10, by name."""
         found = []
         for item in items:
             found.append(count_proxies(item.report))
@@ -267,7 +267,7 @@ _MEANINGS = {
     "conclusion": "share of the conclusion's sentences that the rest bears out, by the rules of the citation check",
 }
 PROXIES = Criteria(tuple(GradedDimension(name, meaning) for name, meaning in _MEANINGS.items()))
-"""The proxies as dimensions of equal weight."""
+"""The features that `count_proxies` counts, as dimensions of equal weight."""
 
 
 def is_blank(report: Report) -> bool:

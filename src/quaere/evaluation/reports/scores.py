@@ -68,7 +68,7 @@ class Judges(Struct, frozen=True):
     policy: Policy | None = None
 
     async def stop(self) -> None:
-        """Stop the model."""
+        """Stop the model behind the judges, if there is one."""
         if self.policy is not None:
             await self.policy.stop()
 
@@ -250,7 +250,7 @@ def add_knowing(
 def values_of(scores: Sequence[ReportScore]) -> dict[str, list[tuple[float | None, ...]]]:
     """Per measure, the values of every report, one per repeat.
 
-    Dimensions not shared by all reports are merged into one measure.
+    Dimensions that not all reports have are averaged into one measure, "question-specific".
     """
     if not scores:
         return {}
@@ -316,7 +316,7 @@ def _measure(scores: Sequence[ReportScore], values: Sequence[tuple[float | None,
 
 
 def _read(values: Iterable[float | None]) -> list[float]:
-    """The values that could be parsed."""
+    """The values that are not None; None marks a grade that could not be parsed."""
     return [value for value in values if value is not None]
 
 

@@ -2,10 +2,11 @@
 
     app = make_app(Service(name="smollm2-135m", policy=policy, embedder=HashEmbedder()))
 
-With an agent, the service's name is the agent's, and chat with it searches the documents; `NAME:model` is its model.
+With a search agent, chat with model `NAME` (the service's name) is answered by the agent, which searches the documents;
+`NAME:model` is the agent's model alone.
 
 Every error of a request is returned in the API's error format; no request can end the server. When a client
-disconnects, its generation is cancelled and its rows are free at the next step.
+disconnects, its generation is cancelled and its rows of the engine's batch are free at the next step.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class Service:
     # --------------------------------------------------------------------------------------------------- the routes
 
     async def chat(self, http: Request) -> Response:
-        """POST /v1/chat/completions."""
+        """POST /v1/chat/completions: a chat response of the model or, under its name, of the search agent."""
         request = read_body(await http.body(), ChatRequest)
         if self.agent is not None and request.model == self.name:
             return await self._ask(http, request, self.agent)
@@ -116,7 +117,7 @@ class Service:
         return await self._answer(http, request, [prompt], ChatForm(self.model_name, bool(request.logprobs)))
 
     async def complete(self, http: Request) -> Response:
-        """POST /v1/completions."""
+        """POST /v1/completions: continuations of plain text prompts."""
         request = read_body(await http.body(), CompletionRequest)
         self._check(request, request.num_chars)
         with self._writer.admit(len(request.prompts) * request.num_choices):
@@ -124,7 +125,7 @@ class Service:
         return await self._answer(http, request, prompts, TextForm(self.model_name, request.logprobs is not None))
 
     async def embed(self, http: Request) -> Response:
-        """POST /v1/embeddings."""
+        """POST /v1/embeddings: one vector per text."""
         request = read_body(await http.body(), EmbeddingRequest)
         if self.embedder is None or request.model != self.embedder.name:
             served = f"it is {self.embedder.name}" if self.embedder else "there is none: the server has no scikit-learn"
@@ -141,7 +142,7 @@ class Service:
         return JSONResponse({"object": "list", "data": data, "model": self.embedder.name, "usage": usage})
 
     async def models(self, http: Request) -> Response:
-        """GET /v1/models, and /v1/models/NAME."""
+        """GET /v1/models, and /v1/models/NAME: the served models, or one of them."""
         names = [*dict.fromkeys((self.name, self.model_name)), f"{self.name}{LIST}"]
         names += [self.embedder.name] if self.embedder else []
         listed = [{"id": name, "object": "model", "created": self.started, "owned_by": "quaere"} for name in names]
@@ -153,12 +154,12 @@ class Service:
         return JSONResponse(listed[names.index(wanted)])
 
     async def health(self, http: Request) -> Response:
-        """GET /health."""
+        """GET /health: status, version, model, and the number of rows of the engine's batch in use."""
         rows = len(self._writer.sampler.engine.rows)
         return JSONResponse({"status": "ok", "version": __version__, "model": self.name, "rows": rows})
 
     async def retrieve(self, http: Request) -> Response:
-        """GET /retrieve-gpt-researcher?query=..."""
+        """GET /retrieve-gpt-researcher?query=...: search results in the format of GPT Researcher."""
         assert self.documents is not None
         topk = http.query_params.get("topk")
         if topk is not None and not (topk.isascii() and topk.isdecimal() and len(topk) < 9):
@@ -186,7 +187,7 @@ class Service:
     # ------------------------------------------------------------------------------------------------------- answers
 
     def _check(self, request: WriteRequest, num_chars: int) -> None:
-        """Refuse a wrong model, invalid options and over-long prompts before anything is tokenised."""
+        """Raise `Refused` for a wrong model, invalid options or an over-long prompt, before anything is tokenised."""
         if request.model != self.model_name:
             raise _no_model(request.model, f"model; it is {self.model_name}")
         request.check()
@@ -199,7 +200,7 @@ class Service:
             raise Refused(said, param="messages", code="context_length_exceeded")
 
     async def _ask(self, http: Request, request: ChatRequest, agent: Answerer) -> Response:
-        """The agent's answer to the last message. It is one piece: which turn is the answer is known last."""
+        """The agent's answer to the last message. A stream gets it in one piece: only the last turn is the answer."""
         request.check()
         question = read_question(request)
         self._check_length(len(question))
@@ -217,7 +218,7 @@ class Service:
         )
 
     async def _answer(self, http: Request, request: WriteRequest, prompts: list[Prompt], form: ChatForm) -> Response:
-        """The model's answers, one or several to each prompt."""
+        """A response with `request.num_choices` answers of the model to each prompt."""
         seed = _seed_of(request)
         answers: list[tuple[_Write, Growing]] = []
         for prompt in prompts:
@@ -251,7 +252,7 @@ class Service:
     ) -> AsyncIterator[bytes]:
         """Events as the answers grow; closing the generator early, as on a disconnect, cancels them.
 
-        Token counts are sent unless there are no prompt tokens.
+        Token counts are sent last, unless `num_prompt_tokens()` returns an empty list.
         """
         queue: asyncio.Queue[tuple[int, list[int] | Written | Exception]] = asyncio.Queue()
         finished: list[Written] = []

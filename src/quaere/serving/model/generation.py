@@ -49,7 +49,7 @@ _CALL, _CALL_END = "<tool_call>", "</tool_call>"
 
 
 class Prompt(Struct, frozen=True):
-    """The prompt of a response. `opened` is the start of the model's turn, if the request determines it.
+    """The prompt of a response. `opened` is the text that the model's turn must start with, if the request requires it.
 
     Prompt(token_ids=(1, 9690, 198), opened='<tool_call>\\n{"name": "search", "arguments": {')
     """
@@ -240,7 +240,7 @@ class Writer:
         return structs.replace(params, stop=stop, stop_token_ids=self.renderer.stop_token_ids)
 
     async def write(self, prompt: Prompt, params: SamplingParams, on_tokens: OnTokens | None = None) -> Written:
-        """Sample one response. Cancelling this call frees its row at the next step."""
+        """Sample one response; cancelling the call frees its row of the engine's batch at the next step."""
         session = f"answer-{next(self._numbers)}"
         try:
             sampled = await self.sampler.sample(session, prompt.token_ids, params, on_tokens)
@@ -251,7 +251,7 @@ class Writer:
         return self._read(prompt, params, sampled)
 
     def follow(self, prompt: Prompt, params: SamplingParams) -> Growing:
-        """The `Growing` that streams a response."""
+        """A `Growing` that converts the response's tokens, as they are sampled, to text for a stream."""
         held = [*_visible_stops(prompt, params), *([_CALL] if prompt.tools else [])]
         held += [prompt.opened] if prompt.is_json else []  # only at its end is it known where the JSON ends
         return Growing(self.renderer, held, prompt.opened)
@@ -300,7 +300,7 @@ class Growing:
         self.shown = ""
 
     def push(self, token_ids: Sequence[int]) -> str:
-        """The text that can be shown now, of these ids and of what was held back."""
+        """Add token ids; returns the new text that can be shown, including text held back before."""
         self._ids += [token for token in token_ids if token not in self._renderer.stop_token_ids]
         self._waiting += self._decode_new()
         end = _safe_length(self._waiting, self._held)
@@ -325,7 +325,7 @@ class Growing:
 
 
 def _visible_stops(prompt: Prompt, params: SamplingParams) -> tuple[str, ...]:
-    """Stop strings of the request, without the one we add to end a required call."""
+    """The request's stop strings, without `</tool_call>`, which is added if a tool call is required."""
     return params.stop[:-1] if prompt.calls else params.stop
 
 
@@ -353,7 +353,7 @@ def _safe_length(text: str, held: Sequence[str]) -> int:
 
 
 def _ids_within(renderer: Renderer, ids: tuple[int, ...], num_chars: int) -> tuple[int, ...]:
-    """The ids that start within `num_chars` characters.
+    """The leading token ids whose text starts within the first `num_chars` characters.
 
     Only the tokens of a stop string are removed, so the loop is short.
     """

@@ -25,7 +25,7 @@ from quaere.serving.model.wire import ChatRequest, Refused
 
 
 class ChatForm:
-    """The format of chat completions.
+    """Builds the JSON of chat completions, whole or as chunks of a stream.
 
     ChatForm("smollm2-135m").whole([written], num_prompt_tokens=12)
     """
@@ -42,13 +42,13 @@ class ChatForm:
         }
 
     def whole(self, answers: list[Written], num_prompt_tokens: int) -> dict[str, Any]:
-        """The response object with all answers."""
+        """The complete response object with all answers and the token counts, for requests without a stream."""
         choices = [{"index": index, **self.content(one), **self.ending(one)} for index, one in enumerate(answers)]
         usage = usage_of(num_prompt_tokens, answers)
         return {**self._head, "object": self.object, "choices": choices, "usage": usage}
 
     def chunk(self, index: int, content: dict[str, Any], ending: dict[str, Any] | None = None) -> dict[str, Any]:
-        """A stream chunk of one answer."""
+        """A stream chunk for answer number `index`; `ending` has the finish reason, None before the last chunk."""
         ending = ending or {"finish_reason": None, "logprobs": None}
         return {**self._head, "object": self.chunk_object, "choices": [{"index": index, **content, **ending}]}
 
@@ -57,17 +57,17 @@ class ChatForm:
         return {**self._head, "object": self.chunk_object, "choices": [], "usage": usage}
 
     def content(self, written: Written) -> dict[str, Any]:
-        """The message of an answer."""
+        """The field `message` of an answer, with its tool calls if there are any."""
         text = written.text if written.text.strip() or not written.calls else None
         calls = {"tool_calls": [_call(call) for call in written.calls]} if written.calls else {}
         return {"message": {"role": "assistant", "content": text, "refusal": None, **calls}}
 
     def opening(self) -> dict[str, Any] | None:
-        """The first delta of an answer, before any text."""
+        """The first delta (increment of a stream) of an answer, before any text."""
         return {"delta": {"role": "assistant", "content": ""}}
 
     def piece(self, text: str) -> dict[str, Any]:
-        """A delta with text."""
+        """A delta (increment of a stream) with new text."""
         return {"delta": {"content": text}}
 
     def closing(self, written: Written) -> dict[str, Any]:
@@ -97,13 +97,13 @@ class ChatForm:
 
 
 class TextForm(ChatForm):
-    """The format of plain completions."""
+    """Builds the JSON of plain text completions, whole or as chunks of a stream."""
 
     object = chunk_object = "text_completion"
     prefix = "cmpl"
 
     def content(self, written: Written) -> dict[str, Any]:
-        """The text of an answer."""
+        """The field `text` of an answer."""
         return {"text": written.text}
 
     def opening(self) -> dict[str, Any] | None:
@@ -111,11 +111,11 @@ class TextForm(ChatForm):
         return None
 
     def piece(self, text: str) -> dict[str, Any]:
-        """A chunk of text."""
+        """The field `text` of a stream chunk."""
         return {"text": text}
 
     def closing(self, written: Written) -> dict[str, Any]:
-        """An empty last chunk."""
+        """The last chunk of an answer: empty text, since plain completions have no tool calls."""
         return {"text": ""}
 
     def _logprobs(self, written: Written) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class TextForm(ChatForm):
 
 
 def usage_of(num_prompt_tokens: int, answers: list[Written]) -> dict[str, int]:
-    """Token counts of prompt and answers."""
+    """The field `usage` of a response: token counts of prompts, of answers, and in total."""
     num_tokens = sum(written.num_tokens for written in answers)
     total = num_prompt_tokens + num_tokens
     return {"prompt_tokens": num_prompt_tokens, "completion_tokens": num_tokens, "total_tokens": total}
@@ -169,19 +169,19 @@ class Reply(Struct, frozen=True):
 
 
 class Answerer(Protocol):
-    """A search agent on the event loop of its server."""
+    """A search agent that a model server can ask, with coroutines on the server's event loop."""
 
     async def answer(self, question: str, params: SamplingParams) -> Reply:
         """Answer a question; cancelling the call stops the model. `params.max_tokens` bounds each turn."""
         ...
 
     async def close(self) -> None:
-        """Release the search threads; the model is not the agent's own."""
+        """Stop the agent's search threads; the model stays open, since the server shares it."""
         ...
 
 
 def read_question(request: ChatRequest) -> str:
-    """The last message's text; raises `Refused` for what an agent cannot do."""
+    """The text of the last message; raises `Refused` for options that an agent does not support."""
     refused = {
         "n": request.num_choices > 1,
         "stop": request.stops,

@@ -1,4 +1,4 @@
-"""What agents of other projects retrieve with: URLs of an index with the pages behind them, and embeddings of texts.
+"""Retrieval for agents of other projects: search results with URLs, the documents at these URLs, and embeddings.
 
 GET /retrieve-gpt-researcher?query=Halm+bridge
 -> [{"url": "http://127.0.0.1:8000/documents/rivers.md", "raw_content": "The Oss\\n..."}]
@@ -37,7 +37,7 @@ MAX_DIMENSIONS = 8192
 
 
 class Found(Struct, frozen=True):
-    """A search result: a document with its best passage, and the title with all passages found.
+    """A found document: `content` is its best passage, `raw_content` its title and all its passages found.
 
     Found(url="http://127.0.0.1:8000/documents/rivers.md", title="The Oss", content="...", raw_content="...", score=7.2)
     """
@@ -50,7 +50,7 @@ class Found(Struct, frozen=True):
 
 
 class SearchRequest(Struct):
-    """POST /search, in the format of Tavily's clients; other fields are ignored.
+    """The body of POST /search, in the format of Tavily's clients; other fields are ignored.
 
     {"query": "who built the Halm bridge?", "max_results": 5}
     """
@@ -60,7 +60,7 @@ class SearchRequest(Struct):
 
 
 class Documents:
-    """Searches and pages of one index. Pages are looked up by document id, never by a path of the file system."""
+    """Searches one index and returns its documents, which are found by id, never by a path of the file system."""
 
     def __init__(self, index: Index, topk: int) -> None:
         self.index = index
@@ -68,7 +68,10 @@ class Documents:
         self._searcher = LocalSearcher(index, max_waiting=256, join=True)
 
     async def find(self, query: str, topk: int | None, root: str) -> list[Found]:
-        """Documents with matching passages, best first, each with all its passages found."""
+        """Documents among the `topk` best passages, best first; `root` is the URL that their URLs begin with.
+
+        Raises `Refused` for an invalid query or `topk`, and if the search fails.
+        """
         if not query.strip() or len(query) > MAX_QUERY_CHARS:
             raise Refused(f"query must have 1 to {MAX_QUERY_CHARS} characters", param="query")
         topk = self.topk if topk is None else topk
@@ -93,7 +96,7 @@ class Documents:
         ]
 
     def page(self, doc_id: str) -> str:
-        """The whole text of a document of the index."""
+        """The whole text of a document of the index; raises `Refused` with 404 if there is none."""
         try:
             return self.index.document(doc_id)
         except (BadInput, UnicodeError):
@@ -114,7 +117,7 @@ def _join(passages: list[Passage]) -> str:
 
 
 class HashEmbedder:
-    """Embedder by hashed word counts.
+    """An embedder whose vectors count a text's words, each in the dimension given by the word's hash.
 
     HashEmbedder().embed(["The Oss rises.", "the Oss rises!"], 8)    # two equal rows
     """
@@ -146,7 +149,7 @@ class ModelEmbedder:
         self._embedder = embedders.open_embedder(settings.with_known_prefixes())
 
     def embed(self, texts: Sequence[str], num_dimensions: int | None) -> NDArray[np.float32]:
-        """One row per text, of the model's own size."""
+        """One row per text; raises `Refused` if `num_dimensions` is not the model's number of dimensions."""
         rows = self._embedder.embed_queries(texts)
         if num_dimensions not in (None, rows.shape[1]):
             raise Refused(f"dimensions must be {rows.shape[1]} for this embedder", param="dimensions")
@@ -157,7 +160,7 @@ TextEmbedder: TypeAlias = HashEmbedder | ModelEmbedder
 
 
 def open_embedder(wanted: str, index: Index | None) -> TextEmbedder | None:
-    """The embedder for a name.
+    """The embedder for a name: `hash`, `auto` or an embedding model.
 
     `auto` is the index's own embedder, else `hash`, else None if scikit-learn is not installed: a model can be served
     without an embedder.

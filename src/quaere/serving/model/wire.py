@@ -30,7 +30,7 @@ _Body = TypeVar("_Body", bound="Struct")
 
 
 class Refused(Exception):
-    """A request that is refused, with the status and message of the error response.
+    """Raised to refuse a request, with the status and message of the error response.
 
     Refused("n must be 1 to 16, not 0", param="n")
     """
@@ -53,7 +53,7 @@ def error_form(status: int, message: str) -> dict[str, Any]:
 
 
 def as_refusal(error: Exception) -> Refused:
-    """The refusal that answers a failed request; a failure of our own is logged, and described by its type alone."""
+    """The error response for an exception; an unexpected one is logged, and the client is told only its type."""
     if isinstance(error, Refused):
         return error
     if isinstance(error, QuaereError):
@@ -76,14 +76,14 @@ class TextPart(Struct):
 
 
 class FunctionCall(Struct):
-    """A tool call in an earlier assistant message; `arguments` is JSON in a string."""
+    """Name and arguments of an earlier tool call; `arguments` is JSON in a string."""
 
     name: str
     arguments: str = "{}"
 
 
 class EarlierCall(Struct):
-    """An earlier tool call.
+    """A tool call in an earlier assistant message, with its id.
 
     {"id": "call_1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
     """
@@ -104,7 +104,7 @@ class ChatMessage(Struct):
 
     @property
     def text(self) -> str:
-        """The text of the message."""
+        """The text of the message, its parts joined; raises `Refused` if a part is not text."""
         if isinstance(self.content, list):
             if any(part.type != "text" for part in self.content):
                 raise Refused("only message parts of type text are supported", param="messages")
@@ -113,7 +113,7 @@ class ChatMessage(Struct):
 
 
 class Function(Struct):
-    """A tool in a request; `parameters` is a JSON schema."""
+    """Name, description and parameters of a tool in a request; `parameters` is a JSON schema."""
 
     name: str
     description: str | None = None
@@ -121,7 +121,7 @@ class Function(Struct):
 
 
 class Tool(Struct):
-    """A tool of type function.
+    """A tool that the model may call; only type `function` is supported.
 
     {"type": "function", "function": {"name": "search", "parameters": {}}}
     """
@@ -131,7 +131,7 @@ class Tool(Struct):
 
 
 class StreamOptions(Struct):
-    """Options of a stream.
+    """Options of a streamed response; `include_usage` asks for token counts at its end.
 
     {"include_usage": true}
     """
@@ -173,7 +173,7 @@ class WriteRequest(Struct, kw_only=True):
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """The stop strings."""
+        """The stop strings, at which generation ends."""
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
 
     def check(self) -> None:
@@ -205,7 +205,7 @@ class WriteRequest(Struct, kw_only=True):
 
 
 class ChatRequest(WriteRequest, kw_only=True):
-    """POST /v1/chat/completions.
+    """The body of POST /v1/chat/completions.
 
     {"model": "smollm2-135m", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 64}
     """
@@ -230,7 +230,7 @@ class ChatRequest(WriteRequest, kw_only=True):
 
     @property
     def num_chars(self) -> int:
-        """Number of characters to tokenise."""
+        """Number of characters of messages, tool calls and tool descriptions, to bound the prompt's length."""
         called = (call.function for message in self.messages for call in message.tool_calls or ())
         described = msgspec.json.encode(self.tools).decode() if self.tools else ""
         return len(described) + sum(
@@ -253,7 +253,7 @@ class ChatRequest(WriteRequest, kw_only=True):
 
 
 class CompletionRequest(WriteRequest, kw_only=True):
-    """POST /v1/completions; a prompt is text or token ids.
+    """The body of POST /v1/completions; a prompt is text or token ids.
 
     {"model": "smollm2-135m", "prompt": "The Oss rises in", "max_tokens": 16}
     """
@@ -293,7 +293,7 @@ class CompletionRequest(WriteRequest, kw_only=True):
 
 
 class EmbeddingRequest(Struct, kw_only=True):
-    """POST /v1/embeddings.
+    """The body of POST /v1/embeddings.
 
     {"model": "hash", "input": ["The Oss rises in the Korrin hills."]}
     """
@@ -305,7 +305,7 @@ class EmbeddingRequest(Struct, kw_only=True):
 
     @property
     def texts(self) -> list[str]:
-        """The texts to embed."""
+        """The texts to embed; raises `Refused` for token ids and for an empty input."""
         items = [self.input] if isinstance(self.input, str) else self.input
         texts = [item for item in items if isinstance(item, str)]
         if len(texts) < len(items):
