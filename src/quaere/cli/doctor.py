@@ -18,7 +18,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from quaere.cli.options import FolderName, JsonOption, add_options
+from quaere.cli.options import FolderName, JsonOption, add_action
 from quaere.cli.terminal import open_console
 from quaere.errors import MODEL_LIBRARIES, BadInput, ExtraMissing, QuaereError, check_model_libraries
 
@@ -41,9 +41,7 @@ class DoctorOptions(JsonOption):
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `doctor` to the command line."""
-    parser = commands.add_parser("doctor", help="check this machine, a model's chat template, an index")
-    parser.set_defaults(run=run)
-    add_options(parser, DoctorOptions)
+    add_action(commands, "doctor", run, "check this machine, a model's chat template, an index", DoctorOptions)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from quaere.cli.options import Checkpoint, JsonOption, Role, RunName, RunsFolder, add_options, find_weights
+from quaere.cli.options import Checkpoint, JsonOption, Role, RunName, RunsFolder, add_action, add_options, find_weights
 from quaere.cli.terminal import interruptible, say_line
 from quaere.errors import BadInput
 from quaere.setting_types import Folder
@@ -56,9 +56,8 @@ class ExportOptions(JsonOption, kw_only=True):
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `export` to the command line."""
-    parser = commands.add_parser("export", help="write a trained model of a run to a folder")
-    parser.set_defaults(run=run)
-    add_options(parser, ExportOptions, RunsFolder)
+    about = "write a trained model of a run to a folder"
+    parser = add_action(commands, "export", run, about, ExportOptions, RunsFolder)
     add_options(parser.add_mutually_exclusive_group(), ExportForm)
 
 

@@ -18,7 +18,7 @@ is no option. The type gives the kind of value; in `Annotated`, a text is the me
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -55,7 +55,6 @@ FolderName = Annotated[str, "DIR"]
 RunName = Annotated[str, "RUN", Flag("name")]
 
 DEFAULT_MODEL = "smollm2-135m"
-LIMITS = ("max_turns", "topk", "turn_tokens", "sequence_tokens")
 KEY = "QUAERE_API_KEY"
 
 
@@ -116,10 +115,12 @@ def add_action(
     run: Callable[[argparse.Namespace], None],
     help: str,
     *schemas: type[Struct],
+    description: str | None = None,
+    epilog: str | None = None,
     **defaults: Any,
 ) -> argparse.ArgumentParser:
-    """Add an action to a command, such as `quaere runs list`, with its options."""
-    parser = actions.add_parser(name, help=help)
+    """Add a command, or an action of one such as `quaere runs list`, with its options."""
+    parser = actions.add_parser(name, help=help, description=description, epilog=epilog)
     parser.set_defaults(run=run)
     add_options(parser, *schemas, **defaults)
     return parser
@@ -137,13 +138,7 @@ def read_options(args: argparse.Namespace, kind: type[T], **others: Any) -> T:
 class _JoinedUrls(argparse.Action):
     """Joins the URLs of a repeated option; a second value of any other kind replaces the first, as usual."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
         before, now = getattr(namespace, self.dest), str(values)
         both_urls = before is not None and all(each.startswith(("http://", "https://")) for each in (before, now))
         setattr(namespace, self.dest, f"{before},{now}" if both_urls else now)
@@ -151,12 +146,8 @@ class _JoinedUrls(argparse.Action):
 
 def checkpoint(text: str) -> int | Literal["best", "last"]:
     """The value of `--checkpoint`: a step, `best` or `last`."""
-    if text == "best":
-        return "best"
-    if text == "last":
-        return "last"
     try:
-        return int(text)
+        return "best" if text == "best" else "last" if text == "last" else int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a step (a whole number), best or last") from None
 
@@ -219,6 +210,25 @@ class AskedOptions(JsonOption, kw_only=True):
     limit: Count | None = None
     index: IndexPlace
     model: str = DEFAULT_MODEL
+
+
+class EpisodeLimits(Struct):
+    """How far an episode may go; the commands describe the defaults.
+
+    Attributes:
+        max_turns: most turns of an episode
+        topk: passages per search
+        turn_tokens: most tokens per turn
+        sequence_tokens: most tokens of an episode
+    """
+
+    max_turns: Count | None = None
+    topk: Count | None = None
+    turn_tokens: Count | None = None
+    sequence_tokens: Count | None = None
+
+
+LIMITS = EpisodeLimits.__struct_fields__
 
 
 class PlainOption(Struct):

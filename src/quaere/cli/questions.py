@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from quaere.api.checked_questions import count_searches, summarise, write_checked, write_lines
 from quaere.api.printing import counting
-from quaere.cli.options import DeviceOption, JsonOption, add_options, read_options
+from quaere.cli.options import DeviceOption, JsonOption, add_action, add_options, read_options
 from quaere.cli.terminal import interruptible, note_line
 from quaere.errors import BadInput
 from quaere.setting_types import Count, File, Folder, Number, check_positive
@@ -30,6 +30,15 @@ if TYPE_CHECKING:
     from quaere.rollout.topic_questions import OpenQuestion
     from quaere.search.index import Index
     from quaere.warmup.documents.checked_question import Written
+
+_DESCRIPTION = """\
+Write open-ended questions for reports to a JSONL file. From an index: about documents that a search for their title or
+one of their terms finds, worded by templates or by a model shown a passage. From a world: with all known facts for each
+question, for evaluation. With --checked: questions with short answers from the documents, for training without labels.
+Rules pick a sentence and a span of it, the model words the question, and it is kept if a search with it finds the
+passage and the model answers it with the passage among others and never without. Such facts are combined into chains,
+comparisons and choices.
+"""
 
 
 class QuestionOptions(JsonOption, kw_only=True):
@@ -101,17 +110,8 @@ class CheckOptions(Struct):
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `questions` to the command line."""
-    parser = commands.add_parser(
-        "questions",
-        help="write questions about documents: open-ended ones, or ones with checked answers",
-        description="Write open-ended questions for reports to a JSONL file. From an index: about documents that a "
-        "search for their title or one of their terms finds, worded by templates or by a model shown a passage. "
-        "From a world: with all known facts for each question, for evaluation. With --checked: questions with short "
-        "answers from the documents, for training without labels. Rules pick a sentence and a span of it, the model "
-        "words the question, and it is kept if a search with it finds the passage and the model answers it with the "
-        "passage among others and never without. Such facts are combined into chains, comparisons and choices.",
-    )
-    parser.set_defaults(run=run)
+    about = "write questions about documents: open-ended ones, or ones with checked answers"
+    parser = add_action(commands, "questions", run, about, description=_DESCRIPTION)
     add_options(parser.add_mutually_exclusive_group(required=True), QuestionSource)
     add_options(parser, QuestionOptions)
     add_options(parser, QuestionWriter, title="questions written by a model")

@@ -5,7 +5,6 @@ Console().print(render_training(summarise_training(run), "evolve-20250301-101500
 
 from __future__ import annotations
 
-import fnmatch
 import math
 from collections.abc import Sequence
 from itertools import pairwise
@@ -19,7 +18,6 @@ from quaere.api.printing import count, plain_table
 from quaere.cli.episode_view import trim
 from quaere.cli.progress_view import BARS
 from quaere.cli.terminal import printable
-from quaere.errors import BadInput, nearest_hint
 from quaere.recipes.score.harness import HarnessVersion, Versions, describe_change
 from quaere.records import Candidate
 from quaere.runs import Event, Metric, Run, RunInfo, RunState, describe_state, next_command
@@ -153,22 +151,6 @@ def render_candidates(candidates: Sequence[Candidate]) -> Table:
         rows.append((*words, str(candidate.facts), right, candidate.reason))
     heads = ("episode", "question", "answer", "hops", "searches", "right", "dropped")
     return plain_table(*heads, rows=rows, right=("hops", "searches", "right"))
-
-
-def find_metrics(run: Run, patterns: Sequence[str]) -> dict[str, list[Metric]]:
-    """The metrics whose names match one of the shell-style patterns; `BadInput` if a pattern matches none.
-
-    find_metrics(run, ["reward/*"]) == {"reward/format": [Metric(step=1, value=0.5)], "reward/mean": [...]}
-    """
-    names = run.metric_names()
-    found: dict[str, list[Metric]] = {}
-    for pattern in patterns:
-        matching = fnmatch.filter(names, pattern)
-        if not matching:
-            hint = nearest_hint(pattern, names, f"quaere runs show {run.info.id} --metrics '*'")
-            raise BadInput(f"run {run.info.id} has no metric {pattern}", hint=hint)
-        found |= {name: run.metrics(name) for name in matching if name not in found}
-    return found
 
 
 # ----------------------------------------------------------------------------------------------------------- details

@@ -178,9 +178,9 @@ def _show_training(run: Run, args: argparse.Namespace) -> None:
 
 def _show_metrics(run: Run, args: argparse.Namespace) -> None:
     """Charts, or lines that other programs can cut at the tabs: name, step, value."""
-    from quaere.cli.run_view import draw_curve, find_metrics
+    from quaere.cli.run_view import draw_curve
 
-    found = find_metrics(run, args.metrics)
+    found = run.find_metrics(args.metrics)
     if args.json:
         print(as_json(found))
         return

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from quaere.cli.options import Flag, IndexOption, add_options
+from quaere.cli.options import Flag, IndexOption, add_action
 from quaere.cli.terminal import open_console, printable, printable_line
 from quaere.search.words import question_words, terms
 from quaere.setting_types import Count
@@ -39,9 +39,7 @@ class SearchOptions(IndexOption):
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `search` to the command line."""
-    parser = commands.add_parser("search", help="search an index")
-    parser.set_defaults(run=run)
-    add_options(parser, SearchOptions)
+    add_action(commands, "search", run, "search an index", SearchOptions)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -65,8 +65,7 @@ class ServingEngine(options.PrecisionOptions):
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `serve` to the command line."""
     about = "serve a model or a search agent as an OpenAI-compatible endpoint"
-    parser = commands.add_parser("serve", help=about, description=_DESCRIPTION)
-    parser.set_defaults(run=run)
+    parser = options.add_action(commands, "serve", run, about, description=_DESCRIPTION)
     options.add_options(parser, ServedModel, options.RunsFolder, title="model and documents")
     options.add_options(parser, options.ServerOptions, title="address and access")
     options.add_options(parser, ServingEngine, title="engine")

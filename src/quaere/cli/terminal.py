@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any
 
 from quaere.chat.terminal_text import printable as printable
 from quaere.chat.terminal_text import printable_line as printable_line
@@ -55,18 +55,11 @@ def show_warnings() -> None:
     warnings.showwarning = _show
 
 
-def _show(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _show(message: Warning | str, category: type[Warning], *place: Any) -> None:
     if issubclass(category, (ServerDown, StaleIndex)):
         say_line(str(message))
     else:
-        _show_usual(message, category, filename, lineno, file, line)
+        _show_usual(message, category, *place)
 
 
 # --------------------------------------------------------------------------------------------------------------- Ctrl-C

@@ -81,13 +81,10 @@ class AskingOptions(options.DeviceOption):
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `view` to the command line."""
-    parser = commands.add_parser("view", help="show runs in a browser", description=_DESCRIPTION)
-    parser.set_defaults(run=run)
-    options.add_options(parser, ViewOptions)
+    said, about = "show runs in a browser", "one of --ask, --model and --index adds a page to ask questions"
+    parser = options.add_action(commands, "view", run, said, ViewOptions, description=_DESCRIPTION)
     options.add_options(parser, PageOptions, title="pages as files")
-    options.add_options(
-        parser, AskingOptions, title="asking", about="one of --ask, --model and --index adds a page to ask questions"
-    )
+    options.add_options(parser, AskingOptions, title="asking", about=about)
     options.add_options(parser, options.ServerOptions, title="address and access", port=8700)
 
 
