@@ -13,14 +13,13 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
+from msgspec import Meta
 from msgspec.structs import asdict
 
 from quaere.api.printing import counting, plain_table
 from quaere.cli import options
 from quaere.cli.terminal import interruptible, open_console
 from quaere.dialects.registry import SOLVER_DIALECTS
-from quaere.errors import BadInput
-from quaere.setting_types import Number
 
 if TYPE_CHECKING:
     from quaere.api.agent import OpenAgent
@@ -47,7 +46,7 @@ class AskOptions(options.AskedOptions, kw_only=True):
 
     guided: bool | None = None
     evidence: bool | None = None
-    min_overlap: Number | None = None
+    min_overlap: Annotated[float, "X", Meta(ge=0, le=1)] | None = None
     solver_dialect: Annotated[str, options.Flag(choices=SOLVER_DIALECTS)] | None = None
     show: bool = False
 
@@ -81,9 +80,6 @@ def run(args: argparse.Namespace) -> None:
 
     questions = options.read_asked(args, "ask")
     options.choose_plain(args)
-    options.check_asked(args)
-    if args.min_overlap is not None and not 0 <= args.min_overlap <= 1:
-        raise BadInput(f"--min-overlap must be from 0 to 1, not {args.min_overlap}")
     with interruptible():
         asyncio.run(_ask(args, questions, open_searcher(args.index)))
 
@@ -92,17 +88,9 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
     from quaere.api.agent import open_agent
     from quaere.runs import Run, runs_root
 
-    agent = await open_agent(
-        args.model,
-        searcher,
-        **options.sampling_settings(args),
-        min_overlap=args.min_overlap,
-        dialect=args.solver_dialect,
-        evidence=args.evidence,
-        guided=args.guided,
-        limits=options.given_limits(args, "titles_first"),
-        turns_option="--max-turns",
-    )
+    how = options.sampling_settings(args) | {"limits": options.given_limits(args, "titles_first")}
+    how |= {name: getattr(args, name) for name in ("min_overlap", "evidence", "guided")}
+    agent = await open_agent(args.model, searcher, dialect=args.solver_dialect, turns_option="--max-turns", **how)
     args.min_overlap, args.titles_first = agent.min_overlap, agent.limits.titles_first
     settings = options.asked_settings(args, agent.limits, hidden=("show", "solver_dialect", "plain"))
     try:

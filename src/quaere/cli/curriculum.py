@@ -417,11 +417,8 @@ def _select(args: argparse.Namespace, run: Run) -> list[Item]:
     from quaere.runs.curriculum_audit import ItemFilter, read_items
 
     items = read_items(run)
-    states = {
-        "kept": True if args.kept else False if args.dropped else None,
-        "added": True if args.added else None,
-        "learned": True if args.learned else None,
-    }
+    states = {"kept": True if args.kept else False if args.dropped else None}
+    states |= {"added": args.added or None, "learned": args.learned or None}
     bounds = {"least": dict(args.min or ()), "most": dict(args.max or ())}
     wanted = options.read_options(args, ItemFilter, **states, **bounds)
     wanted.check_measures(items, run.info.id)

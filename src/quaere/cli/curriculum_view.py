@@ -50,9 +50,8 @@ def render_items(
     num_wrong = sum(item.evidence_state == "mismatch" for item in page)
     num_outdated = sum(item.outdated is not None for item in found) + num_lost
     if num_wrong:
-        lines.append(
-            Text(f"{num_wrong} with evidence that is not in its document: quaere curriculum RUN show ID", "red")
-        )
+        told = f"{num_wrong} with evidence that is not in its document: quaere curriculum RUN show ID"
+        lines.append(Text(told, "red"))
     if num_outdated:
         told = f"{count(num_outdated, 'verdict')} on questions that were written anew since: not honoured"
         lines.append(Text(told, "yellow"))

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 from msgspec import Struct
 
 from quaere.cli.options import FolderName, JsonOption, add_action
@@ -178,13 +179,10 @@ def guard(name: str, check: Callable[[], Check]) -> Check:
 def print_checks(checks: Sequence[Check], *, as_json: bool) -> None:
     """Print every check; `BadInput`, and so exit code 2, if one failed."""
     if as_json:
-        import msgspec
-
         print(msgspec.json.format(msgspec.json.encode(checks), indent=2).decode())
     else:
         _print(checks)
-    failed = [check.name for check in checks if check.status == "fail"]
-    if failed:
+    if failed := [check.name for check in checks if check.status == "fail"]:
         raise BadInput(f"these checks failed: {', '.join(failed)}")
 
 

@@ -78,8 +78,12 @@ def render_turn(turn: Turn, *, full: bool = False) -> Group:
     if turn.reply and (full or not turn.results):  # after a search, the reply mostly repeats the passages
         reply = printable(turn.reply if full else trim(turn.reply))
         parts.append(_indent(Text(f"environment: {reply}", "dim")))
-    if turn.failure:
-        parts.append(_indent(_render_failure(turn.failure)))
+    if failure := turn.failure:
+        said = (
+            (f"failed at the {failure.boundary}: ", "bold red"),
+            (printable(f"{failure.kind}: {failure.message}"), "red"),
+        )
+        parts.append(_indent(Text.assemble(*said)))
     return Group(*parts)
 
 
@@ -188,11 +192,6 @@ def _render_result(result: SearchResult, *, full: bool) -> Group:
         parts.append(Text.assemble(*named))
         parts.append(_indent(Text(printable(passage.text if full else trim(passage.text)))))
     return Group(*parts)
-
-
-def _render_failure(failure: records.Failure) -> Text:
-    said = printable(f"{failure.kind}: {failure.message}")
-    return Text.assemble((f"failed at the {failure.boundary}: ", "bold red"), (said, "red"))
 
 
 def _style_model_text(text: str) -> Text:

@@ -16,14 +16,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
 
 from quaere.chat.protocol import PromptStyle
 from quaere.cli import options
 from quaere.cli.terminal import interruptible, note_line
 from quaere.dialects.registry import SOLVER_DIALECTS, usual_limits
 from quaere.errors import BadInput
-from quaere.setting_types import Count, check_positive
+from quaere.setting_types import PositiveCount
 
 if TYPE_CHECKING:
     from quaere.chat.protocol import Protocol
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from quaere.rollout.policy import Policy
     from quaere.runs import Run
     from quaere.search.searcher import Searcher
-
-_MAX_JUDGE_ITEMS = 400
-_OTHER_LIMITS = ("max_searches", "tool_response_tokens")
 
 
 class EvaluatedModel(options.RoleOptions):
@@ -66,7 +63,7 @@ class EvalOptions(Struct):
     """
 
     questions: options.QuestionPlace | None = None
-    limit: Count | None = None
+    limit: PositiveCount | None = None
     facts: Annotated[tuple[int, ...], "N", options.Several, options.Flag("--facts", "--hops")] = ()
     index: options.IndexPlace | None = None
     closed_book: bool = False
@@ -89,7 +86,7 @@ class EvidenceOptions(Struct):
 
     evidence: bool | None = None
     judge: Annotated[str, "string|MODEL"] | None = None
-    judge_items: Count = 100
+    judge_items: Annotated[int, "N", Meta(ge=1, le=400)] = 100
     gold_sets: Annotated[list[str], "SET", options.Several] | None = None
 
 
@@ -103,8 +100,8 @@ class EvalLimits(options.EpisodeLimits):
         titles_first: show passages first whose title the query names, among the first ten found
     """
 
-    max_searches: Count | None = None
-    tool_response_tokens: Count | None = None
+    max_searches: PositiveCount | None = None
+    tool_response_tokens: PositiveCount | None = None
     answer_turn: bool | None = None
     titles_first: bool | None = None
 
@@ -170,21 +167,15 @@ def _check(args: argparse.Namespace) -> None:
         raise BadInput("give either --model or --run", hint="quaere eval --model NAME ...")
     options.choose_plain(args)
     if args.questions is None:
-        raise BadInput(
-            "--questions is missing: a JSONL file or hub:OWNER/NAME", hint="quaere eval --questions FILE ..."
-        )
+        hint = "quaere eval --questions FILE ..."
+        raise BadInput("--questions is missing: a JSONL file or hub:OWNER/NAME", hint=hint)
     if args.checkpoint is not None and args.run_name is None:
         raise BadInput("--checkpoint needs --run", hint="quaere eval --run RUN --checkpoint N ...")
     if args.index is None and not args.closed_book:
         raise BadInput("give --index, or --closed-book to answer without searching", hint="quaere eval --index DIR ...")
     if args.resume is not None and args.deterministic:
-        raise BadInput(
-            "--resume cannot continue a --deterministic evaluation: the other questions would be batched differently",
-            hint="omit --resume",
-        )
-    check_positive(args, (*options.LIMITS, *_OTHER_LIMITS, "limit", "max_rows"))
-    if not 1 <= args.judge_items <= _MAX_JUDGE_ITEMS:
-        raise BadInput(f"--judge-items must be between 1 and {_MAX_JUDGE_ITEMS}, not {args.judge_items}")
+        said = "--resume cannot continue a --deterministic evaluation: the other questions would be batched differently"
+        raise BadInput(said, hint="omit --resume")
     _check_output(args)
 
 
@@ -209,10 +200,8 @@ def _find_weights(args: argparse.Namespace) -> RoleWeights | None:
 
     weights, _ = use_role(partial(options.find_weights, args, args.run_name), lambda weights: None)
     if weights.role == "actor":
-        raise BadInput(
-            f"{args.run_name} was trained to write reports, and `eval` scores short answers only",
-            hint=f"quaere export {args.run_name} --merge --out DIR, then quaere report --model DIR and quaere grade",
-        )
+        hint = f"quaere export {args.run_name} --merge --out DIR, then quaere report --model DIR and quaere grade"
+        raise BadInput(f"{args.run_name} was trained to write reports, and `eval` scores short answers only", hint=hint)
     return weights
 
 
@@ -276,9 +265,8 @@ async def _open_judge(args: argparse.Namespace, held: AsyncExitStack) -> tuple[J
         return None, None
     from quaere.api.evaluation import open_judging
 
-    return await open_judging(
-        args.judge, args.judge_items, held, options.engine_settings(args, "concurrency"), note_line
-    )
+    engine = options.engine_settings(args, "concurrency")
+    return await open_judging(args.judge, args.judge_items, held, engine, note_line)
 
 
 def _show(args: argparse.Namespace, evaluation: Scored, others: list[Scored], stored: Run | None = None) -> None:
@@ -305,18 +293,10 @@ def _arrange(args: argparse.Namespace, notes: Notes) -> tuple[Protocol, Limits]:
     from quaere.api.agent import choose_solver
     from quaere.policies.catalogue import needs_guide
 
-    return choose_solver(
-        notes,
-        needs_guide=needs_guide(args.model),
-        dialect=args.solver_dialect,
-        style=args.style,
-        evidence=args.evidence,
-        guided=args.guided,
-        closed_book=args.closed_book,
-        limits=options.given_limits(args, *_OTHER_LIMITS, "answer_turn", "titles_first"),
-        usual=usual_limits,
-        turns_option="--max-turns",
-    )
+    how = {name: getattr(args, name) for name in ("style", "evidence", "guided", "closed_book")}
+    limits = options.given_limits(args, "max_searches", "tool_response_tokens", "answer_turn", "titles_first")
+    how |= {"needs_guide": needs_guide(args.model), "dialect": args.solver_dialect, "limits": limits}
+    return choose_solver(notes, usual=usual_limits, turns_option="--max-turns", **how)
 
 
 def _settings(args: argparse.Namespace, model: str, protocol: Protocol, limits: Limits) -> dict[str, Any]:

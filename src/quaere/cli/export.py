@@ -75,13 +75,11 @@ def run(args: argparse.Namespace) -> None:
 
     with interruptible(f"nothing is written to {args.out}"):
         weights, _ = use_role(partial(find_weights, args, args.name), export, report=say_line)
-    stays_adapter = weights.is_adapter and not args.merge
     if args.json:
         print(json.dumps({"out": str(args.out), "run": weights.run, "role": weights.role, "step": weights.step}))
         return
-    what = f"LoRA adapter on {weights.base}" if stays_adapter else "model"
-    best = weights.best
-    why = f", the best of {best.num_questions} validation questions" if best else ""
+    what = f"LoRA adapter on {weights.base}" if weights.is_adapter and not args.merge else "model"
+    why = f", the best of {weights.best.num_questions} validation questions" if weights.best else ""
     print(f"{weights.role} of {weights.run} at step {weights.step}{why}: {what} in {args.out}")
     if weights.role != "proposer":
         command = "report" if weights.role == "actor" else "ask"

@@ -15,13 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from msgspec import Struct, structs, to_builtins
+from msgspec import Meta, Struct, structs, to_builtins
 
 from quaere.api.printing import counting
 from quaere.cli import options
 from quaere.cli.terminal import interruptible, note_line
 from quaere.errors import BadInput
-from quaere.setting_types import Count, File, Folder, check_positive
+from quaere.setting_types import File, Folder, PositiveCount
 
 if TYPE_CHECKING:
     from quaere.evaluation.judges.probes import JudgeAgreement
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from quaere.evaluation.reports.report_sources import FactBook, ReportSet
     from quaere.evaluation.reports.scores import Judges, ReportEvaluation
 
-_MAX_REPEATS = 100
-_MAX_SPECIFIC = 10
+_UpTo100 = Annotated[int, "N", Meta(ge=1, le=100)]
 
 
 class GradeOptions(Struct):
@@ -43,7 +42,7 @@ class GradeOptions(Struct):
     """
 
     inputs: Annotated[tuple[str, ...], "RUN|FILE", options.Flag("inputs", nargs="*")]
-    limit: Count | None = None
+    limit: PositiveCount | None = None
     facts: File | None = None
 
 
@@ -61,9 +60,9 @@ class JudgeOptions(Struct):
     """
 
     judge: Annotated[str, "checks|model:NAME|openai:MODEL@URL"] = "checks"
-    repeats: Count = 1
-    temperature: Annotated[float, "T"] | None = None
-    probes: Count = 20
+    repeats: _UpTo100 = 1
+    temperature: Annotated[float, "T", Meta(ge=0, le=2)] | None = None
+    probes: _UpTo100 = 20
     force: bool = False
     guided: bool | None = None
 
@@ -81,7 +80,7 @@ class CriteriaOptions(Struct):
     bench: Folder | None = None
     language: Literal["en", "zh"] | None = None
     criteria: File | None = None
-    specific: Count | None = None
+    specific: Annotated[int, "N", Meta(ge=1, le=10)] | None = None
 
 
 class OutputOptions(options.JsonOption):
@@ -146,12 +145,6 @@ def _check(args: argparse.Namespace) -> None:
     if args.specific is not None and (args.judge == "checks" or args.bench or args.criteria):
         hint = "quaere grade RUN --judge model:NAME --specific N"
         raise BadInput("--specific needs a model as --judge, and neither --bench nor --criteria", hint=hint)
-    check_positive(args, ("limit", "max_rows", "repeats", "probes", "specific"))
-    for name, most in (("repeats", _MAX_REPEATS), ("probes", 100), ("specific", _MAX_SPECIFIC)):
-        if (getattr(args, name) or 0) > most:
-            raise BadInput(f"--{name} must be at most {most}, not {getattr(args, name)}")
-    if args.temperature is not None and not 0 <= args.temperature <= 2:
-        raise BadInput(f"--temperature must be between 0 and 2, not {args.temperature:g}")
     options.check_writable(args.out)
     options.check_writable(args.questions_out)
 

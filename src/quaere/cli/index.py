@@ -234,7 +234,10 @@ def describe_amount(doing: str, done: int, total: int | None) -> str:
 
 def _print_index(index: Index, seconds: float, json: bool, counts: UpdateCounts | None = None) -> None:
     if json:
-        _print_json(index, counts)
+        manifest = msgspec.to_builtins(index.manifest)
+        kept = {key: value for key, value in manifest.items() if key not in ("kind", "file_sizes")}
+        summary = {"index": str(index.path), **kept, **({"update": counts} if counts else {})}
+        print(msgspec.json.encode(summary).decode(), flush=True)
         return
     if counts:
         changed = f"{counts.num_added} added, {counts.num_changed} changed, {counts.num_removed} removed"
@@ -272,13 +275,6 @@ def _named(reasons: list[str], total: int) -> list[tuple[str, str]]:
     """Files with their reasons, as lines below their count."""
     lines = [("  " + name, reason) for name, _, reason in (line.partition(": ") for line in reasons[:_MAX_SHOWN])]
     return [*lines, ("  and more", f"{total - _MAX_SHOWN} (in manifest.json)")] if total > _MAX_SHOWN else lines
-
-
-def _print_json(index: Index, counts: UpdateCounts | None) -> None:
-    manifest = msgspec.to_builtins(index.manifest)
-    summary = {"index": str(index.path)} | {key: manifest[key] for key in manifest if key not in ("kind", "file_sizes")}
-    summary |= {"update": counts} if counts else {}
-    print(msgspec.json.encode(summary).decode(), flush=True)
 
 
 def _counts(counts: dict[str, int]) -> str:

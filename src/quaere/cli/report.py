@@ -67,7 +67,6 @@ def run(args: argparse.Namespace) -> None:
     from quaere.search.searcher import open_searcher
 
     questions = options.read_asked(args, "report")
-    options.check_asked(args)
     place = report_place(args.out, len(questions)) if args.out else None
     with interruptible():
         asyncio.run(_write(args, questions, place, open_searcher(args.index)))
@@ -174,12 +173,9 @@ class _Reports:
 
 def report_scores(report: Report) -> dict[str, float]:
     """Metrics of a report's citations, stored with its episode."""
-    return {
-        "report/num_statements": float(len(report.statements)),
-        "report/num_citations": float(len(report.citations)),
-        "report/num_unresolved": float(len(report.unresolved)),
-        "report/resolved_share": report.resolved_share,
-    }
+    counted = {"statements": report.statements, "citations": report.citations, "unresolved": report.unresolved}
+    numbers = {f"report/num_{name}": float(len(found)) for name, found in counted.items()}
+    return {**numbers, "report/resolved_share": report.resolved_share}
 
 
 def _row(episode: Episode, report: Report | None, files: list[Path], stored: Run) -> dict[str, Any]:

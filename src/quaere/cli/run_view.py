@@ -16,7 +16,7 @@ from rich.text import Text
 
 from quaere.api.printing import count, plain_table
 from quaere.cli.episode_view import trim
-from quaere.cli.progress_view import BARS
+from quaere.cli.progress_view import BARS, bar_height
 from quaere.cli.terminal import printable
 from quaere.recipes.score.harness import HarnessVersion, Versions, describe_change
 from quaere.records import Candidate
@@ -290,7 +290,7 @@ def draw_curve(name: str, metrics: Sequence[Metric]) -> str:
     low, high = min(known), max(known)
     labels = {0: f"{high:.3g}", _NUM_ROWS - 1: f"{low:.3g}"}
     width = max(map(len, labels.values())) + 1
-    heights = [_height(value, low, high) for value in values]
+    heights = [bar_height(value, low, high, _NUM_ROWS * len(BARS)) for value in values]  # in eighths of a row
     lines = [
         f"{labels.get(row, ''):>{width}} |{''.join(_cell(height, _NUM_ROWS - 1 - row) for height in heights)}"
         for row in range(_NUM_ROWS)
@@ -300,13 +300,6 @@ def draw_curve(name: str, metrics: Sequence[Metric]) -> str:
     return "\n".join([title, *lines, axis])
 
 
-def _height(value: float, low: float, high: float) -> int:
-    """Height in eighths of a row: 1 for the lowest value, all rows for the highest, 0 for one that is not finite."""
-    most = _NUM_ROWS * len(BARS)
-    return 1 + round((value - low) / ((high - low) or 1.0) * (most - 1)) if math.isfinite(value) else 0
-
-
 def _cell(height: int, row: int) -> str:
     """The character of a column in this row, counted from below."""
-    filled = min(height - row * len(BARS), len(BARS))
-    return BARS[filled - 1] if filled > 0 else " "
+    return f" {BARS}"[max(0, min(height - row * len(BARS), len(BARS)))]

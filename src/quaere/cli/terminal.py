@@ -52,7 +52,7 @@ def note_line(line: str, style: str = "dim") -> None:
 
 def show_warnings() -> None:
     """Print warnings about stale indexes and lost servers as one line each, others as before."""
-    warnings.showwarning = _show
+    warnings.showwarning = _show  # type: ignore[assignment]
 
 
 def _show(message: Warning | str, category: type[Warning], *place: Any) -> None:

@@ -12,14 +12,14 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
 
 from quaere.api.printing import as_json, between, count, counting, plain_table, wide_console
 from quaere.cli import options
 from quaere.cli.terminal import interruptible, note_line
 from quaere.disk import write_file
 from quaere.errors import BadInput
-from quaere.setting_types import Count, Folder, check_positive
+from quaere.setting_types import Folder, PositiveCount
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -51,10 +51,10 @@ class VerifyOptions(Struct, kw_only=True):
     file: Annotated[Path, "FILE", options.Flag("file")]
     model: str
     form: Literal["sampled", "teacher_forced", "hosted"] | None = None
-    samples: Annotated[int, "M"] = 5
-    temperature: Annotated[float, "T"] = 1.0
-    turn_tokens: Count = 256
-    limit: Count | None = None
+    samples: Annotated[int, "M", Meta(ge=1)] = 5
+    temperature: Annotated[float, "T", Meta(ge=0, lt=float("inf"))] = 1.0
+    turn_tokens: PositiveCount = 256
+    limit: PositiveCount | None = None
     index: Folder | None = None
     guided: bool | None = None
 
@@ -95,9 +95,6 @@ def _settings(args: argparse.Namespace) -> VerifierSettings:
     from quaere.policies.catalogue import needs_guide
     from quaere.training.verification import VerifierSettings
 
-    check_positive(args, ("samples", "limit", "max_rows", "turn_tokens"))
-    if not 0 <= args.temperature < float("inf"):
-        raise BadInput(f"--temperature must be at least 0, not {args.temperature:g}")
     options.check_writable(args.out, "--out")
     is_endpoint = args.model.startswith("openai:")
     form: Form = args.form or ("hosted" if is_endpoint else "sampled")
@@ -138,14 +135,9 @@ def _show(args: argparse.Namespace, settings: VerifierSettings, items: list[Veri
     from quaere.evaluation.claims import score_supporting
 
     score = score_supporting(items)
-    kept = {
-        "file": str(args.file),
-        "limit": args.limit,
-        **structs.asdict(settings),
-        "model": args.model,
-        "index": str(args.index) if args.index else None,
-        **structs.asdict(options.read_options(args, options.EngineOptions)),
-    }
+    kept = structs.asdict(settings) | structs.asdict(options.read_options(args, options.EngineOptions))
+    kept |= {"file": str(args.file), "limit": args.limit, "model": args.model}
+    kept["index"] = str(args.index) if args.index else None
     told = as_json({"settings": kept, "score": score, "items": items})
     if args.out:
         write_file(args.out, told + "\n")

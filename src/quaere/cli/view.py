@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Struct
 
 from quaere.cli import options
-from quaere.cli.terminal import say_line
+from quaere.cli.terminal import interruptible, say_line
 from quaere.errors import BadInput
-from quaere.setting_types import Count, File, Folder, check_positive
+from quaere.setting_types import File, Folder, PositiveCount
 
 if TYPE_CHECKING:
     from quaere.viewer.ask_queue import AskQueue
@@ -56,7 +56,7 @@ class PageOptions(Struct):
     """
 
     export: Folder | None = None
-    pages: Count = 2000
+    pages: PositiveCount = 2000
     force: bool = False
 
 
@@ -125,10 +125,8 @@ def run(args: argparse.Namespace) -> None:
 def _export(folder: RunFolder, args: argparse.Namespace) -> None:
     import webbrowser
 
-    from quaere.cli.terminal import interruptible
     from quaere.viewer.page_files import export_pages
 
-    check_positive(args, ("pages",))
     if args.ask or args.model or args.index or args.history:
         raise BadInput("an export has no page to ask questions", hint="leave out --ask, --model, --index and --history")
     with interruptible(f"nothing is written to {args.export}"):
