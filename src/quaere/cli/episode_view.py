@@ -79,11 +79,8 @@ def render_turn(turn: Turn, *, full: bool = False) -> Group:
         reply = printable(turn.reply if full else trim(turn.reply))
         parts.append(_indent(Text(f"environment: {reply}", "dim")))
     if failure := turn.failure:
-        said = (
-            (f"failed at the {failure.boundary}: ", "bold red"),
-            (printable(f"{failure.kind}: {failure.message}"), "red"),
-        )
-        parts.append(_indent(Text.assemble(*said)))
+        said = printable(f"{failure.kind}: {failure.message}")
+        parts.append(_indent(Text.assemble((f"failed at the {failure.boundary}: ", "bold red"), (said, "red"))))
     return Group(*parts)
 
 

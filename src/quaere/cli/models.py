@@ -67,10 +67,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run_list(args: argparse.Namespace) -> None:
     """Print the catalogue, one model per line; a star marks models on this machine."""
-    rows = []
-    for entry in CATALOGUE.values():
-        found = find_pulled(entry)
-        rows.append({**msgspec.to_builtins(entry), "path": str(found) if found else None})
+    places = ((entry, find_pulled(entry)) for entry in CATALOGUE.values())
+    rows = [{**msgspec.to_builtins(entry), "path": str(path) if path else None} for entry, path in places]
     if args.json:
         print(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
         return

@@ -161,7 +161,7 @@ def _ask_index(args: argparse.Namespace) -> tuple[list[Any], Counter[str]]:
 
     index = open_index(args.index)
     with counting("asking", args.num) as advance:
-        told = {"topk": args.topk or 5, "report": lambda num: advance("grounded")}
+        told: dict[str, Any] = {"topk": args.topk or 5, "report": lambda num: advance("grounded")}
         drawn = draw_open_questions(index, args.num, args.seed, **told)
     return asyncio.run(_rewrite(args, index, drawn)) if args.model else (drawn, Counter())
 

@@ -36,18 +36,16 @@ def say_line(line: str) -> None:
     print(printable_line(f"quaere: {line}"), file=sys.stderr)
 
 
-def open_console() -> Console:
+def open_console(stderr: bool = False) -> Console:
     """The console that results are printed to; text in them is not highlighted."""
     from rich.console import Console
 
-    return Console(highlight=False)
+    return Console(stderr=stderr, highlight=False)
 
 
 def note_line(line: str, style: str = "dim") -> None:
     """Print a dim line to stderr: what is loaded, downloaded or begun."""
-    from rich.console import Console
-
-    Console(stderr=True, highlight=False).print(line, style=style, markup=False)
+    open_console(stderr=True).print(line, style=style, markup=False)
 
 
 def show_warnings() -> None:

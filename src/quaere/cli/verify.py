@@ -52,7 +52,7 @@ class VerifyOptions(Struct, kw_only=True):
     model: str
     form: Literal["sampled", "teacher_forced", "hosted"] | None = None
     samples: Annotated[int, "M", Meta(ge=1)] = 5
-    temperature: Annotated[float, "T", Meta(ge=0, lt=float("inf"))] = 1.0
+    temperature: Annotated[float, "T"] = 1.0
     turn_tokens: PositiveCount = 256
     limit: PositiveCount | None = None
     index: Folder | None = None
@@ -95,6 +95,8 @@ def _settings(args: argparse.Namespace) -> VerifierSettings:
     from quaere.policies.catalogue import needs_guide
     from quaere.training.verification import VerifierSettings
 
+    if not 0 <= args.temperature < float("inf"):
+        raise BadInput(f"--temperature must be at least 0, not {args.temperature:g}")
     options.check_writable(args.out, "--out")
     is_endpoint = args.model.startswith("openai:")
     form: Form = args.form or ("hosted" if is_endpoint else "sampled")

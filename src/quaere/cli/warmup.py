@@ -36,9 +36,7 @@ _GROUPS = {
     "demonstrations": ("episodes", "style", "world_seed", "articles"),
     "lessons from your own documents": ("index", "questions", "drafts", "attempts", "most", "practice", "max_rows"),
     "limits of an episode": ("max_turns", "topk", "turn_tokens", "sequence_tokens", "tool_response_tokens"),
-    "teaching": (
-        *("epochs", "batch", "learning_rate", "lora_rank", "adapter", "micro_tokens", "seed", "device", "dtype"),
-    ),
+    "teaching": tuple("epochs batch learning_rate lora_rank adapter micro_tokens seed device dtype".split()),
 }
 
 _DESCRIPTION = """\
