@@ -40,6 +40,7 @@ PositiveFraction = Annotated[float, Meta(gt=0, le=1)]
 FractionBelowOne = Annotated[float, Meta(ge=0, lt=1)]
 ProperFraction = Annotated[float, Meta(gt=0, lt=1)]  # a share that is neither none nor all
 Count = Annotated[int, "N"]  # of options: how the help calls the value
+PositiveCount = Annotated[int, "N", Meta(ge=1)]
 Number = Annotated[float, "X"]
 Folder = Annotated[Path, "DIR"]
 File = Annotated[Path, "FILE"]

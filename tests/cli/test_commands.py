@@ -190,7 +190,7 @@ def test_bad_input_gets_one_clear_line(place, tmp_path, capsys, monkeypatch):
     bad(capsys, ["ask", "--index", index], "give either a question or --questions")
     bad(capsys, ["ask", " ", "--index", index], "the question is empty")
     bad(capsys, ["ask", "Who?", "--index", index, "--topk", "0"], "--topk must be at least 1")
-    bad(capsys, ["ask", "Who?", "--index", index, "--temperature", "-1"], "--temperature must be 0 or more")
+    bad(capsys, ["ask", "Who?", "--index", index, "--temperature", "-1"], "--temperature must be at least 0")
     bad(capsys, ["search", "x", "--index", "http://127.0.0.1:9"], "127.0.0.1:9")
     bad(capsys, ["runs", "show", "none", *runs], "no run none")
     empty = tmp_path / "empty"

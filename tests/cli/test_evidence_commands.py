@@ -298,7 +298,7 @@ def test_a_table_marks_what_was_not_found(place, says, capsys, tmp_path):
 
 def test_an_overlap_that_is_no_share_is_refused(place, capsys):
     assert ask(place, "Who?", "--min-overlap", "50") == 2
-    assert "--min-overlap must be from 0 to 1, not 50.0" in capsys.readouterr().err
+    assert "--min-overlap must be between 0 and 1, not 50.0" in capsys.readouterr().err
 
 
 def test_the_built_in_model_has_a_measured_overlap_and_reads_pages_that_are_named_first():

@@ -65,8 +65,8 @@ def test_a_model_that_writes_nonsense_falls_back(place, capsys):
     [
         (["--num", "0"], "--num must be at least 1"),
         (["--topk", "0"], "--topk must be at least 1"),
-        (["--seed", "-1"], "--seed must be 0 or more"),
-        (["--temperature", "-1"], "--temperature must be 0 or more"),
+        (["--seed", "-1"], "--seed must be at least 0"),
+        (["--temperature", "-1"], "--temperature must be at least 0"),
         (["--num", "1000", "--index", "FEW"], "allow only"),
     ],
 )

@@ -4,10 +4,9 @@ import io
 import json
 import sys
 
-from rich.console import Console
-
 from quaere.cli import work_progress
 from quaere.cli.work_progress import LogProgress, open_display, show_progress
+from quaere.warmup.imitation import TeachingStep
 
 
 class Clock:
@@ -63,13 +62,26 @@ def test_a_warm_up_says_its_parts_in_every_form(monkeypatch, capsys):
     assert json.loads(capsys.readouterr().out) == told
 
 
-def test_a_warm_up_shows_one_bar_at_a_time(monkeypatch):
+def shown_by_a_warm_up(monkeypatch, *calls):
+    """What a terminal gets of the last state of a display, and of its notes."""
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
-    with work_progress._LiveDisplay() as display:
-        display.progress("single: wording", 6000, 6000)
-        display.progress("drzero attempts", 3, 40, "812 tok/s")
-        with (shown := Console(file=io.StringIO(), width=100)).capture() as captured:
-            shown.print(display._progress.get_renderable())
-    assert "drzero attempts (812 tok/s)" in captured.get() and "3/40" in captured.get()
-    assert "wording" not in captured.get()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    with open_display(as_json=False) as display:
+        for name, *values in calls:
+            getattr(display, name)(*values)
+    return stream.getvalue()
+
+
+def test_a_warm_up_shows_one_bar_at_a_time(monkeypatch):
+    parts = ("progress", "single: wording", 6000, 6000), ("progress", "drzero attempts", 40, 40, "812 tok/s")
+    shown = shown_by_a_warm_up(monkeypatch, *parts)
+    assert "drzero attempts" in shown and "40 of 40, 812 tok/s" in shown
+    assert "wording" not in shown.partition("drzero attempts")[2]
+
+
+def test_a_warm_up_shows_notes_and_steps_on_a_terminal(monkeypatch):
+    step = TeachingStep(step=3, num_steps=3, epoch=0, loss=1.5, num_tokens=8, tokens_per_s=4.0)
+    shown = shown_by_a_warm_up(monkeypatch, ("note", "the model is taught"), ("step", step))
+    assert "the model is taught\n" in shown and "teaching" in shown and "3 of 3, loss 1.500, 4 tok/s" in shown

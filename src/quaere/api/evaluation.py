@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from quaere.api.agent import Agent, show_progress
-from quaere.api.answer import refuse_all_failed
+from quaere.api.agent import Agent
+from quaere.api.answering import answer_questions
 from quaere.api.printing import as_json, between, cells, count, inflect, plain_table, share_table, wide_console
 from quaere.chat.terminal_text import printable
 from quaere.errors import BadInput
@@ -23,7 +23,7 @@ from quaere.evaluation.qa import differences, scores
 from quaere.evaluation.qa.differences import Difference
 from quaere.evaluation.qa.items import keep_whole_gold
 from quaere.evaluation.qa.scores import Judging, QuestionScore, Scored, score_answering
-from quaere.records import Episode, Question
+from quaere.records import Question
 from quaere.rollout.question_files import read_questions
 
 if TYPE_CHECKING:
@@ -106,22 +106,11 @@ async def _evaluate(
     agent: Agent, questions: list[Question], judge: str | None, judge_items: int, progress: bool
 ) -> tuple[list[QuestionScore], Judging | None]:
     judging: Judging | None = None
-    episodes: list[Episode] = []
     async with AsyncExitStack() as held:
         if judge:
             engine = {**agent.engine, "concurrency": agent.opened.max_rows}
             judged_by, judging = await open_judging(judge, judge_items, held, engine)
-        with show_progress("answering", len(questions), progress) as advance:
-
-            def keep(episode: Episode, score: QuestionScore) -> None:
-                episodes.append(episode)
-                advance("")
-
-            opened = agent.opened
-            how: dict[str, Any] = {"seed": opened.seed, "concurrency": opened.max_rows, "on_episode": keep}
-            given = (opened.policy, opened.protocol, opened.searcher, questions, opened.limits)
-            found = await scores.evaluate(*given, **how)
-        refuse_all_failed(episodes)
+        found = await answer_questions(agent.opened, questions, progress=progress)
         if judge and judging:
             found, num_unread = await scores.judge_spans(judged_by, found, questions)
             judging = structs.replace(judging, num_unread=num_unread)

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta
+from msgspec.structs import asdict
 
 from quaere.api.printing import counting, plain_table
 from quaere.cli import options
 from quaere.cli.terminal import interruptible, open_console
 from quaere.dialects.registry import SOLVER_DIALECTS
-from quaere.errors import BadInput
-from quaere.setting_types import Count, Number
 
 if TYPE_CHECKING:
     from quaere.api.agent import OpenAgent
@@ -46,12 +46,12 @@ class AskOptions(options.AskedOptions, kw_only=True):
 
     guided: bool | None = None
     evidence: bool | None = None
-    min_overlap: Number | None = None
+    min_overlap: Annotated[float, "X", Meta(ge=0, le=1)] | None = None
     solver_dialect: Annotated[str, options.Flag(choices=SOLVER_DIALECTS)] | None = None
     show: bool = False
 
 
-class AskLimits(Struct):
+class AskLimits(options.EpisodeLimits):
     """How far an episode may go.
 
     Attributes:
@@ -62,21 +62,15 @@ class AskLimits(Struct):
         titles_first: show passages first whose title the query names, among the first ten found
     """
 
-    max_turns: Count | None = None
-    topk: Count | None = None
-    turn_tokens: Count | None = None
-    sequence_tokens: Count | None = None
     titles_first: bool | None = None
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `ask` to the command line."""
-    parser = commands.add_parser("ask", help="let a model answer questions by searching an index")
-    parser.set_defaults(run=run)
-    options.add_options(parser, AskOptions, options.PlainOption, options.RunsFolder)
-    options.add_options(
-        parser, AskLimits, title="limits", about="default: as the model was trained, else the values in parentheses"
-    )
+    about = "default: as the model was trained, else the values in parentheses"
+    said = "let a model answer questions by searching an index"
+    parser = options.add_action(commands, "ask", run, said, AskOptions, options.PlainOption, options.RunsFolder)
+    options.add_options(parser, AskLimits, title="limits", about=about)
     options.add_options(parser, options.SamplingOptions, title="sampling")
 
 
@@ -86,29 +80,17 @@ def run(args: argparse.Namespace) -> None:
 
     questions = options.read_asked(args, "ask")
     options.choose_plain(args)
-    options.check_asked(args)
-    if args.min_overlap is not None and not 0 <= args.min_overlap <= 1:
-        raise BadInput(f"--min-overlap must be from 0 to 1, not {args.min_overlap}")
-    searcher = open_searcher(args.index)
     with interruptible():
-        asyncio.run(_ask(args, questions, searcher))
+        asyncio.run(_ask(args, questions, open_searcher(args.index)))
 
 
 async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Searcher) -> None:
     from quaere.api.agent import open_agent
     from quaere.runs import Run, runs_root
 
-    agent = await open_agent(
-        args.model,
-        searcher,
-        **options.sampling_settings(args),
-        min_overlap=args.min_overlap,
-        dialect=args.solver_dialect,
-        evidence=args.evidence,
-        guided=args.guided,
-        limits=options.given_limits(args, "titles_first"),
-        turns_option="--max-turns",
-    )
+    how = options.sampling_settings(args) | {"limits": options.given_limits(args, "titles_first")}
+    how |= {name: getattr(args, name) for name in ("min_overlap", "evidence", "guided")}
+    agent = await open_agent(args.model, searcher, dialect=args.solver_dialect, turns_option="--max-turns", **how)
     args.min_overlap, args.titles_first = agent.min_overlap, agent.limits.titles_first
     settings = options.asked_settings(args, agent.limits, hidden=("show", "solver_dialect", "plain"))
     try:
@@ -163,16 +145,9 @@ async def _ask_many(args: argparse.Namespace, questions: list[Question], agent: 
 # --------------------------------------------------------------------------------------------------------- printing
 
 
-def _evidence_word(answer: Answer) -> str:
-    return "verbatim" if answer.evidence else "not found" if answer.span else "none"
-
-
 def _print_json(answer: Answer, agent: OpenAgent, stored: Run) -> None:
-    import json
-
-    from msgspec.structs import asdict
-
     from quaere.api.answer import answer_scores, find_span, find_support
+    from quaere.cli.episode_view import episode_row
 
     episode = answer.episode
     evidence: dict[str, Any] | None = None
@@ -191,15 +166,10 @@ def _print_json(answer: Answer, agent: OpenAgent, stored: Run) -> None:
         "found": answer.found,
         "evidence": evidence,
         "support": support,
-        "end": episode.end,
-        "searches": [result.query for result in answer.searches],
         "passages": [hit.passage.id for result in answer.searches for hit in result.hits],
-        "failures": [f"{failure.boundary}: {failure.message}" for failure in answer.failures],
         "scores": answer_scores(episode),
-        "run": str(stored.path),
-        "episode": episode.id,
     }
-    print(json.dumps(found_of))
+    print(json.dumps(found_of | episode_row(episode, stored)))
 
 
 def _print_table(answers: list[Answer], stored: Run, *, show_first: bool, evidence: bool) -> None:
@@ -219,7 +189,8 @@ def _print_table(answers: list[Answer], stored: Run, *, show_first: bool, eviden
         right = "" if not score else ("yes" if score["answer/exact_match"] else "no")
         expected = trim(question.answers[0], 30) if question.answers else ""
         row = (str(question.facts or ""), trim(question.text, 70), words + doubt, expected, right)
-        rows.append((*row, str(answer.episode.num_searches), *((_evidence_word(answer),) if evidence else ())))
+        quoted = "verbatim" if answer.evidence else "not found" if answer.span else "none"
+        rows.append((*row, str(answer.episode.num_searches), *((quoted,) if evidence else ())))
     names = ("facts", "question", "answer", "expected", "right", "searches", *(("evidence",) if evidence else ()))
     console.print(plain_table(*names, rows=rows))
     marked = [score for score in scores if score]

@@ -8,29 +8,27 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from quaere.cli.main import walk_parsers
+from quaere.cli.main import build_parser, walk_parsers
+from quaere.cli.options import add_action
 
 SHELLS = ("bash", "zsh", "fish")
+_EPILOG = """\
+bash: eval "$(quaere completion bash)" in ~/.bashrc; zsh: write it to a file _quaere in a folder of $fpath; fish: write
+it to ~/.config/fish/completions/quaere.fish
+"""
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `completion` to the command line."""
-    parser = commands.add_parser(
-        "completion",
-        help="print a shell's completion script",
-        description="Print a script that lets the shell complete commands, options and values with TAB.",
-        epilog='bash: eval "$(quaere completion bash)" in ~/.bashrc; zsh: write it to a file _quaere in a folder of '
-        "$fpath; fish: write it to ~/.config/fish/completions/quaere.fish",
-    )
+    description = "Print a script that lets the shell complete commands, options and values with TAB."
+    about = "print a shell's completion script"
+    parser = add_action(commands, "completion", run, about, description=description, epilog=_EPILOG)
     parser.add_argument("shell", choices=SHELLS, help="the shell that will read the script")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
     """Print the completion script."""
     import shtab
-
-    from quaere.cli.main import build_parser
 
     parser = build_parser()
     for each in walk_parsers(parser):

@@ -15,24 +15,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
-from quaere.api.printing import as_json
+from quaere.api.printing import as_json, between
 from quaere.cli import options
-from quaere.cli.terminal import open_console
-from quaere.errors import BadInput
+from quaere.cli.terminal import open_console, printable
+from quaere.errors import BadInput, IndexMissing
 from quaere.records import DropReason
 from quaere.setting_types import Count
 
 if TYPE_CHECKING:
-    from quaere.runs import Run
-    from quaere.runs.curriculum_audit import Item, ItemFilter
-    from quaere.search.index import Index
-if TYPE_CHECKING:
     from quaere.evaluation.qa.curriculum_quality import Asked
     from quaere.runs import Run
     from quaere.runs.curriculum_audit import Item
-
+    from quaere.search.index import Index
 
 _TABLE_ROWS = 40
 _REASONS = [reason for reason in get_args(DropReason) if reason]
@@ -156,20 +152,6 @@ class ShowOptions(Struct):
     id: Annotated[str, "ID", options.Flag("id")]
 
 
-class ExportOptions(Struct):
-    """Options of `quaere curriculum RUN export`.
-
-    Attributes:
-        file: file to write; its ending decides the format
-        verl: write verl's Parquet format, with what the solver learns
-        force: replace FILE if it exists
-    """
-
-    file: Annotated[Path, "FILE", options.Flag("file")]
-    verl: bool = False
-    force: bool = False
-
-
 class ImportOptions(Struct):
     """Options of `quaere curriculum RUN import`.
 
@@ -180,7 +162,20 @@ class ImportOptions(Struct):
     file: Annotated[Path, "FILE", options.Flag("file")]
 
 
-class AddOptions(Struct):
+class ExportOptions(ImportOptions):
+    """Options of `quaere curriculum RUN export`.
+
+    Attributes:
+        file: file to write; its ending decides the format
+        verl: write verl's Parquet format, with what the solver learns
+        force: replace FILE if it exists
+    """
+
+    verl: bool = False
+    force: bool = False
+
+
+class AddOptions(ImportOptions):
     """Options of `quaere curriculum RUN add`.
 
     Attributes:
@@ -189,7 +184,6 @@ class AddOptions(Struct):
         all: of an export: also add what no solver learned from
     """
 
-    file: Annotated[Path, "FILE", options.Flag("file")]
     only: Annotated[int, "I", options.Flag("--iteration", type=_count)] | None = None
     all: bool = False
 
@@ -241,33 +235,29 @@ def _add_filters(parser: argparse.ArgumentParser, default: str | None = None) ->
 def run_list(args: argparse.Namespace) -> None:
     """Print the candidates that pass the filters."""
     from quaere.cli.curriculum_view import render_items
-    from quaere.runs.curriculum_audit import check_item, read_items
+    from quaere.runs.curriculum_audit import read_items
     from quaere.runs.item_files import item_rows
 
     with _open(args) as run:
-        items = read_items(run)
-        found = _select(items, args, run)
+        found = _select(args, run)
         limit = args.limit if args.limit is not None else len(found) if args.json else _TABLE_ROWS
         page = found[args.offset : args.offset + limit]
-        index, said = _open_documents(run, args, page)
-        page = [check_item(item, index.document if index else None) for item in page]
+        page, _, said = _check_evidence(run, args, page)
         if args.json:
             print(as_json(item_rows(page, run.info.id)))
             return
-        num_lost = len(run.verdicts().keys() - {item.candidate.id for item in items})
+        num_lost = len(run.verdicts().keys() - {item.candidate.id for item in read_items(run)})
     open_console().print(render_items(page, found, args.offset, args.name, said, num_lost))
 
 
 def run_show(args: argparse.Namespace) -> None:
     """Print one candidate, with its span marked in the document."""
     from quaere.cli.curriculum_view import render_item
-    from quaere.runs.curriculum_audit import check_item, find_item, read_items
+    from quaere.runs.curriculum_audit import find_item, read_items
     from quaere.runs.item_files import item_rows
 
     with _open(args) as run:
-        item = find_item(read_items(run), args.id, args.name)
-        index, said = _open_documents(run, args, [item])
-        item = check_item(item, index.document if index else None)
+        (item,), index, said = _check_evidence(run, args, [find_item(read_items(run), args.id, args.name)])
         rows = [row for row in run.index() if row.id == item.candidate.episode_id]
     paid = rows[0].metrics if rows else {}
     evidence = item.candidate.evidence
@@ -308,25 +298,22 @@ def run_clear(args: argparse.Namespace) -> None:
 
 def run_export(args: argparse.Namespace) -> None:
     """Write the candidates that pass the filters to a file."""
-    from quaere.runs.curriculum_audit import check_item, read_items
     from quaere.runs.item_files import write_items, write_verl
 
     if args.file.exists() and not args.force:
         raise BadInput(f"{args.file} exists already", hint="--force replaces it")
     with _open(args) as run:
-        found = _select(read_items(run), args, run)
+        found = _select(args, run)
         if args.verl:
             protocol = _solver_protocol(run)
             found = [item for item in found if item.learned]
             write_verl(args.file, [item.candidate for item in found], protocol, run.info.id)
             _tell({"exported": len(found)}, args)
             return
-        index, said = _open_documents(run, args, found)
-        found = [check_item(item, index.document if index else None) for item in found]
+        found, _, said = _check_evidence(run, args, found)
     write_items(args.file, found, run.info.id)
     counts = {"exported": len(found)}
-    num_wrong = sum(item.evidence_state == "mismatch" for item in found)
-    if num_wrong:
+    if num_wrong := sum(item.evidence_state == "mismatch" for item in found):
         counts["with evidence that is not in its document"] = num_wrong
     _tell(counts, args, said)
 
@@ -348,22 +335,17 @@ def run_add(args: argparse.Namespace) -> None:
     """Add the questions of a file to the curriculum: all of them, or none if one is invalid."""
     from quaere.cli.curriculum_changes import plan_add, settle_evidence
     from quaere.runs import add_questions
-    from quaere.runs.curriculum_audit import Item, check_item, read_items
+    from quaere.runs.curriculum_audit import Item, read_items
     from quaere.runs.item_files import read_question_rows
 
     with _open(args) as run:
         if run.info.kind != "evolve":
-            raise BadInput(
-                f"run {run.info.id} is of kind {run.info.kind}: it has no solver to train on questions",
-                hint="name a run of `quaere evolve`",
-            )
+            said = f"run {run.info.id} is of kind {run.info.kind}: it has no solver to train on questions"
+            raise BadInput(said, hint="name a run of `quaere evolve`")
         rows = read_question_rows(args.file)
         plan = plan_add(rows, read_items(run), str(args.file), iteration=args.only, take_all=args.all)
-        index, said = _open_documents(run, args, [Item(item.candidate) for item in plan.added])
-        added = [
-            settle_evidence(item, check_item(Item(item.candidate), index.document if index else None))
-            for item in plan.added
-        ]
+        checked, _, said = _check_evidence(run, args, [Item(item.candidate) for item in plan.added])
+        added = [settle_evidence(item, one) for item, one in zip(plan.added, checked, strict=True)]
     add_questions(run.path, added)
     num_reduced = sum(before != after for before, after in zip(plan.added, added, strict=True))
     reduced = {"with evidence kept as mere text": num_reduced} if num_reduced else {}
@@ -372,16 +354,49 @@ def run_add(args: argparse.Namespace) -> None:
 
 def run_quality(args: argparse.Namespace) -> None:
     """Print the share of questions of the curriculum whose answer is proven by rules."""
-    from quaere.runs.curriculum_audit import read_items
+    from quaere.evaluation.qa.curriculum_quality import measure_quality
 
-    if Path(args.name).is_file():
-        if any(getattr(args, name) is not None for name in _FILTERS):
-            raise BadInput("a file of questions is read as a whole", hint="leave the filters out, or name a run")
-        tell_quality(ask_of_file(Path(args.name), args.index), json=bool(args.json))
+    asked = _ask_file(args) if Path(args.name).is_file() else _ask_run(args)
+    if not asked:
+        raise BadInput("there is no question to check", hint="use fewer filters, or name another run or file")
+    quality = measure_quality(asked)
+    if args.json:
+        print(as_json({**to_builtins(quality), "share": quality.share}))
         return
+    share = between(quality.share, scale=1, digits=3)
+    print(f"{quality.num} questions, {quality.num_proven} proven: {share}")
+    for fault, count in quality.faults.items():
+        print(f"{count:6}  {fault}")
+
+
+def _ask_file(args: argparse.Namespace) -> list[Asked]:
+    """The questions of a file, with the documents that should prove their answers."""
+    from quaere.evaluation.qa.curriculum_quality import of_question
+    from quaere.rollout.question_files import read_questions
+    from quaere.search.index import open_index
+
+    if any(getattr(args, name) is not None for name in _FILTERS):
+        raise BadInput("a file of questions is read as a whole", hint="leave the filters out, or name a run")
+    if not args.index:
+        raise BadInput("a file of questions needs the index of its documents", hint="--index DIR")
+    documents = open_index(Path(args.index))
+    return [of_question(question, documents.document) for question in read_questions(Path(args.name))]
+
+
+def _ask_run(args: argparse.Namespace) -> list[Asked]:
+    """The questions the solver of a run learns from, with their documents and the proposer's episodes."""
+    from quaere.api.run import name_index
+    from quaere.evaluation.qa.curriculum_quality import of_candidate
+    from quaere.search.index import open_index
+
     with _open(args) as run:
-        asked = ask_of_run(run, _select(read_items(run), args, run), args.index or _index_of(run))
-    tell_quality(asked, json=bool(args.json))
+        learned = [item.candidate for item in _select(args, run) if item.learned]
+        documents = open_index(Path(args.index or name_index(run)))
+        known = {row.id for row in run.index()}
+        return [
+            of_candidate(each, run.episode(each.episode_id) if each.episode_id in known else None, documents.document)
+            for each in learned
+        ]
 
 
 # ------------------------------------------------------------------------------------------------------------- details
@@ -397,31 +412,35 @@ def _open(args: argparse.Namespace) -> Run:
     return Run.open(options.named_run(args, args.name))
 
 
-def _select(items: list[Item], args: argparse.Namespace, run: Run) -> list[Item]:
-    wanted = _read_filter(args)
+def _select(args: argparse.Namespace, run: Run) -> list[Item]:
+    """The candidates of the run that pass the filters."""
+    from quaere.runs.curriculum_audit import ItemFilter, read_items
+
+    items = read_items(run)
+    states = {"kept": True if args.kept else False if args.dropped else None}
+    states |= {"added": args.added or None, "learned": args.learned or None}
+    bounds = {"least": dict(args.min or ()), "most": dict(args.max or ())}
+    wanted = options.read_options(args, ItemFilter, **states, **bounds)
     wanted.check_measures(items, run.info.id)
     return [item for item in items if wanted.admits(item)]
 
 
-def _read_filter(args: argparse.Namespace) -> ItemFilter:
-    from quaere.runs.curriculum_audit import ItemFilter
+def _check_evidence(run: Run, args: argparse.Namespace, items: list[Item]) -> tuple[list[Item], Index | None, str]:
+    """The items with their evidence checked, the index it was checked against, and a warning about that or ""."""
+    from quaere.runs.curriculum_audit import check_item
 
-    states = {
-        "kept": True if args.kept else False if args.dropped else None,
-        "added": True if args.added else None,
-        "learned": True if args.learned else None,
-    }
-    return options.read_options(args, ItemFilter, **states, least=dict(args.min or ()), most=dict(args.max or ()))
+    index, said = _open_documents(run, args, items)
+    return [check_item(item, index.document if index else None) for item in items], index, said
 
 
 def _open_documents(run: Run, args: argparse.Namespace, items: list[Item]) -> tuple[Index | None, str]:
     """The index to check evidence against (None if there is no evidence), and a warning about it or ""."""
-    from quaere.errors import IndexMissing
+    from quaere.api.run import name_index
     from quaere.search.index import open_index
 
     if not any(item.candidate.evidence for item in items):
         return None, ""
-    path = args.index or _index_of(run)
+    path = args.index or name_index(run)
     try:
         index = open_index(Path(path))
     except IndexMissing as error:
@@ -431,12 +450,6 @@ def _open_documents(run: Run, args: argparse.Namespace, items: list[Item]) -> tu
     if index.fingerprint != run.info.settings.get("index_fingerprint", index.fingerprint):
         return index, f"{path} holds other documents than when the run began"
     return index, ""
-
-
-def _index_of(run: Run) -> str:
-    from quaere.api.run import name_index
-
-    return name_index(run)
 
 
 def _solver_protocol(run: Run) -> Any:
@@ -452,8 +465,6 @@ def _solver_protocol(run: Run) -> Any:
 def _tell(counts: dict[str, int], args: argparse.Namespace, said: str = "") -> None:
     from rich.text import Text
 
-    from quaere.cli.episode_view import printable
-
     if args.json:
         print(as_json({**counts, "said": said} if said else counts))
         return
@@ -461,50 +472,3 @@ def _tell(counts: dict[str, int], args: argparse.Namespace, said: str = "") -> N
     console.print(Text(", ".join(f"{number} {what}" for what, number in counts.items())))
     if said:
         console.print(Text(printable(said), "yellow"))
-
-
-# -------------------------------------------------------------------------------------------------------------- quality
-
-
-def ask_of_file(path: Path, index: str | None) -> list[Asked]:
-    """The questions of a file, with the documents that should prove their answers."""
-    from quaere.evaluation.qa.curriculum_quality import of_question
-    from quaere.rollout.question_files import read_questions
-    from quaere.search.index import open_index
-
-    if not index:
-        raise BadInput("a file of questions needs the index of its documents", hint="--index DIR")
-    documents = open_index(Path(index))
-    return [of_question(question, documents.document) for question in read_questions(path)]
-
-
-def ask_of_run(run: Run, items: list[Item], index: str) -> list[Asked]:
-    """The items the solver learns from, with their documents and the proposer's episodes."""
-    from quaere.evaluation.qa.curriculum_quality import of_candidate
-    from quaere.search.index import open_index
-
-    documents = open_index(Path(index))
-    known = {row.id for row in run.index()}
-    learned = [item.candidate for item in items if item.learned]
-    return [
-        of_candidate(item, run.episode(item.episode_id) if item.episode_id in known else None, documents.document)
-        for item in learned
-    ]
-
-
-def tell_quality(asked: list[Asked], *, json: bool) -> None:
-    """Print the share of proven questions, and the faults of the others."""
-    from msgspec import to_builtins
-
-    from quaere.evaluation.qa.curriculum_quality import measure_quality
-
-    if not asked:
-        raise BadInput("there is no question to check", hint="use fewer filters, or name another run or file")
-    quality = measure_quality(asked)
-    if json:
-        print(as_json({**to_builtins(quality), "share": to_builtins(quality.share)}))
-        return
-    share = quality.share
-    print(f"{quality.num} questions, {quality.num_proven} proven: {share.mean:.3f} [{share.low:.3f}, {share.high:.3f}]")
-    for fault, count in quality.faults.items():
-        print(f"{count:6}  {fault}")

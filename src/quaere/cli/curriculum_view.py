@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from quaere.api.printing import cells, count, plain_table
-from quaere.cli.episode_view import trim
+from quaere.cli.episode_view import labelled, trim
 from quaere.cli.terminal import printable
 from quaere.records import Candidate, Evidence
 from quaere.runs.curriculum_audit import Item
@@ -50,9 +50,8 @@ def render_items(
     num_wrong = sum(item.evidence_state == "mismatch" for item in page)
     num_outdated = sum(item.outdated is not None for item in found) + num_lost
     if num_wrong:
-        lines.append(
-            Text(f"{num_wrong} with evidence that is not in its document: quaere curriculum RUN show ID", "red")
-        )
+        told = f"{num_wrong} with evidence that is not in its document: quaere curriculum RUN show ID"
+        lines.append(Text(told, "red"))
     if num_outdated:
         told = f"{count(num_outdated, 'verdict')} on questions that were written anew since: not honoured"
         lines.append(Text(told, "yellow"))
@@ -77,9 +76,9 @@ def render_item(item: Item, paid: Mapping[str, float], document: str, said: str,
         place += f", cluster {candidate.cluster}"
     parts: list[RenderableType] = [
         Text.assemble((printable(candidate.id), "bold"), (printable(f"  {place}"), "dim")),
-        _line("question", candidate.question or "none", "bold"),
-        _line("answer", " or ".join(candidate.answers) or "none", "bold green"),
-        _line("document", candidate.document_id or "none", ""),
+        labelled("question", candidate.question or "none", "bold"),
+        labelled("answer", " or ".join(candidate.answers) or "none", "bold green"),
+        labelled("document", candidate.document_id or "none", ""),
         *_evidence_lines(item, document),
     ]
     if said:
@@ -88,11 +87,11 @@ def render_item(item: Item, paid: Mapping[str, float], document: str, said: str,
     if support:
         how = f"of {support.num_samples} samples each" if support.num_samples else "computed"
         shown = f"p+ {support.chance_with:.3f}, p- {support.chance_without:.3f}, V {support.value:+.3f} ({how})"
-        parts.append(_line("support", shown, ""))
-    parts.append(_line("votes", _votes(candidate) or "the solver was not asked", ""))
+        parts.append(labelled("support", shown, ""))
+    parts.append(labelled("votes", _votes(candidate) or "the solver was not asked", ""))
     for label, numbers in (("scores", candidate.scores), ("paid", paid)):
         if numbers:
-            parts.append(_line(label, ", ".join(f"{key} {value:.4g}" for key, value in numbers.items()), ""))
+            parts.append(labelled(label, ", ".join(f"{key} {value:.4g}" for key, value in numbers.items()), ""))
     parts += _decision_lines(item)
     if candidate.episode_id:
         parts.append(Text(printable(f"  quaere runs show {name} {candidate.episode_id}"), "dim"))
@@ -106,9 +105,9 @@ def _evidence_lines(item: Item, document: str) -> list[RenderableType]:
     candidate, evidence = item.candidate, item.candidate.evidence
     if evidence is None:
         if not candidate.episode_id and candidate.span:
-            return [_line("evidence", f"as it was given, not checked: {candidate.span}", "yellow")]
+            return [labelled("evidence", f"as it was given, not checked: {candidate.span}", "yellow")]
         told = f"found in nothing it was shown: {candidate.span}" if candidate.span else "none"
-        return [_line("evidence", told, "yellow" if candidate.span else "dim")]
+        return [labelled("evidence", told, "yellow" if candidate.span else "dim")]
     where = f"{evidence.doc_id} {evidence.start}-{evidence.end}, "
     state = item.evidence_state, _STATE_STYLES[item.evidence_state]
     lines: list[RenderableType] = [Text.assemble(("evidence: ", "dim"), printable(where), state)]
@@ -117,7 +116,7 @@ def _evidence_lines(item: Item, document: str) -> list[RenderableType]:
     context = _context(evidence, document) if document else Text(printable(evidence.text), "reverse")
     lines.append(Padding(context, (0, 0, 0, 2), expand=False))
     if candidate.span and candidate.span != evidence.text:
-        lines.append(_line("as written", candidate.span, "dim"))
+        lines.append(labelled("as written", candidate.span, "dim"))
     return lines
 
 
@@ -134,17 +133,17 @@ def _context(evidence: Evidence, document: str) -> Text:
 
 def _decision_lines(item: Item) -> list[Text]:
     candidate = item.candidate
-    lines = [_line("the run", "kept it" if candidate.kept else f"dropped it: {candidate.reason}", "")]
+    lines = [labelled("the run", "kept it" if candidate.kept else f"dropped it: {candidate.reason}", "")]
     if candidate.added:
-        lines = [_line("added", f"{_minute(item.added_time)}, from {item.origin or 'nowhere in particular'}", "")]
+        lines = [labelled("added", f"{_minute(item.added_time)}, from {item.origin or 'nowhere in particular'}", "")]
     if candidate.refusals:
-        lines.append(_line("refused by", ", ".join(candidate.refusals), "yellow"))
+        lines.append(labelled("refused by", ", ".join(candidate.refusals), "yellow"))
     if item.verdict:
-        lines.append(_line("verdict", _told(item.verdict), _VERDICT_STYLES[item.verdict.kind]))
+        lines.append(labelled("verdict", _told(item.verdict), _VERDICT_STYLES[item.verdict.kind]))
     if item.outdated:
         told = f"{_told(item.outdated)}; given on another question of this id, not honoured: {item.outdated.question}"
-        lines.append(_line("verdict", told, "yellow"))
-    lines.append(_line("the solver", "learns from it" if item.learned else "does not learn from it", ""))
+        lines.append(labelled("verdict", told, "yellow"))
+    lines.append(labelled("the solver", "learns from it" if item.learned else "does not learn from it", ""))
     return lines
 
 
@@ -177,7 +176,3 @@ def _count_line(page: Sequence[Item], found: Sequence[Item], offset: int) -> str
     shown = f"{offset + 1} to {offset + len(page)} shown" if page else "none shown"
     more = f"; --offset {offset + len(page)} goes on" if page and offset + len(page) < len(found) else ""
     return f"{total}; {shown}{more}"
-
-
-def _line(label: str, value: str, style: str) -> Text:
-    return Text.assemble((f"{label}: ", "dim"), (printable(value), style))

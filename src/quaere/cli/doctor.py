@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 from msgspec import Struct
 
-from quaere.cli.options import FolderName, JsonOption, add_options
+from quaere.cli.options import FolderName, JsonOption, add_action
 from quaere.cli.terminal import open_console
 from quaere.errors import MODEL_LIBRARIES, BadInput, ExtraMissing, QuaereError, check_model_libraries
 
@@ -41,9 +42,7 @@ class DoctorOptions(JsonOption):
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `doctor` to the command line."""
-    parser = commands.add_parser("doctor", help="check this machine, a model's chat template, an index")
-    parser.set_defaults(run=run)
-    add_options(parser, DoctorOptions)
+    add_action(commands, "doctor", run, "check this machine, a model's chat template, an index", DoctorOptions)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -180,13 +179,10 @@ def guard(name: str, check: Callable[[], Check]) -> Check:
 def print_checks(checks: Sequence[Check], *, as_json: bool) -> None:
     """Print every check; `BadInput`, and so exit code 2, if one failed."""
     if as_json:
-        import msgspec
-
         print(msgspec.json.format(msgspec.json.encode(checks), indent=2).decode())
     else:
         _print(checks)
-    failed = [check.name for check in checks if check.status == "fail"]
-    if failed:
+    if failed := [check.name for check in checks if check.status == "fail"]:
         raise BadInput(f"these checks failed: {', '.join(failed)}")
 
 

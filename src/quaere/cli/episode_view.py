@@ -12,22 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import to_builtins
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from quaere.api.answer import (
-    BY_CHANCE,
-    describe_place,
-    find_span,
-    find_support,
-    is_about_question,
-    is_found,
-    passage_name,
-    passage_number,
-    question_overlap,
-)
+from quaere import records
+from quaere.api import answer as answers
 from quaere.api.printing import count as count
 from quaere.chat.report_pages import count_line
 from quaere.chat.spans import shown_passages
@@ -35,38 +27,19 @@ from quaere.chat.statements import find_citations
 from quaere.chat.tags import find_blocks
 from quaere.cli.terminal import printable as printable  # shown with everything here, and asked for here
 from quaere.dialects.report.report_writer import bind_report
-from quaere.records import (
-    Answer,
-    Assessment,
-    AssessTask,
-    EndReason,
-    Episode,
-    Evaluate,
-    Failure,
-    Malformed,
-    Proposal,
-    ProposeTask,
-    Report,
-    ReportTask,
-    Rubric,
-    RubricTask,
-    Search,
-    SearchResult,
-    SolveTask,
-    StopReason,
-    Turn,
-)
+from quaere.records import Answer, Episode, Proposal, Report, ReportTask, SearchResult, Turn
+from quaere.runs import Run
 
 _TRIM_CHARS = 240
 _MAX_SEEN = 10  # passages listed when no answer was found
 _BLOCK_STYLES = {"think": "dim italic", "tool_call": "cyan", "answer": "bold green", "question": "bold green"}
-_STOPS: dict[StopReason, str] = {
+_STOPS: dict[records.StopReason, str] = {
     "end_of_turn": "ended its turn",
     "stop_string": "stopped at a stop string",
     "length": "ran out of tokens",
     "failed": "failed",
 }
-_ENDS: dict[EndReason, str] = {
+_ENDS: dict[records.EndReason, str] = {
     "answered": "answered",
     "turn_limit": "no answer: the turn limit was reached",
     "sequence_limit": "no answer: the token limit was reached",
@@ -105,8 +78,9 @@ def render_turn(turn: Turn, *, full: bool = False) -> Group:
     if turn.reply and (full or not turn.results):  # after a search, the reply mostly repeats the passages
         reply = printable(turn.reply if full else trim(turn.reply))
         parts.append(_indent(Text(f"environment: {reply}", "dim")))
-    if turn.failure:
-        parts.append(_indent(_render_failure(turn.failure)))
+    if failure := turn.failure:
+        said = printable(f"{failure.kind}: {failure.message}")
+        parts.append(_indent(Text.assemble((f"failed at the {failure.boundary}: ", "bold red"), (said, "red"))))
     return Group(*parts)
 
 
@@ -115,13 +89,16 @@ def render_end(episode: Episode) -> Group:
     parts: list[RenderableType] = [Text()]
     match episode.outcome:
         case Answer(text):
-            parts.append(_line("Answer", text, "bold green"))
+            parts.append(labelled("Answer", text, "bold green"))
             if isinstance(episode.task, ReportTask) and (report := bind_report(episode)) is not None:
                 parts.append(Text(count_line(report), "yellow" if report.unresolved else "dim"))
         case Proposal(question, answer):
-            parts += [_line("Proposed question", question, "bold green"), _line("Its answer", answer, "bold green")]
-        case Rubric() | Assessment():
-            parts.append(_line("Decided", episode.outcome.text, "bold green"))
+            parts += [
+                labelled("Proposed question", question, "bold green"),
+                labelled("Its answer", answer, "bold green"),
+            ]
+        case records.Rubric() | records.Assessment():
+            parts.append(labelled("Decided", episode.outcome.text, "bold green"))
     ended = "proposed" if isinstance(episode.outcome, Proposal) else _ENDS[episode.end]
     num_tokens = sum(len(segment.token_ids) for segment in episode.segments)
     counts = [count(len(episode.turns), "turn"), count(episode.num_searches, "search"), count(num_tokens, "token")]
@@ -154,40 +131,40 @@ def render_tokens(episode: Episode) -> Table:
 
 def _render_task(episode: Episode, *, full: bool) -> Group:
     match episode.task:
-        case SolveTask(question):
-            parts = [_line("Question", question.text, "bold")]
+        case records.SolveTask(question):
+            parts = [labelled("Question", question.text, "bold")]
             if question.answers:
-                parts.append(_line("Expected", " | ".join(question.answers), "dim"))
-        case ProposeTask(document=document, hops=hops):
+                parts.append(labelled("Expected", " | ".join(question.answers), "dim"))
+        case records.ProposeTask(document=document, hops=hops):
             title = document.title if document else "anything"
-            parts = [_line(f"Propose a question of {count(hops, 'hop')} about", title, "bold")]
+            parts = [labelled(f"Propose a question of {count(hops, 'hop')} about", title, "bold")]
         case ReportTask(question, rubric):
-            parts = [_line("Report on", question.text, "bold")]
-            parts += [_line("Judged by", rubric.text, "dim")] if rubric else []
-        case RubricTask(questions=questions, harness=harness, hints=hints):
-            parts = [_line("Choose a rubric for reports on", " / ".join(questions), "bold")]
+            parts = [labelled("Report on", question.text, "bold")]
+            parts += [labelled("Judged by", rubric.text, "dim")] if rubric else []
+        case records.RubricTask(questions=questions, harness=harness, hints=hints):
+            parts = [labelled("Choose a rubric for reports on", " / ".join(questions), "bold")]
             rules = harness.dimensions
             allowed = f"{rules.k} of {', '.join(item.name for item in harness.pool)}; {rules.must_include} comes first"
             weights = f"weights from {rules.weight_min:g} to {rules.weight_max:g}"
-            parts.append(_line(f"Harness {harness.version}", f"{allowed}; {weights}", "dim"))
+            parts.append(labelled(f"Harness {harness.version}", f"{allowed}; {weights}", "dim"))
             advised = {"take": hints.required, "leave": hints.avoided, "try": hints.explore}
             if said := "; ".join(f"{verb} {', '.join(names)}" for verb, names in advised.items() if names):
-                parts.append(_line("Hints", said, "dim"))
-        case AssessTask(question=question, rubric=rubric, reports=reports):
-            parts = [_line(f"Assess {count(len(reports), 'report')} on", question.text, "bold")]
-            parts.append(_line("Judged by", rubric.text, "dim"))
+                parts.append(labelled("Hints", said, "dim"))
+        case records.AssessTask(question=question, rubric=rubric, reports=reports):
+            parts = [labelled(f"Assess {count(len(reports), 'report')} on", question.text, "bold")]
+            parts.append(labelled("Judged by", rubric.text, "dim"))
             texts = (report.text if full else trim(report.text) for report in reports)
-            parts += [_line(f"Report {number}", text, "dim") for number, text in enumerate(texts, start=1)]
+            parts += [labelled(f"Report {number}", text, "dim") for number, text in enumerate(texts, start=1)]
     how = f"episode {episode.id}, {episode.protocol}, {episode.model}, seed {episode.seed}"
     return Group(*parts, Text(printable(how), "dim"))
 
 
 def _render_action(turn: Turn) -> Text:
     match turn.action:
-        case Search(queries, about=about):
+        case records.Search(queries, about=about):
             whom = f" for report {about}" if about else ""
             return Text.assemble((f"→ searches{whom}: ", "cyan"), printable("; ".join(queries)))
-        case Evaluate(text, score):
+        case records.Evaluate(text, score):
             return Text.assemble((f"→ gives it {score:g} of 10: ", "cyan"), printable(text))
         case Answer(text):
             # The model's own text just above has the whole report, so a long one is not repeated.
@@ -195,9 +172,9 @@ def _render_action(turn: Turn) -> Text:
             return Text.assemble(("→ answers: ", "green"), printable(shown))
         case Proposal(question, answer):
             return Text.assemble(("→ proposes: ", "green"), printable(f"{question} -> {answer}"))
-        case Rubric() | Assessment():
+        case records.Rubric() | records.Assessment():
             return Text.assemble(("→ decides: ", "green"), printable(turn.action.text))
-        case Malformed(reason):
+        case records.Malformed(reason):
             return Text.assemble(("→ cannot be read: ", "yellow"), printable(reason))
 
 
@@ -214,11 +191,6 @@ def _render_result(result: SearchResult, *, full: bool) -> Group:
     return Group(*parts)
 
 
-def _render_failure(failure: Failure) -> Text:
-    said = printable(f"{failure.kind}: {failure.message}")
-    return Text.assemble((f"failed at the {failure.boundary}: ", "bold red"), (said, "red"))
-
-
 def _style_model_text(text: str) -> Text:
     """The model's text, with thoughts, tool calls and the answer in styles of their own."""
     shown = printable(text.strip())
@@ -228,7 +200,8 @@ def _style_model_text(text: str) -> Text:
     return styled
 
 
-def _line(label: str, value: str, style: str) -> Text:
+def labelled(label: str, value: str, style: str) -> Text:
+    """A dim label with its value; both are untrusted text."""
     # Not `Text(label, "dim") + ...`: the style of the first text would hold for all of the sum.
     return Text.assemble((f"{label}: ", "dim"), (printable(value), style))
 
@@ -242,13 +215,14 @@ def _indent(content: RenderableType) -> Padding:
 
 def render_evidence(episode: Episode) -> Text:
     """The span and its place in the document; or the span as written, and that it was found nowhere."""
-    span, found, passage = find_span(episode)
+    span, found, passage = answers.find_span(episode)
     if not span:
         return Text.assemble(("Evidence: ", "dim"), ("it gave none\n", "yellow"), render_support(episode))
     if found is None or passage is None:
         lost = "\n  not found in anything it was shown"
         return Text.assemble(("Evidence: ", "dim"), (printable(span) + lost, "yellow"))
-    place = printable(f"\n  found verbatim in {passage_number(episode, passage)} {describe_place(found, passage)}")
+    number, where = answers.passage_number(episode, passage), answers.describe_place(found, passage)
+    place = printable(f"\n  found verbatim in {number} {where}")
     return Text.assemble(("Evidence: ", "dim"), (printable(found.text), "green"), (place, "dim"))
 
 
@@ -260,27 +234,27 @@ def render_support(episode: Episode) -> Text:
     """
     if not isinstance(episode.outcome, Answer):
         return _render_seen(episode)
-    found = find_support(episode)
+    found = answers.find_support(episode)
     if not found:
         return Text("No sentence it was shown contains this answer", "yellow")
     sentence, passage = found
-    place = printable(f"\n  {passage_number(episode, passage)} {describe_place(sentence, passage)}")
-    if not is_about_question(episode, passage):
-        return Text.assemble((f"{BY_CHANCE}: ", "yellow"), printable(sentence.text), (place, "dim"))
+    place = printable(f"\n  {answers.passage_number(episode, passage)} {answers.describe_place(sentence, passage)}")
+    if not answers.is_about_question(episode, passage):
+        return Text.assemble((f"{answers.BY_CHANCE}: ", "yellow"), printable(sentence.text), (place, "dim"))
     return Text.assemble(("Found in: ", "dim"), (printable(sentence.text), "green"), (place, "dim"))
 
 
 def render_doubt(episode: Episode, min_overlap: float) -> Text:
     """Why an answer does not count as found, and the passages that were seen; empty if it counts."""
-    if not isinstance(episode.outcome, Answer) or is_found(episode, min_overlap):
+    if not isinstance(episode.outcome, Answer) or answers.is_found(episode, min_overlap):
         return Text()
-    share = f"{question_overlap(episode):.0%} of the question's key words, less than {min_overlap:.0%}"
+    share = f"{answers.question_overlap(episode):.0%} of the question's key words, less than {min_overlap:.0%}"
     doubt = f"The passage with this answer has {share}: do not rely on it\n", "yellow"
     return Text.assemble(doubt, _render_seen(episode), "\n")
 
 
 def _render_seen(episode: Episode) -> Text:
-    seen = [f"\n  {passage_name(passage)}" for passage in shown_passages(episode)[:_MAX_SEEN]]
+    seen = [f"\n  {answers.passage_name(passage)}" for passage in shown_passages(episode)[:_MAX_SEEN]]
     return Text("Passages seen:" + printable("".join(seen)) if seen else "No passage was seen", "dim")
 
 
@@ -317,26 +291,21 @@ def _render_text(report: Report) -> Text:
 
 def report_row(report: Report) -> dict[str, Any]:
     """The report as a dictionary for `--json`."""
+    names = ("doc_id", "title", "start", "end", "text")
+    sources = [
+        {"number": number, "passage": passage.id} | {name: getattr(passage, name) for name in names}
+        for number, passage in ((source.number, source.passage) for source in report.sources)
+    ]
+    counted = {name: getattr(report, name) for name in ("conclusion", "citations", "unresolved", "resolved_share")}
+    return {"report": report.text, "statements": to_builtins(report.statements), "sources": sources, **counted}
+
+
+def episode_row(episode: Episode, stored: Run) -> dict[str, Any]:
+    """What an episode did and where it is stored, as a dictionary for `--json`."""
     return {
-        "report": report.text,
-        "conclusion": report.conclusion,
-        "statements": [
-            {"text": said.text, "start": said.start, "end": said.end, "citations": list(said.citations)}
-            for said in report.statements
-        ],
-        "sources": [
-            {
-                "number": source.number,
-                "passage": source.passage.id,
-                "doc_id": source.passage.doc_id,
-                "title": source.passage.title,
-                "start": source.passage.start,
-                "end": source.passage.end,
-                "text": source.passage.text,
-            }
-            for source in report.sources
-        ],
-        "citations": list(report.citations),
-        "unresolved": list(report.unresolved),
-        "resolved_share": report.resolved_share,
+        "end": episode.end,
+        "searches": [result.query for turn in episode.turns for result in turn.results],
+        "failures": [f"{turn.failure.boundary}: {turn.failure.message}" for turn in episode.turns if turn.failure],
+        "run": str(stored.path),
+        "episode": episode.id,
     }

@@ -11,39 +11,31 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import time
-from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import msgspec
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
 
-from quaere.api.printing import counting
 from quaere.chat.protocol import PromptStyle
 from quaere.cli import options
 from quaere.cli.terminal import interruptible, note_line
-from quaere.dialects.registry import SOLVER_DIALECTS
-from quaere.errors import BadInput, SamplingFailed
-from quaere.setting_types import Count, check_positive
+from quaere.dialects.registry import SOLVER_DIALECTS, usual_limits
+from quaere.errors import BadInput
+from quaere.setting_types import PositiveCount
 
 if TYPE_CHECKING:
     from quaere.chat.protocol import Protocol
-    from quaere.dialects.notes import RoleWeights
+    from quaere.dialects.notes import Notes, RoleWeights
     from quaere.evaluation.judges.judge import Judge
     from quaere.evaluation.qa.differences import ArmDifference
-    from quaere.evaluation.qa.scores import AnsweringScore, Judging, QuestionScore, Scored
-    from quaere.records import Episode, Question, Turn
+    from quaere.evaluation.qa.scores import Judging, Scored
+    from quaere.records import Question
     from quaere.rollout.episode import Limits
     from quaere.rollout.policy import Policy
     from quaere.runs import Run
     from quaere.search.searcher import Searcher
-
-_MAX_JUDGE_ITEMS = 400
-_OTHER_LIMITS = ("max_searches", "tool_response_tokens")
-_FREE = {"name", "max_rows"}  # may differ: neither changes what is asked, and fewer rows may be why it is run again
 
 
 class EvaluatedModel(options.RoleOptions):
@@ -71,7 +63,7 @@ class EvalOptions(Struct):
     """
 
     questions: options.QuestionPlace | None = None
-    limit: Count | None = None
+    limit: PositiveCount | None = None
     facts: Annotated[tuple[int, ...], "N", options.Several, options.Flag("--facts", "--hops")] = ()
     index: options.IndexPlace | None = None
     closed_book: bool = False
@@ -94,30 +86,22 @@ class EvidenceOptions(Struct):
 
     evidence: bool | None = None
     judge: Annotated[str, "string|MODEL"] | None = None
-    judge_items: Count = 100
+    judge_items: Annotated[int, "N", Meta(ge=1, le=400)] = 100
     gold_sets: Annotated[list[str], "SET", options.Several] | None = None
 
 
-class EvalLimits(Struct):
+class EvalLimits(options.EpisodeLimits):
     """How far an episode may go.
 
     Attributes:
-        max_turns: most turns of an episode
         max_searches: most searches of an episode
-        topk: passages per search
-        turn_tokens: most tokens per turn
-        sequence_tokens: most tokens of an episode
         tool_response_tokens: most tokens of a search's results
         answer_turn: reserve the last turn for the answer, and tell the model when no searches are left
         titles_first: show passages first whose title the query names, among the first ten found
     """
 
-    max_turns: Count | None = None
-    max_searches: Count | None = None
-    topk: Count | None = None
-    turn_tokens: Count | None = None
-    sequence_tokens: Count | None = None
-    tool_response_tokens: Count | None = None
+    max_searches: PositiveCount | None = None
+    tool_response_tokens: PositiveCount | None = None
     answer_turn: bool | None = None
     titles_first: bool | None = None
 
@@ -145,14 +129,12 @@ class OutputOptions(options.JsonOption):
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `eval` to the command line."""
-    parser = commands.add_parser("eval", help="score a model on a set of questions")
-    parser.set_defaults(run=run)
+    parser = options.add_action(commands, "eval", run, "score a model on a set of questions")
     options.add_options(parser, EvaluatedModel, title="model to evaluate")
     options.add_options(parser, EvalOptions)
     options.add_options(parser, EvidenceOptions, title="evidence")
-    options.add_options(
-        parser, EvalLimits, title="limits", about="default: as the model was trained, else those of the paper"
-    )
+    about = "default: as the model was trained, else those of the paper"
+    options.add_options(parser, EvalLimits, title="limits", about=about)
     options.add_options(parser, options.EngineOptions, title="engine")
     options.add_options(parser, OutputOptions, options.RunsFolder, title="output")
 
@@ -185,21 +167,15 @@ def _check(args: argparse.Namespace) -> None:
         raise BadInput("give either --model or --run", hint="quaere eval --model NAME ...")
     options.choose_plain(args)
     if args.questions is None:
-        raise BadInput(
-            "--questions is missing: a JSONL file or hub:OWNER/NAME", hint="quaere eval --questions FILE ..."
-        )
+        hint = "quaere eval --questions FILE ..."
+        raise BadInput("--questions is missing: a JSONL file or hub:OWNER/NAME", hint=hint)
     if args.checkpoint is not None and args.run_name is None:
         raise BadInput("--checkpoint needs --run", hint="quaere eval --run RUN --checkpoint N ...")
     if args.index is None and not args.closed_book:
         raise BadInput("give --index, or --closed-book to answer without searching", hint="quaere eval --index DIR ...")
     if args.resume is not None and args.deterministic:
-        raise BadInput(
-            "--resume cannot continue a --deterministic evaluation: the other questions would be batched differently",
-            hint="omit --resume",
-        )
-    check_positive(args, (*options.LIMITS, *_OTHER_LIMITS, "limit", "max_rows"))
-    if not 1 <= args.judge_items <= _MAX_JUDGE_ITEMS:
-        raise BadInput(f"--judge-items must be between 1 and {_MAX_JUDGE_ITEMS}, not {args.judge_items}")
+        said = "--resume cannot continue a --deterministic evaluation: the other questions would be batched differently"
+        raise BadInput(said, hint="omit --resume")
     _check_output(args)
 
 
@@ -224,10 +200,8 @@ def _find_weights(args: argparse.Namespace) -> RoleWeights | None:
 
     weights, _ = use_role(partial(options.find_weights, args, args.run_name), lambda weights: None)
     if weights.role == "actor":
-        raise BadInput(
-            f"{args.run_name} was trained to write reports, and `eval` scores short answers only",
-            hint=f"quaere export {args.run_name} --merge --out DIR, then quaere report --model DIR and quaere grade",
-        )
+        hint = f"quaere export {args.run_name} --merge --out DIR, then quaere report --model DIR and quaere grade"
+        raise BadInput(f"{args.run_name} was trained to write reports, and `eval` scores short answers only", hint=hint)
     return weights
 
 
@@ -241,6 +215,9 @@ async def _evaluate(
     searcher: Searcher,
     others: list[Scored],
 ) -> None:
+    from quaere.api.agent import OpenAgent
+    from quaere.api.answering import answer_questions, score_metrics
+    from quaere.dialects.notes import find_notes
     from quaere.evaluation.qa.items import write_items
     from quaere.evaluation.qa.scores import Evaluation, judge_spans, score_answering, write_evaluation
     from quaere.search.searcher import check_reachable
@@ -248,21 +225,23 @@ async def _evaluate(
     async with AsyncExitStack() as held:
         held.push_async_callback(searcher.close)
         await check_reachable(searcher)
-        protocol, limits = _arrange(args, weights)
+        notes = weights.notes if weights else find_notes(args.model)
+        protocol, limits = _arrange(args, notes)
         if args.judge and not getattr(protocol, "evidence", False):
             raise BadInput("--judge grades evidence, so it needs --evidence", hint="quaere eval --evidence --judge ...")
         judge, judging = await _open_judge(args, held)
         weights, policy = _open_policy(args, weights)
         held.push_async_callback(policy.stop)
         settings = _settings(args, weights.name if weights else args.model, protocol, limits)
+        agent = OpenAgent(policy, searcher, protocol, limits, notes, 0.0, seed=args.seed, max_rows=args.max_rows)
         with _open_run(args, settings) as stored:
-            scores = await _answer(args, policy, protocol, searcher, questions, limits, stored)
+            scores = await answer_questions(agent, questions, stored=stored)
             if judge and judging:
                 note_line("judging the spans")
                 scores, num_unread = await judge_spans(judge, scores, questions)
                 judging = structs.replace(judging, num_unread=num_unread)
             score = score_answering(scores)
-            stored.log_metrics(0, _metrics(score))
+            stored.log_metrics(0, score_metrics(score))
     evaluation = Evaluation(settings["name"], settings["model"], settings, score, tuple(scores), judging)
     if args.out:
         write_evaluation(evaluation, args.out)
@@ -273,11 +252,12 @@ async def _evaluate(
 
 def _open_run(args: argparse.Namespace, settings: dict[str, Any]) -> Run:
     """A new run, or the stopped one that goes on."""
+    from quaere.api.answering import open_stored
     from quaere.runs import Run, runs_root
 
     if args.resume is None:
         return Run.start(runs_root(args.runs), "eval", settings)
-    return reopen(options.named_run(args, args.resume), settings)
+    return open_stored(options.named_run(args, args.resume), settings)
 
 
 async def _open_judge(args: argparse.Namespace, held: AsyncExitStack) -> tuple[Judge | None, Judging | None]:
@@ -285,20 +265,8 @@ async def _open_judge(args: argparse.Namespace, held: AsyncExitStack) -> tuple[J
         return None, None
     from quaere.api.evaluation import open_judging
 
-    return await open_judging(
-        args.judge, args.judge_items, held, options.engine_settings(args, "concurrency"), note_line
-    )
-
-
-def _metrics(score: AnsweringScore) -> dict[str, float]:
-    found = {"answer/exact_match": score.exact_match.mean, "answer/f1": score.f1.mean}
-    if score.unanswered is not None:
-        found["answer/unanswered"] = score.unanswered
-    for name in ("present", "verbatim", "supported", "joint", "gold", "gold_joint"):
-        share = getattr(score.evidence, name, None)
-        if share is not None:
-            found[f"evidence/{name}"] = share.mean
-    return found
+    engine = options.engine_settings(args, "concurrency")
+    return await open_judging(args.judge, args.judge_items, held, engine, note_line)
 
 
 def _show(args: argparse.Namespace, evaluation: Scored, others: list[Scored], stored: Run | None = None) -> None:
@@ -320,25 +288,15 @@ def _compare_arms(args: argparse.Namespace, results: list[Scored]) -> list[ArmDi
     return [compare_arms(name, arms[name], other, arms[other], same_start=paired) for other in others]
 
 
-def _arrange(args: argparse.Namespace, weights: RoleWeights | None) -> tuple[Protocol, Limits]:
+def _arrange(args: argparse.Namespace, notes: Notes) -> tuple[Protocol, Limits]:
     """How to ask: as the command line says, else as the model was trained, else as the paper has it."""
     from quaere.api.agent import choose_solver
-    from quaere.dialects.notes import find_notes
-    from quaere.dialects.registry import usual_limits
     from quaere.policies.catalogue import needs_guide
 
-    return choose_solver(
-        weights.notes if weights else find_notes(args.model),
-        needs_guide=needs_guide(args.model),
-        dialect=args.solver_dialect,
-        style=args.style,
-        evidence=args.evidence,
-        guided=args.guided,
-        closed_book=args.closed_book,
-        limits=options.given_limits(args, *_OTHER_LIMITS, "answer_turn", "titles_first"),
-        usual=usual_limits,
-        turns_option="--max-turns",
-    )
+    how = {name: getattr(args, name) for name in ("style", "evidence", "guided", "closed_book")}
+    limits = options.given_limits(args, "max_searches", "tool_response_tokens", "answer_turn", "titles_first")
+    how |= {"needs_guide": needs_guide(args.model), "dialect": args.solver_dialect, "limits": limits}
+    return choose_solver(notes, usual=usual_limits, turns_option="--max-turns", **how)
 
 
 def _settings(args: argparse.Namespace, model: str, protocol: Protocol, limits: Limits) -> dict[str, Any]:
@@ -367,89 +325,3 @@ def _open_policy(args: argparse.Namespace, weights: RoleWeights | None) -> tuple
         load = partial(role_policy, **engine)
         return use_role(partial(options.find_weights, args, args.run_name), load, found=weights, report=note_line)
     return None, open_policy(args.model, **engine)
-
-
-async def _answer(
-    args: argparse.Namespace,
-    policy: Policy,
-    protocol: Protocol,
-    searcher: Searcher,
-    questions: list[Question],
-    limits: Limits,
-    stored: Run,
-) -> list[QuestionScore]:
-    """Answer the questions that the run has no answers to; every episode is stored as soon as it ends."""
-    from quaere.chat.terminal_text import shorten_number
-    from quaere.evaluation.qa.scores import evaluate
-
-    done = read_scores(stored, questions, evidence=getattr(protocol, "evidence", False))
-    left = [question for question in questions if question.id not in done]
-    failures: list[str] = []
-    rights = [score.exact_match for score in done.values()]
-    started, num_tokens = time.monotonic(), 0
-
-    with counting("answering", len(left)) as advance:
-
-        def count(turn: Turn) -> None:
-            nonlocal num_tokens
-            num_tokens += turn.num_tokens
-
-        def keep(episode: Episode, score: QuestionScore) -> None:
-            metrics = {"answer/exact_match": score.exact_match, "answer/f1": score.f1}
-            for name in ("present", "verbatim", "gold"):
-                if (value := getattr(score, name)) is not None:
-                    metrics[f"evidence/{name}"] = float(value)
-            stored.add_episode(episode, metrics)
-            if episode.end == "failed" and (failure := episode.turns[-1].failure):
-                failures.append(failure.message)
-            rights.append(score.exact_match)
-            rate = num_tokens / max(time.monotonic() - started, 1e-9)
-            advance(f"EM {sum(rights) / len(rights):.3f}, {shorten_number(rate)} tok/s")
-
-        how: dict[str, Any] = {"seed": args.seed, "concurrency": args.max_rows, "on_episode": keep, "on_turn": count}
-        scores = await evaluate(policy, protocol, searcher, left, limits, **how)
-    if len(failures) == len(questions):
-        raise SamplingFailed(failures[0])
-    done |= {score.id: score for score in scores}
-    return [done[question.id] for question in questions]
-
-
-# ------------------------------------------------------------------------------------------------- a stopped evaluation
-
-
-def reopen(path: Path, settings: Mapping[str, Any]) -> Run:
-    """The run of a stopped evaluation, open for writing; raises BadInput if it was made with other settings."""
-    from quaere.runs import Run
-
-    stored = Run.open(path, write=True)
-    try:
-        if stored.info.kind != "eval":
-            raise BadInput(f"{path} is no evaluation, but of kind {stored.info.kind}", hint="quaere runs list")
-        now = msgspec.json.decode(msgspec.json.encode(settings))
-        before = stored.info.settings
-        differ = [name for name in now if name not in _FREE and now[name] != before.get(name)]
-        if differ:
-            said = "; ".join(f"{name} was {before.get(name)!r} and is {now[name]!r}" for name in differ)
-            raise BadInput(f"{path} cannot go on with other settings: {said}", hint="run it anew, without --resume")
-        stored.note_end(None)
-    except BaseException:
-        stored.close()
-        raise
-    return stored
-
-
-def read_scores(stored: Run, questions: Sequence[Question], *, evidence: bool) -> dict[str, QuestionScore]:
-    """Scores of the episodes a run has stored, by question; raises BadInput if one is of another question."""
-    from quaere.evaluation.qa.scores import score_episode
-    from quaere.records import SolveTask
-
-    asked = {question.id: question for question in questions}
-    found = {}
-    for episode in stored.episodes():
-        if not isinstance(episode.task, SolveTask) or asked.get(episode.id) != episode.task.question:
-            raise BadInput(
-                f"{stored.path} has an answer to {episode.id}, and the file of questions has no such question now",
-                hint="run it anew, without --resume",
-            )
-        found[episode.id] = score_episode(episode, evidence=evidence)
-    return found

@@ -9,17 +9,23 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from quaere.cli.options import Flag, FolderName, JsonOption, Repeated, RunsFolder, add_options, named_run, read_options
+from quaere.cli.options import Flag, FolderName, JsonOption, Repeated, RunsFolder, add_action, named_run, read_options
+from quaere.cli.terminal import interruptible
 from quaere.dialects.registry import SOLVER_DIALECTS
 from quaere.errors import BadInput
-from quaere.recipes.registry import RECIPES, find_recipe
+from quaere.recipes.registry import RECIPES, Recipe, find_recipe
 from quaere.setting_types import File
-from quaere.training.progress import WRITERS
+from quaere.training.progress import WRITERS, accept_stop, check_writers
 
 if TYPE_CHECKING:
     from quaere.api.evolution import ConfigOptions
-    from quaere.recipes.registry import Recipe
     from quaere.runs import Run
+
+_DESCRIPTION = """\
+Train a model by reinforcement learning: on questions that it writes itself about your documents (drzero, eve), on given
+questions (evalact, evalrar, search-r1, autorefine), or by writing reports on open questions and grading them (score,
+report-grpo, report-dpo).
+"""
 
 
 class EvolveOptions(JsonOption):
@@ -67,16 +73,9 @@ class EvolveOptions(JsonOption):
 
 def register(commands: Any) -> None:
     """Add `evolve` to the command line."""
-    parser = commands.add_parser(
-        "evolve",
-        help="train a search agent on your documents, with its own questions or with yours",
-        description="Train a model by reinforcement learning: on questions that it writes itself about your documents "
-        "(drzero, eve), on given questions (evalact, evalrar, search-r1, autorefine), or by writing reports on open "
-        "questions and grading them (score, report-grpo, report-dpo).",
-        epilog="quaere evolve drzero --index INDEX --model MODEL --preset demo",
-    )
-    parser.set_defaults(run=run)
-    add_options(parser, EvolveOptions, RunsFolder)
+    about = "train a search agent on your documents, with its own questions or with yours"
+    said = {"description": _DESCRIPTION, "epilog": "quaere evolve drzero --index INDEX --model MODEL --preset demo"}
+    add_action(commands, "evolve", run, about, EvolveOptions, RunsFolder, **said)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -96,8 +95,6 @@ def run(args: argparse.Namespace) -> None:
         print(config_to_commented_yaml(config), end="")
         return
     recipe.check(config)
-    from quaere.training.progress import check_writers
-
     check_writers(args.writer)
     if args.dry_run:
         _print_plan(recipe, config, args)
@@ -125,8 +122,6 @@ def _train(recipe: Recipe, config: Any, store: Run, args: argparse.Namespace, re
     """Train to the end. The first Ctrl-C stops after the step under way, the second at once."""
     from quaere.api.evolution import train_to_end
     from quaere.cli.progress_view import open_reporter
-    from quaere.cli.terminal import interruptible
-    from quaere.training.progress import accept_stop
 
     step = "the step under way, once its checkpoint is saved"
     kept = "a step that is broken off is taken again from the last checkpoint"

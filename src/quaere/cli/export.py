@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from quaere.cli.options import Checkpoint, JsonOption, Role, RunName, RunsFolder, add_options, find_weights
+from quaere.cli.options import Checkpoint, JsonOption, Role, RunName, RunsFolder, add_action, add_options, find_weights
 from quaere.cli.terminal import interruptible, say_line
 from quaere.errors import BadInput
 from quaere.setting_types import Folder
@@ -56,9 +56,8 @@ class ExportOptions(JsonOption, kw_only=True):
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `export` to the command line."""
-    parser = commands.add_parser("export", help="write a trained model of a run to a folder")
-    parser.set_defaults(run=run)
-    add_options(parser, ExportOptions, RunsFolder)
+    about = "write a trained model of a run to a folder"
+    parser = add_action(commands, "export", run, about, ExportOptions, RunsFolder)
     add_options(parser.add_mutually_exclusive_group(), ExportForm)
 
 
@@ -76,13 +75,11 @@ def run(args: argparse.Namespace) -> None:
 
     with interruptible(f"nothing is written to {args.out}"):
         weights, _ = use_role(partial(find_weights, args, args.name), export, report=say_line)
-    stays_adapter = weights.is_adapter and not args.merge
     if args.json:
         print(json.dumps({"out": str(args.out), "run": weights.run, "role": weights.role, "step": weights.step}))
         return
-    what = f"LoRA adapter on {weights.base}" if stays_adapter else "model"
-    best = weights.best
-    why = f", the best of {best.num_questions} validation questions" if best else ""
+    what = f"LoRA adapter on {weights.base}" if weights.is_adapter and not args.merge else "model"
+    why = f", the best of {weights.best.num_questions} validation questions" if weights.best else ""
     print(f"{weights.role} of {weights.run} at step {weights.step}{why}: {what} in {args.out}")
     if weights.role != "proposer":
         command = "report" if weights.role == "actor" else "ask"

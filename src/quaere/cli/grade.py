@@ -15,14 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from msgspec import Struct, to_builtins
+from msgspec import Meta, Struct, structs, to_builtins
 
 from quaere.api.printing import counting
 from quaere.cli import options
-from quaere.cli.grade_view import agreement_lines, print_agreement, print_evaluations, results_json
 from quaere.cli.terminal import interruptible, note_line
 from quaere.errors import BadInput
-from quaere.setting_types import Count, File, Folder, check_positive
+from quaere.setting_types import File, Folder, PositiveCount
 
 if TYPE_CHECKING:
     from quaere.evaluation.judges.probes import JudgeAgreement
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
     from quaere.evaluation.reports.report_sources import FactBook, ReportSet
     from quaere.evaluation.reports.scores import Judges, ReportEvaluation
 
-_MAX_REPEATS = 100
-_MAX_SPECIFIC = 10
+_UpTo100 = Annotated[int, "N", Meta(ge=1, le=100)]
 
 
 class GradeOptions(Struct):
@@ -44,7 +42,7 @@ class GradeOptions(Struct):
     """
 
     inputs: Annotated[tuple[str, ...], "RUN|FILE", options.Flag("inputs", nargs="*")]
-    limit: Count | None = None
+    limit: PositiveCount | None = None
     facts: File | None = None
 
 
@@ -62,9 +60,9 @@ class JudgeOptions(Struct):
     """
 
     judge: Annotated[str, "checks|model:NAME|openai:MODEL@URL"] = "checks"
-    repeats: Count = 1
-    temperature: Annotated[float, "T"] | None = None
-    probes: Count = 20
+    repeats: _UpTo100 = 1
+    temperature: Annotated[float, "T", Meta(ge=0, le=2)] | None = None
+    probes: _UpTo100 = 20
     force: bool = False
     guided: bool | None = None
 
@@ -82,7 +80,7 @@ class CriteriaOptions(Struct):
     bench: Folder | None = None
     language: Literal["en", "zh"] | None = None
     criteria: File | None = None
-    specific: Count | None = None
+    specific: Annotated[int, "N", Meta(ge=1, le=10)] | None = None
 
 
 class OutputOptions(options.JsonOption):
@@ -99,10 +97,9 @@ class OutputOptions(options.JsonOption):
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `grade` to the command line."""
-    parser = commands.add_parser("grade", help="check the citations of reports, and grade the reports")
-    parser.set_defaults(run=run)
     usual = "default: coverage, insight, instruction following, clarity"
-    options.add_options(parser, GradeOptions)
+    about = "check the citations of reports, and grade the reports"
+    parser = options.add_action(commands, "grade", run, about, GradeOptions)
     options.add_options(parser, JudgeOptions, title="judge")
     options.add_options(parser, CriteriaOptions, title="criteria", about=usual)
     options.add_options(parser, options.TurnEngineOptions, title="engine")
@@ -111,8 +108,10 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(args: argparse.Namespace) -> None:
     """Check all input first, then measure the judge's accuracy, grade, and print."""
+    from quaere.cli.grade_view import print_evaluations, results_json
     from quaere.evaluation.reports.criteria import read_bench
     from quaere.evaluation.reports.report_sources import read_facts
+    from quaere.evaluation.reports.scores import write_report_evaluations
 
     _check(args)
     bench = read_bench(args.bench, args.language) if args.bench else None
@@ -127,8 +126,6 @@ def run(args: argparse.Namespace) -> None:
     with interruptible("no result is written"):
         evaluations = asyncio.run(_grade(args, sets, bench, facts))
     if args.out:
-        from quaere.evaluation.reports.scores import write_report_evaluations
-
         write_report_evaluations(evaluations, args.out)
     if args.json:
         print(results_json(evaluations))
@@ -146,16 +143,8 @@ def _check(args: argparse.Namespace) -> None:
     if args.language and not args.bench:
         raise BadInput("--language needs --bench", hint="quaere grade ... --bench DIR --language en")
     if args.specific is not None and (args.judge == "checks" or args.bench or args.criteria):
-        raise BadInput(
-            "--specific needs a model as --judge, and neither --bench nor --criteria",
-            hint="quaere grade RUN --judge model:NAME --specific N",
-        )
-    check_positive(args, ("limit", "max_rows", "repeats", "probes", "specific"))
-    for name, most in (("repeats", _MAX_REPEATS), ("probes", 100), ("specific", _MAX_SPECIFIC)):
-        if (getattr(args, name) or 0) > most:
-            raise BadInput(f"--{name} must be at most {most}, not {getattr(args, name)}")
-    if args.temperature is not None and not 0 <= args.temperature <= 2:
-        raise BadInput(f"--temperature must be between 0 and 2, not {args.temperature:g}")
+        hint = "quaere grade RUN --judge model:NAME --specific N"
+        raise BadInput("--specific needs a model as --judge, and neither --bench nor --criteria", hint=hint)
     options.check_writable(args.out)
     options.check_writable(args.questions_out)
 
@@ -174,29 +163,25 @@ def _check_known(args: argparse.Namespace, sets: list[ReportSet], facts: FactBoo
         return
     for one in sets:
         if not any(facts.find(report.question.text) for report in one.reports):
-            raise BadInput(
-                f"{one.name} has no report on a question of {args.facts}",
-                hint="--facts needs the file of questions that the reports were written on",
-            )
+            hint = "--facts needs the file of questions that the reports were written on"
+            raise BadInput(f"{one.name} has no report on a question of {args.facts}", hint=hint)
 
 
 def _select(given: ReportSet, bench: Bench | None) -> ReportSet:
     """The reports to grade: with a bench, only those on its prompts."""
-    from msgspec import structs
-
     if bench is None:
         return given
     kept = tuple(one for one in given.reports if bench.criteria.find(one.question.id, one.question.text))
     if not kept:
-        raise BadInput(
-            f"{given.name} has no report on a prompt of the bench", hint="quaere grade --bench DIR --questions-out FILE"
-        )
+        hint = "quaere grade --bench DIR --questions-out FILE"
+        raise BadInput(f"{given.name} has no report on a prompt of the bench", hint=hint)
     return structs.replace(given, reports=kept, num_unfinished=sum(not one.text.strip() for one in kept))
 
 
 async def _grade(
     args: argparse.Namespace, sets: list[ReportSet], bench: Bench | None, facts: FactBook | None
 ) -> list[ReportEvaluation]:
+    from quaere.cli.grade_view import print_agreement
     from quaere.evaluation.reports.criteria import read_criteria
 
     book = bench.criteria if bench else read_criteria(args.criteria) if args.criteria else None
@@ -222,9 +207,7 @@ def _open_judges(args: argparse.Namespace) -> Judges:
 
 def _temperature(args: argparse.Namespace) -> float:
     """The judge's temperature; above 0 with repeats, since greedy decoding would repeat the same grades."""
-    if args.temperature is not None:
-        return float(args.temperature)
-    return 0.7 if args.repeats > 1 else 0.0
+    return float(args.temperature if args.temperature is not None else 0.7 if args.repeats > 1 else 0)
 
 
 async def _probe(args: argparse.Namespace, judges: Judges) -> JudgeAgreement:
@@ -238,6 +221,8 @@ async def _probe(args: argparse.Namespace, judges: Judges) -> JudgeAgreement:
 def _refuse_chance(args: argparse.Namespace, judges: Judges, agreement: JudgeAgreement) -> None:
     if args.force or agreement.citations_trusted or agreement.grades_trusted:
         return
+    from quaere.cli.grade_view import agreement_lines
+
     told = "; ".join(agreement_lines(agreement))
     raise BadInput(
         f"the judge {judges.name} is no better than chance on corrupted reports ({told}), so its scores mean nothing",
@@ -256,8 +241,7 @@ async def _write_dimensions(
     questions = list({report.question.text: report.question for one in sets for report in one.reports}.values())
     note_line(f"making {args.specific} dimensions for each of {len(questions)} questions")
     made = await write_dimensions(judges.policy, questions, args.specific, seed=args.seed, concurrency=args.max_rows)
-    num_missing = sum(not dimensions for dimensions in made)
-    if num_missing:
+    if num_missing := sum(not dimensions for dimensions in made):
         told = f"for {num_missing} of {len(questions)} questions the judge made none that can be used"
         note_line(told, style="yellow")
     return {question.text: dimensions for question, dimensions in zip(questions, made, strict=True)}

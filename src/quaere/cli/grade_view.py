@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from quaere.api.printing import as_json, between, count, plain_table, share_table, wide_console
 from quaere.cli.terminal import printable
+from quaere.evaluation.reports import scores
+from quaere.evaluation.reports.scores import ReportDifference, ReportEvaluation, compare_reports
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from quaere.evaluation.intervals import Interval
-    from quaere.evaluation.judges.judge_accuracy import Agreement
     from quaere.evaluation.judges.probes import JudgeAgreement
     from quaere.evaluation.reports.fact_coverage import JudgeTruth
-    from quaere.evaluation.reports.scores import Measure, ReportDifference, ReportEvaluation
 
 _LEGEND = (
     "in brackets the 95 % interval, in parentheses the smallest difference the sample could have shown (80 % power)"
@@ -47,8 +48,6 @@ def agreement_lines(agreement: JudgeAgreement) -> tuple[str, str]:
 
 def print_agreement(judge: str, agreement: JudgeAgreement) -> None:
     """Print the judge's accuracy on good and corrupted reports; it comes before any score."""
-    from rich.text import Text
-
     console = wide_console(160)
     console.print(Text(printable(f"judge accuracy of {judge!r}: {agreement.world}")))
     citations, grades = agreement.citations, agreement.grades
@@ -57,22 +56,20 @@ def print_agreement(judge: str, agreement: JudgeAgreement) -> None:
         "spoiled citations not called supported (specificity)": citations.specificity,
         "both (balanced; 50 is chance)": citations.balanced,
     }
-    console.print(share_table("citation check", "right %", summary | _by_kind(citations.by_kind)))
+    console.print(
+        share_table("citation check", "right %", summary | {f"  {one.kind}": one.right for one in citations.by_kind})
+    )
     if free := citations.free:
         told = {"true, called supported": free.sensitivity, "false, not called supported": free.specificity}
         told |= {"both (balanced; 50 is chance)": free.balanced}
         console.print(share_table("statements in free words, by hand", "right %", told))
     preferred = {"good report graded above the spoiled one (50 is chance)": grades.preferred}
-    console.print(share_table("grades", "right %", preferred | _by_kind(grades.by_kind)))
+    console.print(share_table("grades", "right %", preferred | {f"  {one.kind}": one.right for one in grades.by_kind}))
     _warn_chance(console, agreement)
     for num, what in ((citations.num_unread, "verdicts"), (grades.num_unread, "reports' grades")):
         if num:
             console.print(f"{num} {what} could not be read", style="yellow", markup=False)
     console.print()
-
-
-def _by_kind(kinds: tuple[Agreement, ...]) -> dict[str, Interval]:
-    return {f"  {one.kind}": one.right for one in kinds}
 
 
 def _warn_chance(console: Console, agreement: JudgeAgreement) -> None:
@@ -93,10 +90,6 @@ def _warn_chance(console: Console, agreement: JudgeAgreement) -> None:
 
 def print_evaluations(evaluations: list[ReportEvaluation], is_bench: bool) -> None:
     """Print grades, citations, paired differences with the last input, and the published figures."""
-    from rich.text import Text
-
-    from quaere.evaluation.reports.scores import compare_reports
-
     console = wide_console(160)
     _print_grades(console, evaluations)
     _print_citations(console, evaluations)
@@ -119,9 +112,7 @@ def print_evaluations(evaluations: list[ReportEvaluation], is_bench: bool) -> No
 
 
 def _print_grades(console: Console, evaluations: list[ReportEvaluation]) -> None:
-    from quaere.evaluation.reports.scores import SHARES
-
-    names = list(dict.fromkeys(name for one in evaluations for name in one.score.measures if name not in SHARES))
+    names = list(dict.fromkeys(name for one in evaluations for name in one.score.measures if name not in scores.SHARES))
     if not names:
         return
     is_counted = evaluations[0].judge == "checks"
@@ -133,18 +124,14 @@ def _print_grades(console: Console, evaluations: list[ReportEvaluation]) -> None
 
 
 def _print_citations(console: Console, evaluations: list[ReportEvaluation]) -> None:
-    from quaere.evaluation.reports.scores import VALID
-
-    if not any(VALID in one.score.measures for one in evaluations):
+    if not any(scores.VALID in one.score.measures for one in evaluations):
         return
     by_rules = evaluations[0].judge == "checks"
     title = "citations, by rules about words" if by_rules else "citations"
     rows = {
-        "valid %, mean of reports": [_measure(one.score.measures.get(VALID), 100) for one in evaluations],
-        "valid %, of all citations": [between(one.score.pooled) if one.score.pooled else "" for one in evaluations],
-        "valid %, of known ones": [
-            between(one.score.pooled_known) if one.score.pooled_known else "" for one in evaluations
-        ],
+        "valid %, mean of reports": [_measure(one.score.measures.get(scores.VALID), 100) for one in evaluations],
+        "valid %, of all citations": [_share(one.score.pooled) for one in evaluations],
+        "valid %, of known ones": [_share(one.score.pooled_known) for one in evaluations],
         "citations": [str(one.score.num_citations) for one in evaluations],
         "supported / unsupported / unknown": [
             " / ".join(str(number) for number in one.score.verdicts.values()) for one in evaluations
@@ -162,15 +149,11 @@ def _result_table(title: str, evaluations: list[ReportEvaluation], rows: dict[st
 
 def _print_knowing(console: Console, evaluations: list[ReportEvaluation]) -> None:
     """Print how many known facts the reports state, and how far the citation check agrees with the facts."""
-    from rich.text import Text
-
-    from quaere.evaluation.reports.scores import ADMITTED, PROVEN, TOLD
-
-    if not any(TOLD in one.score.measures for one in evaluations):
+    if not any(scores.TOLD in one.score.measures for one in evaluations):
         return
     known = [[score.knowing for score in one.reports if score.knowing] for one in evaluations]
     rows = {f"{name} %": [_measure(one.score.measures.get(name), 100) for one in evaluations]
-            for name in (TOLD, PROVEN, ADMITTED)}  # fmt: skip
+            for name in (scores.TOLD, scores.PROVEN, scores.ADMITTED)}  # fmt: skip
     rows["facts / gaps / reports"] = [
         f"{sum(len(one.facts) for one in each)} / {sum(one.num_gaps for one in each)} / {len(each)}" for each in known
     ]
@@ -192,15 +175,13 @@ def _truth_line(judge: str, truth: JudgeTruth) -> str:
 
 
 def _print_remarks(console: Console, one: ReportEvaluation) -> None:
-    told = []
-    if one.num_unfinished:
-        told.append(f"{count(one.num_unfinished, 'report')} never finished: 0 everywhere")
-    if one.score.num_unread_verdicts:
-        told.append(f"{count(one.score.num_unread_verdicts, 'verdict')} could not be read: unknown")
-    if one.score.num_unread_grades:
-        told.append(f"{count(one.score.num_unread_grades, 'grade')} could not be read: left out")
-    for line in told:
-        console.print(printable(f"{one.name}: {line}"), style="yellow", markup=False)
+    for num, what, told in (
+        (one.num_unfinished, "report", "never finished: 0 everywhere"),
+        (one.score.num_unread_verdicts, "verdict", "could not be read: unknown"),
+        (one.score.num_unread_grades, "grade", "could not be read: left out"),
+    ):
+        if num:
+            console.print(printable(f"{one.name}: {count(num, what)} {told}"), style="yellow", markup=False)
 
 
 def _print_published(console: Console) -> None:
@@ -213,12 +194,10 @@ def _print_published(console: Console) -> None:
 def _difference_line(ours: ReportEvaluation, theirs: ReportEvaluation, difference: ReportDifference | None) -> str:
     if difference is None:
         return f"{ours.name} and {theirs.name} share no question, so no paired difference can be given"
-    from quaere.evaluation.reports.scores import SHARES
-
     num = next(iter(difference.measures.values())).num
     found = []
     for name, interval in difference.measures.items():
-        scale = 100 if name in SHARES else 1
+        scale = 100 if name in scores.SHARES else 1
         smallest = scale * difference.smallest[name]
         fewer = "" if interval.num == num else f" over {interval.num}"  # not every question has every measure
         mean = between(interval, "+", scale, 1 if scale == 100 else 2)
@@ -226,7 +205,7 @@ def _difference_line(ours: ReportEvaluation, theirs: ReportEvaluation, differenc
     return f"{ours.name} - {theirs.name}, over {num} shared questions: {', '.join(found)}"
 
 
-def _measure(measure: Measure | None, scale: float = 1) -> str:
+def _measure(measure: scores.Measure | None, scale: float = 1) -> str:
     """`6.1 [5.8, 6.4]`; with repeats also the standard deviation between repeats: `, s 0.2`."""
     if measure is None:
         return ""
@@ -234,19 +213,14 @@ def _measure(measure: Measure | None, scale: float = 1) -> str:
     return between(measure.value, "", scale, 1 if scale == 100 else 2) + spread
 
 
+def _share(interval: Interval | None) -> str:
+    return between(interval) if interval else ""
+
+
 def results_json(evaluations: list[ReportEvaluation]) -> str:
     """The judge's accuracy and every result as JSON; single reports are in --out."""
-    from quaere.evaluation.reports.scores import compare_reports
-
     *others, last = evaluations
-    found = {
-        "judge": last.judge,
-        "agreement": last.agreement,
-        "settings": last.settings,
-        "results": [
-            {"name": one.name, "score": one.score, "num_unfinished": one.num_unfinished, "truth": one.truth}
-            for one in evaluations
-        ],
-        "differences": [compare_reports(last, other) for other in others],
-    }
-    return as_json(found)
+    names = ("name", "score", "num_unfinished", "truth")
+    found = {name: getattr(last, name) for name in ("judge", "agreement", "settings")}
+    found["results"] = [{name: getattr(one, name) for name in names} for one in evaluations]
+    return as_json({**found, "differences": [compare_reports(last, other) for other in others]})

@@ -7,10 +7,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
 from msgspec import Struct
 
-from quaere.cli.options import Flag, Repeated, add_options
-from quaere.cli.terminal import say_line
+from quaere.cli.options import Flag, JsonOption, Repeated, add_action, add_options
+from quaere.cli.terminal import interruptible, printable_line, say_line
 from quaere.cli.work_progress import describe_count, show_progress
 from quaere.errors import BadInput
 from quaere.search.engines import ENGINE_NAMES
@@ -29,7 +30,7 @@ only files that have changed are read and embedded.
 """
 
 
-class IndexOptions(Struct):
+class IndexOptions(JsonOption, kw_only=True):
     """Options of `quaere index`.
 
     Attributes:
@@ -51,7 +52,6 @@ class IndexOptions(Struct):
     engine: Annotated[str, Flag(choices=ENGINE_NAMES)] | None = None
     rerank: Annotated[str, "MODEL"] | None = None
     force: bool = False
-    json: bool = False
     max_file_mib: Count | None = None
 
 
@@ -138,17 +138,15 @@ class LanceOptions(Struct):
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `index` to the command line."""
-    parser = commands.add_parser("index", help="make an index of a folder of documents", description=_DESCRIPTION)
-    parser.set_defaults(run=run)
     globs = "GLOB is a pattern as in a .gitignore: *.md, drafts/, /top.txt"
-    add_options(parser, IndexOptions)
+    stored = "passages and vectors stay on disk; options as above"
+    made = "make an index of a folder of documents"
+    parser = add_action(commands, "index", run, made, IndexOptions, description=_DESCRIPTION)
     add_options(parser, FileOptions, title="files of a folder", about=globs)
     add_options(parser, PassageOptions, title="passages")
     add_options(parser, WordOptions, title="word search (bm25, hybrid, lance)")
     add_options(parser, MeaningOptions, title="search by meaning (dense, hybrid, lance)")
-    add_options(
-        parser, LanceOptions, title="LanceDB (lance)", about="passages and vectors stay on disk; options as above"
-    )
+    add_options(parser, LanceOptions, title="LanceDB (lance)", about=stored)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -164,7 +162,6 @@ def run(args: argparse.Namespace) -> None:
 
 def _build(args: argparse.Namespace) -> None:
     from quaere.api.index import index_settings
-    from quaere.cli.terminal import interruptible
     from quaere.search.index import build_index
 
     # Options have the names of the settings' fields; what was not given is the settings' own default.
@@ -193,7 +190,6 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 def _update(path: Path, json: bool, rerank: str | None = None) -> None:
-    from quaere.cli.terminal import interruptible
     from quaere.search.update import update_index
 
     started = time.monotonic()
@@ -238,7 +234,10 @@ def describe_amount(doing: str, done: int, total: int | None) -> str:
 
 def _print_index(index: Index, seconds: float, json: bool, counts: UpdateCounts | None = None) -> None:
     if json:
-        _print_json(index, counts)
+        manifest = msgspec.to_builtins(index.manifest)
+        kept = {key: value for key, value in manifest.items() if key not in ("kind", "file_sizes")}
+        summary = {"index": str(index.path), **kept, **({"update": counts} if counts else {})}
+        print(msgspec.json.encode(summary).decode(), flush=True)
         return
     if counts:
         changed = f"{counts.num_added} added, {counts.num_changed} changed, {counts.num_removed} removed"
@@ -249,21 +248,17 @@ def _print_index(index: Index, seconds: float, json: bool, counts: UpdateCounts 
 
 
 def _print_summary(index: Index, seconds: float) -> None:
-    from quaere.cli.terminal import printable_line
-
     manifest, corpus = index.manifest, index.manifest.corpus
     print(f"{index.path}: {manifest.num_passages} passages of {manifest.num_documents} documents, ", end="")
     print(printable_line(f"engine {manifest.settings.summary}, {seconds:.1f} s"))
+    missing = ((needed.split(": ", 1), num) for needed, num in corpus.missing.items())  # a library, how to get it
     notes = [
         ("left out, exact duplicates", corpus.num_duplicates),
         ("left out, no text", corpus.num_empty),
         ("left out, other kinds of file", _counts(corpus.ignored_suffixes)),
         ("left out by a .gitignore", corpus.num_gitignored),
         ("left out by --include and --exclude", corpus.num_excluded),
-        *(
-            (f"left out, {needed.partition(': ')[0]}", _needs(needed, count))
-            for needed, count in corpus.missing.items()
-        ),
+        *((f"left out, {why}", f"{num} ({hint})") for (why, hint), num in missing),
         ("left out, not readable", corpus.num_unreadable),
         *_named(corpus.unreadable, corpus.num_unreadable),
         ("read in part", corpus.num_problems),
@@ -276,24 +271,10 @@ def _print_summary(index: Index, seconds: float) -> None:
     print(f'next: quaere search "..." --index {index.path}')
 
 
-def _needs(needed: str, count: int) -> str:
-    """How many files a library is missing for, and how to get it."""
-    return f"{count} ({needed.partition(': ')[2]})"
-
-
 def _named(reasons: list[str], total: int) -> list[tuple[str, str]]:
     """Files with their reasons, as lines below their count."""
     lines = [("  " + name, reason) for name, _, reason in (line.partition(": ") for line in reasons[:_MAX_SHOWN])]
     return [*lines, ("  and more", f"{total - _MAX_SHOWN} (in manifest.json)")] if total > _MAX_SHOWN else lines
-
-
-def _print_json(index: Index, counts: UpdateCounts | None) -> None:
-    import msgspec
-
-    manifest = msgspec.to_builtins(index.manifest)
-    summary = {"index": str(index.path)} | {key: manifest[key] for key in manifest if key not in ("kind", "file_sizes")}
-    summary |= {"update": counts} if counts else {}
-    print(msgspec.json.encode(summary).decode(), flush=True)
 
 
 def _counts(counts: dict[str, int]) -> str:

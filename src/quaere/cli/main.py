@@ -15,33 +15,15 @@ from typing import Any, NoReturn
 
 from quaere import __version__
 from quaere.api.background import set_library_defaults
-from quaere.cli.terminal import printable_line, show_warnings
+from quaere.cli.terminal import INTERRUPTED, printable_line, say_line, show_warnings
 from quaere.disk import DISK_ERRORS
 from quaere.endpoint import refuse_login
 from quaere.errors import BadInput, QuaereError, catch_missing_libraries
 
-COMMANDS = (
-    "index",
-    "search",
-    "serve_search",
-    "serve",
-    "world",
-    "questions",
-    "models",
-    "ask",
-    "report",
-    "warmup",
-    "evolve",
-    "trainer",
-    "eval",
-    "verify",
-    "grade",
-    "export",
-    "runs",
-    "curriculum",
-    "view",
-    "doctor",
-    "completion",
+# Modules of this package that each register a command, in the order of the help.
+COMMANDS = tuple(
+    "index search serve_search serve world questions models ask report warmup evolve trainer eval verify grade export "
+    "runs curriculum view doctor completion".split()
 )
 
 
@@ -90,12 +72,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         _run(sys.argv[1:] if argv is None else argv)
     except QuaereError as error:
-        print(printable_line(f"quaere: {error}"), file=sys.stderr)
+        say_line(str(error))
         if error.hint:
             print(printable_line(f"  try: {error.hint}"), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:
         closed = _closed_outputs()
         if not closed:
@@ -107,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in DISK_ERRORS:
             raise
-        print(printable_line(f"quaere: {error.filename or 'the disk'}: {error.strerror}"), file=sys.stderr)
+        say_line(f"{error.filename or 'the disk'}: {error.strerror}")
         return 2
     return 0
 

@@ -9,11 +9,10 @@ quaere models check Qwen/Qwen3-0.6B@main
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Struct, structs
@@ -22,10 +21,10 @@ from quaere.cli.doctor import Check, guard, print_checks
 from quaere.cli.options import Flag, JsonOption, add_action
 from quaere.errors import QuaereError
 from quaere.policies.catalogue import CATALOGUE, find_pulled, resolve_model
+from quaere.policies.model_folders import load_tokenizer
 
 if TYPE_CHECKING:
     from quaere.chat.renderer import Renderer
-    from quaere.records import Episode, Hit
 
 
 _DEFAULT = next(iter(CATALOGUE))
@@ -68,10 +67,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run_list(args: argparse.Namespace) -> None:
     """Print the catalogue, one model per line; a star marks models on this machine."""
-    rows = []
-    for entry in CATALOGUE.values():
-        found = find_pulled(entry)
-        rows.append({**msgspec.to_builtins(entry), "path": str(found) if found else None})
+    places = ((entry, find_pulled(entry)) for entry in CATALOGUE.values())
+    rows = [{**msgspec.to_builtins(entry), "path": str(path) if path else None} for entry, path in places]
     if args.json:
         print(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
         return
@@ -107,8 +104,6 @@ _QUESTION = "Who built the Halm bridge?"
 def open_renderer(model: str, *, pull: bool) -> Renderer:
     """The renderer of a model's tokenizer."""
     from quaere.chat.renderer import Renderer
-    from quaere.policies.catalogue import resolve_model
-    from quaere.policies.model_folders import load_tokenizer
 
     return Renderer(load_tokenizer(resolve_model(model, pull=pull).tokenizer))
 
@@ -123,8 +118,6 @@ def describe_joint(renderer: Renderer) -> str:
 
 def check_model(model: str, *, with_episode: bool, report: Callable[[str], None]) -> list[Check]:
     """All checks of a model; if it cannot be found, that is the only one."""
-    from quaere.policies.catalogue import resolve_model
-
     try:
         found = resolve_model(model, report=report)
     except QuaereError as error:
@@ -180,25 +173,16 @@ def _check_memory(model: str) -> list[Check]:
     return checks
 
 
-class _OnePassage:
-    """Finds the same passage for every query."""
-
-    async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
-        """One list with the passage per query."""
-        from quaere.records import Hit, Passage
-
-        passage = Passage(id="halm#0", doc_id="halm", title="Halm bridge", text=_TEXT, start=0, end=len(_TEXT))
-        return [[Hit(passage, 1.0)] for _ in queries]
-
-    async def close(self) -> None:
-        """Do nothing: there is nothing to release."""
-
-
 def _check_episode(model: str, report: Callable[[str], None]) -> Check:
     """Plays one episode; what the model answers does not matter."""
-    from quaere.records import Answer
+    from quaere.api.agent import Agent
+    from quaere.records import Answer, Question, SolveTask
 
-    episode = asyncio.run(_play(model, report))
+    asked: dict[str, Any] = {"dialect": "tool-call", "style": "full", "evidence": False, "guided": False}
+    limits: dict[str, Any] = {"turn_tokens": TURN_TOKENS, "sequence_tokens": 2048, "tool_response_tokens": 128}
+    passage = {"id": "halm#0", "title": "Halm bridge", "text": _TEXT}
+    with Agent(model, search=lambda query: [passage], on_note=report, max_turns=3, **asked, **limits) as agent:
+        episode = agent.run(agent.opened.play(SolveTask(Question("check", _QUESTION))))
     if episode.end == "failed":
         return Check("episode", "fail", f"the model could not be sampled: {episode.turns[-1].failure}")
     num_read = sum(turn.failure is None for turn in episode.turns)
@@ -208,19 +192,3 @@ def _check_episode(model: str, report: Callable[[str], None]) -> Check:
         return Check("episode", "warn", f"{said}; no turn did what was asked", hint)
     answer = f"answered {episode.outcome.text!r}" if isinstance(episode.outcome, Answer) else f"ended by {episode.end}"
     return Check("episode", "ok", f"{said}; {answer}")
-
-
-async def _play(model: str, report: Callable[[str], None]) -> Episode:
-    from quaere.dialects.tool_call import ToolCallSolver
-    from quaere.policies.sampler import SamplingParams
-    from quaere.records import Question, SolveTask
-    from quaere.rollout.episode import Limits, run_episode
-    from quaere.rollout.policy import open_policy
-
-    policy = open_policy(model, report=report)
-    limits = Limits(max_turns=3, turn_tokens=TURN_TOKENS, sequence_tokens=2048, tool_response_tokens=128)
-    task, greedy = SolveTask(Question("check", _QUESTION)), SamplingParams(temperature=0)
-    try:
-        return await run_episode(policy, ToolCallSolver(), _OnePassage(), task, limits, params=greedy)
-    finally:
-        await policy.stop()

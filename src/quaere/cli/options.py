@@ -7,7 +7,7 @@
             topk: passages per query
         '''
 
-        topk: Count = 3
+        topk: PositiveCount = 3
 
     add_options(parser, SearchOptions)      # --topk N    passages per query (default: 3)
 
@@ -18,17 +18,17 @@ is no option. The type gives the kind of value; in `Annotated`, a text is the me
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from msgspec import NODEFAULT, Struct
+from msgspec import NODEFAULT, Meta, Struct
 
 from quaere.cli.terminal import note_line, say_line
 from quaere.errors import BadInput
 from quaere.policies.native.device import Precision
-from quaere.setting_types import Count, File, check_positive, fields_of, read_attributes
+from quaere.setting_types import File, NonNegativeFloat, PositiveCount, check_value, fields_of, read_attributes
 
 if TYPE_CHECKING:
     from quaere.dialects.notes import RoleWeights
@@ -55,7 +55,6 @@ FolderName = Annotated[str, "DIR"]
 RunName = Annotated[str, "RUN", Flag("name")]
 
 DEFAULT_MODEL = "smollm2-135m"
-LIMITS = ("max_turns", "topk", "turn_tokens", "sequence_tokens")
 KEY = "QUAERE_API_KEY"
 
 
@@ -92,6 +91,8 @@ def _add_option(group: argparse._ActionsContainer, name: str, kind: Any, said: s
                 keywords["metavar"] = note
             elif isinstance(note, Flag):
                 flags, keywords = [*note.names] or flags, keywords | note.keywords
+            elif isinstance(note, Meta):
+                keywords["type"] = _bounded(kind, note, flags[0])
     if get_origin(kind) in (list, tuple):
         kind = get_args(kind)[0]
     if kind is bool:
@@ -110,16 +111,28 @@ def _add_option(group: argparse._ActionsContainer, name: str, kind: Any, said: s
     group.add_argument(*flags, **keywords, help=said)
 
 
+def _bounded(kind: type, bounds: Meta, flag: str) -> Callable[[str], Any]:
+    """Reads a number of an option; raises `BadInput` if it is out of bounds: "--limit must be at least 1, not 0"."""
+
+    def read(text: str) -> Any:
+        return check_value(Annotated[kind, bounds], kind(text), flag)
+
+    read.__name__ = kind.__name__  # argparse names it if the text is no number
+    return read
+
+
 def add_action(
     actions: argparse._SubParsersAction[argparse.ArgumentParser],
     name: str,
     run: Callable[[argparse.Namespace], None],
     help: str,
     *schemas: type[Struct],
+    description: str | None = None,
+    epilog: str | None = None,
     **defaults: Any,
 ) -> argparse.ArgumentParser:
-    """Add an action to a command, such as `quaere runs list`, with its options."""
-    parser = actions.add_parser(name, help=help)
+    """Add a command, or an action of one such as `quaere runs list`, with its options."""
+    parser = actions.add_parser(name, help=help, description=description, epilog=epilog)
     parser.set_defaults(run=run)
     add_options(parser, *schemas, **defaults)
     return parser
@@ -137,13 +150,7 @@ def read_options(args: argparse.Namespace, kind: type[T], **others: Any) -> T:
 class _JoinedUrls(argparse.Action):
     """Joins the URLs of a repeated option; a second value of any other kind replaces the first, as usual."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
         before, now = getattr(namespace, self.dest), str(values)
         both_urls = before is not None and all(each.startswith(("http://", "https://")) for each in (before, now))
         setattr(namespace, self.dest, f"{before},{now}" if both_urls else now)
@@ -151,16 +158,13 @@ class _JoinedUrls(argparse.Action):
 
 def checkpoint(text: str) -> int | Literal["best", "last"]:
     """The value of `--checkpoint`: a step, `best` or `last`."""
-    if text == "best":
-        return "best"
-    if text == "last":
-        return "last"
     try:
-        return int(text)
+        return "best" if text == "best" else "last" if text == "last" else int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a step (a whole number), best or last") from None
 
 
+# Several URLs are kept as one text, separated by commas.
 IndexPlace = Annotated[str, "DIR|URL", Flag(action=_JoinedUrls)]
 QuestionPlace = Annotated[str, "FILE|hub:ID"]
 Checkpoint = Annotated[str, "N|best|last", Flag(type=checkpoint)]
@@ -191,16 +195,6 @@ class RunsFolder(Struct):
     runs: FolderName | None = None
 
 
-class IndexOption(Struct):
-    """What is searched. Several URLs are kept as one text, separated by commas.
-
-    Attributes:
-        index: index directory, or URL of a search server (repeatable: requests are spread over the servers)
-    """
-
-    index: IndexPlace
-
-
 class AskedOptions(JsonOption, kw_only=True):
     """What `quaere ask` and `quaere report` have in common: the question or file of questions, index and model.
 
@@ -216,9 +210,28 @@ class AskedOptions(JsonOption, kw_only=True):
 
     question: Annotated[str, Flag("question", nargs="?")] | None = None
     questions: QuestionPlace | None = None
-    limit: Count | None = None
+    limit: PositiveCount | None = None
     index: IndexPlace
     model: str = DEFAULT_MODEL
+
+
+class EpisodeLimits(Struct):
+    """How far an episode may go; the commands describe the defaults.
+
+    Attributes:
+        max_turns: most turns of an episode
+        topk: passages per search
+        turn_tokens: most tokens per turn
+        sequence_tokens: most tokens of an episode
+    """
+
+    max_turns: PositiveCount | None = None
+    topk: PositiveCount | None = None
+    turn_tokens: PositiveCount | None = None
+    sequence_tokens: PositiveCount | None = None
+
+
+LIMITS = EpisodeLimits.__struct_fields__
 
 
 class PlainOption(Struct):
@@ -275,7 +288,7 @@ class SamplingOptions(PrecisionOptions):
         seed: seed of the sampling (default: 0)
     """
 
-    temperature: float = 0.0
+    temperature: NonNegativeFloat = 0.0
     seed: int = 0
 
 
@@ -288,7 +301,7 @@ class EngineOptions(PrecisionOptions):
         seed: seed of the sampling (default: 0)
     """
 
-    max_rows: Count = 32
+    max_rows: PositiveCount = 32
     deterministic: bool = False
     seed: int = 0
 
@@ -350,13 +363,6 @@ def read_asked(args: argparse.Namespace, command: str) -> list[Question]:
     if not args.question.strip():
         raise BadInput("the question is empty", hint=hint)
     return [Question(id=command, text=args.question)]
-
-
-def check_asked(args: argparse.Namespace) -> None:
-    """Raise `BadInput` for limits below 1 and for a temperature below 0."""
-    check_positive(args, (*LIMITS, "limit"))
-    if args.temperature < 0:
-        raise BadInput(f"--temperature must be 0 or more, not {args.temperature}")
 
 
 def asked_settings(args: argparse.Namespace, limits: Limits, *, hidden: Collection[str]) -> dict[str, Any]:

@@ -280,6 +280,10 @@ def draw_sparkline(values: Sequence[float]) -> str:
     known = [value for value in values if math.isfinite(value)]
     if not known:
         return ""
-    low, span = min(known), (max(known) - min(known)) or 1.0
-    heights = ((value - low) / span * (len(BARS) - 1) for value in values)
-    return "".join(BARS[round(height)] if math.isfinite(height) else " " for height in heights)
+    heights = (bar_height(value, min(known), max(known), len(BARS)) for value in values)
+    return "".join(f" {BARS}"[height] for height in heights)
+
+
+def bar_height(value: float, low: float, high: float, most: int) -> int:
+    """The height of a bar: 1 for the lowest value, `most` for the highest, 0 for one that is not finite."""
+    return 1 + round((value - low) / ((high - low) or 1.0) * (most - 1)) if math.isfinite(value) else 0

@@ -13,23 +13,31 @@ import asyncio
 import json
 import shlex
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from quaere.api.checked_questions import count_searches, summarise, write_checked, write_lines
 from quaere.api.printing import counting
-from quaere.cli.options import DeviceOption, JsonOption, add_options, read_options
+from quaere.cli.options import DeviceOption, JsonOption, add_action, add_options, read_options
 from quaere.cli.terminal import interruptible, note_line
 from quaere.errors import BadInput
-from quaere.setting_types import Count, File, Folder, Number, check_positive
+from quaere.setting_types import Count, File, Folder, Number, PositiveCount
 
 if TYPE_CHECKING:
     from quaere.rollout.topic_questions import OpenQuestion
     from quaere.search.index import Index
     from quaere.warmup.documents.checked_question import Written
+
+_DESCRIPTION = """\
+Write open-ended questions for reports to a JSONL file. From an index: about documents that a search for their title or
+one of their terms finds, worded by templates or by a model shown a passage. From a world: with all known facts for each
+question, for evaluation. With --checked: questions with short answers from the documents, for training without labels.
+Rules pick a sentence and a span of it, the model words the question, and it is kept if a search with it finds the
+passage and the model answers it with the passage among others and never without. Such facts are combined into chains,
+comparisons and choices.
+"""
 
 
 class QuestionOptions(JsonOption, kw_only=True):
@@ -44,11 +52,11 @@ class QuestionOptions(JsonOption, kw_only=True):
         json: print counts as JSON instead of a summary
     """
 
-    num: Count = 100
-    seed: Count = 0
+    num: PositiveCount = 100
+    seed: Annotated[int, "N", Meta(ge=0)] = 0
     out: File
     force: bool = False
-    topk: Count | None = None
+    topk: PositiveCount | None = None
 
 
 class QuestionSource(Struct):
@@ -73,7 +81,7 @@ class QuestionWriter(DeviceOption):
     """
 
     model: Annotated[str, "NAME"] | None = None
-    temperature: Number = 0.8
+    temperature: Annotated[float, "X", Meta(ge=0)] = 0.8
     guided: bool | None = None
 
 
@@ -101,17 +109,8 @@ class CheckOptions(Struct):
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `questions` to the command line."""
-    parser = commands.add_parser(
-        "questions",
-        help="write questions about documents: open-ended ones, or ones with checked answers",
-        description="Write open-ended questions for reports to a JSONL file. From an index: about documents that a "
-        "search for their title or one of their terms finds, worded by templates or by a model shown a passage. "
-        "From a world: with all known facts for each question, for evaluation. With --checked: questions with short "
-        "answers from the documents, for training without labels. Rules pick a sentence and a span of it, the model "
-        "words the question, and it is kept if a search with it finds the passage and the model answers it with the "
-        "passage among others and never without. Such facts are combined into chains, comparisons and choices.",
-    )
-    parser.set_defaults(run=run)
+    about = "write questions about documents: open-ended ones, or ones with checked answers"
+    parser = add_action(commands, "questions", run, about, description=_DESCRIPTION)
     add_options(parser.add_mutually_exclusive_group(required=True), QuestionSource)
     add_options(parser, QuestionOptions)
     add_options(parser, QuestionWriter, title="questions written by a model")
@@ -130,25 +129,14 @@ def _write(args: argparse.Namespace) -> None:
     if args.checked:
         run_checked(args)
         return
-    faults: Counter[str] = Counter()
-    lines: Sequence[Struct]
-    if args.world is not None:
-        lines = _ask_world(args)
-    else:
-        drawn, faults = _ask_index(args)
-        lines = drawn
+    lines, faults = _ask_index(args) if args.world is None else _ask_world(args)
     write_lines(args.out, lines)
-    counts = Counter(line.kind for line in lines)  # type: ignore[attr-defined]
+    counts = Counter(line.kind for line in lines)
     by_model = sum(getattr(line, "writer", "template") != "template" for line in lines)
     _print_summary(args, len(lines), counts, by_model, faults)
 
 
 def _check(args: argparse.Namespace) -> None:
-    check_positive(args, ("num", "topk") if args.topk is not None else ("num",))
-    if args.seed < 0:
-        raise BadInput(f"--seed must be 0 or more, not {args.seed}")
-    if args.temperature < 0:
-        raise BadInput(f"--temperature must be 0 or more, not {args.temperature}")
     if args.checked and (args.index is None or not args.model):
         raise BadInput("--checked needs --index and --model", hint="--index DIR --model NAME")
     if args.world is not None and args.model:
@@ -159,23 +147,22 @@ def _check(args: argparse.Namespace) -> None:
         raise BadInput(f"{args.out} exists already", hint="choose another --out, or add --force to replace it")
 
 
-def _ask_world(args: argparse.Namespace) -> list[Struct]:
+def _ask_world(args: argparse.Namespace) -> tuple[list[Any], Counter[str]]:
     from quaere.worlds.open_questions import ask_open_questions
     from quaere.worlds.world import open_world
 
     world = open_world(args.world)
-    return list(ask_open_questions(world.graph, world.seed, args.num, draw=args.seed))
+    return list(ask_open_questions(world.graph, world.seed, args.num, draw=args.seed)), Counter()
 
 
-def _ask_index(args: argparse.Namespace) -> tuple[list[OpenQuestion], Counter[str]]:
+def _ask_index(args: argparse.Namespace) -> tuple[list[Any], Counter[str]]:
     from quaere.rollout.topic_questions import draw_open_questions
     from quaere.search.index import open_index
 
     index = open_index(args.index)
     with counting("asking", args.num) as advance:
-        drawn = draw_open_questions(
-            index, args.num, args.seed, topk=args.topk or 5, report=lambda num: advance("grounded")
-        )
+        told: dict[str, Any] = {"topk": args.topk or 5, "report": lambda num: advance("grounded")}
+        drawn = draw_open_questions(index, args.num, args.seed, **told)
     return asyncio.run(_rewrite(args, index, drawn)) if args.model else (drawn, Counter())
 
 
@@ -201,15 +188,13 @@ def _print_summary(
     args: argparse.Namespace, num: int, counts: Counter[str], by_model: int, faults: Counter[str]
 ) -> None:
     if args.json:
-        found = {"questions": num, "kinds": dict(counts), "by_model": by_model, "not_taken": dict(faults)}
-        print(json.dumps(found))
+        print(json.dumps({"questions": num, "kinds": counts, "by_model": by_model, "not_taken": faults}))
         return
     print(f"{args.out}: {num} questions ({', '.join(f'{count} {kind}' for kind, count in counts.most_common())})")
     if args.model:
         why = ", ".join(f"{count} {fault}" for fault, count in faults.most_common())
-        print(
-            f"{by_model} worded by {args.model}, {num - by_model} by forms" + (f" (the model's: {why})" if why else "")
-        )
+        why = f" (the model's: {why})" if why else ""
+        print(f"{by_model} worded by {args.model}, {num - by_model} by forms{why}")
     print(f"quaere report --questions {args.out} --index {args.index or 'INDEX'}")
 
 

@@ -69,11 +69,8 @@ def _option_row(parser: argparse.ArgumentParser, action: argparse.Action) -> tup
         name = ", ".join(_code(f"{option} {value}".strip()) for option in action.option_strings)
     # A default described in the help text is clearer than its value; the default of a flag is not worth a cell.
     is_plain = action.default in (None, False, argparse.SUPPRESS, []) or "default" in said
-    return name, "required" if _is_required(action) else "" if is_plain else _value(action.default), _text(said)
-
-
-def _is_required(action: argparse.Action) -> bool:
-    return action.required and bool(action.option_strings)
+    is_required = action.required and action.option_strings
+    return name, "required" if is_required else "" if is_plain else _value(action.default), _text(said)
 
 
 # ------------------------------------------------------------------------------------------------------------ settings
@@ -81,7 +78,7 @@ def _is_required(action: argparse.Action) -> bool:
 
 def settings_page(recipe: Recipe) -> str:
     """The page of a recipe's settings: default, preset values, description and source."""
-    presets = {name: dict(_values(recipe, name)) for name in recipe.presets}
+    presets = {name: _values(recipe, name) for name in recipe.presets}
     lines = [f"# Settings of {recipe.name}", "", _sentence(recipe.summary), ""]
     lines += [f"`quaere evolve {recipe.name} --set NAME=VALUE`, or a file given with `--config`.", ""]
     rows: list[tuple[str, ...]] = []
@@ -104,10 +101,9 @@ def settings_page(recipe: Recipe) -> str:
     return "\n".join([*lines, ""])
 
 
-def _values(recipe: Recipe, preset: str) -> Iterator[tuple[str, Any]]:
+def _values(recipe: Recipe, preset: str) -> dict[str, Any]:
     config = load_config(recipe.schema, presets=recipe.presets, preset=preset, file=None, assignments=[])
-    for setting in list_settings(config):
-        yield setting.name, setting.value
+    return {setting.name: setting.value for setting in list_settings(config)}
 
 
 def _setting_row(setting: Setting, presets: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:

@@ -12,12 +12,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from quaere.api.printing import count, counting, plain_table
 from quaere.cli import options
 from quaere.cli.terminal import interruptible, open_console
-from quaere.setting_types import Count
 
 if TYPE_CHECKING:
     from quaere.api.agent import OpenAgent
@@ -41,7 +40,7 @@ class ReportOptions(options.AskedOptions, kw_only=True):
     guided: bool | None = None
 
 
-class ReportLimits(Struct):
+class ReportLimits(options.EpisodeLimits):
     """How far an episode may go.
 
     Attributes:
@@ -51,22 +50,14 @@ class ReportLimits(Struct):
         sequence_tokens: most tokens of an episode (12288; guided: 4096)
     """
 
-    max_turns: Count | None = None
-    topk: Count | None = None
-    turn_tokens: Count | None = None
-    sequence_tokens: Count | None = None
-
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `report` to the command line."""
-    parser = commands.add_parser("report", help="let a model write a cited report by searching an index")
-    parser.set_defaults(run=run)
-    options.add_options(
-        parser, ReportOptions, options.RunsFolder, model="smollm2-135m-plain"
-    )  # its adapter was not taught to write reports
-    options.add_options(
-        parser, ReportLimits, title="limits", about="default: as the model was trained, else the values in parentheses"
-    )
+    about = "default: as the model was trained, else the values in parentheses"
+    said = "let a model write a cited report by searching an index"
+    model = "smollm2-135m-plain"  # its adapter was not taught to write reports
+    parser = options.add_action(commands, "report", run, said, ReportOptions, options.RunsFolder, model=model)
+    options.add_options(parser, ReportLimits, title="limits", about=about)
     options.add_options(parser, options.SamplingOptions, title="sampling")
 
 
@@ -76,7 +67,6 @@ def run(args: argparse.Namespace) -> None:
     from quaere.search.searcher import open_searcher
 
     questions = options.read_asked(args, "report")
-    options.check_asked(args)
     place = report_place(args.out, len(questions)) if args.out else None
     with interruptible():
         asyncio.run(_write(args, questions, place, open_searcher(args.index)))
@@ -183,26 +173,16 @@ class _Reports:
 
 def report_scores(report: Report) -> dict[str, float]:
     """Metrics of a report's citations, stored with its episode."""
-    return {
-        "report/num_statements": float(len(report.statements)),
-        "report/num_citations": float(len(report.citations)),
-        "report/num_unresolved": float(len(report.unresolved)),
-        "report/resolved_share": report.resolved_share,
-    }
+    counted = {"statements": report.statements, "citations": report.citations, "unresolved": report.unresolved}
+    numbers = {f"report/num_{name}": float(len(found)) for name, found in counted.items()}
+    return {**numbers, "report/resolved_share": report.resolved_share}
 
 
 def _row(episode: Episode, report: Report | None, files: list[Path], stored: Run) -> dict[str, Any]:
-    from quaere.cli.episode_view import report_row
+    from quaere.cli.episode_view import episode_row, report_row
     from quaere.records import ReportTask
 
     assert isinstance(episode.task, ReportTask)
-    row: dict[str, Any] = {"question": episode.task.question.text}
-    row |= report_row(report) if report else {"report": None}
-    return row | {
-        "end": episode.end,
-        "searches": [result.query for turn in episode.turns for result in turn.results],
-        "failures": [f"{turn.failure.boundary}: {turn.failure.message}" for turn in episode.turns if turn.failure],
-        "files": [str(file) for file in files],
-        "run": str(stored.path),
-        "episode": episode.id,
-    }
+    row = report_row(report) if report else {"report": None}
+    row |= {"question": episode.task.question.text, "files": [str(file) for file in files]}
+    return row | episode_row(episode, stored)

@@ -5,7 +5,6 @@ Console().print(render_training(summarise_training(run), "evolve-20250301-101500
 
 from __future__ import annotations
 
-import fnmatch
 import math
 from collections.abc import Sequence
 from itertools import pairwise
@@ -17,9 +16,8 @@ from rich.text import Text
 
 from quaere.api.printing import count, plain_table
 from quaere.cli.episode_view import trim
-from quaere.cli.progress_view import BARS
+from quaere.cli.progress_view import BARS, bar_height
 from quaere.cli.terminal import printable
-from quaere.errors import BadInput, nearest_hint
 from quaere.recipes.score.harness import HarnessVersion, Versions, describe_change
 from quaere.records import Candidate
 from quaere.runs import Event, Metric, Run, RunInfo, RunState, describe_state, next_command
@@ -153,22 +151,6 @@ def render_candidates(candidates: Sequence[Candidate]) -> Table:
         rows.append((*words, str(candidate.facts), right, candidate.reason))
     heads = ("episode", "question", "answer", "hops", "searches", "right", "dropped")
     return plain_table(*heads, rows=rows, right=("hops", "searches", "right"))
-
-
-def find_metrics(run: Run, patterns: Sequence[str]) -> dict[str, list[Metric]]:
-    """The metrics whose names match one of the shell-style patterns; `BadInput` if a pattern matches none.
-
-    find_metrics(run, ["reward/*"]) == {"reward/format": [Metric(step=1, value=0.5)], "reward/mean": [...]}
-    """
-    names = run.metric_names()
-    found: dict[str, list[Metric]] = {}
-    for pattern in patterns:
-        matching = fnmatch.filter(names, pattern)
-        if not matching:
-            hint = nearest_hint(pattern, names, f"quaere runs show {run.info.id} --metrics '*'")
-            raise BadInput(f"run {run.info.id} has no metric {pattern}", hint=hint)
-        found |= {name: run.metrics(name) for name in matching if name not in found}
-    return found
 
 
 # ----------------------------------------------------------------------------------------------------------- details
@@ -308,7 +290,7 @@ def draw_curve(name: str, metrics: Sequence[Metric]) -> str:
     low, high = min(known), max(known)
     labels = {0: f"{high:.3g}", _NUM_ROWS - 1: f"{low:.3g}"}
     width = max(map(len, labels.values())) + 1
-    heights = [_height(value, low, high) for value in values]
+    heights = [bar_height(value, low, high, _NUM_ROWS * len(BARS)) for value in values]  # in eighths of a row
     lines = [
         f"{labels.get(row, ''):>{width}} |{''.join(_cell(height, _NUM_ROWS - 1 - row) for height in heights)}"
         for row in range(_NUM_ROWS)
@@ -318,13 +300,6 @@ def draw_curve(name: str, metrics: Sequence[Metric]) -> str:
     return "\n".join([title, *lines, axis])
 
 
-def _height(value: float, low: float, high: float) -> int:
-    """Height in eighths of a row: 1 for the lowest value, all rows for the highest, 0 for one that is not finite."""
-    most = _NUM_ROWS * len(BARS)
-    return 1 + round((value - low) / ((high - low) or 1.0) * (most - 1)) if math.isfinite(value) else 0
-
-
 def _cell(height: int, row: int) -> str:
     """The character of a column in this row, counted from below."""
-    filled = min(height - row * len(BARS), len(BARS))
-    return BARS[filled - 1] if filled > 0 else " "
+    return f" {BARS}"[max(0, min(height - row * len(BARS), len(BARS)))]

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from quaere.api.printing import as_json, count, plain_table
 from quaere.cli.options import Flag, JsonOption, RunName, RunsFolder, Several, add_action, add_options, named_run
@@ -25,6 +25,7 @@ from quaere.errors import BadInput
 from quaere.setting_types import Count, File
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
     from quaere.records import Episode
@@ -170,17 +171,14 @@ def _show_training(run: Run, args: argparse.Namespace) -> None:
     from quaere.cli.run_view import render_training, summarise_training
 
     summary = summarise_training(run)
-    if args.json:
-        print(as_json(summary))
-    else:
-        open_console().print(render_training(summary, args.name))
+    _print(args, summary, render_training(summary, args.name))
 
 
 def _show_metrics(run: Run, args: argparse.Namespace) -> None:
     """Charts, or lines that other programs can cut at the tabs: name, step, value."""
-    from quaere.cli.run_view import draw_curve, find_metrics
+    from quaere.cli.run_view import draw_curve
 
-    found = find_metrics(run, args.metrics)
+    found = run.find_metrics(args.metrics)
     if args.json:
         print(as_json(found))
         return
@@ -193,17 +191,14 @@ def _show_metrics(run: Run, args: argparse.Namespace) -> None:
 
 
 def _show_candidates(run: Run, args: argparse.Namespace) -> None:
+    from rich.text import Text
+
     from quaere.cli.run_view import render_candidates
 
     candidates = run.candidates()
-    if args.json:
-        print(as_json(candidates))
-        return
-    console = open_console()
-    if candidates:
-        console.print(render_candidates(candidates))
-    num_kept = sum(candidate.kept for candidate in candidates)
-    console.print(f"{count(len(candidates), 'candidate')}, {num_kept} kept", style="dim", markup=False)
+    counted = f"{count(len(candidates), 'candidate')}, {sum(candidate.kept for candidate in candidates)} kept"
+    table = [render_candidates(candidates)] if candidates else []
+    _print(args, candidates, *table, Text(counted, "dim"))
 
 
 def _show_episodes(run: Run, args: argparse.Namespace) -> None:
@@ -213,17 +208,12 @@ def _show_episodes(run: Run, args: argparse.Namespace) -> None:
     from quaere.runs import next_command
 
     rows = run.index(step=None if args.episodes in (None, ALL_STEPS) else args.episodes)
-    if args.json:
-        said = {"state": run.state(), "next": next_command(run, run.state())}
-        print(as_json({"run": run.info, "episodes": rows, "metrics": run.metric_names(), **said}))
-        return
-    console = open_console()
-    console.print(render_info(run.info))
-    console.print(*render_state(run.state()), sep="\n")
-    console.print(_episode_table(rows))
+    said = {"state": run.state(), "next": next_command(run, run.state()), "metrics": run.metric_names()}
     num_answered = sum(row.end == "answered" for row in rows)
     how = printable(f"quaere runs show {args.name} EPISODE")
-    console.print(Text(f"{count(len(rows), 'episode')}, {num_answered} answered; {how}", "dim"))
+    counted = Text(f"{count(len(rows), 'episode')}, {num_answered} answered; {how}", "dim")
+    found = {"run": run.info, "episodes": rows, **said}
+    _print(args, found, render_info(run.info), *render_state(run.state()), _episode_table(rows), counted)
 
 
 def _episode_table(rows: list[EpisodeRow]) -> Table:
@@ -241,19 +231,22 @@ def _episode_table(rows: list[EpisodeRow]) -> Table:
 
 
 def _show_episode(episode: Episode, metrics: dict[str, float], args: argparse.Namespace) -> None:
-    import msgspec
-
     from quaere.cli.episode_view import render_episode, render_measures, render_tokens
 
+    measures = [render_measures(metrics)] if metrics else []
+    tokens = [render_tokens(episode)] if args.tokens else []
+    found = {**to_builtins(episode), "metrics": metrics}
+    _print(args, found, render_episode(episode, full=args.full), *measures, *tokens)
+
+
+def _print(args: argparse.Namespace, found: object, *shown: RenderableType) -> None:
+    """Print what was found: as JSON if asked for, else as it is shown."""
     if args.json:
-        print(as_json({**msgspec.to_builtins(episode), "metrics": metrics}))
+        print(as_json(found))
         return
     console = open_console()
-    console.print(render_episode(episode, full=args.full))
-    if metrics:
-        console.print(render_measures(metrics))
-    if args.tokens:
-        console.print(render_tokens(episode))
+    for part in shown:
+        console.print(part)
 
 
 # --------------------------------------------------------------------------------------------------------------- delete

@@ -8,7 +8,9 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from quaere.cli.options import Flag, IndexOption, add_options
+import msgspec
+
+from quaere.cli.options import Flag, IndexPlace, JsonOption, add_action
 from quaere.cli.terminal import open_console, printable, printable_line
 from quaere.search.words import question_words, terms
 from quaere.setting_types import Count
@@ -21,27 +23,26 @@ if TYPE_CHECKING:
     from quaere.records import Hit
 
 
-class SearchOptions(IndexOption):
+class SearchOptions(JsonOption, kw_only=True):
     """Options of `quaere search`.
 
     Attributes:
         queries: words to search for, in quotes: "halm bridge"
         topk: passages per query
+        index: index directory, or URL of a search server (repeatable: requests are spread over the servers)
         full: print whole passages (default: an excerpt around the words of the query)
         json: print the results as JSON
     """
 
     queries: Annotated[tuple[str, ...], "QUERY", Flag("queries", nargs="+")]
     topk: Count = 3
+    index: IndexPlace
     full: bool = False
-    json: bool = False
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `search` to the command line."""
-    parser = commands.add_parser("search", help="search an index")
-    parser.set_defaults(run=run)
-    add_options(parser, SearchOptions)
+    add_action(commands, "search", run, "search an index", SearchOptions)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -64,8 +65,6 @@ async def _search(where: str, queries: Sequence[str], topk: int) -> list[list[Hi
 
 
 def _print_json(queries: Sequence[str], found: list[list[Hit]]) -> None:
-    import msgspec
-
     results = [{"query": query, "hits": hits} for query, hits in zip(queries, found, strict=True)]
     print(msgspec.json.encode(results).decode())
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from quaere.cli import options
 from quaere.errors import BadInput, install_hint
-from quaere.setting_types import Count, Folder, check_positive
+from quaere.setting_types import Count, Folder, PositiveCount
 
 if TYPE_CHECKING:
     from quaere.dialects.notes import Notes
@@ -42,7 +42,7 @@ class ServedModel(options.RoleOptions):
 
     name: str | None = None
     index: Folder | None = None
-    retriever_topk: Count = 5
+    retriever_topk: PositiveCount = 5
     embeddings: Annotated[str, "auto|hash|MODEL"] = "auto"
 
 
@@ -56,17 +56,16 @@ class ServingEngine(options.PrecisionOptions):
         temperature: if a request has none (default: 1, for an agent 0)
     """
 
-    max_rows: Count = 8
+    max_rows: PositiveCount = 8
     max_waiting: Count = 256
-    max_tokens: Count = 2048
+    max_tokens: PositiveCount = 2048
     temperature: Annotated[float, "T"] | None = None
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `serve` to the command line."""
     about = "serve a model or a search agent as an OpenAI-compatible endpoint"
-    parser = commands.add_parser("serve", help=about, description=_DESCRIPTION)
-    parser.set_defaults(run=run)
+    parser = options.add_action(commands, "serve", run, about, description=_DESCRIPTION)
     options.add_options(parser, ServedModel, options.RunsFolder, title="model and documents")
     options.add_options(parser, options.ServerOptions, title="address and access")
     options.add_options(parser, ServingEngine, title="engine")
@@ -94,16 +93,8 @@ def run(args: argparse.Namespace) -> None:
     agent = None
     if index is not None and notes is not None:
         agent = ServedAgent(policy, index, notes, needs_guide=needs_guide(args.model))
-    service = Service(
-        name=name,
-        policy=policy,
-        embedder=embedder,
-        documents=documents,
-        agent=agent,
-        max_tokens=args.max_tokens,
-        max_waiting=args.max_waiting,
-        temperature=args.temperature,
-    )
+    bounds = {"max_tokens": args.max_tokens, "max_waiting": args.max_waiting, "temperature": args.temperature}
+    service = Service(name=name, policy=policy, embedder=embedder, documents=documents, agent=agent, **bounds)
 
     def say_ready(url: str) -> None:
         embeddings = f"embeddings by {embedder.name}" if embedder else f"no embeddings ({install_hint('select')})"
@@ -122,11 +113,8 @@ def _check(args: argparse.Namespace) -> None:
         raise BadInput("give either --model or --run", hint="quaere serve --model smollm2-135m")
     options.choose_plain(args)
     if args.model and args.model.startswith("openai:"):
-        raise BadInput(
-            "openai: names an endpoint, which is a server already; this command serves local weights",
-            hint="--model smollm2-135m",
-        )
-    check_positive(args, ("max_rows", "max_tokens", "retriever_topk"))
+        said = "openai: names an endpoint, which is a server already; this command serves local weights"
+        raise BadInput(said, hint="--model smollm2-135m")
 
 
 def _open_policy(args: argparse.Namespace) -> tuple[TokenPolicy, Notes | None]:

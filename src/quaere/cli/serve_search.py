@@ -7,7 +7,7 @@ import sys
 
 from msgspec import Struct
 
-from quaere.cli.options import ServerOptions, add_options, read_key, read_options, server_settings
+from quaere.cli.options import ServerOptions, add_action, add_options, read_key, read_options, server_settings
 from quaere.setting_types import Count, Folder
 
 _DESCRIPTION = """\
@@ -36,9 +36,8 @@ class SearchServerOptions(Struct):
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `serve-search` to the command line."""
-    parser = commands.add_parser("serve-search", help="serve an index over HTTP", description=_DESCRIPTION)
-    parser.set_defaults(run=run)
-    add_options(parser, SearchServerOptions)
+    about = "serve an index over HTTP"
+    parser = add_action(commands, "serve-search", run, about, SearchServerOptions, description=_DESCRIPTION)
     add_options(parser, ServerOptions, title="address and access")
 
 

@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any
 
 from quaere.chat.terminal_text import printable as printable
 from quaere.chat.terminal_text import printable_line as printable_line
@@ -36,37 +36,28 @@ def say_line(line: str) -> None:
     print(printable_line(f"quaere: {line}"), file=sys.stderr)
 
 
-def open_console() -> Console:
+def open_console(stderr: bool = False) -> Console:
     """The console that results are printed to; text in them is not highlighted."""
     from rich.console import Console
 
-    return Console(highlight=False)
+    return Console(stderr=stderr, highlight=False)
 
 
 def note_line(line: str, style: str = "dim") -> None:
     """Print a dim line to stderr: what is loaded, downloaded or begun."""
-    from rich.console import Console
-
-    Console(stderr=True, highlight=False).print(line, style=style, markup=False)
+    open_console(stderr=True).print(line, style=style, markup=False)
 
 
 def show_warnings() -> None:
     """Print warnings about stale indexes and lost servers as one line each, others as before."""
-    warnings.showwarning = _show
+    warnings.showwarning = _show  # type: ignore[assignment]
 
 
-def _show(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _show(message: Warning | str, category: type[Warning], *place: Any) -> None:
     if issubclass(category, (ServerDown, StaleIndex)):
         say_line(str(message))
     else:
-        _show_usual(message, category, filename, lineno, file, line)
+        _show_usual(message, category, *place)
 
 
 # --------------------------------------------------------------------------------------------------------------- Ctrl-C

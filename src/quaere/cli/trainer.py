@@ -63,12 +63,8 @@ class StopOptions(TrainerServer):
 
 def register(commands: Any) -> None:
     """Add `trainer` to the command line."""
-    parser = commands.add_parser(
-        "trainer",
-        help="start, list and stop servers that train (SkyRL)",
-        description=_DESCRIPTION,
-        epilog="quaere trainer start skyrl --model MODEL",
-    )
+    about, epilog = "start, list and stop servers that train (SkyRL)", "quaere trainer start skyrl --model MODEL"
+    parser = commands.add_parser("trainer", help=about, description=_DESCRIPTION, epilog=epilog)
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     started = "start a server and wait until it has loaded the model"
     listed = "list servers: where they answer and what they serve"
@@ -99,11 +95,8 @@ def run_status(args: argparse.Namespace) -> None:
 
     found = list_trainers()
     if args.json:
-        rows = [
-            {"url": one.url, "model": one.model, "backend": one.backend, "state": one.state, "log": str(one.log)}
-            for one in found
-        ]
-        print(json.dumps(rows))
+        names = ("url", "model", "backend", "state", "log")
+        print(json.dumps([{name: str(getattr(one, name)) for name in names} for one in found]))
         return
     for one in found:
         print(f"{one.url}  {one.state}  {one.backend}  {one.model}  (log: {one.log})")

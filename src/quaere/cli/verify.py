@@ -9,25 +9,23 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import msgspec
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
 
-from quaere.api.printing import between, count, counting, plain_table, wide_console
+from quaere.api.printing import as_json, between, count, counting, plain_table, wide_console
 from quaere.cli import options
 from quaere.cli.terminal import interruptible, note_line
 from quaere.disk import write_file
 from quaere.errors import BadInput
-from quaere.setting_types import Count, Folder, check_positive
+from quaere.setting_types import Folder, PositiveCount
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from quaere.evaluation.claims import ClaimFile, SupportingScore, Verified
-    from quaere.records import Evidence, Support
+    from quaere.evaluation.claims import SupportingScore, Verified
+    from quaere.records import Support
     from quaere.rollout.policy import Policy
     from quaere.training.verification import Claim, Form, VerifierSettings
 
@@ -53,10 +51,10 @@ class VerifyOptions(Struct, kw_only=True):
     file: Annotated[Path, "FILE", options.Flag("file")]
     model: str
     form: Literal["sampled", "teacher_forced", "hosted"] | None = None
-    samples: Annotated[int, "M"] = 5
+    samples: Annotated[int, "M", Meta(ge=1)] = 5
     temperature: Annotated[float, "T"] = 1.0
-    turn_tokens: Count = 256
-    limit: Count | None = None
+    turn_tokens: PositiveCount = 256
+    limit: PositiveCount | None = None
     index: Folder | None = None
     guided: bool | None = None
 
@@ -73,16 +71,15 @@ class OutputOptions(options.JsonOption):
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `verify` to the command line."""
-    parser = commands.add_parser("verify", help="measure how much evidence helps a model to answer")
-    parser.set_defaults(run=run)
-    options.add_options(parser, VerifyOptions)
+    about = "measure how much evidence helps a model to answer"
+    parser = options.add_action(commands, "verify", run, about, VerifyOptions)
     options.add_options(parser, options.TurnEngineOptions, title="engine")
     options.add_options(parser, OutputOptions, title="output")
 
 
 def run(args: argparse.Namespace) -> None:
     """Check all input first, then load the model, verify and print."""
-    from quaere.evaluation.claims import locate_evidence, read_claims
+    from quaere.evaluation.claims import locate_evidence, pair_results, read_claims
     from quaere.search.index import open_index
 
     settings = _settings(args)
@@ -91,14 +88,13 @@ def run(args: argparse.Namespace) -> None:
     places = locate_evidence([span for spans in found.spans for span in spans], index) if index else None
     with interruptible("no result is written"):
         supports = asyncio.run(_verify(args, settings, found.claims))
-    _show(args, settings, _put_together(found, supports, places))
+    _show(args, settings, pair_results(found, supports, places))
 
 
 def _settings(args: argparse.Namespace) -> VerifierSettings:
     from quaere.policies.catalogue import needs_guide
     from quaere.training.verification import VerifierSettings
 
-    check_positive(args, ("samples", "limit", "max_rows", "turn_tokens"))
     if not 0 <= args.temperature < float("inf"):
         raise BadInput(f"--temperature must be at least 0, not {args.temperature:g}")
     options.check_writable(args.out, "--out")
@@ -137,34 +133,14 @@ async def _verify(args: argparse.Namespace, settings: VerifierSettings, claims: 
         await policy.stop()
 
 
-def _put_together(
-    found: ClaimFile, supports: list[Support | None], places: dict[str, Evidence | None] | None
-) -> list[Verified]:
-    """One item per claim; its evidence is verbatim if all of its spans are."""
-    from quaere.evaluation.claims import Verified
-
-    items = []
-    for claim, spans, support in zip(found.claims, found.spans, supports, strict=True):
-        located = [places[span] for span in spans] if places is not None else []
-        verbatim = tuple(evidence for evidence in located if evidence is not None)
-        evidence = (verbatim if len(verbatim) == len(spans) else ()) if places is not None else None
-        items.append(Verified(claim, support, support.value if support else None, evidence))
-    return items
-
-
 def _show(args: argparse.Namespace, settings: VerifierSettings, items: list[Verified]) -> None:
     from quaere.evaluation.claims import score_supporting
 
     score = score_supporting(items)
-    kept = {
-        "file": str(args.file),
-        "limit": args.limit,
-        **structs.asdict(settings),
-        "model": args.model,
-        "index": str(args.index) if args.index else None,
-        **structs.asdict(options.read_options(args, options.EngineOptions)),
-    }
-    told = result_json(kept, score, items)
+    kept = structs.asdict(settings) | structs.asdict(options.read_options(args, options.EngineOptions))
+    kept |= {"file": str(args.file), "limit": args.limit, "model": args.model}
+    kept["index"] = str(args.index) if args.index else None
+    told = as_json({"settings": kept, "score": score, "items": items})
     if args.out:
         write_file(args.out, told + "\n")
     if args.json:
@@ -197,6 +173,8 @@ def print_items(score: SupportingScore, items: list[Verified]) -> None:
 
 
 def _table(items: list[Verified], *, with_places: bool) -> Table:
+    from quaere.cli.episode_view import trim
+
     rows = []
     for item in items:
         support, claim = item.support, item.claim
@@ -204,7 +182,7 @@ def _table(items: list[Verified], *, with_places: bool) -> Table:
         if support is not None:
             value = round(support.value, 2) + 0.0  # no "-0.00"
             numbers = [f"{support.chance_with:.2f}", f"{support.chance_without:.2f}", f"{value:+.2f}"]
-        words = [_cut(claim.question), _cut(claim.answers[0])]
+        words = [trim(claim.question, _QUESTION_CHARS), trim(claim.answers[0], _QUESTION_CHARS)]
         rows.append((claim.id, *numbers, *words, *([_place(item)] if with_places else [])))
     names = ("id", "p+", "p-", "V", "question", "answer", *(("verbatim in",) if with_places else ()))
     return plain_table(*names, rows=rows, whole=("id", "p+", "p-", "V", "verbatim in"))
@@ -216,14 +194,3 @@ def _place(item: Verified) -> str:
         return "no document" if item.claim.span.strip() else "no evidence"
     first, *others = item.evidence
     return f"{first.doc_id}:{first.start}-{first.end}" + (f" and {len(others)} more" if others else "")
-
-
-def _cut(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _QUESTION_CHARS else line[: _QUESTION_CHARS - 1] + "…"
-
-
-def result_json(settings: dict[str, Any], score: SupportingScore, items: list[Verified]) -> str:
-    """Settings, score and every claim with its result, as JSON."""
-    found = {"settings": settings, "score": score, "items": items}
-    return json.dumps(json.loads(msgspec.json.encode(found)), indent=1, ensure_ascii=False)

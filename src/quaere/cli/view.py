@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Struct
 
 from quaere.cli import options
-from quaere.cli.terminal import say_line
+from quaere.cli.terminal import interruptible, say_line
 from quaere.errors import BadInput
-from quaere.setting_types import Count, File, Folder, check_positive
+from quaere.setting_types import File, Folder, PositiveCount
 
 if TYPE_CHECKING:
     from quaere.viewer.ask_queue import AskQueue
@@ -56,7 +56,7 @@ class PageOptions(Struct):
     """
 
     export: Folder | None = None
-    pages: Count = 2000
+    pages: PositiveCount = 2000
     force: bool = False
 
 
@@ -81,13 +81,10 @@ class AskingOptions(options.DeviceOption):
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `view` to the command line."""
-    parser = commands.add_parser("view", help="show runs in a browser", description=_DESCRIPTION)
-    parser.set_defaults(run=run)
-    options.add_options(parser, ViewOptions)
+    said, about = "show runs in a browser", "one of --ask, --model and --index adds a page to ask questions"
+    parser = options.add_action(commands, "view", run, said, ViewOptions, description=_DESCRIPTION)
     options.add_options(parser, PageOptions, title="pages as files")
-    options.add_options(
-        parser, AskingOptions, title="asking", about="one of --ask, --model and --index adds a page to ask questions"
-    )
+    options.add_options(parser, AskingOptions, title="asking", about=about)
     options.add_options(parser, options.ServerOptions, title="address and access", port=8700)
 
 
@@ -128,10 +125,8 @@ def run(args: argparse.Namespace) -> None:
 def _export(folder: RunFolder, args: argparse.Namespace) -> None:
     import webbrowser
 
-    from quaere.cli.terminal import interruptible
     from quaere.viewer.page_files import export_pages
 
-    check_positive(args, ("pages",))
     if args.ask or args.model or args.index or args.history:
         raise BadInput("an export has no page to ask questions", hint="leave out --ask, --model, --index and --history")
     with interruptible(f"nothing is written to {args.export}"):

@@ -10,18 +10,16 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from quaere.api.printing import Progress
+from msgspec import structs
+
+from quaere.api.printing import Progress, format_duration
 from quaere.cli.terminal import interruptible
 from quaere.training.progress import accept_stop
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
-    from rich.progress import TaskID
-
     from quaere.warmup.imitation import TeachingStep
 
 
@@ -107,41 +105,44 @@ class LogProgress:
 
 
 def open_display(as_json: bool) -> Display:
-    """The display: JSON if asked for, bars if stderr is a terminal, else lines."""
-    if as_json:
-        return _JsonDisplay()
-    return _LiveDisplay() if sys.stderr.isatty() else Display()
+    """The display: JSON if asked for, else a bar or lines."""
+    return _JsonDisplay() if as_json else Display()
 
 
 class Display:
-    """Progress as plain lines on stderr."""
+    """Progress on stderr: a bar on a terminal, with notes above it; elsewhere plain lines."""
 
     def __init__(self) -> None:
         self._taken_s: list[float] = []
-        self._log = LogProgress(sys.stderr)
+        self._held = ExitStack()
+        self._is_live = sys.stderr.isatty()
 
     def __enter__(self) -> Display:
+        self._show = self._held.enter_context(show_progress())
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the display."""
+        self._held.close()
 
     def note(self, line: str) -> None:
         """Print a line of text."""
         print(line, file=sys.stderr, flush=True)
 
     def progress(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
-        """A part of the work is further than before: a line every half minute."""
-        self._log(doing, done, total, stands)
+        """A part of the work is further than before."""
+        self._show(doing, done, total, stands)
 
     def step(self, step: TeachingStep) -> None:
         """A step was taken."""
-        from quaere.api.printing import format_duration
-
+        loss, pace = f"loss {step.loss:.3f}", f"{step.tokens_per_s:.0f} tok/s"
+        if self._is_live:
+            self.progress("teaching", step.step, step.num_steps, f"{loss}, {pace}")
+            return
         self._taken_s.append(step.num_tokens / step.tokens_per_s)
         left_s = sum(self._taken_s) / len(self._taken_s) * (step.num_steps - step.step)
         left = f" · about {format_duration(left_s)} left" if left_s else ""
-        self.note(f"step {step.step}/{step.num_steps} · loss {step.loss:.3f} · {step.tokens_per_s:.0f} tok/s{left}")
+        self.note(f"step {step.step}/{step.num_steps} · {loss} · {pace}{left}")
 
     @contextmanager
     def teaching(self) -> Iterator[None]:
@@ -154,52 +155,17 @@ class Display:
 class _JsonDisplay(Display):
     """Progress as lines of JSON on stdout: {"event": "step", "step": 3, "loss": 1.62, ...}."""
 
+    def __enter__(self) -> Display:
+        self._lull = Lull(time.monotonic)
+        return self
+
     def note(self, line: str) -> None:
         print(json.dumps({"event": "note", "line": line}), flush=True)
 
     def progress(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
-        if self._log.lull.ends():
+        if self._lull.ends():
             told = {"event": "progress", "doing": doing, "done": done, "total": total, "stands": stands}
             print(json.dumps(told), flush=True)
 
     def step(self, step: TeachingStep) -> None:
-        from msgspec import structs
-
         print(json.dumps({"event": "step", **structs.asdict(step)}), flush=True)
-
-
-class _LiveDisplay(Display):
-    """Progress as bars on a terminal; notes scroll above them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._progress = Progress(*columns, console=Console(stderr=True, highlight=False))
-        self._doing = ""
-        self._bar: TaskID | None = None
-
-    def __enter__(self) -> Display:
-        self._progress.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._progress.stop()
-
-    def note(self, line: str) -> None:
-        self._progress.console.print(line, style="dim", markup=False)
-
-    def progress(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
-        if doing != self._doing:  # one bar at a time: writing and checking questions has a dozen parts
-            self._doing = doing
-            if self._bar is not None:
-                self._progress.update(self._bar, visible=False)
-            self._bar = self._progress.add_task(doing, total=total)
-        assert self._bar is not None
-        self._progress.update(self._bar, completed=done, description=f"{doing} ({stands})" if stands else doing)
-
-    def step(self, step: TeachingStep) -> None:
-        figures = f"loss {step.loss:.3f}, {step.tokens_per_s:.0f} tok/s"
-        self.progress("teaching", step.step, step.num_steps, figures)

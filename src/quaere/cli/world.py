@@ -6,13 +6,19 @@ import argparse
 import sys
 from typing import Literal
 
-from msgspec import Struct
+import msgspec
 
-from quaere.cli.options import add_options
+from quaere.api.printing import count
+from quaere.cli.options import JsonOption, add_action
 from quaere.setting_types import Count, Folder
 
+_DESCRIPTION = """\
+Write a seeded fictional encyclopedia: corpus.jsonl, questions.jsonl and world.json. The same arguments give the same
+bytes everywhere.
+"""
 
-class WorldOptions(Struct, kw_only=True):
+
+class WorldOptions(JsonOption, kw_only=True):
     """Options of `quaere world`.
 
     Attributes:
@@ -32,25 +38,16 @@ class WorldOptions(Struct, kw_only=True):
     family: Literal["evaluation", "warmup", "village", "hamlet"] = "evaluation"
     questions: Count | None = None
     force: bool = False
-    json: bool = False
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `world` to the command line."""
-    parser = commands.add_parser(
-        "world",
-        help="write a fictional encyclopedia with gold questions",
-        description="Write a seeded fictional encyclopedia: corpus.jsonl, questions.jsonl and world.json. "
-        "The same arguments give the same bytes everywhere.",
-    )
-    parser.set_defaults(run=run)
-    add_options(parser, WorldOptions)
+    about = "write a fictional encyclopedia with gold questions"
+    add_action(commands, "world", run, about, WorldOptions, description=_DESCRIPTION)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Generate and write the world that the options describe."""
-    import msgspec
-
     from quaere.worlds import generate_world, write_world
     from quaere.worlds.world import check_destination
 
@@ -62,13 +59,12 @@ def run(args: argparse.Namespace) -> int:
         print("\r\x1b[K", end="", file=sys.stderr)
     if args.json:
         print(msgspec.json.format(msgspec.json.encode(manifest)).decode())
-        return 0
+        return
     by_facts = ", ".join(
-        f"{num} of {facts} fact{'s' * (facts != '1')}" for facts, num in manifest.num_questions_by_facts.items()
+        f"{num} of {count(int(facts), 'fact')}" for facts, num in manifest.num_questions_by_facts.items()
     )
     print(f"{args.out}: {manifest.num_articles} articles, {manifest.num_facts} facts (seed {manifest.seed})")
     print(f"{manifest.num_questions} questions" + (f": {by_facts}" if by_facts else ""))
-    return 0
 
 
 def _show(what: str, num: int) -> None:

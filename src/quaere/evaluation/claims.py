@@ -14,7 +14,7 @@ columns are ignored.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -118,6 +118,22 @@ def _spans(evidence: _Spans) -> tuple[str, ...]:
     given = evidence if isinstance(evidence, list) else [evidence]
     texts = [span.text if isinstance(span, _Span) else span or "" for span in given]
     return tuple(text for text in texts if text.strip())
+
+
+def pair_results(
+    found: ClaimFile, supports: Sequence[Support | None], places: Mapping[str, Evidence | None] | None
+) -> list[Verified]:
+    """Each claim with its result; its evidence is verbatim if all of its spans are. `places` is None without an index.
+
+    pair_results(found, [Support(0.8, 0.2, 5)], None) == [Verified(claim, Support(0.8, 0.2, 5), 0.6, None)]
+    """
+    items = []
+    for claim, spans, support in zip(found.claims, found.spans, supports, strict=True):
+        located = [places[span] for span in spans] if places is not None else []
+        verbatim = tuple(evidence for evidence in located if evidence is not None)
+        evidence = (verbatim if len(verbatim) == len(spans) else ()) if places is not None else None
+        items.append(Verified(claim, support, support.value if support else None, evidence))
+    return items
 
 
 def score_supporting(items: Sequence[Verified]) -> SupportingScore:

@@ -8,6 +8,7 @@ A reader sees only what the index in `run.db` has, so never half an episode. `Ru
 
 from __future__ import annotations
 
+import fnmatch
 import heapq
 import json
 import math
@@ -166,6 +167,21 @@ class RunReader:
         """All values of one metric, ordered by step."""
         rows = self._query("SELECT step, value FROM metrics WHERE name = ? ORDER BY step", (name,))
         return [_metric(*row) for row in rows]
+
+    def find_metrics(self, patterns: Sequence[str]) -> dict[str, list[Metric]]:
+        """The metrics whose names match one of the shell-style patterns; `BadInput` if a pattern matches none.
+
+        run.find_metrics(["reward/*"]) == {"reward/format": [Metric(step=1, value=0.5)], "reward/mean": [...]}
+        """
+        names = self.metric_names()
+        found: dict[str, list[Metric]] = {}
+        for pattern in patterns:
+            matching = fnmatch.filter(names, pattern)
+            if not matching:
+                hint = nearest_hint(pattern, names, f"quaere runs show {self.info.id} --metrics '*'")
+                raise BadInput(f"run {self.info.id} has no metric {pattern}", hint=hint)
+            found |= {name: self.metrics(name) for name in matching if name not in found}
+        return found
 
     def metrics_at(self, step: int) -> dict[str, float]:
         """All metrics of one step, by name.

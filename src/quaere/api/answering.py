@@ -1,0 +1,97 @@
+"""Answers to a set of questions, scored; each episode is stored in a run, which goes on after a stop.
+
+with open_stored(path, settings) as run:
+    scores = await answer_questions(agent, questions, stored=run)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from quaere.api.agent import OpenAgent, show_progress
+from quaere.api.answer import refuse_all_failed
+from quaere.chat.terminal_text import shorten_number
+from quaere.errors import BadInput
+from quaere.evaluation.qa.scores import AnsweringScore, QuestionScore, evaluate, score_episode
+from quaere.records import Episode, Question, SolveTask, Turn
+from quaere.runs import Run
+
+_FREE = {"name", "max_rows"}  # may differ: neither changes what is asked, and fewer rows may be why it is run again
+_EVIDENCE = ("present", "verbatim", "supported", "joint", "gold", "gold_joint")
+
+
+async def answer_questions(
+    agent: OpenAgent, questions: Sequence[Question], *, stored: Run | None = None, progress: bool = True
+) -> list[QuestionScore]:
+    """Answer the questions that the run has no answers to; every episode is stored as soon as it ends."""
+    done = read_scores(stored, questions, evidence=agent.cites) if stored else {}
+    left = [question for question in questions if question.id not in done]
+    failed: list[Episode] = []
+    rights = [score.exact_match for score in done.values()]
+    started, num_tokens = time.monotonic(), 0
+
+    with show_progress("answering", len(left), progress) as advance:
+
+        def count(turn: Turn) -> None:
+            nonlocal num_tokens
+            num_tokens += turn.num_tokens
+
+        def keep(episode: Episode, score: QuestionScore) -> None:
+            if stored:
+                stored.add_episode(episode, score_metrics(score))
+            failed.extend([episode] if episode.end == "failed" else [])
+            rights.append(score.exact_match)
+            rate = num_tokens / max(time.monotonic() - started, 1e-9)
+            advance(f"EM {sum(rights) / len(rights):.3f}, {shorten_number(rate)} tok/s")
+
+        how: dict[str, Any] = {"seed": agent.seed, "concurrency": agent.max_rows, "on_episode": keep, "on_turn": count}
+        scores = await evaluate(agent.policy, agent.protocol, agent.searcher, left, agent.limits, **how)
+    if len(failed) == len(questions):
+        refuse_all_failed(failed)
+    done |= {score.id: score for score in scores}
+    return [done[question.id] for question in questions]
+
+
+def score_metrics(score: QuestionScore | AnsweringScore) -> dict[str, float]:
+    """The metrics that a run stores of a question, or of all of them: {"answer/exact_match": 1.0, "answer/f1": 1.0}."""
+    shares = {f"answer/{name}": getattr(score, name, None) for name in ("exact_match", "f1", "unanswered")}
+    evidence = score.evidence if isinstance(score, AnsweringScore) else score
+    shares |= {f"evidence/{name}": getattr(evidence, name, None) for name in _EVIDENCE}
+    return {name: float(getattr(share, "mean", share)) for name, share in shares.items() if share is not None}
+
+
+def open_stored(path: Path, settings: Mapping[str, Any]) -> Run:
+    """The run of a stopped evaluation, open for writing; raises BadInput if it was made with other settings."""
+    stored = Run.open(path, write=True)
+    try:
+        if stored.info.kind != "eval":
+            raise BadInput(f"{path} is no evaluation, but of kind {stored.info.kind}", hint="quaere runs list")
+        now, before = msgspec.json.decode(msgspec.json.encode(settings)), stored.info.settings
+        differ = [name for name in now if name not in _FREE and now[name] != before.get(name)]
+        if differ:
+            said = "; ".join(f"{name} was {before.get(name)!r} and is {now[name]!r}" for name in differ)
+            raise BadInput(f"{path} cannot go on with other settings: {said}", hint="run it anew, without --resume")
+        stored.note_end(None)
+    except BaseException:
+        stored.close()
+        raise
+    return stored
+
+
+def read_scores(stored: Run, questions: Sequence[Question], *, evidence: bool) -> dict[str, QuestionScore]:
+    """Scores of the episodes a run has stored, by question; raises BadInput if one is of another question."""
+    asked = {question.id: question for question in questions}
+    found = {}
+    for episode in stored.episodes():
+        if not isinstance(episode.task, SolveTask) or asked.get(episode.id) != episode.task.question:
+            raise BadInput(
+                f"{stored.path} has an answer to {episode.id}, and the file of questions has no such question now",
+                hint="run it anew, without --resume",
+            )
+        found[episode.id] = score_episode(episode, evidence=evidence)
+    return found
