@@ -22,7 +22,7 @@ Mask = NDArray[np.bool_]
 
 
 class Documents(Protocol):
-    """A source of the proposer's tasks."""
+    """A source of the proposer's tasks, each a document with a number of hops."""
 
     def draw(self, numbers: Sequence[int], *, seed: int, name: str, step_seed: int) -> list[ProposeTask]:
         """The tasks with these numbers."""

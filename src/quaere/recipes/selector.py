@@ -242,7 +242,7 @@ def raw_rewards(samples: Sequence[Pulled], score: float) -> Floats:
 
 
 def pulled_questions(store: Run, iteration: int) -> list[Pulled]:
-    """The questions that reward the selector's arms: the kept ones."""
+    """The iteration's kept questions, each with the arms that led to it."""
     return [
         Pulled(item.cluster, item.question_type, item.question, item.answer)
         for item in store.candidates(iteration=iteration, kept=True)
@@ -286,7 +286,7 @@ class SelectorSettings(Struct, frozen=True, forbid_unknown_fields=True):
     previous_mean: PreviousMean = "raw reward"
 
     def check(self) -> None:
-        """Refuse values out of bounds."""
+        """Raise BadInput for values out of bounds."""
         check_settings(self, "selector")
         for name in ("growth", "exploration"):
             if np.isinf(getattr(self, name)):
