@@ -270,8 +270,8 @@ def pay_cited_answer(
     question = episode.task.question
     answer = episode.outcome if isinstance(episode.outcome, Answer) else Answer("")
     candidate = curriculum[question.id]
-    # A made-up span proves nothing: a solver that repeats it would be paid for inventing evidence. What a person added
-    # is taken at their word.
+    # A made-up span proves nothing: a solver that repeats it would be rewarded for inventing evidence. A span that a
+    # person added is accepted unchecked.
     is_made_up = candidate.evidence is None and not candidate.added
     gold_span = "" if is_made_up and evidence.gold == "verbatim" else candidate.gold_span
     cited = cited_answer_reward(answer.text, question.answers, answer.span, gold_span, span_weight=evidence.span_weight)

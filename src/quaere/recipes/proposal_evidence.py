@@ -48,8 +48,8 @@ class EvidenceConfig(Struct, frozen=True, forbid_unknown_fields=True):
         span_weight: Weight of the quoted span in the solver's reward: lambda_E. [EVE-Agent, Eq. 19]
         gold: Spans that the solver's quotation is compared with: verbatim ones only, or any as it was written,
             also a made-up one (preset paper). [Quaere; EVE-Agent]
-        paid: Quotations of the solver that span_weight is paid for: written: any; verbatim: only those that are in
-            a text it was shown. [EVE-Agent; Quaere]
+        paid: Quotations of the solver that earn the reward of span_weight: written: any; verbatim: only those in a
+            text it was shown. [EVE-Agent; Quaere]
         guards: Names of the rules that refuse evidence which proves nothing (`rewards/guards.py`); the paper has
             none. [Quaere]
     """

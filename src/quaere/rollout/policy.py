@@ -219,11 +219,11 @@ class TokenPolicy:
         self.renderer = renderer
 
     def open(self, session: str) -> None:
-        """Open the sampler's session."""
+        """Open a session of the sampler under this name, for one conversation."""
         self.sampler.open(session)
 
     def close(self, session: str) -> None:
-        """Close the sampler's session."""
+        """Close the sampler's session of this name."""
         self.sampler.close(session)
 
     def begin(self, session: str, protocol: Protocol, task: Task) -> TokenConversation:

@@ -300,7 +300,7 @@ class WandbReporter(_Sink):
 
 
 class TrackioReporter(_Sink):
-    """Logs to Trackio's database on this machine (`trackio show --project quaere`), or where its variables say.
+    """Logs to Trackio, on this machine (`trackio show --project quaere`) or where its environment variables say.
 
     A resumed run continues the same run in Trackio. Steps repeated after a checkpoint are logged a second time,
     because Trackio cannot delete the first.

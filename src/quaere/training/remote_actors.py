@@ -146,9 +146,9 @@ def open_remote_actors(config: RunConfig, roles: Sequence[str], report: Callable
 
 
 def choose_base(offered: Sequence[str], config: RunConfig) -> str:
-    """The server's name of the base model: `trainer.model`, or else `model`, or else the only model it offers.
+    """The server's name of the base model: `trainer.model`, or else `model`, or else the only model in `offered`.
 
-    Raises BadInput if the server does not offer it.
+    Raises BadInput if the server does not offer the model.
     """
     wanted = config.trainer.model or config.model
     if wanted in offered:

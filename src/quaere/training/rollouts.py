@@ -131,7 +131,7 @@ def draw_by_need(questions: Sequence[Question], number: int, drawing: Drawing, s
 def several_a_step(num_several: int, num_others: int, drawing: Drawing) -> Fraction:
     """Mean number of questions per step that need several searches: `several_share`, if both kinds last for all steps.
 
-    A fraction, because a float, rounded down, would let the last step draw one of the others too often.
+    A fraction, because a float, rounded down, would let the last step draw one of the other questions too often.
 
     several_a_step(900, 2000, Drawing(batch=60, num_steps=26, max_draws=3, several_share=1/3)) == 20
     several_a_step(52, 2000, Drawing(batch=60, num_steps=26, max_draws=3, several_share=1/3)) == 6
@@ -286,7 +286,7 @@ def shuffled(advantages: Advantages, seed: int) -> Advantages:
 
 
 def coin(seed: int, number: int) -> float:
-    """A random sign, 1 or -1: the shuffle control multiplies an advantage by it where there is only one."""
+    """A random sign, 1 or -1, by which the shuffle control multiplies an advantage that has no group to shuffle."""
     return 1.0 if derive_seed(seed, "coin", number) % 2 else -1.0
 
 

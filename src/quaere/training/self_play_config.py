@@ -34,8 +34,8 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
         shape: Difficulty reward: single is highest when exactly one attempt of n is right; parabola, 4p(1-p),
             when half are. [Dr. Zero, Eq. 4]
         format_weight: Weight of the format reward. [Dr. Zero; EVE-Agent, Eq. 16]
-        format_rule: Format reward: released is that of Dr. Zero's code; eve pays a leaked answer its format in
-            full, and several hops without a search 1 / hops. [Dr. Zero; EVE-Agent, Eq. 9]
+        format_rule: Format reward: released is that of Dr. Zero's code; eve gives a leaked answer the full format
+            reward, and several hops without a search 1 / hops. [Dr. Zero; EVE-Agent, Eq. 9]
         invalid_rule: text: a question that holds its answer is invalid; algorithm: it is not. [EVE-Agent]
         containment: How an answer is looked for in a text: as whole words or as characters. [Quaere]
         needed_searches: Count a right attempt only if it made as many searches with results as the question
