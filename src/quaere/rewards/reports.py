@@ -10,7 +10,7 @@ rubric's primary dimension (factuality, unless a harness says otherwise), which 
 `separate`, an additional score that the evaluator gives. Either way a report of validity 0 earns 0, whatever its other
 scores are.
 
-`check_report` scores a report by rules, without a model: persuasive text has no effect on them, but neither has truth.
+`check_report` scores a report by rules, without a model: rules resist persuasion, but cannot judge truth.
 """
 
 from __future__ import annotations

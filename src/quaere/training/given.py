@@ -221,7 +221,7 @@ def _find_proof(question: Question) -> Evidence | None:
 
 
 def _about_answer(question: Question) -> Sequence[Evidence]:
-    """In a comparison of two things, the evidence about the one that is the answer; all evidence of any other question.
+    """In a comparison of two things, the evidence about the one that is the answer; else all evidence.
 
     Checked questions have a sentence for each fact, in the order in which the question names the two things: the first
     half of the evidence is about the first.

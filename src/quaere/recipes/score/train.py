@@ -244,7 +244,7 @@ class Score:
         return signals
 
     def learn_rubrics(self, step: Step, samples: Sequence[Sample]) -> dict[str, float]:
-        """Make the evaluator's update, after the solver's and on the same weights; returns its metrics."""
+        """Make the evaluator's update, on the weights after the solver's (if it is not frozen); returns its metrics."""
         trace_tokens(step, samples)
         if self.config.solver.frozen:
             return step.learner.step(samples)
