@@ -1,4 +1,4 @@
-"""Dialects: the prompts, protocol and reward of each way to talk to a policy, one file each, a folder for reports.
+"""Dialects: text formats of a policy's turns, each with prompts, protocol and reward; a file each, reports a folder.
 
 `registry.py` lists the dialects; CONTRIBUTING.md shows how to add one.
 """

@@ -55,7 +55,7 @@ from quaere.records import (
 
 ThinkBeforeEvaluate = Literal["allow", "fail"]
 
-# Examples of a call show the letter S as the score: a small model would copy a number as it stands.
+# Examples of a call show the letter S as the score: a small model would copy a number.
 SEARCH_CALL = '<tool_call>{"name": "search", "arguments": {"query": "your query"}}</tool_call>'
 EVALUATE_CALL = (
     '<tool_call>{"name": "evaluate", "arguments": {"evaluation": "what these passages tell you and what they lack", '

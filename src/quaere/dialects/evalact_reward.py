@@ -186,7 +186,7 @@ def measure_evaluations(episodes: Sequence[Episode]) -> dict[str, float]:
 
 
 def judge_searches(episode: Episode) -> dict[int, bool]:
-    """For each search of an episode, by turn index, whether it was good; empty if the question cannot tell.
+    """For each search of an episode, by turn index, whether it was good; {} without evidence or an answer to look for.
 
     judge_searches(episode) -> {0: True, 2: False}
     """

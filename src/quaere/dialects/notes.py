@@ -1,6 +1,6 @@
-"""How a model was trained to be prompted, and a trained role outside its run.
+"""Notes on how a model was trained to be prompted, and loading of a run's trained roles.
 
-    find_notes("warm").style == "brief"                       # from the files beside its weights
+    find_notes("warm").style == "brief"                       # from the files next to its weights
     weights = find_role(Path("runs/drzero-1"), "solver")      # the best checkpoint by validation, else the last
     policy = role_policy(weights)                             # to ask or evaluate it
 
@@ -97,7 +97,7 @@ def read_notes(folder: Path) -> Notes:
 
 
 def _make_notes(fields: Mapping[str, Any]) -> Notes:
-    """Notes of these fields; unknown ones, and settings that the dialect does not have, are ignored."""
+    """Notes from the fields of a file; unknown fields, and settings that the dialect does not have, are ignored."""
     notes = msgspec.convert({name: value for name, value in fields.items() if name != "evaluation"}, Notes)
     dialect, own = notes.dialect, msgspec.convert(fields.get("evaluation") or {}, dict[str, Any])
     kind = find_dialect(dialect, "solver").settings if dialect else DialectSettings
@@ -119,7 +119,7 @@ def find_notes(model: str) -> Notes:
 
 
 def _noted_folder(model: ModelPath) -> Path | None:
-    """The last trained part of a model that has notes; None if no part has any."""
+    """The folder with notes among a model's adapters and base, the last trained first; None if none has notes."""
     folders = map(Path, model.folders)
     return next((one for one in folders if any((one / name).is_file() for name in (NOTES, WARMUP))), None)
 

@@ -81,7 +81,7 @@ def find_dialect(dialect: str, role: Literal["writer"]) -> RoleDialect[ReportWri
 @overload
 def find_dialect(dialect: str, role: Literal["rubric", "assessment", "verifier"]) -> RoleDialect[Protocol]: ...
 def find_dialect(dialect: str, role: Role) -> Any:
-    """A role of a dialect, as its module registers it.
+    """The entry of a dialect's role, such as a `SolverDialect`; BadInput if the dialect has no such role.
 
     find_dialect("tool-call", "proposer").open(style="brief").name == "drzero-proposer"
     """
@@ -166,7 +166,7 @@ def check_turns(dialect: str, limits: Limits, option: str = "solver.limits.max_t
 
 
 class Taught(NamedTuple):
-    """The dialect that a warm-up of one name teaches, and whether with evidence.
+    """What a warm-up teaches: a dialect, with evidence or without.
 
     Taught("tool-call", evidence=True)
     """

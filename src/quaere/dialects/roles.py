@@ -58,7 +58,7 @@ def read_outcome(episode: Episode) -> tuple[str, tuple[str, ...]]:
 
 
 def solver_reward(episode: Episode) -> float:
-    """1 if the answer is one of the question's by exact match, else 0; 0 without an answer."""
+    """1 if the answer equals an accepted answer of the question by exact match, else 0; 0 without an answer."""
     return exact_match_score(*read_outcome(episode))
 
 
@@ -124,8 +124,8 @@ class SolverDialect(Struct, frozen=True):
     """The solver of a dialect.
 
     `score` is the answer score of its paper, `limits` are the default episode limits, `turns` are the turns needed for
-    one search and an answer, `settings` is the type of its own settings. Without a `demonstration` no oracle can
-    demonstrate the dialect; a teacher still can.
+    one search and an answer, `settings` is the type of its own settings. With a `demonstration`, an oracle (a program
+    that knows the answers) can demonstrate the dialect in a warm-up; without it, only a teacher model can.
 
         SolverDialect(open_solver, turns=("search", "evaluate", "answer"), score="f1")
     """
@@ -165,10 +165,10 @@ class ProposerDialect(RoleDialect[Protocol], frozen=True):
 
 
 class PlainProtocol:
-    """What protocols have in common; by default no tools, no marked blocks and no text that opens a turn.
+    """Base class of protocols; by default no tools, no marked blocks and no text that opens a turn.
 
-    `finish` says how to end an episode, `advice` how to search and then "to finish"; both are shown to a policy whose
-    turn could not be used. `show` makes the reply to a search.
+    `advice` says how to search and ends in "to finish,"; `finish` says how to end an episode. Both are shown, in this
+    order, to a policy whose turn could not be used. `show` makes the reply to a search.
     """
 
     tools: tuple[ToolSchema, ...] = ()
@@ -184,7 +184,7 @@ class PlainProtocol:
         return ""
 
     def show(self, results: Sequence[SearchResult], earlier: Sequence[Turn]) -> Message:
-        """The passages that a search found."""
+        """The message with the passages that a search found."""
         raise NotImplementedError
 
     def reply(
@@ -196,7 +196,7 @@ class PlainProtocol:
         *,
         final: bool = False,
     ) -> Message:
-        """Passages, or what went wrong and how to go on. A guided policy gets no note on its last search."""
+        """The found passages, or the error and how to go on; if `final`, with a note to answer now, unless guided."""
         message = self.show(results, earlier)
         if failure is not None and failure.boundary == "search":
             words = "The search could not be carried out. Nothing was looked up; you may try again."
@@ -210,7 +210,10 @@ class PlainProtocol:
 
 
 def read_first(blocks: Sequence[Block], readers: Mapping[str, Callable[[Block], Action]]) -> Action | None:
-    """The first answer, with the last quotation before it, or the first block of a name in `readers`."""
+    """The action of the first block that is an answer or has a name in `readers`; None if there is none.
+
+    An answer comes with the last quotation (evidence) before it.
+    """
     span: Block | None = None
     for block in blocks:
         if block.name in readers:
@@ -223,7 +226,7 @@ def read_first(blocks: Sequence[Block], readers: Mapping[str, Callable[[Block], 
 
 
 def no_action(text: str, names: Sequence[str], missing: str) -> Malformed:
-    """Why a turn has no action: a block of one of these names is not closed, or else what is `missing`."""
+    """The error for a turn without an action: a block of one of these names is not closed, or else `missing`."""
     unclosed = next((name for name in (THOUGHT, *names) if has_unclosed(text, name)), "")
     return Malformed(reason=f"the {unclosed} block is not closed" if unclosed else missing)
 
@@ -232,9 +235,9 @@ def no_action(text: str, names: Sequence[str], missing: str) -> Malformed:
 
 
 class SolverTurns(ABC):
-    """The turns of a demonstrated solver in a dialect's markup, and the dialect's own requirements for an episode.
+    """Writes the turns of a demonstrated solver in a dialect's markup, and checks episodes by the dialect's own rules.
 
-    The oracle supplies thought, note and action.
+    The oracle, a program that knows the answers, supplies thought, note and action.
 
         ToolCallTurns().search("I look it up.", "Halm bridge")
         -> '<think>I look it up.</think>\\n<tool_call>{"name": "search", "arguments": {"query_list": ["Halm ..."]}}...'
@@ -264,7 +267,7 @@ class SolverTurns(ABC):
 
 
 class ProposerTurns(ABC):
-    """The turns of a demonstrated proposer."""
+    """Writes the turns of a demonstrated proposer in a dialect's markup."""
 
     @abstractmethod
     def search(self, thought: str, query: str) -> str:

@@ -140,7 +140,7 @@ class TagSolver(PlainProtocol):
 
     stop: tuple[str, ...] = ("</search>", "</answer>")
     refused = "That action was wrong"
-    # No placeholder stands between the tags: small models would copy it as their query.
+    # There is no placeholder between the tags: small models would copy it as their query.
     advice = "Try again: to search, put a query between <search> and </search>; to finish,"
 
     def __init__(self, dialect: TagDialect, *, style: PromptStyle = "full", evidence: bool = False) -> None:
@@ -169,7 +169,7 @@ class TagSolver(PlainProtocol):
         return structs.replace(action, note="\n".join(filter(None, notes)))
 
     def show(self, results: Sequence[SearchResult], earlier: Sequence[Turn]) -> Message:
-        """Passages between tags."""
+        """The message with the found passages, between tags."""
         return Message("user", format_results(results), tag=self._tags.results)
 
 
@@ -234,12 +234,12 @@ class TagTurns(SolverTurns):
         return self._note(note) + super().answer(thought, answer, span=span)
 
     def find_fault(self, episode: Episode) -> str:
-        """The fault that a search's results were not noted in the next turn; "" if there is none."""
+        """The format fault of an episode in which the turn after a search has no note; "" if there is none."""
         noted = not self._tag or notes_searches(episode.turns)
         return "" if noted else "what a search found was not noted"
 
     def find_flaw(self, episode: Episode) -> str:
-        """The flaw that no note contains the answer, so that the notes would earn no reward; "" if there is none."""
+        """The flaw of an episode in which no note contains the answer and so earns a reward; "" if there is none."""
         noted = not self._tag or pay_noted(episode)["reward/note"] > 0
         return "" if noted else "no note holds the answer"
 

@@ -71,14 +71,14 @@ _CITED = ("evidence",)  # read as a block only where evidence is asked for
 
 
 class _ToolCalls(PlainProtocol):
-    """What both roles have: JSON calls, and results as a tool's message."""
+    """Base class of both roles' protocols: JSON calls, and results as a tool's message."""
 
     stop: tuple[str, ...] = STOP
-    # No placeholder stands between the answer's tags: small models would copy it as their answer.
+    # There is no placeholder between the answer's tags: small models would copy it as their answer.
     advice = f"To search, write {SEARCH_PREFIX}your query{SEARCH_SUFFIX}. To finish,"
 
     def show(self, results: Sequence[SearchResult], earlier: Sequence[Turn]) -> Message:
-        """Passages."""
+        """The message with the found passages, in the role "tool"."""
         return Message("tool", format_results(results))
 
 
@@ -123,7 +123,7 @@ class ToolCallSolver(_ToolCalls):
         return "<evidence>" if self.evidence else "<answer>"
 
     def given_turn(self, task: Task, turn: int) -> Message | None:
-        """The first turn of a guided episode: a search with the question itself, if it can be a query."""
+        """In a guided episode, the first turn: a search with the question itself, if it can be a query; else None."""
         if not self.guided or turn > 0 or not isinstance(task, SolveTask):
             return None
         whole = task.question.text.encode(errors="replace").decode()  # no half of a character

@@ -1,4 +1,4 @@
-"""PCAR (EvalAct, Eq. 5 to 10): factors on the advantage of each step, from the policy's own search scores.
+"""PCAR, process-calibrated advantage rescaling: advantage factors from the policy's search scores (EvalAct, Eq. 5-10).
 
 A policy that scores each of its searches from 0 to 10 says which of them it relied on. The advantage of each step is
 multiplied by a factor that depends on the score z relative to the other scores of the episode:

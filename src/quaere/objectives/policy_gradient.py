@@ -70,7 +70,7 @@ def grpo(
     unbiased: bool = True,
     lone_group: LoneGroup = "zero",
 ) -> Advantages:
-    """GRPO: (r - mean) / (std + delta) over the answers to one question (Dr. Zero, Eq. 5).
+    """Group relative policy optimization: (r - mean) / (std + delta) over answers to one question (Dr. Zero, Eq. 5).
 
     `groups[i]` is the group of episode i, in any order. `unbiased` divides the sum of squares by n - 1 rather than n.
     The advantage of a group of one is 0, or with `lone_group="raw"` the reward itself (mean 0, deviation 1).
@@ -104,7 +104,7 @@ def grpo(
 
 
 def hrpo(rewards: Tensor | Sequence[float], hops: Tensor | Sequence[int], **options: Any) -> Advantages:
-    """HRPO: `grpo` over the questions with the same *requested* number of hops (Dr. Zero, Eq. 3).
+    """Hop-grouped relative policy optimization: `grpo` over questions of equal *requested* hops (Dr. Zero, Eq. 3).
 
     Eq. 3 as printed leaves open whether delta is inside the square root; EVE writes it outside, as here.
 

@@ -155,7 +155,7 @@ class DrZero:
     """A run of Dr. Zero: its phases, with what they share.
 
     `first` are the documents that the proposer learns on, `second` those of the solver's questions; here, they are the
-    same. A recipe that extends this one (`eve.py`) has its own `judge`, `examine` or `paid_solver`.
+    same. A recipe that extends this class (`eve.py`) overrides `judge`, `examine` and `paid_solver`.
     """
 
     config: SelfPlayConfig
@@ -245,7 +245,7 @@ class DrZero:
         return [config.reward.read(episode) for episode in played.episodes]
 
     async def judge(self, step: Step, proposals: Sequence[Proposed]) -> Sequence[Judged]:
-        """The proposals that can be judged with their rewards, after the solver's attempts."""
+        """Let the solver attempt the proposals, and reward them; those with too many failed searches are left out."""
         config = self.config.proposer
         asked = [proposed.question for proposed in proposals]
         attempts = await self.stage.attempt(step, self.asking, asked, config.attempts, self.limits)
@@ -264,7 +264,7 @@ class DrZero:
         ]
 
     def paid_solver(self, curriculum: Sequence[Candidate]) -> Solver:
-        """The solver with its reward for answers to these questions."""
+        """The solver with the reward function for answers to this curriculum; here, its dialect's."""
         return self.solver
 
     # ---------------------------------------------------------------------------------------- parts of an examination
@@ -272,7 +272,7 @@ class DrZero:
     async def screen(
         self, step: Step, proposals: Sequence[Proposed], seen: set[str]
     ) -> list[tuple[DropReason, list[Episode]]]:
-        """Why each question is dropped, by its form or the solver's attempts ("": it is not), and these attempts."""
+        """Per proposal, the reason to drop it by its form or the solver's attempts ("" if none), and the attempts."""
         config = self.config.generation
         reasons = [judge_form(proposed, seen, config.max_words) for proposed in proposals]
         tried = [None if reason else item.question for item, reason in zip(proposals, reasons, strict=True)]
@@ -285,7 +285,7 @@ class DrZero:
         return list(zip(reasons, attempts, strict=True))
 
     def record(self, step: Step, proposed: Proposed, reason: DropReason, group: Sequence[Episode]) -> Candidate:
-        """The record of a candidate; its episode is kept unless a search of it failed."""
+        """The proposal as a candidate of the curriculum; its episode is stored unless one of its searches failed."""
         if not proposed.episode.search_failed:
             step.keep(proposed.episode, {"format/total": proposed.score.total})
         return make_candidate(

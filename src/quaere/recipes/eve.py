@@ -254,7 +254,7 @@ def judge_triple(
 
 
 def candidate_scores(traced: Traced, config: EveConfig) -> dict[str, float]:
-    """Scores of a candidate to store besides its format score."""
+    """The brevity score of a candidate's span, to be stored with its format scores."""
     return {"brevity": brevity_score(traced.triple.num_span_tokens, config.evidence.brevity_tokens)}
 
 
@@ -270,8 +270,8 @@ def pay_cited_answer(
     question = episode.task.question
     answer = episode.outcome if isinstance(episode.outcome, Answer) else Answer("")
     candidate = curriculum[question.id]
-    # A made-up span proves nothing: a solver that repeats it would be paid for inventing evidence. What a person added
-    # is taken at their word.
+    # A made-up span proves nothing: a solver that repeats it would be rewarded for inventing evidence. A span that a
+    # person added is accepted unchecked.
     is_made_up = candidate.evidence is None and not candidate.added
     gold_span = "" if is_made_up and evidence.gold == "verbatim" else candidate.gold_span
     cited = cited_answer_reward(answer.text, question.answers, answer.span, gold_span, span_weight=evidence.span_weight)
@@ -318,7 +318,10 @@ class Eve(DrZero):
         self.teach_selector(iteration)
 
     async def judge(self, step: Step, proposals: Sequence[Proposed]) -> Sequence[JudgedTriple]:
-        """The triples that can be judged with their rewards, after solver and verifier (Algorithm 1)."""
+        """Let solver and verifier judge the triples, and reward them (Algorithm 1).
+
+        Triples with too many failed searches, or without the verifier's result where it is needed, are left out.
+        """
         config, triples = self.config.proposer, self.trace(proposals)
         asked = [traced.proposed.question for traced in triples]
         attempts = await self.stage.attempt(step, self.asking, asked, config.attempts, self.limits)
@@ -371,7 +374,7 @@ class Eve(DrZero):
         return await self.verifier.ask(step, triples) if is_wanted else [None] * len(triples)
 
     def judge_traced(self, traced: Traced, group: list[Episode], support: Support | None) -> JudgedTriple:
-        """A proposal with its reward, after the verifier's result."""
+        """The proposal with its reward, by the solver's attempts (`group`) and the verifier's result (`support`)."""
         choice = choice_of(self.first, traced)
         traced = hear(traced, support, self.config.evidence)
         right = rights(group, self.config.proposer.reward.min_searches(traced.proposed.hops))
@@ -380,7 +383,7 @@ class Eve(DrZero):
     def decide(
         self, step: Step, traced: Traced, reason: DropReason, group: list[Episode], support: Support | None
     ) -> Candidate:
-        """The record of a candidate: kept, or dropped with a reason."""
+        """The proposal as a candidate of the curriculum, kept or dropped, after the verifier's result (`support`)."""
         traced = hear(traced, support, self.config.evidence)
         if traced.refusals and reason in ("", "invalid"):
             reason = "refused"
@@ -434,7 +437,7 @@ async def train(config: EveConfig, store: Run, reporter: Reporter) -> None:
 
 @asynccontextmanager
 async def _open_scorer(config: EveConfig) -> AsyncIterator[ChatPolicy | None]:
-    """The endpoint of a hosted verifier; None for the other forms."""
+    """Context that opens, and closes, the endpoint of a hosted verifier; None for the other forms."""
     if config.verifier.form != "hosted":
         yield None
         return

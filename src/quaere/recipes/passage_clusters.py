@@ -128,7 +128,7 @@ class Clustering:
 
 
 def count_clusters(first: int, growth: float, iteration: int) -> int:
-    """K_t = K_0 + floor(alpha * t): `count_clusters(10, 0.5, iteration=3) -> 11`."""
+    """Number of clusters in iteration t, K_t = K_0 + floor(alpha * t): `count_clusters(10, 0.5, iteration=3) -> 11`."""
     # In floating point, 0.29 * 100 is 28.999999999999996, whose floor would be one too low.
     return first + floor(round(growth * iteration, 9))
 

@@ -48,8 +48,8 @@ class EvidenceConfig(Struct, frozen=True, forbid_unknown_fields=True):
         span_weight: Weight of the quoted span in the solver's reward: lambda_E. [EVE-Agent, Eq. 19]
         gold: Spans that the solver's quotation is compared with: verbatim ones only, or any as it was written,
             also a made-up one (preset paper). [Quaere; EVE-Agent]
-        paid: Quotations of the solver that span_weight is paid for: written: any; verbatim: only those that are in
-            a text it was shown. [EVE-Agent; Quaere]
+        paid: Quotations of the solver that earn the reward of span_weight: written: any; verbatim: only those in a
+            text it was shown. [EVE-Agent; Quaere]
         guards: Names of the rules that refuse evidence which proves nothing (`rewards/guards.py`); the paper has
             none. [Quaere]
     """
@@ -95,7 +95,7 @@ class Traced(Struct, frozen=True):
 
 
 def trace(proposals: Sequence[Proposed], config: EvidenceConfig, count_tokens: CountTokens) -> list[Traced]:
-    """Locate every span, and refuse what a guard refuses before the solver attempts it.
+    """Locate every span in the texts shown, and apply all guards except `needed`, which depends on the verifier.
 
     A proposal that is refused, or that lacks verbatim evidence where it is required (`check="invalid"`), is invalid
     from here on: the solver does not attempt it, and it earns its format part alone.
@@ -149,7 +149,7 @@ def read_triple(
 
 
 def claim_of(traced: Traced, config: EvidenceConfig) -> Claim | None:
-    """The claim for the verifier about this proposal; None if its result would not matter."""
+    """The claim that the verifier checks; None if the proposal is invalid, or if its span cannot earn a value."""
     proposed = traced.proposed
     if proposed.question is None or not (traced.is_verbatim or config.check == "none"):
         return None
@@ -157,7 +157,7 @@ def claim_of(traced: Traced, config: EvidenceConfig) -> Claim | None:
 
 
 def hear(traced: Traced, support: Support | None, config: EvidenceConfig) -> Traced:
-    """The proposal after the verifier's result, which may be a further reason to refuse it."""
+    """Apply the guard `needed` to the verifier's result; unchanged if there is no result or no such guard."""
     if support is None or "needed" not in config.guards:
         return traced
     chances = {"chance_with": support.chance_with, "chance_without": support.chance_without}

@@ -22,10 +22,10 @@ Mask = NDArray[np.bool_]
 
 
 class Documents(Protocol):
-    """A source of the proposer's tasks."""
+    """A source of the proposer's tasks, each a document with a number of hops."""
 
     def draw(self, numbers: Sequence[int], *, seed: int, name: str, step_seed: int) -> list[ProposeTask]:
-        """The tasks with these numbers."""
+        """The tasks with these numbers; `name` begins their ids, and a selector chooses documents by `step_seed`."""
         ...
 
 

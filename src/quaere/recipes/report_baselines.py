@@ -165,7 +165,7 @@ async def train(config: ReportGrpoConfig, store: Run, reporter: Reporter) -> Non
 
 
 class FixedJudge:
-    """The training loop, with what its methods share."""
+    """The training loop of both recipes; their judge is never trained."""
 
     def __init__(self, config: ReportGrpoConfig, research: Research) -> None:
         self.config = config
@@ -217,12 +217,15 @@ class FixedJudge:
     # ------------------------------------------------------------------------------------------------- the two updates
 
     def compare(self, step: Step, paid: Sequence[Paid]) -> tuple[Advantages, list[Paid]]:
-        """One GRPO update over all reports on each question; the advantages and the reports they belong to."""
+        """Make a GRPO update that compares the reports on each question; returns the advantages and their reports."""
         graded = [(item.written, item.place, item.reward) for item in paid]
         return compare_reports(self.config, step, graded), list(paid)
 
     def prefer(self, step: Step, paid: Sequence[Paid], beta: float) -> tuple[Advantages, list[Paid]]:
-        """One DPO update on one pair per question, the best and the worst report; no pair if all rewards are equal."""
+        """Make one DPO update on pairs of the best and the worst report on each question; no pair if rewards are equal.
+
+        Returns the advantages and their reports: first the better of every pair, then the worse.
+        """
         pairs = find_pairs(paid)
         if self.config.shuffle_advantages:
             pairs = [pair if coin(step.seed, number) > 0 else pair[::-1] for number, pair in enumerate(pairs)]
@@ -294,7 +297,7 @@ def pair_verdicts(
 
 
 def pay_report(verdict: Verdict | None, rubric: Rubric, evaluator: EvaluatorConfig, tau: int) -> ReportPay:
-    """The reward of a report; None stands for an unfinished one, which earns 0."""
+    """The reward of a report by its verdict; `verdict=None` means that the report is unfinished and earns 0."""
     return report_reward(
         verdict.scores if verdict else None,
         rubric,
@@ -308,7 +311,7 @@ def pay_report(verdict: Verdict | None, rubric: Rubric, evaluator: EvaluatorConf
 def compare_reports(
     config: ResearchConfig, step: Step, graded: Sequence[tuple[Written, int, float]], *, learns: bool = True
 ) -> Advantages:
-    """GRPO over reports with the index of their question and their reward, and one update if the solver `learns`."""
+    """GRPO advantages of `graded` (report, index of its question, reward), and an update if the solver `learns`."""
     solver, places, rewards = config.solver, [place for _, place, _ in graded], [reward for *_, reward in graded]
     check_finite(rewards)
     advantages = grpo(rewards, places, delta=solver.delta, unbiased=solver.unbiased_std)

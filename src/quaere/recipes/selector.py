@@ -242,7 +242,7 @@ def raw_rewards(samples: Sequence[Pulled], score: float) -> Floats:
 
 
 def pulled_questions(store: Run, iteration: int) -> list[Pulled]:
-    """The questions that reward the selector's arms: the kept ones."""
+    """The iteration's kept questions, each with the arms that led to it."""
     return [
         Pulled(item.cluster, item.question_type, item.question, item.answer)
         for item in store.candidates(iteration=iteration, kept=True)
@@ -275,8 +275,8 @@ class SelectorSettings(Struct, frozen=True, forbid_unknown_fields=True):
         exploration: Weight of the exploration bonus: beta of UCB1. [EVE-Agent, Eq. 30]
         run_score: How both roles' mean rewards become one score: clip cuts their mean off at 1, rescale maps
             each role's range to 0..1 first. [EVE-Agent]
-        previous_mean: What an arm's reward is compared with: the raw rewards it used to bring, or the mean it
-            was paid. [EVE-Agent]
+        previous_mean: What a raw reward is compared with: the mean of the arm's earlier raw rewards, or of its earlier
+            arm rewards. [EVE-Agent]
     """
 
     num_clusters: PositiveInt = 10
@@ -286,7 +286,7 @@ class SelectorSettings(Struct, frozen=True, forbid_unknown_fields=True):
     previous_mean: PreviousMean = "raw reward"
 
     def check(self) -> None:
-        """Refuse values out of bounds."""
+        """Raise BadInput for values out of bounds."""
         check_settings(self, "selector")
         for name in ("growth", "exploration"):
             if np.isinf(getattr(self, name)):

@@ -3,8 +3,8 @@
     F = (1 + think + tool + answer) / 4, and 0 if question or answer is missing
 
 Dr. Zero's paper names the parts but gives no formula. Its released code uses the formula above with two differences
-(`format_rule="released"`): a question that contains its own answer scores 0, where EVE pays it in full; and a question
-of several hops written without any search scores 0 in the tool part, where EVE pays 1 / hops.
+(`format_rule="released"`): a question that contains its own answer scores 0, where EVE gives the full score; and a
+question of several hops written without any search scores 0 in the tool part, where EVE gives 1 / hops.
 
 The functions take counts and texts; the caller has read the episode.
 """
@@ -184,7 +184,7 @@ def find_alternative(question: str, answer: str) -> int | None:
     """Which of two things to choose between is the answer: 0 or 1; None if neither is, or if it is named elsewhere too.
 
     The alternatives are joined by the question's only "or" and are of one kind: two names, two numbers, or two plain
-    words or descriptions. They stand at the end of the question, after a comma or colon unless it is a yes/no question,
+    words or descriptions. They are at the end of the question, after a comma or colon unless it is a yes/no question,
     or are the subject of a yes/no question.
 
         find_alternative("Which is older, the Halm bridge or the Oss mill?", "Oss mill") -> 1
@@ -205,9 +205,9 @@ def find_alternative(question: str, answer: str) -> int | None:
 
 
 def _starts_of_left(words: Sequence[str], middle: int) -> list[int]:
-    """Where the alternative before "or" may begin, if the other ends the question.
+    """Indices at which the alternative before "or" (at `middle`) may begin, if the other alternative ends the question.
 
-    After any comma, since names have commas too: "Who died first, Olm Venn, 2nd Earl of Oss or Marta Brod?"
+    This may be after any comma, as names have commas too: "Who died first, Olm Venn, 2nd Earl of Oss or Marta Brod?"
     """
     first = max(1, middle - _MAX_DESCRIPTION_WORDS)
     starts = [place for place in range(first, middle) if words[place - 1].endswith((",", ":"))]
@@ -226,7 +226,7 @@ def _starts_of_left(words: Sequence[str], middle: int) -> list[int]:
 
 
 def _choose(words: Sequence[str], start: int, middle: int, end: int, answer: str) -> int | None:
-    """Which of words[start:middle] and words[middle + 1:end] is the answer, if they are alternatives and one is."""
+    """0 if words[start:middle] is the answer, 1 if words[middle + 1:end] is; None if neither, or not alternatives."""
     left, right = words[start:middle], words[middle + 1 : end]
     if not (_is_alternative(left) and _is_alternative(right) and _kinds(left) & _kinds(right)):
         return None
@@ -243,7 +243,7 @@ def _choose(words: Sequence[str], start: int, middle: int, end: int, answer: str
 
 
 def _is_alternative(words: Sequence[str]) -> bool:
-    """True of a name, number or description that could be the answer, but not of "someone else" or two sentences.
+    """True for a name, number or description that could be the answer, but not for "someone else" or two sentences.
 
     Titles in a description may have any word: "the author of Never Say Die".
     """
@@ -259,7 +259,7 @@ def _is_alternative(words: Sequence[str]) -> bool:
 
 
 def _kinds(words: Sequence[str]) -> set[str]:
-    """{"number"}, {"name"} or {"word"}, by the first word of a phrase; both of the first two for "45 Fathers"."""
+    """{"number"}, {"name"} or {"word"}, by the first word of a phrase; {"number", "name"} for "45 Fathers"."""
     first, *rest = [word.lstrip("\"'(") for word in words if word.lower() not in _ARTICLES] or [""]
     if first[:1].isdigit():
         return {"number", "name"} if any(word[:1].isupper() for word in rest) else {"number"}

@@ -72,17 +72,17 @@ class Triple(Struct, frozen=True):
 
 
 def verbatim(triple: Triple) -> bool:
-    """The span is not empty and stands verbatim, in whole words and numbers, in a text the proposer was shown."""
+    """True if the span is not empty and occurs verbatim, in whole words and numbers, in a text shown."""
     return bool(triple.span.strip()) and any(find_whole(triple.span, text) >= 0 for text in triple.shown)
 
 
 def focused(triple: Triple) -> bool:
-    """The span is at most 128 tokens long."""
+    """True if the span is at most 128 tokens long."""
     return triple.num_span_tokens <= MAX_SPAN_TOKENS
 
 
 def partial(triple: Triple) -> bool:
-    """A span of more than 40 words is at most half of every text that contains it."""
+    """True if a span of more than 40 words is at most half of every text that contains it."""
     num_words = len(_words(triple.span))
     if num_words <= MAX_SENTENCE_WORDS:
         return True
@@ -91,17 +91,17 @@ def partial(triple: Triple) -> bool:
 
 
 def holds_answer(triple: Triple) -> bool:
-    """The span contains the answer, unless the answer is yes or no."""
+    """True if the span contains the answer, unless the answer is yes or no."""
     return _is_yes_no(triple.answer) or _is_within(_words(triple.answer), _words(triple.span))
 
 
 def says_more(triple: Triple) -> bool:
-    """The span has at least 3 words beyond those of the answer."""
+    """True if the span has at least 3 words beyond those of the answer."""
     return len(_outside_answer(triple.span, triple.answer)) >= MIN_EXTRA_WORDS
 
 
 def needed(triple: Triple) -> bool:
-    """The solver is more often right with the span than without it, or never right without it."""
+    """True if the solver is more often right with the span than without it, or never right without it."""
     return triple.chance_without == 0 or triple.chance_with > triple.chance_without
 
 
@@ -109,29 +109,29 @@ def needed(triple: Triple) -> bool:
 
 
 def specific(triple: Triple) -> bool:
-    """The question has at least 4 words."""
+    """True if the question has at least 4 words."""
     return len(_words(triple.question)) >= MIN_QUESTION_WORDS
 
 
 def grounded(triple: Triple) -> bool:
-    """The question shares a word of 4 or more letters with a text the proposer was shown."""
+    """True if the question shares a word of 4 or more letters with a text the proposer was shown."""
     known = {word for text in triple.shown for word in _words(text)}
     return any(word in known for word in _words(triple.question) if _is_content(word))
 
 
 def own_words(triple: Triple) -> bool:
-    """The question is not copied from a text the proposer was shown."""
+    """True if the question is not copied from a text the proposer was shown."""
     asked = _words(triple.question)
     return not any(_is_within(asked, _words(text)) for text in triple.shown)
 
 
 def stands_alone(triple: Triple) -> bool:
-    """The question does not refer to a passage that its reader cannot see ("in the text")."""
+    """True if the question does not refer to a passage that its reader cannot see ("in the text")."""
     return not _POINTER.search(" ".join(_words(triple.question)))
 
 
 def unspoken(triple: Triple) -> bool:
-    """The question does not contain the answer's words side by side in any order, except as one of two alternatives.
+    """True if the question lacks the answer's words side by side in any order, except as one of two alternatives.
 
     Words are compared without possessive 's and hidden characters.
     """
@@ -144,17 +144,17 @@ def unspoken(triple: Triple) -> bool:
 
 
 def telling(triple: Triple) -> bool:
-    """The answer has a word other than function words such as "of" or "it"."""
+    """True if the answer has a word other than function words such as "of" or "it"."""
     return not all(word in _SMALL_WORDS for word in _words(triple.answer))
 
 
 def untagged(triple: Triple) -> bool:
-    """Question, answer and span contain no tag of the protocol and no control token."""
+    """True if question, answer and span contain no tag of the protocol and no control token."""
     return not any(_TAG.search(text) for text in (triple.question, triple.answer, triple.span))
 
 
 def new(triple: Triple) -> bool:
-    """No earlier question of the batch has the same words."""
+    """True if no earlier question of the batch has the same words."""
     return triple.num_earlier == 0
 
 
@@ -162,17 +162,17 @@ def new(triple: Triple) -> bool:
 
 
 def thoughtful(triple: Triple) -> bool:
-    """Every thought has at least 3 different words."""
+    """True if every thought has at least 3 different words."""
     return all(len(set(_words(thought))) >= MIN_THOUGHT_WORDS for thought in triple.thoughts)
 
 
 def searched(triple: Triple) -> bool:
-    """The number of different queries is at least the number of hops minus one."""
+    """True if the number of different queries is at least the number of hops minus one."""
     return len({" ".join(_words(query)) for query in triple.queries} - {""}) >= triple.hops - 1
 
 
 def travelled(triple: Triple) -> bool:
-    """The question has one hop, or the span stands in a passage that a search returned."""
+    """True if the question has one hop, or the span is in a passage that a search returned."""
     return triple.hops == 1 or any(triple.span in text for text in triple.returned)
 
 

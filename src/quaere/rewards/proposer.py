@@ -144,9 +144,9 @@ def triple_reward(
 ) -> TripleReward:
     """Dr. Zero's reward plus, for a valid proposal, the value and brevity of its span (Eq. 16).
 
-    `is_verbatim` says that the span is not empty and stands in a text the proposer was shown. `evidence_check` decides
-    about a span that is not verbatim: "none" pays it like any other; "zero_value" sets its value and brevity to 0, also
-    where they are negative; "invalid" makes the proposal invalid, so that only the format part is paid. With both
+    `is_verbatim` says that the span is not empty and occurs in a text the proposer was shown. `evidence_check` decides
+    about a span that is not verbatim: "none" rewards it like any other; "zero_value" sets its value and brevity to 0,
+    also where they are negative; "invalid" makes the proposal invalid, so that it earns only the format part. With both
     weights 0 the total equals Dr. Zero's to the bit, unless "invalid" removed the difficulty reward.
 
         triple_reward(FormatScore(1.0, 1.0, 1.0, True, 1.0), 2, 5, value=0.5, num_span_tokens=64, is_verbatim=True)

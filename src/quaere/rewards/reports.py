@@ -10,7 +10,7 @@ rubric's primary dimension (factuality, unless a harness says otherwise), which 
 `separate`, an additional score that the evaluator gives. Either way a report of validity 0 earns 0, whatever its other
 scores are.
 
-`check_report` scores a report by rules, without a model: such checks cannot be persuaded, but they do not understand.
+`check_report` scores a report by rules, without a model: rules resist persuasion, but cannot judge truth.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def report_reward(
     num_searches: int = 0,
     tau: int = 0,
 ) -> ReportPay:
-    """a * (1 + sum of w_j * s_j), or 0 if the evaluator made fewer than `tau` searches about the report.
+    """Validity * (1 + sum of weight * score), or 0 if the evaluator made fewer than `tau` searches about the report.
 
     `scores=None` is for a report that was never finished: it earns 0. A report that the evaluator failed to score is a
     different case: the caller excludes it instead of calling this.

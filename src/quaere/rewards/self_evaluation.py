@@ -22,7 +22,7 @@ BONUS = 0.1
 
 
 class NotedReward(Struct, frozen=True):
-    """The reward's parts: for the answer, for the notes (whether or not it is paid), and the total that is paid.
+    """A reward and its parts: for the answer, for the notes (also where it is not part of the total), and the total.
 
     NotedReward(answer=0.0, note=0.1, total=0.1)
     """

@@ -188,7 +188,7 @@ class _Play:
         return self.protocol.given_turn(self.task, index) if isinstance(self.protocol, GivesTurns) else None
 
     def _write_for(self, message: Message, index: int) -> Turn:
-        """A turn that the protocol writes in the policy's place."""
+        """Append a turn that the protocol supplies in place of the policy, and parse its action."""
         written = self.conversation.write_for(message)
         start = self.conversation.num_tokens
         return _checked(Turn(index, written.text, self._read(written), written.stop_reason, start=start, acts_at=start))
@@ -295,7 +295,7 @@ class _NoSearchesLeft(Exception):
 
 
 def _checked(turn: Turn) -> Turn:
-    """The turn, with its failure if it has no action."""
+    """The turn, with a failure recorded if no action could be read from its text."""
     if not isinstance(turn.action, Malformed):
         return turn
     if turn.stop_reason == "length":

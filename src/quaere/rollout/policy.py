@@ -42,8 +42,8 @@ def derive_seed(seed: int, *place: int | str) -> int:
 class Written(Struct, frozen=True):
     """A turn of the policy: text (including the prefix that opened it), stop reason and length in tokens.
 
-    The text is in the form that dialects read, whatever markup the model has for thoughts and calls. The length counts
-    tokens that ended a thought for the policy.
+    The text is in the form that dialects read, whatever markup the model has for thoughts and calls. The length
+    includes tokens that were appended to end a thought that was too long.
 
     Written(text="<answer>Venn</answer>", stop_reason="stop_string", num_tokens=7)
     """
@@ -85,13 +85,13 @@ class TokenConversation:
             self._append("environment", self._renderer.encode_parts((self._renderer.begin_turn(prefix),)))
 
     def write_for(self, message: Message) -> Written:
-        """Append the turn with the origin "environment", control tokens of quoted parts left out as anywhere."""
+        """Append `message` as a turn with the origin "environment"; control tokens in its quoted parts are left out."""
         self.open_turn("")
         self._append("environment", self._renderer.encode_parts((self._renderer.turn_start, *message.parts)))
         return Written(message.text, "stop_string", 0)
 
     async def write(self, params: SamplingParams, thought_tokens: int = 0) -> Written:
-        """Sample a turn and append its ids to the context unchanged."""
+        """Sample a turn and append its ids to the context; a thought ends after `thought_tokens` (0: no limit)."""
         stop = params.stop + (self._renderer.call_stop if CALL_STOP in params.stop else ())
         params = structs.replace(params, stop=stop, stop_token_ids=self._renderer.stop_token_ids)
         self._turn_start = len(self._context)
@@ -104,7 +104,7 @@ class TokenConversation:
         return self._written(await self._sample(params))
 
     async def _think(self, params: SamplingParams, max_tokens: int) -> tuple[StopReason, bool]:
-        """Sample up to the end of a thought, and end it after `max_tokens`; the flag says that the turn goes on.
+        """Sample a thought, ended after `max_tokens`; the stop reason, and whether the turn goes on after the thought.
 
         A request ends exactly where a thought does, because a stop string is not seen over two requests.
         """
@@ -187,7 +187,7 @@ class ChatConversation:
         return Written(message.text, "stop_string", 0)
 
     async def write(self, params: SamplingParams, thought_tokens: int = 0) -> Written:
-        """Request a reply from the endpoint and append it; an endpoint's thoughts are its own."""
+        """Request a reply from the endpoint and append it; `thought_tokens` has no effect on an endpoint."""
         reply = await self._sampler.reply(self._messages, params)
         self._messages.append({"role": "assistant", "content": reply.text})
         return Written(reply.text, reply.stop_reason, reply.num_tokens)
@@ -219,11 +219,11 @@ class TokenPolicy:
         self.renderer = renderer
 
     def open(self, session: str) -> None:
-        """Open the sampler's session."""
+        """Open a session of the sampler under this name, for one conversation."""
         self.sampler.open(session)
 
     def close(self, session: str) -> None:
-        """Close the sampler's session."""
+        """Close the sampler's session of this name."""
         self.sampler.close(session)
 
     def begin(self, session: str, protocol: Protocol, task: Task) -> TokenConversation:

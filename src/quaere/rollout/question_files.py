@@ -99,7 +99,7 @@ class QuestionRow(msgspec.Struct):
     gold_ids: tuple[str | int, ...] | None = None
 
     def to_question(self, name: str) -> Question:
-        """The question with this id."""
+        """The row as a question with the id `name`."""
         gold_ids = tuple(str(doc_id) for doc_id in self.gold_ids or ())
         question_set = "" if self.set is None else str(self.set)
         return Question(
@@ -130,7 +130,7 @@ def _count(value: object, otherwise: int) -> int:
 # Per field, the names that data sets give it, in any case; the first that a data set has is read.
 QUESTION = ("question", "query", "problem", "input")
 ANSWERS = ("golden_answers", "answers", "answer", "possible_answers", "annotations", "output", "target")
-ALIASES = ("answer_aliases",)  # read beside the answers (MuSiQue)
+ALIASES = ("answer_aliases",)  # read as further answers (MuSiQue)
 IDS = ("id", "_id", "question_id", "qid", "example_id")
 SETS = ("set", "data_source")
 OWN = ("hops", "facts", "searches", "evidence", "gold_ids")  # of question files that Quaere wrote
@@ -143,7 +143,7 @@ _MAX_LIST = 65_536  # characters of a list that is written as a string
 
 
 class Columns(Struct, frozen=True):
-    """Which column of a data set holds which field; "" if none does.
+    """The column of a data set for each field of a question, "" if none; `own` are fields that only Quaere writes.
 
     Columns(question="question", answers=("golden_answers",), id="id", set="data_source", own=("hops",))
     """
@@ -174,7 +174,7 @@ class Columns(Struct, frozen=True):
 
 
 def find_columns(names: Sequence[str]) -> Columns | None:
-    """The columns of a data set that are read; None if none of them holds questions."""
+    """The columns to read of a data set that has columns of these `names`; None if none of them holds questions."""
     by_name = {name.lower(): name for name in reversed(names)}
 
     def first(of: Sequence[str]) -> str:
@@ -209,7 +209,7 @@ def _texts(value: object, depth: int = 0) -> Iterator[str]:
 
 
 def _split_list(text: str) -> Iterator[str]:
-    """The entries of a JSON list of strings (PopQA writes its answers so); of any other text, the text."""
+    """The entries of a text that is a JSON list of strings, as PopQA's answers are; any other text as it is."""
     text = text.strip()
     if text.startswith('["') and text.endswith("]") and len(text) <= _MAX_LIST:
         try:
@@ -224,7 +224,7 @@ def _split_list(text: str) -> Iterator[str]:
 
 
 def _add_own(row: QuestionRow, fields: dict[str, Any]) -> QuestionRow:
-    """The row with the fields that mean the same here as in a question file; a column of another type is ignored."""
+    """The row with these fields of a question file added; values of another type than there are ignored."""
     for name, value in fields.items():
         try:
             read = msgspec.convert({"question": row.question, name: value}, QuestionRow)
@@ -268,7 +268,7 @@ def is_hub(source: str | Path) -> bool:
 
 
 def parse_hub(source: str | Path) -> HubQuestions:
-    """The data set that `hub:...` names."""
+    """The data set that `hub:...` names; BadInput if the text has another form."""
     found = _SOURCE.fullmatch(str(source))
     if not found:
         raise BadInput(f"{source} names no data set of the hub", hint=f"--questions {SHAPE}")
@@ -279,7 +279,7 @@ def read_hub(source: str | Path) -> Iterator[tuple[str, QuestionRow]]:
     """The questions of a data set with their ids.
 
     Rows without a text are left out, and in a data set with answers those without one. A data set may repeat an id, as
-    those that join several benchmarks do: the later ones get the row's number too.
+    those that join several benchmarks do: a repeated id gets the row's number as a suffix.
     """
     asked = parse_hub(source)
     rows = _open_rows(asked)
@@ -298,7 +298,7 @@ def read_hub(source: str | Path) -> Iterator[tuple[str, QuestionRow]]:
 
 
 def _open_rows(asked: HubQuestions) -> Any:
-    """The rows of the split, downloaded into the cache of `datasets` unless they are there."""
+    """The rows of the split, downloaded into the cache of `datasets` unless they are there; BadInput if that fails."""
     try:
         import datasets
     except ImportError as error:
@@ -329,7 +329,7 @@ def _open_rows(asked: HubQuestions) -> Any:
 
 
 def _find_commit(asked: HubQuestions) -> str:
-    """The commit of the revision. One cheap request: without a network it fails at once, a download after minutes."""
+    """The commit of the revision; BadInput at once without a network, where a download would fail after minutes."""
     from huggingface_hub import HfApi
 
     try:
@@ -342,7 +342,7 @@ def _find_commit(asked: HubQuestions) -> str:
 
 
 def _choose(asked: HubQuestions, part: Literal["subset", "split"], names: list[str]) -> str:
-    """The subset or split that is asked for, or the only one; where there are several, it has to be said which."""
+    """The subset or split that is asked for, or the only one; BadInput if it is unknown or not named among several."""
     name = str(getattr(asked, part))
     if name in names:
         return name

@@ -52,7 +52,7 @@ class Played(Struct, frozen=True):
 
 
 class RolePlay(ABC):
-    """Roles that take turns at one policy, with weights that are trained, saved and loaded role by role."""
+    """Several roles that share one policy; each has weights that are trained, saved and loaded separately."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class RolePlay(ABC):
 
     @abstractmethod
     def become(self, role: str) -> None:
-        """Give the policy the role's weights, if it does not have them. No episode may be in progress."""
+        """Load the role's weights into the policy, unless it already has them. No episode may be in progress."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
@@ -84,11 +84,11 @@ class RolePlay(ABC):
 
     @abstractmethod
     def load(self, folder: Path) -> None:
-        """Load what `save` wrote."""
+        """Load the weights of every role from a folder that `save` wrote."""
 
     @abstractmethod
     def load_role(self, folder: Path, role: str) -> None:
-        """Load the weights of one role only."""
+        """Load the weights of one role from a folder that `save` wrote."""
 
     def weights_changed(self, role: str) -> None:
         """Mark the role's weights as changed, so that the sampler and the next checkpoint get the new ones."""
@@ -96,12 +96,12 @@ class RolePlay(ABC):
         self._changed.add(role)
 
     def saved_at(self, folder: Path) -> None:
-        """Record that this folder, which exists until the next checkpoint, has the current weights of all roles."""
+        """Record that the checkpoint in `folder` has the current weights of all roles; `link_unchanged` uses it."""
         self._saved = folder
         self._changed.clear()
 
     def link_unchanged(self, role: str, folder: Path) -> bool:
-        """Hard-link a role's files from the last checkpoint, if its weights are the same; returns whether they are."""
+        """Hard-link the role's files from the last checkpoint; False, without links, if its weights have changed."""
         if self._saved is None or role in self._changed:
             return False
         (folder / role).mkdir(parents=True)
@@ -119,9 +119,9 @@ class RolePlay(ABC):
         seed: int,
         params: SamplingParams | None = None,
     ) -> Played:
-        """Play the jobs as this role. Episodes in which a search failed are replayed after a pause.
+        """Run an episode per job with the role's weights; episodes in which a search failed are replayed after a pause.
 
-        Without `params`, the sampling settings of the run are used.
+        Without `params`, the sampling settings of the run are used. Raises TrainingStopped if every episode failed.
         """
         self.become(role)
         drawn = self.sampling
@@ -171,10 +171,10 @@ class RolePlay(ABC):
 
 
 def _again(job: Job, replay: int, seed: int) -> Job:
-    """The job of a replay, with its own episode id and seed.
+    """A copy of the job for replay number `replay`, with its own episode id and this seed.
 
-    The seed derives from the job's number. If it derived from the place among the replayed jobs, replaying attempt 3
-    alone would repeat attempt 0.
+    The caller derives the seed from the job's number. If it derived from the place among the replayed jobs, replaying
+    attempt 3 alone would repeat attempt 0.
     """
     return structs.replace(job, episode_id=f"{job.episode_id or job.task.id}~{replay}", seed=seed)
 
@@ -216,7 +216,7 @@ class Actors(RolePlay):
         )
 
     def become(self, role: str) -> None:
-        """Copy the role's weights into the sampler, if they are not there. No episode may be in progress."""
+        """Copy the role's weights into the sampler, unless it already has them. No episode may be in progress."""
         if self._speaking != role:
             sampler: Any = self.policy.sampler
             copy_weights(self.models[role], sampler.engine.model, self.adapter_of(role))
@@ -238,14 +238,14 @@ class Actors(RolePlay):
                 self.policy.renderer.tokenizer.save_pretrained(folder / role)
 
     def load(self, folder: Path) -> None:
-        """Load what `save` wrote."""
+        """Load the weights of every role from a folder that `save` wrote."""
         for role, model in self.models.items():
             load_weights(model, folder / role, self.adapter_of(role))
         self._speaking = ""
         self.saved_at(folder)
 
     def load_role(self, folder: Path, role: str) -> None:
-        """Load the weights of one role only."""
+        """Load the weights of one role from a folder that `save` wrote."""
         load_weights(self.models[role], folder / role, self.adapter_of(role))
         self.weights_changed(role)
 

@@ -122,9 +122,9 @@ def copy_weights(source: Any, target: Any, adapter: str = "") -> None:
 
 
 def merged_weights(model: Any, adapter: str = "") -> dict[str, Callable[[], torch.Tensor]]:
-    """Functions that return each weight with the adapter added, by name.
+    """For each weight, by name, a function that computes it with the adapter added.
 
-    They are evaluated lazily: one merged weight at a time fits into memory where all would not.
+    Functions, because all merged weights at once may not fit into memory.
     """
     weights: dict[str, Callable[[], torch.Tensor]] = {}
     for name, module in plain_model(model).named_modules():

@@ -85,7 +85,10 @@ def view_reports(
     name: str,
     seed: int,
 ) -> list[Viewing]:
-    """The passes over each group of reports on one question, with the rubric at the same index."""
+    """`passes` viewings of each group of reports on one question, each in another random order.
+
+    `rubrics[i]` is the rubric for `groups[i]`; an empty group has no viewing. `name` and the pass make the task's id.
+    """
     viewings = []
     for reports, rubric in zip(groups, rubrics, strict=True):
         for number in range(passes if reports else 0):
@@ -108,7 +111,7 @@ def draw_order(num_reports: int, seed: int) -> tuple[int, ...]:
 
 
 async def assess_reports(stage: Stage, step: Step, role: str, viewings: Sequence[Viewing], how: Evaluating) -> Assessed:
-    """Run the evaluator over the reports; passes in which a search failed are left out."""
+    """Let `role` assess the reports of every viewing; passes in which a search failed are left out of the result."""
     jobs = [Job(_assessor(viewing.task, how), viewing.task, viewing.task.id) for viewing in viewings]
     params = SamplingParams(temperature=how.temperature)
     played = await stage.play(step, role, jobs, how.limits, name=NAME, params=params)
@@ -133,7 +136,7 @@ def _assessor(task: AssessTask, how: Evaluating) -> Protocol:
 
 
 def _verdicts(question: str, num_reports: int, passes: Sequence[tuple[Viewing, Episode]]) -> list[Verdict | None]:
-    """Per report of the question, its result over the passes."""
+    """The result of each report on the question over all passes; None for a report that no pass scored."""
     scores: list[list[Scores]] = [[] for _ in range(num_reports)]
     searches: list[list[int]] = [[] for _ in range(num_reports)]
     for viewing, episode in passes:
@@ -251,7 +254,7 @@ def _deviation(values: Sequence[float]) -> float:
 
 
 def verdict_parts(scores: Mapping[str, float]) -> dict[str, float]:
-    """The scores of a report under the names a run stores them by.
+    """The scores of a report by metric name, as a run stores them.
 
     verdict_parts({"factuality": 7.0}) -> {"score/factuality": 7.0}
     """

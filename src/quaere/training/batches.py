@@ -39,9 +39,9 @@ CHUNK_TOKENS = 1024
 class MicroBatch(Struct, frozen=True):
     """A packed micro-batch; `rows` are the samples' indices in the whole batch.
 
-    `targets_N[n]` is a token that carries loss, and `before_N[n]` the packed position of the token before it, whose
-    state predicts it: the end of a shared prompt predicts the first such token of several samples. `places_N[n]` is its
-    position in the flattened grid. `logprobs_N` are the sampler's.
+    `targets_N[n]` is a token that carries loss. `before_N[n]` is the packed position of the token before it, whose
+    hidden state predicts it; if samples share a prompt, their first targets share this position. `places_N[n]` is the
+    target's position in the flattened (B, W) grid. `logprobs_N` are the sampler's log-probs of the targets.
     """
 
     rows: tuple[int, ...]
@@ -103,7 +103,7 @@ def _prompt(sample: Sample) -> tuple[int, ...]:
 
 
 class _Pack:
-    """A packed sequence under construction; a piece may continue an earlier piece."""
+    """A packed sequence under construction, as pieces; a piece may continue an earlier one, such as a shared prompt."""
 
     def __init__(self) -> None:
         self.token_ids: list[int] = []
@@ -111,7 +111,7 @@ class _Pack:
         self.prefixes: list[int | None] = []
 
     def add(self, token_ids: Sequence[int], prefix: int | None = None) -> range:
-        """Append tokens and return their positions."""
+        """Append tokens as a piece and return their positions; `prefix` is the number of the piece they continue."""
         start = len(self.token_ids)
         if token_ids:
             self.token_ids += token_ids
@@ -121,7 +121,7 @@ class _Pack:
 
 
 def _lay_out(samples: Sequence[Sample], prompts: Sequence[tuple[int, ...]]) -> tuple[_Pack, list[list[int]]]:
-    """The packed tokens, and the positions of each sample's tokens. Neighbouring samples share an equal prompt."""
+    """Pack samples, with one copy of a prompt that neighbours share; the pack, and each sample's positions in it."""
     pack = _Pack()
     places: list[list[int]] = []
     for prompt, group in groupby(zip(samples, prompts, strict=True), key=operator.itemgetter(1)):
@@ -206,9 +206,10 @@ class _HeadLogProbs(torch.autograd.Function):  # type: ignore[misc]
         softcap: float | None,
         dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor]:
-        """Log-probs and entropy.
+        """Log-prob of each target, and entropy, computed chunk by chunk.
 
-        If gradients are needed, also the gradient of each log-prob with respect to its state.
+        If gradients are needed, the gradient of each log-prob with respect to its state is computed too and kept in
+        `ctx`.
         """
         needs_states, *needs_head = ctx.needs_input_grad[:3]
         head = Head(weight_VD.to(dtype), None if bias_V is None else bias_V.to(dtype), softcap)
@@ -239,7 +240,7 @@ class _HeadLogProbs(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, pull_N: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of the states, and of the head if it is trained."""
+        """Gradients of the states and, if it is trained, of the head; None for all other inputs of `forward`."""
         moves_ND, *again = ctx.saved_tensors
         states_grad = None if moves_ND is None else (pull_N[:, None] * moves_ND).to(moves_ND.dtype)
         head_grads = _head_gradients(ctx, pull_N, *again) if again else (None, None)
@@ -256,7 +257,10 @@ def _head_gradients(
     sums_N: Tensor,
     last_pulls: Tensor,
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Gradients of weight and bias. The last chunk's logit gradients were kept; the others are computed again."""
+    """Gradients of the head's weight and bias, None for one that is not trained.
+
+    `last_pulls` are the logit gradients of the last chunk, kept by `forward`; those of the others are computed again.
+    """
     dtype, precise = ctx.dtype, sums_N.dtype
     _, for_weight, for_bias, *_ = ctx.needs_input_grad
     head = Head(weight_VD.to(dtype), None if bias_V is None else bias_V.to(dtype), ctx.softcap)
@@ -298,7 +302,7 @@ def _slopes(logits_NV: Tensor, softcap: float | None) -> Tensor | None:
 
 
 def _pulls(probabilities_NV: Tensor, slopes_NV: Tensor | None, targets_N: Tensor) -> Tensor:
-    """Gradient of the target's log-prob with respect to the raw logits: one-hot minus probabilities. In place."""
+    """Gradient of the target's log-prob by the raw logits: one-hot minus probabilities. Overwrites its input."""
     pulls_NV = probabilities_NV.neg_()
     pulls_NV.scatter_add_(1, targets_N[:, None], torch.ones_like(targets_N[:, None], dtype=pulls_NV.dtype))
     return pulls_NV if slopes_NV is None else pulls_NV.mul_(slopes_NV)

@@ -55,7 +55,8 @@ def load_config(
 ) -> T:
     """The schema's defaults, overridden by preset, file, `given`, assignments and `overrides`, in this order.
 
-    In `given` a None stands for a flag that was not used. `overrides` are assignments whose values are Python's.
+    `given` are the command line's flags by name, None for a flag that was not used. `overrides` are like assignments,
+    with Python values instead of text.
 
         load_config(DrZeroConfig, presets=PRESETS, preset="paper", file=None, assignments=["solver.batch=64"],
                     given={"model": "smollm2-135m", "index": None})
@@ -89,7 +90,7 @@ def config_from_yaml(schema: type[T], text: str, *, source: str = "the config") 
 
 
 def diff_configs(a: Struct, b: Struct) -> list[str]:
-    """One line per setting whose value differs, in the schema's order; none for those that only one dialect has.
+    """One line per setting whose value differs, in the schema's order; settings that only one config has are left out.
 
     diff_configs(CheckpointSettings(), CheckpointSettings(every=1)) == ["every: 5 -> 1"]
     """
@@ -103,7 +104,10 @@ def diff_configs(a: Struct, b: Struct) -> list[str]:
 def _settings(
     schema: type[Struct], layers: Sequence[Mapping[Any, object]], default: Struct | None = None, prefix: str = ""
 ) -> dict[str, Any]:
-    """Types of all settings and sections by dotted name, in the schema's order, where these layers are applied."""
+    """Types of all settings and sections by dotted name, in the schema's order.
+
+    The values in `layers` matter only where they choose a dialect, whose own settings are then included.
+    """
     found: dict[str, Any] = {}
     usual: dict[str, Any] = {}
     for field in fields_of(schema):
@@ -117,7 +121,7 @@ def _settings(
 
 
 def _kind_of(field: structs.FieldInfo, dialect: object) -> Any:
-    """The type of a setting; a dialect's own settings are those of the chosen dialect."""
+    """The type of a field; for the section of a dialect's own settings, the settings type of `dialect`."""
     is_own = field.type is DialectSettings and dialect in SOLVER_DIALECTS
     return find_dialect(str(dialect), "solver").settings if is_own else field.type
 
@@ -176,7 +180,7 @@ def _choose(presets: Mapping[str, Mapping[str, object]], name: str) -> Mapping[s
 
 
 def _split_assignment(assignment: str) -> dict[str, object]:
-    """`solver.dialect=evalact` as a layer whose names and types are not checked."""
+    """An assignment such as `solver.dialect=evalact` as an unchecked mapping; {} if its value is no valid YAML."""
     key, _, text = assignment.partition("=")
     try:
         return {key.strip(): parse_yaml(text, key)}
@@ -185,7 +189,10 @@ def _split_assignment(assignment: str) -> dict[str, object]:
 
 
 def _read_assignment(settings: Mapping[str, Any], assignment: str) -> dict[str, object]:
-    """`proposer.steps=2` as a layer. The value is YAML, except that text never needs quotes."""
+    """An assignment such as `proposer.steps=2` as checked values by dotted name; BadInput if it is invalid.
+
+    The value is YAML, except that text never needs quotes.
+    """
     key, equals, text = assignment.partition("=")
     key = key.strip()
     if not equals or not key:
@@ -249,7 +256,7 @@ def _unknown(settings: Mapping[str, Any], key: str) -> str:
 
 
 def _nearest(settings: Mapping[str, Any], key: str) -> str:
-    """The setting that was probably meant; the last part of its name counts most and may be given by its initials.
+    """The setting that was probably meant, "" if none is near; the last part of a name (or its initials) counts most.
 
     `lr` and `proposer.learning_rate` are both nearest to `proposer.learner.learning_rate`.
     """
@@ -277,7 +284,7 @@ def _not_a_section(settings: Mapping[str, Any], key: str, value: object) -> str:
 
 
 def _takes_text(kind: inspect.Type) -> bool:
-    """True if the setting takes text, so that an unquoted word is always text."""
+    """True if the setting accepts text; a value such as 1 or true is then read as text too."""
     if isinstance(kind, inspect.Metadata):
         return _takes_text(kind.type)
     values = kind.values if isinstance(kind, inspect.LiteralType) else ()
@@ -285,7 +292,7 @@ def _takes_text(kind: inspect.Type) -> bool:
 
 
 def _show(value: object) -> str:
-    """A value as it would be written after `=`."""
+    """A value as one line of YAML, as in `--set KEY=VALUE`."""
     return write_yaml(msgspec.to_builtins(value), flow=True).removesuffix("\n").removesuffix("\n...")
 
 
@@ -333,7 +340,7 @@ _WIDTH = 100  # characters of a line of comments
 
 
 class SettingDoc(Struct, frozen=True):
-    """What a setting does, and its sources as they are cited.
+    """The description of a setting, and its sources as the docstring cites them.
 
     SettingDoc("Weight of the brevity bonus ...", ("EVE-Agent, Eq. 16",))
     """
@@ -343,12 +350,12 @@ class SettingDoc(Struct, frozen=True):
 
     @property
     def papers(self) -> list[str]:
-        """The names of its sources, without the place in each."""
+        """The names of the sources without section or equation: "EVE-Agent" of "EVE-Agent, Eq. 16"."""
         return [source.partition(",")[0] for source in self.sources]
 
 
 class Setting(Struct, frozen=True):
-    """A setting or a section of settings, by its dotted name; a section has no kind.
+    """A setting with its dotted name, value, type in words (`kind`) and description; the kind of a section is "".
 
     Setting("adapter.rank", 0, "a whole number", SettingDoc("Rank of the adapters; ...", ("LoRA",)))
     """
@@ -361,7 +368,7 @@ class Setting(Struct, frozen=True):
 
 @functools.cache
 def read_docs(schema: type[Struct]) -> dict[str, SettingDoc]:
-    """The documented settings of a schema by name, those it inherits among them."""
+    """The description and sources of each setting of a schema, by name; inherited settings are included."""
     found: dict[str, SettingDoc] = {}
     for name, said in read_attributes(schema).items():
         text, _, sources = said.removesuffix("]").rpartition(" [")
@@ -371,7 +378,7 @@ def read_docs(schema: type[Struct]) -> dict[str, SettingDoc]:
 
 
 def list_settings(config: Struct, prefix: str = "") -> Iterator[Setting]:
-    """Every setting of a config with its value, in the schema's order, each section before what it holds.
+    """Every setting of a config with its value, in the schema's order, each section before its own settings.
 
     [setting.name for setting in list_settings(RunConfig())] -> ["model", "index", ..., "adapter", "adapter.rank", ...]
     """
@@ -390,7 +397,7 @@ def list_settings(config: Struct, prefix: str = "") -> Iterator[Setting]:
 
 
 def describe_paper(name: str) -> str:
-    """A paper's title, with its address if it has one; for a setting of no paper, what that means.
+    """A paper's title, with its arXiv address if it has one; for "Quaere", a note that the setting is from no paper.
 
     describe_paper("LoRA") == "LoRA: Low-Rank Adaptation of Large Language Models, https://arxiv.org/abs/2106.09685"
     """
@@ -401,7 +408,7 @@ def describe_paper(name: str) -> str:
 
 
 def config_to_commented_yaml(config: Struct) -> str:
-    """A config as YAML, with what each setting does and its sources as comments; it reads as the config itself."""
+    """A config as YAML with the description and sources of each setting as comments; `config_from_yaml` can read it."""
     settings = list(list_settings(config))
     cited = {paper for setting in settings for paper in setting.doc.papers}
     lines = ["# What each setting does, and in brackets where it comes from:"]

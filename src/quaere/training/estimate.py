@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Device = Literal["cpu", "cuda"]
 
 _FLOAT32 = 4
-_NUM_BYTES = {"float32": 4, "bfloat16": 2, "int8": 5}  # int8: one byte beside the whole float32 weight
+_NUM_BYTES = {"float32": 4, "bfloat16": 2, "int8": 5}  # int8: one byte in addition to the float32 weight
 _NUM_LOGITS = 3  # logits, their log-softmax and a gradient exist at once
 _MARGIN = 1.25  # safety factor for the rough parts of the estimate and for memory fragmentation
 

@@ -40,7 +40,7 @@ def export_role(
     dtype: Literal["float32", "bfloat16"] = "float32",
     force: bool = False,
 ) -> Path:
-    """Write the role to a new folder with one atomic rename.
+    """Write the role to the folder `out` with one atomic rename, and return `out`; BadInput if the folder is taken.
 
     An adapter stays an adapter unless `merge` adds it to its base; a whole model is written as it is. `dtype` is that
     of the written weights. `force` replaces an earlier export, but no other folder.
@@ -68,7 +68,7 @@ def _refuse_taken(out: Path, force: bool) -> None:
 
 
 def _write_adapter(weights: RoleWeights, folder: Path, dtype: str) -> None:
-    """Write the adapter, with a name of its base that can be loaded from anywhere."""
+    """Write the adapter; its config names the base by hub id or absolute path, so that it loads from any directory."""
     from safetensors.torch import load_file
 
     from quaere.training.adapters import save_tensors

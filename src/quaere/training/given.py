@@ -1,4 +1,4 @@
-"""Questions given to a run: all it trains on, or the start of a curriculum that goes on with a proposer's.
+"""Questions given to a run: all that it trains on, or the first of a curriculum to which a proposer adds its own.
 
     Run.create("runs/notes", "evolve", {}, files=copy_given("checked.jsonl"))
     await take_given(step, training, stage, protocol, limits, seen, attempts=4)
@@ -71,7 +71,7 @@ def read_source(source: str, root: Path | None = None, *, answered: bool = True)
 
 
 def find_source(source: str, root: Path) -> str:
-    """The question file or the data set of the hub as given, or the run's directory."""
+    """What `source` names: the path of a question file, `hub:...` or a run's directory; BadInput if none of these."""
     if is_hub(source):
         return str(parse_hub(source))
     if Path(source).is_file():
@@ -83,7 +83,10 @@ def find_source(source: str, root: Path) -> str:
 
 
 def _read_run(path: Path) -> list[Question]:
-    """A run's whole curriculum with people's verdicts applied, or the questions it was given itself."""
+    """The questions that a run was given or, without any, its whole curriculum with people's verdicts applied.
+
+    Raises BadInput if the run has neither.
+    """
     if (path / QUESTIONS).is_file():
         return read_questions(path / QUESTIONS)
     with Run.open(path) as run:
@@ -128,7 +131,7 @@ def encode_questions(questions: Sequence[Question]) -> bytes:
 
 
 def copy_given(source: str) -> dict[str, bytes]:
-    """The copy of the questions of this file or run that a run keeps, by file name.
+    """The file, by name, in which a new run keeps its copy of the questions of `source`.
 
     copy_given("") == {}
     """
@@ -165,10 +168,11 @@ async def take_given(
     attempts: int = 0,
     max_words: int = 0,
 ) -> None:
-    """Make a candidate of every given question. With `attempts`, those the solver never or always solves are dropped.
+    """Add every given question to the step's candidates, with the reason if it is dropped.
 
-    `seen` is the set of normalised questions so far and is extended. Evidence is kept if it is in the documents
-    verbatim; otherwise only its text is kept, as the span.
+    With `attempts`, the solver attempts each question, and those it never or always solves are dropped. `seen` is the
+    set of normalised questions so far and is extended. Evidence is kept if it is in the documents verbatim; otherwise
+    only its text is kept, as the span.
     """
     questions, read = read_given(training.store), training.read_document
     made = [_make(question, step, seen, max_words, read) for question in questions]
@@ -208,18 +212,19 @@ def _make(
 
 
 def _find_proof(question: Question) -> Evidence | None:
-    """The span that a solver should quote, of one for each fact: the last that contains an answer.
+    """The span that a solver should quote: the last span of the question's evidence that contains an answer.
 
-    Without one it is the last, and of a comparison the last about the thing that is the answer.
+    If none does, the last span (in a comparison, the last about the thing that is the answer); None without evidence.
     """
     holding = [one for one in question.evidence if any(contains(one.text, answer) for answer in question.answers)]
     return next(reversed(holding or _about_answer(question)), None)
 
 
 def _about_answer(question: Question) -> Sequence[Evidence]:
-    """The evidence about the thing that a comparison has as its answer; all of it if there is no such thing.
+    """In a comparison of two things, the evidence about the one that is the answer; else all evidence.
 
-    Checked questions have a sentence for each fact, in the order in which the question names the two things.
+    Checked questions have a sentence for each fact, in the order in which the question names the two things: the first
+    half of the evidence is about the first.
     """
     evidence, half = question.evidence, len(question.evidence) // 2
     sides = (find_alternative(question.text, answer) for answer in question.answers)
@@ -230,7 +235,7 @@ def _about_answer(question: Question) -> Sequence[Evidence]:
 
 
 def _judge(question: Question, seen: set[str], max_words: int) -> DropReason:
-    """Reason to drop a question without attempts; "" if it passes."""
+    """Reason to drop a question by its text alone, "" if it passes; one that passes is added to `seen`."""
     if any(gives_away(question.text, answer) for answer in question.answers):
         return "leaked answer"
     if max_words and len(question.text.split()) > max_words:
@@ -333,7 +338,7 @@ class PracticeConfig(RunConfig, frozen=True, forbid_unknown_fields=True):
 
 
 def check_config(config: PracticeConfig) -> None:
-    """Refuse values that make no sense, each with one clear line."""
+    """Raise BadInput for values out of range or in conflict."""
     check_run(config)
     check_solver(config.solver)
     config.validation.check()

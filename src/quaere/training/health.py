@@ -78,7 +78,7 @@ class Watch:
         self._counts = {}
 
     def state(self) -> dict[str, int]:
-        """The state for a checkpoint, as `restore` takes it.
+        """The counts by condition, to be saved in a checkpoint and passed to `restore`.
 
         watch.state() -> {"entropy": 2}
         """
@@ -93,7 +93,7 @@ class Watch:
 def check_curriculum(num_new: int, iteration: int, settings: HealthSettings) -> list[Alarm]:
     """The alarm of an iteration whose curriculum has too few new questions; [] if there are enough.
 
-    It is raised at once: an iteration has one curriculum, and there is no series of steps to be patient with.
+    `patience` does not apply, because an iteration has only one curriculum.
 
         check_curriculum(0, 1, HealthSettings()) -> [Alarm(kind="curriculum", message="curriculum: iteration 2 ...")]
     """
@@ -269,12 +269,12 @@ _AFTER_WARMUP = "a longer warm-up (--episodes, --epochs), a larger model or long
 
 
 def describe_useless(phase: str, values: Mapping[str, list[float]], number: int, recipe: str, model: str) -> str:
-    """The note after step `number` of a run's first phase if no episode was usable so far; "" otherwise.
+    """A note for the user after step `FIRST_STEPS` of a phase if no episode followed the protocol so far; else "".
 
     describe_useless("proposer", {"proposer/valid": [0.0, 0.0, 0.0]}, 3, "drzero", "M")
     -> "no episode of the first 3 steps wrote a valid question: M may need `quaere warmup drzero --model M --out DIR`"
 
-    A model that was warmed up is not told to be warmed up.
+    For a model that was warmed up, the note suggests other remedies than a warm-up.
     """
     if number != FIRST_STEPS or phase not in _FOLLOWED:
         return ""
@@ -289,17 +289,17 @@ def describe_useless(phase: str, values: Mapping[str, list[float]], number: int,
 
 
 def followed_metric(phase: str) -> str:
-    """Metric of the share of a phase's episodes that followed the protocol; "" if there is none."""
+    """Name of the metric for the share of a phase's episodes that followed the protocol; "" if the phase has none."""
     return _FOLLOWED[phase][0] if phase in _FOLLOWED else ""
 
 
 def is_taught(model: str) -> bool:
-    """True if a warm-up taught the model a dialect; `evolve` refuses a model that was taught others than the run's."""
+    """True if a warm-up taught the model any dialect; `evolve` has refused models that were taught only other ones."""
     return bool(find_notes(model).taught)
 
 
 def warmup_hint(recipe: str, model: str) -> str:
-    """The command of the warm-up that teaches a model a recipe's protocol."""
+    """The command, `quaere warmup ...`, that teaches the model the recipe's protocol."""
     dialect = "score" if recipe.startswith("report-") else recipe
     return f"quaere warmup {dialect} --model {model} --out DIR"
 

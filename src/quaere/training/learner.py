@@ -182,7 +182,7 @@ class Learner:
         save_file(saved, folder / OPTIMIZER_FILE)
 
     def load_optimizer(self, file: Path) -> None:
-        """Load what `save_optimizer` wrote to a folder's `OPTIMIZER_FILE`."""
+        """Restore the moments and the place in the schedule from a file that `save_optimizer` wrote."""
         from safetensors.torch import load_file
 
         saved = load_file(file)
@@ -276,7 +276,7 @@ class Learner:
                 raise TrainingStopped(f"{cause}; no weight was changed")
 
     def _update(self, optimizer: torch.optim.Optimizer, learning_rate: float, *, moves_on: bool) -> float:
-        """Make the optimizer step and return its learning rate."""
+        """Make the optimizer step and return its learning rate; `moves_on` advances the schedule by one step."""
         rate = learning_rate * min(1.0, (self.num_steps + 1) / max(1, self.warmup_steps))
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -286,7 +286,7 @@ class Learner:
         return rate
 
     def _choose_checkpointing(self, batches: Sequence[MicroBatch]) -> None:
-        """Resolve `auto` at the first step: by then other users of the GPU have allocated their memory."""
+        """Resolve `gradient_checkpointing="auto"` at the first step, when other users of the GPU have their memory."""
         if self._checkpointing == "auto":
             longest = max(batch.packing.longest for batch in batches)
             self._checkpointing = needs_checkpointing(
@@ -326,8 +326,8 @@ def refuse_unusable(samples: Sequence[Sample]) -> None:
 def select_samples(samples: Sequence[Sample], settings: LearnerSettings) -> tuple[Sequence[Sample], LearnerSettings]:
     """The samples to compute, and the settings for them.
 
-    Samples of zero advantage have no policy gradient and are skipped, unless the KL term includes them. If all are
-    flat, they are computed for their metrics only, without KL term.
+    Samples of zero advantage have no policy gradient and are skipped, unless the KL term includes them. If all
+    advantages are zero, all samples are computed for their metrics only, without KL term.
     """
     if settings.kl_beta and settings.kl_flat:
         return samples, settings

@@ -155,7 +155,7 @@ def pass_histogram(num_rights: Sequence[int], num_attempts: int) -> dict[str, fl
 
 
 def mean_parts(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Mean of every component of the rewards, of format, answer and evidence scores.
+    """Mean of every reward component and score over the episodes; the mean of `reward/total` is `reward/mean`.
 
     A component that some episodes lack is averaged over those that have it.
 
@@ -221,7 +221,9 @@ def measure_asked(questions: Sequence[Question]) -> dict[str, float]:
 
 
 def measure_attempts(episodes: Sequence[Episode], paid: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Solver's searches, exact match and reward by the searches its questions need; `paid[i]` belongs to `episodes[i]`.
+    """Mean searches, exact match and reward of the solver's episodes, by the number of searches their questions need.
+
+    `paid[i]` are the reward components of `episodes[i]`.
 
     -> {"solver/searches_n1": 1.0, "answer/exact_match_n1": 0.5, "reward/mean_n1": 0.5, "solver/searches_n2": 1.7, ...}
     """

@@ -118,17 +118,17 @@ class Reporters:
         self._reporters = tuple(reporters)
 
     def step(self, report: StepReport) -> None:
-        """Report a finished step."""
+        """Forward a finished step to all reporters."""
         for reporter in self._reporters:
             reporter.step(report)
 
     def progress(self, progress: StepProgress) -> None:
-        """A part of a step is further than before."""
+        """Forward the progress within a step to all reporters."""
         for reporter in self._reporters:
             reporter.progress(progress)
 
     def note(self, line: str) -> None:
-        """Report a line of text."""
+        """Forward a line of text to all reporters."""
         for reporter in self._reporters:
             reporter.note(line)
 
@@ -171,7 +171,7 @@ PROJECT = "quaere"
 
 
 def open_writers(names: Sequence[str], run_path: str | Path) -> list[Reporter]:
-    """The writers with these names, for the run in this directory.
+    """Reporters to these services (tensorboard, wandb, trackio), for the run in this directory.
 
     open_writers(["tensorboard", "wandb"], "runs/evolve-20250301-101500")
     """
@@ -211,7 +211,7 @@ def _open_writer(name: str, run_path: Path) -> Reporter:
 
 
 class _Sink:
-    """A reporter of whole steps; the terminal shows the rest."""
+    """A reporter that records finished steps only and ignores notes and progress, which the terminal shows."""
 
     def progress(self, progress: StepProgress) -> None:
         """Do nothing."""
@@ -300,10 +300,10 @@ class WandbReporter(_Sink):
 
 
 class TrackioReporter(_Sink):
-    """Logs to Trackio's database on this machine (`trackio show --project quaere`), or where its variables say.
+    """Logs to Trackio, on this machine (`trackio show --project quaere`) or where its environment variables say.
 
-    A run that goes on is the same run there. Steps that it takes again after a checkpoint are logged a second time:
-    Trackio forgets nothing.
+    A resumed run continues the same run in Trackio. Steps repeated after a checkpoint are logged a second time,
+    because Trackio cannot delete the first.
     """
 
     def __init__(
@@ -329,13 +329,13 @@ class TrackioReporter(_Sink):
                 self._run.alert(title=f"step {report.step}", text=line)
 
     def close(self) -> None:
-        """Hand over what is left."""
+        """Flush the remaining metrics and finish the Trackio run."""
         with redirect_stdout(sys.stderr):
             self._trackio.finish()
 
 
 def replay_steps(run: RunReader, reporter: Reporter) -> int:
-    """Tell a reporter every step of a run that is over, and return how many there are."""
+    """Send every stored step of a finished run to a reporter, and return the number of steps."""
     measured: dict[int, dict[str, float]] = {}
     for name, values in run.all_metrics().items():
         for metric in values:
@@ -377,13 +377,13 @@ def _import_extra(module: str, extra: str) -> Any:
 # -------------------------------------------------------------------------------------------------- the request to stop
 
 
-# A context variable, since tasks inherit it: whoever can be signalled and whoever trains need not know each other.
+# A context variable, which tasks inherit: it decouples signal handlers from the training loop.
 _request: ContextVar[Event | None] = ContextVar("stop_request", default=None)
 
 
 @contextmanager
 def accept_stop() -> Iterator[Callable[[], None]]:
-    """A function that asks the runs begun within this to stop; safe to call from a signal handler."""
+    """Context that yields a function to stop the runs started inside it; safe to call from a signal handler."""
     event = Event()
     token = _request.set(event)
     try:
@@ -393,6 +393,6 @@ def accept_stop() -> Iterator[Callable[[], None]]:
 
 
 def stop_requested() -> bool:
-    """True once a stop has been asked for."""
+    """True once the function that `accept_stop` yielded has been called; always False outside its context."""
     event = _request.get()
     return event is not None and event.is_set()

@@ -121,7 +121,7 @@ def best_samples(proposals: Sequence[Proposed], num_samples: int, max_words: int
 
 
 def keep_best(step: Step, proposals: Sequence[Proposed], num_samples: int, max_words: int) -> list[Proposed]:
-    """The best of every `num_samples` proposals; the others are stored and not used further."""
+    """The best of each `num_samples` consecutive proposals (`best_samples`); the other episodes are only stored."""
     best = best_samples(proposals, num_samples, max_words)
     chosen = {item.episode.id for item in best}
     for item in proposals:
@@ -162,7 +162,7 @@ def judge_form(proposed: Proposed, seen: set[str], max_words: int = 0) -> DropRe
 
 
 def remember_questions(candidates: Sequence[Candidate]) -> set[str]:
-    """The set `seen` of `judge_form` after these candidates: every question that passed it."""
+    """The normalised questions of those candidates that passed `judge_form`, as its `seen` in a resumed run."""
 
     def passed(item: Candidate) -> bool:
         if item.reason == "refused":  # only questions that passed `judge_form` are sent to the verifier
@@ -173,9 +173,9 @@ def remember_questions(candidates: Sequence[Candidate]) -> set[str]:
 
 
 def judge_attempts(num_right: int, num_attempts: int) -> DropReason:
-    """Reason to drop a question by its attempts: only questions that are solved sometimes give a gradient.
+    """Reason to drop a question by its attempts; "" if it is solved sometimes, as only such questions give a gradient.
 
-    Without an attempt that had no failed search, the difficulty is unknown.
+    Attempts with a failed search do not count. With no attempt left the difficulty is unknown: "spoiled".
 
     judge_attempts(0, 5) == "never solved"; judge_attempts(5, 5) == "always solved"; judge_attempts(2, 5) == ""
     """
@@ -189,7 +189,7 @@ def judge_attempts(num_right: int, num_attempts: int) -> DropReason:
 def make_candidate(
     proposed: Proposed, *, step: int, iteration: int, reason: DropReason, num_right: int = 0, num_attempts: int = 0
 ) -> Candidate:
-    """The stored record of a candidate."""
+    """The proposal as a candidate of the curriculum, for the store; `reason` is why it is dropped, "" if it is kept."""
     task, outcome = proposed.episode.task, proposed.episode.outcome
     assert isinstance(task, ProposeTask)
     written = outcome if isinstance(outcome, Proposal) else Proposal("", "")
@@ -232,10 +232,10 @@ def measure_verdicts(kept: Sequence[Candidate], curriculum: Sequence[Candidate])
 
 
 def measure_overlap(kept: Sequence[Candidate], earlier: Sequence[Candidate]) -> dict[str, float]:
-    """The number of kept questions that repeat none of the earlier ones, and the share of those that do.
+    """The number of kept questions that are new, and the share of kept questions that repeat an earlier one.
 
-    There is no share without a kept question. A question repeats another if its words are the same, or if it asks for
-    the same answer about the same document.
+    The share is left out if no question was kept. A question repeats another if its words are the same, or if it asks
+    for the same answer about the same document.
 
         measure_overlap([same, other], [same]) -> {"curriculum/new": 1.0, "curriculum/overlap": 0.5}
     """
@@ -246,7 +246,7 @@ def measure_overlap(kept: Sequence[Candidate], earlier: Sequence[Candidate]) -> 
 
 
 def _keys(candidate: Candidate) -> set[tuple[str, ...]]:
-    """What a question is known by: its words and, if it has a document, that document with the answer."""
+    """Keys that a repeated question shares: its words and, if it has a document, the document with the answer."""
     words = {("words", normalise_answer(candidate.question))}
     fact = ("fact", candidate.document_id, normalise_answer(candidate.answer))
     return words | ({fact} if candidate.document_id else set())

@@ -2,9 +2,9 @@
 
     actors = open_remote_actors(config, ("proposer", "solver"), print)
 
-Sampling and gradients are the server's; episodes, searches, seeds and checkpoints are as ever. A checkpoint has each
-role's adapter, downloaded, and the name of the state that the server saved with it, from which a resumed run goes on.
-States that no checkpoint names any longer are deleted on the server.
+The server samples and computes gradients; this process runs episodes, searches and checkpoints, as with local roles. A
+checkpoint has each role's downloaded adapter, and the path of the state (weights and optimizer moments) that the server
+saved with it; a resumed run continues from that state. States that no checkpoint refers to are deleted on the server.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RemoteActors(RolePlay):
         self._samplers.pop(role, None)
 
     def become(self, role: str) -> None:
-        """Let the sampler draw from the role's current weights."""
+        """Switch the sampler to the role's current weights, unless it already has them."""
         if self._speaking == role:
             return
         if role not in self._samplers:
@@ -75,7 +75,7 @@ class RemoteActors(RolePlay):
     # ------------------------------------------------------------------------------------------------- save and load
 
     def save(self, folder: Path) -> None:
-        """Download every role's adapter to a folder named after the role, with the state the server saved."""
+        """Save each role's state on the server; write its adapter and the state's path to a folder named after it."""
         for name, role in self._roles.items():
             if self.link_unchanged(name, folder):
                 continue
@@ -85,7 +85,7 @@ class RemoteActors(RolePlay):
             (folder / name / STATE_FILE).write_bytes(msgspec.json.encode(saved))
 
     def saved_at(self, folder: Path) -> None:
-        """Record the checkpoint, and delete the states on the server that no checkpoint names."""
+        """Record the checkpoint as the newest, and delete the states on the server that no checkpoint refers to."""
         super().saved_at(folder)
         named = _named_states(folder.parent)
         service = next(iter(self._roles.values())).service
@@ -94,7 +94,7 @@ class RemoteActors(RolePlay):
         self._states &= named
 
     def load(self, folder: Path) -> None:
-        """Continue every role from the state that this checkpoint names."""
+        """Continue every role from the server state whose path this checkpoint has."""
         for name in self._roles:
             self._go_back(folder, name)
         self._states |= _named_states(folder.parent)  # for when their checkpoints go
@@ -102,7 +102,7 @@ class RemoteActors(RolePlay):
         self.saved_at(folder)
 
     def load_role(self, folder: Path, role: str) -> None:
-        """Continue one role from the state that this checkpoint names."""
+        """Continue one role from the server state whose path this checkpoint has."""
         self._go_back(folder, role)
         self.weights_changed(role)
 
@@ -114,7 +114,7 @@ class RemoteActors(RolePlay):
 
 
 def _named_states(checkpoints: Path) -> set[str]:
-    """Paths of the states that a run's checkpoints name."""
+    """Paths of the server states that the checkpoints in this folder refer to."""
     return {read_state(file.parent).path for file in checkpoints.glob(f"*/*/{STATE_FILE}")}
 
 
@@ -146,7 +146,10 @@ def open_remote_actors(config: RunConfig, roles: Sequence[str], report: Callable
 
 
 def choose_base(offered: Sequence[str], config: RunConfig) -> str:
-    """The server's name of the base model: the one that is set, the one called like the model, or the only one."""
+    """The server's name of the base model: `trainer.model`, or else `model`, or else the only model in `offered`.
+
+    Raises BadInput if the server does not offer the model.
+    """
     wanted = config.trainer.model or config.model
     if wanted in offered:
         return wanted
@@ -184,7 +187,7 @@ class SavedState(Struct, frozen=True):
 
 
 class RemoteRole:
-    """A role's adapter: its training client, and the saved state it is to be opened from."""
+    """A role's adapter on the server: its training client, or the saved state from which to open the next client."""
 
     def __init__(self, service: TinkerService, base: str, *, rank: int, seed: int) -> None:
         self.service = service
@@ -199,36 +202,36 @@ class RemoteRole:
 
     @property
     def client(self) -> Any:
-        """The SDK's training client."""
+        """The SDK's training client, opened at first use from the saved state, else with a new adapter."""
         if self._client is None:
             self._client = self._open()
             self._delete_passing()
         return self._client
 
     def go_back(self, state: str) -> None:
-        """Continue from this saved state, without its optimizer moments."""
+        """Close the client, so that the next one is opened from this saved state, without its optimizer moments."""
         self._close()
         self._delete_passing()
         self._state, self._with_moments = state, False
 
     def drop_moments(self) -> None:
-        """Continue with the current weights and a new optimizer."""
+        """Give the role a new optimizer: save its state and reopen it without moments, if it has made a step."""
         if self.has_stepped:
             self.go_back(self.save_state())
             self._is_passing = True
 
     def keep_moments(self) -> None:
-        """Continue with the optimizer moments of the saved state as well."""
+        """Make the next client load the optimizer moments of the saved state too."""
         self._with_moments = True
 
     def save_state(self) -> str:
-        """Save weights and moments on the server, and return the path of what was saved."""
+        """Save weights and moments on the server, and return the path of the saved state."""
         client, name = self.client, _new_name()
         path: str = self.service.call(lambda: client.save_state(name).result()).path
         return path
 
     def open_sampler(self) -> Any:
-        """A sampling client with the current weights; those of the clients before it are deleted on the server."""
+        """A sampling client with the current weights; weights saved for earlier sampling clients are deleted."""
         client = self.client
         opened = self.service.call(client.save_weights_and_get_sampling_client)
         for path in self.service.saved_samplers(client.model_id)[:-1]:
@@ -236,7 +239,7 @@ class RemoteRole:
         return opened
 
     def download(self, folder: Path, base: str) -> None:
-        """Write the adapter to a folder in peft's layout; `base` is the name of its base on this machine."""
+        """Download the adapter to a folder in peft's layout; `base` is the path of its base model on this machine."""
         write_adapter(fetch_adapter(self.service, self.client, _new_name()), folder, base)
 
     def _open(self) -> Any:
@@ -273,7 +276,7 @@ class RemoteRole:
 
 
 def read_state(folder: Path) -> SavedState:
-    """The saved state that a role's folder in a checkpoint names."""
+    """The server state recorded in a role's folder of a checkpoint; BadInput if there is none."""
     try:
         return msgspec.json.decode(read_regular(folder / STATE_FILE), type=SavedState)
     except FileNotFoundError:
@@ -296,7 +299,7 @@ _EXPORT_S = 3600  # an export's shortest life on the hosted service, should it n
 
 
 def fetch_adapter(service: TinkerService, client: Any, name: str) -> dict[str, bytes]:
-    """The files of a training client's adapter, by name; `name` is what it is saved as meanwhile."""
+    """Download the files of a client's adapter, by file name; the copy on the server, `name`, is then deleted."""
     if not service.url:
         return _fetch_export(service, client, name)
     saved = service.call(lambda: client.save_weights_for_sampler(name).result()).path
@@ -309,7 +312,7 @@ def fetch_adapter(service: TinkerService, client: Any, name: str) -> dict[str, b
 
 
 def read_archive(archive: bytes) -> dict[str, bytes]:
-    """The files of an adapter in a server's archive, whatever else the archive has."""
+    """The weights and config of an adapter, by file name, from a server's tar archive; other files are ignored."""
     try:
         with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
             members = [member for member in packed.getmembers() if Path(member.name).name in (WEIGHTS, CONFIG)]
@@ -320,7 +323,7 @@ def read_archive(archive: bytes) -> dict[str, bytes]:
 
 
 def write_adapter(files: Mapping[str, bytes], folder: Path, base: str) -> None:
-    """Write an adapter's weights, and its description with `base`, the name of its base on this machine."""
+    """Write an adapter's weights and its config, which names `base`, the path of its base model on this machine."""
     try:
         weights, described = files[WEIGHTS], msgspec.json.decode(files[CONFIG], type=dict[str, Any])
     except (KeyError, msgspec.DecodeError) as error:

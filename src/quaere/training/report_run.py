@@ -1,4 +1,4 @@
-"""Training on open questions: what recipes that write reports have in common.
+"""Training on open-ended questions: what recipes that write reports have in common.
 
     async with open_research(config, store, reporter) as research:
         for step in research.training.steps(0, "reports", 100, role=ROLE, settings=config.solver.learner):
@@ -100,7 +100,7 @@ class WriterConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def writing_limits(self) -> Limits:
-        """Episode limits of a report.
+        """Episode limits of a report, with `cap` applied.
 
         WriterConfig(cap="tool_calls").writing_limits.max_turns == 12
         """
@@ -206,7 +206,7 @@ DEMO: dict[str, object] = {
 
 
 def check_research(config: ResearchConfig, recipe: str, pool: Sequence[Dimension]) -> None:
-    """Refuse values that make no sense, each with one clear line."""
+    """Raise BadInput for values out of range or in conflict, and ExtraMissing without scikit-learn."""
     check_run(config)
     check_limits("solver.limits", config.solver.limits)
     if config.fixed_rubric:
@@ -240,7 +240,7 @@ def parse_rubric(text: str, pool: Sequence[Dimension]) -> Rubric:
 
 
 class Research:
-    """An open run on open questions: its steps, stage and questions."""
+    """A started run on open-ended questions: its training loop, its stage and its questions."""
 
     def __init__(self, config: ResearchConfig, training: TrainingRun, stage: Stage, questions: list[Question]) -> None:
         self.config = config
@@ -249,7 +249,7 @@ class Research:
         self.questions = questions
 
     def draw(self, step: Step) -> list[Question]:
-        """The questions of a step."""
+        """The questions of a step, from shuffled rounds over all questions of the run."""
         seed = derive_seed(self.config.seed, "questions", step.iteration)
         return draw_questions(self.questions, step.number, self.config.solver.batch, seed)
 
@@ -263,7 +263,7 @@ async def open_research(
     roles: Sequence[str] = (ROLE,),
     memory: Memory | None = None,
 ) -> AsyncIterator[Research]:
-    """Context that opens, and closes, everything a run on open questions needs."""
+    """Context that opens, and closes, everything a run on open-ended questions needs."""
     questions = read_questions(store.path / QUESTIONS)
     async with open_run(config, roles, reporter) as opened:
         training = TrainingRun(config, store, opened.actors, reporter, config.solver.steps, memory=memory)
@@ -297,7 +297,7 @@ def learn_in_parts(step: Step, groups: Sequence[Sequence[Sample]], minibatch: in
     """Updates on samples grouped by question, one per part of `minibatch` questions; returns their metrics.
 
     A part whose advantages are all 0 is skipped. Whatever the number of updates, the learning-rate schedule advances by
-    one step, with the last.
+    one step, at the last update.
     """
     size = minibatch or max(1, len(groups))
     parts = [

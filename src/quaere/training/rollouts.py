@@ -51,7 +51,7 @@ class Passages(Interface):
 def draw_tasks(
     passages: Passages, numbers: Sequence[int], hop_ratio: Sequence[int], *, seed: int, name: str, document: bool = True
 ) -> list[ProposeTask]:
-    """The tasks with these numbers. No document is repeated before every document was used once.
+    """The proposer's tasks with these numbers; no document is repeated before every document was used once.
 
     draw_tasks(index, range(2), (4, 3, 2, 1), seed=7, name="i0")
     -> [ProposeTask(id="i0-000000", document=Passage(...), hops=2), ProposeTask(id="i0-000001", ...)]
@@ -90,7 +90,7 @@ def _round_trip(size: int, seed: int) -> tuple[int, int]:
 def count_steps_with_questions(num_steps: int, num_questions: int, batch: int, max_draws: int) -> int:
     """Number of a phase's steps for which there are whole batches if each question is drawn at most `max_draws` times.
 
-    0 means no limit. It depends on the number of questions alone, so it is the same after a resume.
+    `max_draws=0` means no limit. The result depends on the number of questions alone, so it is the same after a resume.
 
         count_steps_with_questions(80, num_questions=295, batch=64, max_draws=2) == 9
     """
@@ -100,7 +100,7 @@ def count_steps_with_questions(num_steps: int, num_questions: int, batch: int, m
 
 
 class Drawing(Struct, frozen=True):
-    """How a phase draws its questions: `batch` a step, of which a share needs several searches.
+    """How a phase draws its questions: `batch` per step, of which the share `several_share` needs several searches.
 
     Drawing(batch=64, num_steps=26, max_draws=3, several_share=1/3)
     """
@@ -112,9 +112,10 @@ class Drawing(Struct, frozen=True):
 
 
 def draw_by_need(questions: Sequence[Question], number: int, drawing: Drawing, seed: int) -> list[Question]:
-    """The questions of step `number`: those that need two or more searches and the others have rounds of their own.
+    """The questions of step `number`, of which the share `several_share` needs two or more searches.
 
-    A step takes the share of the former as far as they last: no question is drawn more often than `max_draws` for it.
+    Those questions and the others are drawn from separate shuffled rounds. The share is smaller if it would draw a
+    question more often than `max_draws` (`several_a_step`).
     """
     several = [question for question in questions if question.searches > 1]
     others = [question for question in questions if question.searches <= 1]
@@ -128,9 +129,9 @@ def draw_by_need(questions: Sequence[Question], number: int, drawing: Drawing, s
 
 
 def several_a_step(num_several: int, num_others: int, drawing: Drawing) -> Fraction:
-    """How many questions of a step need several searches, on average: the share, if both kinds last for all steps.
+    """Mean number of questions per step that need several searches: `several_share`, if both kinds last for all steps.
 
-    It is exact: rounded down to a float, the last step would draw one of the others too often.
+    A fraction, because a float, rounded down, would let the last step draw one of the other questions too often.
 
     several_a_step(900, 2000, Drawing(batch=60, num_steps=26, max_draws=3, several_share=1/3)) == 20
     several_a_step(52, 2000, Drawing(batch=60, num_steps=26, max_draws=3, several_share=1/3)) == 6
@@ -155,7 +156,7 @@ def draw_questions(questions: Sequence[Question], number: int, batch: int, seed:
 
 
 def _take(questions: Sequence[Question], first: int, end: int, seed: int) -> list[Question]:
-    """The questions at these places of an endless list that holds all of them in one random order after another."""
+    """The questions at positions `first` to `end` of endless rounds, each with all questions in a new random order."""
     places = range(first, end)
     rounds: dict[int, list[Question]] = {}
     for turn in {place // len(questions) for place in places}:
@@ -200,7 +201,7 @@ def group_attempts(episodes: Sequence[Episode], num_attempts: int) -> list[list[
 
 
 class Stage:
-    """The roles and the search engine they share.
+    """Plays the episodes of a step: the roles, and the searcher they share.
 
     played = await Stage(actors, searcher).play(step, "proposer", jobs, Limits())
     """
@@ -220,7 +221,7 @@ class Stage:
         name: str = "",
         params: SamplingParams | None = None,
     ) -> Played:
-        """Play episodes as this role and add their metrics, under `name` if given, else under the role.
+        """Play episodes as this role and add their metrics to the step, prefixed by `name` if given, else by the role.
 
         Without `params`, the sampling settings of the run are used.
         """
@@ -236,7 +237,10 @@ class Stage:
     async def attempt(
         self, step: Step, protocol: Protocol, questions: Sequence[Question | None], num_attempts: int, limits: Limits
     ) -> list[list[Episode]]:
-        """The current solver's attempts at every question; empty for a None, and for all with `num_attempts` 0."""
+        """The current solver's attempts at each question, without those in which a search failed.
+
+        The list is empty for a question None, and for every question if `num_attempts` is 0.
+        """
         if not num_attempts:
             return [[] for _ in questions]
         asked = [question for question in questions if question is not None]
@@ -258,7 +262,7 @@ def learn(
     advantages: Advantages,
     weigh: Callable[[Episode], Sequence[float]] | None = None,
 ) -> None:
-    """One update on these episodes; none if all advantages are 0.
+    """Make one update on these episodes and add its metrics to the step; no update if all advantages are 0.
 
     `weigh` returns a factor per token that multiplies the episode's advantage.
     """
@@ -275,14 +279,14 @@ def learn(
 
 
 def shuffled(advantages: Advantages, seed: int) -> Advantages:
-    """The advantages assigned to random episodes: a control that must not learn."""
+    """The advantages assigned to random episodes: a control experiment, in which the reward must not improve."""
     order = list(range(len(advantages.values)))
     random.Random(seed).shuffle(order)
     return structs.replace(advantages, values=advantages.values[torch.tensor(order, dtype=torch.long)])
 
 
 def coin(seed: int, number: int) -> float:
-    """Random sign: the shuffle control for a single advantage."""
+    """A random sign, 1 or -1, by which the shuffle control multiplies an advantage that has no group to shuffle."""
     return 1.0 if derive_seed(seed, "coin", number) % 2 else -1.0
 
 

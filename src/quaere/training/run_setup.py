@@ -55,7 +55,7 @@ class Opened(Struct, frozen=True):
 
     @property
     def read_document(self) -> Callable[[str], str] | None:
-        """Reads the text of a document; None if the searcher may hold other documents than the index."""
+        """Function from a document's id to its text; None if the searcher may hold other documents than the index."""
         return self.index.document if isinstance(self.searcher, LocalSearcher) else None
 
 
@@ -98,7 +98,7 @@ def _open_roles(config: RunConfig, roles: Sequence[str], report: Callable[[str],
 
 
 def check_openable(config: RunConfig, recipe: str, dialects: Sequence[str]) -> None:
-    """Raise BadInput if the model or the index cannot be opened, or if the model's warm-up does not fit."""
+    """Raise BadInput if model or index cannot be opened, or if the model was warmed up for other dialects."""
     if not config.model:
         raise BadInput("no model is given", hint=f"quaere evolve {recipe} --model MODEL --index DIR")
     open_documents(config, recipe)
@@ -116,7 +116,7 @@ def check_openable(config: RunConfig, recipe: str, dialects: Sequence[str]) -> N
 
 
 def _check_taught(model: str, notes: Notes, dialects: Sequence[str]) -> None:
-    """Raise BadInput if the model is known not to speak one of `dialects`: its first steps would all be for nothing.
+    """Raise BadInput if the model is known not to follow one of `dialects`, as its episodes would earn no reward.
 
     A model that was taught some dialects must have been taught all of these. One that was taught none is refused only
     if the catalogue calls it too small to follow a prompt.
@@ -138,7 +138,7 @@ def _check_taught(model: str, notes: Notes, dialects: Sequence[str]) -> None:
 
 
 def open_documents(config: RunConfig, recipe: str = "drzero") -> Index:
-    """The index of the documents; the searches themselves may go to a server."""
+    """Open the index directory of the config, needed even if searches go to a server; BadInput if none is set."""
     if not config.index:
         raise BadInput("no index is given", hint=f"quaere evolve {recipe} --model M --index DIR")
     if config.index.startswith(("http://", "https://")):
@@ -194,7 +194,7 @@ _CUTS = {
 
 
 def _plan_lack(estimate: RunEstimate) -> list[tuple[str, str]]:
-    """The line of a dry run that needs more memory than there is: what has most of it, and what to change."""
+    """For a dry run, the line on which settings to change if memory is too small; [] if the run fits."""
     there_is = machine_bytes(estimate.device)
     if estimate.memory.total <= there_is:
         return []
@@ -239,7 +239,7 @@ def check_trainer(config: RunConfig) -> None:
 
 
 def plan_trainer(config: RunConfig, num_roles: int) -> list[tuple[str, str]]:
-    """Lines of a dry run about the trainer; memory is the server's."""
+    """Lines of a dry run about the Tinker server, on which weights and memory are."""
     where = config.trainer.url or HOSTED
     return [("trainer", f"{where}: {num_roles} adapters of rank {config.adapter.rank}; weights and memory are there")]
 
@@ -257,7 +257,7 @@ def _check_adapter(config: RunConfig) -> None:
 
 
 def _check_version(url: str, described: dict[str, Any]) -> None:
-    """Refuse an SDK that wants ids of samples from a server whose answers have none (SkyRL 0.4)."""
+    """Raise BadInput if the installed SDK requires sample ids, which this server's answers lack (SkyRL 0.4)."""
     answer = described.get("FutureResponse")
     installed = sdk_version()
     if answer and "sample_sequence_ids" not in answer and installed > (0, 25):
@@ -268,7 +268,7 @@ def _check_version(url: str, described: dict[str, Any]) -> None:
 
 
 def _check_clipping(config: RunConfig, described: dict[str, Any]) -> None:
-    """Refuse clipping by a server whose description has no such field: it would ignore the field."""
+    """Raise BadInput if gradients are to be clipped and the server has no field for it: it would not clip them."""
     clipping = [name for name, learner in find_learners(config) if learner.max_grad_norm]
     adam = described.get("AdamParams")
     if clipping and adam and "grad_clip_norm" not in adam:
@@ -293,7 +293,7 @@ def find_learners(config: Struct, prefix: str = "") -> Iterator[tuple[str, Learn
 
 
 def _describe(url: str) -> dict[str, Any]:
-    """Fields of the server's records, by record, if it describes itself (`/openapi.json`)."""
+    """Fields of each record type of the server, from its `/openapi.json`; {} if that cannot be read."""
     try:
         described: Any = httpx.get(f"{url.rstrip('/')}/openapi.json", timeout=10.0).json()
         return {name: one.get("properties", {}) for name, one in described["components"]["schemas"].items()}

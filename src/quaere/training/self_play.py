@@ -60,8 +60,8 @@ def documents_a_batch(generation: GenerationConfig) -> int:
 def place_tasks(config: SelfPlayConfig, iteration: int, numbers: Sequence[int]) -> tuple[int, list[int]]:
     """Seed and numbers of an iteration's tasks, for `draw_tasks`.
 
-    Every iteration has a seed of its own. With `proposer.carry_on` all have the first one's, and an iteration's numbers
-    follow those of the iteration before, so that no document is drawn again before every one was drawn.
+    Every iteration has its own seed. With `proposer.carry_on`, all iterations have the seed of the first, and their
+    numbers follow those of the iteration before, so that no document is drawn again before every document was drawn.
     """
     if not config.proposer.carry_on:
         return derive_seed(config.seed, "tasks", iteration), list(numbers)
@@ -96,7 +96,7 @@ async def generation_steps(
 
 
 def _check_curriculum(config: SelfPlayConfig, training: TrainingRun, step: Step) -> None:
-    """Compare the iteration's questions, now complete, with earlier ones; alarm if there is nothing new."""
+    """In the last generation step, add metrics of how many questions are new, and an alarm if too few are."""
     stored = training.store.candidates(kept=True)
     kept = [candidate for candidate in stored if candidate.iteration == step.iteration]
     kept += [candidate for candidate in step.candidates if candidate.kept]  # not stored yet
@@ -194,7 +194,7 @@ def measure_proposer(
 
 
 def measure_generation(step: Step) -> None:
-    """Add metrics of kept candidates, their searches needed, and the drop reasons to the step."""
+    """Add to the step's metrics: candidates, kept ones, the searches those need, and the count of each drop reason."""
     count = len(step.candidates)
     step.metrics["curriculum/candidates"] = float(count)
     step.metrics["curriculum/kept"] = float(sum(candidate.kept for candidate in step.candidates))

@@ -34,8 +34,8 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
         shape: Difficulty reward: single is highest when exactly one attempt of n is right; parabola, 4p(1-p),
             when half are. [Dr. Zero, Eq. 4]
         format_weight: Weight of the format reward. [Dr. Zero; EVE-Agent, Eq. 16]
-        format_rule: Format reward: released is that of Dr. Zero's code; eve pays a leaked answer its format in
-            full, and several hops without a search 1 / hops. [Dr. Zero; EVE-Agent, Eq. 9]
+        format_rule: Format reward: released is that of Dr. Zero's code; eve gives a leaked answer the full format
+            reward, and several hops without a search 1 / hops. [Dr. Zero; EVE-Agent, Eq. 9]
         invalid_rule: text: a question that holds its answer is invalid; algorithm: it is not. [EVE-Agent]
         containment: How an answer is looked for in a text: as whole words or as characters. [Quaere]
         needed_searches: Count a right attempt only if it made as many searches with results as the question
@@ -57,7 +57,7 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
         return searches_needed(hops) if self.needed_searches else 0
 
     def read(self, episode: Episode) -> Proposed:
-        """An episode of the proposer with its format scored by these rules."""
+        """The proposer's episode with its format score by these rules."""
         return read_proposal(
             episode, format_rule=self.format_rule, invalid_rule=self.invalid_rule, containment=self.containment
         )
@@ -175,9 +175,10 @@ LARGE_LOOP: dict[str, object] = {
 
 
 def needed_dialects(config: SelfPlayConfig, own: str) -> list[str]:
-    """Dialects that a warm start must have been taught: those in which an episode of this config is played.
+    """Names of the warm-ups that a warmed-up model needs in order to play all roles of this config.
 
-    `own` is the recipe's: its proposer's, and that of tool calls. Where all questions are given no proposer plays.
+    `own` is the name of the recipe's own warm-up, which teaches its proposer and the tool-call solver. It is left out
+    if all questions are given, so that no proposer plays, and the solver has another dialect.
     """
     solver = own if config.solver.dialect == "tool-call" else taught_name(config.solver.dialect)
     proposes = config.proposer.steps > 0 or config.generation.candidates > 0

@@ -92,7 +92,7 @@ class SamplingSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SearchSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """What happens to episodes in which a search failed: they are played again and never paid.
+    """What happens to episodes in which a search failed: they are replayed and never rewarded.
 
         SearchSettings(replays=5, wait_s=4.0)
 
@@ -106,7 +106,7 @@ class SearchSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CheckpointSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """When checkpoints are written, beside one at the end of every phase, and how many stay.
+    """When checkpoints are written, in addition to one at the end of every phase, and how many are kept.
 
         CheckpointSettings(every=5, keep=3)
 
@@ -138,7 +138,7 @@ class ValidationSettings(Struct, frozen=True, forbid_unknown_fields=True):
     share: ProperFraction = 0.1
 
     def check(self) -> None:
-        """Refuse too few questions to choose by."""
+        """Raise BadInput for a number of questions from 1 to 7: too few to compare checkpoints by."""
         if self.questions and self.questions < MIN_VALIDATION:
             raise BadInput(
                 f"validation.questions must be at least {MIN_VALIDATION}, or 0 for no validation, not {self.questions}"
@@ -329,7 +329,7 @@ def check_run(config: RunConfig) -> None:
 
 
 def check_limits(section: str, limits: Limits) -> None:
-    """Refuse limits that cannot do what they say; `section` is how the user names them."""
+    """Raise BadInput for token limits that contradict each other; `section` is their name in the config."""
     if limits.thought_tokens >= limits.turn_tokens:
         raise BadInput(
             f"{section}.thought_tokens must be below turn_tokens ({limits.turn_tokens}), or a thought could take the "

@@ -1,6 +1,6 @@
 """The solver's phase: group-relative advantages over several attempts per question (GRPO; Dr. Zero, Eq. 5).
 
-Some of its questions are held back: without labels, they select the phase's best checkpoint.
+Some of its questions are held back from training; exact match on them selects the phase's best checkpoint.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def check_solver(solver: SolverConfig) -> None:
-    """Check the settings of the solver's phase, including what its dialect needs."""
+    """Raise BadInput for invalid settings of the solver's phase, and for limits with too few turns for its dialect."""
     check_limits("solver.limits", solver.limits)
     solver.evaluation.check("solver.evaluation")
     check_turns(solver.dialect, solver.limits)
@@ -126,8 +126,8 @@ async def train_solver(
 ) -> None:
     """Train on the curriculum of the iteration: the kept candidates with people's verdicts and added questions applied.
 
-    The caller reads the curriculum once, since people may change it at any time, and rewards must come from the
-    curriculum that was asked.
+    The caller reads the curriculum once, since people may change it at any time, and questions and rewards must come
+    from the same version. With an empty curriculum, the phase is skipped.
     """
     kept = training.store.candidates(iteration=iteration, kept=True)
     if not curriculum:
@@ -160,7 +160,7 @@ async def practise(
     seed: int,
     also: Mapping[str, float] | None = None,
 ) -> None:
-    """GRPO on these questions except those held back for validation; `also` are metrics repeated at every step."""
+    """Train the solver with GRPO on these questions, except those held back; `also` are metrics added to every step."""
     questions, held_back = hold_back(questions, validation, seed)
     num_steps = count_steps_with_questions(config.steps, len(questions), config.batch, config.max_draws)
     drawing = Drawing(config.batch, num_steps, config.max_draws, config.several_share)
@@ -216,7 +216,7 @@ def measure_solver(
 
 
 def count_held_back(num_questions: int, settings: ValidationSettings) -> int:
-    """Number of questions that are held back.
+    """Number of questions to hold back for validation; 0 if the settings allow fewer than 8.
 
     count_held_back(400, ValidationSettings(questions=64, share=0.1)) == 40
     """
@@ -229,8 +229,8 @@ def hold_back(
 ) -> tuple[list[Question], list[Question]]:
     """The questions to train on and those to validate on, with the same distribution of hops.
 
-    The selection derives from the question ids and the seed alone: a resumed run holds back the same questions, and
-    adding or rejecting a question moves hardly any other.
+    The selection derives from the question ids and the seed alone: a resumed run holds back the same questions, and if
+    a question is added or rejected, hardly any other changes sides.
     """
     size, total = count_held_back(len(questions), settings), len(questions)
     groups: dict[int, list[Question]] = {}

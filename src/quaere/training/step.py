@@ -56,7 +56,7 @@ class Step:
     episodes: list[Episode] = field(default_factory=list)
     measured: list[Mapping[str, float]] = field(default_factory=list)
     validation: list[tuple[Episode, Mapping[str, float]]] = field(default_factory=list)  # stored as phase "validation"
-    alarms: list[Alarm] = field(default_factory=list)  # raised by the phase itself, beside those of the health watch
+    alarms: list[Alarm] = field(default_factory=list)  # raised by the phase itself, not by the health watch
     validated_before: Validated | None = None
     validated_after: Validated | None = None
 
@@ -133,8 +133,8 @@ def measure_update(learner: Learner | TinkerLearner, samples: Sequence[Sample]) 
 def compare_update(start: Sequence[float], learner: Sequence[float], sampler: Sequence[float]) -> dict[str, float]:
     """Slope, size and noise of a change, from log-probs of the same tokens.
 
-    `size` is the root mean square of learner - start. `noise` is the residual mean square over that of the change. If
-    the learner has not changed there is no slope; values that are not finite are not measured.
+    `size` is the root mean square of learner - start. `noise` is the residual mean square over that of the change.
+    Slope (`seen`) and noise are left out if the learner has not changed; {} if a log-prob is not finite.
 
         compare_update([0.0, 0.0], [-1.0, 2.0], [-0.5, 1.0])
         -> {"sampler/update_size": 1.58, "sampler/update_seen": 0.5, "sampler/update_noise": 0.0}

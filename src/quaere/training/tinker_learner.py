@@ -109,7 +109,7 @@ class TinkerLearner:
         return found
 
     def score_tokens(self, samples: Sequence[Sample]) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:
-        """Refused: a server gives no entropies. `check_trainer` refuses the setting that asks for them."""
+        """Raise TrainingStopped: a server returns no entropies. `check_trainer` refuses the setting that needs them."""
         raise TrainingStopped("a Tinker server gives no entropy of tokens")
 
     def score_reference(self, samples: Sequence[Sample]) -> list[list[float]]:
@@ -125,7 +125,7 @@ class TinkerLearner:
         save_file({"num_steps": np.array(self.num_steps)}, folder / OPTIMIZER_FILE)
 
     def load_optimizer(self, file: Path) -> None:
-        """Load what `save_optimizer` wrote, and let the role continue with the moments of its saved state."""
+        """Restore the place in the schedule from `save_optimizer`, and the moments from the role's saved state."""
         from safetensors.numpy import load_file
 
         self.num_steps = int(load_file(file)["num_steps"])
@@ -140,7 +140,7 @@ class TinkerLearner:
     def _for_server(
         self, samples: Sequence[Sample], policy: Sequence[Floats], folded: Sequence[Floats], weights: Sequence[float]
     ) -> list[Any]:
-        """The samples as data of the interface: targets, the policy's log-probs, advantages scaled for the server."""
+        """The samples as `Datum` objects of the SDK: targets, policy log-probs, advantages scaled for the server."""
         rows = [number for number, sample in enumerate(samples) if any(sample.loss_mask)]
         data = []
         for number in rows:
@@ -159,7 +159,7 @@ class TinkerLearner:
         return self._normalisation
 
     def _update(self, rate: float, settings: LearnerSettings) -> dict[str, float]:
-        """Make the optimizer step; its metrics are those the server reports."""
+        """Make the optimizer step; returns the gradient norm if the server reports it; raises if it is not finite."""
         adam = self._service.types.AdamParams(
             learning_rate=rate,
             beta1=settings.betas[0],
@@ -186,7 +186,7 @@ def _needed(sample: Sample) -> list[int]:
 
 
 def _spread(sample: Sample, values: Floats) -> list[float]:
-    """Values of the tokens that carry loss as one per target; 0 at the others."""
+    """One value per target token: those of `values` at the tokens that carry loss, 0 at the others."""
     mask = np.array(sample.loss_mask[1 : len(_needed(sample))])
     spread = np.zeros(len(mask))
     spread[mask] = values
@@ -244,7 +244,9 @@ Floats = NDArray[np.float64]
 
 
 def token_weight(num_tokens: int, counts: Sequence[int], aggregation: Aggregation) -> float:
-    """Weight of one token's term in the loss, for a sample of `num_tokens` tokens in a batch with these `counts`.
+    """Weight of one token's term in the loss, for a sample with `num_tokens` tokens that carry loss.
+
+    `counts` has the number of such tokens for every sample of the batch.
 
     token_weight(2, [2, 3, 0], "token_mean") == 1 / 5
     token_weight(2, [2, 3, 0], "sequence_mean") == 1 / 2 / 2
@@ -275,9 +277,9 @@ def fold_kl(advantages: Floats, logprobs: Floats, reference: Floats, *, beta: fl
 
 
 def server_factor(num_targets: int, num_data: int, normalisation: Normalisation) -> float:
-    """What cancels the server's own division: nothing if it sums, else its two means.
+    """Factor on the advantages that cancels the divisions in the server's loss; 1 if the server only sums.
 
-    The means are over all targets of a datum, the prompt's included (they carry advantage 0), and over the data of an
-    optimizer step.
+    Otherwise the server takes a mean over all targets of a datum, including the prompt's, which have advantage 0, and a
+    mean over the data of an optimizer step.
     """
     return 1.0 if normalisation == "sum" else float(num_targets * num_data)

@@ -119,7 +119,7 @@ class TrainingRun:
         self.reporter.note(f"going on after step {self._position} of {self.num_steps}")
 
     async def iterate(self, num_iterations: int, iterate: Callable[[int], Awaitable[None]]) -> None:
-        """Run a recipe's iterations to the end, from wherever the run stands; after a rollback, from the start again.
+        """Call `iterate` for every iteration, after resuming from the newest checkpoint; start over after a rollback.
 
         Finished steps are skipped, so a resumed run executes the same loops as a new one.
         """
@@ -146,8 +146,8 @@ class TrainingRun:
     ) -> Iterator[Step]:
         """The remaining steps of a phase. With `role` and `settings`, that role is trained in them.
 
-        With `carry_on`, its optimizer goes on from the role's phase in the previous iteration: moments, and place in
-        the learning-rate schedule. Else it starts anew.
+        With `carry_on`, the role's optimizer keeps its moments and its place in the learning-rate schedule from the
+        previous iteration. Otherwise both are reset.
         """
         first, self._cursor = self._cursor, self._cursor + count
         self._carried.plan(role, is_carried=carry_on and iteration + 1 < self._num_iterations)
@@ -176,7 +176,7 @@ class TrainingRun:
         return [*stored, step.metrics[name]] if name in step.metrics else stored
 
     def skip(self, count: int) -> None:
-        """Skip steps that have nothing to do."""
+        """Count the next `count` planned steps as done, without running them."""
         self._cursor += count
 
     def take_best(self, role: str) -> None:
@@ -273,7 +273,7 @@ class TrainingRun:
         self._tell("learning", role, num_done=num_done, num_all=num_all, seconds=seconds)
 
     def _say_if_useless(self, step: Step) -> None:
-        """Note early if the model cannot follow the protocol: it would go through every step for nothing."""
+        """After the run's first steps, report a note if no episode followed the protocol, so that the user can act."""
         name = followed_metric(step.phase)
         if step.iteration == 0 and name:
             values = {name: self.phase_values(step, name)} if step.number + 1 == FIRST_STEPS else {}
@@ -305,7 +305,10 @@ class TrainingRun:
             self._roll_back(said)
 
     def _roll_back(self, said: str) -> None:
-        """Restore the newest checkpoint written in good health, and continue from there with other seeds."""
+        """Restore the newest healthy checkpoint and raise RolledBack; the steps after it then have other seeds.
+
+        Raises TrainingStopped after too many rollbacks, or if no healthy checkpoint is left. `said` are the alarms.
+        """
         if self._num_rollbacks >= self.config.health.max_rollbacks:
             raise TrainingStopped(f"step {self._position}: {said}; {self._num_rollbacks} rollbacks did not help")
         good = newest_checkpoint(self._root, self.reporter.note, lambda found: not _read_state(found).suspect)
@@ -368,7 +371,7 @@ def _read_state(checkpoint: Checkpoint) -> _State:
 
 
 def _is_due(every: int, number: int, count: int) -> bool:
-    """True every `every` steps of a phase and at its last; never if `every` is 0. It depends on the place alone."""
+    """True at each `every`-th of the `count` steps of a phase and at the last; never if `every` is 0."""
     return every > 0 and ((number + 1) % every == 0 or number + 1 == count)
 
 
@@ -379,34 +382,34 @@ _PREFIX, _SUFFIX = "carried-", ".safetensors"
 
 
 class CarriedOptimizers:
-    """The roles whose state is carried, and each state's file in the newest checkpoint."""
+    """Optimizer states that roles keep from one iteration to the next, as files in the newest checkpoint."""
 
     def __init__(self) -> None:
         self._roles: set[str] = set()
         self._files: dict[str, Path] = {}
 
     def plan(self, role: str, *, is_carried: bool) -> None:
-        """Say whether a later iteration goes on with the state that this phase of the role ends with."""
+        """Set whether the optimizer state at the end of the role's phase is kept for a later iteration."""
         if is_carried:
             self._roles.add(role)
         else:
             self._roles.discard(role)
 
     def load(self, learner: Learner | TinkerLearner, role: str) -> bool:
-        """Let the learner go on with the role's state; False if no checkpoint has it."""
+        """Load the role's kept optimizer state into the learner; False if the newest checkpoint has none."""
         if role not in self._files:
             return False
         learner.load_optimizer(self._files[role])
         return True
 
     def save(self, folder: Path, role: str) -> None:
-        """Put the states of other roles than the one in training into a new checkpoint."""
+        """Hard-link the kept states into a new checkpoint, except that of `role`, which is in training."""
         for other, file in self._files.items():
             if other in self._roles and other != role:
                 link_file(file, folder / f"{_PREFIX}{other}{_SUFFIX}")
 
     def find(self, folder: Path, role: str) -> None:
-        """Find the states in the newest checkpoint: that of the role in training, and those carried for others."""
+        """Record the state files of the newest checkpoint: the kept ones, and that of `role`, which is in training."""
         carried = sorted(folder.glob(f"{_PREFIX}*{_SUFFIX}"))
         self._files = {file.name.removeprefix(_PREFIX).removesuffix(_SUFFIX): file for file in carried}
         if (folder / OPTIMIZER_FILE).exists():

@@ -85,14 +85,14 @@ class VerifierSettings(Struct, frozen=True, forbid_unknown_fields=True):
         return Limits(max_turns=1, turn_tokens=self.turn_tokens, sequence_tokens=self.sequence_tokens)
 
     def check(self) -> None:
-        """Refuse values out of bounds, and a model where none is asked."""
+        """Raise BadInput for values out of bounds, a hosted form without a model, or a model in another form."""
         check_settings(self, "verifier")
         if (self.form == "hosted") != bool(self.model):
             raise BadInput("the verifier's model must be openai:NAME@URL in the hosted form, and empty otherwise")
 
 
 def open_hosted(settings: VerifierSettings) -> ChatPolicy:
-    """The frozen model of the hosted form; the caller must stop it."""
+    """Open the frozen model of the hosted form, which the caller must stop; BadInput if it is not openai:NAME@URL."""
     policy = open_policy(settings.model) if settings.model.startswith("openai:") else None
     if not isinstance(policy, ChatPolicy):
         raise BadInput(f"the hosted verifier's model must be openai:NAME@URL, not {settings.model!r}")
@@ -231,7 +231,7 @@ async def verify_claims(
 
     `on_support` is called for each in order. The hosted form needs `open_hosted`'s policy.
 
-    None stands for a claim that could not be verified. Raises SamplingFailed if the policy failed at every turn.
+    A claim that could not be verified has None. Raises SamplingFailed if the policy failed at every turn.
     """
     settings.check()
     if settings.form == "teacher_forced":

@@ -120,7 +120,7 @@ class Assessor(PlainProtocol):
         return no_action(text, ("search", "assessment"), "there is neither a search nor an assessment")
 
     def show(self, results: Sequence[SearchResult], earlier: Sequence[Turn]) -> Message:
-        """Passages between tags."""
+        """The message with the found passages, between tags."""
         return Message("user", format_results(results), tag="observation")
 
     def _read_search(self, block: Block) -> Search | Malformed:
@@ -139,8 +139,8 @@ def read_assessment(
     """The assessment in a turn: scores of every report whose entry is complete.
 
     A report is left out if a score is missing, given twice, not a number or off the scale, or if it has two entries.
-    Scores of dimensions that the rubric does not have are ignored. "7/10" is 7 on a scale up to 10. A reason may stand
-    beside a score or inside it; it is ignored.
+    Scores of dimensions that the rubric does not have are ignored. "7/10" is 7 on a scale up to 10. A reason next to a
+    score or inside of it is ignored.
 
         read_assessment('<assessment><report id="2"><score dimension="factuality">7</score></report></assessment>',
                         Rubric("factuality"), 2, 10.0, False)

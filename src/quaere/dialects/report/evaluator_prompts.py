@@ -4,7 +4,7 @@
 dimensions are plain words (the harness is checked for that) and may stand in the prompt as they are. Meanings of
 dimensions, notes, questions, passages and reports come from outside and are quoted.
 
-Where markup is shown, a score is a letter: a small model would copy a number as it stands.
+Where markup is shown, a score is a letter: a small model would copy a number.
 """
 
 from __future__ import annotations

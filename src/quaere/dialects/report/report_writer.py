@@ -172,7 +172,7 @@ class ReportWriter(PlainProtocol):
 
     name = "report-writer"
     finish = FINISH
-    # No placeholder stands between the tags: small models would copy it as their query.
+    # There is no placeholder between the tags: small models would copy it as their query.
     advice = "To search, put a query between <search> and </search>; to finish,"
 
     def __init__(self, *, style: PromptStyle = "full", guided: bool = False, pool: Sequence[Dimension] = POOL) -> None:
@@ -212,14 +212,14 @@ class ReportWriter(PlainProtocol):
         return Malformed(reason="there is neither a search nor a report")
 
     def read_cut(self, answer: Answer) -> Action:
-        """The whole sentences of a guided report that was cut off; one with its closing tag is as it is."""
+        """A report that the turn's limit cut off; if guided, its whole sentences, or `Malformed` if there are none."""
         if not self.guided:
             return answer
         text = keep_whole_sentences(answer.text)
         return _read_report(text) if text else Malformed(reason="the turn was cut off")
 
     def show(self, results: Sequence[SearchResult], earlier: Sequence[Turn]) -> Message:
-        """Passages with their numbers."""
+        """The message with the found passages and their numbers."""
         return Message("user", format_results(results, _number(results, earlier)), tag=RESULTS_TAG)
 
 
@@ -286,7 +286,7 @@ class _Shown:
         self._numbers: dict[str, list[int]] = {}
 
     def add(self, passage: Passage) -> int:
-        """The number of a passage; the next free number if the passage is new."""
+        """Record a passage as shown and return its number: the next free one if the passage is new."""
         numbers = self._numbers.setdefault(passage.id, [])
         for number in numbers:
             known = self.sources[number].passage.titled_text

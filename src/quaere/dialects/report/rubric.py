@@ -7,7 +7,7 @@
     balance: 0.2
     </rubric>
 
-The primary dimension stands alone on its line; the others have weights. A rubric that breaks a rule of the harness is
+The primary dimension is alone on its line; the others have weights. A rubric that breaks a rule of the harness is
 `Malformed`, and the caller then uses `default_rubric`.
 """
 

@@ -51,7 +51,7 @@ def read_history(store: Run, now: Mapping[str, float], after: int = 0) -> dict[s
 
 
 def measure_gauges(history: History) -> dict[str, float]:
-    """Changes since the start of the run, and correlations between metrics; unknown ones are left out.
+    """Changes since the start of the run, and correlations between metrics; left out where there are too few values.
 
     Changes are taken since the start of the run, not over the last steps: a slow hack would not show in a few steps.
     """
@@ -79,7 +79,7 @@ def measure_gauges(history: History) -> dict[str, float]:
 
 
 def hack_score(citations_change: float, rises: Sequence[float]) -> float:
-    """The fall of citations, as far as a rewarded metric rose at the same time; 0 unless both happened.
+    """The fall of citations or the largest rise of a rewarded metric, whichever is smaller; 0 unless both happened.
 
     hack_score(-0.3, [0.1, 0.2]) -> 0.2; hack_score(-0.3, [-0.1]) -> 0.0; hack_score(0.3, [0.2]) -> 0.0
     """
@@ -96,14 +96,14 @@ def _rise(history: History, name: str) -> float | None:
 
 
 def collect_statistics(step: int, history: History, counts: Mapping[str, int]) -> Statistics:
-    """Statistics of the last steps for the meta-harness; `counts` are the rubrics that chose each dimension."""
+    """Statistics of the last steps for the meta-harness; `counts` says how many rubrics chose each dimension."""
 
     def mean(name: str) -> float | None:
         values = history.get(name, ())
         return sum(values) / len(values) if values else None
 
     def lacking(name: str) -> float:
-        """The share for which this was not so; 0 if it was not measured."""
+        """1 minus the mean of this metric, a share; 0 if it was not measured."""
         share = mean(name)
         return 0.0 if share is None else min(1.0, max(0.0, 1 - share))
 

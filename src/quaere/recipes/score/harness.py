@@ -258,7 +258,7 @@ FILE = "harness.jsonl"
 
 
 class HarnessVersion(Struct, frozen=True, forbid_unknown_fields=True):
-    """The harness in force after a step. With a `fault`, the proposal was unusable and this is the previous one.
+    """The harness in force after a step. With a `fault`, the new harness was unusable and the previous one is kept.
 
     HarnessVersion(step=0, harness=Harness(version=0, ...), why="default")
     """

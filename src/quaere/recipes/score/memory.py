@@ -43,7 +43,7 @@ class _State(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ScoreMemory:
-    """The state of a run after its last finished step."""
+    """The state of a SCORE run after its last finished step, saved with every checkpoint."""
 
     def __init__(self, first: Harness, scheduler: SchedulerSettings, versions: Versions) -> None:
         self.default = first

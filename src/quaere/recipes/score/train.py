@@ -73,7 +73,7 @@ from quaere.training.step import Step, trace_tokens
 
 
 class Chosen(Struct, frozen=True):
-    """The rubric for some of a step's questions, and the episode that chose it; not `valid` if it is the default.
+    """The rubric for the questions at `places`, and the episode that chose it; the default rubric is not `valid`.
 
     Chosen(rubric=Rubric(...), places=(0, 1, 2), episode=Episode(...), valid=True)
     """
@@ -97,7 +97,7 @@ class Judged(Struct, frozen=True):
 
 
 class Score:
-    """The training loop, with what its methods share."""
+    """The training loop of SCORE; its methods are the parts of a step."""
 
     def __init__(self, config: ScoreConfig, research: Research, memory: ScoreMemory, meta: MetaHarness) -> None:
         self.config = config
@@ -112,7 +112,7 @@ class Score:
         await self.training.iterate(1, self.evolve)
 
     async def evolve(self, iteration: int) -> None:
-        """Run every step of the algorithm above."""
+        """Run all training steps, each one pass through the algorithm in the module's docstring."""
         config, memory = self.config, self.memory
         # The first update of a step advances the learning-rate schedule: the solver's, unless it is frozen.
         settings = self.evaluator_settings if config.solver.frozen else config.solver.learner
@@ -191,7 +191,7 @@ class Score:
     def judge(
         self, groups: Sequence[Sequence[Written]], assessed: Assessed, rubrics: Sequence[Rubric], harness: Harness
     ) -> list[Judged]:
-        """Every report with its reward: `None` if unassessed (excluded); 0 if unfinished."""
+        """Every report with its reward: 0 if it is unfinished, None if it was not assessed (not learned from)."""
         evaluator = self.config.evaluator
         tau = harness.process.min_tool_calls if isinstance(evaluator.tau, str) else evaluator.tau
         return [
@@ -211,14 +211,16 @@ class Score:
         return structs.replace(learner, aggregation="token_sum", learning_rate=rate)
 
     def update_solver(self, step: Step, judged: Sequence[Judged]) -> Advantages:
-        """GRPO over the reports on each question that have a reward, 0 included."""
+        """Make a GRPO update on all reports that have a reward, unless the solver is frozen; returns the advantages."""
         graded = [(item.written, item.place, item.pay.total) for item in judged if item.pay is not None]
         return compare_reports(self.config, step, graded, learns=not self.config.solver.frozen)
 
     def update_evaluator(
         self, step: Step, chosen: Sequence[Chosen], agreements: Sequence[float | None]
     ) -> list[float | None]:
-        """REINFORCE on the rubrics with the consistency of reports as reward; each rubric's advantage, or None.
+        """REINFORCE on the rubrics, with the consistency of reports as reward; returns each rubric's advantage.
+
+        The advantage is None for a rubric that is not valid or under which no consistency is known.
 
         The baseline is updated at every step with a valid rubric, whether or not the evaluator is updated.
         """
@@ -242,7 +244,7 @@ class Score:
         return signals
 
     def learn_rubrics(self, step: Step, samples: Sequence[Sample]) -> dict[str, float]:
-        """The update itself: the step's only one if the solver is frozen, else a second one on the same weights."""
+        """Make the evaluator's update, on the weights after the solver's (if it is not frozen); returns its metrics."""
         trace_tokens(step, samples)
         if self.config.solver.frozen:
             return step.learner.step(samples)
@@ -316,7 +318,7 @@ class Score:
 
 
 def read_choice(episode: Episode, places: tuple[int, ...], harness: Harness) -> Chosen:
-    """The rubric of this episode, or the default one."""
+    """The rubric that this episode chose, or the default rubric if it chose no valid one."""
     rubric = episode.outcome
     if isinstance(rubric, Rubric):
         return Chosen(rubric, places, episode, valid=True)
@@ -341,7 +343,7 @@ def rubric_sample(episode: Episode, advantage: float, rubric_only: bool) -> Samp
 
 
 def pay_parts(item: Judged, rubric: Rubric) -> dict[str, float]:
-    """The reward components of a report; none if it was not assessed."""
+    """The reward components of a report, as metrics; {} if it was not assessed."""
     if item.pay is None:
         return {}
     parts = {**item.pay.parts, "reward/share": item.pay.total / most_reward(rubric)}
