@@ -39,7 +39,7 @@ _FUSED = {"hybrid": ("bm25", "dense")}  # engines whose rankings are fused
 
 
 class KnownVectors(Struct, frozen=True):
-    """Vectors of an earlier index, in `folder`: that of passage n is `rows[n]` there, or none if that is -1."""
+    """Vectors of an earlier index in `folder`: passage n has the vector in row `rows[n]`, or none if that is -1."""
 
     folder: Path
     rows: NDArray[np.int64]
@@ -48,7 +48,7 @@ class KnownVectors(Struct, frozen=True):
 class EngineBuild(Struct, frozen=True):
     """What an engine is built from: passages by number, the settings, and the folder for its files.
 
-    `known` finds the vectors of an earlier index that can be taken over; it is None for a new index, and takes time.
+    `known` is a slow function that finds the vectors of an earlier index to take over; None for a new index.
 
         EngineBuild(store.passage, num_passages=31, settings=IndexSettings(), folder=Path("docs-index/bm25"), ...)
     """
@@ -65,7 +65,7 @@ class Backend(Struct, frozen=True):
     """A search engine.
 
     `build` writes its files and returns how many passages it embedded, and `open` loads it from their folder. `uses`
-    names the fields of `IndexSettings` that decide what it finds; `check` raises `BadInput` if it cannot have them.
+    names the fields of `IndexSettings` that influence its results; `check` raises `BadInput` for unsupported settings.
 
         Backend(build_bm25, open_bm25, uses=lambda settings: ("bm25",))
     """
@@ -82,13 +82,13 @@ def engine_choices() -> tuple[str, ...]:
 
 
 def engine_parts(name: str) -> tuple[str, ...]:
-    """The engines that are built for this one: `engine_parts("hybrid") == ("bm25", "dense")`."""
+    """The engines that a named engine consists of: `engine_parts("hybrid") == ("bm25", "dense")`."""
     return _FUSED.get(name, (name,))
 
 
 @cache
 def find_engine(name: str) -> Backend:
-    """The engine of this name, `BadInput` if there is none or its package is broken; its module is loaded here."""
+    """Import and return the engine of this name; raises `BadInput` if there is none or its package is broken."""
     from importlib.metadata import EntryPoint
 
     entry = EntryPoint(name, _BUILT_IN[name], GROUP) if name in _BUILT_IN else load_entry_points(GROUP).get(name)
@@ -114,5 +114,5 @@ def load_entry_points(group: str) -> dict[str, EntryPoint]:
 
 
 def rebuild_hint(index: Path) -> str:
-    """What to type to build the index again."""
+    """The command that builds the index again, for error messages."""
     return f"quaere index FOLDER --out {index}"
