@@ -71,7 +71,7 @@ def digest_file(path: Path) -> str:
 
 
 def write_sources(folder: Path, folders: Iterable[SourceFolder], files: Iterable[FileRecord], began_ns: int) -> None:
-    """Write the records to `sources.jsonl` in `folder`; its modification time is set to `began_ns`, when reading began."""
+    """Write the records to `sources.jsonl` in `folder`; its file time is set to `began_ns`, when reading began."""
     path = folder / SOURCES
     records: list[SourceFolder | FileRecord] = sorted(folders, key=lambda each: each.id)
     records += files

@@ -186,7 +186,7 @@ class Store:
         return Passage(f"{doc_id}#{there}", doc_id, title, text, start, end, place, heading)
 
     def find_passage(self, number: int, start: int, end: int) -> Passage | None:
-        """The last passage of document `number` that contains its characters from `start` to `end`; None if none does."""
+        """The last passage of document `number` that contains its characters `start` to `end`; None if none does."""
         numbers = self.passage_numbers(number)
         starts = self._passages[numbers.start : numbers.stop, 2]
         place = numbers.start + int(np.searchsorted(starts, start, side="right")) - 1

@@ -33,7 +33,7 @@ SUPPORTED = (
 
 
 class SourceFile(Struct, frozen=True):
-    """A file of the corpus: its document's id, size and modification time, and why it must not be opened ("" if it may).
+    """A file of the corpus: its document's id, size and time, and why it must not be opened ("" if it may).
 
     SourceFile(path=Path("docs/rivers.md"), id="rivers.md", size=812, mtime_ns=1763300000000000000, refused="")
     """
@@ -85,8 +85,8 @@ ANY_FILE = FileChoice()
 class CorpusReport(Struct):
     """Counts of documents read and skipped, with the names and reasons of skipped files.
 
-    `unreadable` lists skipped files, `problems` the unreadable parts of files that were read, and `missing` counts files
-    by the library they need, with how to install it.
+    `unreadable` lists skipped files, `problems` the unreadable parts of files that were read, and `missing` counts
+    files by the library they need, with how to install it.
 
         CorpusReport(num_documents=12, num_duplicates=1, unreadable=["scan.pdf: not a readable PDF file (...)"],
                      missing={".docx files need python-docx: ...": 3})
