@@ -40,7 +40,7 @@ class LessonSettings(Struct, frozen=True):
 
     `fact_ratio` splits a solver's lessons by number of facts, `hop_ratio` a proposer's by hops in Dr. Zero's count, and
     `lesson_ratio` those of the dialect score by kind. `roles` is None for all roles of each dialect. `turn_limits`
-    overrides the limit of turns for single dialects; `report_limits` are the limits of score, whose episodes are longer.
+    overrides the limit of turns for single dialects; `report_limits` apply to score, whose episodes are longer.
 
         LessonSettings(num_episodes=100, roles=("solver",), dialects=("drzero", "eve"), style="brief")
     """

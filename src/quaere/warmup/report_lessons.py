@@ -186,7 +186,7 @@ def _draw_flaws(dice: Dice) -> tuple[Flaw, ...]:
 
 
 class _Plan:
-    """Chooses a writer's searches: the entities that the question names, then entities linked to them by found facts."""
+    """Chooses a writer's searches: the entities that the question names, then entities that found facts link to them."""
 
     def __init__(self, world: World, gold: ReportLine, dice: Dice, max_searches: int) -> None:
         self.world, self.gold, self.dice = world, gold, dice
@@ -209,7 +209,7 @@ class _Plan:
         return write_open_query(name, self.world.graph.kind(index).noun, self.dice)
 
     def _find_related(self, turns: Sequence[Turn]) -> list[tuple[str, int]]:
-        """Name and index of the entities linked to those in the question by facts found so far, if not yet looked up."""
+        """Name and index of entities that facts found so far link to the question's, except those looked up already."""
         known = {index for _, index in self.looked_up}
         found = find_facts(self.world, numbered_sources(turns))
         facts = [(one.said, one.fact.object) for one in found if one.fact.subject in self.named]
@@ -246,7 +246,7 @@ def find_report_fault(episode: Episode) -> str:
 
 
 def draw_harness(dice: Dice, max_k: int = _MAX_K) -> Harness:
-    """Random rules for a rubric: a pool, the number of dimensions to choose, the required one, bounds of the weights."""
+    """Random rules for a rubric: a pool, the number of dimensions to choose, the required one, bounds of weights."""
     pool = list(POOL)
     if not dice.chance(_WHOLE_POOL_PERCENT):
         dice.shuffle(pool)

@@ -110,7 +110,7 @@ class _Writer:
 async def demonstrate(
     attempt: Attempt, searcher: Searcher, renderer: Renderer, limits: Limits, *, name: str
 ) -> Episode:
-    """Play an attempt and return the episode; the script gets the real search results before it writes the next turn."""
+    """Play an attempt and return the episode; the script gets each turn's real search results before the next turn."""
     writer, task = _Writer(name, renderer, attempt.script), attempt.task
     policy, on_turn = TokenPolicy(writer, renderer), writer.turns.append
     return await run_episode(policy, attempt.protocol, searcher, task, limits, episode_id=attempt.id, on_turn=on_turn)

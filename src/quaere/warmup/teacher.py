@@ -1,9 +1,9 @@
 """Demonstrations by a teacher: a larger model behind an endpoint.
 
-The teacher plays the same tasks as the oracle, with the full prompts. An episode is kept if it followed the protocol, its answer
-is right, and the dialect's further requirements (evidence, evaluations, notes) hold. The episode is then replayed as
-tokens of the model to be taught: the teacher's turns, cut where a policy's turn would have ended, with the search
-results that the teacher got.
+The teacher plays the same tasks as the oracle, with the full prompts. An episode is kept if it followed the protocol,
+its answer is right, and the dialect's further requirements (evidence, evaluations, notes) hold. The episode is then
+replayed as tokens of the model to be taught: the teacher's turns, cut where a policy's turn would have ended, with the
+search results that the teacher got.
 """
 
 from __future__ import annotations

@@ -236,7 +236,7 @@ class _Christening:
                 called.aliases = tuple(self.maker.unique(patterns) for _ in range(num))
 
     def _told(self, kind: Kind) -> list[str]:
-        """The relations that the name patterns of this kind's namesakes use: "{river}" in "Halmgate-on-{river}"."""
+        """The relations that the name patterns of this kind's namesakes refer to, as in "Halmgate-on-Oss"."""
         relations = self.table.relations_of[kind.name]
         return [r.name for r in relations if any("{" + r.name + "}" in form for form in kind.naming.namesakes)]
 
