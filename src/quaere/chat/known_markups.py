@@ -131,7 +131,7 @@ def _find_deepseek(text: str) -> Iterator[Rewrite]:
 
 
 def _read_deepseek(content: str) -> ToolCall | None:
-    """Parse DeepSeek's call: `function<｜tool▁sep｜>NAME` and a fenced JSON block; since V3.1 `NAME<｜tool▁sep｜>JSON`."""
+    """Parse DeepSeek's call: `function<｜tool▁sep｜>NAME` and fenced JSON; since V3.1 `NAME<｜tool▁sep｜>JSON`."""
     head, separator, rest = content.partition(_SEP)
     if not separator or len(content) > MAX_CALL_CHARS:
         return None

@@ -72,8 +72,8 @@ def wrap_tool_result(text: str) -> str:
     return f"<tool_response>\n{text}\n</tool_response>"
 
 
-# Control strings of common chat templates, between turns and around tool calls. An endpoint does not report those of its
-# tokenizer, so these are the usual forms. Lengths are bounded, or a text of opening brackets takes quadratic time.
+# Control strings of common chat templates, between turns and around tool calls. An endpoint does not report those of
+# its tokenizer, so these are the usual forms. Lengths are bounded, or a text of opening brackets takes quadratic time.
 # Only the first character is matched, because one string may contain another: <|[INST]|>.
 _CONTROL = re.compile(
     r"(?=<\|[^<>|\n]{1,64}\|>"  # <|im_end|>, <|eot_id|>, <|start_header_id|>

@@ -3,7 +3,7 @@
 The template is rendered once per episode, for the opening. After that the token sequence only grows: the ids the model
 sampled, then the *joint* (the template's text between two turns), then the environment's reply. Joints are derived from
 the template when a `Renderer` is made (`template.py`). Some templates write a turn differently once it is not the
-newest; they are used all the same: the episode keeps turns as sampled, and `Renderer.differences` lists the differences.
+newest; they are used all the same: the episode keeps turns as sampled, and `Renderer.differences` lists what differs.
 
     renderer = Renderer(tokenizer)
     context = renderer.opening(messages, tools)            # [1, 9690, ...]
@@ -38,9 +38,9 @@ class Renderer:
     """Writes conversations in a tokenizer's chat template, or as plain paragraphs if it has none.
 
     `opened` is the start of a thought that the template itself writes before each turn ("<think>\\n"), or "". What the
-    model samples then begins inside that thought. `speaks_tools` and `lists_tools` come from the template; `thought_end`
-    ends a thought, `thought_stop` are strings with which the model ends one, and `call_stop` those that end a turn with
-    a call in its own markup. `joints` has the joint around an environment message by its role.
+    model samples then begins inside that thought. `speaks_tools` and `lists_tools` are those of the template;
+    `thought_end` ends a thought, `thought_stop` are strings with which the model ends one, and `call_stop` those that
+    end a turn with a call in its own markup. `joints` maps a role to the joint around an environment message.
     """
 
     def __init__(self, tokenizer: Any) -> None:

@@ -5,8 +5,8 @@
     template.speaks_tools                                            -> True for Qwen's
     derive_joint(template, "user") -> JointText(closing="<|im_end|>\\n<|im_start|>user\\n", ...)
 
-A template is an untrusted program: its work and its memory are limited (`template_sandbox.py`). Which roles and tools it
-supports is found out by rendering placeholders; only the markup of calls is chosen by strings in its source.
+A template is an untrusted program: its work and its memory are limited (`template_sandbox.py`). Which roles and tools
+it supports is found out by rendering placeholders; only the markup of calls is chosen by strings in its source.
 
 A joint is what the template writes between two turns. An episode only grows: nothing that was sampled or shown is
 written again. So a joint is what the template writes around the *newest* turn of a conversation, and it must be the
@@ -46,7 +46,7 @@ _CHANGING = ("strftime_now", "random", "lipsum")
 class ChatTemplate:
     """Renders turns with a tokenizer's chat template, or as plain paragraphs if it has none.
 
-    `repeats` is True if the same turns are always rendered as the same text; False, say, if the template writes the date.
+    `repeats` is True if the same turns are always rendered as the same text; False if, say, the date is written.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -105,7 +105,7 @@ class ChatTemplate:
         return ("user", wrap_tool_result(text)) if role == "tool" and not self.speaks_tools else (role, text)
 
     def _paragraphs(self) -> str:
-        """The template for a tokenizer without one; begins with the beginning-of-sequence token if the tokenizer does."""
+        """The template for a tokenizer without one; begins with the start token (BOS) if the tokenizer adds it."""
         begins_text = self.tokenizer.encode("")[:1] == [self.tokenizer.bos_token_id]
         return "{{ bos_token }}" + _PARAGRAPHS if begins_text else _PARAGRAPHS
 

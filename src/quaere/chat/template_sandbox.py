@@ -49,7 +49,7 @@ def _refuse() -> TemplateRefused:
 
 
 def measure(value: Any, limit: int = MAX_VALUE) -> int:
-    """Size of a value in bytes, with its contents (repeated ones each time); raises `TemplateRefused` above the limit."""
+    """Bytes of a value with its contents (repeated ones each time); raises `TemplateRefused` above the limit."""
     total, waiting = 0, [value]
     while waiting:
         part = waiting.pop()
@@ -89,7 +89,7 @@ def _factor(value: Any) -> int:
 
 
 def _check_product(values: Iterable[Any]) -> None:
-    """Raise `TemplateRefused` if the product of the two largest operands, a bound of the result's size, is too large."""
+    """Raise `TemplateRefused` if the product of the two largest operands, a bound of the result, is too large."""
     first, second = 1, 1
     for factor in map(_factor, values):
         first, second = max(first, factor), max(second, min(first, factor))
@@ -209,7 +209,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             _left.reset(token)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Apply a binary operator after checking the size of its result; raises `TemplateRefused` if it is too large."""
+        """Apply a binary operator after checking the size of its result; raises `TemplateRefused` if too large."""
         if operator == "**":
             raise TemplateRefused("the chat template uses the power operator **, whose work has no limit")
         if operator == "%" and isinstance(left, str):

@@ -186,7 +186,7 @@ def _draw_flaws(dice: Dice) -> tuple[Flaw, ...]:
 
 
 class _Plan:
-    """Chooses a writer's searches: the entities that the question names, then entities that found facts link to them."""
+    """Chooses a writer's searches: the entities that the question names, then entities that facts link to them."""
 
     def __init__(self, world: World, gold: ReportLine, dice: Dice, max_searches: int) -> None:
         self.world, self.gold, self.dice = world, gold, dice
