@@ -1,8 +1,8 @@
-"""A markup of tool calls: how a model writes calls and thoughts, and how that becomes the form that dialects read.
+"""Markup of tool calls: how a model family writes calls and thoughts, and conversion to the form that dialects read.
 
-Dialects know one form: thoughts between `<think>` tags and calls as JSON between `<tool_call>` tags. A markup's reader
-finds what a model wrote otherwise and says what to read in its place; a call that cannot be read stays as it is, and
-the dialect refuses it. The ids of an episode are never touched: only what is read from them is.
+Dialects read one form: thoughts between `<think>` tags and calls as JSON between `<tool_call>` tags. A markup's reader
+finds calls and thoughts in the model's own form and yields their replacements; a call that cannot be parsed stays as it
+is, and the dialect rejects it. The token ids of an episode are never changed, only the text that is parsed.
 
     read_turn(QWEN_XML, "<tool_call><function=search>...</function></tool_call>").text
     -> '<tool_call>{"name": "search", "arguments": {...}}</tool_call>'
@@ -29,7 +29,7 @@ CALL_TAG = "tool_call"
 
 
 class Rewrite(Struct, frozen=True):
-    """Characters `[start, end)` of a turn, and what is read in their place.
+    """A replacement in a turn's text: characters `[start, end)` are read as `text`.
 
     Rewrite(0, 17, "<think>")
     """
@@ -42,11 +42,11 @@ class Rewrite(Struct, frozen=True):
 class CallMarkup(Struct, frozen=True):
     """How the models of a family write calls and thoughts.
 
-    A template has the markup if it contains all `signs`. `find` yields what is to be read otherwise, in order. `write`
+    A template has the markup if it contains all `signs`. `find` yields the replacements in a turn, in order. `write`
     makes the text of a call; without it, prompts and demonstrations keep the dialects' form, which every markup's
     reader leaves as it is. `lists_tools` says that the template's own list of tools is used. `stop` are strings that
     end a turn with a call, and `ends` control strings that the model ends such a turn with. `begin` is written
-    before text that is not a thought, and `thought_end` what ends a thought for the model.
+    before text that is not a thought; `thought_end` is the string with which the model ends a thought.
 
         CallMarkup(name="JSON in <tool_call>")
     """
@@ -66,7 +66,7 @@ class CallMarkup(Struct, frozen=True):
 
 
 class Reading(Struct, frozen=True):
-    """A turn in the dialects' form, and what was rewritten in it.
+    """A turn in the dialects' form, and the replacements that were made.
 
     Reading(text="<think>so</think>", rewrites=(Rewrite(0, 30, "<think>"), Rewrite(32, 39, "</think>")))
     """
@@ -75,7 +75,7 @@ class Reading(Struct, frozen=True):
     rewrites: tuple[Rewrite, ...] = ()
 
     def find_origin(self, offset: int) -> int:
-        """The place in the turn as it was written that became character `offset`; inside a rewrite, its start.
+        """The offset in the model's original text of character `offset` of `text`; inside a replacement, its start.
 
         Reading("<think>so", (Rewrite(0, 30, "<think>"),)).find_origin(8) -> 31
         """
@@ -90,7 +90,7 @@ class Reading(Struct, frozen=True):
 
 
 def read_turn(markup: CallMarkup, text: str) -> Reading:
-    """The turn in the dialects' form."""
+    """Convert a turn in the model's markup to the dialects' form."""
     rewrites = tuple(markup.find(text))
     pieces, position = [], 0
     for rewrite in rewrites:
@@ -100,7 +100,7 @@ def read_turn(markup: CallMarkup, text: str) -> Reading:
 
 
 def write_prompt(markup: CallMarkup, text: str) -> str:
-    """The program's own words with every call in them as the model writes it.
+    """A prompt with its example calls in the model's own markup.
 
     write_prompt(GLM, 'To search, write <tool_call>{"name": "search", ...}</tool_call>.')
     """
@@ -109,7 +109,7 @@ def write_prompt(markup: CallMarkup, text: str) -> str:
 
 
 def write_turn(markup: CallMarkup, text: str) -> str:
-    """A turn in the dialects' form as the model would write it."""
+    """Convert a turn in the dialects' form to the model's own markup; the inverse of `read_turn`."""
     if markup.write is None:
         return text
     thought = ""
@@ -142,7 +142,7 @@ def json_call(call: ToolCall) -> str:
 
 
 def read_json_call(text: str) -> ToolCall | None:
-    """The call of a JSON object with a name and arguments (or parameters); None if it is none."""
+    """The call in a JSON object with a name and arguments (or parameters); None if the text is not such an object."""
     call = read_json(text)
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
         return None
@@ -153,7 +153,7 @@ def read_json_call(text: str) -> ToolCall | None:
 
 
 def read_json(text: str) -> Any:
-    """The JSON value that the text consists of; None if it is none or too long."""
+    """The JSON value that the text consists of; None if it is not JSON or is too long."""
     if len(text) > MAX_CALL_CHARS:
         return None
     try:
@@ -227,7 +227,7 @@ def find_between(text: str, begin: str, end: str, *, or_rest: bool = False) -> I
 def find_calls(
     text: str, begin: str, end: str, read: Callable[[str], ToolCall | None], max_chars: int = MAX_CALL_CHARS
 ) -> Iterator[Rewrite]:
-    """The calls between two strings that `read` can read, in the dialects' form."""
+    """Replacements, in the dialects' form, for the calls between two strings that `read` can parse."""
     for start, stop, content in islice(find_between(text, begin, end), MAX_CALLS):
         call = read(content) if len(content) <= max_chars else None
         if call is not None:

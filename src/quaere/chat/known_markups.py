@@ -1,6 +1,6 @@
-"""The markups of tool calls that are known, and the choice of one for a chat template.
+"""The known markups of tool calls, and the choice of one for a chat template.
 
-| markup | models | calls are written so | tools are listed by |
+| markup | models | prompts write calls so | tools are listed by |
 |---|---|---|---|
 | JSON in <tool_call> | Qwen2.5, Qwen3, Hermes; all without a markup | yes | the template if it can, else the prompt |
 | <function=...> in <tool_call> | Qwen3.5 to 3.8, Nemotron-3 | yes | the template |
@@ -8,7 +8,7 @@
 | GPT-OSS channels | GPT-OSS | yes | the template |
 | Muse recipients, Gemma 4, DeepSeek, Mistral, Llama, LFM2 | | read | the prompt |
 
-"Read": prompts and demonstrations have JSON in <tool_call> tags, and the model's own form is read as well.
+"read": prompts and demonstrations have JSON in <tool_call> tags; calls in the model's own form are only parsed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from quaere.chat.tools import MAX_CALL_CHARS, ToolCall
 
 
 class _Tagged(NamedTuple):
-    """A form of calls between tags: the function's name, what begins and ends an argument, what may follow the last."""
+    """A call format between tags: patterns of the function's name, of an argument's start and end, and of the rest."""
 
     name: re.Pattern[str]
     argument: re.Pattern[str]
@@ -69,7 +69,7 @@ _FUNCTION_FORM = _Tagged(
     re.compile(r"\s*<function=([^<>\n]{1,64})>"),
     re.compile(r"\s*<parameter=([^<>\n]{1,64})>"),
     "</parameter>",
-    # The line breaks that the markup puts around a value are not its own.
+    # The line breaks around a value belong to the markup and not to the value.
     lambda value: value.removeprefix("\n").removesuffix("\n"),
     ("", "</function>"),  # the closing tag of the function may be missing
 )
@@ -83,7 +83,7 @@ _GLM_FORM = _Tagged(
 
 
 def _find_tagged(text: str) -> Iterator[Rewrite]:
-    """Calls in either form; the text between the tags tells which."""
+    """Replacements for calls in either tagged form, `<function=...>` or `<arg_key>`."""
     return find_calls(
         text, f"<{CALL_TAG}>", f"</{CALL_TAG}>", lambda said: _FUNCTION_FORM.read(said) or _GLM_FORM.read(said)
     )
@@ -131,7 +131,7 @@ def _find_deepseek(text: str) -> Iterator[Rewrite]:
 
 
 def _read_deepseek(content: str) -> ToolCall | None:
-    """`function<｜tool▁sep｜>NAME` and a fenced block of JSON; since V3.1 `NAME<｜tool▁sep｜>JSON`."""
+    """Parse DeepSeek's call: `function<｜tool▁sep｜>NAME` and fenced JSON; since V3.1 `NAME<｜tool▁sep｜>JSON`."""
     head, separator, rest = content.partition(_SEP)
     if not separator or len(content) > MAX_CALL_CHARS:
         return None
@@ -174,7 +174,7 @@ _PYTHON_TAG = "<|python_tag|>"
 
 
 def _find_llama(text: str) -> Iterator[Rewrite]:
-    """A JSON object that is all of the turn but for a thought before it."""
+    """The replacement for a Llama call: a JSON object that is the whole turn except for a thought before it."""
     thoughts = find_blocks(text, (THOUGHT,))
     start = thoughts[-1].end if thoughts else 0
     content = text[start:].strip().removeprefix(_PYTHON_TAG)
@@ -194,7 +194,7 @@ def _read_python(content: str) -> ToolCall | None:
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
             return None
         arguments = {given.arg: ast.literal_eval(given.value) for given in call.keywords if given.arg}
-        # JSON also refuses values that it does not have, such as sets and bytes.
+        # `json.dumps` raises for values that JSON does not have, such as sets and bytes.
         return read_json_call(json.dumps({"name": call.func.id, "arguments": arguments}, ensure_ascii=False))
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return None
@@ -216,7 +216,10 @@ _MAX_HEADER_CHARS = 200
 
 
 def _find_messages(text: str) -> Iterator[Rewrite]:
-    """Headers become nothing or the start of a thought, ends its end, and a message to a tool a call."""
+    """Replacements for GPT-OSS messages: a thought gets `<think>` tags, a message to a tool becomes a call.
+
+    The headers and ends of other messages are removed.
+    """
     position = num_calls = 0
     while (header_end := text.find(_MESSAGE, position)) >= 0:
         begin = _find_header(text, position, header_end)
@@ -224,7 +227,7 @@ def _find_messages(text: str) -> Iterator[Rewrite]:
         body = header_end + len(_MESSAGE)
         ended = _ENDS.search(text, body)
         end = ended.start() if ended else len(text)
-        # `<|start|>` is the next message's; any other end belongs to this one.
+        # `<|start|>` belongs to the next message; any other end belongs to this message.
         after = end if ended is None or ended.group() == "<|start|>" else ended.end()
         kind = _kind_of(header)
         if kind == "thought":
@@ -243,7 +246,7 @@ def _find_messages(text: str) -> Iterator[Rewrite]:
 
 
 def _find_header(text: str, position: int, header_end: int) -> int:
-    """Where the header that ends at `header_end` begins; the text before it is no part of it."""
+    """Start of the message header that ends at `header_end`; text before the header is skipped."""
     begun = text.rfind("<|start|>", position, header_end)
     if begun < 0:
         begun = text.find("<|channel|>", position, header_end)
@@ -255,7 +258,7 @@ def _find_header(text: str, position: int, header_end: int) -> int:
 
 
 def _kind_of(header: str) -> str:
-    """ "thought", the name of the tool that the message is for, or "" for text."""
+    """The kind of a message by its header: "thought", the name of the tool it is for, or "" for text."""
     to = _TO_TOOL.search(header)
     if to is None or to[1] in ("user", "assistant"):
         return "thought" if "analysis" in header else ""
@@ -287,7 +290,7 @@ def _harmony_call(call: ToolCall) -> str:
 
 
 def _harmony_mention(call: ToolCall) -> str:
-    """A call in a prompt, where control tokens would begin a message."""
+    """A GPT-OSS call described in words, for prompts: its control tokens would begin a message there."""
     return f"functions.{call.name}({json.dumps(call.arguments, ensure_ascii=False)}) in the commentary channel"
 
 
@@ -313,7 +316,7 @@ def _find_gemma(text: str) -> Iterator[Rewrite]:
 
 
 def _read_gemma(content: str) -> ToolCall | None:
-    """`call:search{query:<|"|>Halm<|"|>}`: JSON with bare keys and with strings between tokens of their own."""
+    """Parse Gemma's call, `call:search{query:<|"|>Halm<|"|>}`: JSON with bare keys and special quotation tokens."""
     named = _GEMMA_CALL.match(content)
     if named is None:
         return None

@@ -53,7 +53,7 @@ class Message(Struct, frozen=True):
 
     @property
     def frame(self) -> tuple[str, str]:
-        """Text before the parts and text after them."""
+        """The text before the parts and the text after them: the tags and the note."""
         before, after = (f"<{self.tag}>\n", f"\n</{self.tag}>") if self.tag else ("", "")
         return before, f"{after}\n\n{self.note}" if self.note else after
 
@@ -72,8 +72,8 @@ def wrap_tool_result(text: str) -> str:
     return f"<tool_response>\n{text}\n</tool_response>"
 
 
-# Control strings of common chat templates, between turns and around tool calls. An endpoint does not tell which its
-# tokenizer has, so these are the usual forms. Lengths are bounded, or a text of opening brackets takes quadratic time.
+# Control strings of common chat templates, between turns and around tool calls. An endpoint does not report those of
+# its tokenizer, so these are the usual forms. Lengths are bounded, or a text of opening brackets takes quadratic time.
 # Only the first character is matched, because one string may contain another: <|[INST]|>.
 _CONTROL = re.compile(
     r"(?=<\|[^<>|\n]{1,64}\|>"  # <|im_end|>, <|eot_id|>, <|start_header_id|>

@@ -65,7 +65,7 @@ class GivesTurns(typing.Protocol):
     """A protocol with turns that the environment writes in the policy's place."""
 
     def given_turn(self, task: Task, turn: int) -> Message | None:
-        """The whole turn; None for one of the policy's own, as the last of an episode always is."""
+        """The turn that the environment writes; None if the policy writes it, as it always does the last turn."""
 
 
 @typing.runtime_checkable
@@ -73,7 +73,7 @@ class KeepsCutAnswers(typing.Protocol):
     """A protocol in which an answer needs no closing tag, so that a limit may have cut it off."""
 
     def read_cut(self, answer: Answer) -> Action:
-        """What is left of an answer that ended at the limit of its turn; `Malformed` if nothing is."""
+        """The usable part of an answer that the token limit cut off; `Malformed` if there is none."""
 
 
 # -------------------------------------------------------------------------------------------------------------- prompts

@@ -1,4 +1,4 @@
-"""Wordings of open-ended questions, which call for a report, and a protocol by which a model writes one.
+"""Wordings of open-ended questions, which call for a report, and a protocol with which a model writes such a question.
 
     fill_form("How do {X} and {Y} compare?", X="the Oss", Y="the Ild") -> "How do the Oss and the Ild compare?"
 

@@ -2,8 +2,8 @@
 
 The template is rendered once per episode, for the opening. After that the token sequence only grows: the ids the model
 sampled, then the *joint* (the template's text between two turns), then the environment's reply. Joints are derived from
-the template when a `Renderer` is made (`template.py`). A template that would write earlier turns differently is used
-all the same: the episode keeps them as they were sampled, and `Renderer.differences` names what differs.
+the template when a `Renderer` is made (`template.py`). Some templates write a turn differently once it is not the
+newest; they are used all the same: the episode keeps turns as sampled, and `Renderer.differences` lists what differs.
 
     renderer = Renderer(tokenizer)
     context = renderer.opening(messages, tools)            # [1, 9690, ...]
@@ -38,9 +38,9 @@ class Renderer:
     """Writes conversations in a tokenizer's chat template, or as plain paragraphs if it has none.
 
     `opened` is the start of a thought that the template itself writes before each turn ("<think>\\n"), or "". What the
-    model samples then begins inside that thought. `speaks_tools` and `lists_tools` are the template's; `thought_end`
-    ends a thought, `thought_stop` are strings with which the model ends one, and `call_stop` those that end a turn with
-    a call in its own markup. `joints` has the joint around an environment message by its role.
+    model samples then begins inside that thought. `speaks_tools` and `lists_tools` are those of the template;
+    `thought_end` ends a thought, `thought_stop` are strings with which the model ends one, and `call_stop` those that
+    end a turn with a call in its own markup. `joints` maps a role to the joint around an environment message.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -66,7 +66,7 @@ class Renderer:
 
     @cached_property
     def differences(self) -> tuple[str, ...]:
-        """What the template would do to a conversation and an episode does not do, each in a few words.
+        """How the template's own rendering of a conversation differs from an episode, each in a few words.
 
         Renderer(tokenizer).differences -> ("cuts thoughts out of earlier turns",)
         """
@@ -104,11 +104,11 @@ class Renderer:
         return tuple(SLOT_PATTERN.split(self.template.render(turns, schemas)))
 
     def begin_turn(self, prefix: str) -> str:
-        """What the environment writes at the start of a turn that begins with `prefix`: a thought is closed first."""
+        """The text that the environment writes before a turn with this `prefix`; it first closes an open thought."""
         return self.turn_start + prefix if prefix else ""
 
     def write_turn(self, text: str, prefix: str = "") -> list[int]:
-        """Ids of a turn that a script wrote, as the model would write it after the template's text and `prefix`."""
+        """Ids of a scripted turn in the model's own markup, as they would follow the template's text and `prefix`."""
         if prefix:
             return list(self._encode_ours(text))
         text = write_turn(self.template.markup, text)
@@ -158,7 +158,7 @@ class Renderer:
         return ids
 
     def _own_words(self, text: str) -> str:
-        """The program's words with calls as the model writes them."""
+        """The program's own text with its example calls in the model's markup."""
         return write_prompt(self.template.markup, text)
 
     def _encode_ours(self, text: str) -> tuple[int, ...]:
@@ -168,7 +168,7 @@ class Renderer:
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of the ids, control tokens included. It is for reading only and never encoded again."""
-        # Not by `tokenizer.decode`, which first looks at every id: for the few ids of a step that takes longest.
+        # `tokenizer.decode` checks every id first, which takes longest for the few ids of a step.
         return str(self.tokenizer.backend_tokenizer.decode(list(token_ids), skip_special_tokens=False))
 
     def read_turn(self, token_ids: Sequence[int]) -> str:
@@ -220,7 +220,7 @@ class Renderer:
         return Joint(closing, opening, end_of_turn, ends + 1, others)
 
     def _first_control(self, ids: Sequence[int]) -> int | None:
-        """Position of the first control token."""
+        """Position of the first control token in the ids; None if there is none."""
         return next((at for at, token in enumerate(ids) if token in self._plain.control_ids), None)
 
 
@@ -239,7 +239,7 @@ class PlainEncoder:
                 f"{type(tokenizer).__name__} is not a fast tokenizer, so documents could carry control tokens",
                 hint="choose a model that ships a tokenizer.json",
             )
-        # The vocabulary, which is nearly all of it, is passed on unread: reading it takes longest.
+        # The vocabulary, nearly all of the file, is copied without parsing it, because parsing takes longest.
         layout = msgspec.json.decode(backend.to_str(), type=dict[str, msgspec.Raw])
         # Not control tokens: a token of one character, which cannot be split and controls nothing, and the unknown
         # token, which replaces text without an id.

@@ -52,7 +52,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """The text without characters by which a document could make a page look different from its text."""
+    """The text with unprintable characters replaced, which could make a page look different from its text."""
     return UNPRINTABLE.sub("\ufffd", text.replace("\r\n", "\n"))
 
 
@@ -183,7 +183,7 @@ _BOLD = re.compile(r"\*\*([^*\n]++)\*\*")
 
 
 class _Number(NamedTuple):
-    """One number of a citation."""
+    """One number of a citation, as shown on the HTML page."""
 
     number: int
     said: str
@@ -191,7 +191,7 @@ class _Number(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """Text in one weight; a list of numbers is a citation."""
+    """A run of plain or bold text of the HTML page, or the numbers of a citation."""
 
     is_bold: bool
     parts: list[str | list[_Number]]
@@ -218,7 +218,7 @@ def to_html(report: Report, link: Link, *, index: str = "") -> str:
 
 @cache
 def _page_template() -> Template:
-    """The page's markup; whatever it is filled with is escaped and free of unprintable characters."""
+    """The Jinja template of the HTML page; all inserted text is escaped and freed of unprintable characters."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(

@@ -80,8 +80,7 @@ _WHOLE = re.compile(rf"[.!?…。！？][\"'”’»)\]*_」』）]*+(?:[ \t]*+{
 def keep_whole_sentences(text: str) -> str:
     """The whole sentences of a text that was cut off, up to the first repeated one.
 
-    What a small model goes on with until it is cut off is often the same again. Citations are no part of a sentence
-    here.
+    A small model often repeats itself until it is cut off. Citations are ignored when sentences are compared.
 
         keep_whole_sentences("It rises at Korrin [1]. It is short. It is sh") -> "It rises at Korrin [1]. It is short."
         keep_whole_sentences("It is short [1]. It is so. It is short [2]. It is so.") -> "It is short [1]. It is so."
@@ -132,7 +131,7 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _widths(lines: list[str]) -> list[int]:
-    """For each line the length of the longest of its paragraph."""
+    """For each line the length of the longest line of its paragraph."""
     widths: list[int] = []
     for _, paragraph in groupby(lines, key=lambda line: bool(line.strip())):
         lengths = [len(line.rstrip()) for line in paragraph]
@@ -254,7 +253,7 @@ def extract_conclusion(text: str) -> str:
 # --------------------------------------------------------------------------------------------------- hard-wrapped lines
 
 _MIN_CHARS, _MAX_CHARS = 55, 120  # a shorter line was not full, and a longer one was never wrapped
-# What begins a line of its own: items of lists, rows, headings, quotations, fields, directives, options, rules.
+# What always begins a new line: list items, table rows, headings, quotations, fields, directives, options, rules.
 _OWN_LINE = re.compile(
     r"[ \t]*+(?:[-*+•–o·][ \t]|(?:[0-9]{1,3}|[a-zA-Z])[.)][ \t]|\((?:[0-9]{1,3}|[a-zA-Z])\)[ \t]|\[[0-9]{1,3}\]"
     r"|\||#{1,6}[ \t]|>|:\w[\w -]*+:(?=\s|$)|\.\. |==|--|```|~~~|[{}@$%])"
@@ -270,7 +269,7 @@ def starts_own_line(line: str) -> bool:
 def goes_on(line: str, following: str, width: int) -> bool:
     """True if a sentence goes on from a line to the next; `width` is the length of the longest line around.
 
-    It does if the next line begins in lower case, or if its first word would not have fitted into the line.
+    That is so if the next line begins in lower case, or if its first word would not have fitted into the line.
     """
     line = line.rstrip()
     if not line or _LINE_ENDED.search(line[-8:]) or starts_own_line(following) or line.lstrip()[:1] in ("|", "#"):

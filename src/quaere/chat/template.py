@@ -5,9 +5,8 @@
     template.speaks_tools                                            -> True for Qwen's
     derive_joint(template, "user") -> JointText(closing="<|im_end|>\\n<|im_start|>user\\n", ...)
 
-A template is an untrusted program: its work and its memory are limited (`template_sandbox.py`). What a role, a tool or
-a form of content does in it is found out by rendering placeholders; only the markup of calls is chosen by strings in
-its source.
+A template is an untrusted program: its work and its memory are limited (`template_sandbox.py`). Which roles and tools
+it supports is found out by rendering placeholders; only the markup of calls is chosen by strings in its source.
 
 A joint is what the template writes between two turns. An episode only grows: nothing that was sampled or shown is
 written again. So a joint is what the template writes around the *newest* turn of a conversation, and it must be the
@@ -47,7 +46,7 @@ _CHANGING = ("strftime_now", "random", "lipsum")
 class ChatTemplate:
     """Renders turns with a tokenizer's chat template, or as plain paragraphs if it has none.
 
-    `repeats` is True if the same turns are always rendered as the same text; not if it writes the date.
+    `repeats` is True if the same turns are always rendered as the same text; False if, say, the date is written.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -102,11 +101,11 @@ class ChatTemplate:
             return ""
 
     def turn(self, role: Role, text: str) -> tuple[str, str]:
-        """The template's name of a role, and the text: without tools, a result is a user turn in `<tool_response>`."""
+        """Role and text for the template; without tool support, a tool result is a user turn in `<tool_response>`."""
         return ("user", wrap_tool_result(text)) if role == "tool" and not self.speaks_tools else (role, text)
 
     def _paragraphs(self) -> str:
-        """The template of a tokenizer that has none; it begins with BOS if the tokenizer adds it to any text."""
+        """The template for a tokenizer without one; begins with the start token (BOS) if the tokenizer adds it."""
         begins_text = self.tokenizer.encode("")[:1] == [self.tokenizer.bos_token_id]
         return "{{ bos_token }}" + _PARAGRAPHS if begins_text else _PARAGRAPHS
 
@@ -122,7 +121,7 @@ class ChatTemplate:
         return SEARCH.name in text and "<tool_call>" in text and all(SLOT.format(slot) in text for slot in range(3))
 
     def _lists_search(self) -> bool:
-        """True if the template lists tools; it may show no results, or only those of calls it has parsed itself."""
+        """True if the template lists tools in the prompt, whether or not it shows tool results."""
         return SEARCH.description in self.try_render([("system", "You search."), ("user", SLOT.format(0))], (SEARCH,))
 
 
@@ -179,7 +178,7 @@ class JointText(Struct, frozen=True):
 
 
 def derive_joint(template: ChatTemplate, role: Role) -> JointText:
-    """The joint for a role, read off renderings of a conversation with no, one and two replies.
+    """The joint for a role, derived from renderings of a conversation with no, one and two replies.
 
     Raises `TemplateRefused` if a message is not shown exactly once, or if the second reply's joint differs from the
     first's: then no joint is right, and episodes could not be token-exact.
@@ -205,7 +204,7 @@ _PROMPT = SLOT.format(0)
 
 
 def _render(template: ChatTemplate, role: Role, *, with_prompt: bool) -> list[str]:
-    """A conversation with no, one and two replies, and one that ends with a turn of the model."""
+    """Renderings of a conversation with no, one and two replies, and of one that ends with a turn of the model."""
     start = [("system", _PROMPT), ("user", SLOT.format(1))][0 if with_prompt else 1 :]
     tools = (SEARCH,) if with_prompt else ()
     first, second = ([("assistant", SLOT.format(at)), template.turn(role, SLOT.format(at + 1))] for at in (2, 4))
@@ -237,7 +236,7 @@ def _differences(short: Sequence[str], long: Sequence[str]) -> tuple[str, ...]:
     if long[0] != short[0]:
         found.append("rewrites the prompt as a conversation grows")
     begins, closing, opening = short[1], long[4], long[5]
-    # A later turn begins after a reply, the first after the question: one of them is enough to say it.
+    # A later turn begins after a reply, the first after the question: a difference in either is reported once.
     for is_now, was in ((long[3], opening), (long[1], begins)):
         if is_now != was and (not is_now.startswith(was) or is_now[len(was) :].strip()):
             found.append(f"begins earlier turns with {_shown(is_now, was)} instead of {_shown(was, is_now)}")
@@ -248,7 +247,7 @@ def _differences(short: Sequence[str], long: Sequence[str]) -> tuple[str, ...]:
 
 
 def _shown(text: str, other: str) -> str:
-    """The text for a message, without what both texts begin with and at most `_MAX_SHOWN` characters of it."""
+    """At most `_MAX_SHOWN` characters of the text, without the prefix it shares with `other`, for a message."""
     same = next((at for at, (one, two) in enumerate(zip(text, other, strict=False)) if one != two), None)
     text = text[min(len(text), len(other)) if same is None else same :]
     return repr(text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "...") if text else "nothing"

@@ -49,7 +49,7 @@ def _refuse() -> TemplateRefused:
 
 
 def measure(value: Any, limit: int = MAX_VALUE) -> int:
-    """Bytes of a value with all that it contains, each time it is contained; `TemplateRefused` above the limit."""
+    """Bytes of a value with its contents (repeated ones each time); raises `TemplateRefused` above the limit."""
     total, waiting = 0, [value]
     while waiting:
         part = waiting.pop()
@@ -73,7 +73,7 @@ def measure(value: Any, limit: int = MAX_VALUE) -> int:
 
 
 def charge(value: Any) -> Any:
-    """The value, after its bytes were counted."""
+    """Count the value's bytes against the rendering's total and return it; raises `TemplateRefused` above the total."""
     left = _left.get()
     left[0] -= measure(value)
     if left[0] < 0:
@@ -82,14 +82,14 @@ def charge(value: Any) -> Any:
 
 
 def _factor(value: Any) -> int:
-    """How often a value may multiply another: a number as often as it says, all else by its size."""
+    """The largest factor by which an operand can enlarge a result: a number's absolute value, or a value's size."""
     if isinstance(value, int):
         return abs(value)
     return len(value) if isinstance(value, str | bytes) else measure(value)
 
 
 def _check_product(values: Iterable[Any]) -> None:
-    """Refuse an operation whose result may be as large as the product of its two largest operands."""
+    """Raise `TemplateRefused` if the product of the two largest operands, a bound of the result, is too large."""
     first, second = 1, 1
     for factor in map(_factor, values):
         first, second = max(first, factor), max(second, min(first, factor))
@@ -98,7 +98,7 @@ def _check_product(values: Iterable[Any]) -> None:
 
 
 def _check_format(form: str, values: Iterable[Any]) -> None:
-    """Refuse a format whose widths, or fields times the largest value or width among `values`, are too much."""
+    """Raise `TemplateRefused` if a format string's widths and fields could make too long a result from `values`."""
     widths = sum(int(digits[:20]) for digits in _DIGITS.findall(form))
     num_fields = form.count("%") + form.count("{")
     if widths + num_fields * max(map(_factor, values), default=0) > MAX_VALUE:
@@ -106,7 +106,7 @@ def _check_format(form: str, values: Iterable[Any]) -> None:
 
 
 class _Code(CodeGenerator):
-    """Code in which literals of containers, slices and `~` are counted as well; sandboxes intercept only calls."""
+    """Jinja code generator that also counts container literals, slices and `~`; the sandbox intercepts only calls."""
 
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
         joins = "markup_join" if frame.eval_ctx.autoescape else "str_join"
@@ -139,7 +139,7 @@ class _Code(CodeGenerator):
 
 
 class _Generation(jinja2.ext.Extension):
-    """The block `{% generation %}`, which marks what the model wrote."""
+    """Jinja extension for the block `{% generation %}`, with which templates mark text written by the model."""
 
     tags = {"generation"}  # noqa: RUF012 - as jinja declares it
 
@@ -153,7 +153,7 @@ class _Generation(jinja2.ext.Extension):
 
 
 class _Names(Namespace):
-    """A namespace without names that begin with an underscore."""
+    """The function `namespace` of templates, without attributes that begin with an underscore."""
 
     def __init__(*args: Any, **names: Any) -> None:
         self, *rest = args
@@ -197,7 +197,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         self._compiled: dict[str, Template] = {}
 
     def render(self, source: str, values: dict[str, Any]) -> str:
-        """The text of a template; `TemplateRefused` if it needs more than the bounds allow."""
+        """Render a template to text; raises `TemplateRefused` if it exceeds the bounds."""
         token = _left.set([MAX_TOTAL])
         try:
             if source not in self._compiled:
@@ -209,7 +209,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             _left.reset(token)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """The result of an operator, which was checked before."""
+        """Apply a binary operator after checking the size of its result; raises `TemplateRefused` if too large."""
         if operator == "**":
             raise TemplateRefused("the chat template uses the power operator **, whose work has no limit")
         if operator == "%" and isinstance(left, str):
@@ -219,7 +219,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         return charge(super().call_binop(context, operator, left, right))
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **options: Any) -> Any:  # noqa: N805
-        """The result of a function, method or macro, which was checked before."""
+        """Call a function, method or macro after checking its result's size; raises `TemplateRefused` if too large."""
         if not isinstance(__obj, jinja2.runtime.Macro | _Dict) and __obj is not _Names:
             method = getattr(__obj, "__wrapped__", __obj)  # of str.format, which the sandbox wraps
             owner = getattr(method, "__self__", None)
@@ -233,12 +233,12 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         return charge(super().call(__context, __obj, *args, **options))
 
     def join_parts(self, join: Callable[[Iterable[Any]], str], parts: tuple[Any, ...]) -> str:
-        """The operands of `~` as one text."""
+        """The operands of `~` joined to one text, with its bytes counted."""
         measure(parts)
         return str(charge(join(parts))) if join.__name__ == "str_join" else charge(join(parts))
 
     def concat(self, parts: Iterable[str]) -> str:
-        """The output of a template, macro or block as one text."""
+        """The output parts of a template, macro or block joined to one text; raises `TemplateRefused` if too long."""
         found, size = [], 0
         for part in parts:
             found.append(part)

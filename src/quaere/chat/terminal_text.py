@@ -21,7 +21,7 @@ def printable(text: str) -> str:
 
 
 def printable_line(text: str) -> str:
-    r"""The same on one line, for messages with text that a user typed.
+    r"""As `printable`, on one line: line breaks are shown as symbols. For messages with text that a user typed.
 
     printable_line("no file a\nb") == "no file a␊b"
     """

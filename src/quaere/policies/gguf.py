@@ -64,8 +64,8 @@ _GEMMA_27B_LAYERS = 62
 class Family(Struct, frozen=True):
     """How llama.cpp stores the models of an architecture, and transformers' classes for them.
 
-    `more` are further tensors of a layer. `interleaves` says that the rows of q and k are in llama.cpp's order,
-    `adds_one` that norms are stored with 1 added.
+    `more` maps further tensor names of a layer to those of transformers. `interleaves` says that the rows of the query
+    and key weights are in llama.cpp's order, `adds_one` that norms are stored with 1 added.
     """
 
     title: str
@@ -264,9 +264,9 @@ def _find_llama3(factors: NDArray[numpy.float32], theta: float) -> dict[str, Any
 
 
 def _read_gemma(read: Callable[..., Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """What only Gemma 3 has: five layers of six see a window, with a rotary embedding of their own."""
+    """The config fields that only Gemma 3 has: five of six layers have a sliding window and their own rotary base."""
     head_dim, num_layers = settings["head_dim"], settings["num_hidden_layers"]
-    # llama.cpp knows the largest model by its layers: only there the scale is not the head's size.
+    # llama.cpp recognises the largest model by its number of layers: only its scale is not the head's size.
     is_largest = num_layers == _GEMMA_27B_LAYERS
     return {
         "sliding_window": int(read("attention.sliding_window", 1024)),
@@ -300,8 +300,8 @@ _NAMED_TOKENS = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 2, 3, 4, 6  # llama.cpp's numbers for types of tokens
 _SPACE = "▁"
 
-# Where a rule cuts text before merging: words with one sign before them, numbers, signs, line breaks, white space. The
-# rules differ in the length of the numbers.
+# Where a rule splits text before merging: words with one sign before them, numbers, signs, line breaks, white space.
+# The rules differ in the length of the numbers.
 _CUT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{numbers}|"
     r" ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -351,7 +351,7 @@ def _byte_level(reader: GGUFReader, tokens: list[str], rule: str) -> Any:
 
     merges = [tuple(merge.split(" ", 1)) for merge in read_field(reader, "tokenizer.ggml.merges")]
     vocabulary = {token: i for i, token in enumerate(tokens)}
-    # Llama 3's takes a word that is in the vocabulary whole, without merging.
+    # Llama 3's tokenizer takes a word that is in the vocabulary as one token, without merging.
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=rule == "llama-bpe"))
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=rule in _PLAIN_RULES)
     if rule == "smollm":
@@ -368,7 +368,7 @@ def _byte_level(reader: GGUFReader, tokens: list[str], rule: str) -> Any:
 
 
 def _sentence_pieces(reader: GGUFReader, tokens: list[str], types: list[int]) -> Any:
-    """A tokenizer of SentencePiece's BPE kind, with bytes for what has no piece: Llama 2's and Gemma's."""
+    """A SentencePiece BPE tokenizer that encodes unknown characters as bytes: Llama 2's and Gemma's."""
     from tokenizers import Tokenizer, decoders, models, normalizers
 
     scores = read_field(reader, "tokenizer.ggml.scores")

@@ -84,7 +84,7 @@ class _Header:
             self.skip_string(self.size)
 
     def tensor_bytes(self) -> int:
-        """The bytes of the next tensor by its shape and type."""
+        """Read the next tensor's description; returns its size in bytes by shape and type."""
         from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
         self.skip_string(MAX_NAME)
@@ -124,7 +124,7 @@ class _Header:
         self.file.seek(num_bytes, 1)
 
     def check_left(self, count: int, size: int, what: str) -> None:
-        """Refuse a count of things that take at least `size` bytes each, if the rest of the file is shorter."""
+        """Raise `ModelMissing` if `count` things of at least `size` bytes each exceed the rest of the file."""
         if count * size > self.size - self.file.tell():
             raise self.refusal(f"it declares {count:,} {what}, more than the file can hold")
 
@@ -148,6 +148,6 @@ def read_field(reader: GGUFReader, key: str, default: Any = _REQUIRED) -> Any:
 
 
 def read_token_id(reader: GGUFReader, key: str) -> int | None:
-    """The id of a token with a part to play (bos, eos, ...), or None."""
+    """The id of a special token such as `bos` or `eos`; None if the file has none."""
     token_id = read_field(reader, f"tokenizer.ggml.{key}_token_id", None)
     return None if token_id is None else int(token_id)

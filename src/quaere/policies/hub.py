@@ -21,7 +21,7 @@ _FILES = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
 
 
 class NotOnHub(ModelMissing):
-    """The hub has no such model; `str(error)` is the reason alone, for a message about the name."""
+    """Error for a model that the hub does not have; its message is only the reason, and the caller adds the name."""
 
 
 def split_revision(name: str) -> tuple[str, str | None]:
@@ -34,7 +34,7 @@ def split_revision(name: str) -> tuple[str, str | None]:
 
 
 def resolve_hub(name: str, *, pull: bool, report: Callable[[str], None]) -> Path:
-    """The directory of a hub snapshot: the cached one if complete, without network access; else downloaded."""
+    """The directory of a hub snapshot: the cached one if complete, without network; else, with `pull`, downloaded."""
     model, revision = split_revision(name)
     if not _HUB_ID.fullmatch(model):
         raise NotOnHub("not a valid hub id")
@@ -78,7 +78,7 @@ def _is_complete(directory: Path) -> bool:
 
 
 def explain_hub_error(error: Exception) -> str:
-    """Why a request to the hub failed, to follow "it is": "not on the hub", "not reachable on the hub"."""
+    """Why a request to the hub failed, worded to follow "it is ...": "not on the hub", "not reachable on the hub"."""
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
     if isinstance(error, GatedRepoError):

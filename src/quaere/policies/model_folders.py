@@ -1,4 +1,4 @@
-"""Folders of models and adapters, which anybody may have written: adapters and their bases, sizes, tokenizers.
+"""Folders of models and adapters, which are untrusted: adapters and their bases, checks of sizes, tokenizers.
 
     is_adapter(Path("warm"))              # True if adapter_config.json and adapter_model.safetensors exist
     split_base("warm@models/qwen")        == ("warm", "models/qwen")      # the base given by hand, if it has moved
@@ -8,8 +8,8 @@
     load_tokenizer("./my-model")          # no code of the folder is run
 
 A config is a few lines; `"num_hidden_layers": 10000000` takes hours and all memory, so sizes are checked before a model
-of these sizes is built. Layers are built one by one, so their number has a bound of its own; what the weights may be in
-all depends on the weights' files. Adapters have peft's layout; `catalogue.resolve_model` combines a base with its
+of these sizes is built. Layers are built one by one, so their number has a separate bound; the bound of all weights
+depends on the size of the weight files. Adapters have peft's layout; `catalogue.resolve_model` combines a base with its
 adapters, and `native/weights.py` reads their weights.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-# Files that Quaere writes beside its own adapters, and their field with the base model as the user named it.
+# Files that Quaere writes into the folders of its adapters, and their field with the base model as the user named it.
 _NOTES = {"quaere.json": "base", "warmup.json": "base_model"}
 
 
@@ -100,7 +100,7 @@ _BOUNDS = {
 
 
 def check_config(folder: str | Path) -> None:
-    """Raise `BadInput` if a size in the folder's config.json is out of bounds; what cannot be read is left alone."""
+    """Raise `BadInput` if a size in the folder's config.json is out of bounds; an unreadable file is ignored."""
     path = Path(folder) / "config.json"
     try:
         config = json.loads(path.read_bytes())
@@ -117,7 +117,7 @@ def check_weights(config: PretrainedConfig, folder: str | Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
-    # Under whatever name the family's config has it.
+    # transformers maps the family's own name of the field to this one.
     num_layers = getattr(config.get_text_config(), "num_hidden_layers", 1)
     if not isinstance(num_layers, int) or not 1 <= num_layers <= MAX_LAYERS:
         raise BadInput(f"the config of {folder} has no number of layers between 1 and {MAX_LAYERS:,}")
@@ -152,7 +152,7 @@ def _shorten(value: int) -> str:
 
 
 def load_tokenizer(path: str) -> Any:
-    """The tokenizer in a model folder."""
+    """The tokenizer in a model folder; raises `ModelMissing` if it cannot be loaded. No code of the folder is run."""
     from transformers import AutoTokenizer
 
     try:

@@ -1,4 +1,4 @@
-"""The two interfaces of policies, which all packages above use, and what their implementations share.
+"""The two interfaces of policies, `TokenSampler` and `ChatSampler`, and code that their implementations share.
 
 A `TokenSampler` takes and returns token ids; only such a sampler can be trained. A `ChatSampler` takes messages and
 returns text; it is used for asking, judging and teaching.

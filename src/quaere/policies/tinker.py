@@ -1,11 +1,11 @@
-"""A server that speaks the Tinker interface, over the `tinker` SDK (an extra, imported when needed), and its samples.
+"""Client of a server with the Tinker interface, through the `tinker` SDK (an extra, imported when needed).
 
     service = TinkerService("http://127.0.0.1:8000")
     client = service.call(lambda: service.sdk.create_lora_training_client(base_model="qwen", rank=16))
 
-The SDK repeats requests for as long as a server is away. Here every request is waited for with an eye on the server: a
-request may take hours while the server answers, but once it has not answered for `patience_s` seconds the request is
-given up with `TrainingStopped`. The key of a hosted server comes from $TINKER_API_KEY and is never stored.
+The SDK retries requests for as long as a server is unreachable. Here the server is probed while a request is pending: a
+request may take hours while the server answers the probes, but once it has not answered for `patience_s` seconds the
+request fails with `TrainingStopped`. The key of a hosted server comes from $TINKER_API_KEY and is never stored.
 
 A turn ends at a stop id or at a stop string, and the interface takes one kind or the other. `TinkerSampler` sends ids,
 because only the server can stop at the end of a turn; strings are cut here, after the token in which they end, as the
@@ -46,7 +46,7 @@ _NO_KEY = "tml-none"  # a server of your own needs no key, but the SDK wants one
 
 
 def check_sdk() -> None:
-    """Raise an error unless the SDK is installed in a version that was tried; it is not imported."""
+    """Raise `ExtraMissing` if the SDK is not installed, `BadInput` if its version is untested; nothing is imported."""
     if find_spec("tinker") is None:
         raise ExtraMissing("--trainer tinker needs the tinker SDK", extra="tinker")
     if sdk_version() > _NEWEST:
@@ -76,7 +76,7 @@ def sdk_version() -> tuple[int, ...]:
 
 
 class TinkerService:
-    """A server, the SDK's client of it, and how long to wait for it."""
+    """A Tinker server, the SDK's client of it, and how long to wait for an answer."""
 
     def __init__(self, url: str = "", *, patience_s: float = 120.0) -> None:
         check_sdk()
@@ -100,7 +100,7 @@ class TinkerService:
 
     @property
     def name(self) -> str:
-        """The server as errors name it."""
+        """The server's URL, or the name of the hosted service, for error messages."""
         return self.url or HOSTED
 
     def models(self) -> list[str]:
@@ -123,7 +123,7 @@ class TinkerService:
                 raise self._failed(error) from error
 
     async def wait(self, future: Future[T]) -> T:
-        """As `call`, for one of many requests that are under way at once."""
+        """As `call`, but asynchronous, for one of many concurrent requests."""
         waiting = asyncio.wrap_future(future)
         self._answered = time.monotonic()
         while True:
@@ -138,7 +138,7 @@ class TinkerService:
             raise self._failed(error) from error
 
     def forget_model(self, model_id: str) -> None:
-        """Free an adapter on the server that is no longer used; a server that cannot do that keeps it."""
+        """Ask the server to unload an adapter that is no longer used; failures are ignored."""
         if not self.url:
             return  # a hosted service has its own way of ending what is not used
         body = {"model_id": model_id, "type": "unload_model"}
@@ -154,7 +154,7 @@ class TinkerService:
         return reply.content
 
     def delete_saved(self, path: str) -> None:
-        """Delete a saved state or a sampler's weights; what cannot be deleted stays."""
+        """Delete a saved state or a sampler's weights on the server; failures are ignored."""
         with suppress(TrainingStopped):
             self.call(lambda: self.rest.delete_checkpoint_from_tinker_path(path).result())
 
@@ -174,7 +174,7 @@ class TinkerService:
         return {"X-API-Key": key} if key else {}
 
     def _look(self) -> None:
-        """Ask the server for a sign of life; raises TrainingStopped if there was none for `patience_s` seconds."""
+        """Probe the server; raises TrainingStopped if it has not answered for `patience_s` seconds."""
         self._looked = time.monotonic()
         if not self.url or answers(self.url):
             self._answered = time.monotonic()
@@ -198,7 +198,7 @@ def answers(url: str, timeout_s: float = 5.0) -> bool:
 
 
 def _in_thread(request: Callable[[], T]) -> Future[T]:
-    """Run a blocking request in a thread that does not keep the process alive, as those of an executor would."""
+    """Run a blocking request in a daemon thread; unlike an executor's threads, it does not keep the process alive."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -217,7 +217,7 @@ _MAX_SEED = 2**31  # servers keep seeds as 32-bit integers
 
 
 class TinkerSampler:
-    """Samples from whichever client was last given to `use`; many requests are under way at once."""
+    """A `TokenSampler` that samples from the SDK client last given to `use`, with many concurrent requests."""
 
     lockstep = False
 
@@ -268,7 +268,7 @@ class TinkerSampler:
         return [[0.0] * start + row[start:] for row, start in zip(scored, starts or [0] * len(scored), strict=True)]
 
     async def stop(self) -> None:
-        """Nothing is held: the SDK's threads end with the process."""
+        """Do nothing: the SDK's threads end with the process."""
 
 
 def cut_turn(tokens: Sequence[int], logprobs: Sequence[float], params: SamplingParams, stops: StopStrings) -> Sampled:

@@ -31,7 +31,7 @@ _BLOCK = 256  # passages
 
 
 class _PlainSettings(Struct, frozen=True):
-    """The settings of format 1, in their order."""
+    """The BM25 settings that index format 1 had, in the order of their fields then; used for its fingerprint."""
 
     k1: float
     b: float
@@ -39,10 +39,11 @@ class _PlainSettings(Struct, frozen=True):
 
 
 class Bm25Settings(Struct, frozen=True):
-    """BM25's constants, how many times the title's terms are counted beside the text's, and what terms are.
+    """Settings of BM25: its constants `k1` and `b`, the weight of titles, and how text is split into terms.
 
-    The stemmer is a language, "none", or "auto": the language of the documents, which the build puts in its place. With
-    `whole_names`, names such as `max_wal_size` are terms as well as their parts.
+    The terms of a title count `title_weight` times, those of the text once. The stemmer is a language, "none" or
+    "auto"; the build replaces "auto" by the language it detects in the documents. With `whole_names`, a name such as
+    `max_wal_size` is a term, and so are its parts.
 
         Bm25Settings(k1=1.2, b=0.75, title_weight=3, stemmer="english", whole_names=True)
     """
@@ -55,12 +56,12 @@ class Bm25Settings(Struct, frozen=True):
 
     @property
     def is_plain(self) -> bool:
-        """True if terms are the words and nothing else, as in every index of format 1."""
+        """True if terms are unstemmed words without whole names, as in every index of format 1."""
         return self.stemmer == NO_STEMMER and not self.whole_names
 
     @property
     def fingerprinted(self) -> Struct:
-        """What the fingerprint is made of: if terms are plain, the same as in format 1."""
+        """The settings that enter the index's fingerprint; for plain terms those of format 1, to keep it unchanged."""
         return _PlainSettings(self.k1, self.b, self.title_weight) if self.is_plain else self
 
     def check(self) -> None:
@@ -85,7 +86,7 @@ def passage_terms(passage: Passage, settings: Bm25Settings) -> list[str]:
 
 
 def query_terms(query: str, settings: Bm25Settings) -> list[str]:
-    """The terms of a query. If the language is known, its question words are left out, unless there are no others."""
+    """The terms of a query, without the question words of the stemmer's language unless the query has only these."""
     asking = question_words(settings.stemmer)
     found = terms(query, stemmer=settings.stemmer, whole_names=settings.whole_names, without=asking)
     return found or terms(query, stemmer=settings.stemmer, whole_names=settings.whole_names)
@@ -108,7 +109,7 @@ class Bm25Engine:
 
 
 def build_bm25(build: EngineBuild) -> int:
-    """Write the engine's files."""
+    """Write the files of the BM25 engine into `build.folder`; returns 0, because no passage is embedded."""
     bm25s, settings = _import_bm25s(), build.settings.bm25
     numbers: defaultdict[str, int] = defaultdict()
     numbers.default_factory = numbers.__len__  # a new term gets the next number
@@ -145,7 +146,7 @@ BM25 = Backend(build_bm25, open_bm25, uses=lambda settings: ("bm25",))
 
 
 def no_words() -> BadInput:
-    """The error for documents that no query could find."""
+    """The error for a corpus without a single searchable word."""
     return BadInput("the documents contain no word that can be searched for", hint="index documents with text")
 
 

@@ -1,8 +1,9 @@
 """Chunking of documents into passages at natural boundaries, with offsets into the document.
 
-A passage is `document[start:end]`, unchanged. Paragraphs that fit are kept whole and packed together; of one that is
-too long, a piece is an item of a list or a row of a table, else a sentence, else a line, else a run of words. A passage
-prefers to begin at a heading; it does not end with one, nor with the lead of what comes next.
+A passage is `document[start:end]`, unchanged. Paragraphs that fit are kept whole and packed together. A paragraph that
+is too long is split into list items or table rows; those that are still too long into sentences, then lines, then runs
+of words. A passage begins at a heading if possible. It does not end with a heading or with a lead: a short text that
+introduces the next one, such as "Options:".
 
     >>> for passage in cut(document, ChunkSettings(max_words=40)):
     ...     assert document.text[passage.start : passage.end] == passage.text
@@ -51,7 +52,7 @@ class ChunkSettings(Struct, frozen=True):
 def cut(document: Document, settings: ChunkSettings) -> list[Passage]:
     """The passages of a document, numbered `doc_id#0`, `doc_id#1`, ... in reading order.
 
-    None crosses from one page, slide, sheet or chapter into another, so that each has a place that can be named.
+    No passage crosses the boundary of a page, slide, sheet or chapter, so that each passage has one place to cite.
     """
     is_file = document.kind == "file"
     whole_words = settings.max_words if is_file else max(settings.row_words, settings.max_words)
@@ -86,7 +87,7 @@ def _cut_stretch(
     settings: ChunkSettings,
     split: Callable[[int, int, int], list[Piece]],
 ) -> list[tuple[int, int]]:
-    """Where the passages of a stretch of the text lie: all of it if it has at most `whole_words`."""
+    """Split `text[start:end]` into passages, as (start, end) pairs; one passage if it has at most `whole_words`."""
     if count_words(text[start:end]) <= whole_words:
         return [(start, end)]
     groups = _pack(split(start, end, settings.max_words), settings)
@@ -97,7 +98,7 @@ def _cut_stretch(
 
 
 def _pack(pieces: list[Piece], settings: ChunkSettings) -> list[list[Piece]]:
-    """Groups of consecutive pieces, one per passage. A short rest, of text or section, joins the passage before."""
+    """Group consecutive pieces into passages; a short remainder of the text or a section joins the passage before."""
     groups: list[list[Piece]] = []
     group: list[Piece] = []
     num_words = 0
@@ -122,7 +123,7 @@ def _pack(pieces: list[Piece], settings: ChunkSettings) -> list[list[Piece]]:
 
 
 def _join_rest(groups: list[list[Piece]], rest: list[Piece], settings: ChunkSettings) -> bool:
-    """Add a rest of up to a quarter of a passage to the passage before; False if it has more words, or no room."""
+    """Add the remaining pieces to the last passage if they are at most a quarter of one and fit; False if not."""
     most = settings.max_words // 4
     if not groups or settings.overlap_words or _num_words(rest) > most:
         return False
@@ -143,7 +144,7 @@ def _count_sections(pieces: list[Piece]) -> list[int]:
 
 
 def _take_leads(group: list[Piece], max_words: int) -> list[Piece]:
-    """The headings and leads at the end of a passage, taken from it for the next one."""
+    """Remove the headings and leads at the end of a passage and return them, to begin the next passage with."""
     kept = len(group)
     while kept > 1 and group[kept - 1].leads and group[kept - 1].num_words <= max_words:
         kept -= 1
@@ -161,7 +162,7 @@ def _overlap(group: list[Piece], max_words: int) -> list[Piece]:
         if max_words < 0:
             break
         kept += 1
-    # Never all pieces: the next passage would then contain this one.
+    # Never all pieces: the next passage would then contain the whole group.
     return group[len(group) - min(kept, len(group) - 1) :] if len(group) > 1 else []
 
 
@@ -170,7 +171,7 @@ def _num_words(group: list[Piece]) -> int:
 
 
 def _trim(text: str, start: int, end: int) -> tuple[int, int]:
-    """Start and end without surrounding white space."""
+    """Start and end of `text[start:end]` without the white space around it."""
     stretch = text[start:end]
     return start + len(stretch) - len(stretch.lstrip()), start + len(stretch.rstrip())
 
@@ -196,7 +197,8 @@ Boundaries = Callable[[int, int], list[int]]
 class Piece(Struct):
     """A span of the document that is not split further: document[start:end] and its number of words.
 
-    `level` is that of the section it begins, 0 if it begins none. One that `leads` should not be the last of a passage.
+    `level` is the level of the section that the piece begins, 0 if it begins none. A piece that `leads` (a heading, or
+    a text that introduces the next one) should not be the last of a passage.
     """
 
     start: int
@@ -213,7 +215,7 @@ def split_row(text: str, start: int, end: int, max_words: int) -> list[Piece]:
 
 
 class FileSplitter:
-    """Splits the text of a file; a line at the start of a part begins anew, any other may go on a sentence."""
+    """Splits the text of a file. The first line of a part (page, row, ...) never continues the sentence before it."""
 
     def __init__(self, document: Document) -> None:
         self._text = document.text
@@ -233,7 +235,7 @@ class FileSplitter:
         return pieces
 
     def _leads(self, piece: Piece, following: str) -> bool:
-        """True for a heading, a lead with a colon, and a sentence that an example or a formula interrupts."""
+        """True if the piece introduces the next: a heading, a text with a final colon, or an unfinished sentence."""
         if piece.num_words > _MAX_LEAD_WORDS:
             return False
         said = self._text[piece.start : piece.end].rstrip()
@@ -241,12 +243,12 @@ class FileSplitter:
         return is_heading or said.endswith(":") or goes_on(said, following, width=len(said) + _LONG_WORD)
 
     def _find_blocks(self, start: int, end: int) -> list[int]:
-        """Ends of paragraphs; a heading begins one even without a blank line above."""
+        """Offsets in `text[start:end]` where paragraphs end; a heading starts one even without a blank line above."""
         sections = self._sections[bisect_left(self._sections, start) : bisect_left(self._sections, end)]
         return sorted({*_find_ends(_PARAGRAPH_END, self._text, start, end), *sections})
 
     def _find_items(self, start: int, end: int) -> list[int]:
-        """Starts of the lines that are no further indented than the first, and do not go on a sentence."""
+        """Offsets of lines that begin a list item: indented no further than the first, not continuing a sentence."""
         indent = self._indent(start)
         return [at for at in self._find_hard_lines(start, end) if self._indent(at) <= indent]
 
@@ -272,7 +274,7 @@ class FileSplitter:
         return found
 
     def _indent(self, at: int) -> int:
-        """Number of blanks before the text at or after `at` on its line; a longer indent than any text has is cut."""
+        """Indentation, in characters, of the line that contains offset `at`; absurdly long indents are cut."""
         first = max(0, at - _MAX_INDENT)
         line = self._text[self._text.rfind("\n", first, at) + 1 or first : at + _MAX_INDENT]
         return len(line) - len(line.lstrip(" \t"))
@@ -287,7 +289,11 @@ class FileSplitter:
 
 
 def _split(text: str, start: int, end: int, max_words: int, levels: Sequence[Boundaries]) -> Iterator[Piece]:
-    """The span as consecutive pieces: it itself if it is short enough, else split at the first level that is left."""
+    """Split `text[start:end]` into consecutive pieces of at most `max_words` words.
+
+    A longer span is split at the boundaries of `levels[0]`, its parts at those of `levels[1]` and so on; at last into
+    runs of words.
+    """
     num_words = count_words(text[start:end])
     if num_words <= max_words:
         yield Piece(start, end, num_words)

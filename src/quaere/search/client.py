@@ -80,7 +80,7 @@ class SearchClient:
         return found
 
     async def health(self) -> Health:
-        """The server's description of itself and its index."""
+        """The server's version, engine and index, from `GET /health`; raises `SearchFailed` if it does not answer."""
         return await self._ask("GET", "/health", b"", Health, "its health")
 
     async def check(self) -> None:
@@ -133,7 +133,7 @@ class SearchClient:
         return SearchFailed(f"the search server {self.url} {self._hide(what)}", kind=kind, hint=hint)
 
     def _hide(self, said: str) -> str:
-        """The text with all secrets replaced by `***`: a server may repeat what it was sent, and errors are stored."""
+        """The text with all secrets replaced by `***`: a server's error may repeat the key, and errors are stored."""
         for secret in self._secrets:
             said = said.replace(secret, "***")
         return said
@@ -209,7 +209,7 @@ class _Server:
 
     @property
     def preference(self) -> tuple[bool, int, int]:
-        """Sort key: the server with the least is asked first."""
+        """Sort key for choosing a server: those that are up first, then those with fewest requests in flight."""
         return self.is_down, self.num_in_flight, self.num_asked
 
 
@@ -242,7 +242,7 @@ class SearchPool:
 
     @property
     def urls_down(self) -> list[str]:
-        """The servers that are down."""
+        """URLs of the servers that are marked as down."""
         return [server.client.url for server in self._servers if server.is_down]
 
     async def check(self) -> None:
@@ -303,7 +303,7 @@ class SearchPool:
             return
         server.is_down = True
         num_left = len(self._servers) - len(self.urls_down)
-        # The place is always this line, so that a server that comes and goes is spoken of once.
+        # Always warned from this line, so that Python shows the warning about a server only once.
         warnings.warn(f"{failure}; {num_left} of {len(self._servers)} servers are left", ServerDown, stacklevel=1)
         probe = asyncio.create_task(self._wait_until_up(server))
         self._probes.add(probe)  # the loop itself keeps only a weak reference

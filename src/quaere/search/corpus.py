@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 class Document(Struct, frozen=True):
     """A source document. `kind` says whether it is a whole file or a row of a JSON Lines file.
 
-    `parts` say where its pages, rows or cells begin; a file without them is its own text, line for line.
-    `headings` say where its sections begin. One that was taken over from an earlier index has its number there in
-    `stored`, and no headings: its passages have them. `links` lead to other documents of the corpus.
+    `parts` say where its pages, rows or cells begin; without parts, the text is the file's content, line for line.
+    `headings` say where its sections begin. `links` lead to other documents of the corpus. A document that an update
+    takes over from the earlier index has its number there in `stored`, and no headings: its passages hold them.
 
         Document(id="rivers.md", title="The Oss", text="# The Oss ...", kind="file")
     """
@@ -54,7 +54,7 @@ class CorpusReader:
 
     While it runs, `num_read` of the `num_bytes` bytes of all files have been read. Afterwards `folders` and
     `records` describe every folder and file, and `num_files_read` counts the files that were parsed: all but those
-    that are `known` from before.
+    taken over from the earlier index `known`.
 
     Skipped are exact duplicates (same title and text), empty documents, files that are not wanted (see `Walk`), files
     without text or that cannot be read, links out of the folder, documents larger than `max_file_mib`, and the folder
@@ -90,7 +90,7 @@ class CorpusReader:
             raise self._nothing_read()
 
     def _is_new(self, document: Document, file: SourceFile, line: int) -> bool:
-        """Count a document; False if it is left out."""
+        """Count a document in the report; False if it is left out as empty or as a duplicate."""
         record, content, identity = self.records[-1], _digest_content(document), _digest(document.id)
         if not document.text.strip():
             record.num_empty += 1
@@ -100,7 +100,7 @@ class CorpusReader:
             self.report.num_duplicates += 1
         elif identity in self._seen_ids:
             error = _id_is_used(file, document.id, line)
-            # Rows of a folder were checked before: this is the one document of its file.
+            # Rows of files in a folder were checked before, so this file is a single document.
             if self._is_named(file) or document.kind == "row":
                 raise error
             record.unreadable, record.digest = storable_text(error.reason), ""  # as for rows
@@ -122,11 +122,11 @@ class CorpusReader:
         return BadInput(said, hint=install or SUPPORTED)
 
     def _is_named(self, file: SourceFile) -> bool:
-        """True if the file is itself one of the sources, so that an error in it is one of the command."""
+        """True if the file itself was given as a source; errors in it are then raised instead of reported."""
         return os.path.abspath(file.path) in self._named
 
     def _read(self, file: SourceFile) -> Iterator[tuple[Document, int]]:
-        """The documents of a file with their lines, 0 if that is not known."""
+        """The documents of a file, each with its line number; 0 if that is unknown."""
         if file.refused:
             self._begin(FileRecord(file.id, file.size, file.mtime_ns, refused=file.refused))
             return iter(())
@@ -135,7 +135,10 @@ class CorpusReader:
         return self._read_rows(file) if is_rows_file(file.path) else self._read_document(file)
 
     def _recall(self, file: SourceFile, known: EarlierIndex) -> FileRecord | None:
-        """The record of a file that need not be read: it has not changed, and its duplicates still are duplicates."""
+        """The earlier record of a file that need not be read again; None if it must be read.
+
+        It need not be if it has not changed, its duplicates still are duplicates and its ids are still unused.
+        """
         record = known.find(file)
         if record is None:
             return None
@@ -145,7 +148,7 @@ class CorpusReader:
         return None if promoted or self._has_used_id(file, known.documents(record)) else record
 
     def _has_used_id(self, file: SourceFile, documents: Iterator[Document]) -> bool:
-        """True if a row has the id of an earlier document, so that its file has to be left out."""
+        """True if a row of the file has the id of an earlier document with another text: the file is then left out."""
         if not self._seen_ids or self._is_named(file) or not is_rows_file(file.path):
             return False
         return any(
@@ -178,7 +181,7 @@ class CorpusReader:
                 raise BadLines(file.path, f"cannot be read: {error.strerror or error}") from error
             record.unreadable = error.strerror or str(error)
         except BadLines as error:
-            # Without a digest an update reads it again: which line is the first bad one may depend on other files.
+            # Without a digest an update reads the file again: which line is the first bad one may depend on others.
             record.unreadable, record.digest = storable_text(error.reason), ""
         self._begin(record)
         if record.unreadable:
@@ -234,7 +237,7 @@ class CorpusReader:
             yield Document(file.id, content.title, text, "file", parts, headings=headings, links=links), 0
 
     def _begin(self, record: FileRecord) -> None:
-        """Go on to the next file, and report what is known of it beside its documents."""
+        """Append the record of the next file, and add its problems, encoding and missing libraries to the report."""
         self.records.append(record)
         if record.refused or record.unreadable:
             self.report.leave_out(record.id, record.refused or record.unreadable)

@@ -69,13 +69,16 @@ def embed_queries(embedder: Embedder, queries: Sequence[str], width: int) -> Vec
 
 
 def makes_same(embedder: Embedder, passage: Passage, earlier: NDArray[np.float32]) -> bool:
-    """True if the embedder is still the one that made the earlier vector: another may have its name now."""
+    """True if the embedder gives the passage its earlier vector again: another model may have taken its name since."""
     again = embedder.embed_passages([passage])[0]
     return again.shape == earlier.shape and float(again @ earlier) > _SAME_COSINE
 
 
 def choose_num_lists(settings: DenseSettings, num_vectors: int) -> int:
-    """About 4 sqrt(n) lists, but at least 40 passages per list: with fewer, the clusters are noise."""
+    """The number of clusters of an IVF index: that of the settings, or about 4 sqrt(n) with 40 passages or more each.
+
+    With fewer passages per cluster, the clusters are noise.
+    """
     return settings.num_lists or max(1, min(round(4 * sqrt(num_vectors)), num_vectors // 40))
 
 
@@ -83,7 +86,7 @@ def choose_num_lists(settings: DenseSettings, num_vectors: int) -> int:
 
 
 def build_dense(build: EngineBuild) -> int:
-    """Write the engine's files; how many passages were embedded."""
+    """Write the files of the dense engine into `build.folder`; returns how many passages were embedded."""
     faiss = _import_faiss()
     build.folder.mkdir(parents=True, exist_ok=True)
     gathering = _Gathering(build)
@@ -102,7 +105,7 @@ DENSE = Backend(build_dense, open_dense, uses=lambda settings: ("dense",))
 
 
 class _Gathering:
-    """Puts the vectors of all passages together, on disk: those of a large corpus do not fit into memory twice."""
+    """Collects the vectors of all passages in a file on disk: those of a large corpus do not fit into memory twice."""
 
     def __init__(self, build: EngineBuild) -> None:
         self.scratch = build.folder / "vectors.tmp"
@@ -110,7 +113,7 @@ class _Gathering:
         self._build = build
 
     def gather(self) -> Vectors:
-        """A row per passage: the known one, or one that is embedded now."""
+        """The vectors, one row per passage: taken from the earlier index if known there, else embedded now."""
         build = self._build
         known = build.known() if build.known else None
         rows = known.rows if known else np.full(build.num_passages, -1)

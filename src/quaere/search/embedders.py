@@ -1,6 +1,6 @@
 """Embedders and the settings of dense retrieval: passages and queries in, vectors of norm 1 out.
 
-A model runs here, by sentence-transformers, or on a server (`endpoint_embedder.py`).
+A model runs in this process with sentence-transformers, or on a server (`endpoint_embedder.py`).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _HUB_TIMEOUT_S = 10.0
 class DenseSettings(msgspec.Struct, frozen=True):
     """The embedder, the prefixes of its inputs, and the FAISS index.
 
-    The embedder is a sentence-transformers model, or `openai:MODEL@BASE_URL`: one on a server. A prefix of None is the
-    prompt stored with a model, and nothing for one on a server. `num_lists=0` derives the number of lists from the
+    The embedder is a sentence-transformers model, or `openai:MODEL@BASE_URL` for one on a server. A prefix of None is
+    the prompt stored with the model; for a server, no prefix. `num_lists=0` derives the number of lists from the
     number of passages. Larger `num_probes` (ivf) or `search_width` (hnsw) raise recall and take longer; "flat" compares
     with all passages.
 
@@ -51,7 +51,7 @@ class DenseSettings(msgspec.Struct, frozen=True):
     batch_size: int = 64
 
     def check(self) -> None:
-        """Raise `BadInput` if a size is out of range, or the embedder is no endpoint and begins like one."""
+        """Raise `BadInput` if a size is out of range, or the embedder is a malformed `openai:MODEL@BASE_URL`."""
         if self.embedder.startswith(ENDPOINT):
             parse_endpoint(self.embedder, "--embedder")
         sizes = (self.num_probes, self.num_links, self.build_width, self.search_width, self.batch_size)
@@ -92,7 +92,7 @@ class Embedder:
 
 
 def open_embedder(settings: DenseSettings) -> Embedder:
-    """The embedder of these settings; a model of sentence-transformers is loaded."""
+    """The embedder that the settings name: a sentence-transformers model, which is loaded now, or one on a server."""
     if not settings.embedder.startswith(ENDPOINT):
         return SentenceEmbedder(settings)
     from quaere.search.endpoint_embedder import EndpointEmbedder  # with httpx, which the others do not need
@@ -129,7 +129,7 @@ def _load_model(embedder: str) -> Any:
 
 
 def _find_model(open_model: Any, embedder: str) -> Any:
-    """The embedder from its folder or the hub's cache; the hub is asked only if it is in neither."""
+    """Open the model from its folder or the hub's local cache; only if it is in neither, download it from the hub."""
     if Path(embedder).exists():
         return open_model(embedder)
     try:

@@ -4,8 +4,8 @@
 
 The embedder's name is stored in the index, and the index's queries go to the same server, or to that of
 `$QUAERE_EMBEDDER_URL` if the model has moved. The API key is read from `$QUAERE_EMBEDDER_KEY` (or the file that
-`$QUAERE_EMBEDDER_KEY_FILE` names) and is neither stored nor shown. `$OPENAI_API_KEY` is not used: an index may be
-somebody else's, and the server that it names is not to get the key of another.
+`$QUAERE_EMBEDDER_KEY_FILE` names) and is neither stored nor shown. `$OPENAI_API_KEY` is not used: an index may come
+from somebody else, and the server it names must not get the user's key for OpenAI.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Answer(msgspec.Struct):
 
 
 class _Reply(NamedTuple):
-    """An answer of the server, or the reason why there is none."""
+    """A server's answer, or the reason why the request failed."""
 
     status: int  # 0: no answer
     headers: Mapping[str, str]
@@ -160,7 +160,7 @@ class EndpointEmbedder(Embedder):
 
 
 def _find_endpoint(name: str) -> Endpoint:
-    """The endpoint of an embedder's name, at its present address."""
+    """The endpoint in an embedder's name; `$QUAERE_EMBEDDER_URL`, if set, replaces its address."""
     endpoint = parse_endpoint(name, "--embedder")
     moved_to = os.environ.get(MOVED_TO, "").strip()
     return parse_endpoint(f"openai:{endpoint.model}@{moved_to}", "--embedder") if moved_to else endpoint

@@ -43,7 +43,7 @@ ENGINE_NAMES = Names(sorted([*_ENGINES.places, *_FUSED]), lambda: _ENGINES.outsi
 
 
 class KnownVectors(Struct, frozen=True):
-    """Vectors of an earlier index, in `folder`: that of passage n is `rows[n]` there, or none if that is -1."""
+    """Vectors of an earlier index in `folder`: passage n has the vector in row `rows[n]`, or none if that is -1."""
 
     folder: Path
     rows: NDArray[np.int64]
@@ -52,7 +52,7 @@ class KnownVectors(Struct, frozen=True):
 class EngineBuild(Struct, frozen=True):
     """What an engine is built from: passages by number, the settings, and the folder for its files.
 
-    `known` finds the vectors of an earlier index that can be taken over; it is None for a new index, and takes time.
+    `known` is a slow function that finds the vectors of an earlier index to take over; None for a new index.
 
         EngineBuild(store.passage, num_passages=31, settings=IndexSettings(), folder=Path("docs-index/bm25"), ...)
     """
@@ -69,7 +69,7 @@ class Backend(Struct, frozen=True):
     """A search engine.
 
     `build` writes its files and returns how many passages it embedded, and `open` loads it from their folder. `uses`
-    names the fields of `IndexSettings` that decide what it finds; `check` raises `BadInput` if it cannot have them.
+    names the fields of `IndexSettings` that influence its results; `check` raises `BadInput` for unsupported settings.
 
         Backend(build_bm25, open_bm25, uses=lambda settings: ("bm25",))
     """
@@ -81,12 +81,12 @@ class Backend(Struct, frozen=True):
 
 
 def engine_parts(name: str) -> tuple[str, ...]:
-    """The engines that are built for this one: `engine_parts("hybrid") == ("bm25", "dense")`."""
+    """The engines that a named engine consists of: `engine_parts("hybrid") == ("bm25", "dense")`."""
     return _FUSED.get(name, (name,))
 
 
 def find_engine(name: str) -> Backend:
-    """The engine of this name, `BadInput` if there is none or its package is broken; its module is loaded here."""
+    """Import and return the engine of this name; raises `BadInput` if there is none or its package is broken."""
     if name not in _ENGINES.names:
         choices = ", ".join(ENGINE_NAMES)
         raise BadInput(f"there is no search engine {name!r}", hint=f"one of {choices}, or install the package it is in")
@@ -94,5 +94,5 @@ def find_engine(name: str) -> Backend:
 
 
 def rebuild_hint(index: Path) -> str:
-    """What to type to build the index again."""
+    """The command that builds the index again, for error messages."""
     return f"quaere index FOLDER --out {index}"

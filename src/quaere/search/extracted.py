@@ -22,7 +22,7 @@ from quaere.search.hyperlinks import MAX_LINKS, Hyperlink
 
 
 class Unreadable(Exception):
-    """This one file cannot be read; the message says why. The corpus leaves it out and reports it."""
+    """Raised for a file that cannot be read; the message says why. The corpus reader skips and reports such a file."""
 
 
 class Part(Struct, frozen=True, gc=False):
@@ -41,10 +41,10 @@ class Part(Struct, frozen=True, gc=False):
 
 
 class Heading(Struct, frozen=True, gc=False):
-    """A heading of a document: the text from `start` on is under it, up to the next one of its level or above.
+    """A heading of a document: it covers the text from `start` to the next heading of the same level or a higher one.
 
-    Levels 1 to 6 are headings of sections. A deeper one names what a passage from the middle needs to know, such as the
-    columns of a table or the term of a long definition; one without text ends it.
+    Levels 1 to 6 are headings of sections. Deeper levels give a passage the context that it would lack, such as the
+    column names of its table or the term it defines; a heading without text ends that context.
 
         Heading(start=0, level=2, text="Query planning"); Heading(start=812, level=7, text="Key | Type | Default")
     """
@@ -58,10 +58,10 @@ SECTION_LEVELS = 6
 
 
 class Block(Struct, frozen=True):
-    """A paragraph, list item, table row or heading of a page; `headings` are levels and texts that begin with it.
+    """A paragraph, list item, table row or heading of a page; `headings` are the (level, text) that start at the block.
 
-    A `tight` block is on the line after the one before: an item below its lead, a row below its header. `links` are
-    those of its text.
+    A `tight` block follows the block before it without a blank line: a list item, a row below its header. `links` are
+    the hyperlinks in its text.
 
         Block(text="- The Halm bridge", tight=True); Block(text="Bridges", headings=((2, "Bridges"),))
     """
@@ -73,10 +73,10 @@ class Block(Struct, frozen=True):
 
 
 class FileText(Struct, frozen=True):
-    """What one file holds. `problems` says what of it could not be read.
+    """The title and text of one file. `problems` says what could not be read.
 
-    Without `parts` the text is the source itself, line for line; `encoding` is "" for formats that are not text. The
-    `columns` of a table whose text is the source are shown beside its title: a passage from its middle has none.
+    Without `parts` the text is the file's content, line for line; `encoding` is "" for formats that are not text.
+    `columns` are the column names of a CSV file; they are added to its title, for passages without the header row.
 
         FileText(title="The Oss", text="The Oss rises near ...", encoding="utf-8")
     """
@@ -92,7 +92,7 @@ class FileText(Struct, frozen=True):
 
 
 class TextBuilder:
-    """Puts the text of a document together from its parts, up to a length."""
+    """Builds a document's text, parts, headings and links from consecutive pieces; raises if it exceeds `max_chars`."""
 
     def __init__(self, max_chars: int) -> None:
         self._max_chars = max_chars
@@ -104,7 +104,7 @@ class TextBuilder:
         self._num_chars = 0
 
     def begin(self, level: int, heading: str, offset: int = 0) -> None:
-        """Put the text that is added next, from a character on, and what follows, under a heading."""
+        """Start a heading at character `offset` of the text that is added next; later text is under it too."""
         self._next_headings.append(Heading(offset, level, storable_text(heading)))
 
     def add(
@@ -117,7 +117,7 @@ class TextBuilder:
         gap: str = "\n\n",
         links: Sequence[Hyperlink] = (),
     ) -> None:
-        """Append the text of one part and its links, if there is any, behind a blank line or another `gap`."""
+        """Append the text of one part with its links after the separator `gap`; does nothing if the text is empty."""
         added = text
         # A line of its own may be indented, as an item of a list is.
         text = storable_text(text.rstrip().lstrip("\n") if gap == "\n" else text.strip())
@@ -126,7 +126,7 @@ class TextBuilder:
         before = gap if self._texts else ""
         self._num_chars += len(before) + len(text)
         if self._num_chars > self._max_chars:
-            # A short file can refer to one long text many times.
+            # A small file can include one long text many times.
             raise Unreadable(f"its text is longer than {self._max_chars} characters")
         start = self._num_chars - len(text)
         self._parts.append(Part(start, group, unit, number))
@@ -138,7 +138,7 @@ class TextBuilder:
         self._texts += [before, text]
 
     def add_paragraphs(self, paragraphs: Sequence[str], *, group: str = "") -> None:
-        """Append paragraphs, counted from 1."""
+        """Append paragraphs, each as a part numbered from 1."""
         for number, paragraph in enumerate(paragraphs, start=1):
             self.add(paragraph, group=group, unit="paragraph", number=number)
 
@@ -153,7 +153,7 @@ class TextBuilder:
             self.add(block.text, group=group, unit="paragraph", number=number, gap=gap, links=block.links)
 
     def build(self, title: str, encoding: str = "", problems: Sequence[str] = ()) -> FileText:
-        """The document so far."""
+        """The title, text, parts, headings and links of everything added so far."""
         text, parts, headings = "".join(self._texts), tuple(self._parts), tuple(self._headings)
         links = tuple(self._links)
         return FileText(title, text, encoding, parts, tuple(problems), headings=headings, links=links)
@@ -166,7 +166,7 @@ def name_some(names: Sequence[object], most: int = 8) -> str:
 
 
 def storable_text(text: str) -> str:
-    """The text in UTF-8: damaged fonts and JSON escapes can yield half of a surrogate pair, which no file stores."""
+    """The text with characters that UTF-8 cannot encode replaced by "?": damaged fonts yield lone surrogates."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -174,7 +174,7 @@ def storable_text(text: str) -> str:
 
 
 def find_stretches(text: str, parts: Sequence[Part]) -> Iterator[tuple[int, int]]:
-    """Where passages may lie, as (start, end): one stretch for every run of parts of one group.
+    """The stretches of text, as (start, end), that no passage may cross: one for every run of parts of one group.
 
     list(find_stretches("ab", [Part(0, "page 1"), Part(1, "page 2")])) == [(0, 1), (1, 2)]
     """
@@ -187,7 +187,7 @@ def find_stretches(text: str, parts: Sequence[Part]) -> Iterator[tuple[int, int]
 
 
 class Places:
-    """Names the place of passages in the file of their document; asked from the beginning of the text to its end."""
+    """Names the places of passages in their file, such as "page 3"; calls must be in the order of the text."""
 
     def __init__(self, text: str, parts: Sequence[Part]) -> None:
         self._text = text
@@ -231,7 +231,7 @@ _EMPTY_NAMES = re.compile(
 
 
 def choose_title(*candidates: str) -> str:
-    """The first of these that says something, on one line; "" if none does."""
+    """The first candidate that is a meaningful title (no file name or program's default), on one line; else ""."""
     lines = (" ".join(candidate.split())[:_MAX_CHARS] for candidate in candidates)
     return next((line for line in lines if not _is_junk(line)), "")
 
@@ -257,7 +257,7 @@ Trail = tuple[tuple[int, str], ...]  # levels and texts, outermost first
 
 
 class HeadingTrails:
-    """The trails of a document's passages, without its title."""
+    """Finds the heading trail of passages: the headings a passage is under, outermost first, without the title."""
 
     def __init__(self, title: str, headings: Sequence[Heading]) -> None:
         self._title = _bare(title)
@@ -271,7 +271,7 @@ class HeadingTrails:
             self._trails.append(trail)
 
     def name(self, start: int, end: int) -> str:
-        """The headings that `text[start:end]` is under; of several whole sections, those they have in common."""
+        """The trail of `text[start:end]`, joined with " > "; for several whole sections the headings they share."""
         last = bisect_right(self._starts, start) - 1
         if last < 0:
             return ""
@@ -293,5 +293,5 @@ class HeadingTrails:
 
 
 def _bare(heading: str) -> str:
-    """A heading without case and its number: "2.9.1 Car Inventory" and the page "Car inventory" are one."""
+    """A heading in lower case and without its number, for comparisons: "car inventory" for "2.9.1 Car Inventory"."""
     return " ".join(_NUMBER.sub("", heading, count=1).casefold().split())

@@ -42,10 +42,10 @@ FILE_SUFFIXES = frozenset(_READERS)
 
 
 def read_file(path: Path, limit: int = MAX_FILE_MIB << 20) -> FileText:
-    """Read a file by its suffix; without a title of its own it is called by its name.
+    """Read a file by its suffix; if its content has no title, the title is made from the file name.
 
-    `limit` is how many bytes it may unpack to and how many characters its text may have. A file that cannot be read is
-    `Unreadable`, or an `OSError`; one whose library is not installed is an `ExtraMissing`.
+    `limit` is how many bytes it may unpack to and how many characters its text may have. Raises `Unreadable` or an
+    `OSError` if the file cannot be read, and `ExtraMissing` if the library for its format is not installed.
     """
     return parse_file(path, path.read_bytes(), limit)
 
@@ -57,7 +57,7 @@ def parse_file(path: Path, data: bytes, limit: int) -> FileText:
         found = _READERS[suffix](data, limit)
     except (Unreadable, ExtraMissing):
         raise
-    # A damaged file makes libraries fail in many ways (KeyError, RecursionError, ...): whatever it was, it is out.
+    # A damaged file makes libraries fail in many ways (KeyError, RecursionError, ...): any failure excludes the file.
     except Exception as error:
         kind, reason = suffix[1:].upper(), _one_line(str(error))[:200] or type(error).__name__
         raise Unreadable(f"not a readable {kind} file ({reason})") from error

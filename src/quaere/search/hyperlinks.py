@@ -1,8 +1,8 @@
-"""Hyperlinks of a document to others of its corpus, and how a page's text is put together with them.
+"""Hyperlinks of a document to other documents of its corpus, and the collector of a page's text with its links.
 
     Hyperlink(start=22, end=34, target="people/venn.html")     # the place of the anchor in the text, and the target
 
-Targets are resolved when they are asked for (`link_graph.py`): a file that is added later may be one of them.
+Targets are resolved to documents only when links are looked up (`link_graph.py`): a file added later may be a target.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WORD = re.compile(r"\S++")
 
 
 class Hyperlink(Struct, frozen=True, gc=False, array_like=True):
-    """The anchor `text[start:end]` of a link to another document.
+    """A link to another document: `text[start:end]` is its anchor, `target` the path or name it leads to.
 
     Hyperlink(start=22, end=34, target="people/venn.html")
     """
@@ -31,12 +31,12 @@ class Hyperlink(Struct, frozen=True, gc=False, array_like=True):
     target: str
 
     def shift(self, by: int) -> Hyperlink:
-        """The link in a text with `by` more characters before it."""
+        """The link with its offsets moved by `by` characters."""
         return Hyperlink(self.start + by, self.end + by, self.target) if by else self
 
 
 def clean_target(written: str) -> str:
-    """The path or the name a link leads to, with its fragment; "" if it is no other document of the corpus.
+    """The path or name a link leads to, without its query; "" for a link to another site or within the document.
 
     [clean_target(written) for written in ("a.html?b=1#c", "https://a.example", "#c")] == ["a.html#c", "", ""]
     """
@@ -51,9 +51,9 @@ def clean_target(written: str) -> str:
 
 
 class LinkedText(Struct, frozen=True):
-    """Text of a page on its way to a block. Its links are placed by characters that are not white space.
+    """A piece of a page's text with its links. The links' offsets count only characters that are not white space.
 
-    On the way white space changes (lines are joined, indents added), and nothing else: such a place stays right.
+    Later steps change only white space (they join lines and add indents), so these offsets stay valid.
 
         LinkedText("Built by Orsolya Venn.", links=(Hyperlink(7, 18, "venn.html"),))
     """
@@ -63,7 +63,7 @@ class LinkedText(Struct, frozen=True):
 
 
 def join_linked(separator: str, parts: Sequence[LinkedText]) -> LinkedText:
-    """The parts with the separator between them."""
+    """The parts joined with the separator, and their links with adjusted offsets."""
     text = separator.join(part.text for part in parts)
     if not any(part.links for part in parts):
         return LinkedText(text)
@@ -81,10 +81,10 @@ def count_solid(text: str) -> int:
 
 
 def place_links(linked: LinkedText) -> tuple[Hyperlink, ...]:
-    """The links of the text by all of its characters; one that the text does not reach is left out."""
+    """The links with ordinary offsets, white space counted; links beyond the end of the text are left out."""
     if not linked.links:
         return ()
-    # The last character of an anchor is looked for, not the one after it: white space may be between them.
+    # The end is found by the anchor's last character, not by the one after it: white space may be between them.
     wanted = sorted({place for link in linked.links for place in (link.start, link.end - 1)})
     found = dict(zip(wanted, _find_solid(linked.text, wanted), strict=False))
     return tuple(
@@ -95,7 +95,7 @@ def place_links(linked: LinkedText) -> tuple[Hyperlink, ...]:
 
 
 def _find_solid(text: str, wanted: Iterable[int]) -> Iterator[int]:
-    """Where the characters with these numbers, white space not counted, stand in the text; up to its end."""
+    """The offsets in the text of the characters with these numbers, white space not counted; ends with the text."""
     words = _WORD.finditer(text)
     before, start, end = 0, 0, 0  # the characters before the word, and the word
     for place in wanted:
@@ -120,7 +120,8 @@ _MENU_LINKS = 3
 class InlineText:
     """Collector of a block's text: white space, line breaks, superscripts and links.
 
-    A link may have begun before the block; `target` is where the open one leads. "2", `start_raised()`, "64" is "2^64".
+    A link may have begun before the block; `target` is the target of the open link. "2", `start_raised()`, "64" becomes
+    "2^64".
     """
 
     def __init__(self, *, in_link: bool = False, target: str = "") -> None:
@@ -136,7 +137,7 @@ class InlineText:
         self._link_at = self._num_solid = self._num_counted = 0  # solid characters in all, and pieces of this line
 
     def add(self, text: str) -> None:
-        """Append text as it is in the page."""
+        """Append text as it is in the page's source, white space included."""
         self._pieces.append(text)
         self._has_words = self._has_words or not text.isspace()
         if not self.in_link:
@@ -175,7 +176,7 @@ class InlineText:
             self._link_at = self._count_solid()
 
     def end_link(self) -> None:
-        """End a link."""
+        """End the open link, if any, and record it if it has a target and an anchor of a plausible length."""
         if self.target:
             end = self._count_solid()
             if self._link_at < end <= self._link_at + MAX_ANCHOR_CHARS:
@@ -203,7 +204,7 @@ class InlineText:
         return "\n".join(line for line in (" ".join(each.split()) for each in lines) if line)
 
     def finish(self, *, verbatim: bool = False) -> LinkedText:
-        """The text with its links; one that is open ends with it."""
+        """End the open link, if any, and return the text with its links."""
         self.end_link()
         return LinkedText(self.write(verbatim=verbatim), tuple(self._links))
 

@@ -67,7 +67,7 @@ class Index(Store):
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the corpus and the settings in use."""
+        """Digest of the corpus and of the settings that influence search results."""
         return self.manifest.fingerprint
 
     def links_to(self, doc_id: str) -> Iterator[Backlink]:
@@ -89,9 +89,9 @@ class Index(Store):
             return None
 
     def find_changes(self, *, bounded: bool = True) -> Changes:
-        """What has changed in the sources since the index was built; nothing if they are not here.
+        """Names of source files and folders that changed since the index was built; none if the sources are missing.
 
-        With `bounded` at most some thousand folders and files are looked at.
+        With `bounded`, only the first few thousand folders and files are checked.
         """
         sources = [Path(source) for source in self.manifest.sources]
         if not sources or not all(map(Path.exists, sources)):
@@ -147,7 +147,7 @@ def build_index(
 
 
 class UpdateCounts(msgspec.Struct, frozen=True):
-    """How many files were added, changed, removed and neither; how many were read, and passages kept and embedded.
+    """Counts of an update: files added, changed, removed, unchanged and read; passages kept and embedded.
 
     A file can be read without having changed: if the document it was a duplicate of is gone, or if the index was
     written by another version of Quaere or of a library.
@@ -174,10 +174,9 @@ def write_index(
     earlier: EarlierIndex | None = None,
     reuse: bool = False,
 ) -> tuple[Manifest, UpdateCounts]:
-    """Write the index that will be at `out` into `folder`; its manifest, and what had to be done for it.
+    """Write the index that will be moved to `out` into `folder`; returns its manifest and the counts of the work done.
 
-    Vectors of an `earlier` index are taken over; with `reuse` so are documents and passages of files that have not
-    changed since.
+    Vectors of an `earlier` index are reused; with `reuse` also the documents and passages of unchanged files.
     """
     began_ns = time.time_ns()
     known = earlier if reuse else None
@@ -212,7 +211,7 @@ def write_index(
 
 
 def _count_files(before: dict[str, FileRecord], records: list[FileRecord]) -> tuple[int, int, int, int]:
-    """How many files were added, changed, removed and neither."""
+    """Numbers of files added, changed, removed and unchanged since the earlier records."""
     now = {record.id: record for record in records}
     both, alike = now.keys() & before.keys(), attrgetter("size", "digest", "refused")
     num_same = sum(alike(now[name]) == alike(before[name]) for name in both)
@@ -222,7 +221,7 @@ def _count_files(before: dict[str, FileRecord], records: list[FileRecord]) -> tu
 def _write_store(
     folder: Path, reader: CorpusReader, settings: IndexSettings, known: EarlierIndex | None, progress: Progress
 ) -> tuple[str, array[int]]:
-    """Write the documents and passages; a digest of them, and for each passage its earlier number, or -1."""
+    """Write documents and passages to `folder`; returns their digest and, per passage, its earlier number or -1."""
     kept = array("q")
     with StoreWriter(folder) as writer:
         for document in reader:
@@ -239,7 +238,7 @@ def _write_store(
 
 
 def _choose_stemmer(settings: IndexSettings, store: Store) -> IndexSettings:
-    """The settings with the language of the passages for "auto"."""
+    """The settings with the stemmer "auto" replaced by the language detected in a sample of the passages."""
     if "bm25" not in settings.parts or settings.bm25.stemmer != AUTO:
         return settings
     step = max(1, len(store) // _NUM_SAMPLED)
@@ -255,7 +254,7 @@ def _build_engines(
     earlier: EarlierIndex | None,
     kept: array[int],
 ) -> int:
-    """Build the engines over the passages in `folder`; how many passages were embedded."""
+    """Build the engines over the passages in `folder`; returns how many passages were embedded."""
     num_embedded = 0
     for name in settings.engine_names:
         known = partial(earlier.find_vectors, name, store, kept) if earlier else None
@@ -305,9 +304,9 @@ def say_nothing(doing: str, done: int, total: int | None) -> None:
 
 
 def open_index(path: Path, *, check_sources: bool = True) -> Index:
-    """Open an index, or say what is wrong with it and what to type.
+    """Open an index; raises an error with a hint if it is missing or damaged.
 
-    If its sources have changed since it was built, there is a `StaleIndex` warning, unless that is not to be checked.
+    With `check_sources`, a `StaleIndex` warning is issued if the sources have changed since it was built.
     """
     manifest = read_manifest(path)
     try:
@@ -328,5 +327,5 @@ def _warn_if_stale(index: Index) -> None:
         return
     if changes := index.find_changes():
         said = f"the index {index.path} is stale, {changes.describe()} since it was built: {update_hint(index.path)}"
-        # The place is always this line, so that an index that is opened several times is spoken of once.
+        # Always warned from this line, so that Python shows the warning once for an index that is opened repeatedly.
         warnings.warn(said, StaleIndex, stacklevel=1)

@@ -29,7 +29,7 @@ MAX_RATIO = 200  # of unpacked bytes to those of the file, beside one line; text
 
 
 class BadZstd(Exception):
-    """Damaged Zstandard data; the library has an exception of its own, but is only loaded for such files."""
+    """Damaged Zstandard data; used instead of the library's own exception, whose import would load the library."""
 
 
 DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, BadZstd)
@@ -40,7 +40,7 @@ _SKIPPABLE, _RUN_LENGTH, _CHECKSUM = b"\x2a\x4d\x18", 1, 4
 
 
 class BadLines(BadInput):
-    """A file of lines that cannot be read. `reason` is the message without the name of the file.
+    """Error for a file with an invalid line. `reason` is the message without the name of the file.
 
     BadLines(Path("wiki.jsonl"), "the id is empty", line=7).reason == "line 7: the id is empty"
     """
@@ -63,7 +63,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class _Line(msgspec.Struct):
-    """Fields of a line; others are ignored."""
+    """The known fields of a JSON line; other fields are ignored."""
 
     id: str | int
     title: str | None = None
@@ -95,7 +95,7 @@ def read_lines(
 ) -> Iterator[tuple[int, bytes]]:
     """The lines of a plain or compressed file as a stream, with their numbers; blank lines are skipped.
 
-    Memory for one line is needed, however much the file unpacks to. `hint` says what to do about one that is too long.
+    Only one line is in memory at a time. A line longer than `max_line_bytes` raises `BadLines` with this `hint`.
     """
     number = num_unpacked = 0
     try:
@@ -194,7 +194,7 @@ def unpack(path: Path, file: BufferedReader) -> BufferedIOBase:
 
 
 class _ChunkFile(RawIOBase):
-    """A file made of chunks, each of which is asked for when the one before it has been read."""
+    """A file object over an iterator of byte chunks; each chunk is fetched when the one before it has been read."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
@@ -216,7 +216,7 @@ class _ChunkFile(RawIOBase):
 
 
 def _unpack_xz(file: BufferedReader) -> Iterator[bytes]:
-    """Chunks of consecutive streams. The library's own file has no limit for the dictionary that a stream asks for."""
+    """The decompressed chunks of an .xz file, with a memory limit, which Python's `LZMAFile` does not offer."""
     packed = file.read(_CHUNK)
     if not packed:
         raise EOFError("the file is empty")
@@ -244,10 +244,10 @@ def _name_damage(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _unpack_zstd(file: BufferedReader) -> Iterator[bytes]:
-    """Chunks of consecutive frames, block by block (RFC 8878): a block unpacks to at most 128 KiB.
+    """The decompressed chunks of a .zst file, block by block (RFC 8878): a block unpacks to at most 128 KiB.
 
-    The library's objects unpack all they are given, of which 64 KiB may be 2 GiB, and its reader, which does not,
-    accepts a truncated file as complete.
+    The library's decompressors unpack their whole input at once, 2 GiB from 64 KiB at worst; its stream reader does
+    not, but accepts a truncated file as complete.
     """
     import zstandard
 
@@ -275,7 +275,7 @@ def _unpack_zstd(file: BufferedReader) -> Iterator[bytes]:
 
 
 def _read(file: BufferedReader, size: int) -> bytes:
-    """Exactly `size` bytes."""
+    """Read exactly `size` bytes; raises `EOFError` if the file has fewer left."""
     data = file.read(size)
     if len(data) < size:
         raise EOFError("the last frame is cut short")

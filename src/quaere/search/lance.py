@@ -1,15 +1,15 @@
-"""Retrieval with LanceDB: words and vectors in one table on disk, of which a search reads what it needs.
+"""Retrieval with LanceDB: terms and vectors in one table on disk; a search reads only the parts it needs.
 
     lance/passages.lance   LanceDB's table: per passage a serial number, its terms, its vector
-    lance/numbers.npy      per serial number the passage's number in the index; -1 for passages that are gone
-    lance/trained.json     how many passages the clusters of the vectors were made of
+    lance/numbers.npy      per serial number the passage's number in the index; -1 for deleted passages
+    lance/trained.json     how many passages the vectors' clusters were computed from
 
 The words are those of `words.py`, so that every script is matched as by `bm25.py`; scores are LanceDB's BM25 or the
 cosine. A hybrid search fuses both, as `ranking.py` does for the other engines.
 
-The numbers of passages change when a document before them does; serial numbers do not, so that an update deletes and
-adds rows and leaves the others as they are. The table's files are never changed by LanceDB, only added to: an update
-shares those of the earlier index by links.
+The number of a passage changes when a document before it does; its serial number does not, so that an update only
+deletes and adds rows. LanceDB adds files to a table but never changes one, so an update hard-links the files of the
+earlier index.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _RANGES_AT_ONCE = 500
 
 
 class LanceSettings(Struct, frozen=True):
-    """What a LanceDB index is searched by: words, vectors, or both.
+    """Settings of the LanceDB engine: whether it searches by words, by vectors, or by both.
 
     LanceSettings(lance_search="hybrid")
     """
@@ -67,7 +67,7 @@ class LanceSettings(Struct, frozen=True):
 
 
 def _check(settings: IndexSettings) -> None:
-    """Raise `BadInput` for settings of the other engines that LanceDB does not have."""
+    """Raise `BadInput` for settings that other engines support and LanceDB does not."""
     if settings.lance.has_words and (settings.bm25.k1, settings.bm25.b) != (1.2, 0.75):
         raise BadInput("LanceDB's BM25 has k1 1.2 and b 0.75", hint="leave out --k1 and --b, or use --engine bm25")
     if settings.lance.has_vectors and settings.dense.ann == "hnsw":
@@ -83,7 +83,7 @@ def _uses(settings: IndexSettings) -> tuple[str, ...]:
 
 
 def open_lance(folder: Path, settings: IndexSettings) -> Engine:
-    """Open the engine whose files `build_lance` wrote into `folder`; an embedder is loaded if it needs one."""
+    """Open the engine whose files `build_lance` wrote into `folder`; the embedder is loaded if it searches vectors."""
     table, numbers = open_table(folder), read_numbers(folder)
     engines: list[Engine] = []
     if settings.lance.has_words:
@@ -94,7 +94,7 @@ def open_lance(folder: Path, settings: IndexSettings) -> Engine:
 
 
 class LanceText:
-    """Engine over the words of the table."""
+    """Search engine that matches the table's terms with LanceDB's BM25."""
 
     def __init__(self, table: Any, numbers: Serials, settings: Bm25Settings) -> None:
         self._table = table
@@ -115,7 +115,7 @@ class LanceText:
 
 
 class LanceVectors:
-    """Engine over the vectors of the table."""
+    """Search engine that finds the table's vectors nearest to the query's."""
 
     def __init__(self, table: Any, numbers: Serials, settings: DenseSettings) -> None:
         self._table = table
@@ -136,7 +136,7 @@ class LanceVectors:
 
 
 def _matches(wanted: Any, column: str, numbers: Serials, topk: int) -> list[Match]:
-    """What a query of LanceDB finds; the column holds scores, or distances, which are 1 - score."""
+    """Run a LanceDB query and return its matches; `column` has the scores, or distances, which are 1 - score."""
     found = wanted.limit(topk + SPARE).select(["serial", column]).to_arrow()
     scores = found[column].to_numpy()
     scores = 1 - scores if column == "_distance" else scores
@@ -148,7 +148,7 @@ def _matches(wanted: Any, column: str, numbers: Serials, topk: int) -> list[Matc
 
 
 def build_lance(build: EngineBuild) -> int:
-    """Write the table, or one that shares the rows of an earlier one; how many passages were embedded."""
+    """Write the table, reusing rows of an earlier index if there is one; returns how many passages were embedded."""
     writer = _TableWriter(build)
     if build.known:
         writer.update(build.known())
@@ -174,7 +174,7 @@ class _TableWriter:
         self._has_words = False
 
     def write(self) -> None:
-        """Write a new table."""
+        """Write a new table of all passages, with its search indexes."""
         serials = np.arange(self._build.num_passages)
         create = partial(connect(self._folder).create_table, _TABLE)
         table = _write_stream(self._batches(serials, serials), create)
@@ -186,9 +186,9 @@ class _TableWriter:
         np.save(self._folder / "numbers.npy", serials)
 
     def update(self, known: KnownVectors) -> None:
-        """Write a table that shares the rows of an earlier one, `known.rows` saying which.
+        """Write a table that reuses the rows `known.rows` of the earlier table and adds the missing ones.
 
-        It is a new one if there is none to share, or if the embedder is not the one that made the earlier vectors.
+        All rows are written anew if none can be reused, or if the embedder did not make the earlier vectors.
         """
         earlier = read_numbers(known.folder)
         serials = _keep_serials(known.rows, earlier)
@@ -215,7 +215,7 @@ class _TableWriter:
         np.save(self._folder / "numbers.npy", numbers)
 
     def _batches(self, numbers: Serials, serials: Serials) -> Iterator[Any]:
-        """Rows of these passages, as Arrow's record batches."""
+        """The table's rows for these passages, as Arrow record batches; embeds the passages if there are vectors."""
         arrow = _import("pyarrow")
         if self._dense and numbers.size:
             self._embedder = self._embedder or open_embedder(self._dense)
@@ -238,7 +238,7 @@ class _TableWriter:
     def _index_words(self, table: Any) -> None:
         from lancedb.index import FTS
 
-        # The terms are split and folded already (words.py): LanceDB is to take them as they are.
+        # The terms are split and folded already (words.py): LanceDB must not process them again.
         plain = {"lower_case": False, "stem": False, "remove_stop_words": False, "ascii_folding": False}
         self._build.progress("scoring words", 0, None)
         table.create_index("terms", config=FTS(base_tokenizer="whitespace", max_token_length=None, **plain))
@@ -256,7 +256,7 @@ class _TableWriter:
         (self._folder / "trained.json").write_text(str(self._build.num_passages))
 
     def _makes_same(self, folder: Path, serials: Serials) -> bool:
-        """True if the embedder is still the one that made the earlier vectors: another may have its name now."""
+        """True if the embedder gives an earlier passage its vector again: another model may have taken its name."""
         assert self._dense
         self._embedder = open_embedder(self._dense)
         number = int(np.argmax(serials))
@@ -267,7 +267,7 @@ class _TableWriter:
         return makes_same(self._embedder, self._build.read(number), earlier)
 
     def _delete(self, table: Any, serials: Serials) -> None:
-        """Delete rows, by ranges: passages of a document, and often of its neighbours, go together."""
+        """Delete the rows with these serial numbers, by ranges: passages of one document have adjacent numbers."""
         if not serials.size:
             return
         runs = np.split(serials, np.flatnonzero(np.diff(serials) > 1) + 1)
@@ -285,9 +285,9 @@ class _TableWriter:
 
 
 def _keep_serials(rows: NDArray[np.int64], earlier: Serials) -> Serials:
-    """The serial number of each passage that is in the earlier table (`rows`: its number there), else -1.
+    """Per passage its serial number in the earlier table, or -1; `rows` are the passages' numbers in that index.
 
-    Two passages of one text may be matched with the same earlier one; the first gets it.
+    If two passages with the same text match one earlier passage, only the first gets its serial number.
     """
     serial_of = np.full(int(earlier.max()) + 1, -1)
     live = np.flatnonzero(earlier >= 0)
@@ -300,15 +300,15 @@ def _keep_serials(rows: NDArray[np.int64], earlier: Serials) -> Serials:
 
 
 def _share(source: str, target: str) -> None:
-    """A link to a file that LanceDB never changes, a copy of any other."""
+    """Hard-link a file that LanceDB never changes to `target`; copy any other file."""
     never_changes = any(f"{os.sep}{folder}{os.sep}" in source for folder in ("data", "_indices"))
     (link_file if never_changes else shutil.copyfile)(source, target)
 
 
 def _write_stream(batches: Iterator[Any], take: Callable[[Any], Any]) -> Any:
-    """What `take` returns, given a reader of Arrow's record batches, which are never in memory all at once.
+    """Stream the Arrow record batches into `take` and return its result; they are never all in memory.
 
-    LanceDB would report an error of the iterator as one of its own; the first is kept, and raised as it was.
+    LanceDB would wrap an exception of the iterator in its own; here the original exception is raised.
     """
     first = next(batches)
     failures: list[Exception] = []
@@ -338,7 +338,7 @@ def connect(folder: Path) -> Any:
 
 
 def open_table(folder: Path) -> Any:
-    """The table in a folder."""
+    """Open the table in a folder; raises `BadInput` if it is damaged or missing."""
     connection = connect(folder)
     hint = f"{rebuild_hint(folder.parent)} --force"
     try:
@@ -351,7 +351,7 @@ def open_table(folder: Path) -> Any:
 
 
 def _width(table: Any) -> int:
-    """The number of dimensions of its vectors."""
+    """The number of dimensions of the table's vectors."""
     return int(table.schema.field("vector").type.list_size)
 
 

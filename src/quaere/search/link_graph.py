@@ -1,4 +1,4 @@
-"""Which passages link to a document: the hyperlinks of an index, resolved and turned round.
+"""Backlinks: which passages of an index link to a document.
 
 graph = LinkGraph(store)
 list(graph.links_to("people/venn.html")) -> [Backlink(passage=Passage(...), start=9, end=21, to_part=False)]
@@ -22,7 +22,7 @@ from quaere.search.files import FILE_SUFFIXES
 from quaere.search.store import Store
 
 _LABELLED_SUFFIXES = (".md", ".markdown", ".rst", ".adoc")
-# A name that a text gives to the place below: MyST's, reStructuredText's, AsciiDoc's.
+# A label that names the place below it, in MyST, reStructuredText or AsciiDoc.
 _LABEL = re.compile(
     r"^[ \t]*+(?:\(([\w.:-]++)\)=|\.\. _([^:`\n]++):|\[\[([\w.:-]++)\]\]|\[#([\w.:-]++)\])[ \t\r]*+$", re.MULTILINE
 )
@@ -32,7 +32,7 @@ _NONE = -1
 
 
 class Backlink(Struct, frozen=True):
-    """The anchor `passage.text[start:end]` of a link; `to_part` if it leads to a place inside of the document.
+    """A link to a document from a passage: `passage.text[start:end]` is its anchor; `to_part` if it leads to a section.
 
     Backlink(passage=Passage(..., text="Built by Orsolya Venn."), start=9, end=21, to_part=False)
     """
@@ -44,13 +44,13 @@ class Backlink(Struct, frozen=True):
 
 
 class LinkGraph:
-    """The links between the documents of a store; resolved at the first question, which takes a moment."""
+    """The links between the documents of a store. They are resolved at the first lookup, which takes a moment."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def links_to(self, doc_id: str) -> Iterator[Backlink]:
-        """The links of other documents to this one, in order; those whose anchor is not whole in a passage excepted."""
+        """The links of other documents to `doc_id`, in document order; anchors split over two passages are left out."""
         number = self._store.find_document(doc_id)
         first, end = np.searchsorted(self._links[:, 0], (number, number + 1)).tolist()
         for _, source, start, stop, to_part in self._links[first:end].tolist():
@@ -60,7 +60,7 @@ class LinkGraph:
 
     @cached_property
     def _links(self) -> NDArray[np.int64]:
-        """Per link the document it leads to, its own, its start and end there, and if it leads to a part; sorted."""
+        """Sorted rows of target document, source document, anchor's start and end, and 1 if it leads to a part."""
         if not self._store.has_links:
             return np.empty((0, 5), dtype=np.int64)  # rather than the ids of millions of rows in memory
         targets, rows = _Targets(self._store), array("q")
@@ -74,7 +74,7 @@ class LinkGraph:
 
 
 class _Targets:
-    """Finds the document that a link of another one leads to."""
+    """Resolves link targets to documents."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -89,7 +89,10 @@ class _Targets:
             self._by_name[name] = _NONE if name in self._by_name else number
 
     def find(self, doc_id: str, target: str) -> tuple[int, bool]:
-        """The number of a document, and whether a part of it is meant: by path, else by label, else by file name."""
+        """Resolve a link of document `doc_id`, by path, else by label, else by file name.
+
+        Returns the number of the target document, `_NONE` if there is none, and whether the link leads to a part of it.
+        """
         written, _, fragment = target.partition("#")
         written = unquote(written)
         path = _resolve(doc_id, written)
@@ -103,7 +106,7 @@ class _Targets:
 
     @cached_property
     def _labels(self) -> dict[str, tuple[int, bool]]:
-        """Labels with their documents; the first of a text is taken for that of the whole."""
+        """Per label its document's number, and whether it means a part; a document's first label means all of it."""
         found: dict[str, tuple[int, bool]] = {}
         for doc_id, number in self._by_id.items():
             if doc_id.lower().endswith(_LABELLED_SUFFIXES):
@@ -113,18 +116,18 @@ class _Targets:
 
 
 def _resolve(doc_id: str, target: str) -> str | None:
-    """The path of a target; None if it leads out of the corpus.
+    """The path of a link's target relative to the corpus; None if it is outside of the corpus.
 
     _resolve("guide/walks.md", "../people/venn.md") == _resolve("guide/walks.md", "/people/venn.md") == "people/venn.md"
     """
-    # A path from the root is one of a site, which the corpus is taken for.
+    # A path that begins with / is relative to the root of the corpus, as on a web site.
     folder = "" if target.startswith("/") else posixpath.dirname(doc_id)
     path = posixpath.normpath(posixpath.join(folder, target.lstrip("/")))
     return None if path.partition("/")[0] == ".." else "" if path == "." else path
 
 
 def _key(path: str) -> str:
-    """What two ways to write a path have in common: `_key("Guide/README.md") == _key("guide/") == "guide"`."""
+    """The path in a form that is equal for equivalent paths: `_key("Guide/README.md") == _key("guide/") == "guide"`."""
     key = path.casefold().rstrip("/").translate(_SPACES)
     stem, suffix = posixpath.splitext(key)
     key = stem if suffix in FILE_SUFFIXES else key

@@ -1,4 +1,4 @@
-"""What an index says about itself in `manifest.json`: what it was built from, how, and by which versions."""
+"""The manifest of an index (`manifest.json`): its sources, its settings and the versions that built it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _READING_LIBRARIES = ("pypdf", "python-docx", "python-pptx", "openpyxl")
 
 
 class IndexSettings(msgspec.Struct, frozen=True):
-    """Everything that decides what an index of a given corpus holds.
+    """All settings of an index: engines, chunking, choice of files and reranker.
 
     IndexSettings(engine="bm25", chunks=ChunkSettings(max_words=120), bm25=Bm25Settings(k1=1.2))
     """
@@ -48,12 +48,12 @@ class IndexSettings(msgspec.Struct, frozen=True):
 
     @property
     def engine_names(self) -> tuple[str, ...]:
-        """The engines that are built: hybrid is both."""
+        """The names of the engines to build; for "hybrid" both "bm25" and "dense"."""
         return engine_parts(self.engine)
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The names of the settings that matter: those of the engines that are built."""
+        """The names of the fields, such as "bm25", that the index's engines use."""
         return tuple(part for name in self.engine_names for part in find_engine(name).uses(self))
 
     @property
@@ -63,18 +63,18 @@ class IndexSettings(msgspec.Struct, frozen=True):
 
     @property
     def format(self) -> int:
-        """The oldest format that has all of this."""
+        """The oldest index format that supports these settings."""
         has_new_words = "bm25" in self.parts and not self.bm25.is_plain
         return 2 if has_new_words or self.rerank != NO_RERANKER else 1
 
     @property
     def summary(self) -> str:
-        """How the index is searched: `bm25, stemmer english, reranked by MODEL`."""
+        """A short description of engine, stemmer and reranker: `bm25, stemmer english, reranked by MODEL`."""
         stemmer = f", stemmer {self.bm25.stemmer}" if "bm25" in self.parts else ""
         return self.engine + stemmer + (f", reranked by {self.rerank}" if self.rerank != NO_RERANKER else "")
 
     def choose_files(self, index: Path) -> FileChoice:
-        """Which files of its sources are read for the index at this path."""
+        """The choice of source files for the index at this path, whose own folder is left out."""
         return FileChoice(index, self.max_file_mib, self.include, self.exclude, self.gitignore)
 
     def check(self) -> None:
@@ -88,13 +88,13 @@ class IndexSettings(msgspec.Struct, frozen=True):
             raise BadInput(f"max_file_mib must be at least 1, not {self.max_file_mib}")
 
     def check_reranker(self) -> None:
-        """Load the reranker once: otherwise the first search would be the first to say that there is none."""
+        """Load the reranker, if one is set, so that a missing model fails now and not at the first search."""
         if self.rerank != NO_RERANKER:
             open_reranker(self.rerank)
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What `manifest.json` says about an index. It is written last: without it there is no index.
+    """Content of `manifest.json`. It is written last: a directory without it is not an index.
 
     Manifest(kind="quaere-index", format=1, fingerprint="5f2c...", num_documents=12, num_passages=31, ...)
     """
@@ -113,14 +113,14 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def library_versions() -> dict[str, str]:
-    """The versions of everything that decides what is read and how it is searched."""
+    """The versions of Quaere and of the installed libraries that read and search documents, by name."""
     installed = {library: _version_of(library) for library in _LIBRARIES + _READING_LIBRARIES}
     return {"quaere": __version__, **{library: found for library, found in installed.items() if found}}
 
 
 @cache
 def _version_of(library: str) -> str:
-    """The installed version of a library, "" if there is none; kept, for it is read from a file of a hundred lines."""
+    """The installed version of a library, "" if it is not installed; cached, because each lookup reads a file."""
     try:
         return version(library)
     except PackageNotFoundError:
@@ -128,7 +128,7 @@ def _version_of(library: str) -> str:
 
 
 class _Label(msgspec.Struct):
-    """The fields every format of the manifest has; settings of words are fewer before format 2."""
+    """The fields that a manifest has in every format; read first, to find the format."""
 
     kind: str
     format: int
@@ -136,7 +136,7 @@ class _Label(msgspec.Struct):
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest of the index at `path`, or what is wrong with it and what to type."""
+    """The manifest of the index at `path`; raises an error with a hint if it is missing, damaged or too new."""
     rebuild = rebuild_hint(path)
     try:
         written = (path / MANIFEST).read_bytes()
@@ -160,7 +160,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def update_hint(path: Path) -> str:
-    """What to type to bring the index at `path` up to date."""
+    """The command that updates the index at `path`, for messages."""
     return f"quaere index --update {shlex.quote(str(path))}"
 
 

@@ -1,11 +1,11 @@
-r"""Blocks of a page, out of its tags and text: paragraphs, headings, list items, definitions, rows of tables.
+r"""Builds the blocks of a page from its tags and text: paragraphs, headings, list items, definitions, table rows.
 
     <p>Options:<dl><dt>-c<dd>Curvature<dd>Default: no</dl>   ->   Options:\n-c: Curvature\n  Default: no
 
 A line break in the source of a page is white space. A list is tight, line below line, as long as its items are single
 blocks, and so is the lead above it that ends with a colon. A row of a table is one line, with the name of its column
-before each cell: "Key: limits.cpu; Type: string". A table that only arranges the page is none: a row with headings or
-long texts in its cells is read cell by cell.
+before each cell: "Key: limits.cpu; Type: string". A table that only lays out the page does not count as a table: a row
+with headings or long texts in its cells is read cell by cell.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _MAX_ENTRIES = 4  # definitions inside one another whose terms are kept
 
 
 class _List(Struct):
-    """An open list, and the number of its last item."""
+    """A list whose end tag has not come yet, and the number of its last item."""
 
     tag: str
     number: int = 0
 
 
 class _Entry(Struct):
-    """An open definition: its term, the depth of its list, and how many lines it has so far."""
+    """A definition that has not ended yet: its term, the depth of its list, and its number of lines so far."""
 
     term: str
     depth: int
@@ -57,7 +57,7 @@ class _Entry(Struct):
 
 
 class PageBlocks:
-    """Collector of a page's blocks. Unless `whole`, what is around the text is passed over."""
+    """Collector of a page's blocks. Menus, banners and footers (`page_regions.py`) are skipped unless `whole`."""
 
     def __init__(self, *, whole: bool = False) -> None:
         self.title: list[str] = []
@@ -80,7 +80,7 @@ class PageBlocks:
         self._main: list[int] = []  # how many lines there were where each <main> began and ended
 
     def finish(self) -> list[Block]:
-        """The blocks of the page; none if an element that was passed over never ended, or held all text there is."""
+        """The blocks of the page; none if a skipped element never ended, or if nothing but headings is left."""
         self._end_block()
         self._write_terms()
         while self._tables:
@@ -96,7 +96,7 @@ class PageBlocks:
     # ------------------------------------------------------------------------------------------------------------- tags
 
     def start_tag(self, tag: str, attributes: str) -> None:
-        """Take a start tag; `attributes` is the rest of it."""
+        """Process a start tag; `attributes` is the text after its name."""
         if self._around:
             self._around_depth += tag == self._around
             return
@@ -122,7 +122,7 @@ class PageBlocks:
             self._start_inline(tag, attributes)
 
     def end_tag(self, tag: str) -> None:
-        """Take an end tag."""
+        """Process an end tag: it may end a block, a list, a table or a skipped element."""
         if self._around:
             self._around_depth -= tag == self._around
             self._around = self._around if self._around_depth else ""
@@ -148,7 +148,7 @@ class PageBlocks:
             self._inline.end_link()
 
     def data(self, text: str) -> None:
-        """Take text between tags."""
+        """Add text between tags to the title or to the current block; skipped elements are ignored."""
         if self._in_title:
             self.title.append(text)
         elif not self._silent_depth and not self._around:
@@ -210,7 +210,7 @@ class PageBlocks:
             self._marker = LinkedText("  " if self._entries and self._entries[-1].depth == depth else "")
 
     def _end_entries(self, depth: int) -> None:
-        """End the definitions in lists of this depth and below."""
+        """End the open definitions in lists of this depth or deeper, and their context headings."""
         while self._entries and self._entries[-1].depth >= depth:
             if self._entries.pop().num_lines > 1:
                 self._headings.append((SECTION_LEVELS + 1 + len(self._entries), ""))
@@ -222,7 +222,7 @@ class PageBlocks:
             self._write(lead, "item")
 
     def _write_terms(self) -> None:
-        """Write terms without a definition."""
+        """Write the terms that have no definition as one list item."""
         terms, self._terms, self._in_term = join_linked(", ", self._terms), [], False
         if terms.text:
             self._marker = LinkedText("")
@@ -269,7 +269,7 @@ class PageBlocks:
         self._tables.pop()
 
     def _find_lines(self) -> list[Line]:
-        """Where the next line goes: the innermost open cell, or the page."""
+        """The list that the next line is appended to: that of the innermost open table cell, or of the page."""
         cells = (table.cell_lines for table in reversed(self._tables))
         return next((lines for lines in cells if lines is not None), self._lines)
 
@@ -307,7 +307,7 @@ class PageBlocks:
 
 
 def _leads(lines: list[Line]) -> bool:
-    """True if the last line is the lead of what comes next."""
+    """True if the last line introduces what follows: a text or list item that ends with a colon."""
     return bool(lines) and lines[-1].kind in ("text", "item") and lines[-1].text.endswith(":")
 
 
@@ -323,7 +323,7 @@ _DIGITS = re.compile(r"\s*+([0-9]{1,4})(?![0-9])")
 
 
 class Line(Struct):
-    """A line of a page on its way to a `Block`; `kind` is "text", "item", "row", "code" or "heading"."""
+    """A line of a page before it becomes a `Block`; `kind` is "text", "item", "row", "code" or "heading"."""
 
     text: str
     kind: str = "text"
@@ -342,7 +342,7 @@ class _Cell(Struct):
 
 
 class Table:
-    """A table that is being read: `start_cell` and `end_row` follow the tags, `cell_lines` takes the text."""
+    """A table that is being read: call `start_cell`, `end_cell` and `end_row` at its tags; append to `cell_lines`."""
 
     def __init__(self) -> None:
         self._columns: dict[int, str] = {}
@@ -359,7 +359,7 @@ class Table:
         return self._cell.lines if self._cell else None
 
     def start_cell(self, is_header: bool, colspan: str, rowspan: str) -> None:
-        """Open a cell. Columns that a cell above reaches into are passed over."""
+        """Start a cell in the next column that no cell from a row above spans."""
         while self._occupied.get(self._column, 0) and self._column < _MAX_COLUMNS:
             self._column += 1
         self._cell = _Cell(self._column, is_header)
@@ -370,18 +370,18 @@ class Table:
         self._column = min(self._column + width, _MAX_COLUMNS)
 
     def end_cell(self) -> None:
-        """End the table cell: its text is added to the row."""
+        """End the current cell, so that `cell_lines` is None until the next one starts."""
         self._cell = None
 
     def end_row(self) -> list[Line]:
-        """Close the row: its one line, or the lines of its cells."""
+        """End the row and return it as one line, or as the lines of its cells if they are long or have headings."""
         cells = [cell for cell in self._cells if cell.lines]
         self._cells, self._cell, self._column = [], None, 0
         self._occupied = {column: left - 1 for column, left in self._occupied.items() if left > 1}
         if not cells:
             return []
         lines = [line for cell in cells for line in cell.lines]
-        # Columns after the last that is counted are all that one.
+        # All columns beyond the maximum share the last number.
         texts = [(cell.column, cell.join()) for cell in cells]
         is_plain = all(line.kind in ("text", "item") for line in lines)
         if len(texts) == 1 and not self._has_line:
@@ -407,7 +407,7 @@ class Table:
 
 
 def _as_label(lines: list[Line]) -> list[Line]:
-    """A header alone in its row ("Note") as the lead of what comes next: "Note:"."""
+    """Append a colon to a header that is alone in its row: "Note" introduces what follows as "Note:"."""
     if len(lines) == 1 and lines[0].text[-1:].isalnum() and len(lines[0].text) <= _MAX_COLUMN_NAME:
         lines[0].text += ":"
     return lines

@@ -1,9 +1,9 @@
-"""What on a page is not its text: menus, banners, footers, comments of readers.
+"""Detection of page elements that are not main text: menus, banners, footers, readers' comments.
 
 is_around("div", ' class="navheader"') == True
 
-A page says so by its tags and roles, or by the names of its classes. An id counts only where there is no class: tools
-that write manuals make ids out of headings, and "Navigation" may be one.
+They are recognised by tag, role or class name. An id counts only if there is no class: documentation tools make ids
+from headings, and "Navigation" may be a heading.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAME = re.compile(rf"(?:(?:{_WHERE})[-_]?)?(?:{_WHAT})(?:[-_](?:bar|box|list|me
 
 
 def is_around(tag: str, attributes: str) -> bool:
-    """True if the element with this start tag holds what is around the text."""
+    """True if the element with this start tag is a menu, banner, footer or the like, and not main text."""
     if tag in _TAGS:
         return True
     if tag not in _REGIONS or "=" not in attributes:

@@ -6,10 +6,10 @@ scores of different engines have different scales.
     first [7, 3], second [3, 9]  ->  3: 1/62 + 1/61,  7: 1/61,  9: 1/62
 
 A reranker compares the query with the first passages of an engine, and both rankings are fused. Only these passages are
-encoded, so that a large corpus needs no vectors of all its passages; the vectors that were used last are kept.
+encoded, so that a large corpus needs no vectors of all its passages; the most recently used vectors are cached.
 
-A small model answers from the first passage it is shown, and BM25 often has the page of the thing that is asked about
-second or third, behind a page that repeats the question's other words: `titles_first` puts it first.
+A small model answers from the first passage it is shown, and BM25 often ranks the page about the question's subject
+second or third, behind a page that repeats the question's other words: `titles_first` moves that page to the top.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class HybridEngine:
 
 
 def fuse_engines(engines: Sequence[Engine]) -> Engine:
-    """The engine alone, or several as one."""
+    """The only engine, or a `HybridEngine` of several."""
     return engines[0] if len(engines) == 1 else HybridEngine(engines)
 
 
@@ -95,14 +95,14 @@ _NUM_KEPT = 65_536  # vectors; 100 MB of those of MiniLM
 
 
 def open_reranker(name: str) -> Embedder:
-    """The encoder of this name: a sentence-transformers model, or one on a server."""
+    """Open the embedder used for reranking: a sentence-transformers model, or `openai:MODEL@BASE_URL` on a server."""
     settings = DenseSettings(embedder=name).with_known_prefixes()
     settings.check()
     return open_embedder(settings)
 
 
 class RerankEngine:
-    """Engine that reranks the first matches of another; `read` gives passages by number."""
+    """Engine that reranks the first matches of another engine; `read` returns a passage by its number."""
 
     def __init__(
         self, engine: Engine, encoder: Embedder, read: Callable[[int], Passage], *, num_kept: int = _NUM_KEPT
@@ -127,7 +127,7 @@ class RerankEngine:
         ]
 
     def _embed(self, numbers: Iterable[int]) -> dict[int, NDArray[np.float32]]:
-        """The vectors of these passages; those that are not kept are encoded, many at once."""
+        """The vectors of these passages, by number: from the cache, else encoded in batches."""
         wanted = sorted(numbers)
         with self._lock:
             vectors = {number: self._kept[number] for number in wanted if number in self._kept}
@@ -160,15 +160,15 @@ _ARTICLE = re.compile(r"the\s+(?=\S)", re.IGNORECASE)
 
 
 def titles_first(query: str, hits: Sequence[Hit], topk: int) -> list[Hit]:
-    """The first `topk` hits once those with a title that the query names are first, longer titles before shorter."""
+    """Move hits whose title the query names to the front, longer titles first, and return the first `topk` hits."""
     asked = frozenset(terms(query))
     return sorted(hits, key=lambda hit: -_num_named(hit.passage.title, query, asked))[:topk]
 
 
 def _num_named(title: str, query: str, asked: frozenset[str]) -> int:
-    """The terms of a title if the query has them all, else 0.
+    """The number of terms of a title if the query contains all of them, else 0.
 
-    A title of one word must stand in the query as it is written: a page called Request is not named by "a request".
+    A title of one word must occur in the query in the same case: "a request" does not name a page called Request.
     """
     name = _ARTICLE.sub("", _QUALIFIER.sub("", title), count=1)
     words = terms(name)

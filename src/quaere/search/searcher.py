@@ -46,7 +46,10 @@ def open_searcher(where: str) -> Searcher:
 
 
 async def check_reachable(searcher: Searcher) -> None:
-    """Raise if search servers cannot be reached, or serve different indexes: before a model is loaded."""
+    """Raise if search servers cannot be reached or serve different indexes; does nothing for a local index.
+
+    It is called before a model is loaded, so that a wrong address fails early.
+    """
     if check := getattr(searcher, "check", None):
         await check()
 
@@ -63,7 +66,7 @@ class NoSearcher:
 
 
 class _Request:
-    """A queued search."""
+    """A queued search: its queries, `topk`, and the future that gets its hits."""
 
     def __init__(self, queries: Sequence[str], topk: int) -> None:
         self.queries = list(queries)
@@ -77,7 +80,7 @@ class LocalSearcher:
     At most `max_concurrent` engine calls run at once and at most `max_waiting` requests wait (None: no limit); beyond
     that a search fails as overloaded. With `join`, waiting requests are batched into one call, which is faster for
     embedders; without it, the result of a call never depends on other requests. The hits of the last `remember`
-    different queries are kept, and found again without a call.
+    different queries are cached.
     """
 
     def __init__(

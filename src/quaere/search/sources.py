@@ -1,4 +1,4 @@
-"""What the sources of an index were when they were read, and what has changed since.
+"""Records of an index's source files and folders as they were read, and detection of changes since.
 
     sources.jsonl     one line per folder, then one per file; its own modification time is when reading began
 
@@ -27,8 +27,8 @@ MAX_LOOKS = 20_000  # folders, entries of folders and files that are looked at w
 class FileRecord(Struct, tag="file", omit_defaults=True):
     """A file as it was read, and the result: enough to report on it again without reading it.
 
-    Its documents are the next `num_documents` of the index. `duplicates` are digests of those that were left out
-    because an earlier document was equal, and `refused` says why the file was not opened.
+    Records are in the order of the index's documents; `num_documents` of them come from the file. `duplicates` are
+    digests of documents left out as equal to an earlier one; `refused` says why the file was not opened.
 
         FileRecord(id="rivers.md", size=812, mtime_ns=1763300000000000000, digest="5f2c...", num_documents=1)
     """
@@ -48,21 +48,21 @@ class FileRecord(Struct, tag="file", omit_defaults=True):
 
 
 class Changes(list[str]):
-    """Names of files and folders that are not as they were: `Changes(["docs/", "docs/rivers.md"])`."""
+    """Names of source files and folders that have changed: `Changes(["docs/", "docs/rivers.md"])`."""
 
     def describe(self) -> str:
-        """The last of them, since files come behind their folders: "rivers.md and 2 more have changed"."""
+        """A message that names the last change (files come after folders): "rivers.md and 2 more have changed"."""
         *others, last = self
         return f"{last} and {len(others)} more have changed" if others else f"{last} has changed"
 
 
 def digest_bytes(data: bytes) -> str:
-    """The digest of a file or text that has been read."""
+    """The 16-byte BLAKE2b digest of the bytes, as hexadecimal digits."""
     return blake2b(data, digest_size=16).hexdigest()
 
 
 def digest_file(path: Path) -> str:
-    """The digest of a file, which may be larger than memory."""
+    """The digest of a file's content, equal to `digest_bytes`; the file may be larger than memory."""
     with path.open("rb") as file:
         return file_digest(file, lambda: blake2b(digest_size=16)).hexdigest()
 
@@ -71,7 +71,7 @@ def digest_file(path: Path) -> str:
 
 
 def write_sources(folder: Path, folders: Iterable[SourceFolder], files: Iterable[FileRecord], began_ns: int) -> None:
-    """Write the records of an index; `began_ns` is when the first of the sources was looked at."""
+    """Write the records to `sources.jsonl` in `folder`; its file time is set to `began_ns`, when reading began."""
     path = folder / SOURCES
     records: list[SourceFolder | FileRecord] = sorted(folders, key=lambda each: each.id)
     records += files
@@ -82,7 +82,7 @@ def write_sources(folder: Path, folders: Iterable[SourceFolder], files: Iterable
 
 
 def _storable(record: SourceFolder | FileRecord) -> SourceFolder | FileRecord:
-    """The record in a form that does not depend on the order of work, without a name that is not Unicode."""
+    """The record with sorted duplicates, so that the file is reproducible, and "" for a name that is not Unicode."""
     if isinstance(record, FileRecord):
         record = msgspec.structs.replace(record, duplicates=sorted(record.duplicates))
     try:
@@ -93,7 +93,7 @@ def _storable(record: SourceFolder | FileRecord) -> SourceFolder | FileRecord:
 
 
 def read_sources(folder: Path) -> Iterator[SourceFolder | FileRecord]:
-    """The records of an index in the order they were written; none where an earlier version wrote it."""
+    """The records of an index in the order they were written; none if an earlier version wrote the index."""
     decoder = msgspec.json.Decoder(SourceFolder | FileRecord)
     try:
         with (folder / SOURCES).open("rb") as file:
@@ -111,9 +111,9 @@ def read_sources(folder: Path) -> Iterator[SourceFolder | FileRecord]:
 def find_changes(
     index: Path, sources: Sequence[Path], *, gitignore: bool = True, max_looks: int = MAX_LOOKS
 ) -> Changes:
-    """What has changed in the sources of the index at `index`. No file is opened: folders are listed, files looked at.
+    """The source files and folders that changed since the index was built, by size, time and names; no file is opened.
 
-    At most `max_looks` entries are, folders first, so that opening an index stays quick whatever its size.
+    At most `max_looks` entries are checked, folders first, so that opening a large index stays fast.
     """
     base, leave_out = common_folder(sources), index.resolve()
     changed = Changes()
@@ -138,9 +138,9 @@ def find_changes(
 def _list_folder(
     path: Path, record: SourceFolder, leave_out: Path, max_entries: int
 ) -> tuple[SourceFolder | None, int]:
-    """The folder as it is now, None if it is gone, and how many entries were looked at.
+    """The folder's present record, None if the folder is gone, and how many entries were listed.
 
-    One with more entries than may be looked at counts as unchanged.
+    A folder with `max_entries` entries or more counts as unchanged.
     """
     try:
         with os.scandir(path) as listing:

@@ -6,7 +6,7 @@ All files are memory-mapped, so opening is instant and reading a passage touches
     documents.npy     per document: its offset, and the bytes of its id, title and text
     passages.npy      per passage: its document, its number in it, and its place in characters and in bytes
     identities.npy    per document: a digest of its id, sorted, and the document's number
-    places.bin        where each passage stands in its file ("page 3"), one after another; only if any place is known
+    places.bin        each passage's place in its file ("page 3"), one after another; only if any place is known
     places.npy        0, then per passage where the name of its place ends
     headings.bin      the headings each passage is under, in the same way; only if there are any
     headings.npy      0, then per passage where its headings end
@@ -79,7 +79,7 @@ class StoreWriter:
 
     @property
     def content_digest(self) -> str:
-        """Digest of all documents so far, in order, with the headings of their passages."""
+        """Digest of all documents added so far, in order, with the headings of their passages."""
         return self._content.hexdigest()
 
     def add(self, document: Document, passages: Sequence[Passage]) -> None:
@@ -115,7 +115,7 @@ _Record = TypeVar("_Record", bound=Struct)
 
 
 class _Blobs:
-    """Byte strings of any length, one after another in NAME.bin, and NAME.npy that says where each ends."""
+    """Writer of byte strings: concatenated in NAME.bin, with the end of each in NAME.npy."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._file = (folder / f"{name}.bin").open("wb")
@@ -127,13 +127,13 @@ class _Blobs:
         self._ends.append(self._ends[-1] + len(blob))
 
     def pack(self, records: Sequence[Struct]) -> bytes:
-        """Add records in MessagePack, compressed; they are returned as they were before compression."""
+        """Append the records as one compressed MessagePack string; returns the encoding before compression."""
         encoded = msgspec.msgpack.encode(records) if records else b""
         self.add(zlib.compress(encoded) if records else b"")
         return encoded
 
     def close(self, *, keep: bool) -> None:
-        """Write the array, or remove the file where there is nothing but empty strings."""
+        """Write NAME.npy; if all strings are empty or `keep` is false, delete NAME.bin instead."""
         self._file.close()
         if keep and self._ends[-1]:
             np.save(self._arrays, np.array(self._ends, dtype=np.uint64))
@@ -142,7 +142,7 @@ class _Blobs:
 
 
 class _MappedBlobs:
-    """Reads what `_Blobs` wrote; every string is empty where nothing was written, or by an earlier version."""
+    """Reader of the files of `_Blobs`; if they are missing, every string is empty."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.is_empty = not (folder / f"{name}.npy").exists()
@@ -186,7 +186,7 @@ class Store:
         return Passage(f"{doc_id}#{there}", doc_id, title, text, start, end, place, heading)
 
     def find_passage(self, number: int, start: int, end: int) -> Passage | None:
-        """The last passage of document `number` that contains its characters from `start` to `end`."""
+        """The last passage of document `number` that contains its characters `start` to `end`; None if none does."""
         numbers = self.passage_numbers(number)
         starts = self._passages[numbers.start : numbers.stop, 2]
         place = numbers.start + int(np.searchsorted(starts, start, side="right")) - 1
@@ -206,7 +206,7 @@ class Store:
         return np.searchsorted(self._passages[:, 0], np.arange(len(self._documents) + 1, dtype=np.uint64))
 
     def read_document(self, number: int, kind: Literal["file", "row"]) -> Document:
-        """The document of this number, as it was added."""
+        """Document `number` as it was added; `kind` is not stored and has to be given."""
         doc_id, title, text_at, end = self._read_document(number)
         text, parts = self._bytes[text_at:end].decode(), self._parts.unpack(number, Part)
         return Document(doc_id, title, text, kind, parts, stored=number, links=self.links(number))
@@ -234,7 +234,7 @@ class Store:
         return self._bytes[text_at:end].decode()
 
     def find_document(self, doc_id: str) -> int:
-        """The number of a document."""
+        """The number of the document with this id; raises `BadInput` if there is none."""
         digest = np.uint64(_id_digest(doc_id))
         first, end = np.searchsorted(self._digests, digest), np.searchsorted(self._digests, digest, side="right")
         for number in self._numbers[first:end].tolist():  # ids with equal digests; in practice there is one at most
@@ -243,7 +243,7 @@ class Store:
         raise BadInput(f"there is no document {doc_id!r} in the index")
 
     def _read_document(self, number: int) -> tuple[str, str, int, int]:
-        """Id, title, and start and end of the text in the file."""
+        """Id and title of document `number`, and the byte offsets of its text's start and end in `documents.bin`."""
         at, id_bytes, title_bytes, text_bytes = self._documents[number].tolist()
         title_at = at + id_bytes
         text_at = title_at + title_bytes
@@ -286,7 +286,7 @@ _TIME_STEP_NS = 2_000_000_000
 
 
 class EarlierIndex(Store):
-    """The documents, passages and files of an index that is being replaced."""
+    """The index that an update replaces: its documents, passages and file records, for reuse."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -303,7 +303,7 @@ class EarlierIndex(Store):
         self._trusted_ns = began_ns - _TIME_STEP_NS
 
     def find(self, file: SourceFile) -> FileRecord | None:
-        """The record of a file of the same size and time, or, if only its time is another, of the same bytes."""
+        """The earlier record of an unchanged file, else None: same size and time, or same size and content."""
         record = self.files.get(file.id)
         if record is None or not record.digest or record.size != file.size:
             return None
@@ -315,15 +315,15 @@ class EarlierIndex(Store):
             return None
 
     def documents(self, record: FileRecord) -> Iterator[Document]:
-        """The documents that were read from a file."""
+        """The documents of the earlier index that were read from the file of this record."""
         first = self._first_documents[record.id]
         kind: Literal["file", "row"] = "row" if is_rows_file(Path(record.id)) else "file"
         return (self.read_document(number, kind) for number in range(first, first + record.num_documents))
 
     def find_vectors(self, engine: str, store: Store, kept: array[int]) -> KnownVectors:
-        """For each passage of `store` the vector of an earlier one that is embedded alike.
+        """For each passage of `store` the earlier passage with the same vector, that is with equal title and text.
 
-        `kept` says which were taken over; only the others, and what is left of the earlier ones, are compared.
+        `kept` has the earlier numbers of passages that were taken over, else -1; only the others are compared.
         """
         rows = np.array(kept, dtype=np.int64)
         new = np.flatnonzero(rows < 0).tolist()

@@ -1,4 +1,4 @@
-"""Bringing an index up to date: only what has changed is read and embedded, and the result is that of a new build.
+"""Update of an index: only changed files are read and embedded; the result equals that of a new build.
 
 updated = update_index(Path("docs-index"))
 updated.counts     -> UpdateCounts(num_added=1, num_changed=2, num_removed=0, num_unchanged=40, num_read=3, ...)
@@ -27,20 +27,20 @@ POLL_S = 2.0
 
 
 class Updated(msgspec.Struct, frozen=True):
-    """An index that is up to date, and what was done for it."""
+    """The result of `update_index`: the updated index, and counts of files and passages processed."""
 
     index: Index
     counts: UpdateCounts
 
 
 class _NothingToWrite(Exception):
-    """The new index would be the old one."""
+    """Raised to discard the new index if it equals the old one."""
 
 
 def update_index(path: Path, progress: Progress | None = None, *, rerank: str | None = None) -> Updated:
-    """Bring the index at `path` up to date with its sources, and its reranker if one is named: all of it, or nothing.
+    """Update the index at `path` to the present state of its sources, atomically; `rerank` changes its reranker.
 
-    The new index is made beside the old one and put in its place at the end, as by `build_index`.
+    The new index is written to a temporary folder, which replaces the old one at the end, as by `build_index`.
     """
     before = open_index(path, check_sources=False)
     sources = _find_sources(before)
@@ -50,7 +50,7 @@ def update_index(path: Path, progress: Progress | None = None, *, rerank: str | 
     if rerank not in (None, settings.rerank):
         settings = msgspec.structs.replace(settings, rerank=rerank)
         settings.check_reranker()
-    # What another version of a library would read is not known without reading; vectors are good in either case.
+    # Another version of a library may read a file differently, so files are then read again; vectors stay valid.
     reads_alike = before.manifest.versions == library_versions()
     try:
         with new_folder(path) as unfinished:
@@ -86,20 +86,20 @@ def _same_sources(one: Path, other: Path) -> bool:
 
 
 def wait_for_changes(path: Path, passed_over: Sequence[SourceFile] = ()) -> list[SourceFile]:
-    """Wait until the sources of an index have changed and then stood still for `POLL_S`; the files there are then.
+    """Block until the sources of an index have changed and then been stable for `POLL_S` seconds; returns their files.
 
-    Sources that were `passed_over`, because an update failed with them, are waited for to change once more.
+    `passed_over` are the files of an update that failed: it returns only once they have changed again.
     """
     last: list[SourceFile] = []
     while True:
         started = time.monotonic()
         index = open_index(path, check_sources=False)
-        # To find the files takes longer than to see that none has changed.
+        # Listing the files takes longer than checking that none has changed.
         now = _find_files(index) if index.find_changes(bounded=False) else []
         if now and now == last and now != passed_over:
             return now
         last = now
-        # A large corpus takes a while to look at: at most a tenth of the time is spent on it.
+        # Checking a large corpus takes a while: at most a tenth of the time is spent on it.
         time.sleep(max(POLL_S, 10 * (time.monotonic() - started)))
 
 

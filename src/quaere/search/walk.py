@@ -1,4 +1,4 @@
-"""Which files a corpus is made of: those of its sources that are wanted, may be read, and lie where they seem to lie.
+"""Finds the files of a corpus: those of its sources that are chosen, readable, and not links out of the folder.
 
 walk = Walk([Path("docs"), Path("notes.pdf")], FileChoice(exclude=["drafts/"]))
 walk.files()        -> [SourceFile(path=Path("docs/rivers.md"), id="docs/rivers.md", ...), ...]
@@ -33,7 +33,7 @@ SUPPORTED = (
 
 
 class SourceFile(Struct, frozen=True):
-    """A file of the corpus, the id of its document, its size and time, and why it is not to be opened ("" if it is).
+    """A file of the corpus: its document's id, size and time, and why it must not be opened ("" if it may).
 
     SourceFile(path=Path("docs/rivers.md"), id="rivers.md", size=812, mtime_ns=1763300000000000000, refused="")
     """
@@ -46,7 +46,7 @@ class SourceFile(Struct, frozen=True):
 
 
 class SourceFolder(Struct, frozen=True, tag="folder"):
-    """A folder of the corpus: a digest of the names in it that matter, and size and time of its `.gitignore`.
+    """A folder of the corpus: a digest of its relevant entries' names, and size and time of its `.gitignore`.
 
     SourceFolder(id="coast", names="5f2c...", ignore=(120, 1763300000000000000))
     """
@@ -57,17 +57,17 @@ class SourceFolder(Struct, frozen=True, tag="folder"):
 
 
 def common_folder(sources: Sequence[Path]) -> Path:
-    """The folder that document ids are relative to: the source itself, or the one that holds all sources.
+    """The folder that document ids are relative to: the only source, or the innermost folder with all sources.
 
     common_folder([Path("/a/docs"), Path("/a/b.pdf")]) == Path("/a")
     """
-    # Not resolved: a source that is a link is called by its own name.
+    # Symbolic links are not resolved: ids use the link's own name.
     folders = [os.path.abspath(source if source.is_dir() else source.parent) for source in sources]
     return Path(os.path.commonpath(folders))
 
 
 class FileChoice(Struct, frozen=True):
-    """Which files are read: none of the folder `leave_out`, none that is too large, and those that patterns choose.
+    """Rules for choosing files: the folder `leave_out` is skipped, files have a maximum size and must match patterns.
 
     FileChoice(leave_out=Path("docs/index"), max_file_mib=64, exclude=("drafts/",))
     """
@@ -85,8 +85,8 @@ ANY_FILE = FileChoice()
 class CorpusReport(Struct):
     """Counts of documents read and skipped, with the names and reasons of skipped files.
 
-    `unreadable` names files that were left out, `problems` what was lost of files that were not, and `missing` counts
-    files by the library they need and how to get it.
+    `unreadable` lists skipped files, `problems` the unreadable parts of files that were read, and `missing` counts
+    files by the library they need, with how to install it.
 
         CorpusReport(num_documents=12, num_duplicates=1, unreadable=["scan.pdf: not a readable PDF file (...)"],
                      missing={".docx files need python-docx: ...": 3})
@@ -106,12 +106,12 @@ class CorpusReport(Struct):
     num_excluded: int = 0
 
     def leave_out(self, name: str, reason: str) -> None:
-        """Count a file or folder that is not read, and name it."""
+        """Count a file or folder that is skipped, and list it with the reason."""
         self.num_unreadable += 1
         _name(self.unreadable, name, reason)
 
     def note_problem(self, name: str, problem: str) -> None:
-        """Count something that was lost of a file, and say what."""
+        """Count a part of a file that could not be read, and list the problem."""
         self.num_problems += 1
         _name(self.problems, name, problem)
 
@@ -122,10 +122,10 @@ def _name(named: list[str], name: str, reason: str) -> None:
 
 
 class Walk:
-    """Finds the files of one or several sources. Every file is named once, in the order of ids.
+    """Finds the files of one or several sources. Every file is returned once, in the order of ids.
 
-    Files of a folder are left out if they are hidden, of another kind, ignored by a `.gitignore` in the folder,
-    excluded, or not included where something is. A file that was named itself is always taken.
+    Files of a folder are skipped if they are hidden, of an unsupported type, ignored by a `.gitignore` in the folder,
+    excluded, or not matched by the `include` patterns, if there are any. A file given as a source is always taken.
     """
 
     def __init__(self, sources: Sequence[Path], choice: FileChoice) -> None:
@@ -180,7 +180,7 @@ class Walk:
                     yield path
 
     def _is_chosen(self, path: Path, source: Path, ignores: IgnoreFiles | None, *, is_folder: bool = False) -> bool:
-        """True if a file is to be read or a folder to be looked into."""
+        """True if a file should be read or a folder searched; other entries are counted in the report."""
         if is_folder and (path.name.startswith(".") or path.resolve() == self._leave_out):
             return False
         name = path.relative_to(source).as_posix() + "/" * is_folder
@@ -193,7 +193,7 @@ class Walk:
         return False
 
     def _look_at(self, path: Path, root: Path) -> tuple[int, int, str]:
-        """Size and time of a file, and why it is not opened. A pipe would never end, and a link may lead anywhere."""
+        """Size and modification time of a file, and why it must not be opened: a pipe, a link out of the folder, ..."""
         try:
             file = path.resolve(strict=True)
             status = file.stat()
@@ -217,14 +217,14 @@ class Walk:
 
 
 def is_supported(path: Path) -> bool:
-    """True if files of this name can be read."""
+    """True if the file's suffix is that of a supported format."""
     return path.suffix.lower() in FILE_SUFFIXES or is_rows_file(path)
 
 
 def describe_folder(
     folder: Path, name: str, folders: Iterable[str], files: Iterable[str], leave_out: Path | None
 ) -> SourceFolder:
-    """The folder of these entries. Hidden ones, files of other kinds and the folder `leave_out` do not matter."""
+    """The record of a folder with these entries; hidden ones, unsupported files and `leave_out` are ignored."""
     wanted = [f"{entry}/" for entry in folders if not _is_left_out(folder / entry, leave_out)]
     wanted += [entry for entry in files if not entry.startswith(".") and is_supported(Path(entry))]
     digest = blake2b("\0".join(sorted(wanted)).encode(errors="surrogateescape"), digest_size=16)
@@ -237,7 +237,7 @@ def describe_folder(
 
 
 def _is_left_out(folder: Path, leave_out: Path | None) -> bool:
-    # Names first: to resolve every folder would take longer than all the rest.
+    # Names are compared first: resolving every folder would take longer than all the rest.
     is_named_so = leave_out is not None and folder.name == leave_out.name
     return folder.name.startswith(".") or (is_named_so and folder.resolve() == leave_out)
 
@@ -252,7 +252,7 @@ _WILDCARDS = re.compile(r"\*+")
 
 
 def _compile(patterns: Iterable[str], option: str) -> GitIgnoreSpec:
-    """What a person includes or excludes, relative to the folder that is read."""
+    """Compile the patterns of `--include` or `--exclude`; raises `BadInput` naming the option if one is invalid."""
     try:
         return GitIgnoreSpec.from_lines(patterns)
     except ValueError as error:
@@ -262,9 +262,9 @@ def _compile(patterns: Iterable[str], option: str) -> GitIgnoreSpec:
 class IgnoreFiles:
     """The `.gitignore` files of a folder and those below it, read as the folders are entered from the top.
 
-    Whoever wrote the documents may have written these too. Their patterns become regular expressions that try every
-    split of a name between their wildcards (four of them in a long name take 18 s), so patterns with more than two are
-    passed over. Files above the folder are not read.
+    The files may come from an untrusted author. Their patterns become regular expressions that try every split of a
+    name between their wildcards (four wildcards with a long name take 18 s), so patterns with more than two wildcards
+    are ignored. `.gitignore` files above the folder are not read.
     """
 
     def __init__(self, root: Path, complain: Callable[[Path, str], None]) -> None:
@@ -279,7 +279,7 @@ class IgnoreFiles:
         self._of_folder[folder] = [*above, (folder, spec)] if spec else above
 
     def match(self, path: Path, *, is_folder: bool) -> bool:
-        """True if the path is ignored: the nearest file that has a pattern for it decides, by the last such pattern."""
+        """True if the path is ignored, by the last matching pattern of the nearest `.gitignore` that has one."""
         for folder, spec in reversed(self._of_folder[path.parent]):
             decided = spec.check_file(path.relative_to(folder).as_posix() + "/" * is_folder).include
             if decided is not None:

@@ -44,7 +44,7 @@ def _character_class(categories: str, *blocks: range) -> str:
 
 
 class _Patterns(NamedTuple):
-    """The patterns of texts that are not ASCII only."""
+    """Regular expressions for texts with characters beyond ASCII."""
 
     counted: re.Pattern[str]
     matched: re.Pattern[str]
@@ -54,7 +54,7 @@ class _Patterns(NamedTuple):
 
 @cache
 def _patterns() -> _Patterns:
-    """The patterns, compiled when a text first needs them: that takes longer than searching a small index."""
+    """The patterns, compiled at first use, because compiling takes longer than searching a small index."""
     unspaced = _character_class(
         "LN",
         range(0x0E00, 0x0F00),  # Thai, Lao
@@ -156,10 +156,10 @@ def _folded_words(folded: str) -> list[str]:
 
 
 def _accented_stems(text: str, stemmer: str, without: frozenset[str]) -> list[str]:
-    """The folded stems of words with accents, where they are not the stems of the folded words.
+    """Additional stems of accented words: computed with the accents, then folded, if that differs from the plain stem.
 
-    A stemmer needs the accents ("configuración" has the stem of "configuraciones"), and a query may lack them: so such
-    a word has both stems.
+    A stemmer needs the accents ("configuración" has the stem of "configuraciones"), but a query may lack them; so such
+    a word gets both stems.
     """
     written = unicodedata.normalize("NFKC", _patterns().many_marks.sub(r"\1", text)).casefold()
     found: list[str] = []
@@ -198,7 +198,7 @@ _of_thread = threading.local()  # PyStemmer's stemmers are not to be shared betw
 
 
 def _open_stemmer(language: str) -> Any:
-    """The thread's stemmer of a language."""
+    """The stemmer of a language for the current thread; raises `BadInput` if there is none."""
     if language not in vars(_of_thread):
         import Stemmer
 
@@ -215,8 +215,8 @@ _MIN_SHARE = 0.05  # of all words: prose has three times as many common words, t
 _LEAD = 1.2  # over the next language: neighbours (Danish and Norwegian) share many of their words
 
 
-# By language: frequent words, and those that questions have and pages do not. No frequent word is a single letter:
-# those are also the names of variables.
+# By language: frequent words, and words of questions that pages rarely have. No frequent word is a single letter,
+# because single letters are also names of variables.
 _LANGUAGES = {
     "danish": (
         "og det er af til en på med som ikke den der for et de har blev også efter mellem",
@@ -295,7 +295,7 @@ _LANGUAGES = {
 
 
 def detect_language(texts: Iterable[str]) -> str:
-    """The language most common words of the texts are of; "none" if that is none of those known, or not clear."""
+    """The language whose frequent words are most common in the texts; "none" if no known language clearly leads."""
     counts = Counter(word for text in texts for word in terms(text))
     found = {name: sum(counts[word] for word in common) for name, common in _common_words().items()}
     best, second = sorted(found, key=lambda name: -found[name])[:2]
@@ -305,7 +305,7 @@ def detect_language(texts: Iterable[str]) -> str:
 
 @cache
 def question_words(language: str) -> frozenset[str]:
-    """The folded question words and auxiliary verbs of a language; none where they are not known."""
+    """The folded question words and auxiliary verbs of a language; empty for languages without a list."""
     return frozenset(fold(_LANGUAGES[language][1]).split()) if language in _LANGUAGES else frozenset()
 
 

@@ -1,9 +1,9 @@
-"""A model made from nothing: random weights, and a vocabulary of the few words that a village needs.
+"""A tiny untrained model: random weights, and a vocabulary of the few words of the "village" worlds.
 
     with blank_model("brief", seed=0, beside=Path("tiny")) as folder: ...
 
-It has 0.15 million weights, so that two CPU cores teach it to search within a minute, and it knows no word that is not
-in its village: it serves to watch Dr. Zero learn, not to answer questions.
+It has 0.15 million weights, so that two CPU cores teach it to search within a minute, and it knows no word outside of
+its village: it is for watching the recipe Dr. Zero learn, not for answering questions.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from quaere.worlds import generate_world
 
 _FAMILY, _DIALECT = "hamlet", "drzero"
 _HIDDEN, _LAYERS, _HEADS = 64, 2, 4
-# Hugging Face's default of 0.02 is meant for wide layers. Attention that begins so flat does not learn to copy a name
-# within a minute; with weights of about 1 / sqrt(hidden) it does.
+# Standard deviation of the initial weights. Hugging Face's default of 0.02 is meant for wide layers: attention that
+# begins so flat does not learn to copy a name within a minute; with about 1 / sqrt(hidden) it does.
 _WEIGHT_SCALE = 0.125
 _CONTEXT = 1024
 _VOCABULARY = 1000
@@ -42,21 +42,21 @@ _TEMPLATE = """\
 
 @contextmanager
 def blank_model(style: PromptStyle, seed: int, beside: Path) -> Iterator[Path]:
-    """A folder with a tokenizer and random weights, beside this path; it is deleted at the end."""
+    """Context manager: a temporary folder next to `beside` with a tokenizer and random weights."""
     with scratch_folder(beside) as folder:
         _write(folder, _make_tokenizer(_fixed_texts(style), _village_texts()), seed)
         yield folder
 
 
 def _village_texts() -> Iterator[str]:
-    """Titles, records and questions with every word that is said in a village."""
+    """Articles and questions that together contain every word of a village world."""
     world = generate_world(0, _NUM_ARTICLES, _FAMILY)
     yield from (f"{article.title}\n{article.text}" for article in world.articles())
     yield from (question.text for question in world.questions(_NUM_ARTICLES // 2))
 
 
 def _fixed_texts(style: PromptStyle) -> list[str]:
-    """The parts of prompts, results and turns that are always the same, each of which becomes one token."""
+    """The fixed texts of prompts, search results and turns; each becomes one token."""
     solver, turns = open_protocol("solver", style, _DIALECT), solver_turns(_DIALECT)
     proposer, passage = open_protocol("proposer", style, _DIALECT), Passage("d#0", "d", _GAP, _GAP, 0, 1)
     reply = solver.reply(Search((_GAP,)), [SearchResult(_GAP, (Hit(passage, 1.0),))], None, final=True)

@@ -1,4 +1,4 @@
-"""Check of a warm-up: what a model makes of held-out tasks in each dialect and role that it was taught.
+"""Check of a warm-up: how well a model does held-out tasks in each dialect and role that it was taught.
 
     learnt = await play_held_out(policy, episodes, searcher, protocols, limits)
     learnt["evalact solver"] -> Learnt(num=10, num_answered=6, num_sound=5, num_matched=2)
@@ -25,10 +25,10 @@ from quaere.warmup.scripted_episodes import open_protocol
 
 
 class Learnt(Struct, frozen=True):
-    """Held-out tasks of a role in a dialect: played, answered, sound in format, and matched by their answer.
+    """Counts of held-out tasks of one role in one dialect: all, answered, sound in format, and correctly answered.
 
-    An episode is sound if it was answered and each of its turns was an action of the dialect. It is matched if a
-    solver's answer is one of the question's by exact match; of other roles none is.
+    An episode is sound if it was answered and each of its turns was an action of the dialect. It is matched if the
+    solver's answer equals an accepted answer (exact match); episodes of other roles never count as matched.
 
         Learnt(num=10, num_answered=6, num_sound=5, num_matched=2).share == 0.5
     """
@@ -40,14 +40,14 @@ class Learnt(Struct, frozen=True):
 
     @property
     def share(self) -> float:
-        """Sound episodes over all; 0 if there are none.
+        """The share of sound episodes; 0 if there are no episodes.
 
         Dialects share the form of their answers, so a model may answer in one it was never taught, but seldom soundly.
         """
         return self.num_sound / self.num if self.num else 0.0
 
     def count(self, episode: Episode) -> Learnt:
-        """The counts with one more episode."""
+        """New counts that include this episode."""
         is_answered = episode.end == "answered"
         is_sound = is_answered and not any(isinstance(turn.action, Malformed) for turn in episode.turns)
         is_matched = isinstance(episode.task, SolveTask) and solver_reward(episode) == 1
@@ -57,7 +57,7 @@ class Learnt(Struct, frozen=True):
 
 
 class Spoken(Struct, frozen=True):
-    """A role of a dialect with its protocol.
+    """A role in a dialect, with the protocol (prompts and parser) to play it.
 
     Spoken(name="evalact solver", dialect="evalact", protocol=EvaluateSolver())
     """
@@ -93,7 +93,7 @@ async def play_held_out(
     *,
     concurrency: int = 32,
 ) -> dict[str, Learnt]:
-    """Play the tasks of these episodes with greedy decoding; what became of them, by dialect and role."""
+    """Let the model play the tasks of these episodes with greedy decoding; returns counts by dialect and role."""
     asked = [(episode, spoken[episode.protocol]) for episode in episodes if episode.protocol in spoken]
     jobs = [Job(who.protocol, episode.task, episode.id, limits(who.dialect)) for episode, who in asked]
     greedy = SamplingParams(temperature=0.0)

@@ -1,10 +1,10 @@
 """The dialects that a warm-up can teach, named after the recipes that use them (`dialects/registry.py`).
 
     drzero       JSON calls; a solver and a proposer
-    eve          the same, and both quote the sentence they rely on
-    evalact      JSON calls, each search evaluated and scored in a turn of its own; a solver alone, as are the rest
-    evalrar      tags; the turn after a search opens with an evaluation of what it found
-    autorefine   tags; it opens with the facts that were found
+    eve          as drzero, and both quote the sentence they rely on
+    evalact      JSON calls, each search evaluated and scored in a separate turn; only a solver, as in those below
+    evalrar      tags; the turn after a search opens with an evaluation of the results
+    autorefine   tags; the turn after a search opens with the facts that were found
     search-r1    tags
     eve-search-r1    tags, and the solver quotes the sentence it relies on
     score        tags; a solver that writes reports, and an evaluator that chooses rubrics and assesses reports
@@ -31,7 +31,7 @@ DIALECTS: Sequence[Dialect] = TAUGHT_NAMES
 
 Role = Literal["solver", "proposer", "evaluator"]
 ROLES: tuple[Role, ...] = get_args(Role)
-# By role whose weights are trained: the roles of a dialect that these weights play.
+# For each role whose weights are trained, the roles of a dialect that these weights play.
 _SPOKEN: dict[Role, tuple[registry.Role, ...]] = {
     "solver": ("solver", "writer"),
     "proposer": ("proposer",),
@@ -53,7 +53,7 @@ def roles_of(dialect: Dialect) -> tuple[Role, ...]:
 
 
 def role_of(kind: LessonKind) -> Role:
-    """The role that a lesson of this kind is for.
+    """The role that learns from a lesson of this kind of the dialect score.
 
     role_of("rubric") == "evaluator"
     """

@@ -93,9 +93,9 @@ def split_held_out(episodes: Sequence[Episode], seed: int) -> tuple[list[Episode
 
 
 def spread_evenly(episodes: Sequence[Episode], seed: int) -> list[Episode]:
-    """The episodes in an order by chance, in which every stretch has each protocol by its share of all, up to rounding.
+    """The episodes in a stratified random order: every stretch has each protocol in its overall share, up to rounding.
 
-    In an order by chance alone the held-out tenth or the last batches may have few episodes of a dialect, or none.
+    In a purely random order the held-out tenth or the last batches may have few episodes of a dialect, or none.
     """
     draw = random.Random(seed)
     groups: dict[str, list[Episode]] = {}
@@ -103,7 +103,7 @@ def spread_evenly(episodes: Sequence[Episode], seed: int) -> list[Episode]:
         groups.setdefault(episode.protocol, []).append(episode)
     placed: list[tuple[float, float, Episode]] = []
     for group in groups.values():
-        # Each group at equal distances from a start by chance, so that groups of equal size are not in one fixed order.
+        # Each group at equal distances from a random start, so that groups of equal size are not in one fixed order.
         start = draw.random()
         placed += [((place + start) / len(group), draw.random(), episode) for place, episode in enumerate(group)]
     return [episode for _, _, episode in sorted(placed, key=lambda item: item[:2])]
@@ -118,10 +118,10 @@ def teach(
     seed: int = 0,
     report: Callable[[TeachingStep], None] = lambda step: None,
 ) -> Taught:
-    """Imitate the episodes, `epochs` times in batches that have every protocol by its share; a tenth is held out.
+    """Train on the episodes for `epochs` epochs, in batches with every protocol in its share; a tenth is held out.
 
-    A requested stop ends it after the step under way; before the first step there is nothing to keep, and
-    KeyboardInterrupt is raised.
+    A requested stop ends training after the current step; before the first step KeyboardInterrupt is raised, because
+    there is nothing to keep.
     """
     if len(episodes) < 2:
         raise BadInput(f"teaching needs at least 2 episodes, one of them held out, and there are {len(episodes)}")
@@ -147,7 +147,7 @@ def teach(
 
 
 def _batches(episodes: Sequence[Episode], epochs: int, size: int, seed: int) -> Iterator[tuple[int, list[Episode]]]:
-    """The batches of every epoch, in a new order each time."""
+    """All batches as (epoch, episodes); every epoch has a new order."""
     for epoch in range(epochs):
         mixed = spread_evenly(episodes, derive_seed(seed, "epoch", epoch))
         for first in range(0, len(mixed), size):
@@ -164,7 +164,7 @@ def measure_loss(learner: Learner, samples: Sequence[Sample]) -> float:
 
 
 class WarmupManifest(Struct, frozen=True):
-    """The content of `warmup.json`: a model with this file learnt from demonstrations, so no run from it is data-free.
+    """Content of `warmup.json`, which marks a model that learnt from demonstrations: no run from it is data-free.
 
     WarmupManifest(recipe="drzero", data="oracle", teacher="", base_model="smollm2-135m", ...)
     """
@@ -200,7 +200,7 @@ class WarmupManifest(Struct, frozen=True):
 
 
 def check_target(out: Path, force: bool) -> None:
-    """Raise `BadInput` if `out` is not free; with `force`, only an earlier warm-up may be replaced."""
+    """Raise `BadInput` if `out` exists and is not empty; with `force`, an earlier warm-up may be replaced."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     if not (out / MANIFEST).is_file():
@@ -210,7 +210,7 @@ def check_target(out: Path, force: bool) -> None:
 
 
 def save_folder(model: Any, tokenizer: Any, out: Path, manifest: WarmupManifest, *, force: bool = False) -> None:
-    """Write model, tokenizer and manifest to a temporary folder beside `out`, then rename it: all or nothing."""
+    """Write model, tokenizer and manifest to a temporary folder, then rename it to `out`: all or nothing."""
     check_target(out, force)
     with new_folder(out) as folder:
         save_model(model, folder)
@@ -221,7 +221,7 @@ def save_folder(model: Any, tokenizer: Any, out: Path, manifest: WarmupManifest,
 def save_adapter(
     model: Any, adapter: str, out: Path, manifest: WarmupManifest, *, dtype: str = "float32", force: bool = False
 ) -> None:
-    """Like `save_folder` for an adapter alone: its tensors and the name of its base, whose tokenizer it shares."""
+    """Like `save_folder` for an adapter alone: its tensors and the name of its base model, whose tokenizer is used."""
     check_target(out, force)
     model.peft_config[adapter].base_model_name_or_path = lasting_name(manifest.base_model)
     with new_folder(out) as folder:
@@ -230,5 +230,5 @@ def save_adapter(
 
 
 def write_manifest(manifest: WarmupManifest, folder: Path) -> None:
-    """Write or replace the manifest of a folder, all or nothing."""
+    """Write or replace `warmup.json` in a folder, atomically."""
     write_file(folder / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")

@@ -36,11 +36,11 @@ REPORT_LIMITS = Limits(max_turns=8, turn_tokens=1536, sequence_tokens=8192, tool
 
 
 class LessonSettings(Struct, frozen=True):
-    """What an oracle or a teacher demonstrates: the number of episodes, their dialects and roles, and the limits.
+    """Settings of the demonstrations by an oracle or a teacher: number of episodes, dialects, roles and limits.
 
-    `fact_ratio` splits a solver's lessons by facts, `hop_ratio` a proposer's by hops in Dr. Zero's count, and
-    `lesson_ratio` those of score by kind. `roles` is None for all roles of each dialect. `turn_limits` overrides the
-    limit of turns for single dialects; `report_limits` are the limits of score, whose episodes are longer.
+    `fact_ratio` splits a solver's lessons by number of facts, `hop_ratio` a proposer's by hops in Dr. Zero's count, and
+    `lesson_ratio` those of the dialect score by kind. `roles` is None for all roles of each dialect. `turn_limits`
+    overrides the limit of turns for single dialects; `report_limits` apply to score, whose episodes are longer.
 
         LessonSettings(num_episodes=100, roles=("solver",), dialects=("drzero", "eve"), style="brief")
     """
@@ -110,7 +110,7 @@ class Portion(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The portion in words: "solver episodes of 2 facts", "rubric episodes"."""
+        """A description for messages: "solver episodes of 2 facts", "rubric episodes"."""
         return f"{self.kind} episodes" if self.kind else f"{self.role} episodes of {self.size}"
 
     @property
@@ -174,7 +174,7 @@ class Lessons:
             ) from error
 
     def _own_document(self, gold: GoldQuestion) -> Passage | None:
-        """The passage that states the fact of a one-fact question and names its subject as the question does."""
+        """The passage with the fact of a one-fact question; None unless it names the subject as the question does."""
         hop = gold.chain[0]
         for passage in self._passages.get(hop.evidence.doc_id, ()):
             if passage.start <= hop.evidence.start and hop.evidence.end <= passage.end:
@@ -182,7 +182,10 @@ class Lessons:
         return None
 
     def _other_document(self, gold: GoldQuestion) -> Passage | None:
-        """A passage that names the chain's first thing as the question does, but not the answer."""
+        """A passage of another article that names the chain's first entity as the question does, but not the answer.
+
+        None if there is no such passage.
+        """
         first = gold.chain[0]
         sources = [source for source in self._sources.get(first.entity, ()) if source not in gold.gold_ids]
         for passage in chain.from_iterable(self._passages.get(source, ()) for source in sources):
@@ -215,7 +218,7 @@ def plan_lessons(
 ) -> list[Portion]:
     """The number of episodes per dialect, role and number of facts; equal shares for dialects and for their roles.
 
-    Each dialect takes those of the `roles` that it has; None stands for all roles. A solver's share is split by
+    Each dialect takes those of the `roles` that it has; None means all roles. A solver's share is split by
     `fact_ratio` (1, 2, ... facts), a proposer's by `hop_ratio` (1, 2, ... hops in Dr. Zero's count), and the share of
     score by `lesson_ratio` into reports, rubrics and assessments.
 

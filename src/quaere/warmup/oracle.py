@@ -1,8 +1,8 @@
 """The oracle: a scripted player that knows the facts of a world and demonstrates how to search for them.
 
 It follows a known chain of facts and writes what a policy that does not know it would write: a short thought, a search,
-a reaction to the real results. A fact counts as found only if its sentence stands in the context the policy would have;
-if not, the solver searches again with other words, and an episode whose chain is not found is dropped. If the dialect
+a reaction to the real results. A fact counts as found only if its sentence is in the context the policy would have; if
+not, the solver searches again with other words, and an episode whose chain is not found is dropped. If the dialect
 asks for evidence, it quotes the sentence of the last fact from a passage that was shown. If the dialect evaluates
 searches, it describes the results and scores them by whether the fact was among them.
 """
@@ -63,13 +63,13 @@ _HEAD_CHARS = 60  # first characters of a passage that show whether it was shown
 
 
 class Verdict(Struct, frozen=True):
-    """How much of the wanted fact a search returned, and the rank of the passage.
+    """What a search for a fact returned (`kind`), and the rank of the passage with it.
 
     found     the sentence that states the fact
-    article   the article it stands in, without the sentence
+    article   the article of the fact, without that sentence
     related   another fact of the chain
-    named     the thing is mentioned, no more
-    missing   none of it; there is no passage to point at, so the rank is 0
+    named     only a mention of the entity
+    missing   none of these; the rank is 0
 
         Verdict(kind="named", rank=3)
     """
@@ -78,12 +78,12 @@ class Verdict(Struct, frozen=True):
     rank: int = 0
 
     def draw_score(self, dice: Dice) -> int:
-        """A score from 0 to 10 that fits this kind."""
+        """A random score from 0 to 10 within the range of this kind."""
         return dice.pick(_SCORES[self.kind])
 
 
 def weigh_search(chain: Sequence[Hop], at: int, turn: Turn, news: str) -> Verdict:
-    """The value of the search in this turn for hop `at`; `news` is the turn and all that was shown after it.
+    """The verdict on the search in this turn for hop `at`; `news` is the text of the turn and of the reply to it.
 
     A passage that the search returned but the reply cut off was not shown and does not count.
     """
@@ -141,7 +141,7 @@ class _Oracle:
 
     @property
     def answer(self) -> str:
-        """The answer as the policy can read it: by its title if the sentence has it, else as the sentence names it."""
+        """The answer as the policy can read it: the entity's title if the evidence has it, else the name used there."""
         hop = self.chain[-1]
         return hop.answer if hop.inverse or contains(hop.evidence.text, hop.answer) else strip_article(hop.said)
 
@@ -149,11 +149,11 @@ class _Oracle:
         return words.write_thought(self.forms[form], self.dice, slots)
 
     def slots(self, at: int) -> dict[str, str]:
-        """The slots of a hop that are known before it is found."""
+        """The template slots (`phrases.py`) of hop `at` that are known before its fact is found."""
         return words.wording_slots(self.wordings[at], self.chain[at].mention)
 
     def look(self, turns: Sequence[Turn], news: str) -> Verdict:
-        """The value of the last search; if it found its hop, the oracle goes on to the next."""
+        """The verdict on the last search; if it found the fact, the oracle advances to the next hop."""
         verdict = weigh_search(self.chain, self.at, turns[-1], news)
         if verdict.kind == "found":
             slots = self.slots(self.at)
@@ -164,7 +164,7 @@ class _Oracle:
         return verdict
 
     def quote(self, turns: Sequence[Turn]) -> str:
-        """The sentence that states the last fact, as a shown passage has it; "" in a dialect without evidence."""
+        """The sentence that states the last fact, copied from a shown passage; "" in a dialect without evidence."""
         if not cites(self.lesson.dialect):
             return ""
         task, wanted = self.lesson.task, self.chain[-1].evidence
@@ -206,7 +206,7 @@ class _Solver(_Oracle):
         return self.turns.remarks != "none"
 
     def evaluate(self, at: int, slots: Mapping[str, str], turns: Sequence[Turn]) -> str:
-        """The evaluation of the search for hop `at`: a turn of its own, or a note before the next action."""
+        """The evaluation of the search for hop `at`: a separate turn, or a note before the next action."""
         slots = dict(slots) | {"n": str(self.verdict.rank)}
         if self.verdict.kind == "found":
             hop, slots = self.chain[at], slots | self.found
@@ -234,7 +234,7 @@ class _Solver(_Oracle):
                 forms = words.THOUGHTS["not_found"] if self.verdict.kind == "missing" else _EVALUATIONS["again"]
             return self.ask(words.write_thought(forms, self.dice, self.slots(self.at)))
         if self.at < len(self.chain):
-            # A note has told what was found, so half of the thoughts after it do not repeat that.
+            # A note has already said what was found, so half of the thoughts after it do not repeat that.
             if self.evaluates and not self.dice.chance(_REPEAT_PERCENT):
                 return self.ask(self.think("next_hop", self.slots(self.at)))
             return self.ask(words.write_next(self.dice, self.found, self.slots(self.at)))
@@ -249,7 +249,7 @@ class _Solver(_Oracle):
 
 
 class _Proposer(_Oracle):
-    """Script of a proposer: follows a thing the document names, one search per hop, and asks for the last value."""
+    """Script of a proposer: starts from an entity that the document names, searches once per hop, asks for the last."""
 
     def __init__(self, lesson: Lesson, world: World, dice: Dice) -> None:
         super().__init__(lesson, world, dice)
@@ -327,7 +327,7 @@ async def play_oracle(
 
 
 def _attempt(lesson: Lesson, world: World, style: PromptStyle, seed: int) -> Attempt:
-    """A lesson with a known chain of facts as an attempt to be played."""
+    """The lesson as an attempt to play: its task with the oracle's script, protocol and check."""
     role, dialect, dice = lesson.role, lesson.dialect, Dice(seed, "warmup", lesson.id)
     script = _Solver(lesson, world, dice) if role == "solver" else _Proposer(lesson, world, dice)
     protocol = open_protocol(role, style, dialect)
@@ -335,7 +335,7 @@ def _attempt(lesson: Lesson, world: World, style: PromptStyle, seed: int) -> Att
 
 
 def allow_turns(limits: Limits, turn_limits: Mapping[Dialect, int] | None, dialect: Dialect) -> Limits:
-    """The episode limits of a dialect.
+    """The limits with the dialect's own limit of turns, if `turn_limits` has one.
 
     allow_turns(Limits(), {"evalact": 12}, "evalact").max_turns == 12
     """

@@ -41,7 +41,7 @@ _ENOUGH = 6  # facts about the things asked about that make a report complete
 
 
 class Finding(Struct, frozen=True):
-    """A fact that was shown: its object as the passage names it, and the passage's number.
+    """A fact that a shown passage states: its object as the passage names it, and the passage's number.
 
     Finding(fact=Fact(12, "opera_composer", 40, "Ilse Varn"), said="Ilse Varn", number=2)
     """
@@ -210,7 +210,7 @@ def _spoil(world: World, claim: Claim, sources: Mapping[int, Source], flaw: Flaw
 
 
 def _other_value(world: World, finding: Finding, dice: Dice) -> str:
-    """A false value of the same kind."""
+    """A false value for the finding's fact: another entity or literal of the same kind."""
     graph, fact = world.graph, finding.fact
     if fact.object is not None:
         members = graph.members[graph.kind(fact.object).name]
@@ -267,7 +267,7 @@ def _sentences(world: World, claims: Sequence[Claim], dice: Dice, joins: bool) -
 
 
 def _conclude(world: World, named: Sequence[int], claims: Sequence[Claim], dice: Dice) -> str:
-    """The conclusion: what the things asked about are linked with, according to the claims."""
+    """The text of the conclusion: what the claims link the question's entities with."""
     linking = [claim for claim in claims if claim.finding.fact.object is not None]
     links = [[claim for claim in linking if claim.finding.fact.subject == index] for index in named]
     names = [world.graph.entities[index].name for index in named]
@@ -293,7 +293,7 @@ def _conclude(world: World, named: Sequence[int], claims: Sequence[Claim], dice:
 
 
 def mark(draft: Draft, dimension: str) -> int:
-    """The score of a draft on a dimension; a dimension unknown to the oracle is scored like factuality."""
+    """The score of a draft on a dimension, from its known flaws; an unknown dimension is scored like factuality."""
     num_false = sum(claim.flaw == "false" for claim in draft.claims)
     num_cited = sum(not claim.flaw for claim in draft.claims)  # true, and the passage cited states them
     num_right = len(draft.claims) - num_false
@@ -315,12 +315,15 @@ def mark(draft: Draft, dimension: str) -> int:
 
 
 def _cover(draft: Draft) -> float:
-    """The share of known facts about the things asked about that the draft states, of at most `_ENOUGH` facts."""
+    """The share of known facts about the question's entities that the draft states; `_ENOUGH` facts count as all."""
     return min(1.0, len(draft.covered) / min(_ENOUGH, len(draft.covered) + len(draft.missed)))
 
 
 def explain(world: World, draft: Draft, dice: Dice, shown: Sequence[Passage]) -> tuple[str, str]:
-    """Verification and gaps in a few words; a claim is corrected only if a passage showed the true value."""
+    """An assessor's two texts: verification of the claims, and gaps of the report.
+
+    A claim is corrected only if a passage in `shown` states the true value.
+    """
 
     def write(forms: Sequence[str], **slots: str) -> str:
         return write_thought(forms, dice, slots, min_words=1, max_words=30)

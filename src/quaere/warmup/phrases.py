@@ -5,9 +5,9 @@ Slots of a form, each left out where nothing is known to fill it:
     {X}      the thing being looked up, as the question or passage named it
     {want}   what is wanted of it, as a phrase: "the composer of The Salt Ring"
     {ask}    the same as a question: "who composed The Salt Ring?"
-    {F}      what was just found; {had} is the phrase it answers, {n} the number of the passage that says it
-    {A}      the answer; {E} the thing a proposer starts from; {hop} the number of the hop just found
-    [a|b]    one of these
+    {F}      the value just found; {had} is the phrase it answers, {n} the number of the passage that states it
+    {A}      the answer; {E} the entity a proposer starts from; {hop} the number of the hop just found
+    [a|b]    one of these alternatives
 
 A thought is drawn several times, and the first draw of a good length is taken.
 """
@@ -42,7 +42,7 @@ _PLAIN = frozenset(
 
 @cache
 def load_forms(name: str) -> dict[str, tuple[str, ...]]:
-    """The lists of forms in `forms/NAME.toml`; what a seed draws depends on their order.
+    """The lists of sentence templates ("forms") in `forms/NAME.toml`; the draws of a seed depend on their order.
 
     load_forms("thoughts")["not_found"][0] == "Nothing on {X} here."
     """
@@ -92,7 +92,7 @@ def _choose(forms: Sequence[str], used: Sequence[str], dice: Dice) -> str:
 
 
 def wording_slots(wording: Wording, mention: str) -> dict[str, str]:
-    """The slots `want`, `ask` and `X`, filled in for this thing."""
+    """Values of the slots `X`, `want` and `ask` for an entity with the name `mention`."""
     return {"X": mention, "want": wording.want.replace("{X}", mention), "ask": wording.ask.replace("{X}", mention)}
 
 
@@ -104,7 +104,7 @@ def write_thought(
     min_words: int = MIN_WORDS,
     max_words: int = MAX_WORDS,
 ) -> str:
-    """A thought in one of these forms, with capitals at the start of sentences.
+    """A thought in one of these forms, if possible of `min_words` to `max_words`; sentences begin with capitals.
 
     write_thought(("it is {F}.",), dice, {"F": "Venn"}) == "It is Venn."
     """
@@ -129,13 +129,13 @@ def _begin_sentences(text: str) -> str:
 
 
 def _excess(text: str, min_words: int = MIN_WORDS, max_words: int = MAX_WORDS) -> int:
-    """The number of words a thought is too long or too short by; 0 if its length fits."""
+    """By how many words a thought is too long or too short; 0 if its length fits."""
     num = len(text.split())
     return max(min_words - num, num - max_words, 0)
 
 
 def _usable(forms: Sequence[str], slots: Mapping[str, str]) -> list[str]:
-    """The forms whose slots can be filled."""
+    """The forms whose slots all have a value."""
     return [form for form in forms if all(slots.get(slot) for slot in split_slots(form)[1::2])]
 
 
@@ -148,7 +148,7 @@ def _draw(forms: Sequence[str], dice: Dice, slots: Mapping[str, str]) -> str:
 def write_query(
     wording: Wording, mention: str, dice: Dice, asked: Sequence[str] = (), first: Sequence[str] = _FIRST_QUERY
 ) -> str:
-    """A query for this hop that was not asked yet; simpler with each failure, in the end only the name.
+    """A search query for a hop that is not in `asked`; simpler after each failed one, at last only the name.
 
     `first` are the forms of the first query.
 

@@ -159,7 +159,7 @@ class Research:
         return Attempt(task.id, task, script, protocol, _find_assessment_fault)
 
     def _gather(self, gold: ReportLine, dice: Dice) -> list[Turn]:
-        """Turns with the searches that a writer would have made, without tokens."""
+        """Run the searches that a writer would make; returns them as turns with results but without tokens."""
         turns: list[Turn] = []
         plan = _Plan(self.world, gold, dice, self.max_searches)
         while (query := plan.next_query(turns)) is not None:
@@ -174,7 +174,7 @@ def _any_rubric(kind: str, dice: Dice, max_k: int = 6) -> tuple[Harness, Rubric]
 
 
 def _draw_flaws(dice: Dice) -> tuple[Flaw, ...]:
-    """The flaws of a report: none, one or two."""
+    """Draw the flaws to put into a report: none, one or two."""
     if dice.chance(_SOUND_PERCENT):
         return ()
     flaws = list(FLAWS)
@@ -186,7 +186,7 @@ def _draw_flaws(dice: Dice) -> tuple[Flaw, ...]:
 
 
 class _Plan:
-    """The searches of a writer: what the question names, then things that turned out to be linked to it."""
+    """Chooses a writer's searches: the entities that the question names, then entities that facts link to them."""
 
     def __init__(self, world: World, gold: ReportLine, dice: Dice, max_searches: int) -> None:
         self.world, self.gold, self.dice = world, gold, dice
@@ -195,7 +195,7 @@ class _Plan:
         self.looked_up: list[tuple[str, int]] = []  # name and entity index of each thing
 
     def next_query(self, turns: Sequence[Turn]) -> str | None:
-        """The next query; None when the report should be written."""
+        """The next query; None if the searches are done and the report should be written."""
         if len(self.looked_up) == self.num_searches:
             return None
         number = len(self.looked_up)
@@ -209,7 +209,7 @@ class _Plan:
         return write_open_query(name, self.world.graph.kind(index).noun, self.dice)
 
     def _find_related(self, turns: Sequence[Turn]) -> list[tuple[str, int]]:
-        """The objects of facts found about the things asked about, less those looked up already."""
+        """Name and index of entities that facts found so far link to the question's, except those looked up already."""
         known = {index for _, index in self.looked_up}
         found = find_facts(self.world, numbered_sources(turns))
         facts = [(one.said, one.fact.object) for one in found if one.fact.subject in self.named]
@@ -246,7 +246,7 @@ def find_report_fault(episode: Episode) -> str:
 
 
 def draw_harness(dice: Dice, max_k: int = _MAX_K) -> Harness:
-    """Random rules: a pool, the number of dimensions to choose, the required one, and bounds of the weights."""
+    """Random rules for a rubric: a pool, the number of dimensions to choose, the required one, bounds of weights."""
     pool = list(POOL)
     if not dice.chance(_WHOLE_POOL_PERCENT):
         dice.shuffle(pool)
@@ -264,7 +264,7 @@ def draw_harness(dice: Dice, max_k: int = _MAX_K) -> Harness:
 
 
 def draw_hints(harness: Harness, dice: Dice) -> Hints:
-    """Random advice that can be followed: it requires no more dimensions than fit and leaves enough to choose from."""
+    """Random hints that a rubric can follow: not too many required dimensions, and enough that are not avoided."""
     rules = harness.dimensions
     free = [item.name for item in harness.pool if item.name != rules.must_include]
     dice.shuffle(free)
@@ -276,7 +276,7 @@ def draw_hints(harness: Harness, dice: Dice) -> Hints:
 
 
 def draw_rubric(harness: Harness, hints: Hints, kinds: Sequence[str], dice: Dice) -> Rubric:
-    """A rubric that follows the advice, then prefers dimensions that suit these kinds of question."""
+    """A rubric that follows the hints, then prefers dimensions that suit these kinds of question."""
     rules = harness.dimensions
     names = [item.name for item in harness.pool if item.name != rules.must_include]
     telling = [name for kind in kinds for name in TELLING[kind] if name in names]
@@ -288,13 +288,13 @@ def draw_rubric(harness: Harness, hints: Hints, kinds: Sequence[str], dice: Dice
 
 
 def _draw_weight(rules: DimensionRules, dice: Dice) -> float:
-    """A weight on a coarse grid, so that it takes few characters."""
+    """A random weight within the rules' bounds, on a coarse grid so that it takes few characters."""
     steps = round((rules.weight_max - rules.weight_min) / _GRID)
     return round(rules.weight_min + _GRID * dice.between(0, steps), 2)
 
 
 def think_of(rubric: Rubric, hints: Hints, dice: Dice) -> str:
-    """A sentence on why the rubric was chosen."""
+    """A thought that explains why the rubric's dimensions were chosen."""
     advised = [name for name in (*hints.required, *hints.explore) if name in rubric.dimensions]
     form, named = "choose", [item.dimension for item in rubric.weights]
     if advised and dice.chance(50):
@@ -306,7 +306,7 @@ def think_of(rubric: Rubric, hints: Hints, dice: Dice) -> str:
 
 
 class _Judge:
-    """Script of an assessor: searches for all reports, verifies one or two, and scores all by their known flaws."""
+    """Script of an assessor: searches about all reports, verifies one or two, and scores all by their known flaws."""
 
     def __init__(
         self, world: World, gold: ReportLine, task: AssessTask, drafts: Sequence[Draft], dice: Dice, max_searches: int
@@ -331,7 +331,7 @@ class _Judge:
         return write_assessment(thought, entries)
 
     def _plan_searches(self, min_calls: int) -> list[tuple[str, str]]:
-        """Thoughts and queries: about all reports as often as the rules require, then about a doubtful one.
+        """The searches as (thought, query): as many about all reports as required, then about a doubtful one.
 
         If there are few reports, each is sometimes verified separately instead.
         """

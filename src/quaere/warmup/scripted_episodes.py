@@ -1,10 +1,10 @@
 """Demonstrations: episodes whose turns are written by a script, as the tokens a policy would see and sample.
 
-The script's text was sampled by no model, so encoding it is correct here. Everything else (prompt, joints between
-turns, replies, masks, limits) comes from `run_episode` itself, so it equals what the policy meets in its own episodes.
+No model sampled the script's text, so its text is encoded to tokens. Everything else (prompt, joints between turns,
+replies, masks, limits) comes from `run_episode` itself, so it equals what the policy sees in its own episodes.
 
-An episode is learnt from only if it is right, in format, and quotes letter for letter. A policy's own evidence may
-differ in white space and curly quotes, but a demonstration teaches exact copying.
+An episode is learnt from only if its answer and format are right and its quotations are exact. A policy's own evidence
+may differ in white space and curly quotes, but a demonstration teaches exact copying.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Demonstrations(Struct, frozen=True):
     dropped: Counter[str] = field(default_factory=Counter)
 
     def take(self, episode: Episode, fault: str) -> bool:
-        """Keep an episode, or count why not; returns whether it is kept."""
+        """Keep an episode if `fault` is "", else count the fault; returns True if it is kept."""
         if fault:
             self.dropped[fault] += 1
         else:
@@ -69,7 +69,7 @@ class Demonstrations(Struct, frozen=True):
 
 
 class _Writer:
-    """A token sampler that writes the turns of one episode by a script."""
+    """A `TokenSampler` that returns a script's turns, as tokens, instead of sampling from a model."""
 
     lockstep = False
 
@@ -110,7 +110,7 @@ class _Writer:
 async def demonstrate(
     attempt: Attempt, searcher: Searcher, renderer: Renderer, limits: Limits, *, name: str
 ) -> Episode:
-    """Play an attempt; its script sees every turn with its real search results before it writes the next."""
+    """Play an attempt and return the episode; the script gets each turn's real search results before the next turn."""
     writer, task = _Writer(name, renderer, attempt.script), attempt.task
     policy, on_turn = TokenPolicy(writer, renderer), writer.turns.append
     return await run_episode(policy, attempt.protocol, searcher, task, limits, episode_id=attempt.id, on_turn=on_turn)
@@ -210,7 +210,7 @@ def find_misquote(episode: Episode) -> str:
 
 
 def _triple(episode: Episode) -> Triple:
-    """Question, answer and span with the texts they may quote, without titles, which have no offsets."""
+    """Question, answer and quoted span of an episode, and the texts they may quote (without titles)."""
     task, outcome = episode.task, episode.outcome
     document, hops, question, answer, span = "", 1, "", "", ""
     if isinstance(task, ProposeTask):

@@ -1,9 +1,9 @@
 """Demonstrations by a teacher: a larger model behind an endpoint.
 
-It plays the same tasks as the oracle, with the full prompts. An episode is kept if it followed the protocol, its answer
-is right, and the dialect's further requirements (evidence, evaluations, notes) hold. The episode is then replayed as
-tokens of the model to be taught: the teacher's turns, cut where a policy's turn would have ended, with the search
-results that the teacher got.
+The teacher plays the same tasks as the oracle, with the full prompts. An episode is kept if it followed the protocol,
+its answer is right, and the dialect's further requirements (evidence, evaluations, notes) hold. The episode is then
+replayed as tokens of the model to be taught: the teacher's turns, cut where a policy's turn would have ended, with the
+search results that the teacher got.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ async def play_teacher(
 async def replay(
     episode: Episode, lesson: Lesson, renderer: Renderer, style: PromptStyle, limits: Limits
 ) -> tuple[Episode, str]:
-    """The episode as tokens, and why it should not be learnt from ("" if it is good)."""
+    """Replay a teacher's episode as tokens; returns it and why it should not be learnt from ("" if it is good)."""
     protocol = open_protocol(lesson.role, style, lesson.dialect)
     texts = [cut_turn(turn.text, protocol.stop) for turn in episode.turns]
 

@@ -44,11 +44,11 @@ class Dice:
         return self.below(100) < percent
 
     def pick(self, items: Sequence[T]) -> T:
-        """One of the items."""
+        """A random item; all are equally likely."""
         return items[self.below(len(items))]
 
     def shuffle(self, items: list[T]) -> None:
-        """Shuffle in place (Fisher-Yates)."""
+        """Shuffle the list in place (Fisher-Yates)."""
         for last in range(len(items) - 1, 0, -1):
             other = self.below(last + 1)
             items[last], items[other] = items[other], items[last]

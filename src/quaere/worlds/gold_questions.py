@@ -86,7 +86,7 @@ class _Step(Struct):
 
     @property
     def witness(self) -> int:
-        """The entity whose article states the fact."""
+        """Index of the entity whose article states the fact of this step."""
         return self.target if self.inverse and self.target is not None else self.origin
 
 
@@ -121,7 +121,7 @@ def ask_questions(graph: Graph, seed: int, num: int, facts: Sequence[int]) -> It
 def _try_question(graph: Graph, seed: int, name: str, walk: Sequence[_Step], dice: Dice) -> GoldQuestion | None:
     articles = [write_article(graph, seed, step.witness) for step in walk]
     start = graph.entities[walk[0].origin]
-    # For an inverse step only the witness's article can be found, so the question must use the name it uses.
+    # For an inverse step only the witness's article can be found, so the question must use that article's name.
     if walk[0].inverse:
         mention = articles[0].support(walk[0].relation.name).mention
     elif start.aliases and dice.chance(_ALIAS_PERCENT):
@@ -141,7 +141,10 @@ def _try_question(graph: Graph, seed: int, name: str, walk: Sequence[_Step], dic
 
 
 def _walk(graph: Graph, num_facts: int, dice: Dice) -> list[_Step] | None:
-    """A random path that ends with a relation drawn beforehand, so that all relations are asked about equally often."""
+    """A random path of `num_facts` steps; None if the draw fails.
+
+    The last relation is drawn first, so that all relations are asked about equally often.
+    """
     last = dice.pick(graph.family.relations)
     inverse = bool(last.inverse_questions) and dice.chance(_INVERSE_PERCENT)
     if num_facts == 1:  # the path is the last step only: start at an entity that has the relation
@@ -216,7 +219,7 @@ def _leaks(graph: Graph, walk: Sequence[_Step], text: str, answers: tuple[str, .
 
 
 def _has_shortcut(walk: Sequence[_Step], articles: Sequence[Article], answers: tuple[str, ...]) -> bool:
-    """True if an article before the last one names the answer entity: it could be found with fewer searches."""
+    """True if an article before the last one names the answer, so that it could be found with fewer searches."""
     if walk[-1].target is None:
         return False
     return any(says(article.text, answer) for article in articles[:-1] for answer in answers)

@@ -50,7 +50,7 @@ class Entity(Struct, frozen=True):
 
     @property
     def answers(self) -> tuple[str, ...]:
-        """All accepted names as an answer, the title first."""
+        """All names accepted as an answer, the title first."""
         forms = (self.title, strip_article(self.name), *map(strip_article, self.aliases))
         return tuple({form.lower(): form for form in reversed(forms)}.values())[::-1]
 
@@ -103,11 +103,11 @@ class FactTable:
         self._draw()
 
     def kind(self, index: int) -> Kind:
-        """The kind of an entity."""
+        """The kind (river, town, ...) of the entity with this index."""
         return self.kinds[self.kind_of[index]]
 
     def by_year(self, kinds: tuple[str, ...]) -> tuple[list[int], list[int]]:
-        """Years in ascending order and their entities, for all entities of these kinds."""
+        """The first years of all entities of these kinds, ascending, and in the same order the entities' indices."""
         if kinds not in self._by_year:
             pairs = sorted((self.years[index], index) for kind in kinds for index in self.members[kind])
             self._by_year[kinds] = [year for year, _ in pairs], [index for _, index in pairs]
@@ -159,7 +159,7 @@ class FactTable:
         return NONE
 
     def _is_fit(self, relation: Relation, subject: int, found: int) -> bool:
-        """True if `found` is not the subject, not related to it yet, and closes no cycle of an acyclic relation."""
+        """True if `found` can be the subject's object: another entity, not yet related to it, and closing no cycle."""
         if found == subject or (relation.acyclic and found > subject):
             return False
         others = self.relations_of[self.kind_of[subject]]
@@ -203,7 +203,7 @@ def _spread_kinds(family: Family, dice: Dice, num_entities: int) -> list[str]:
 
 
 class Called(Struct):
-    """The names of one entity.
+    """The names of one entity before it becomes an `Entity`.
 
     Called(name="the Oss", pronoun="it", aliases=("the Grey Water",))
     """
@@ -236,7 +236,7 @@ class _Christening:
                 called.aliases = tuple(self.maker.unique(patterns) for _ in range(num))
 
     def _told(self, kind: Kind) -> list[str]:
-        """The relations that a namesake's name may refer to."""
+        """The relations that the name patterns of this kind's namesakes refer to, as in "Halmgate-on-Oss"."""
         relations = self.table.relations_of[kind.name]
         return [r.name for r in relations if any("{" + r.name + "}" in form for form in kind.naming.namesakes)]
 
@@ -255,7 +255,7 @@ class _Christening:
             plain.append(index)
 
     def _name_after(self, kind: Kind, index: int, earlier: int) -> bool:
-        """Make the entity a namesake of an earlier one; False if the drawn name is taken or cannot be formed."""
+        """Name entity `index` after the entity `earlier`; False if the drawn name is taken or cannot be formed."""
         older, newer = self.called[earlier], self.called[index]
         name = self._namesake(kind, index, older.name)
         if name is None:
@@ -296,7 +296,7 @@ def with_gender(patterns: tuple[str, ...], pronoun: str) -> tuple[str, ...]:
 
 
 class Graph(FactTable):
-    """All entities and facts of a world.
+    """All entities and facts of a world, with lookup in both directions.
 
     graph.entities[12].title == "River Oss"; graph.object_of(12, "source") == 40
     """

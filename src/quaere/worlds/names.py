@@ -77,7 +77,7 @@ class NameMaker:
                 return text
 
     def claim(self, name: str) -> bool:
-        """Take the name; False if it is taken (ignoring case and articles) or repeats a word."""
+        """Reserve the name; False if it is already taken (ignoring case and articles) or repeats a word."""
         key = strip_article(name).lower().removeprefix("the ")
         if key in self._taken or any(one == two for one, two in pairwise(key.split())):  # "the Second Second Nail Wake"
             return False
@@ -85,7 +85,7 @@ class NameMaker:
         return True
 
     def unique(self, patterns: tuple[str, ...]) -> str:
-        """A name from one of the patterns that is not taken yet."""
+        """Draw and reserve a name from one of the patterns that is not taken yet."""
         for _ in range(_MAX_DRAWS):
             name = self.expand(self._dice.pick(patterns))
             if self.claim(name):

@@ -8,7 +8,8 @@
     name_unknown(graph, 12, "source") == "the valley where the Oss rises"
 
 Facts and unknowns are used for evaluation only: the share of known facts that a report states, and whether it admits
-what is unknown. The sentences of articles use "it" and "the town" and make jokes; those of `state_fact` stand alone.
+what is unknown. The sentences of articles use "it" and "the town" and make jokes; those of `state_fact` are complete
+without context.
 """
 
 from __future__ import annotations
@@ -221,7 +222,7 @@ def state_fact(graph: Graph, fact: Fact, said: str, *, form: int = 0) -> str:
 
 
 def name_unknown(graph: Graph, subject: int, relation: str, *, form: int = 0) -> str:
-    """A phrase for the object of this relation of the subject.
+    """A phrase for the subject's object by this relation, for facts that no article states.
 
     name_unknown(graph, 12, "river_length") == "the length of the Oss"
     """

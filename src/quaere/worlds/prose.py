@@ -1,7 +1,7 @@
 """Articles: the facts of an entity in 80 to 200 words, with the span of every fact.
 
 An article is a function of the world's seed and the entity only, so it can be written at any time, in any order, and
-need not be stored; the last thousand are.
+need not be stored; the last thousand are cached.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Article(Struct, frozen=True):
     supports: tuple[Support, ...]
 
     def support(self, relation: str) -> Support:
-        """The support of this relation's fact."""
+        """The sentence that states this relation's fact; the article must have it."""
         return next(support for support in self.supports if support.relation == relation)
 
 
@@ -249,7 +249,7 @@ class _Writer:
         return Article(self.entity.id, self.entity.title, text, tuple(supports))
 
     def _visible(self, sentence: Sentence, is_first: bool) -> str:
-        """The text of the sentence with the one joined to it."""
+        """The text of a planned sentence, and of the `tail` joined to it if there is one."""
         must_name = is_first or sentence.opens_paragraph or self.has_rival
         self.has_rival = False
         text = capitalise(self._fill(sentence, "full" if is_first else "name" if must_name else "free"))
@@ -324,7 +324,7 @@ class _Writer:
         return _draw_fresh(self.used_words, lambda: self.dice.pick(self.graph.family.lexicon[slot]))
 
     def _other(self, group: str) -> str:
-        """The name of an entity that is in no fact of this one; for people and their works, one of the same time."""
+        """The name of an irrelevant entity of this group; for people and their works, one of about the same time."""
         kinds = self.graph.family.groups.get(group, (group,))
         years, candidates = self.graph.by_year(kinds)
         low, high = 0, len(candidates) - 1
@@ -344,7 +344,7 @@ class _Writer:
 
 
 def _draw_fresh(used: set[T], draw: Callable[[], T]) -> T:
-    """A word, number or entity that was not used yet, if a few draws give one; it is used from now on."""
+    """Draw an item that is not in `used`, if a few draws find one, and add it to `used`."""
     item = draw()
     for _ in range(_FRESH_DRAWS):
         if item not in used:

@@ -7,8 +7,8 @@
 
 A family is pure data, one folder of `families/`. `family.toml` lists its tables in the order in which worlds are
 generated: seeds depend on it. A table has `[[kinds]]` and `[[relations]]`, and `[shared]` with fields of all its
-kinds. An entry "@name" stands for the entries of that list or group in `family.toml`. A family with a `base` has the
-tables and words of that family, and `facts_per_article` of its own. To add a relation, add it to a table:
+kinds. An entry "@name" is replaced by the entries of that list or group in `family.toml`. A family with a `base` has
+the tables and words of that family, and its own `facts_per_article`. To add a relation, add it to a table:
 
     [[relations]]
     name = "spans"
@@ -145,7 +145,7 @@ class Family(Struct, frozen=True):
 
 @cache
 def load_family(name: str) -> Family:
-    """The family with this name, read once."""
+    """The family with this name, read from its folder at the first call."""
     about = _read(name, "family")
     if "base" in about:
         base, num = load_family(about["base"]), about["facts_per_article"]
@@ -164,7 +164,7 @@ def _read(family: str, table: str) -> dict[str, Any]:
 
 
 def _expand(value: Any, lists: Mapping[str, Sequence[str]]) -> Any:
-    """The value with every "@name" in a list replaced by the entries it stands for, at any depth."""
+    """The value with every "@name" in a list replaced by the entries of `lists[name]`, at any depth."""
     if isinstance(value, dict):
         return {key: _expand(item, lists) for key, item in value.items()}
     if not isinstance(value, list):

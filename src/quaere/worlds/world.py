@@ -7,8 +7,8 @@
     write_world(world, Path("demo"))                # corpus.jsonl, questions.jsonl; world.json with the hashes of both
     open_world(Path("demo"))                        # the same world, generated again
 
-All files are written beside the destination and moved there when complete. `world.json` is moved last, so a folder that
-has one is complete.
+All files are written to a temporary folder and moved to their destination when complete. `world.json` is moved last, so
+a folder that has one is complete.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def _write_lines(path: Path, rows: Iterable[dict[str, Any]], tell: Callable[[int
 
 @contextmanager
 def _world_folder(out: Path) -> Iterator[Path]:
-    """Context manager: a folder for the world, which becomes `out`; other files in `out` (an index, say) are kept."""
+    """Context manager: a temporary folder whose files are moved to `out`; other files in `out` (an index, say) stay."""
     if not out.is_dir() or {path.name for path in out.iterdir()} <= {CORPUS, QUESTIONS, MANIFEST}:
         with new_folder(out) as partial:
             yield partial

@@ -94,7 +94,7 @@ def stored_dtype(path: str) -> torch.dtype:
 
 
 def use_packed_attention(model: Any) -> Any:
-    """Switch a loaded model to attention through a `Pass`."""
+    """Switch a loaded model, in place, to attention through a `Pass`; returns the model in evaluation mode."""
     from transformers.modeling_utils import AttentionInterface
 
     refuse_unsupported(model)
@@ -275,7 +275,7 @@ class Head(NamedTuple):
 
 
 def use_varlen_attention(model: Any) -> Any:
-    """Switch a model to attention within the sequences of a packing; calls without a packing work as before."""
+    """Switch a model, in place, to attention within the sequences of a packing; other calls work as before."""
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
     from transformers.modeling_utils import AttentionInterface
 

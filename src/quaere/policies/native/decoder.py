@@ -5,7 +5,7 @@ it reads their tokens, runs the model, samples, and stores the new tokens for th
 before any result is copied back to the host.
 
 On a GPU a step is captured once as a CUDA graph per batch size (sizes are rounded up to a few, captured when first
-needed) and then replayed: the cost of launching a thousand small kernels is paid once. Graphs read weights at fixed
+needed) and then replayed, which saves launching a thousand small kernels one by one. Graphs read weights at fixed
 addresses, so copying new weights in place needs no new capture.
 """
 
@@ -237,7 +237,7 @@ def uniforms(seeds: Tensor, indices: Tensor) -> Tensor:
 
 
 def signed(number: int) -> int:
-    """The int64 with the same 64 bits.
+    """The signed 64-bit integer with the same bits as an unsigned number.
 
     signed(0xFFFFFFFFFFFFFFFF) == -1
     """

@@ -24,7 +24,7 @@ def has_kernels(device: torch.device) -> bool:
 
 
 def choose_device(wanted: str, report: Callable[[str], None] = lambda line: None) -> str:
-    """ "cuda" or "cpu"; reports GPUs that will not be used."""
+    """The device to use, "cuda" or "cpu"; `report` is called with a line about GPUs that will not be used."""
     import torch
 
     if wanted == "cuda" and not torch.cuda.is_available():
@@ -71,7 +71,7 @@ def _multiplies_bfloat16() -> bool:
 
 
 def _seconds_of_product(dtype: str, rows: int) -> float:
-    """Best time of several tries, which reduces the influence of other load on the machine."""
+    """Seconds of a matrix product with this dtype and number of rows: the best of several tries, as load varies."""
     import torch
 
     from quaere.policies.native.products import pack

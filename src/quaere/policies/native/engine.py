@@ -62,7 +62,7 @@ class Request:
         return self.tokens[self.num_prompt :]
 
     def sampled(self) -> Sampled:
-        """The finished turn."""
+        """The finished turn as a `Sampled`: its tokens, log-probs and stop reason."""
         assert self.stop_reason is not None
         return Sampled(tuple(self.new_tokens), tuple(self.logprobs), self.stop_reason)
 
@@ -301,7 +301,7 @@ class Engine:
         return done
 
     def _leave(self, row: Request) -> None:
-        """Remove a row; its session keeps the slot."""
+        """Remove a finished or cancelled row from the batch; its session keeps the slot with its KV cache."""
         slot = _slot_of(row)
         self.rows.remove(row)
         row.slot = None

@@ -68,7 +68,7 @@ def write_slots(keys: Tensor, values: Tensor, key: Tensor, value: Tensor, slots:
 def draw_tokens(logits: Tensor, temperatures: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
     """One token per row of `(rows, words)`, sampled with one number in [0, 1) each, and its log-prob at temperature 1.
 
-    Equals `sampling.pick_tokens` for rows without greedy sampling, top-k or top-p; each row is read three times and no
+    Equals `decoder.pick_tokens` for rows without greedy sampling, top-k or top-p; each row is read three times and no
     tensor of its size is written.
     """
     rows, size = logits.shape

@@ -63,11 +63,11 @@ class Product:
 
     @property
     def copies(self) -> int:
-        """How often `one_row` wants the states."""
+        """How many times the input of `one_row` must repeat the states."""
         return self.packed.copies if self.packed is not None else 1
 
     def one_row(self, states: Tensor) -> Tensor:
-        """The product with one row that has the states `copies` times."""
+        """The product with a single row of states, which the input repeats `copies` times."""
         if self.packed is None:
             return linear(states, self.weight, self.bias)
         product = self.packed.repeated_product(states)
@@ -111,7 +111,7 @@ class LlamaParts(NamedTuple):
 
 
 class _Input:
-    """A buffer for the input of a product: `copies_CW` is what is written, `row` the same as one row."""
+    """A buffer for the input of a product: `copies_CW` is the view to write to, `row` the same memory as one row."""
 
     def __init__(self, product: Product) -> None:
         self.copies_CW = torch.empty(product.copies, product.weight.shape[1])
@@ -217,7 +217,7 @@ class LlamaStep:
         self._signs[:half] = -1
 
     def prepare(self) -> None:
-        """Use the current weights: they are packed if the model decodes in int8."""
+        """Make new buffers for the current weights, and pack the weights if the model decodes in int8."""
         if self.in_int8:
             products = (part for layer in self.parts.layers for part in layer if isinstance(part, Product))
             for product in (self.parts.head, *products):

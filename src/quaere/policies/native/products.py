@@ -76,7 +76,7 @@ class Halves(Struct, frozen=True):
         return self.repeated_product(torch.cat((states_TI, states_TI), 1))
 
     def repeated_product(self, states_TI: Tensor) -> Tensor:
-        """As `product` for rows that hold the states twice: one half of the weight is multiplied by each."""
+        """As `product`, for rows that contain the states twice: each copy is multiplied by one half of the weight."""
         return _multiply_4bit(states_TI, self.content, GROUP, self.num_inputs, self.num_outputs)
 
 
@@ -92,7 +92,7 @@ def pack(weight: Tensor) -> Packed:
 
 @cache
 def has_halves() -> bool:
-    """True if torch has KleidiAI's kernels here; elsewhere the same operation exists and is slow."""
+    """True if torch has KleidiAI's kernels for this processor; on others the same operation is slow."""
     return platform.machine() in ("aarch64", "arm64") and torch.backends.kleidiai.is_available()
 
 
@@ -154,7 +154,7 @@ def multiply(states: Tensor, weight: Tensor, bias: Tensor | None, packed: Packed
 
 
 def prepare_products(model: Any) -> None:
-    """Let the linear layers of a model on a CPU compute with `multiply`, and pack their current weights if in int8."""
+    """Make a CPU model's linear layers compute with `multiply`, and pack their weights if it decodes in int8."""
     in_int8 = decodes_in_int8(model)
     for module in model.modules():
         if type(module) is Linear and module.weight.device.type == "cpu":
@@ -166,7 +166,7 @@ def _forward(layer: Linear, packed: Packed | None, states: Tensor) -> Tensor:
 
 
 def use_int8(model: Any) -> Any:
-    """Let a model decode with int8 weights, once its products are prepared; returns the model."""
+    """Mark a model to decode with int8 weights, which `prepare_products` then packs; returns the model."""
     model.decodes_in_int8 = True
     return model
 

@@ -108,7 +108,7 @@ class NativeSampler:
             self._sessions.setdefault(session, 0)
 
     def close(self, session: str) -> None:
-        """End a session. In deterministic mode the other sessions may have been waiting for it."""
+        """End a session and free its KV cache. In deterministic mode other sessions may have been waiting for it."""
         with self._wake:
             if self._sessions.pop(session, None) is not None:
                 self._ended.append(session)

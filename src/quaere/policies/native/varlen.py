@@ -71,7 +71,7 @@ class Packing:
 
     @contextmanager
     def expected(self) -> Iterator[None]:
-        """Context in which attention without a packing is refused: the model did not pass it on."""
+        """Context manager: inside, attention without a packing raises, because the model failed to pass it on."""
         token = _is_expected.set(True)
         try:
             yield

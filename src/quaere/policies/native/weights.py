@@ -165,7 +165,7 @@ def _merge(model: Any, folder: str) -> Any:
 
 
 def _check_sizes(model: Any, form: _Form) -> None:
-    """Refuse ranks and numbers of layers that peft would allocate before it compares them with the weights."""
+    """Raise `BadInput` for excessive ranks or numbers of layers, which peft would allocate before any check."""
     # A product B A of a higher rank than the weight's smaller side has no more degrees of freedom than the weight.
     linear = (module for module in model.modules() if isinstance(module, torch.nn.Linear))
     most = max((min(module.weight.shape) for module in linear), default=0)
@@ -178,7 +178,7 @@ def _check_sizes(model: Any, form: _Form) -> None:
 
 
 def _add(model: Any, given: dict[str, torch.Tensor], form: _Form) -> None:
-    """Add alpha / r * B A to each weight that the adapter names; nothing is added if one of them does not fit."""
+    """Add alpha / r * B A to each weight that the adapter names; raises, with nothing added, if one does not fit."""
     names = {name.removesuffix(_A).removesuffix(_B) for name in given}
     updates = []
     for name in sorted(names):

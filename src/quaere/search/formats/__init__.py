@@ -3,5 +3,6 @@
     read_pdf(data, limit) -> FileText(title="Rivers", text="The Oss ...", parts=(Part(start=0, group="page 1"), ...))
 
 `limit` bounds the bytes a file may unpack to and the characters its text may have. A file that cannot be read raises
-`Unreadable`, one whose library is not installed `ExtraMissing`; what is lost of a file that can is in `problems`.
+`Unreadable`, one whose library is not installed `ExtraMissing`. If only parts of a file cannot be read, `problems` of
+the result names them.
 """

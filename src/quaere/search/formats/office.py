@@ -1,6 +1,6 @@
 """Office files: Word (.docx) by section, PowerPoint (.pptx) by slide, Excel (.xlsx) by row.
 
-They are ZIP archives of XML, which are opened only if what they unpack to is bounded; `open_archive` also opens books.
+They are ZIP archives of XML, which are opened only if their unpacked size is bounded; `open_archive` opens .epub too.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _NOTES = {"footnotes.xml": "footnotes", "endnotes.xml": "endnotes"}
 
 
 def read_docx(data: bytes, limit: int) -> FileText:
-    """Paragraphs and table rows under the heading they stand below, then footnotes and endnotes.
+    """Read a Word file: paragraphs and table rows, each under its heading, then footnotes and endnotes.
 
-    A page is not named: where one ends is decided by the program that shows the document.
+    Page numbers are not known: the program that shows the document decides where pages end.
     """
     docx = import_extra("docx", ".docx files need python-docx", extra="office")
     open_archive(data, limit).close()
@@ -54,9 +54,9 @@ def read_docx(data: bytes, limit: int) -> FileText:
 
 
 class _Line(Struct, frozen=True):
-    """A paragraph with its style, or a row of a table, which is tight below the one above.
+    """A paragraph with its style, or a row of a table; `tight` rows follow the one above without a blank line.
 
-    `columns` names the columns from here on: the first row of a table for those below it, "" where the table has ended.
+    `columns` sets the column names from this line on: a table's first row for the rows below it, "" after the table.
     """
 
     text: str
@@ -95,7 +95,7 @@ def _raised_text(paragraph: Any) -> str:
 
 
 def _add_notes(text: TextBuilder, notes: Any, group: str) -> None:
-    """The notes of a footnotes or endnotes part, each as a paragraph."""
+    """Append footnotes or endnotes to the text, each as a paragraph of `group`."""
     word = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
     text.add_paragraphs(["".join(run.text or "" for run in note.iter(f"{word}t")) for note in notes], group=group)
 
@@ -119,14 +119,14 @@ def read_pptx(data: bytes, limit: int) -> FileText:
         lines = [line for shape in slide.shapes for line in _shape_lines(shape)]
         if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
             lines.append(slide.notes_slide.notes_text_frame.text)
-        # A line break inside a paragraph is a vertical tab there.
+        # python-pptx returns a line break inside a paragraph as a vertical tab.
         shown = "\n\n".join(line.strip() for line in lines if line.strip())
         text.add(shown.replace("\v", "\n"), group=f"slide {number}")
     return text.build(choose_title(presentation.core_properties.title or "", first_title))
 
 
 def _shape_lines(shape: Any) -> Iterator[str]:
-    """The text of a shape, of those grouped in it, and of every row of a table."""
+    """The text of a shape: of the shapes grouped in it, of every row of a table, or of its text frame."""
     if hasattr(shape, "shapes"):
         for inner in shape.shapes:
             yield from _shape_lines(inner)
@@ -172,9 +172,9 @@ def read_xlsx(data: bytes, limit: int) -> FileText:
 
 
 def _check_sheets(openpyxl: Any, data: bytes) -> None:
-    """Raise `Unreadable` if a part is several sheets: a short file could repeat a long one without end.
+    """Raise `Unreadable` if several sheets are the same part of the file: a small file could repeat a long sheet often.
 
-    To load a workbook is to look into every sheet, so its list is read before.
+    Only the list of sheets is read: loading the workbook would open every sheet.
     """
     reader = openpyxl.reader.excel.ExcelReader(BytesIO(data), read_only=True)
     reader.read_manifest()
@@ -186,7 +186,7 @@ def _check_sheets(openpyxl: Any, data: bytes) -> None:
 
 
 def _column_names(row: Sequence[Any]) -> Sequence[str]:
-    """The row as names of columns, if it can be that; else none."""
+    """The row's cells as column names if it holds two texts or more and nothing else; else empty."""
     values = [value for value in row if value is not None]
     if len(values) < 2 or not all(isinstance(value, str) for value in values):
         return ()
@@ -222,7 +222,7 @@ _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 
 def open_archive(data: bytes, limit: int) -> zipfile.ZipFile:
-    """The archive; `Unreadable` if it is none, is encrypted, or unpacks to more than it may."""
+    """Open a ZIP archive; raises `Unreadable` if it is damaged, encrypted, or unpacks to more than the limit."""
     if data.startswith(_OLE):
         raise Unreadable("encrypted, or in the format of Office before 2007")
     try:
@@ -234,7 +234,7 @@ def open_archive(data: bytes, limit: int) -> zipfile.ZipFile:
 
 
 def _check_sizes(archive: zipfile.ZipFile, limit: int) -> None:
-    """Refuse what unpacks to more than it may, by the sizes it declares and by those it has."""
+    """Raise `Unreadable` if the archive unpacks to more than the limit, by its declared and by its actual sizes."""
     members = archive.infolist()
     if len(members) > _MAX_MEMBERS:
         raise Unreadable(f"holds more than {_MAX_MEMBERS} files")

@@ -4,9 +4,8 @@ r"""Headings and hyperlinks of texts whose source is kept: Markdown, reStructure
         [Heading(start=0, level=1, text="The Oss"), Heading(start=11, level=2, text="Course")]
     find_markdown_links("Built by [Venn](people/venn.md).") -> [Hyperlink(start=10, end=14, target="people/venn.md")]
 
-A table of Markdown is under its header row (a heading below all sections), so that a passage from its middle has the
-names of the columns. The text is scanned once, whatever it holds: every pattern ends at a mark that it began with, or
-at a bound.
+The header row of a Markdown table becomes a heading below all section levels, so that every passage of the table has
+the names of its columns. Scanning takes linear time for any text: no pattern can match without a bound.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ FENCE = re.compile(r"[ \t]*+(`{3,}|~{3,}|:{3,})")
 _ADOC_FENCE = re.compile(r"(-{4,}|\.{4,}|\+{4,}|/{4,}|_{4,}|={4,}|\*{4,})[ \t]*+$")
 _UNDERLINE = re.compile(r"([!-/:-@\[-`{-~])\1++[ \t]*+$")
 _TABLE_RULE = re.compile(r"[ \t]*+\|?+[ \t]*+:?+-++:?+[ \t]*+(?:\|[ \t:-]*+)*+$")
-# MyST's or AsciiDoc's name of the section below.
+# A label that names the section below it, in MyST or AsciiDoc.
 _LABEL = re.compile(r"\([\w.:-]++\)=[ \t]*+$|\[[\[#][^\]]*+\]\]?+[ \t]*+$")
 _SETEXT = re.compile(r"(?:=++|-{2,}+)[ \t]*+$")
 _COLUMNS = SECTION_LEVELS + 1
 
 
 def find_markdown_headings(text: str) -> list[Heading]:
-    """Headings with `#` or underlined with `=` or `-`, and the header rows of tables; none of those in code."""
+    """Headings with `#` or underlined with `=` or `-`, and the header rows of tables; code blocks are skipped."""
     found: list[Heading] = []
     fence, in_table = "", False
     above, before, before_start = "", "", 0  # the two lines before this one
@@ -60,9 +59,10 @@ def find_markdown_headings(text: str) -> list[Heading]:
 
 
 def find_underlined_headings(text: str, *, slack: int | None = None) -> list[Heading]:
-    """Lines that are underlined at their whole length, by at most `slack` more; marks have levels as they come up.
+    """Headings that are fully underlined, as in reStructuredText; the line may be up to `slack` characters longer.
 
-    An overline belongs to the heading, and makes its mark another one.
+    The first underline character used has level 1, the next new one level 2, and so on. A heading with an overline too
+    counts as another style, and starts at the overline.
     """
     found: list[Heading] = []
     styles: dict[tuple[str, bool], int] = {}
@@ -98,7 +98,7 @@ def find_adoc_headings(text: str) -> list[Heading]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Every line without its end, and where its first word starts."""
+    """Every line as (offset of its first character that is not white space, line without its end)."""
     start = 0
     for line in text.split("\n"):
         yield start + len(line) - len(line.lstrip()), line.removesuffix("\r")
@@ -106,7 +106,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _blank_front_matter(text: str) -> str:
-    """The text with spaces for the settings between two `---` lines that it may open with."""
+    """The text with its front matter (settings between two `---` lines at the top), if any, replaced by spaces."""
     if not text.startswith("---\n"):
         return text
     end = text.find("\n---\n", 3)
@@ -124,7 +124,7 @@ _ANCHOR = rf"[^\[\]]{{1,{MAX_ANCHOR_CHARS}}}+"
 _ROLE = r"`(?P<role>[^`]{1,700}+)`"
 _TITLE = r"""\s++(?:"[^"]*+"|'[^']*+'|\([^()]*+\))"""
 _PATH = r"(?:[^\s()<>]++|\([^\s()<>]*+\))++"
-# Code comes before links: a link in code is none.
+# Code is matched before links, so that links inside code are ignored.
 _MARKDOWN = re.compile(
     rf"\{{(?:ref|doc)\}}{_ROLE}"
     r"|`++[^`]*+`++"
@@ -147,7 +147,7 @@ _AROUND = " \t\r\n*`"  # white space and emphasis around an anchor
 
 
 def find_markdown_links(text: str) -> list[Hyperlink]:
-    """Links in the text or by reference, `{ref}` and `{doc}`, and `[[Page|anchor]]`; none of those in code."""
+    """Inline links, reference links, MyST's `{ref}` and `{doc}`, and wiki links `[[Page|anchor]]`; code is skipped."""
     prose = _blank_code(text)
     definitions = {_fold(found["ref"]): found["target"] for found in islice(_DEFINITION.finditer(prose), MAX_LINKS)}
 
@@ -165,7 +165,7 @@ def find_markdown_links(text: str) -> list[Hyperlink]:
 
 
 def find_rst_links(text: str) -> list[Hyperlink]:
-    """`:ref:` and `:doc:`, and links with a path of their own."""
+    """The hyperlinks of reStructuredText: the roles `:ref:` and `:doc:`, and links with an embedded path."""
     return _take(
         _make(found, "role" if found["role"] else "text", found["role"] or found["path"] or "")
         for found in _RST.finditer(text)
@@ -173,7 +173,7 @@ def find_rst_links(text: str) -> list[Hyperlink]:
 
 
 def find_adoc_links(text: str) -> list[Hyperlink]:
-    """`xref:`, `link:` and `<<id,anchor>>`."""
+    """The hyperlinks of AsciiDoc: `xref:`, `link:` and `<<id,anchor>>`."""
     return _take(
         _make(found, "shown", found["id"]) if found["id"] else _make(found, "text", found["path"])
         for found in _ADOC.finditer(text)
@@ -185,7 +185,10 @@ def _take(links: Iterator[Hyperlink | None]) -> list[Hyperlink]:
 
 
 def _make(found: re.Match[str], group: str, target: str) -> Hyperlink | None:
-    """The link whose anchor is this group, without emphasis; None if it has no anchor or leads out of the corpus."""
+    """The link whose anchor text is `group` of the match, without emphasis marks.
+
+    None if the anchor is empty or too long, or the target is outside of the corpus.
+    """
     said, target = found[group] or "", clean_target(target)
     if group == "role" and (titled := _TITLED_ROLE.fullmatch(said)):  # `anchor <target>`, else the target is the anchor
         said, target = titled[1], clean_target(titled[2])
@@ -199,7 +202,7 @@ def _fold(reference: str) -> str:
 
 
 def _blank_code(text: str) -> str:
-    """The text with spaces for fenced code. A fence with a name in braces is MyST's note or table, and no code."""
+    """The text with fenced code replaced by spaces. A fence with a name in braces is a MyST directive and is kept."""
     lines, fence, is_code = [], "", False
     for line in text.split("\n"):
         marks = FENCE.match(line)

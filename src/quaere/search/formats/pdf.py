@@ -11,14 +11,14 @@ from quaere.errors import import_extra
 from quaere.search.extracted import FileText, TextBuilder, Unreadable, choose_title, name_some
 
 _MAX_PAGES = 20_000
-# Of the processor. Pages and forms can share one long stream, and pypdf bounds the work for a page, not for a file.
+# CPU time. Pages and forms can share one long stream, and pypdf bounds the work for a page, not for a file.
 _SECONDS, _SECONDS_PER_MIB = 20, 60
 
 
 def read_pdf(data: bytes, limit: int) -> FileText:
-    """The text of every page; pages that cannot be read or hold none are named among the problems.
+    """The text of every page; pages that cannot be read or have no text are listed in `problems`.
 
-    A file that takes the processor longer than its size explains is `Unreadable`.
+    Raises `Unreadable` if reading takes more CPU time than a limit that grows with the file's size.
     """
     pypdf = import_extra("pypdf", ".pdf files need pypdf", extra="pdf")
     logging.getLogger("pypdf").setLevel(logging.ERROR)  # a warning for every slip of the program that wrote the file
@@ -34,7 +34,7 @@ def read_pdf(data: bytes, limit: int) -> FileText:
             page = reader.pages[number - 1].extract_text(visitor_operand_before=check_time)
         except Unreadable:
             raise
-        # A damaged page makes pypdf fail in many ways (KeyError, RecursionError, ...): whatever it was, it is out.
+        # A damaged page makes pypdf fail in many ways (KeyError, RecursionError, ...): any failure skips the page.
         except Exception:
             failed.append(number)
             continue
@@ -51,7 +51,7 @@ _NO_TEXT = "without text (an image? then it needs OCR)"
 
 
 def _limit_time(seconds: int) -> Callable[..., None]:
-    """A function that raises `Unreadable` after so much time; pypdf calls it before every operator of a page."""
+    """A function that raises `Unreadable` once `seconds` of CPU time have passed; pypdf calls it at every operator."""
     end = time.process_time() + seconds
 
     def check(*_: object) -> None:
@@ -62,7 +62,7 @@ def _limit_time(seconds: int) -> Callable[..., None]:
 
 
 def _find_title(reader: object) -> str:
-    """The title in the file's metadata, which may be damaged while the pages are not."""
+    """The title in the file's metadata; "" if there is none or the metadata is damaged."""
     try:
         metadata = reader.metadata  # type: ignore[attr-defined]
         return str(metadata.title or "") if metadata else ""

@@ -34,14 +34,14 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# Python's codecs of host names, which take quadratic time, and of its own literals: no file is written in them.
+# Codecs that no file is written in: those of host names, which take quadratic time, and of Python literals.
 _NOT_OF_FILES = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
 
 
 def decode(data: bytes, declared: str | None = None) -> tuple[str, str]:
     """The text and its encoding: a byte-order mark decides, then UTF-8, then what was declared, then Windows-1252.
 
-    Nothing is lost: the five bytes Windows-1252 does not define make it Latin-1, which defines all.
+    A text with one of the five bytes that Windows-1252 does not define is decoded as Latin-1, which defines all bytes.
 
         >>> decode(b"caf\xe9")
         ('café', 'windows-1252')
@@ -60,7 +60,7 @@ def decode(data: bytes, declared: str | None = None) -> tuple[str, str]:
 
 
 def find_encoding(declared: str | None) -> str:
-    """The encoding that a file declares, if files can be in it; else UTF-8: `find_encoding("punycode") == "utf-8"`."""
+    """The declared encoding if Python knows it and files use it; else UTF-8: `find_encoding("punycode") == "utf-8"`."""
     try:
         is_of_files = declared is not None and codecs.lookup(declared).name not in _NOT_OF_FILES
     except (LookupError, ValueError):  # ValueError: a name with characters that no name has
@@ -69,7 +69,7 @@ def find_encoding(declared: str | None) -> str:
 
 
 def read_text(data: bytes, limit: int) -> FileText:
-    """Plain text, which has no title."""
+    """Read plain text: no title, and underlined lines as headings."""
     text, encoding = decode(data)
     return FileText("", text, encoding, headings=tuple(find_underlined_headings(text, slack=2)))
 
@@ -77,15 +77,15 @@ def read_text(data: bytes, limit: int) -> FileText:
 def _read_outlined(
     find_headings: Callable[[str], list[Heading]], find_links: Callable[[str], list[Hyperlink]], data: bytes, limit: int
 ) -> FileText:
-    """A text with markup, called by its first heading."""
+    """Read a text with markup; its title is its first heading."""
     text, encoding = decode(data)
     headings = find_headings(text)
     title = choose_title(_first_section(headings))
     return FileText(title, text, encoding, headings=tuple(headings), links=tuple(find_links(text)))
 
 
-# The text stays the source, so that nothing but headings and links are needed of the markup; docutils for that alone
-# would be a parser with directives that read other files.
+# The markup is kept in the text, so only headings and links are parsed. docutils is not used: its directives can read
+# other files.
 read_markdown = partial(_read_outlined, find_markdown_headings, find_markdown_links)
 read_rst = partial(_read_outlined, find_underlined_headings, find_rst_links)
 read_adoc = partial(_read_outlined, find_adoc_headings, find_adoc_links)
@@ -101,7 +101,7 @@ _MAX_COLUMNS_SHOWN = 12
 
 
 def read_csv(data: bytes, limit: int) -> FileText:
-    """A table of separated values. A part is a row, numbered as a spreadsheet would, the header being row 1."""
+    """Read a table of separated values. Each row is a part, numbered as in a spreadsheet: the header is row 1."""
     text, encoding = decode(data)
     head = text.lstrip()[:4096].partition("\n")[0]
     delimiter = max(",;\t|", key=head.count)
@@ -149,7 +149,7 @@ class _Notebook(msgspec.Struct):
 
 
 def read_ipynb(data: bytes, limit: int) -> FileText:
-    """The cells, numbered from 1; pictures are left out. Called by the first heading."""
+    """Read a Jupyter notebook: its cells, numbered from 1, without pictures; its title is its first heading."""
     try:
         notebook = decode_json(data.removeprefix(b"\xef\xbb\xbf"), _Notebook)
     except msgspec.DecodeError as error:
@@ -171,7 +171,7 @@ def read_ipynb(data: bytes, limit: int) -> FileText:
 
 
 def _join(lines: object) -> str:
-    """Text that may be written as a list of its lines; "" for anything else."""
+    """The text of a notebook field, which is a string or a list of lines; "" for anything else."""
     if isinstance(lines, list):
         return "".join(line for line in lines if isinstance(line, str))
     return lines if isinstance(lines, str) else ""

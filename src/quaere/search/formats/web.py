@@ -29,7 +29,7 @@ _CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([\w.:-]+)", re.
 
 
 def read_html(data: bytes, limit: int) -> FileText:
-    """A page, block by block."""
+    """Read a web page: its title, and its blocks without menus, banners and footers."""
     declared = _CHARSET.search(data[:4096])
     markup, encoding = decode(data, declared.group(1).decode("ascii", "ignore") if declared else None)
     page, text = read_page(markup), TextBuilder(limit)
@@ -65,12 +65,12 @@ class Page(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The text of all blocks."""
+        """The text of all blocks, separated by blank lines or, before tight blocks, by line breaks."""
         return "".join(("\n" if block.tight else "\n\n") + block.text for block in self.blocks).strip()
 
 
 def read_page(markup: str) -> Page:
-    """Title and blocks of a page; all that a reader sees if nothing but menus and headings were left."""
+    """Title and blocks of a page without menus, banners and footers; with them if nothing else but headings is left."""
     for whole in (False, True):
         page = PageBlocks(whole=whole)
         _Scanner(markup, page).scan()
@@ -145,7 +145,7 @@ _TITLE = "{http://purl.org/dc/elements/1.1/}title"
 
 
 def read_epub(data: bytes, limit: int) -> FileText:
-    """The chapters in the order of the book's spine; chapters that are missing from the file are named as problems."""
+    """Read an EPUB book: its chapters in reading order; chapters that cannot be read are listed in `problems`."""
     text, problems = TextBuilder(limit), []
     with open_archive(data, limit) as archive:
         title, chapters = _read_package(archive)
@@ -184,16 +184,16 @@ def _read_package(archive: zipfile.ZipFile) -> tuple[str, list[str]]:
 
 
 _SHOWN = ("From", "To", "Cc", "Date", "Subject")
-# The standard library reads addresses with nested functions, one call or more a character, and parameters in
-# quadratic time.
+# The standard library parses addresses recursively, with a call or more per character, and parameters in quadratic
+# time.
 _MAX_HEADER = 2000
-# The standard library holds every line against the boundaries of all parts that are open.
+# The standard library compares every line with the boundaries of all open parts.
 _NESTING = re.compile(rb"content-type:\s*+(?:multipart|message)/", re.IGNORECASE)
 _MAX_NESTED = 100
 
 
 def read_eml(data: bytes, limit: int) -> FileText:
-    """The headers a reader sees and the body; attachments are not read, and named as a problem."""
+    """Read a mail: its visible headers and its body; attachments are not read but listed in `problems`."""
     if len(_NESTING.findall(data)) > _MAX_NESTED:
         raise Unreadable(f"holds more than {_MAX_NESTED} messages and parts inside one another")
     message = message_from_bytes(data, policy=_POLICY)
@@ -217,7 +217,7 @@ _POLICY = policy.default.clone(header_factory=lambda name, value: _registry(name
 
 
 def _split(message: EmailMessage) -> tuple[list[EmailMessage], list[str]]:
-    """The parts that are text to be read, and the names of the others."""
+    """The text parts of a message's body, and the names of its attachments."""
     texts, attachments = [], []
     for part in message.walk():
         if part.is_multipart():
@@ -235,7 +235,7 @@ def _read_body(part: EmailMessage) -> str:
     payload = part.get_payload(decode=True)
     data = payload if isinstance(payload, bytes) else b""
     try:
-        # What is declared comes first: the encodings of Japanese mail look like ASCII.
+        # The declared encoding is tried first: the encodings of Japanese mail look like ASCII.
         text = data.decode(find_encoding(part.get_content_charset()))
     except (UnicodeError, LookupError):
         text, _ = decode(data)

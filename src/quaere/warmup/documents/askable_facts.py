@@ -32,7 +32,7 @@ Kind = Literal[
 _MIN_WORDS, _MAX_WORDS = 4, 60  # of a statement
 _MAX_SPAN_WORDS = 6
 
-# Units by which a number is an answer with a unit ("30 seconds"), and not a count of things ("30 accounts").
+# Units that make a number a quantity ("30 seconds"), as opposed to a count of things ("30 accounts").
 UNITS = (
     r"%|percent|[kKMGT]i?[Bb]|bytes?|bits?|[munµ]?s|msec|sec(?:ond)?s?|min(?:ute)?s?|hours?|days?|weeks?|months?|years?|"
     r"milliseconds?|[mck]m|met(?:er|re)s?|feet|inch(?:es)?|miles?|pixels?|px|pt|points?|dpi|degrees?|°[CF]?|[kMG]?Hz|"
@@ -75,8 +75,8 @@ PATTERNS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
         ),
     ),
 )
-# How likely a kind is drawn, where not 1: questions for phrases are seldom kept (1 % in manuals, options 24 %), and of
-# names and identifiers those of one word, or of capitals alone, a third as often as others.
+# Weights of kinds in draws, if not 1: questions about phrases are seldom kept (1 % in manuals, those about options
+# 24 %), and names and identifiers of one word, or of capitals alone, a third as often as others.
 WEIGHTS: dict[Kind, float] = {"phrase": 0.1, "description": 0.1}
 _PLAIN_WEIGHT = 0.3
 _LOTS = 1 << 20
@@ -96,7 +96,7 @@ _NO_STATEMENT = re.compile(
     r"[{}<>;=|]\s*[{}<>;=|]|©|(?i:\bcopyright\b|^\W*(?:last changed|accessed|thanks to)\b)"
 )
 _EXAMPLE = re.compile(r"(?i)(?<![\w.@-])(?:examples?\b|e\.g\.)")  # what follows is made up
-# An answer beside "or" is one of several right ones ("accounts of type STOCK or FUND").
+# An answer next to "or" is one of several right ones ("accounts of type STOCK or FUND").
 _OR_BEFORE = re.compile(r"\bor (?:an? |the )?[\"'`“‘(*]{0,3}$")
 _OR_AFTER = re.compile(r"[\"'`”’)*]{0,3},? \(?(?:or|and/or)\b")
 _ROW = re.compile(r"^\||^[^:;]+: [^:;]+; [^:;]+: ")
@@ -107,7 +107,9 @@ _DISAMBIGUATION = re.compile(r" \([^()]*\)$| [-–|] [^-–|]+$")
 
 
 class Fact(Struct, frozen=True):
-    """A span of a statement of a page; `name` is the name of the page, "" if its title is no name that the text uses.
+    """A fact to ask about: a statement of a page, and a span of it as the answer.
+
+    `name` is the page's name, "" if its title is not a name that the text uses.
 
     `start` and `end` are offsets in the passage's text.
 
@@ -126,12 +128,12 @@ class Fact(Struct, frozen=True):
 
     @property
     def answer(self) -> str:
-        """The text of the span."""
+        """The text of the span, with single spaces."""
         return " ".join(self.passage.text[self.start : self.end].split())
 
     @property
     def weight(self) -> float:
-        """How likely the fact is drawn, from 0 to 1."""
+        """The weight of the fact in random draws, from 0 to 1."""
         is_plain = self.answer.isalpha() and (self.kind == "name" or self.answer.isupper())
         return WEIGHTS.get(self.kind, _PLAIN_WEIGHT if is_plain else 1.0)
 
@@ -151,7 +153,7 @@ class Fact(Struct, frozen=True):
 
     @property
     def year(self) -> int | None:
-        """The year of a date; None for other kinds."""
+        """The year of the answer if it is a date; else None."""
         return year_of(self.answer) if self.kind == "date" else None
 
 
@@ -163,7 +165,7 @@ def _bare_number(question: str, answer: str, kind: Kind) -> tuple[str, ...]:
 
 
 def page_name(title: str) -> str:
-    """The name of a page: its title without numbering and disambiguation; "" if the title is no name.
+    """The name of a page: its title without numbering and disambiguation; "" if the title is not a name.
 
     page_name("Halm (river)") == page_name("20.5. Halm") == "Halm"; page_name("notes_2.md") == ""
     """
@@ -172,7 +174,7 @@ def page_name(title: str) -> str:
 
 
 def _used_name(passage: Passage) -> str:
-    """The name of the page if the passage uses a word of it as a name: titles of manuals are often no names.
+    """The name of the page if the passage contains a word of it, else "": titles of manuals are often not names.
 
     _used_name(Passage(..., title="Orsolya Venn", text="Venn built it.")) == "Orsolya Venn"
     """
@@ -192,24 +194,24 @@ def draw_facts(passage: Passage, dice: Dice, num: int) -> list[Fact]:
 
 
 def _pick(facts: Sequence[Fact], dice: Dice) -> Fact:
-    """One of a statement's facts, the kinds by their weights: names alone would be most of all spans."""
+    """Draw one of a statement's facts: first a kind by its weight, because names would outnumber all others."""
     kinds = sorted({(fact.kind, fact.weight) for fact in facts})
     chosen = max(kinds, key=lambda kind: _draw_lot(kind[1], dice))
     return dice.pick([fact for fact in facts if (fact.kind, fact.weight) == chosen])
 
 
 def _draw_lot(weight: float, dice: Dice) -> float:
-    """A random number; sorted by these, facts stand in the order of a draw by their weights without replacement."""
+    """A random sort key: sorting by it, descending, gives a weighted random order (sampling without replacement)."""
     return math.pow((dice.below(_LOTS) + 1) / _LOTS, 1 / weight)
 
 
 def is_drawn(fact: Fact, dice: Dice) -> bool:
-    """True with the probability that is the fact's weight."""
+    """A random decision: True with a probability equal to the fact's weight."""
     return dice.below(_LOTS) < fact.weight * _LOTS
 
 
 def find_facts(passage: Passage) -> Iterator[Fact]:
-    """Every fact of a passage that can be asked about, in text order, up to the first example."""
+    """Every fact of a passage that can be asked about, in text order; text from the first example on is ignored."""
     name = _used_name(passage)
     example = _EXAMPLE.search(passage.text)
     end = example.start() if example else len(passage.text)
@@ -236,7 +238,7 @@ def find_facts(passage: Passage) -> Iterator[Fact]:
 
 
 def _is_prose(statement: str) -> bool:
-    """True for a table's row, and if at least half of the words, and three, are plain: commands alone state nothing.
+    """True for a table row, or if at least three words and half of all are plain words: bare commands state nothing.
 
     [_is_prose(said) for said in ("d.rast map=accum_5K", "F0 7F 08 0B ff", "| team | 5,000 |")] == [False, False, True]
     """
@@ -248,7 +250,7 @@ def _is_prose(statement: str) -> bool:
 
 
 def find_spans(sentence: str) -> Iterator[tuple[Kind, int, int]]:
-    """Non-overlapping spans of a statement by kind, in the order of `PATTERNS`; names follow quoted words."""
+    """Non-overlapping answer spans of a statement as (kind, start, end), in the order of `PATTERNS`."""
     taken = bytearray(len(sentence))  # 1 for each character of a span
     for kind, pattern in PATTERNS:
         found = [match.span(match.re.groups) for match in pattern.finditer(sentence)]
@@ -265,7 +267,7 @@ def _take(kind: Kind, spans: Sequence[Span], taken: bytearray) -> Iterator[tuple
 
 
 def _is_alternative(sentence: str, start: int, end: int) -> bool:
-    """True if the sentence offers the span or something else.
+    """True if "or" next to the span makes it only one of several alternatives.
 
     _is_alternative("Press Alt or Shift.", 6, 9) is True
     """
@@ -273,7 +275,7 @@ def _is_alternative(sentence: str, start: int, end: int) -> bool:
 
 
 def _can_be_asked(span: str, passage: Passage) -> bool:
-    """True for a short span with words of its own: not the title's or the folders', not one that begins sentences."""
+    """True if the span can be an answer: short, no pronoun, without words of the title, more than folder names."""
     words = set(normalise_answer(span).split())
     if not words or len(span.split()) > _MAX_SPAN_WORDS or span.split()[0].lower() in _NO_ANSWERS:
         return False

@@ -1,13 +1,13 @@
-"""Chains: two checked facts joined by a name (a bridge), so that the first search must find what to search for next.
+"""Chains: questions that join two checked facts by a name (the bridge), so that answering takes two searches.
 
     second = Worded(..., question="When was Orsolya Venn born?")
     find_bridges([second], index, topk=10)   -> [Bridge(fact=Fact(..., answer="Orsolya Venn"), second=second)]
     chain(bridge, "the builder of Halm Bridge").question -> "When was the builder of Halm Bridge born?"
 
-The second question is a checked one. Another document that contains a name or an identifier of that question describes
-it; the description replaces the name. Documents with a hyperlink to that of the question come first, and are taken also
-where the hyperlink has another name. The writer checks the description and the chain by themselves, and keeps the
-chain only if a search with its question does not show the passage of the answer.
+The second question is a checked one. In another document that contains a name or identifier of that question, the model
+finds a description of it; the description replaces the name. Documents with a hyperlink to the question's document come
+first, and are used even if the link's text is another name. The writer checks the description and the chain separately,
+and keeps the chain only if a search with its question does not return the passage of the answer.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ _MAX_ANCHOR_WORDS = 6
 _QUALIFIED = re.compile(r"\([^()]*\)(?:$| [-–|] )")  # "Sarah Connor (singer)", "Rick Wilson (jockey) - Family"
 _MIN_SAID = 4  # plain words of a statement beside its anchor: a list of hyperlinks ("See also") describes nothing
 _PLAIN = re.compile(r"(?<!\S)[(\"“]?[a-z]{2,}[)\"”,.;:]*(?!\S)")
-# Anchors that say where a page is and not what it is: "Section 8.6", "Table 2".
+# Link texts that give a place and no name: "Section 8.6", "Table 2".
 _NUMBERED = re.compile(r"(?:section|chapter|appendix|part|table|figure|example|page|step)\W+(?:\w\.)?\d", re.IGNORECASE)
 
 
 class Bridge(Struct, frozen=True):
-    """A passage of another document whose span `fact` is a name in the question of `second`, or hyperlink to its page.
+    """A link between a checked question and another document: the first half of a chain.
 
-    `name` is the name in the question, if the span is another one.
+    The answer of `fact` is a name in the question of `second`, or the text of a hyperlink to its page. `name` is the
+    name in the question, if it differs from that answer.
 
         Bridge(fact=Fact(..., answer="Orsolya Venn"), second=Worded(..., question="When was Orsolya Venn born?"))
     """
@@ -56,7 +57,7 @@ class Bridge(Struct, frozen=True):
 
 
 def find_handles(worded: Worded) -> list[str]:
-    """Names in a question by which another document may speak of the same thing; each stands there once.
+    """Names in a question that another document may use for the same thing; each occurs once in the question.
 
     find_handles(Worded(..., "When was Orsolya Venn born?")) == ["Orsolya Venn"]
     """
@@ -71,7 +72,7 @@ def find_handles(worded: Worded) -> list[str]:
 
 
 def iterate_named(passages: Sequence[Passage], index: Index) -> Iterator[Passage]:
-    """The passages whose page another document names, in their order; searched for in blocks, as far as is needed.
+    """The passages whose page is named by another document, in order; the index is searched lazily, in blocks.
 
     Only questions about such pages can be the second half of a chain.
     """
@@ -85,7 +86,7 @@ def iterate_named(passages: Sequence[Passage], index: Index) -> Iterator[Passage
 
 
 def _find_page_name(passage: Passage) -> str:
-    """The name by which other documents may speak of the page; "" if it has none, or one that is a common word."""
+    """The name that other documents may use for the page; "" if it has none, or if the name is a common word."""
     name = page_name(passage.title).removeprefix("The ")
     is_common = len(name) < _MIN_CHARS or (name.isalpha() and (name[1:].islower() or name.isupper()))
     return "" if is_common or _QUALIFIED.search(passage.title) else name
@@ -98,9 +99,9 @@ def _names_page(other: Passage, passage: Passage, name: str) -> bool:
 
 
 def find_far(worded: Sequence[Worded], index: Index, topk: int) -> list[tuple[Worded, str]]:
-    """The questions, each with a name in it without which its passage is not found among `topk`.
+    """Pairs of question and name such that a search with the question minus the name does not return its passage.
 
-    With any other name a chain would need one search.
+    If the search returned it, a chain that hides the name would need only one search.
     """
     named = [(item, name) for item in worded for name in find_handles(item)[:_MAX_HANDLES]]
     queries = [_pattern(name).sub("", item.question) for item, name in named]
@@ -114,8 +115,8 @@ def find_far(worded: Sequence[Worded], index: Index, topk: int) -> list[tuple[Wo
 def find_bridges(kept: Sequence[Worded], index: Index, topk: int) -> list[Bridge]:
     """For each question and name in it, passages of other documents that contain the name and not the answer.
 
-    Those with a hyperlink to the document of the question come first. Questions that find their passage among `topk`
-    without the name are left out.
+    Passages with a hyperlink to the question's document come first. Questions whose passage is among the `topk` hits
+    even without the name are left out.
     """
     named = find_far(kept, index, topk)
     bridges: list[Bridge] = []
@@ -129,7 +130,7 @@ def find_bridges(kept: Sequence[Worded], index: Index, topk: int) -> list[Bridge
 
 
 def _drop_repeated(facts: Iterable[Fact]) -> Iterator[Fact]:
-    """The first fact of every passage."""
+    """The facts without those of a passage that already gave one."""
     seen: set[str] = set()
     for fact in facts:
         if fact.passage.id not in seen:
@@ -138,7 +139,7 @@ def _drop_repeated(facts: Iterable[Fact]) -> Iterator[Fact]:
 
 
 def _leads(fact: Fact, worded: Worded, name: str) -> bool:
-    """True if the passage is of another document, is not about the name itself, and does not tell the answer."""
+    """True if the fact's passage is of another document, has another title than the name, and lacks the answer."""
     source, shown = fact.passage, fact.passage.titled_text
     if source.doc_id == worded.fact.passage.doc_id or any(contains(source.title, each) for each in (name, fact.answer)):
         return False
@@ -146,7 +147,7 @@ def _leads(fact: Fact, worded: Worded, name: str) -> bool:
 
 
 def _find_mention(source: Passage, name: str) -> Fact | None:
-    """The first statement of the passage that contains the name, as a fact whose answer is the name."""
+    """The first statement of the passage with the name, as a fact whose answer is the name; None if there is none."""
     for said in split_statements(source.text):
         if found := _pattern(name).search(said.text):
             return _make_fact(source, said, said.start + found.start("name"), said.start + found.end("name"))
@@ -154,7 +155,10 @@ def _find_mention(source: Passage, name: str) -> Fact | None:
 
 
 def _read_anchor(link: Backlink, worded: Worded, name: str) -> Fact | None:
-    """The name where it is in the anchor of a link to the question's page; if it is that page's name, the anchor."""
+    """A fact from a link to the question's page; its answer is the name if the link's text contains it.
+
+    Otherwise the answer is the whole link text, if `name` is the page's own name; None if it is not, or not a name.
+    """
     source, start, end = link.passage, link.start, link.end
     said = next((each for each in split_statements(source.text) if each.start <= start and end <= each.end), None)
     if said is None:
@@ -171,14 +175,14 @@ def _read_anchor(link: Backlink, worded: Worded, name: str) -> Fact | None:
 
 
 def _is_name(said: Statement, start: int, end: int, question: str) -> bool:
-    """True for a short anchor with a name in it that is not another one of the question."""
+    """True if the link text is short, contains a name, and does not occur in the question."""
     start, end = start - said.start, end - said.start
     anchor = said.text[start:end]
     if len(anchor) < _MIN_CHARS or len(anchor.split()) > _MAX_ANCHOR_WORDS or _NUMBERED.match(anchor):
         return False
     if contains(question, anchor):
         return False
-    # An identifier is rather that of a part ("limits.cpu") than another name of the page.
+    # An identifier usually names a part ("limits.cpu") and not the page.
     return any(kind == "name" and first < end and start < last for kind, first, last in find_spans(said.text))
 
 
@@ -189,12 +193,12 @@ def _make_fact(source: Passage, said: Statement, start: int, end: int) -> Fact:
 
 
 def _pattern(name: str) -> re.Pattern[str]:
-    """The name as a whole, with the article before it: a description has its own."""
+    """Pattern of the name as whole words, including a "the" before it: a description brings its own article."""
     return re.compile(rf"(?<![\w-])(?:[Tt]he )?(?P<name>{re.escape(name)})(?![\w-])")
 
 
 def chain(bridge: Bridge, description: str) -> Worded | None:
-    """The second question with the name described; None if a word of the answer is in the description."""
+    """The second question with the description for the name; None if the description has a word of the answer."""
     first, second = bridge.fact, bridge.second
     name = bridge.name or first.answer
     question, count = _pattern(name).subn(lambda found: description, second.question)
@@ -209,12 +213,12 @@ def chain(bridge: Bridge, description: str) -> Worded | None:
 
 
 def ask_description(description: str) -> str:
-    """The question by which a description is checked: "Who or what is the builder of Halm Bridge?"."""
+    """The question that checks if a description leads to its name: "Who or what is the builder of Halm Bridge?"."""
     return f"Who or what is {description}?"
 
 
 def find_description_fault(description: str, name: str) -> str:
-    """Why a line cannot stand for a name inside a question, in a few words; "" if it can.
+    """Why a line cannot replace a name inside a question, in a few words; "" if it can.
 
     find_description_fault("Orsolya Venn", "Orsolya Venn") == "is no description"
     """
@@ -226,7 +230,7 @@ def find_description_fault(description: str, name: str) -> str:
 
 
 def clean_description(line: str) -> str:
-    """A description as it stands inside a question: with a small letter, without a full stop.
+    """A description in the form for the middle of a question: lower-case article, no full stop.
 
     clean_description("The builder of Halm.") == "the builder of Halm"
     """

@@ -1,11 +1,11 @@
-"""A question about documents from draft to file, the settings of its writer, and the journal of what is finished.
+"""Records of a question about documents from draft to file, the settings of its writer, and the writer's journal.
 
 draw_drafts(passages, num=6000, seed=7)     # Draft: one fact each, every passage in turn, before the model words it
 Worded(draft, "Who built the Halm bridge?")
 CheckedQuestion(id="halm#0:16", question="Who built the Halm bridge?", ...).to_question()     # for a solver
 
 journal = Journal(Path("own.jsonl.unfinished"), {"settings": settings, "index": index.fingerprint, "model": "qwen"})
-journal.add(Batch(1, kept, dropped))        # a writer that was killed goes on after the last batch
+journal.add(Batch(1, kept, dropped))        # an interrupted writer resumes after the last batch
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Draft(Struct, frozen=True):
 
     @property
     def told_by(self) -> tuple[Fact, ...]:
-        """The facts that must be read to answer: of a chain the last one, which states the answer; else all."""
+        """The facts that must be read to answer: for a chain only the last, which states the answer; else all."""
         return self.facts[-1:] if self.kind == "chain" else self.facts
 
     @property
     def is_choice(self) -> bool:
-        """True if the question names two answers, so that a guess is right half of the time."""
+        """True if there are only two possible answers, so that a guess is right half of the time."""
         return self.kind not in ("single", "chain")
 
 
@@ -83,7 +83,7 @@ class Worded(Struct, frozen=True):
 
     @property
     def template(self) -> str:
-        """The normalised question without its page's name; "" without one. Equal ones ask the same of two pages."""
+        """The normalised question without its page's name; "" if it has none. Pages asked the same have equal ones."""
         if not self.fact.name or not contains(self.question, self.fact.name):
             return ""
         return normalise_answer(self.question.replace(self.fact.name, "{}"))
@@ -102,12 +102,12 @@ class Dropped(Struct, frozen=True):
 
 
 class CheckedQuestion(Struct, frozen=True):
-    """A line of a question file: a question whose answer stands in the documents, and its check results.
+    """A line of a question file: a question whose answer is in the documents, and its check results.
 
     `facts` is the number of facts it combines, `searches` the number of searches it needs: 1 if a search with the
     question itself returns the passage that states the answer. `hops` repeats `facts` for programs that read `hops`.
     `scores` has the share of right answers with the passage (`with_page`), without it (`closed_book`), and the share of
-    the question's words that stand in its sentence (`same_words`).
+    the question's words that occur in its sentence (`same_words`).
 
         {"id": "halm#0:16", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "kind": "single",
          "facts": 1, "searches": 1, "hops": 1, "evidence": [...], "scores": {"with_page": 1.0, "closed_book": 0.0}}
@@ -125,11 +125,11 @@ class CheckedQuestion(Struct, frozen=True):
 
     @property
     def deciding(self) -> tuple[Evidence, ...]:
-        """The evidence that must be read to answer: of a chain the last sentence, else all of them."""
+        """The evidence that must be read to answer: for a chain the last sentence, else all sentences."""
         return self.evidence[-1:] if self.kind == "chain" else self.evidence
 
     def to_question(self) -> Question:
-        """The record that a solver is given."""
+        """The question as a `Question` record, the form in which a solver gets it."""
         return Question(
             self.id, self.question, self.answers, self.hops, self.evidence, facts=self.facts, searches=self.searches
         )
@@ -154,10 +154,10 @@ class Written(Struct, frozen=True):
 class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of the question writer: the number of drafted facts and the thresholds of the checks.
 
-    Of `tries` answers with the passage and others beside it, at least `min_right` must be right; of `tries` without it,
-    none. A search returns `topk` passages: the passage of a single fact must be among the first `max_rank`, and of a
-    chain the last one must not be among them at all. After `minutes` no further facts are drafted (0: no limit); what
-    was kept until then is still put together.
+    Of `tries` answers with the passage among others, at least `min_right` must be right; of `tries` without it, none. A
+    search returns `topk` passages: the passage of a single fact must be among the first `max_rank`; the last passage of
+    a chain must not be among them at all. After `minutes` no further facts are drafted (0: no limit); chains and
+    comparisons are still made from the questions kept until then.
 
         WriterSettings(drafts=6000, tries=5, min_right=3, topk=10, max_rank=2)
     """
@@ -185,8 +185,8 @@ class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
 def draw_drafts(passages: Sequence[Passage], num: int, seed: int) -> list[Draft]:
     """At most `num` drafts of single facts; the folders take turns.
 
-    Without turns a folder of change logs would be asked about most. In a folder, one fact of every passage in random
-    order, then a second one of each, and so on. Folders too many for turns are taken as one.
+    Otherwise a folder of change logs could get most questions. In a folder, each passage in random order gives one
+    fact, then each a second one, and so on. If there are too many folders, they count as one.
     """
     dice = Dice(seed, "drafts")
     order = list(passages)
@@ -204,9 +204,9 @@ def _split_by_folder(passages: Sequence[Passage]) -> list[list[Passage]]:
 
 
 def _iterate_facts(passages: Sequence[Passage], dice: Dice) -> Iterator[Fact]:
-    """The first fact of each passage, then the second of each, ...; none is looked for before it is needed.
+    """The first fact of each passage, then the second of each, and so on; found lazily.
 
-    Facts that seldom give a question are mostly put off until all others were asked about.
+    Facts that seldom give a good question mostly come after all others.
     """
     left: list[list[Fact]] = []
     seldom: list[Fact] = []
@@ -236,10 +236,10 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Journal:
-    """A file of finished batches, for one writer at a time; `BadInput` if it was begun with something else.
+    """A file of finished batches, for one writer at a time; `BadInput` if it was begun with other settings.
 
-    The first line says what the questions are written with; each further line is a batch of facts. A line that was cut
-    by a kill is written again.
+    The first line has the settings, index and model; each further line is a batch of facts. An incomplete last line,
+    left by an interrupted writer, is written again.
     """
 
     def __init__(self, path: Path, written_with: Mapping[str, Any]) -> None:
@@ -262,7 +262,7 @@ class Journal:
                 file.truncate(sum(len(line) + 1 for line in lines[:-1]))
 
     def add(self, batch: Batch) -> None:
-        """Store a batch on disk."""
+        """Append a finished batch to the file."""
         if not self.path.exists() or not self.path.stat().st_size:
             self._append(self._head)
         self.batches[batch.number] = batch
@@ -275,5 +275,5 @@ class Journal:
             os.fsync(file.fileno())
 
     def remove(self) -> None:
-        """Delete the file: the questions are written."""
+        """Delete the file once the questions themselves have been written."""
         self.path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Is this question good? Rules first, then searches and attempts by the model that wrote it.
+"""Checks of a question: rules first, then searches and answers by the model that wrote it.
 
     find_fault("Who built the Halm bridge?", names=("Halm bridge",), answer="Orsolya Venn") -> ""
     examiner = Examiner(Lines(policy, seed=0, concurrency=32), index, WriterSettings())
@@ -94,7 +94,7 @@ def shares_words(question: str, answer: str, names: Sequence[str]) -> bool:
 
 
 def word_overlap(question: str, sentence: str) -> float:
-    """Share of the question's words of content that stand in the sentence, compared by their beginnings.
+    """Share of the question's content words that occur in the sentence, compared by their first letters.
 
     word_overlap("Who built the Halm bridge?", "The bridge of Halm was built by Venn.") == 1.0
     """
@@ -104,10 +104,10 @@ def word_overlap(question: str, sentence: str) -> float:
 
 
 def names_subject(question: str, passage: Passage, sentence: str) -> bool:
-    """True if the question has a word of the page's title, file or folders, or an identifier or an option.
+    """True if the question names its subject: a word of the page's title, file or folders, an identifier or an option.
 
-    "What is the name of the volume?" can be asked of any page; such questions are found by chance. Of a page without a
-    title the question must have at least half of its words from the sentence.
+    "What is the name of the volume?" could be about any page; a search finds its passage only by chance. For a page
+    without a title it is enough that at least half of the question's words come from the sentence.
     """
     asked = {word for word in terms(question) if word not in _ASKING}
     file = passage.doc_id.rpartition(".")[0] or passage.doc_id  # an ending such as "html" names nothing
@@ -127,10 +127,10 @@ class Lines:
         self.policy, self.seed, self.concurrency = policy, seed, concurrency
 
     async def write(self, name: str, prompts: Sequence[Sequence[Message]], temperature: float) -> list[str]:
-        """One line per prompt; "" where nothing could be read. `name` separates the seeds of two calls.
+        """One line per prompt; "" if the model wrote none. `name` gives each call its own random seeds.
 
-        Prompts at which the model failed are tried again. Raises `SamplingFailed` if it still fails at most of them: an
-        outage must not be taken for bad questions.
+        Prompts at which sampling failed are retried. Raises `SamplingFailed` if most of them still fail, so that an
+        outage is not mistaken for bad questions.
         """
         seed = derive_seed(self.seed, name)
         jobs = [
@@ -158,13 +158,13 @@ class Lines:
 
 
 def search_all(index: Index, queries: Sequence[str], topk: int) -> Iterator[list[Hit]]:
-    """The hits of each query; the index is searched with many queries at once."""
+    """The hits of each query, in order; the queries are sent to the index in batches."""
     for first in range(0, len(queries), _QUERIES_AT_ONCE):
         yield from index.search(queries[first : first + _QUERIES_AT_ONCE], topk)
 
 
 def _find_failure(episode: Episode) -> str:
-    """What the model failed at, in the last turn; "" if it did not fail."""
+    """The message of a sampling failure in the episode's last turn; "" if there was none."""
     failure = episode.turns[-1].failure if episode.turns else None
     return failure.message if failure and (failure.boundary, failure.kind) == ("model", "sampling") else ""
 
@@ -180,10 +180,10 @@ class Verdict(Struct, frozen=True):
 
 
 class Examiner:
-    """Searches with questions and attempts them, with their passages and without.
+    """Checks questions by searching with them and letting the model answer them, with their passages and without.
 
-    Of `tries` answers with the passage and others beside it, the greedy one and at least `min_right` in all must be
-    right; of `tries` without it, none. A search returns `topk` passages (`WriterSettings`).
+    Of `tries` answers with the passage among others, the greedy one and at least `min_right` in all must be right; of
+    `tries` answers without it, none. A search returns `topk` passages (`WriterSettings`).
     """
 
     def __init__(self, lines: Lines, index: Index, settings: WriterSettings) -> None:
@@ -191,7 +191,7 @@ class Examiner:
         self.hits: dict[str, list[Passage]] = {}  # by query
 
     async def search(self, queries: Sequence[str]) -> None:
-        """Search with the queries that are new; the sampler goes on meanwhile."""
+        """Search with the new queries in a thread and store their passages in `hits`; sampling is not blocked."""
         await asyncio.to_thread(self._search, [query for query in dict.fromkeys(queries) if query not in self.hits])
 
     def _search(self, queries: list[str]) -> None:
@@ -204,9 +204,9 @@ class Examiner:
         return all(fact.passage.id in found for fact in worded.draft.told_by)
 
     async def find_by_own_queries(self, name: str, worded: Sequence[Worded], within: int) -> list[bool]:
-        """Whether a query that the model writes from the question alone finds its passage among the first `within`.
+        """Per question, whether a query that the model writes from it finds its passage among the first `within`.
 
-        What that query found is shown beside the passage when the question is attempted.
+        That query's hits replace those of the question: they are shown with the passage when the question is answered.
         """
         prompts = [write_query(item.question) for item in worded for _ in range(_OWN_QUERIES)]
         queries = await self.lines.write(f"{name}: own queries", prompts, 1.0)
@@ -221,14 +221,14 @@ class Examiner:
         return found
 
     async def are_clear(self, name: str, worded: Sequence[Worded]) -> list[bool]:
-        """Whether the model says that a question is understood without its passage and has this one answer."""
+        """Per question, whether the model judges it clear without its passage and answered by this answer alone."""
         prompts = [judge_question(item.fact.passage, item.question, item.answers[-1]) for item in worded]
         return [line.lower().startswith("yes") for line in await self.lines.write(f"{name}: judged", prompts, 0.0)]
 
     async def attempt(self, name: str, worded: Sequence[Worded], *, is_composed: bool = False) -> list[Verdict]:
-        """Whether each question is answered with its passages beside others, and never without them.
+        """Per question, whether the model answers it with its passages among others, and never without them.
 
-        A question that is composed of checked ones must be answered once only: its parts were.
+        A question composed of checked questions needs only one right answer, because its parts were checked before.
         """
         shares = await self.read(f"{name}: with the page", worded, is_composed=is_composed)
         going = [at for at, share in enumerate(shares) if share]
@@ -239,9 +239,9 @@ class Examiner:
         return [Verdict(share, fault) for share, fault in zip(shares, faults, strict=True)]
 
     async def read(self, name: str, worded: Sequence[Worded], *, is_composed: bool = False) -> list[float]:
-        """Of each question the share of right answers with its passages beside others; 0.0 if that is not enough.
+        """Per question, the share of right answers with its passages among others; 0.0 if there are too few.
 
-        Answers are sampled only until it is known whether there are enough.
+        Sampling stops as soon as it is clear whether there are enough right answers.
         """
         shown = [self._show(item) for item in worded]
         rights = await self._count(f"{name}, greedily", worded, shown, 0.0)
@@ -258,7 +258,7 @@ class Examiner:
         return [right / num if right >= needed else 0.0 for right, num in zip(rights, tried, strict=True)]
 
     async def read_both(self, name: str, pairs: Sequence[tuple[Worded, Worded]]) -> list[Verdict]:
-        """Whether both questions of each pair are answered with the page, greedily, and not both without it."""
+        """Per pair, whether greedy decoding answers both questions with the page, and not both without it."""
         both = [worded for pair in pairs for worded in pair]
         await self.search([worded.question for worded in both])
         read = await self._count(f"{name}: with the page", both, [self._show(item) for item in both], 0.0)
@@ -270,7 +270,7 @@ class Examiner:
         return verdicts
 
     async def _count_from_memory(self, name: str, worded: Sequence[Worded], tries: int) -> list[int]:
-        """Of each question the number of right answers without any passage; the first is greedy and may be the last."""
+        """Per question, the number of right answers without a passage; only the greedy answer if that is right."""
         rights = await self._count(f"{name}, greedily", worded, [()] * len(worded), 0.0)
         going = [at for at, right in enumerate(rights) if not right for _ in range(tries - 1)]
         more = await self._count(name, [worded[at] for at in going], [()] * len(going), 1.0)
@@ -281,13 +281,13 @@ class Examiner:
     async def _count(
         self, name: str, worded: Sequence[Worded], texts: Sequence[tuple[str, ...]], temperature: float
     ) -> list[int]:
-        """1 for each question that is answered right with these texts, else 0."""
+        """Per question, 1 if the model answers it correctly given these texts, else 0."""
         prompts = [answer_question(item.question, shown) for item, shown in zip(worded, texts, strict=True)]
         written = await self.lines.write(name, prompts, temperature)
         return [int(exact_match_score(line, item.answers)) for item, line in zip(worded, written, strict=True)]
 
     def _show(self, worded: Worded) -> tuple[str, ...]:
-        """The passages of the question's facts and found ones beside them, in random order."""
+        """The texts to show with a question: the passages of its facts and some other hits, in random order."""
         own = {fact.passage.id: fact.passage for fact in worded.draft.facts}
         others = [passage for passage in self.hits.get(worded.question, ()) if passage.id not in own]
         shown = [*own.values(), *others[: _BESIDE + 1 - len(own)]]

@@ -1,4 +1,4 @@
-"""Questions put together by rules out of checked facts: two compared, or one asked as a choice and for yes or no.
+"""Questions composed by rules from checked facts: comparisons of two, and choice and yes/no questions about one.
 
     comparison_questions(pairs, {("when was born", "earlier"): ["Who was born earlier, {X} or {Y}?"]})
     -> [Worded(question="Who was born earlier, Orsolya Venn or Marta Oleen?", ...)]
@@ -8,9 +8,9 @@ two pages. The model writes wordings and nothing else. It is not asked whether t
 small model compares two dates no better than by chance, while each date was checked by itself and comparing them is a
 rule. Whether a wording asks of two pages what the template asks of one is decided by its words alone (`asks_the_same`).
 
-A choice has the right answer and a wrong one: a span of the same kind from the same document. Both variants of a
-question (the other order; the wrong answer proposed) must be read right: a model that always says "yes" or takes the
-first proves nothing.
+A choice has the right answer and a wrong one: a span of the same kind from the same document. The model must answer
+both variants of a question (the other order; the wrong answer proposed): a model that always says "yes" or picks the
+first option proves nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Variants = tuple[Worded, Worded]  # two variants of one question, of which one i
 
 
 class Pair(Struct, frozen=True):
-    """Two questions of one template about two pages, what is asked of both, and the answer.
+    """Two questions with the same template about two pages, how they are compared, and the comparison's answer.
 
     Pair(one=Worded(...), other=Worded(...), form="earlier", answers=("Orsolya Venn",))
     """
@@ -66,17 +66,17 @@ class Pair(Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, Form]:
-        """Pairs of one key are asked in the same words."""
+        """Template and form; pairs with the same key share their wordings."""
         return self.one.template, self.form
 
     @property
     def scores(self) -> dict[str, float]:
-        """The lower score of the two questions: the comparison itself is made by rules."""
+        """The scores of the comparison: the lower one of its two questions, because comparing is done by rules."""
         return {"with_page": min(part.scores.get("with_page", 0.0) for part in (self.one, self.other))}
 
 
 def comparable_pairs(kept: Sequence[Worded], dice: Dice) -> list[Pair]:
-    """Questions of one template, two by two: which date is earlier or later, or whether two answers are the same."""
+    """Pairs of questions with the same template: which date is earlier or later, or whether two answers are equal."""
     by_template: dict[str, list[Worded]] = {}
     for worded in kept:
         if worded.template:
@@ -91,7 +91,7 @@ def comparable_pairs(kept: Sequence[Worded], dice: Dice) -> list[Pair]:
 
 
 def _neighbours(group: Sequence[Worded]) -> Iterator[tuple[Worded, Worded]]:
-    """Each with the few after it, if they are about other pages."""
+    """Pairs of each question with the next few in the list, if they are about different pages."""
     pairs = chain.from_iterable(zip(group, group[gap:], strict=False) for gap in range(1, _NEIGHBOURS + 1))
     return ((one, other) for one, other in pairs if one.fact.name != other.fact.name)
 
@@ -103,7 +103,7 @@ def _compare(one: Worded, other: Worded, dice: Dice) -> Pair:
 
 
 def _agreements(group: Sequence[Worded]) -> list[Pair]:
-    """As many pairs that agree as pairs that do not, as far as there are."""
+    """Pairs for "are they the same?": as many with equal answers as with different ones."""
     by_answer: dict[str, list[Worded]] = {}
     for worded in group:
         by_answer.setdefault(normalise_answer(worded.fact.answer), []).append(worded)
@@ -116,12 +116,12 @@ def _agreements(group: Sequence[Worded]) -> list[Pair]:
 
 
 def _words(worded: Worded) -> set[str]:
-    """Of an answer: two that share one may be two names of one thing ("New York", "New York City")."""
+    """The words of the answer; answers that share a word may mean the same thing ("New York", "New York City")."""
     return set(normalise_answer(worded.fact.answer).split())
 
 
 def read_wording(line: str, pair: Pair) -> str:
-    """The comparison as a form for all pairs of its key; "" if the pair's names cannot be cut out of it.
+    """The comparison as a template for all pairs of its key; "" if it lacks the pair's names or asks something else.
 
     read_wording("Who was born first, Venn or Oleen?", pair) == "Who was born first, {X} or {Y}?"
     """
@@ -136,7 +136,7 @@ def read_wording(line: str, pair: Pair) -> str:
 
 
 def comparison_questions(pairs: Iterable[Pair], wordings: Mapping[tuple[str, Form], Sequence[str]]) -> list[Worded]:
-    """Every pair whose key has wordings, in one of them: they take turns."""
+    """A question for every pair whose key has wordings; the wordings of a key are used in turn."""
     made = []
     for number, pair in enumerate(pairs):
         forms = wordings.get(pair.key, ())
@@ -181,7 +181,10 @@ def chained_comparisons(
 
 
 def _chained(pair: Pair, bridges: tuple[Bridge, Bridge], described: tuple[str, str], form: str, dice: Dice) -> Worded:
-    """The comparison of a pair whose pages are reached from two others; answered by a person, or by what was named."""
+    """The comparison of two described people; sometimes as a choice between the things that describe them.
+
+    Its answer is the person, or the thing in the second case.
+    """
     second, fourth = pair.one.fact, pair.other.fact
     first, third = bridges[0].fact, bridges[1].fact
     names = (first.name, third.name)
@@ -203,7 +206,7 @@ def _year(worded: Worded) -> int:
 
 
 def asks_the_same(form: str, template: str, kind: Form, thing: str) -> bool:
-    """True if the form has every word of weight of the template and no other, and the right comparison.
+    """True if the form has exactly the content words of the template, and the words of the right comparison.
 
     `thing` is what the template calls its page ("film"), which may be left out.
 
@@ -228,13 +231,13 @@ def _all_alike(words: set[str], others: set[str]) -> bool:
 
 
 def _alike(one: str, other: str) -> bool:
-    """Two forms of a word, as far as beginnings tell: die and died, write and written."""
+    """True if two words begin alike and so may be forms of one word: die and died, write and written."""
     shared = min(len(one), len(other), 4)
     return shared >= 3 and one[:shared] == other[:shared]
 
 
 def find_thing(question: str, name: str) -> str:
-    """What a question calls the page it names; "" if it says nothing.
+    """The noun that a question puts before the page's name; "" if there is none.
 
     find_thing("Who directed the film Low Water?", "Low Water") == "film"
     """
@@ -243,7 +246,7 @@ def find_thing(question: str, name: str) -> str:
 
 
 def mend_grammar(form: str, template: str) -> str:
-    """The form with the verb in the right number and tense: a small model repeats the verb of the question about one.
+    """The form with its verb in the right number and tense: a small model copies the verb of the single question.
 
     mend_grammar("Is {X} and {Y} located in the same country?", "in which country is located")
     == "Are {X} and {Y} located in the same country?"
@@ -257,7 +260,7 @@ def mend_grammar(form: str, template: str) -> str:
 
 
 def read_choice(form: str, descriptions: tuple[str, str], names: tuple[str, str]) -> str | None:
-    """The form as a choice between two things, if both people are described by the same role in them, else None.
+    """The form as a choice between two things, if the descriptions give both people the same role; else None.
 
     read_choice("Who died first, {X} or {Y}?", ("the director of the film Low Water", "the director of Grey Coast"),
                 ("Low Water", "Grey Coast")) == "Which has the director who died first, Low Water or Grey Coast?"
@@ -271,7 +274,7 @@ def read_choice(form: str, descriptions: tuple[str, str], names: tuple[str, str]
 
 
 def _read_role(description: str, name: str) -> tuple[str, str] | None:
-    """The role and what the thing is called: "director" and "film" in "the director of the 1974 film Low Water"."""
+    """The role and the thing's noun in a description: "director" and "film" in "the director of the film Low Water"."""
     found = re.fullmatch(
         rf"the ([a-z]+(?: [a-z]+)?) of (?:(?:[\w-]+ )*?([a-z]+) )?[\"“]?{re.escape(name)}[\"”]?", description
     )
@@ -282,7 +285,7 @@ def _read_role(description: str, name: str) -> tuple[str, str] | None:
 
 
 def find_wrong_answer(worded: Worded, document: Sequence[Passage], dice: Dice) -> str:
-    """Another span of the answer's kind in its document, with no word of question or answer; "" if there is none."""
+    """A wrong answer: a span of the same kind from the document, without words of question or answer; "" if none."""
     used = set(normalise_answer(" ".join((worded.question, *worded.answers))).split())
     length = len(worded.fact.answer.split())
     others = {
@@ -296,7 +299,7 @@ def find_wrong_answer(worded: Worded, document: Sequence[Passage], dice: Dice) -
 
 
 def make_choice(worded: Worded, wrong: str) -> Variants | None:
-    """The question as a choice, with the right answer first and second; None if it does not ask for a thing.
+    """Two choice questions, with the right answer first and second; None if the question does not ask for a thing.
 
     make_choice(Worded(..., "Who built Halm?"), "Oleen")[0].question == "Who built Halm, Venn or Oleen?"
     """
@@ -308,7 +311,7 @@ def make_choice(worded: Worded, wrong: str) -> Variants | None:
 
 
 def make_yes_no(worded: Worded, yes: str, no: str) -> Variants | None:
-    """The yes/no questions that a model worded for the right and the wrong answer; None if one is no such question."""
+    """The model's yes/no questions for the right and the wrong answer; None if one is not a yes/no question."""
     if not (_is_yes_no(yes) and _is_yes_no(no)) or yes == no:
         return None
     return (_variant(worded, "yes-no", yes, ("yes",)), _variant(worded, "yes-no", no, ("no",)))

@@ -1,14 +1,14 @@
-"""Checked questions as episodes to learn from: a solver's own right ones, and a proposer's demonstrated ones.
+"""Episodes to learn from, made of checked questions: a solver's own correct ones, and a proposer's scripted ones.
 
     own = await play_own(policy, searcher, questions, "eve", ToolCallSolver(evidence=True), Limits())
-    own.lessons.episodes    # at most one for each question: right, in form, and shown what the answer rests on
-    own.unsure              # questions that not every attempt answered right: what reinforcement can learn from
+    own.lessons.episodes    # at most one per question: correct, in format, and with the evidence among its results
+    own.unsure              # questions that only some attempts answered correctly: for reinforcement learning
 
     plan_proposals(Pages(index), questions, (4, 3, 2))[0].hops == 1
     played = await play_proposals(planned, LocalSearcher(index), renderer, "drzero", Limits(), num=400)
 
-A solver's episodes are rejection sampling: no oracle or teacher writes them, and nothing is labelled; what is right was
-checked against the person's own documents.
+A solver's episodes come from rejection sampling: no oracle, teacher or label is used; the right answers were checked
+against the user's own documents.
 
 A proposer starts from a document, searches for each next page, and proposes. Hops are counted as in Dr. Zero: 1 is a
 fact of the document itself, 2 a fact of a page that the document names, found by a search, 3 a chain of two facts from
@@ -78,9 +78,9 @@ THOUGHTS: Mapping[ThoughtKind, tuple[str, ...]] = {
 
 
 class OwnEpisodes(Struct, frozen=True):
-    """What a solver's attempts are good for: episodes to imitate, and questions to practise on.
+    """The result of a solver's attempts: episodes to imitate (`lessons`), and questions to practise on (`unsure`).
 
-    An unsure question has the share of right attempts among its scores, as `solved`.
+    The score `solved` of an unsure question is its share of correct attempts.
 
         OwnEpisodes(lessons=Demonstrations(...), unsure=[CheckedQuestion(...)])
     """
@@ -102,7 +102,7 @@ async def play_own(
     concurrency: int = 32,
     on_episode: Callable[[Episode], None] = lambda episode: None,
 ) -> OwnEpisodes:
-    """The model's episodes on each question: the shortest good one is kept, others are counted by why they are not."""
+    """Let the model attempt each question `attempts` times; keep the shortest good episode, count other outcomes."""
     jobs = attempt_jobs(protocol, [question.to_question() for question in questions], attempts, "own")
     episodes: list[Episode] = []
     async for episode in run_many(
@@ -123,7 +123,7 @@ async def play_own(
 
 
 def draw_evenly(questions: Iterable[CheckedQuestion], num: int, seed: int) -> list[CheckedQuestion]:
-    """`num` questions at most, as many of each number of facts as there are: those of one fact are far more numerous.
+    """At most `num` questions, drawn in turn from those of 1, 2, ... facts: those of one fact are far more numerous.
 
     draw_evenly([one_a, one_b, one_c, two], 3, seed=0) -> [one_b, two, one_a]
     """
@@ -139,12 +139,12 @@ def draw_evenly(questions: Iterable[CheckedQuestion], num: int, seed: int) -> li
 
 
 def count_searches(episode: Episode) -> int:
-    """How many queries were carried out."""
+    """The number of queries of the episode that were answered by the search engine."""
     return sum(len(turn.results) for turn in episode.turns if isinstance(turn.action, Search))
 
 
 def _find_fault(episode: Episode, question: CheckedQuestion, dialect: Dialect) -> str:
-    """Why an episode is no lesson; "" if it is one."""
+    """Why an episode should not be learnt from, in a few words; "" if it should."""
     if fault := judge(episode, "solver", dialect):
         return fault
     if count_searches(episode) < question.searches:
@@ -160,9 +160,9 @@ def _find_fault(episode: Episode, question: CheckedQuestion, dialect: Dialect) -
 
 
 class Proposing(Struct, frozen=True):
-    """A checked question with the document to start from and the page to search for and find at each hop.
+    """A plan of a proposer's episode: the question to arrive at, the document to start from, the pages to search for.
 
-    `names` are the pages of its facts. With one hop there is no search.
+    `names` are the names of the pages of its facts. With one hop there is no search.
 
         Proposing(question=CheckedQuestion(...), hops=2, document=Passage(id="sall#0", ...), names=("Halm bridge",))
     """
@@ -184,7 +184,7 @@ class Proposing(Struct, frozen=True):
 def plan_proposals(
     pages: Pages, questions: Sequence[CheckedQuestion], hop_ratio: Sequence[int], seed: int = 0
 ) -> list[Proposing]:
-    """All proposer episodes that these questions allow, with the hops mixed by `hop_ratio` as far as they last.
+    """Plans of all proposer episodes that these questions allow, ordered so that hops are mixed by `hop_ratio`.
 
     A single fact gives an episode of one hop and, if another passage names its page, one of two hops; a chain gives
     three hops. Comparisons are left out: their facts do not lead from one to the next.
@@ -226,7 +226,7 @@ class _Finder:
                     sources.append(passage)
 
     def find(self, question: CheckedQuestion) -> list[Proposing]:
-        """The episodes of a question: none for a comparison or if its documents are not in the index."""
+        """The planned episodes of a question: none for a comparison, or if its documents are not in the index."""
         stated = [self._stating(evidence) for evidence in question.evidence]
         passages = [passage for passage in stated if passage is not None]
         names = tuple(page_name(passage.title) for passage in passages)
@@ -238,13 +238,13 @@ class _Finder:
         return [*found, Proposing(question, 1 + len(names), source, names)] if source else found
 
     def _stating(self, evidence: Evidence) -> Passage | None:
-        """The passage that contains the sentence at the evidence's offset; None if there is none."""
+        """The passage that contains the evidence's sentence at its offset; None if there is none."""
         passages = [one for one in self._by_document.get(evidence.doc_id, ()) if one.start <= evidence.start]
         found = (one for one in passages if one.text.startswith(evidence.text, evidence.start - one.start))
         return next(found, None)
 
     def _source(self, names: Sequence[str], question: CheckedQuestion) -> Passage | None:
-        """A passage of another page that names the first page but neither later pages nor the answer."""
+        """A passage of another page that names the first page but neither later pages nor the answer; None if none."""
         hidden = (*question.answers, *names[1:])
         sources = self._sources.get(names[0], ())
         return next((one for one in sources if not any(contains(one.titled_text, text) for text in hidden)), None)
@@ -265,7 +265,7 @@ async def play_proposals(
     seed: int = 0,
     on_episode: Callable[[Episode], None] = lambda episode: None,
 ) -> Demonstrations:
-    """Play until `num` episodes are good, or all were played; each question once.
+    """Play the planned episodes by script until `num` are good or all were played; each question gives at most one.
 
     Dropped episodes are counted by reason.
     """

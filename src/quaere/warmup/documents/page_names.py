@@ -1,4 +1,4 @@
-"""Names of folders and of pages in texts: what a folder of documents is about, and which other pages a text names.
+"""What a folder of documents is about, by its name, and which other pages a text names.
 
     FolderNames(passages).find("gnucash/help/invoices.html") == "GnuCash"    # "" for docs/invoices.html
     list(Pages(index).find_named(passage)) == ["Orsolya Venn"]
@@ -25,7 +25,7 @@ _MIN_NAME_CHARS = 4  # of a one-word name: shorter ones are mostly ordinary word
 
 
 class FolderNames:
-    """The names of folders that their documents use."""
+    """The names of those folders whose own documents use the folder's name as a word."""
 
     def __init__(self, passages: Sequence[Passage]) -> None:
         documents: dict[str, Counter[str]] = defaultdict(Counter)
@@ -50,13 +50,13 @@ class FolderNames:
 
 
 def _find_usual(used: Sequence[Counter[str]]) -> str:
-    """The written form that is most frequent over all documents; of equals the first by the alphabet."""
+    """The most frequent spelling over all documents; of equally frequent ones the first in alphabetical order."""
     forms = sum(used, Counter[str]())
     return min(forms, key=lambda form: (-forms[form], form))
 
 
 def _group_by_fold(words: Counter[str]) -> dict[str, Counter[str]]:
-    """The written forms of each word: {"lxd": Counter({"LXD": 3, "lxd": 1})}."""
+    """The counts of each word's spellings, by the word in lower case: {"lxd": Counter({"LXD": 3, "lxd": 1})}."""
     grouped: dict[str, Counter[str]] = defaultdict(Counter)
     for word, num in words.items():
         grouped[word.casefold()][word] = num
@@ -64,7 +64,7 @@ def _group_by_fold(words: Counter[str]) -> dict[str, Counter[str]]:
 
 
 def _iterate_names(doc_id: str) -> Iterator[tuple[str, str]]:
-    """Each folder of a document, from the innermost, with its name and the parts of that: "icewm-common", "icewm"."""
+    """Pairs of a document's folder, innermost first, and its name or a word of it: "icewm-common", "icewm"."""
     folder = doc_id
     while "/" in folder:
         folder = folder.rpartition("/")[0]
@@ -78,7 +78,7 @@ def _iterate_names(doc_id: str) -> Iterator[tuple[str, str]]:
 
 
 class Pages:
-    """The passages of an index, and the names of its pages in their texts."""
+    """The passages of an index, and lookup of the pages that a passage names."""
 
     def __init__(self, index: Index) -> None:
         self.passages = list(index.passages())
@@ -87,7 +87,7 @@ class Pages:
         self._longest = max(map(len, self._names), default=0)
 
     def find_named(self, passage: Passage) -> Iterator[str]:
-        """Every other page that the text names in full; the longest name at a position wins."""
+        """The names of all other pages that the passage contains in full; the longest name at a position wins."""
         own, words = page_name(passage.title), _NAME_WORD.findall(passage.text)
         at = 0
         while at < len(words):

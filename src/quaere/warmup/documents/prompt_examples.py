@@ -1,4 +1,4 @@
-"""Examples for the prompts of the question writer, all invented. What differs between kinds of text is here, as data.
+"""Few-shot examples for the prompts of the question writer, all invented; they cover different kinds of text.
 
 EXAMPLES[0].question == "How do I make tarnctl carry on when some of my backup volumes are broken?"
 """

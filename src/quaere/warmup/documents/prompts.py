@@ -2,8 +2,8 @@
 
     OneLine(word_question(fact, "plain")).read("Who built Halm bridge?") -> Answer(text="Who built Halm bridge?")
 
-The model is untrained, so the prompt holds everything it needs. All text from documents is quoted. What differs between
-kinds of text and of answers is data: `prompt_examples.py`, all invented, and `BEGINNINGS`.
+The model is untrained, so the prompt contains all instructions and examples. All text from documents is quoted. What
+depends on the kind of text or answer is data: `prompt_examples.py`, all invented, and `BEGINNINGS`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class OneLine:
         self.messages = list(messages)
 
     def opening(self, task: Task) -> list[Message]:
-        """The messages, whatever the task."""
+        """The given messages; the task is ignored."""
         return self.messages
 
     def prefix(self, turn: int, is_last: bool) -> str:
@@ -112,12 +112,12 @@ class OneLine:
 
 
 def word_question(fact: Fact, style: Style, name: str) -> list[Message]:
-    """The prompt for a question about the passage whose answer is the fact's span; it is to contain `name`, if any."""
+    """The prompt for a question whose answer is the fact's span, in this style; it should contain `name`, if any."""
     return _WORD(_show_place(fact.passage), fact.answer, fact.kind, style, name)
 
 
 def answer_question(question: str, texts: Sequence[str] = ()) -> list[Message]:
-    """The prompt that asks the question, with texts to read or from memory."""
+    """The prompt to answer the question with these texts; from memory if there are none."""
     shown = [part for text in texts for part in (Quoted(text), "\n\n")]
     return [Message("system", (_ANSWERING,)), Message("user", (*shown, "Question: ", Quoted(question)))]
 
@@ -128,12 +128,12 @@ def write_query(question: str) -> list[Message]:
 
 
 def judge_question(passage: Passage, question: str, answer: str) -> list[Message]:
-    """The prompt that asks for yes or no: is it understood without the passage, and answered by this alone?"""
+    """The prompt for a yes/no verdict: is the question clear without the passage, and is this its only answer?"""
     return _JUDGE(_show_place(passage), question, answer)
 
 
 def describe_name(passage: Passage, name: str) -> list[Message]:
-    """The prompt for a description of a name, by what the passage says of it, that does not contain the name."""
+    """The prompt to describe a name by what the passage says about it, without using the name."""
     return _DESCRIBE(_show_place(passage), name)
 
 
@@ -143,12 +143,12 @@ def word_pair(question: str, names: tuple[str, str], form: Form) -> list[Message
 
 
 def propose_answer(question: str, answer: str) -> list[Message]:
-    """The prompt for a yes/no question: is this the answer of the question?"""
+    """The prompt to turn a question and a proposed answer into a yes/no question."""
     return _PROPOSE(question, answer)
 
 
 def _show_place(passage: Passage) -> str:
-    """The passage with its titles, and with its file if that is in a folder, which often names the program."""
+    """The passage with its title, and with its path if it is in a folder, whose name often is the program's."""
     file = f"File: {passage.doc_id}\n" if "/" in passage.doc_id else ""
     return f"{file}{passage.titled_text}"
 
@@ -185,7 +185,10 @@ def _ask_proposed(question: str, answer: str) -> tuple[Part, ...]:
 def _prompt(
     system: str, ask: Callable[..., tuple[Part, ...]], examples: Iterable[tuple[Any, ...]]
 ) -> Callable[..., list[Message]]:
-    """A function of what is given: the system's message, examples (what is given, and the line), and the request."""
+    """A function from a prompt's inputs to its messages: system message, examples, and the request.
+
+    An example is a tuple of inputs followed by the expected line; `ask` turns inputs into a user message.
+    """
     opening = [Message("system", (system,))]
     for *given, line in examples:
         opening += [Message("user", ask(*given)), Message("assistant", (line,))]

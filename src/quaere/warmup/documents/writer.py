@@ -3,9 +3,9 @@
     written = await write_questions(policy, index, WriterSettings(drafts=6000))
     written.questions[0]    # CheckedQuestion(id="halm#0:16", question="Who built the Halm bridge?", ...)
 
-A question is kept if it stands alone: a search with it finds its passage (or a search with a query that the model wrote
-from the question alone), the model calls it clear, answers it with that passage among three others that were found, and
-never without.
+A question is kept if it is understood without its page: a search with it (or with a query that the model wrote from it)
+finds its passage, the model calls it clear, answers it when shown that passage among three other hits, and never
+answers it without.
 The model is used untrained, before any warm-up: the lessons of the warm-up are made from these questions.
 """
 
@@ -64,7 +64,7 @@ async def write_questions(
 ) -> Written:
     """Write questions about the index's documents; keep those that pass every check, without duplicates.
 
-    It stops early if the first facts give no question at all. Batches of the journal are taken from there.
+    It stops early if the first facts give no question at all. Batches that are in the journal are not asked again.
     """
     settings.check()
     writer = _Writer(policy, index, settings, report, journal)
@@ -87,7 +87,7 @@ async def write_questions(
 
 
 class _Asking(Struct, frozen=True):
-    """A batch of drafts, the styles in which each is worded, and the minutes after which it is not begun."""
+    """A batch of drafts, the styles in which each is worded, and the minute after which it is no longer started."""
 
     drafts: Sequence[Draft]
     styles: tuple[Style, ...]
@@ -95,14 +95,14 @@ class _Asking(Struct, frozen=True):
 
 
 def _split(drafts: Sequence[Draft], styles: tuple[Style, ...], until: float) -> Iterator[_Asking]:
-    """Batches of the drafts; the first is small, since it decides whether the writer goes on."""
+    """Split the drafts into batches; the first is small, because it decides whether the writer continues."""
     for first in (0, *range(_FIRST, len(drafts), _BATCH)):
         if some := drafts[first : first + _BATCH if first else _FIRST]:
             yield _Asking(some, styles, until)
 
 
 class _Writer:
-    """Takes drafts through wording and checks; records the questions asked and the reasons of dropped ones."""
+    """Words and checks drafts; records the questions asked, and why questions were dropped."""
 
     def __init__(
         self, policy: Policy, index: Index, settings: WriterSettings, report: Report, journal: Journal | None
@@ -120,7 +120,7 @@ class _Writer:
     # ----------------------------------------------------------------------------------------------------- single facts
 
     async def ask_singles(self) -> list[Worded]:
-        """The kept questions about single facts: of any pages, then of pages that other documents name."""
+        """Word and check questions about single facts of any pages and of pages that others name; returns the kept."""
         num, minutes = self.settings.drafts, self.settings.minutes or float("inf")
         named = await asyncio.to_thread(self._draw_named)
         drafted = {draft.id for draft in named}
@@ -148,7 +148,7 @@ class _Writer:
         return draw_drafts(named, num, self.settings.seed)
 
     async def _finish_batches(self, batches: Sequence[_Asking], num_kept: int) -> list[Worded]:
-        """The kept questions of all batches but the first that are begun in time; several are asked at once."""
+        """The kept questions of all batches after the first that start in time; several run concurrently."""
         found: list[list[Worded]] = [[] for _ in batches]
         waiting = iter(range(1, len(batches)))
 
@@ -165,7 +165,7 @@ class _Writer:
         return [worded for batch in found for worded in batch]
 
     async def _finish_batch(self, asking: _Asking, number: int) -> list[Worded]:
-        """The kept questions of a batch: from the journal if it has them, else asked and stored there."""
+        """The kept questions of a batch: from the journal if it has the batch, else asked now and stored there."""
         finished = self.journal.batches.get(number) if self.journal else None
         if finished is None:
             kept = await self._ask_batch(asking, number)
@@ -179,7 +179,7 @@ class _Writer:
         return finished.kept
 
     async def _ask_batch(self, asking: _Asking, number: int) -> list[Worded]:
-        """One question for each fact that has a wording which passes every check."""
+        """Word and check a batch: one question per fact, its first wording that passes every check."""
         name = f"batch {number}"
         going: list[list[Worded]] = []  # of each fact, the wordings that are left
         for wordings in await self._word(name, asking):
@@ -205,7 +205,7 @@ class _Writer:
         return list(kept.values())
 
     async def _word(self, name: str, asking: _Asking) -> list[list[Worded]]:
-        """Of each fact, the distinct wordings that the model writes in the styles."""
+        """Per fact, the distinct wordings that the model writes in the batch's styles."""
         subjects = [self._choose_name(draft.facts[0]) for draft in asking.drafts]
         prompts = [
             word_question(draft.facts[0], style, subject)
@@ -219,18 +219,18 @@ class _Writer:
         ]
 
     def _put_far_first(self, by_fact: Sequence[Sequence[Worded]]) -> list[list[Worded]]:
-        """Of each fact, first the wordings that do not find their passage without a name: they can end a chain."""
+        """Per fact, its wordings, those first that do not find their passage without a name: they can end a chain."""
         asked = [worded for wordings in by_fact for worded in wordings]
         far = {worded.question for worded, _ in chains.find_far(asked, self.examiner.index, self.settings.topk)}
         return [sorted(wordings, key=lambda worded: worded.question not in far) for wordings in by_fact]
 
     def _choose_name(self, fact: Fact) -> str:
-        """What a question about the fact is to name: its page, else what its folder is about; never the answer."""
+        """The name that a question about the fact should contain: its page's or folder's; "" if it is in the answer."""
         name = fact.name or self.folder_names.find(fact.passage.doc_id)
         return "" if name and contains(fact.answer, name) else name
 
     async def _keep_found(self, name: str, by_fact: Sequence[Sequence[Worded]]) -> list[list[Worded]]:
-        """Of each fact, the wordings that find its passage; without one the first, if the model's queries find it."""
+        """Per fact, the wordings whose search finds its passage; else the first one, if the model's own query does."""
         within = self.settings.max_rank
         await self.examiner.search([worded.question for wordings in by_fact for worded in wordings])
         found = [
@@ -249,7 +249,7 @@ class _Writer:
         return found
 
     async def _keep_clear(self, name: str, by_fact: Sequence[Sequence[Worded]]) -> list[list[Worded]]:
-        """Of each fact, the wordings that the model calls understandable and answered by the fact alone."""
+        """Per fact, the wordings that the model judges clear and answered by the fact alone."""
         asked = [worded for wordings in by_fact for worded in wordings]
         is_clear = iter(await self.examiner.are_clear(name, asked))
         clear = [[worded for worded in wordings if next(is_clear)] for wordings in by_fact]
@@ -261,7 +261,10 @@ class _Writer:
     # ----------------------------------------------------------------------------------------------------------- chains
 
     async def describe(self, bridges: Sequence[chains.Bridge]) -> dict[str, str]:
-        """By fact of a bridge: a description of its name that leads to the passage, and from there to the name."""
+        """Checked descriptions of the bridges' names, by the fact's id.
+
+        A search with a description finds the fact's passage, and the model reads the name in it.
+        """
         facts = list({bridge.fact.id: bridge.fact for bridge in bridges}.values())
         prompts = [describe_name(fact.passage, fact.answer) for fact in facts for _ in range(_DESCRIPTIONS)]
         lines = await self.lines.write("descriptions: wording", prompts, self.settings.temperature)
@@ -285,7 +288,7 @@ class _Writer:
         return described
 
     async def ask_chains(self, asked: Sequence[Worded]) -> list[Worded]:
-        """The chains that need two searches and are answered with both passages and never without."""
+        """The chains that need two searches and that the model answers with both passages and never without."""
         self.num_drafts += len(asked)
         sound = self._keep_sound(asked)
         await self.examiner.search([worded.question for worded in sound])
@@ -300,7 +303,7 @@ class _Writer:
     # ------------------------------------------------------------------------------------------ comparisons and choices
 
     async def word_comparisons(self, pairs: Sequence[comparisons.Pair]) -> dict[tuple[str, Form], list[str]]:
-        """By template and form, distinct wordings with slots for two names, each written for one pair."""
+        """Distinct wordings with slots for two names, by template and form; the model writes each for one pair."""
         by_key: dict[tuple[str, Form], list[comparisons.Pair]] = {}
         for pair in pairs:
             by_key.setdefault(pair.key, []).append(pair)
@@ -317,7 +320,7 @@ class _Writer:
         return wordings
 
     async def check_comparisons(self, compared: Sequence[Worded]) -> list[Worded]:
-        """The comparisons whose pages are found. They are not attempted: half of all guesses at them are right."""
+        """The comparisons whose pages a search finds. The model does not answer them: half of all guesses are right."""
         self.num_drafts += len(compared)
         sound = self._keep_sound(compared)
         by_name = [fact.name for item in sound for fact in item.draft.facts]
@@ -331,7 +334,7 @@ class _Writer:
         return self._keep(sound, ["" if each else "its passage is not found" for each in found])
 
     async def ask_choices(self, kept: Sequence[Worded], dice: Dice) -> list[Worded]:
-        """Some single facts asked again as a choice of two answers, and as many for yes or no."""
+        """Some single facts asked again as a choice of two answers, and as many as yes/no questions."""
         num = int(_CHOICE_SHARE * len(kept))
         pool = list(kept)
         dice.shuffle(pool)
@@ -353,14 +356,14 @@ class _Writer:
             verdicts = await self.examiner.read_both(name, pairs)
             self._keep([pair[0] for pair in pairs], [verdict.fault for verdict in verdicts])
             good = [pair for pair, verdict in zip(pairs, verdicts, strict=True) if not verdict.fault]
-            # In turns, so that the first answer is as often right as the second, and yes as often as no.
+            # Variants alternate, so that the first answer is right as often as the second, and yes as often as no.
             chosen += [pair[number % 2] for number, pair in enumerate(good[:num])]
         return self._keep_new(chosen)
 
     # ----------------------------------------------------------------------------------------------------------- shared
 
     def finish(self, worded: Worded) -> CheckedQuestion:
-        """The question as it is kept, with the number of searches it needs."""
+        """The question as a line of the question file, with the number of searches it needs."""
         draft = worded.draft
         num_facts = len(draft.facts)
         return CheckedQuestion(
@@ -376,11 +379,11 @@ class _Writer:
         )
 
     def _keep_sound(self, worded: Sequence[Worded]) -> list[Worded]:
-        """The questions that break no rule and were not asked before."""
+        """The questions that break no rule and were not asked before; the others are recorded as dropped."""
         return self._keep_new(self._keep(worded, [_break_rules(item) for item in worded]))
 
     def _keep_new(self, worded: Sequence[Worded]) -> list[Worded]:
-        """The questions that were not asked before."""
+        """The questions that were not asked before; the others are recorded as dropped."""
         faults = []
         for item in worded:
             text = normalise_answer(item.question)
@@ -407,7 +410,7 @@ def _break_rules(worded: Worded) -> str:
 
 
 def _find_fault_of_single(worded: Worded) -> str:
-    """The rule that a question about one fact breaks: also that it says what it is about; "" if it breaks none."""
+    """The rule that a question about one fact breaks, "" if none; it must also name its subject."""
     fault = _break_rules(worded)
     if not fault and not names_subject(worded.question, worded.fact.passage, worded.fact.sentence):
         return "does not name what it is about"
