@@ -387,7 +387,7 @@ def find_weights(args: argparse.Namespace, run: str) -> RoleWeights:
 
 
 def sampling_settings(args: argparse.Namespace) -> dict[str, Any]:
-    """How an agent is opened for `quaere ask` and `quaere report` (`SamplingOptions`)."""
+    """Keyword arguments that open an agent for `quaere ask` and `quaere report`, from the `SamplingOptions` given."""
     engine = {"device": args.device, "dtype": args.dtype}
     return {"engine": engine, "temperature": args.temperature, "seed": args.seed, "on_note": note_line}
 

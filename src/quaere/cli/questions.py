@@ -218,7 +218,7 @@ def run_checked(args: argparse.Namespace) -> None:
 
 
 def next_commands(questions: Path, index: Path, model: str) -> tuple[str, str]:
-    """What to type to teach the model the form and to train it on the questions; a model at a URL cannot be trained."""
+    """The commands that warm the model up and train it on the questions; MODEL stands in for a model at a URL."""
     start = "MODEL" if model.startswith("openai:") else shlex.quote(model)
     warm, runs = shlex.quote(f"{questions.stem}-warm"), shlex.quote(f"runs/{questions.stem}")
     given = f"--index {shlex.quote(str(index))} --questions {shlex.quote(str(questions))}"

@@ -205,7 +205,7 @@ def taught_name(dialect: str) -> str:
 
 
 def taught_dialect(names: Iterable[str]) -> str | None:
-    """The one dialect that a model taught under these names solves questions in; None if there are several or none.
+    """The solver's dialect that warm-ups of these recipes teach; None if they teach several or none.
 
     taught_dialect(("eve", "drzero")) == "tool-call"; taught_dialect(("drzero", "evalact")) is None
     """

@@ -153,7 +153,7 @@ class RoleDialect(Struct, Generic[Opened], frozen=True):
 
 
 class ProposerDialect(RoleDialect[Protocol], frozen=True):
-    """The proposer of a dialect; an oracle can demonstrate it only if it has a `demonstration`.
+    """The proposer of a dialect. `demonstration` writes its turns in scripted episodes; None: no warm-up can teach it.
 
     ProposerDialect(ToolCallProposer, demonstration=ToolCallTurns())
     """

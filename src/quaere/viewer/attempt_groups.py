@@ -181,7 +181,7 @@ class Unproven(Struct, frozen=True):
 
 
 class UnprovenPage(Struct, frozen=True):
-    """The episodes that fail a check, highest reward first; `num_checked` is the number of checked episodes."""
+    """Rewarded episodes whose answer fails a check of its evidence, highest reward first, of `num_checked` in all."""
 
     run: str
     query: UnprovenQuery

@@ -159,7 +159,7 @@ def find_flaw(episode: Episode, role: Role, dialect: Dialect) -> str:
 
 
 def find_failure(episode: Episode) -> str:
-    """The failure of a turn, or how the episode ended if without its last action; "" if neither."""
+    """Why an episode failed: the failure of its first failed turn, else how it ended; "" if it ended with an answer."""
     failure = next((turn.failure for turn in episode.turns if turn.failure is not None), None)
     if failure is not None:
         return failure.message if failure.boundary == "model" else f"{failure.boundary}: {failure.kind}"

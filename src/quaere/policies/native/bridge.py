@@ -214,7 +214,7 @@ def forward(model: Any, where: Pass, token_ids: Tensor, positions: Tensor, wante
 
 
 def read_llama(model: Any) -> LlamaParts | None:
-    """The parts of a float32 model on a CPU that `llama_step` can run; None if it has another form.
+    """The parts of a Llama in float32 on a CPU, as `llama_step` needs them; None for any other model.
 
     The weights of joined products become views of one matrix.
     """
