@@ -228,7 +228,7 @@ def view_answer(
 
 
 def _choose(record: AskRecord) -> tuple[Chips, list[tuple[Evidence, Passage | None]]]:
-    """The sources shown under an answer: quoted, found or merely seen; with the passage around each, if it was shown."""
+    """Sources shown under an answer: quoted, found or merely seen; with the passage around each, if it was shown."""
     seen = [hit.passage for turn in record.turns for result in turn.results for hit in result.hits]
     sentence = record.evidence or record.support
     if sentence is not None:
