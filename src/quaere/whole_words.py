@@ -13,18 +13,24 @@ import unicodedata
 UNSPACED = r"\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff"
 # A place (NUL) between two characters of a word, or beside the point or comma of a number.
 _INSIDE = re.compile(rf"[^\W_{UNSPACED}]\0[^\W_{UNSPACED}]|[0-9]\0[.,][0-9]|[0-9][.,]\0[0-9]")
+_MAX_OVERLAPS = 16  # occurrences inside words after which overlapping ones are skipped
 
 
 def find_whole(span: str, text: str) -> int:
     """Index of the span's first occurrence that neither begins nor ends inside a word or number; -1 if there is none.
 
-    An empty span is not found. Occurrences that overlap an earlier one are not tried, so that the search is linear.
+    An empty span is not found. Of occurrences that overlap an earlier one only the first are tried, so that the search
+    is linear.
+
+        find_whole("ab a", "ab ab a") == 3
     """
     at = text.find(span) if span else -1
+    num_tried = 0
     while at >= 0:
         if not _splits_word(text, at) and not _splits_word(text, at + len(span)):
             return at
-        at = text.find(span, at + len(span))
+        num_tried += 1
+        at = text.find(span, at + (1 if num_tried <= _MAX_OVERLAPS else len(span)))
     return -1
 
 

@@ -356,7 +356,7 @@ async def train_to_end(
             told.close()
 
 
-# -------------------- `quaere.export`: a trained role as a folder that transformers and vLLM load as it is.
+# --------------------------------------------------------------------------------------------------------------- export
 
 
 def export(

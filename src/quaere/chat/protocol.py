@@ -60,6 +60,31 @@ class Protocol(typing.Protocol):
         """
 
 
+class OneTurn:
+    """Base class of protocols for one turn without tools; `reminder` asks for another where the limits allow it."""
+
+    tools: tuple[ToolSchema, ...] = ()
+    marks: tuple[str, ...] = ()
+    turns_per_search = 1
+    reminder: str
+
+    def prefix(self, turn: int, is_last: bool) -> str:
+        """Always "": the policy writes its turn from the first token on."""
+        return ""
+
+    def reply(
+        self,
+        action: Action,
+        results: Sequence[SearchResult],
+        failure: Failure | None,
+        earlier: Sequence[Turn] = (),
+        *,
+        final: bool = False,
+    ) -> Message:
+        """The reminder, whatever was written."""
+        return Message("user", (self.reminder,))
+
+
 @typing.runtime_checkable
 class GivesTurns(typing.Protocol):
     """A protocol with turns that the environment writes in the policy's place."""

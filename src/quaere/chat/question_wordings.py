@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
 from quaere.chat.messages import Message, Quoted
+from quaere.chat.protocol import OneTurn
 from quaere.chat.tags import find_blocks
-from quaere.chat.tools import ToolSchema, is_text
-from quaere.records import Action, Failure, Malformed, Passage, Proposal, ProposeTask, SearchResult, Task, Turn
+from quaere.chat.tools import is_text
+from quaere.records import Action, Malformed, Passage, Proposal, ProposeTask, Task, Turn
 
 OpenKind = Literal["overview", "story", "open", "comparison", "connection", "detail"]
 """Kinds of open questions. About one topic: overview, story (its history), open (what is known and what is not). About
@@ -133,7 +134,7 @@ _EXAMPLES = (
 )
 
 
-class QuestionWriter:
+class QuestionWriter(OneTurn):
     """Protocol with a single turn: the policy writes one open-ended question about a document.
 
     `topics` maps a task's id to the topic that the question is about. `guided` helps models too small to follow the
@@ -144,9 +145,7 @@ class QuestionWriter:
     """
 
     name = "question-writer"
-    tools: tuple[ToolSchema, ...] = ()
-    marks: tuple[str, ...] = ()
-    turns_per_search = 1
+    reminder = "Put the question between <question> and </question>."
 
     def __init__(self, topics: Mapping[str, str], *, guided: bool = False) -> None:
         self.topics = topics
@@ -176,18 +175,6 @@ class QuestionWriter:
             if block.name == "question":
                 return Proposal(question=" ".join(block.content.split()), answer="")
         return Malformed(reason="there is no question")
-
-    def reply(
-        self,
-        action: Action,
-        results: Sequence[SearchResult],
-        failure: Failure | None,
-        earlier: Sequence[Turn] = (),
-        *,
-        final: bool = False,
-    ) -> Message:
-        """A request to write the question in tags, used if the limits allow another turn."""
-        return Message("user", ("Put the question between <question> and </question>.",))
 
 
 def find_question_fault(text: str, topic: str, passage: Passage) -> str:

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quaere.chat.messages import Message, Part, Quoted
-from quaere.chat.protocol import EXAMPLES, Protocol
+from quaere.chat.protocol import EXAMPLES, OneTurn, Protocol
 from quaere.chat.tags import THOUGHT, find_blocks, has_unclosed
-from quaere.dialects.roles import PlainProtocol, RoleDialect, quote, read_first
-from quaere.records import Action, Failure, Malformed, SearchResult, SolveTask, Task, Turn
+from quaere.dialects.roles import RoleDialect, quote, read_first
+from quaere.records import Action, Malformed, SolveTask, Task, Turn
 
 ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
 
@@ -31,7 +31,7 @@ answer between <evidence> and </evidence>, and right after it the answer alone, 
 and </answer>."""
 
 
-class ClosedBook(PlainProtocol):
+class ClosedBook(OneTurn):
     """Protocol that asks for the answer in one turn, without tools.
 
     `guided` shows two worked examples and opens the turn as an answer, for models too small to do so themselves. A
@@ -44,6 +44,7 @@ class ClosedBook(PlainProtocol):
     """
 
     stop: tuple[str, ...] = (ANSWER_CLOSE,)
+    reminder = "Put the answer between <answer> and </answer>."
 
     def __init__(self, *, guided: bool = False, span: str = "", evidence: bool = False) -> None:
         self.guided = guided
@@ -77,18 +78,6 @@ class ClosedBook(PlainProtocol):
         blocks = find_blocks(text, ("think", "answer", "evidence") if self.evidence else ("think", "answer"))
         missing = "the think block is not closed" if has_unclosed(text, THOUGHT) else "there is no answer"
         return read_first(blocks, {}) or Malformed(missing)
-
-    def reply(
-        self,
-        action: Action,
-        results: Sequence[SearchResult],
-        failure: Failure | None,
-        earlier: Sequence[Turn] = (),
-        *,
-        final: bool = False,
-    ) -> Message:
-        """A request to put the answer between tags, used where the limits allow another turn."""
-        return Message("user", ("Put the answer between <answer> and </answer>.",))
 
 
 VERIFIER: RoleDialect[Protocol] = RoleDialect(ClosedBook)

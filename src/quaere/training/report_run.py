@@ -337,7 +337,7 @@ def group_samples(episodes: Sequence[Episode], places: Sequence[int], advantages
     return list(groups.values())
 
 
-# -------------------- Report episodes: several reports per question, each bound to the passages it was shown.
+# ------------------------------------------------------------------------------------------------------ report episodes
 
 
 NAME = "reports"  # prefix of the episodes' metrics

@@ -18,9 +18,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from quaere.chat.messages import Message, Part, Quoted
-from quaere.chat.protocol import EXAMPLES
+from quaere.chat.protocol import EXAMPLES, OneTurn
 from quaere.chat.tags import find_blocks
-from quaere.chat.tools import ToolSchema
 from quaere.errors import SamplingFailed
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Action, Answer, Failure, Malformed, Question, SolveTask, Task, Turn
@@ -47,16 +46,14 @@ def idle() -> None:
     """Do nothing: the default of callbacks."""
 
 
-class JudgeTurn(Generic[T]):
+class JudgeTurn(OneTurn, Generic[T]):
     """The protocol of one judge turn; `parse` returns the parsed output, or None if it cannot be parsed.
 
     JudgeTurn([Message("user", ("Is it so?",))], parse=lambda text: text == "yes" or None)
     """
 
     name = "report-judge"
-    tools: tuple[ToolSchema, ...] = ()
-    marks: tuple[str, ...] = ()
-    turns_per_search = 1
+    reminder = "Answer as you were asked to."
 
     def __init__(
         self, messages: Sequence[Message], parse: Callable[[str], T | None], *, stop: str = "", prefix: str = ""
@@ -77,10 +74,6 @@ class JudgeTurn(Generic[T]):
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The turn's text as an answer if it can be parsed, else `Malformed`."""
         return Malformed("the judge's words cannot be read") if self.parse(text) is None else Answer(text)
-
-    def reply(self, *_: object, **__: object) -> Message:
-        """A reminder of the task; never used, since a judge has one turn."""
-        return Message("user", ("Answer as you were asked to.",))
 
 
 class JudgeModel:

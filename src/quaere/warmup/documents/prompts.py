@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from quaere.chat.messages import Message, Part, Quoted
-from quaere.chat.tools import ToolSchema
-from quaere.records import Action, Answer, Failure, Malformed, Passage, SearchResult, Task, Turn
+from quaere.chat.protocol import OneTurn
+from quaere.records import Action, Answer, Malformed, Passage, Task, Turn
 from quaere.warmup.documents import prompt_examples as examples
 from quaere.warmup.documents.askable_facts import Fact, Kind
 from quaere.warmup.documents.prompt_examples import Form, Style
@@ -65,17 +65,15 @@ _JUDGING = (
 _PROPOSING = "You turn a question and a proposed answer into a question for yes or no. You write it alone, in one line."
 
 
-class OneLine:
+class OneLine(OneTurn):
     """Protocol that puts one prompt to a model and reads the first line of its turn.
 
     OneLine(messages).read(' "Who built it?" \\n') -> Answer(text="Who built it?")
     """
 
     name = "one-line"
-    tools: tuple[ToolSchema, ...] = ()
+    reminder = "Write one line."
     stop: tuple[str, ...] = ("\n",)
-    marks: tuple[str, ...] = ()
-    turns_per_search = 1
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self.messages = list(messages)
@@ -84,28 +82,12 @@ class OneLine:
         """The given messages; the task is ignored."""
         return self.messages
 
-    def prefix(self, turn: int, is_last: bool) -> str:
-        """Always "": the model writes its turn from the first token on."""
-        return ""
-
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The first line without a label before it or quotation marks around it."""
         line = _LABEL.sub("", text.strip().partition("\n")[0]).strip()
         quoted = _QUOTED.fullmatch(line)  # the whole line, so that a quoted title at one end keeps its marks
         line = quoted[1].strip() if quoted else line
         return Answer(line) if line else Malformed("nothing was written")
-
-    def reply(
-        self,
-        action: Action,
-        results: Sequence[SearchResult],
-        failure: Failure | None,
-        earlier: Sequence[Turn] = (),
-        *,
-        final: bool = False,
-    ) -> Message:
-        """A request to write one line, used where the limits allow another turn."""
-        return Message("user", ("Write one line.",))
 
 
 # ------------------------------------------------------------------------------------------------------------- prompts
