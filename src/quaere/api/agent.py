@@ -380,6 +380,7 @@ def choose_solver(
     style: PromptStyle | None = None,
     evidence: bool | None = None,
     guided: bool | None = None,
+    abstention: bool | None = None,
     closed_book: bool = False,
     limits: Mapping[str, Any],
     usual: Callable[[SolverDialectName], Limits] = asking_limits,
@@ -404,6 +405,7 @@ def choose_solver(
         evidence=wants_evidence(evidence, notes),
         settings=notes.evaluation,
         guided=guided,
+        abstention=notes.abstention if abstention is None else abstention,
     )
     return opened, allowed
 

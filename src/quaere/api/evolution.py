@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from quaere.runs import Run as Store
     from quaere.search.searcher import Searcher
     from quaere.training.progress import Reporter, StepProgress, StepReport
+    from quaere.training.solver_phase import AbstentionSettings
 if TYPE_CHECKING:
     from quaere.runs.checkpoints import Which
 
@@ -151,7 +152,7 @@ class ConfigOptions(Struct, frozen=True):
 
     def load(self, recipe: Recipe, file: Path | None = None) -> Any:
         """The config: the preset, the file and what was said, checked by the recipe's schema."""
-        from quaere.dialects.notes import find_notes
+        from quaere.dialects.notes import Notes, find_notes
         from quaere.training.config import load_config
 
         given = {"model": self.model, "index": self.index, "solver.dialect": self.dialect}
@@ -168,9 +169,13 @@ class ConfigOptions(Struct, frozen=True):
             overrides=self.settings,
         )
         config = load(given=given)
-        style = find_notes(config.model).style if config.model else None
         # A model's own notes decide how it is prompted, unless a setting says otherwise.
-        return config if style in (None, getattr(config, "prompts", style)) else load(given={**given, "prompts": style})
+        notes = find_notes(config.model) if config.model else Notes()
+        if notes.style is not None and hasattr(config, "prompts"):
+            given["prompts"] = notes.style
+        if notes.abstention and _abstention(config) is not None and self.preset != "paper":
+            given["solver.abstention.allowed"] = "true"
+        return load(given=given)
 
     def _find_questions(self, recipe: Recipe) -> str:
         """The questions: a file or data set as given, a run by its directory, so that it is found from anywhere."""
@@ -184,6 +189,11 @@ class ConfigOptions(Struct, frozen=True):
             )
         assert self.questions is not None
         return find_source(self.questions, runs_root(self.runs))
+
+
+def _abstention(config: Any) -> AbstentionSettings | None:
+    """The settings of abstaining; None for a recipe that answers no questions."""
+    return getattr(getattr(config, "solver", None), "abstention", None)
 
 
 _FUNCTION = "function"  # in the settings of a run that searches with a function
@@ -217,7 +227,9 @@ def create_store(
         from quaere.training.given import QUESTIONS, encode_questions, read_source
 
         settings["questions"] = config.questions
-        kept["files"] = {QUESTIONS: encode_questions(read_source(config.questions, answered=recipe.needs_answers))}
+        abstention = _abstention(config)
+        answered = recipe.needs_answers and not (abstention and abstention.allowed)
+        kept["files"] = {QUESTIONS: encode_questions(read_source(config.questions, answered=answered))}
     if out is not None:
         return Store.create(out, "evolve", settings, **kept)
     return Store.start(runs_root(runs), "evolve", settings, **kept)

@@ -137,6 +137,7 @@ def warm_up(settings: WarmupSettings, display: Display) -> WarmupManifest:
         settings.dialects,
         settings.lessons,
         settings.proposer_hops,
+        abstention=settings.abstention,
     )
     refuse_few_turns(plan, settings.limits, settings.turn_limits)
     check_target(settings.out, settings.force)
@@ -217,6 +218,7 @@ def _play(settings: WarmupSettings, renderer: Renderer, display: Display) -> Dem
         turn_limits=settings.turn_limits,
         report_limits=settings.report_limits,
         seed=settings.seed,
+        abstention=settings.abstention,
     )
 
     display.note(f"making lessons: {settings.num_episodes} episodes in a world of {settings.articles} articles")
@@ -309,7 +311,7 @@ def _describe(settings: WarmupSettings, played: Demonstrations, taught: Taught) 
     from quaere.warmup.imitation import WarmupManifest
 
     dialects = settings.dialects
-    same = ("recipe", "style", "world_seed", "epochs", "batch", "lora_rank", "seed", "also")
+    same = ("recipe", "style", "abstention", "world_seed", "epochs", "batch", "lora_rank", "seed", "also")
     measured = ("num_held_out", "num_steps", "loss_before", "loss_after", "stopped")
     return WarmupManifest(
         **{name: getattr(settings, name) for name in same},
@@ -375,7 +377,7 @@ async def _play_tasks(
     from quaere.search.searcher import open_searcher
     from quaere.warmup.dialect_check import open_spoken, play_held_out
 
-    spoken = open_spoken(settings.dialects, settings.style)
+    spoken = open_spoken(settings.dialects, settings.style, abstention=settings.abstention > 0)
     policy = open_policy(str(settings.out), device=settings.device, max_rows=settings.max_rows)
     searcher = open_searcher(str(index))
     try:

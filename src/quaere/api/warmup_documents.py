@@ -185,7 +185,7 @@ async def _play_solver(
                 searcher,
                 questions,
                 dialect,
-                open_protocol("solver", settings.style, dialect),
+                open_protocol("solver", settings.style, dialect, abstention=settings.abstention > 0),
                 limits(dialect),
                 attempts=settings.attempts,
                 seed=settings.seed,

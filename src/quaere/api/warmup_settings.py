@@ -39,6 +39,8 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
         teacher: model that demonstrates (default: an oracle)
         episodes: episodes in all (default: 400 of each dialect)
         style: prompt style
+        abstention: share of a solver's episodes whose answer is hidden from the searches, and which it ends by saying
+            that the documents do not answer; from 0 to 1 (default: 0)
         world_seed: seed of the world
         articles: articles of the world
         index: after the dialect, learn from questions about these documents: a solver from its own right answers, a
@@ -78,6 +80,7 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
     proposer_hops: tuple[int, ...] = (4, 3, 2, 1)
     lessons: tuple[int, ...] = (5, 2, 3)
     style: Literal["full", "brief"] = "full"
+    abstention: Number = 0.0
     world_seed: Count = 1
     articles: Count = 500
     index: Folder | None = None
@@ -107,6 +110,8 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
         """Refuse numbers and combinations that cannot be."""
         positive = ("epochs", "batch", "max_turns", "topk", "turn_tokens", "sequence_tokens", "tool_response_tokens")
         check_positive(self, (*positive, "micro_tokens", "drafts", "attempts", "max_rows", "most"))
+        if not 0 <= self.abstention < 1:
+            raise BadInput(f"--abstention must be at least 0 and below 1, not {self.abstention}")
         for option in ("questions", "most", "practice"):
             if getattr(self, option) is not None and self.index is None:
                 said = f"--{option} needs --index: it is about questions on its documents"

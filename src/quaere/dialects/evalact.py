@@ -24,9 +24,7 @@ from msgspec import structs
 
 from quaere.chat.messages import Message, Quoted, format_results
 from quaere.chat.protocol import (
-    CITED_SOLVER_FINISH,
     LAST_SEARCH,
-    SOLVER_FINISH,
     STOP,
     PromptStyle,
     final_reply,
@@ -36,7 +34,7 @@ from quaere.chat.protocol import (
 )
 from quaere.chat.tags import Block, find_blocks
 from quaere.chat.tools import CallRefused, ToolSchema, is_text, read_call
-from quaere.dialects.roles import PlainProtocol, no_action
+from quaere.dialects.roles import PlainProtocol, no_action, say_finish
 from quaere.records import (
     Action,
     Answer,
@@ -103,16 +101,8 @@ def system_prompt(style: PromptStyle, *, evidence: bool, think_before_evaluate: 
     if style == "brief":
         words, no_thought = _CITED_BRIEF if evidence else _BRIEF, _BRIEF_NO_THOUGHT
     else:
-        words, no_thought = _FULL.replace("{finish}", finish(evidence)), _FULL_NO_THOUGHT
+        words, no_thought = _FULL.replace("{finish}", say_finish(evidence=evidence, abstention=False)), _FULL_NO_THOUGHT
     return words + (no_thought if think_before_evaluate == "fail" else "")
-
-
-def finish(evidence: bool) -> str:
-    """The instruction for ending the episode with an answer.
-
-    finish(evidence=False) -> "put the answer between <answer> and </answer>"
-    """
-    return CITED_SOLVER_FINISH if evidence else SOLVER_FINISH
 
 
 # ------------------------------------------------------------------------------------------------------------ protocol
@@ -166,7 +156,7 @@ class EvaluateSolver(PlainProtocol):
 
     name = "evalact-solver"
     stop: tuple[str, ...] = STOP
-    marks: tuple[str, ...] = ("tool_call",)
+    marks: tuple[str, ...] = ("tool_call", "answer")
     turns_per_search = 2
 
     def __init__(
@@ -176,9 +166,12 @@ class EvaluateSolver(PlainProtocol):
         evidence: bool = False,
         bad_score: BadScore = "format_fail",
         think_before_evaluate: ThinkBeforeEvaluate = "allow",
+        abstention: bool = False,
     ) -> None:
         self.style = style
         self.evidence = evidence
+        self.abstention = abstention
+        self.finish = say_finish(evidence=evidence, abstention=abstention)
         self.bad_score = bad_score
         self.think_before_evaluate = think_before_evaluate
         self.tools: tuple[ToolSchema, ...] = TOOLS if style == "full" else ()
@@ -188,7 +181,7 @@ class EvaluateSolver(PlainProtocol):
         if not isinstance(task, SolveTask):
             raise TypeError(f"{self.name} solves questions; it got a {type(task).__name__}")
         system = system_prompt(self.style, evidence=self.evidence, think_before_evaluate=self.think_before_evaluate)
-        return [Message("system", (system,)), Message("user", ("Question:\n", Quoted(task.question.text)))]
+        return [self.instruct(system, self.style), Message("user", ("Question:\n", Quoted(task.question.text)))]
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The turn's one action, `Malformed` if it is out of order.
@@ -219,22 +212,21 @@ class EvaluateSolver(PlainProtocol):
         message = self._usual_reply(action, results, failure)
         if not final or (isinstance(action, Malformed) and _must_evaluate(action.reason)):
             return message
-        finish_now = finish(self.evidence)
         if isinstance(action, Search) and failure is None:
-            return structs.replace(message, note=f"{LAST_SEARCH} Evaluate it, then {finish_now}.")
-        return final_reply(message, action, failure, finish_now)
+            return structs.replace(message, note=f"{LAST_SEARCH} Evaluate it, then {self.finish}.")
+        return final_reply(message, action, failure, self.finish)
 
     def _usual_reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:
         if failure is not None and failure.boundary == "search":
             words = "The search could not be carried out. There is nothing to evaluate; you may search again."
             return Message("tool", (words,))
         if failure is not None and failure.kind == "searches":
-            words = f"No searches are left, and there is nothing to evaluate. To finish, {finish(self.evidence)}."
+            words = f"No searches are left, and there is nothing to evaluate. To finish, {self.finish}."
             return Message("tool", (words,))
         if isinstance(action, Search):
             return Message("tool", format_results(results))
         reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
-        following = f"To search, write {SEARCH_CALL}. To finish, {finish(self.evidence)}."
+        following = f"To search, write {SEARCH_CALL}. To finish, {self.finish}."
         if _must_evaluate(reason):
             following = f"Before anything else, evaluate the last search: write {EVALUATE_CALL}."
         return Message("user", (f"That turn could not be used: {reason}. {following}",))
@@ -252,7 +244,7 @@ class EvaluateSolver(PlainProtocol):
         if act.name == "tool_call":
             return self._read_call(act)
         quoted = [block for block in blocks if block.name == "evidence" and block.start < act.start]
-        return read_answer(act, quoted[-1] if quoted else None)
+        return self.mark(read_answer(act, quoted[-1] if quoted else None))
 
     def _read_call(self, block: Block) -> Action:
         try:

@@ -254,6 +254,7 @@ def open_solver(options: SolverOptions) -> Solver:
         evidence=options.evidence,
         bad_score=settings.bad_score,
         think_before_evaluate=settings.think_before_evaluate,
+        abstention=options.abstention,
     )
     pay = partial(pay_evaluated, score=options.score, settings=settings)
     weigh = partial(weigh_pairs, settings=settings) if settings.pcar else None

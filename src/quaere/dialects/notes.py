@@ -46,7 +46,8 @@ class Notes(Struct, frozen=True):
     it, or the model it was trained from; a model taught several can start a run of any of them. `untaught` is the model
     before that warm-up, "" if unknown. `dialect` is the one it answers questions in, if there is exactly one, and
     `evaluation` holds that dialect's settings. `recipe` is the recipe that trained it. `min_overlap` is the share of a
-    question's key words below which its answers are not believed; 0 where that was not measured.
+    question's key words below which its answers are not believed; 0 where that was not measured. `abstention` is true
+    if it learned to say that the documents do not answer.
 
         Notes(style="brief", limits=Limits(max_turns=3), evidence=True, taught=("eve", "drzero"))
     """
@@ -60,6 +61,7 @@ class Notes(Struct, frozen=True):
     evaluation: DialectSettings = DialectSettings()
     recipe: str = ""
     min_overlap: float = 0.0
+    abstention: bool = False
 
 
 class _Warmup(Struct):
@@ -70,11 +72,13 @@ class _Warmup(Struct):
     also: tuple[str, ...] = ()
     evidence: bool = False
     base_model: str = ""
+    abstention: float = 0.0
 
     @property
     def notes(self) -> Notes:
         taught = (self.recipe, *self.also) if self.recipe else ()
-        return Notes(self.style, None, self.evidence, taught, self.base_model, taught_dialect(taught))
+        notes = Notes(self.style, None, self.evidence, taught, self.base_model, taught_dialect(taught))
+        return structs.replace(notes, abstention=self.abstention > 0)
 
 
 def read_notes(folder: Path) -> Notes:
@@ -215,6 +219,7 @@ def _read_config(run: Run) -> tuple[str, str, Notes]:
             "evidence": evidence.get("cite", False),
             "dialect": solver.get("dialect", "tool-call"),
             "evaluation": solver.get("evaluation"),
+            "abstention": msgspec.convert(solver.get("abstention", {}), dict[str, Any]).get("allowed", False),
             "recipe": run.info.settings.get("recipe", ""),
         }
         notes, model = _make_notes(fields), msgspec.convert(config.get("model", ""), str)

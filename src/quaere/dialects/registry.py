@@ -114,13 +114,15 @@ def open_solver(
     settings: DialectSettings | None = None,
     guided: bool = False,
     answer_score: AnswerScore = "own",
+    abstention: float | None = None,
 ) -> Solver:
     """The solver of a dialect: protocol and reward.
 
-    `evidence` asks for the sentence it relies on, `guided` writes the start of its turns. Settings of another dialect
-    are replaced by this one's defaults.
+    `evidence` asks for the sentence it relies on, `guided` writes the start of its turns. With `abstention`, it may
+    answer that the documents do not say, for this reward; None: it may not. Settings of another dialect are replaced by
+    this one's defaults.
     """
-    from quaere.dialects.roles import SolverOptions
+    from quaere.dialects.roles import SolverOptions, let_abstain
 
     found = find_dialect(dialect, "solver")
     if guided and not found.can_be_guided:
@@ -130,7 +132,12 @@ def open_solver(
     settings = settings if type(settings) is found.settings else found.settings()
     settings.check()
     score = found.score if answer_score == "own" else answer_score
-    return found.open(SolverOptions(style, evidence, guided, settings, score))
+    solver = found.open(SolverOptions(style, evidence, guided, settings, score, abstention is not None))
+    if abstention is None:
+        return solver
+    if not getattr(solver.protocol, "abstention", False):
+        raise BadInput(f"the dialect {dialect} has no way to abstain", hint="leave abstention off")
+    return let_abstain(solver, abstention)
 
 
 def open_protocol(
@@ -140,9 +147,12 @@ def open_protocol(
     evidence: bool = False,
     settings: DialectSettings | None = None,
     guided: bool = False,
+    abstention: bool = False,
 ) -> Protocol:
     """The protocol of a dialect's solver (`open_solver`)."""
-    return open_solver(dialect, style=style, evidence=evidence, settings=settings, guided=guided).protocol
+    reward = 0.0 if abstention else None
+    how: dict[str, Any] = {"style": style, "evidence": evidence, "settings": settings, "guided": guided}
+    return open_solver(dialect, **how, abstention=reward).protocol
 
 
 def usual_limits(dialect: str) -> Limits:

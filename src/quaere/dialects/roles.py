@@ -11,12 +11,20 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Generic, Literal, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from quaere.chat.messages import Message
-from quaere.chat.protocol import PromptStyle, Protocol, final_reply, read_answer
+from quaere.chat.protocol import (
+    CITED_SOLVER_FINISH,
+    SOLVER_FINISH,
+    PromptStyle,
+    Protocol,
+    final_reply,
+    read_answer,
+)
 from quaere.chat.tags import THOUGHT, Block, has_unclosed
 from quaere.chat.tools import ToolSchema
 from quaere.records import (
@@ -30,6 +38,7 @@ from quaere.records import (
     SolveTask,
     Turn,
 )
+from quaere.rewards.abstention import ABSTENTION, is_abstention
 from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rollout.episode import Limits
 from quaere.setting_types import check_settings
@@ -62,6 +71,12 @@ def solver_reward(episode: Episode) -> float:
     return exact_match_score(*read_outcome(episode))
 
 
+def is_right(episode: Episode) -> bool:
+    """True if the answer is right, or if the policy abstained from a question that has no answer."""
+    _, accepted = read_outcome(episode)
+    return bool(solver_reward(episode)) if accepted else episode.abstained
+
+
 def pay_exact_match(episode: Episode) -> dict[str, float]:
     """Reward 1 for an answer by exact match, else 0."""
     reward = solver_reward(episode)
@@ -72,6 +87,17 @@ def pay_f1(episode: Episode) -> dict[str, float]:
     """Reward F1 of the answer alone, without format or note terms."""
     reward = f1_score(*read_outcome(episode))
     return {"answer/exact_match": solver_reward(episode), "answer/f1": reward, "reward/total": reward}
+
+
+def pay_abstention(episode: Episode, pay: Pay, reward: float, *, gated: bool = False) -> dict[str, float]:
+    """The components of `pay`, with `reward` in place of its total if the policy abstained.
+
+    If the dialect is `gated`, an episode that broke its format gets 0 all the same.
+    """
+    parts = {**pay(episode), "answer/abstained": float(episode.abstained)}
+    if episode.abstained:
+        parts["reward/total"] = 0.0 if gated and not parts["format/held"] else reward
+    return parts
 
 
 # --------------------------------------------------------------------------------------------------------------- roles
@@ -102,10 +128,34 @@ class Solver(Struct, frozen=True):
     gated: bool = False
 
 
+def let_abstain(solver: Solver, reward: float) -> Solver:
+    """The solver, paid `reward` where it abstains, and measured by how often it does."""
+
+    def measure(episodes: Sequence[Episode]) -> dict[str, float]:
+        return {**(solver.measure(episodes) if solver.measure else {}), **measure_abstention(episodes)}
+
+    pay = partial(pay_abstention, pay=solver.pay, reward=reward, gated=solver.gated)
+    return structs.replace(solver, pay=pay, measure=measure)
+
+
+def measure_abstention(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Share of episodes that abstained, of questions with accepted answers and of questions without.
+
+    measure_abstention(episodes) -> {"abstention/answerable": 0.05, "abstention/unanswerable": 0.8}
+    """
+    groups: dict[str, list[bool]] = {"answerable": [], "unanswerable": []}
+    for episode in episodes:
+        assert isinstance(episode.task, SolveTask)
+        groups["answerable" if episode.task.question.answers else "unanswerable"].append(episode.abstained)
+    return {f"abstention/{name}": sum(group) / len(group) for name, group in groups.items() if group}
+
+
 class SolverOptions(Struct, frozen=True):
     """Options for opening a solver: `evidence` asks for the sentence it relies on, `guided` writes the start of turns.
 
-    SolverOptions(style="brief", evidence=True, score="f1")
+    `abstention` lets it answer that the documents do not say.
+
+        SolverOptions(style="brief", evidence=True, score="f1")
     """
 
     style: PromptStyle = "full"
@@ -113,6 +163,7 @@ class SolverOptions(Struct, frozen=True):
     guided: bool = False
     settings: DialectSettings = DialectSettings()
     score: AnswerScore = "exact_match"
+    abstention: bool = False
 
     @property
     def plain_pay(self) -> Pay:
@@ -163,18 +214,34 @@ class ProposerDialect(RoleDialect[Protocol], frozen=True):
 
 # ----------------------------------------------------------------------------------------------- what protocols share
 
+_ABSTAIN: dict[PromptStyle, str] = {
+    "full": f" If the documents do not answer the question, finish with <answer>{ABSTENTION}</answer>.",
+    "brief": f" If no document says it, answer: {ABSTENTION}.",
+}
+
+
+def say_finish(*, evidence: bool, abstention: bool) -> str:
+    """How to end an episode with an answer, for replies to a policy.
+
+    say_finish(evidence=False, abstention=False) -> "put the answer between <answer> and </answer>"
+    """
+    words = CITED_SOLVER_FINISH if evidence else SOLVER_FINISH
+    return f'{words}, or "{ABSTENTION}" if no document says it' if abstention else words
+
 
 class PlainProtocol:
     """Base class of protocols; by default no tools, no marked blocks and no text that opens a turn.
 
     `advice` says how to search and ends in "to finish,"; `finish` says how to end an episode. Both are shown, in this
-    order, to a policy whose turn could not be used. `show` makes the reply to a search.
+    order, to a policy whose turn could not be used. `show` makes the reply to a search. With `abstention`, a policy may
+    answer that the documents do not say: `instruct` adds that to a system prompt and `mark` recognises such an answer.
     """
 
     tools: tuple[ToolSchema, ...] = ()
     marks: tuple[str, ...] = ()
     turns_per_search = 1
     guided = False
+    abstention = False
     refused = "That turn could not be used"
     finish: str
     advice: str
@@ -186,6 +253,16 @@ class PlainProtocol:
     def show(self, results: Sequence[SearchResult], earlier: Sequence[Turn]) -> Message:
         """The message with the passages that a search found."""
         raise NotImplementedError
+
+    def instruct(self, system: str, style: PromptStyle) -> Message:
+        """The system prompt as a message, with the sentence on abstaining if that is allowed."""
+        return Message("system", (system + _ABSTAIN[style] if self.abstention else system,))
+
+    def mark(self, action: Action) -> Action:
+        """The action; an answer that abstains is marked as such if that is allowed."""
+        if self.abstention and isinstance(action, Answer) and is_abstention(action.text):
+            return structs.replace(action, abstained=True)
+        return action
 
     def reply(
         self,

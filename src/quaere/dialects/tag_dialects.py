@@ -27,7 +27,7 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from quaere.chat.messages import Message, Quoted, format_results
-from quaere.chat.protocol import CITED_SOLVER_FINISH, SOLVER_FINISH, PromptStyle, read_query, was_searched
+from quaere.chat.protocol import PromptStyle, read_query, was_searched
 from quaere.chat.tags import find_blocks
 from quaere.dialects.roles import (
     AnswerScore,
@@ -41,6 +41,7 @@ from quaere.dialects.roles import (
     no_action,
     read_first,
     read_outcome,
+    say_finish,
     think,
 )
 from quaere.records import Action, Answer, Episode, Malformed, Search, SearchResult, SolveTask, Task, Turn
@@ -139,15 +140,19 @@ class TagSolver(PlainProtocol):
     """
 
     stop: tuple[str, ...] = ("</search>", "</answer>")
+    marks: tuple[str, ...] = ("answer",)
     refused = "That action was wrong"
     # There is no placeholder between the tags: small models would copy it as their query.
     advice = "Try again: to search, put a query between <search> and </search>; to finish,"
 
-    def __init__(self, dialect: TagDialect, *, style: PromptStyle = "full", evidence: bool = False) -> None:
+    def __init__(
+        self, dialect: TagDialect, *, style: PromptStyle = "full", evidence: bool = False, abstention: bool = False
+    ) -> None:
         self.name = f"{dialect}-solver"
         self.style = style
         self.evidence = evidence
-        self.finish = CITED_SOLVER_FINISH if evidence else SOLVER_FINISH
+        self.abstention = abstention
+        self.finish = say_finish(evidence=evidence, abstention=abstention)
         self._tags = TAGS[dialect]
         optional = (self._tags.note, "evidence" if evidence else "")
         self._blocks = ("think", "search", "answer", *filter(None, optional))
@@ -158,7 +163,7 @@ class TagSolver(PlainProtocol):
             raise TypeError(f"{self.name} solves questions; it got a {type(task).__name__}")
         tags = self._tags
         system = tag_system(self.style, results=tags.results, note=tags.note, evidence=self.evidence)
-        return [Message("system", (system,)), Message("user", ("Question:\n", Quoted(task.question.text)))]
+        return [self.instruct(system, self.style), Message("user", ("Question:\n", Quoted(task.question.text)))]
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The first search or answer outside a thought, with all notes of the turn."""
@@ -166,7 +171,7 @@ class TagSolver(PlainProtocol):
         notes = [block.content.strip() for block in blocks if block.name == self._tags.note]
         action = read_first(blocks, {"search": read_query})
         action = action or no_action(text, ("search", "answer"), "there is neither a search nor an answer")
-        return structs.replace(action, note="\n".join(filter(None, notes)))
+        return structs.replace(self.mark(action), note="\n".join(filter(None, notes)))
 
     def show(self, results: Sequence[SearchResult], earlier: Sequence[Turn]) -> Message:
         """The message with the found passages, between tags."""
@@ -252,7 +257,7 @@ class TagTurns(SolverTurns):
 
 def open_tagged(dialect: TagDialect, options: SolverOptions) -> Solver:
     """A tag dialect's solver: reward for the answer, else for a note that contains it if the dialect has notes."""
-    protocol = TagSolver(dialect, style=options.style, evidence=options.evidence)
+    protocol = TagSolver(dialect, style=options.style, evidence=options.evidence, abstention=options.abstention)
     if not isinstance(options.settings, NoteSettings):
         return Solver(protocol, options.plain_pay)
     return Solver(protocol, partial(pay_noted, score=options.score, settings=options.settings))

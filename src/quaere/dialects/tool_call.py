@@ -26,10 +26,8 @@ from functools import partial
 
 from quaere.chat.messages import Message, Part, Quoted, format_results
 from quaere.chat.protocol import (
-    CITED_SOLVER_FINISH,
     EXAMPLES,
     MAX_ANSWER_CHARS,
-    SOLVER_FINISH,
     STOP,
     PromptStyle,
     read_answer,
@@ -48,6 +46,7 @@ from quaere.dialects.roles import (
     no_action,
     quote,
     read_first,
+    say_finish,
     think,
     write_call,
 )
@@ -94,11 +93,21 @@ class ToolCallSolver(_ToolCalls):
         ToolCallSolver(guided=True).prefix(turn=3, is_last=True) -> "<answer>"
     """
 
-    def __init__(self, *, guided: bool = False, style: PromptStyle = "full", evidence: bool = False) -> None:
+    marks: tuple[str, ...] = ("answer",)
+
+    def __init__(
+        self,
+        *,
+        guided: bool = False,
+        style: PromptStyle = "full",
+        evidence: bool = False,
+        abstention: bool = False,
+    ) -> None:
         self.guided = guided
         self.style = style
         self.evidence = evidence
-        self.finish = CITED_SOLVER_FINISH if evidence else SOLVER_FINISH
+        self.abstention = abstention
+        self.finish = say_finish(evidence=evidence, abstention=abstention)
         self.name = ("eve" if evidence else "drzero") + ("-solver-guided" if guided else "-solver")
         self.tools: tuple[ToolSchema, ...] = TOOLS if style == "full" and not guided else ()
 
@@ -109,12 +118,12 @@ class ToolCallSolver(_ToolCalls):
         question = Message("user", ("Question:\n", Quoted(task.question.text)))
         if self.guided:
             system = prompts.CITED_GUIDED_SYSTEM if self.evidence else prompts.GUIDED_SYSTEM
-            return [Message("system", (system,)), *worked_examples(evidence=self.evidence), question]
+            return [self.instruct(system, self.style), *worked_examples(evidence=self.evidence), question]
         if self.style == "full":
             system = prompts.CITED_SOLVER_SYSTEM if self.evidence else prompts.SOLVER_SYSTEM
         else:
             system = prompts.CITED_BRIEF_SOLVER_SYSTEM if self.evidence else prompts.BRIEF_SOLVER_SYSTEM
-        return [Message("system", (system,)), question]
+        return [self.instruct(system, self.style), question]
 
     def prefix(self, turn: int, is_last: bool) -> str:
         """The start of a guided answer in the last turn; else ""."""
@@ -135,7 +144,7 @@ class ToolCallSolver(_ToolCalls):
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The first tool call or answer outside a thought; the evidence is the last quotation before the answer."""
         blocks = find_blocks(text, ("think", "tool_call", "answer", *_CITED[: self.evidence]))
-        return read_first(blocks, {"tool_call": _read_search}) or _no_action(text)
+        return self.mark(read_first(blocks, {"tool_call": _read_search}) or _no_action(text))
 
 
 def worked_examples(*, evidence: bool = False) -> list[Message]:
@@ -254,7 +263,9 @@ class ToolCallTurns(SolverTurns, ProposerTurns):
 
 def open_solver(options: SolverOptions) -> Solver:
     """Dr. Zero's solver: JSON calls, reward for the answer."""
-    protocol = ToolCallSolver(guided=options.guided, style=options.style, evidence=options.evidence)
+    protocol = ToolCallSolver(
+        guided=options.guided, style=options.style, evidence=options.evidence, abstention=options.abstention
+    )
     return Solver(protocol, options.plain_pay)
 
 

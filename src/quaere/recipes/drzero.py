@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from quaere.chat.protocol import Protocol
-from quaere.dialects.registry import find_dialect, open_protocol
+from quaere.dialects.registry import find_dialect
 from quaere.dialects.roles import Solver
 from quaere.recipes.proposer_documents import Documents, UniformDocuments
 from quaere.recipes.registry import Recipe
@@ -308,8 +308,7 @@ def proposer_protocol(config: SelfPlayConfig, *, evidence: bool = False) -> Prot
 
 def solver_protocol(config: SelfPlayConfig, *, evidence: bool = False) -> Protocol:
     """The solver's protocol, in both phases and in evaluation."""
-    solver = config.solver
-    return open_protocol(solver.dialect, style=config.prompts, evidence=evidence, settings=solver.evaluation)
+    return solver_of(config.solver, config.prompts, evidence=evidence).protocol
 
 
 async def train(config: SelfPlayConfig, store: Run, reporter: Reporter, loop: type[DrZero] = DrZero) -> None:

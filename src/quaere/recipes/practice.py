@@ -17,7 +17,6 @@ from functools import partial
 from msgspec import structs
 
 from quaere.chat.protocol import Protocol
-from quaere.dialects.registry import open_protocol
 from quaere.recipes.registry import Recipe
 from quaere.rollout.episode import Limits
 from quaere.setting_types import NonNegativeFloat
@@ -32,7 +31,7 @@ from quaere.training.given import (
     train_practice,
 )
 from quaere.training.settings import LearnerSettings
-from quaere.training.solver_phase import SolverConfig
+from quaere.training.solver_phase import SolverConfig, solver_of
 
 Presets = dict[str, dict[str, object]]
 
@@ -159,7 +158,7 @@ EVALACT_PRESETS: Presets = {
 
 def solver_protocol(config: PracticeConfig) -> Protocol:
     """The solver's protocol, in training and in evaluation."""
-    return open_protocol(config.solver.dialect, style=config.prompts, settings=config.solver.evaluation)
+    return solver_of(config.solver, config.prompts).protocol
 
 
 def practice_recipe(name: str, schema: type[PracticeConfig], summary: str, presets: Presets = PRESETS) -> Recipe:

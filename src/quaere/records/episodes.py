@@ -74,7 +74,8 @@ class Answer(Struct, frozen=True, tag="answer"):
     """Action: end the episode with an answer.
 
     `span` is the quoted evidence as the policy wrote it, "" if there is none; `note` is its text about the passages
-    found before, where the dialect asks for one.
+    found before, where the dialect asks for one. `abstained` is true if the policy says that the documents do not
+    answer the question, where the dialect lets it.
 
         Answer(text="Orsolya Venn", span="Orsolya Venn built the Halm bridge in 1702.")
     """
@@ -82,6 +83,7 @@ class Answer(Struct, frozen=True, tag="answer"):
     text: str
     span: str = ""
     note: str = ""
+    abstained: bool = False
 
 
 class Proposal(Struct, frozen=True, tag="proposal"):
@@ -206,6 +208,11 @@ class Episode(Struct, frozen=True):
     def search_failed(self) -> bool:
         """True if any search of the episode failed; then its result says nothing about the policy or the question."""
         return any(turn.search_failed for turn in self.turns)
+
+    @property
+    def abstained(self) -> bool:
+        """True if the policy ended the episode by saying that the documents do not answer the question."""
+        return isinstance(self.outcome, Answer) and self.outcome.abstained
 
     @property
     def num_searches(self) -> int:

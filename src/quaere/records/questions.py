@@ -83,7 +83,9 @@ class Question(Struct, frozen=True):
     `facts` is the number of facts the question combines and `searches` the number of searches it needs; 0 means
     unknown. `hops` is the count of the question's source: Dr. Zero's count for a proposer's question (see
     `searches_needed`), the number of facts for any other. `set` is the benchmark the question belongs to and `gold_ids`
-    are the documents that prove its answer, where the question file has them.
+    are the documents that prove its answer, where the question file has them. A question without `answers` cannot be
+    answered from the documents. Passages that contain one of `hidden` are left out of its search results, which makes
+    an answerable question unanswerable (`rewards/abstention.py`).
 
         Question(id="w7-q3", text="In which valley ...?", answers=("Korrin", "Korrin Vale"), facts=2, searches=2)
     """
@@ -97,6 +99,7 @@ class Question(Struct, frozen=True):
     gold_ids: tuple[str, ...] = ()
     facts: int = 0
     searches: int = 0
+    hidden: tuple[str, ...] = ()
 
 
 # ----------------------------------------------------------------------------------------------------------- candidates

@@ -7,6 +7,7 @@ sample = make_sample(episode, advantage=1.2)       # tokens with loss mask, samp
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
@@ -30,9 +31,11 @@ from quaere.records import (
     Malformed,
     Search,
     SearchResult,
+    SolveTask,
     Task,
     Turn,
 )
+from quaere.rewards.abstention import is_hidden
 from quaere.rollout.policy import Conversation, Policy, Written, derive_seed
 from quaere.search.ranking import CANDIDATES, titles_first
 from quaere.search.searcher import Searcher
@@ -40,6 +43,8 @@ from quaere.setting_types import NonNegativeInt, PositiveInt
 
 if TYPE_CHECKING:  # it imports the engines, and reading a run needs the limits alone
     from quaere.search.searcher import Searcher
+
+_SPARE_HITS = 20  # further hits of a search that leaves out passages with hidden answers
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
@@ -283,7 +288,11 @@ class _Play:
         if self._num_searches + len(action.queries) > self.limits.max_searches:
             raise _NoSearchesLeft(f"at most {self.limits.max_searches} searches are allowed")
         topk, ordered = self.limits.topk, self.limits.titles_first
-        found = await self.searcher.search(action.queries, max(topk, CANDIDATES) if ordered else topk)
+        wanted = max(topk, CANDIDATES) if ordered else topk
+        hiding = self.task.question if isinstance(self.task, SolveTask) and self.task.question.hidden else None
+        found = await self.searcher.search(action.queries, wanted + (_SPARE_HITS if hiding else 0))
+        if hiding:
+            found = [[hit for hit in hits if not is_hidden(hit.passage, hiding)][:wanted] for hits in found]
         return tuple(
             SearchResult(query, tuple(titles_first(query, hits, topk) if ordered else hits))
             for query, hits in zip(action.queries, found, strict=True)
@@ -305,6 +314,20 @@ def _checked(turn: Turn) -> Turn:
 
 def _failed(turn: Turn, boundary: Boundary, kind: str, message: str) -> Turn:
     return structs.replace(turn, failure=Failure(boundary, kind, message))
+
+
+def find_confidence(episode: Episode) -> float | None:
+    """The geometric mean of the model's probabilities of the tokens of the answer, from its opening tag on.
+
+    None without an answer, and for an endpoint that returns no tokens.
+    """
+    if not isinstance(episode.outcome, Answer) or not episode.segments:
+        return None
+    turn, logprobs = episode.turns[-1], list[float]()
+    for segment in episode.segments:
+        logprobs += segment.logprobs or (0.0,) * len(segment.token_ids)
+    of_answer = logprobs[max(turn.start, turn.acts_at) : turn.start + turn.num_tokens]
+    return math.exp(sum(of_answer) / len(of_answer)) if of_answer else None
 
 
 # ----------------------------------------------------------------------------------------------------- training samples

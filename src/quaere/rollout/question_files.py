@@ -97,6 +97,7 @@ class QuestionRow(msgspec.Struct):
     searches: Any = None
     set: str | int | None = None
     gold_ids: tuple[str | int, ...] | None = None
+    hidden: tuple[str, ...] = ()
 
     def to_question(self, name: str) -> Question:
         """The row as a question with the id `name`."""
@@ -112,6 +113,7 @@ class QuestionRow(msgspec.Struct):
             gold_ids,
             facts=self.num_facts,
             searches=_count(self.searches, self.num_facts),
+            hidden=self.hidden,
         )
 
     @property

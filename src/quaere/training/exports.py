@@ -85,7 +85,7 @@ def _copy_tokenizer(source: Path, folder: Path) -> None:
             shutil.copyfile(source / name, folder / name)
 
 
-_NOTED = ("recipe", "style", "limits", "evidence", "dialect", "evaluation")
+_NOTED = ("recipe", "style", "limits", "evidence", "dialect", "evaluation", "abstention")
 
 
 def _describe(weights: RoleWeights) -> dict[str, Any]:

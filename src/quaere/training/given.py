@@ -121,6 +121,7 @@ def encode_questions(questions: Sequence[Question]) -> bytes:
             "evidence": question.evidence,
             "set": question.set,
             "gold_ids": question.gold_ids,
+            "hidden": question.hidden,
         }
         for question in questions
     ]
@@ -394,7 +395,8 @@ async def train_practice(config: PracticeConfig, store: Run, reporter: Reporter)
 
 def plan_practice(config: PracticeConfig) -> list[tuple[str, str]]:
     """Lines of a dry run: the phases, and the maximum cost of a step."""
-    num_questions = count_training(config, len(read_source(config.questions)))
+    answered = not config.solver.abstention.allowed
+    num_questions = count_training(config, len(read_source(config.questions, answered=answered)))
     solver, num_steps = config.solver, count_steps(config, num_questions)
     batch = min(solver.batch, num_questions)
     num_tokens = batch * solver.attempts * solver.limits.sequence_tokens

@@ -191,6 +191,23 @@ _CONDITIONS = (
         )
     ),
     _Condition(
+        "abstention",
+        "max_abstained",
+        "above",
+        "abstention/answerable",
+        "the {role} abstains from {value:.0%} of the questions that have an answer",
+        "abstaining pays more than trying; lower solver.abstention.reward or solver.abstention.hidden_share",
+    ),
+    _Condition(
+        "guessing",
+        "min_refused",
+        "below",
+        "abstention/unanswerable",
+        "the {role} abstains from {value:.0%} of the questions that have no answer",
+        "it cannot learn what it never does; teach it first (`quaere warmup --abstention 0.2`), or raise "
+        "solver.abstention.reward",
+    ),
+    _Condition(
         "mismatch",
         "max_mismatch",
         "above",

@@ -28,6 +28,7 @@ from quaere.errors import TrainingStopped
 from quaere.objectives.policy_gradient import Advantages
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Passage, ProposeTask, Question, SolveTask
+from quaere.rewards.abstention import hide_answers
 from quaere.rollout.episode import Job, Limits, make_sample
 from quaere.rollout.policy import derive_seed
 from quaere.search.searcher import Searcher
@@ -164,6 +165,14 @@ def _take(questions: Sequence[Question], first: int, end: int, seed: int) -> lis
         random.Random(derive_seed(seed, "round", turn)).shuffle(rounds[turn])
     chosen = [rounds[place // len(questions)][place % len(questions)] for place in places]
     return list({question.id: question for question in chosen}.values())  # places in two rounds may hold one twice
+
+
+def hide_some(questions: Sequence[Question], share: float, seed: int) -> list[Question]:
+    """The questions, with the answers of a random `share` of them hidden, as far as they can be (`hide_answers`)."""
+    copies = {place: hidden for place, question in enumerate(questions) if (hidden := hide_answers(question))}
+    num = min(len(copies), round(share * len(questions)))
+    chosen = set(random.Random(seed).sample(sorted(copies), num))
+    return [copies[place] if place in chosen else question for place, question in enumerate(questions)]
 
 
 # ------------------------------------------------------------------------------------------------------------ attempts

@@ -168,6 +168,8 @@ class HealthSettings(Struct, frozen=True, forbid_unknown_fields=True):
         zero_advantages: Alarm when no episode of a batch has an advantage. [Quaere]
         min_searches_kept: Share of a solver's searches in its first steps that must be left while its questions
             need as many (`measure_searches_kept`). [Quaere]
+        max_abstained: Greatest share of answerable questions at which a solver that may abstain does so. [Quaere]
+        min_refused: Least share of unanswerable questions at which it abstains. [Quaere]
         min_new_questions: Least number of kept questions in an iteration that no earlier iteration has. [Quaere]
         max_ceiling: Reports: greatest share of scores at the top of the scale. [Quaere]
         min_spread: Reports: least spread of the scores of one question's reports. [Quaere]
@@ -185,6 +187,8 @@ class HealthSettings(Struct, frozen=True, forbid_unknown_fields=True):
     update_every: NonNegativeInt = 10
     zero_advantages: bool = True
     min_searches_kept: NonNegativeFloat = 0.75
+    max_abstained: NonNegativeFloat = 0.5
+    min_refused: NonNegativeFloat = 0.02
     min_new_questions: NonNegativeInt = 1
     max_ceiling: NonNegativeFloat = 0.9
     min_spread: NonNegativeFloat = 0.005

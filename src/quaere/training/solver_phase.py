@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.dialects.registry import SolverDialectName, check_turns, find_dialect, open_solver
-from quaere.dialects.roles import AnswerScore, DialectSettings, Solver
+from quaere.dialects.roles import AnswerScore, DialectSettings, Solver, is_right
 from quaere.objectives.policy_gradient import DELTA, Advantages, grpo
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Answer, Candidate, Episode, Question, SolveTask
@@ -38,12 +38,31 @@ from quaere.training.rollouts import (
     check_finite,
     count_steps_with_questions,
     draw_by_need,
+    hide_some,
     learn,
     shuffled,
 )
 from quaere.training.settings import MIN_VALIDATION, LearnerSettings, ValidationSettings, check_limits
 from quaere.training.step import Step, Validated
 from quaere.training.training_run import TrainingRun
+
+
+class AbstentionSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Abstaining: the solver may answer that the documents do not say, and practises it.
+
+        AbstentionSettings(allowed=True, reward=0.3, hidden_share=0.25)
+
+    Attributes:
+        allowed: The prompt offers to abstain, and abstaining earns `reward`. [Quaere]
+        reward: Reward for abstaining; a right answer earns 1, a wrong one 0. The solver should abstain where its chance
+            to be right is below this. [Quaere]
+        hidden_share: Share of the questions of a step whose answers are hidden from their searches, so that they cannot
+            be answered. Questions for yes or no and choices are never hidden. [Quaere]
+    """
+
+    allowed: bool = False
+    reward: Fraction = 0.3
+    hidden_share: Fraction = 0.25
 
 
 class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,6 +84,7 @@ class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
         dialect: The solver's dialect: its prompts, its reward and its own settings. [Dr. Zero; Search-R1;
             AutoRefine; Eval-RAR; EvalAct]
         answer_score: The reward for an answer: own is that of the dialect's paper. [Quaere]
+        abstention: Whether the solver may say that the documents do not answer.
     """
 
     steps: NonNegativeInt = 50
@@ -77,6 +97,7 @@ class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
     shuffle_advantages: bool = False
     dialect: SolverDialectName = "tool-call"
     answer_score: AnswerScore = "own"
+    abstention: AbstentionSettings = AbstentionSettings()
     evaluation: DialectSettings = DialectSettings()  # of the type that the dialect has
     limits: Limits = Limits(sequence_tokens=3072)
     learner: LearnerSettings = LearnerSettings()
@@ -110,6 +131,7 @@ def solver_of(config: SolverConfig, style: PromptStyle, *, evidence: bool = Fals
         evidence=evidence,
         settings=config.evaluation,
         answer_score=config.answer_score,
+        abstention=config.abstention.reward if config.abstention.allowed else None,
     )
 
 
@@ -164,8 +186,17 @@ async def practise(
     questions, held_back = hold_back(questions, validation, seed)
     num_steps = count_steps_with_questions(config.steps, len(questions), config.batch, config.max_draws)
     drawing = Drawing(config.batch, num_steps, config.max_draws, config.several_share)
-    every = validation.every
-    validator = Validator(stage, solver.protocol, held_back, config.limits, every=every, num_steps=num_steps)
+    if config.abstention.allowed:
+        held_back = hide_some(held_back, config.abstention.hidden_share, derive_seed(seed, "hidden"))
+    validator = Validator(
+        stage,
+        solver.protocol,
+        held_back,
+        config.limits,
+        every=validation.every,
+        num_steps=num_steps,
+        abstention_reward=config.abstention.reward,
+    )
     for step in training.steps(iteration, "solver", num_steps, role="solver", settings=config.learner):
         if step.number == 0 and num_steps < config.steps:
             training.reporter.note(
@@ -174,6 +205,8 @@ async def practise(
             )
         await validator.before(step)
         asked = draw_by_need(questions, step.number, drawing, derive_seed(seed, "questions", iteration))
+        if config.abstention.allowed:
+            asked = hide_some(asked, config.abstention.hidden_share, derive_seed(step.seed, "hidden"))
         jobs = attempt_jobs(solver.protocol, asked, config.attempts, step.name)
         played = await stage.play(step, "solver", jobs, config.limits)
         episodes = [episode for episode in played.episodes if not episode.search_failed]
@@ -204,10 +237,10 @@ def measure_solver(
     episodes: Sequence[Episode], paid: Sequence[Mapping[str, float]], advantages: Advantages, num_attempts: int
 ) -> dict[str, float]:
     """Metrics of rewards, advantages and groups, and the histogram of right attempts per question."""
-    rights: dict[str, list[float]] = {}
-    for episode, parts in zip(episodes, paid, strict=True):
-        rights.setdefault(episode.task.id, []).append(parts["answer/exact_match"])
-    whole = [int(sum(group)) for group in rights.values() if len(group) == num_attempts]
+    rights: dict[str, list[bool]] = {}
+    for episode in episodes:
+        rights.setdefault(episode.task.id, []).append(is_right(episode))
+    whole = [sum(group) for group in rights.values() if len(group) == num_attempts]
     measured = {"reward/mean": 0.0} | mean_parts(paid) | measure_advantages(advantages)
     return measured | measure_groups(advantages) | pass_histogram(whole, num_attempts)
 
@@ -250,6 +283,8 @@ def hold_back(
 class Validator:
     """Evaluates the solver greedily on the held-back questions at certain steps of its phase.
 
+    A checkpoint is rated by exact match, in which an episode that abstained counts as `abstention_reward`.
+
     validator = Validator(stage, ToolCallSolver(), held_back, Limits(), every=10, num_steps=50)
     """
 
@@ -262,6 +297,7 @@ class Validator:
         *,
         every: int,
         num_steps: int,
+        abstention_reward: float = 0.0,
     ) -> None:
         self.stage = stage
         self.protocol = protocol
@@ -269,6 +305,7 @@ class Validator:
         self.limits = limits
         self.every = every
         self.num_steps = num_steps
+        self.abstention_reward = abstention_reward
 
     async def before(self, step: Step) -> None:
         """Evaluate the weights at the start of the phase, in its first step."""
@@ -298,7 +335,11 @@ class Validator:
             step.metrics[f"{name}/{part}"] = sum(scores[f"answer/{part}"] for _, scores in scored) / len(scored)
         answered = sum(isinstance(episode.outcome, Answer) for episode, _ in scored)
         step.metrics[f"{name}/unanswered"] = 1 - answered / len(scored)
-        return Validated(step.metrics[f"{name}/exact_match"], len(scored))
+        num_abstained = sum(episode.abstained for episode, _ in scored)
+        if num_abstained:
+            step.metrics[f"{name}/abstained"] = num_abstained / len(scored)
+        paid = self.abstention_reward * num_abstained / len(scored)
+        return Validated(step.metrics[f"{name}/exact_match"] + paid, len(scored))
 
 
 def score_answer(episode: Episode) -> dict[str, float]:

@@ -24,7 +24,7 @@ MIN_TOKENS = 2000
 
 
 class Validated(Struct, frozen=True):
-    """Exact match on the validation questions.
+    """Exact match on the validation questions; where a solver may abstain, abstaining counts as its reward.
 
     Validated(exact_match=0.42, num_questions=64)
     """

@@ -67,10 +67,11 @@ class Spoken(Struct, frozen=True):
     protocol: Protocol
 
 
-def open_spoken(dialects: Sequence[Dialect], style: PromptStyle) -> dict[str, Spoken]:
+def open_spoken(dialects: Sequence[Dialect], style: PromptStyle, *, abstention: bool = False) -> dict[str, Spoken]:
     """The roles of these dialects, by the name of their protocol.
 
-    Of score only the writer is included: the protocols of rubrics and assessments depend on the task.
+    Of score only the writer is included: the protocols of rubrics and assessments depend on the task. With
+    `abstention`, solvers may abstain.
     """
     found: dict[str, Spoken] = {}
     for dialect in dialects:
@@ -79,7 +80,7 @@ def open_spoken(dialects: Sequence[Dialect], style: PromptStyle) -> dict[str, Sp
             found[writer.name] = Spoken("score solver", dialect, writer)
             continue
         for role in roles_of(dialect):
-            protocol = open_protocol(role, style, dialect)
+            protocol = open_protocol(role, style, dialect, abstention=abstention)
             found[protocol.name] = Spoken(f"{dialect} {role}", dialect, protocol)
     return found
 

@@ -197,6 +197,7 @@ class WarmupManifest(Struct, frozen=True):
     lesson_ratio: tuple[int, ...] = ()  # of score's reports, rubrics and assessments; empty if it was not taught score
     learnt: dict[str, Learnt] = {}  # of several dialects: the held-out tasks of each, by dialect and role
     stopped: bool = False  # by the user, after `num_steps` of more steps
+    abstention: float = 0.0  # share of a solver's episodes that abstain; above 0, its prompts allow it
 
 
 def check_target(out: Path, force: bool) -> None:

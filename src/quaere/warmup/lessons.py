@@ -13,11 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from quaere.chat.protocol import PromptStyle
 from quaere.errors import BadInput
 from quaere.records import Passage, ProposeTask, SolveTask, Task, searches_needed
+from quaere.rewards.abstention import hide_answers
 from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
 from quaere.search.index import Index, build_index
@@ -30,6 +31,7 @@ FACT_RATIO = (4, 3, 2, 1)  # weights of a solver's questions that combine 1, 2, 
 HOP_RATIO = (4, 3, 2, 1)  # weights of a proposer's questions of 1, 2, ... hops in Dr. Zero's count
 LESSON_RATIO = (5, 2, 3)  # weights of score's reports, rubrics and assessments
 _FAMILIES = ("warmup", "hamlet")
+_MOST_HIDDEN_FACTS = 2  # of a lesson that abstains: it searches once more than others
 
 # Longer than other episodes: an assessment shows up to eight reports and writes an entry for each.
 REPORT_LIMITS = Limits(max_turns=8, turn_tokens=1536, sequence_tokens=8192, tool_response_tokens=512)
@@ -41,6 +43,7 @@ class LessonSettings(Struct, frozen=True):
     `fact_ratio` splits a solver's lessons by number of facts, `hop_ratio` a proposer's by hops in Dr. Zero's count, and
     `lesson_ratio` those of the dialect score by kind. `roles` is None for all roles of each dialect. `turn_limits`
     overrides the limit of turns for single dialects; `report_limits` apply to score, whose episodes are longer.
+    `abstention` is the share of a solver's lessons whose answer is hidden, so that the solver abstains.
 
         LessonSettings(num_episodes=100, roles=("solver",), dialects=("drzero", "eve"), style="brief")
     """
@@ -56,12 +59,12 @@ class LessonSettings(Struct, frozen=True):
     turn_limits: Mapping[Dialect, int] | None = None
     report_limits: Limits = REPORT_LIMITS
     seed: int = 0
+    abstention: float = 0.0
 
     def plan(self) -> list[Portion]:
         """The number of episodes of each dialect, role and number of facts."""
-        return plan_lessons(
-            self.roles, self.num_episodes, self.fact_ratio, self.dialects, self.lesson_ratio, self.hop_ratio
-        )
+        ratios = self.fact_ratio, self.dialects, self.lesson_ratio, self.hop_ratio
+        return plan_lessons(self.roles, self.num_episodes, *ratios, abstention=self.abstention)
 
 
 def build_world(seed: int, num_articles: int, folder: Path, family: str = "warmup") -> tuple[World, Index]:
@@ -78,7 +81,7 @@ class Lesson(Struct, frozen=True):
     """A task and the chain of facts behind it. A proposer's `gold` is the question that it should propose.
 
     `hops` is the number of hops a proposer is asked for, in Dr. Zero's count (`searches_needed` converts it to facts);
-    0 for a solver.
+    0 for a solver. With `may_abstain`, a solver's prompt lets it abstain; if the answer is hidden, it should.
 
         Lesson(id="proposer-2-w1-q00007", role="proposer", hops=2, task=ProposeTask(...), gold=GoldQuestion(...),
                dialect="eve")
@@ -90,12 +93,19 @@ class Lesson(Struct, frozen=True):
     task: Task
     gold: GoldQuestion
     dialect: Dialect = "drzero"
+    may_abstain: bool = False
+
+    @property
+    def abstains(self) -> bool:
+        """True if the answer is hidden from the searches."""
+        return isinstance(self.task, SolveTask) and bool(self.task.question.hidden)
 
 
 class Portion(Struct, frozen=True):
     """A number of episodes of one dialect, role and number of facts; for score, of one kind of lesson.
 
-    `hops` is the number of hops a proposer is asked for, in Dr. Zero's count; 0 for a solver.
+    `hops` is the number of hops a proposer is asked for, in Dr. Zero's count; 0 for a solver. `may_abstain` and
+    `abstains` are those of its lessons.
 
         Portion("eve", "solver", facts=2, num=60); Portion("eve", "proposer", facts=1, num=20, hops=2)
         Portion("score", "evaluator", facts=0, num=20, kind="rubric")
@@ -107,6 +117,8 @@ class Portion(Struct, frozen=True):
     num: int
     kind: LessonKind | None = None
     hops: int = 0
+    may_abstain: bool = False
+    abstains: bool = False
 
     @property
     def name(self) -> str:
@@ -121,8 +133,11 @@ class Portion(Struct, frozen=True):
 
     @property
     def searches(self) -> int:
-        """The number of searches the role makes: a solver one per fact, a proposer one per hop after the first."""
-        return self.hops - 1 if self.hops else self.facts
+        """The number of searches the role makes: a solver one per fact, a proposer one per hop after the first.
+
+        A solver that abstains searches for the hidden fact twice.
+        """
+        return self.hops - 1 if self.hops else self.facts + self.abstains
 
 
 class Lessons:
@@ -161,7 +176,14 @@ class Lessons:
 
     def draw_of(self, portion: Portion) -> Lesson:
         """The next lesson of this portion."""
-        return self.draw(portion.role, facts=portion.facts, hops=portion.hops, dialect=portion.dialect)
+        while True:
+            lesson = self.draw(portion.role, facts=portion.facts, hops=portion.hops, dialect=portion.dialect)
+            lesson = structs.replace(lesson, may_abstain=portion.may_abstain)
+            if not portion.abstains:
+                return lesson
+            assert isinstance(lesson.task, SolveTask)
+            if (hidden := hide_answers(lesson.task.question)) is not None:
+                return structs.replace(lesson, id=f"{lesson.id}-hidden", task=SolveTask(hidden))
 
     def _next_question(self, facts: int) -> GoldQuestion:
         stream = self._questions.setdefault(facts, self.world.questions(1 << 30, (facts,)))
@@ -215,12 +237,15 @@ def plan_lessons(
     dialects: Sequence[Dialect] = ("drzero",),
     lesson_ratio: Sequence[int] = LESSON_RATIO,
     hop_ratio: Sequence[int] = HOP_RATIO,
+    *,
+    abstention: float = 0.0,
 ) -> list[Portion]:
     """The number of episodes per dialect, role and number of facts; equal shares for dialects and for their roles.
 
     Each dialect takes those of the `roles` that it has; None means all roles. A solver's share is split by
     `fact_ratio` (1, 2, ... facts), a proposer's by `hop_ratio` (1, 2, ... hops in Dr. Zero's count), and the share of
-    score by `lesson_ratio` into reports, rubrics and assessments.
+    score by `lesson_ratio` into reports, rubrics and assessments. `abstention` is the share of a solver's episodes that
+    abstain, of as many facts as its others, but at most two.
 
         plan_lessons(("solver",), 3, (2, 1)) == [Portion("drzero", "solver", 1, 2), Portion("drzero", "solver", 2, 1)]
     """
@@ -242,7 +267,14 @@ def plan_lessons(
             plan += _plan_kinds(cast, num, lesson_ratio)
             continue
         for role, num_of_role in zip(cast, share_out(num, [1] * len(cast)), strict=True):
-            plan += _plan_role(dialect, role, num_of_role, hop_ratio if role == "proposer" else fact_ratio)
+            if role == "proposer":
+                plan += _plan_role(dialect, role, num_of_role, hop_ratio)
+                continue
+            num_hidden = round(abstention * num_of_role)
+            answered = _plan_role(dialect, role, num_of_role - num_hidden, fact_ratio)
+            hidden = _plan_role(dialect, role, num_hidden, fact_ratio[:_MOST_HIDDEN_FACTS])
+            plan += [structs.replace(portion, may_abstain=abstention > 0) for portion in answered]
+            plan += [structs.replace(portion, may_abstain=True, abstains=True) for portion in hidden]
     return plan
 
 

@@ -19,6 +19,7 @@ from quaere.chat.renderer import Renderer
 from quaere.chat.spans import find_evidence
 from quaere.errors import BadInput, SamplingFailed
 from quaere.records import Episode, Passage, ProposeTask, Search, Turn
+from quaere.rewards.abstention import ABSTENTION
 from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits
 from quaere.search.index import Index
@@ -202,6 +203,10 @@ class _Solver(_Oracle):
         return self.go_on(turns)
 
     @property
+    def is_last(self) -> bool:
+        return self.at == len(self.chain) - 1
+
+    @property
     def evaluates(self) -> bool:
         return self.turns.remarks != "none"
 
@@ -226,6 +231,8 @@ class _Solver(_Oracle):
 
     def go_on(self, turns: Sequence[Turn]) -> str:
         """The next search for the same fact, the search for the next fact, or the answer."""
+        if self.verdict.kind != "found" and self.lesson.abstains and self.is_last and len(self.asked) > 1:
+            return self.turns.answer(self.think("abstain", self.slots(self.at)), ABSTENTION, note=self.note)
         if self.verdict.kind != "found" and len(self.asked) > MAX_RETRIES:
             raise SamplingFailed("a fact was not found")
         if self.verdict.kind != "found":
@@ -330,7 +337,7 @@ def _attempt(lesson: Lesson, world: World, style: PromptStyle, seed: int) -> Att
     """The lesson as an attempt to play: its task with the oracle's script, protocol and check."""
     role, dialect, dice = lesson.role, lesson.dialect, Dice(seed, "warmup", lesson.id)
     script = _Solver(lesson, world, dice) if role == "solver" else _Proposer(lesson, world, dice)
-    protocol = open_protocol(role, style, dialect)
+    protocol = open_protocol(role, style, dialect, abstention=lesson.may_abstain)
     return Attempt(lesson.id, lesson.task, script, protocol, lambda episode: find_flaw(episode, role, dialect))
 
 

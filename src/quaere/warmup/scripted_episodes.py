@@ -19,7 +19,7 @@ from quaere.chat.renderer import Renderer
 from quaere.chat.spans import find_evidence, shown_passages
 from quaere.dialects import registry
 from quaere.dialects.registry import find_dialect, find_taught
-from quaere.dialects.roles import solver_reward
+from quaere.dialects.roles import is_right
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.sampler import Sampled, SamplingParams
 from quaere.records import Answer, Episode, Proposal, ProposeTask, SolveTask, Task, Turn
@@ -116,8 +116,8 @@ async def demonstrate(
     return await run_episode(policy, attempt.protocol, searcher, task, limits, episode_id=attempt.id, on_turn=on_turn)
 
 
-def open_protocol(role: Role, style: PromptStyle, dialect: Dialect = "drzero") -> Protocol:
-    """The protocol of a role in a dialect that a warm-up teaches.
+def open_protocol(role: Role, style: PromptStyle, dialect: Dialect = "drzero", *, abstention: bool = False) -> Protocol:
+    """The protocol of a role in a dialect that a warm-up teaches; with `abstention`, a solver may abstain.
 
     open_protocol("solver", "brief", "eve").name == "eve-solver"
     open_protocol("solver", "brief", "evalrar").name == "evalrar-solver"
@@ -129,7 +129,7 @@ def open_protocol(role: Role, style: PromptStyle, dialect: Dialect = "drzero") -
     taught = find_taught(dialect)
     if role == "proposer":
         return find_dialect(taught.dialect, role).open(style=style, evidence=taught.evidence)
-    return registry.open_protocol(taught.dialect, style=style, evidence=taught.evidence)
+    return registry.open_protocol(taught.dialect, style=style, evidence=taught.evidence, abstention=abstention)
 
 
 def judge(episode: Episode, role: Role, dialect: Dialect) -> str:
@@ -138,7 +138,7 @@ def judge(episode: Episode, role: Role, dialect: Dialect) -> str:
     judge(episode, "proposer", "eve") == "the evidence was not shown"
     """
     fault = find_fault(episode, role)
-    if not fault and cites(dialect):
+    if not fault and cites(dialect) and not episode.abstained:
         fault = find_misquote(episode)
     if fault or role != "solver":
         return fault
@@ -155,7 +155,7 @@ def find_flaw(episode: Episode, role: Role, dialect: Dialect) -> str:
         return fault
     if role == "proposer":
         return "" if read_proposal(episode).score.total == 1.0 else "the answer is long"
-    return solver_turns(dialect).find_flaw(episode)
+    return "" if episode.abstained else solver_turns(dialect).find_flaw(episode)
 
 
 def find_failure(episode: Episode) -> str:
@@ -174,7 +174,7 @@ def find_fault(episode: Episode, role: Role) -> str:
     if failure := find_failure(episode):
         return failure
     if role == "solver":
-        return "" if solver_reward(episode) else "wrong answer"
+        return "" if is_right(episode) else "wrong answer"
     score = read_proposal(episode).score
     if not score.valid:
         return "the question is not valid"

@@ -51,7 +51,7 @@ async def play_teacher(
     lessons, searcher, played = Lessons(world, index), LocalSearcher(index), Demonstrations()
     drawn = [lessons.draw_of(part) for part in plan for _ in range(part.num)]
     allowed = [allow_turns(limits, turn_limits, lesson.dialect) for lesson in drawn]
-    protocols = [open_protocol(lesson.role, "full", lesson.dialect) for lesson in drawn]
+    protocols = [open_protocol(lesson.role, "full", lesson.dialect, abstention=lesson.may_abstain) for lesson in drawn]
     jobs = [
         Job(protocol, lesson.task, lesson.id, most)
         for protocol, lesson, most in zip(protocols, drawn, allowed, strict=True)
@@ -78,7 +78,7 @@ async def replay(
     episode: Episode, lesson: Lesson, renderer: Renderer, style: PromptStyle, limits: Limits
 ) -> tuple[Episode, str]:
     """Replay a teacher's episode as tokens; returns it and why it should not be learnt from ("" if it is good)."""
-    protocol = open_protocol(lesson.role, style, lesson.dialect)
+    protocol = open_protocol(lesson.role, style, lesson.dialect, abstention=lesson.may_abstain)
     texts = [cut_turn(turn.text, protocol.stop) for turn in episode.turns]
 
     def write(turns: Sequence[Turn], news: str) -> str:
