@@ -272,6 +272,8 @@ def watched(settings):
             "mismatch/mean": bad,
             "sampler/update_seen": share,
             "solver/searches_kept": share,
+            "abstention/answerable": bad,
+            "abstention/unanswerable": share,
             "scores/ceiling": bad,
             "scores/spread": share,
             "gauge/citation_hack": bad,

@@ -152,6 +152,8 @@ SEEN = [
             "min_update_seen": 0.01,
             "zero_advantages": False,
             "min_searches_kept": 0.01,
+            "max_abstained": 0.05,
+            "min_refused": 0.6,
             "max_ceiling": 0.4,
             "min_spread": 0.2,
             "max_hack": 0.6,

@@ -279,13 +279,14 @@ async def test_a_turn_knows_its_tokens_and_those_of_its_action(template, plainly
         own = ids[turn.start : turn.start + turn.num_tokens]
         assert renderer.read_turn(own) == turn.text
         assert all(episode.loss_mask[turn.start : turn.start + turn.num_tokens])
-        if not isinstance(turn.action, Search | Evaluate):
+        if isinstance(turn.action, Malformed):
             assert turn.acts_at == turn.start
             continue
         acts = renderer.decode(ids[turn.acts_at : turn.start + turn.num_tokens])
-        offset = acts.index("<tool_call>")
+        tag = "<answer>" if isinstance(turn.action, Answer) else "<tool_call>"
+        offset = acts.index(tag)
         assert offset < len(renderer.decode(ids[turn.acts_at : turn.acts_at + 1]))  # it begins in the first token
-        assert acts[offset:].count("<tool_call>") == 1
-        straddling += offset > 0
+        assert acts[offset:].count(tag) == 1
+        straddling += offset > 0 and tag == "<tool_call>"  # a single token, unlike that of an answer
     assert [type(turn.action) for turn in episode.turns[:4]] == [Search, Evaluate, Search, Evaluate]
     assert (straddling > 0) is plainly

@@ -47,8 +47,8 @@ ANSWER = "<answer>{}</answer>"
 class Terse(ToolCallSolver):
     """The real protocol with an opening of three words."""
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, **how):
+        super().__init__(**how)
         self.tools = ()
 
     def opening(self, task):
@@ -72,8 +72,8 @@ class Town:
 
 
 @lru_cache
-def tokenizer():
-    """Whole pieces of the format are single tokens, so that an episode is some forty tokens long."""
+def tokenizer(*words):
+    """Pieces of the format and further `words` are single tokens, so that an episode is some forty tokens long."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -82,7 +82,16 @@ def tokenizer():
     built.decoder = decoders.ByteLevel()
     before, after = SEARCH.format("|").split("|")
     lines = [before, after, "<answer>", "</answer>", "<|im_start|>", *BRIDGES, *RIVERS, *BUILDERS, *BANKERS]
-    lines += ["<tool_response>\n", "\n</tool_response>", "[1]\n", "system\n", "user\n", "assistant\n", "nothing"]
+    lines += [
+        "<tool_response>\n",
+        "\n</tool_response>",
+        "[1]\n",
+        "system\n",
+        "user\n",
+        "assistant\n",
+        "nothing",
+        *words,
+    ]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=700, initial_alphabet=alphabet, show_progress=False)
     built.train_from_iterator(lines * 3, trainer)
@@ -113,7 +122,7 @@ def random_script(draw, town):
     return [SEARCH.format(place), ANSWER.format(draw.choice(town.people[place]))]
 
 
-async def run_all(policy, plays, step):
+async def run_all(policy, plays, step, protocol):
     """All episodes at once, each with its own searcher, in lockstep: the batch is the same on every machine."""
     for play in plays:
         policy.open(play.name)
@@ -121,7 +130,7 @@ async def run_all(policy, plays, step):
         *(
             run_episode(
                 policy,
-                Terse(),
+                protocol,
                 play.town,
                 play.task,
                 LIMITS,
@@ -143,8 +152,14 @@ def reward_of(episode):
 class Pupil:
     """A transformer from scratch, its learner, and the sampler that plays its episodes."""
 
+    words = ()  # further words of its language
+    protocol = Terse()
+    make_plays = staticmethod(make_plays)
+    script = staticmethod(random_script)
+    reward_of = staticmethod(reward_of)
+
     def __init__(self, seed):
-        self.tokenizer = tokenizer()
+        self.tokenizer = tokenizer(*self.words)
         self.renderer = Renderer(self.tokenizer)
         # One layer of large weights with a tied output learned to copy names in fewer updates than two small layers.
         shape = {"vocab_size": len(self.tokenizer), "num_hidden_layers": 1, "scale": 6}
@@ -157,10 +172,11 @@ class Pupil:
         """Imitate episodes that are well formed and otherwise random: any query, any name."""
         learner = Learner(self.model, LearnerSettings(learning_rate=6e-3, weight_decay=0.0))
         for step in range(num_steps):
-            plays = make_plays(self.draw, 32, 1)
-            scripts = {play.name: random_script(self.draw, play.town) for play in plays}
+            plays = self.make_plays(self.draw, 32, 1)
+            scripts = {play.name: self.script(self.draw, play.town) for play in plays}
             policy = TokenPolicy(ScriptedSampler(self.tokenizer, scripts), self.renderer)
-            learner.step([make_sample(episode, 1.0) for episode in await run_all(policy, plays, step)])
+            played = await run_all(policy, plays, step, self.protocol)
+            learner.step([make_sample(episode, 1.0) for episode in played])
 
     async def reinforce(self, num_steps, advantages, spoil=lambda samples, draw: samples, rate=2e-3, enough=math.inf):
         """The real loop: sample episodes, reward them, standardise, one gradient step, weights to the sampler.
@@ -174,17 +190,21 @@ class Pupil:
             policy = TokenPolicy(sampler, self.renderer)
             for step in range(num_steps):
                 copy_weights(learner.model, self.sampling)
-                plays = make_plays(self.draw, *((8, 8) if advantages == "grpo" else (64, 1)))
-                episodes = await run_all(policy, plays, step)
-                rewards = [reward_of(episode) for episode in episodes]
-                history.append(sum(rewards) / len(rewards))
-                if len(history) >= 10 and normalised(history) > enough:
+                plays = self.make_plays(self.draw, *((8, 8) if advantages == "grpo" else (64, 1)))
+                episodes = await run_all(policy, plays, step, self.protocol)
+                rewards = [self.reward_of(episode) for episode in episodes]
+                history.append(self.measure(episodes, rewards))
+                if enough < math.inf and len(history) >= 10 and normalised(history) > enough:
                     break
                 worth = self.advantages_of(advantages, episodes, rewards)
                 samples = [make_sample(episode, float(value)) for episode, value in zip(episodes, worth, strict=True)]
                 if any(any(sample.advantages) for sample in samples):
                     learner.step(spoil(samples, self.draw))
         return history
+
+    def measure(self, episodes, rewards):
+        """What is recorded of a step: the mean reward."""
+        return sum(rewards) / len(rewards)
 
     def advantages_of(self, how, episodes, rewards):
         if how == "grpo":

@@ -31,6 +31,8 @@ CONDITIONS = [
     ("mismatch", "solver", "mismatch/mean", 0.21, 0.2, {"max_mismatch": 0.0}),
     ("update", "solver", "sampler/update_seen", 0.94, 0.95, {"min_update_seen": 0.0}),
     ("searches", "solver", "solver/searches_kept", 0.74, 0.75, {"min_searches_kept": 0.0}),
+    ("abstention", "solver", "abstention/answerable", 0.51, 0.5, {"max_abstained": 0.0}),
+    ("guessing", "solver", "abstention/unanswerable", 0.01, 0.02, {"min_refused": 0.0}),
     ("length", "actor", "reports/model_tokens", 3.9, 4.0, {"min_tokens": 0.0}),
     ("validity", "actor", "reports/call_validity", 0.04, 0.05, {"min_valid": 0.0}),
     ("advantages", "actor", "advantage/nonzero", 0.0, 0.01, {"zero_advantages": False}),

@@ -13,7 +13,14 @@ from quaere.errors import TrainingStopped
 from quaere.records import Answer, Candidate, Episode, Question
 from quaere.training.rollouts import Stage, check_finite
 from quaere.training.settings import ValidationSettings
-from quaere.training.solver_phase import SolverConfig, Validator, practise, train_solver
+from quaere.training.solver_phase import (
+    AbstentionSettings,
+    SolverConfig,
+    Validator,
+    practise,
+    solver_of,
+    train_solver,
+)
 from quaere.training.step import Step, Validated
 
 QUESTIONS = [Question(f"q{number}", "Who?", ("Venn",)) for number in range(4)]
@@ -93,6 +100,47 @@ def test_an_iteration_without_questions_is_skipped_and_says_why(is_kept):
     why = "every question that was kept was rejected" if is_kept else "no question was kept"
     assert training.notes == [f"iteration 1: {why}, so the solver learns nothing"]
     assert training.num_skipped == 7 and training.metrics == []
+
+
+class Doubting(Acting):
+    """Every second attempt abstains; the others are right where there is an answer."""
+
+    def write(self, job):
+        doubts = job.episode_id.endswith("a1")
+        answer = Answer("not in these documents", abstained=True) if doubts else Answer("Venn")
+        return Episode(job.episode_id, job.task, "s", "m", 0, SEGMENTS, (), answer, "answered")
+
+
+def test_hidden_questions_are_practised_in_their_share():
+    """Of 4 questions half are hidden: there abstaining earns 0.3 and an answer 0, elsewhere an answer earns 1."""
+    training = Watched()
+    training.actors = Doubting()
+    abstention = AbstentionSettings(allowed=True, reward=0.3, hidden_share=0.5)
+    config = SolverConfig(steps=1, batch=4, attempts=2, abstention=abstention)
+    options = UNVALIDATED | {"solver": solver_of(config, "brief")}
+    stage = Stage(training.actors, tiny.ListSearcher())
+    asyncio.run(practise(training, stage, 0, config, questions=QUESTIONS, **options))
+    (metrics,), ((_, _, _, measured, _),) = training.metrics, training.done
+    assert sorted(one["reward/total"] for one in measured) == [0.0, 0.0, 0.3, 0.3, 0.3, 0.3, 1.0, 1.0]
+    assert metrics["abstention/answerable"] == metrics["abstention/unanswerable"] == 0.5
+    assert metrics["passes/1"] == 1.0  # one of two is right of every question, answered or refused
+
+
+def test_validation_counts_abstaining_as_its_reward():
+    step, stage = Step(1, 0, "solver", 0, 0, None), Stage(Doubter(), tiny.ListSearcher())
+    limits, when = SolverConfig().limits, {"every": 10, "num_steps": 50}
+    validator = Validator(stage, ToolCallSolver(), QUESTIONS, limits, **when, abstention_reward=0.3)
+    asyncio.run(validator.before(step))
+    assert step.validated_before == Validated(pytest.approx(0.25 + 0.5 * 0.3), 4)
+    assert step.metrics["validation_start/abstained"] == 0.5
+
+
+class Doubter(Acting):
+    """One question is answered right, one wrong, and from two it abstains."""
+
+    def write(self, job):
+        answer = {"q0": Answer("Venn"), "q1": Answer("Oss")}.get(job.task.id, Answer("?", abstained=True))
+        return Episode(job.episode_id, job.task, "s", "m", 0, SEGMENTS, (), answer, "answered")
 
 
 class Silent(Acting):
