@@ -84,8 +84,7 @@ class Embedder:
 
     def embed_passages(self, passages: Sequence[Passage]) -> Vectors:
         """Vectors of the passages, one row each, from title and text."""
-        texts = [passage.titled_text for passage in passages]
-        return self._embed(texts, self._settings.passage_prefix, is_query=False)
+        return self._embed([each.titled_text for each in passages], self._settings.passage_prefix, is_query=False)
 
     def _embed(self, texts: Sequence[str], prefix: str | None, *, is_query: bool) -> Vectors:
         raise NotImplementedError
@@ -135,17 +134,13 @@ def _find_model(open_model: Any, embedder: str) -> Any:
     try:
         return open_model(embedder, local_files_only=True)
     except Exception:  # many exception types mean "not cached"
-        _ask_hub(embedder)
+        from huggingface_hub import HfApi
+        from huggingface_hub.errors import RepositoryNotFoundError
+
+        # This raises at once if the hub is unreachable: otherwise each file of a download is retried for minutes.
+        with suppress(RepositoryNotFoundError):  # a short name ("all-MiniLM-L6-v2"), which the library expands
+            HfApi().model_info(embedder, timeout=_HUB_TIMEOUT_S)
     return open_model(embedder)
-
-
-def _ask_hub(embedder: str) -> None:
-    """Raise at once if the hub is unreachable: otherwise each file of a download is retried for minutes."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import RepositoryNotFoundError
-
-    with suppress(RepositoryNotFoundError):  # a short name ("all-MiniLM-L6-v2"), which sentence-transformers expands
-        HfApi().model_info(embedder, timeout=_HUB_TIMEOUT_S)
 
 
 @contextmanager

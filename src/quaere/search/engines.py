@@ -71,7 +71,7 @@ class Backend(Struct, frozen=True):
     `build` writes its files and returns how many passages it embedded, and `open` loads it from their folder. `uses`
     names the fields of `IndexSettings` that influence its results; `check` raises `BadInput` for unsupported settings.
 
-        Backend(build_bm25, open_bm25, uses=lambda settings: ("bm25",))
+        Backend(build_splade, open_splade, uses=lambda settings: ("dense",))
     """
 
     build: Callable[[EngineBuild], int]

@@ -137,11 +137,6 @@ class TextBuilder:
             self._links += [link.shift(moved) for link in links[: MAX_LINKS - len(self._links)]]
         self._texts += [before, text]
 
-    def add_paragraphs(self, paragraphs: Sequence[str], *, group: str = "") -> None:
-        """Append paragraphs, each as a part numbered from 1."""
-        for number, paragraph in enumerate(paragraphs, start=1):
-            self.add(paragraph, group=group, unit="paragraph", number=number)
-
     def add_blocks(self, blocks: Sequence[Block], *, group: str = "") -> None:
         """Append the blocks of a page; those that are not tight count as paragraphs, from 1."""
         number = 0
@@ -154,9 +149,8 @@ class TextBuilder:
 
     def build(self, title: str, encoding: str = "", problems: Sequence[str] = ()) -> FileText:
         """The title, text, parts, headings and links of everything added so far."""
-        text, parts, headings = "".join(self._texts), tuple(self._parts), tuple(self._headings)
-        links = tuple(self._links)
-        return FileText(title, text, encoding, parts, tuple(problems), headings=headings, links=links)
+        parts, headings, links = tuple(self._parts), tuple(self._headings), tuple(self._links)
+        return FileText(title, "".join(self._texts), encoding, parts, tuple(problems), (), headings, links)
 
 
 def name_some(names: Sequence[object], most: int = 8) -> str:
@@ -190,8 +184,7 @@ class Places:
     """Names the places of passages in their file, such as "page 3"; calls must be in the order of the text."""
 
     def __init__(self, text: str, parts: Sequence[Part]) -> None:
-        self._text = text
-        self._parts = parts
+        self._text, self._parts = text, parts
         self._starts = [part.start for part in parts]
         self._line, self._at = 1, 0
 
@@ -282,14 +275,14 @@ class HeadingTrails:
             trail = tuple(commonprefix(sections)) if sections else trail  # noqa: RUF071 (of tuples, not of strings)
         said = [text for _, text in trail if _bare(text) != self._title]
         while sum(map(len, said)) + 3 * len(said) > MAX_TRAIL_CHARS and len(said) > 1:
-            said = said[1:]
+            del said[0]
         return " > ".join(said)
 
     def _has_text(self, number: int) -> bool:
         """True for a section with text between its heading and the next."""
-        heading = self._headings[number]
-        rest = self._starts[number + 1] - heading.start if number + 1 < len(self._starts) else None
-        return heading.level <= SECTION_LEVELS and (rest is None or rest > len(heading.text) + _MARKUP_CHARS)
+        heading, rest = self._headings[number], self._starts[number + 1 : number + 2]
+        is_long = not rest or rest[0] - heading.start > len(heading.text) + _MARKUP_CHARS
+        return heading.level <= SECTION_LEVELS and is_long
 
 
 def _bare(heading: str) -> str:

@@ -41,9 +41,8 @@ def clean_target(written: str) -> str:
     [clean_target(written) for written in ("a.html?b=1#c", "https://a.example", "#c")] == ["a.html#c", "", ""]
     """
     target = written.strip()
-    if len(target) > MAX_TARGET_CHARS or not target.isprintable() or _ELSEWHERE.match(target):
-        return ""
-    target = _QUERY.sub("", target)
+    is_elsewhere = len(target) > MAX_TARGET_CHARS or not target.isprintable() or _ELSEWHERE.match(target)
+    target = "" if is_elsewhere else _QUERY.sub("", target)
     return "" if target.startswith("#") else target
 
 
@@ -163,8 +162,7 @@ class InlineText:
         if self._raised_at is None:
             return
         before = self._pieces[self._raised_at - 1][-1:] if self._raised_at else ""
-        raised = "".join(self._pieces[self._raised_at :])
-        self._pieces[self._raised_at :] = [_write_raised(raised, before)]
+        self._pieces[self._raised_at :] = [_write_raised("".join(self._pieces[self._raised_at :]), before)]
         self._raised_at = None
 
     def start_link(self, target: str = "") -> None:
@@ -199,8 +197,7 @@ class InlineText:
         """The text so far; unless `verbatim`, runs of white space become one space."""
         lines = [*self._lines, "".join(self._pieces)]
         if verbatim:
-            code = [line.rstrip() for line in "\n".join(lines).expandtabs().split("\n")]
-            return "\n".join(code).strip("\n")
+            return "\n".join(map(str.rstrip, "\n".join(lines).expandtabs().split("\n"))).strip("\n")
         return "\n".join(line for line in (" ".join(each.split()) for each in lines) if line)
 
     def finish(self, *, verbatim: bool = False) -> LinkedText:

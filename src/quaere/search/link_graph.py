@@ -54,8 +54,7 @@ class LinkGraph:
         number = self._store.find_document(doc_id)
         first, end = np.searchsorted(self._links[:, 0], (number, number + 1)).tolist()
         for _, source, start, stop, to_part in self._links[first:end].tolist():
-            passage = self._store.find_passage(source, start, stop)
-            if passage:
+            if passage := self._store.find_passage(source, start, stop):
                 yield Backlink(passage, start - passage.start, stop - passage.start, bool(to_part))
 
     @cached_property
@@ -74,8 +73,6 @@ class LinkGraph:
 
 
 class _Targets:
-    """Resolves link targets to documents."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
         self._by_id: dict[str, int] = {}

@@ -25,8 +25,10 @@ from quaere.search.walk import CorpusReport, FileChoice
 FORMAT = 2  # since 2 there are stems, whole names and rerankers, which a program that knows only 1 would not apply
 KIND = "quaere-index"
 MANIFEST = "manifest.json"
-_LIBRARIES = ("bm25s", "PyStemmer", "numpy", "faiss-cpu", "sentence-transformers", "lancedb")
-_READING_LIBRARIES = ("pypdf", "python-docx", "python-pptx", "openpyxl")
+_LIBRARIES = (
+    *("bm25s", "PyStemmer", "numpy", "faiss-cpu", "sentence-transformers", "lancedb"),
+    *("pypdf", "python-docx", "python-pptx", "openpyxl"),
+)
 
 
 class IndexSettings(msgspec.Struct, frozen=True):
@@ -114,7 +116,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 def library_versions() -> dict[str, str]:
     """The versions of Quaere and of the installed libraries that read and search documents, by name."""
-    installed = {library: _version_of(library) for library in _LIBRARIES + _READING_LIBRARIES}
+    installed = {library: _version_of(library) for library in _LIBRARIES}
     return {"quaere": __version__, **{library: found for library, found in installed.items() if found}}
 
 

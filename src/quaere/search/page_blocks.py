@@ -42,8 +42,6 @@ _MAX_ENTRIES = 4  # definitions inside one another whose terms are kept
 
 
 class _List(Struct):
-    """A list whose end tag has not come yet, and the number of its last item."""
-
     tag: str
     number: int = 0
 
@@ -62,7 +60,7 @@ class PageBlocks:
     def __init__(self, *, whole: bool = False) -> None:
         self.title: list[str] = []
         self._whole = whole
-        self._lines: list[Line] = []
+        self._lines: list[_Line] = []
         self._inline = InlineText()
         self._silent_depth = self._pre_depth = self._level = 0
         self._in_title = self._in_term = False
@@ -73,7 +71,7 @@ class PageBlocks:
         self._terms: list[LinkedText] = []
         self._entries: list[_Entry] = []
         self._marker: LinkedText | None = None  # what comes before the next line, if that is the first of an item
-        self._tables: list[Table] = []
+        self._tables: list[_Table] = []
         self._num_deep_tables = 0
         self._headings: list[tuple[int, str]] = []
         self._num_targets = 0
@@ -84,7 +82,8 @@ class PageBlocks:
         self._end_block()
         self._write_terms()
         while self._tables:
-            self._end_table()
+            self._end_row()
+            self._tables.pop()
         lines = self._lines[self._main[0] : self._main[-1]] if self._main and not self._whole else self._lines
         if self._around or all(line.kind == "heading" for line in lines):
             return []
@@ -113,7 +112,9 @@ class PageBlocks:
         elif tag in _HEADINGS:
             self._level = _HEADINGS[tag]
         elif tag in _LISTS:
-            self._start_list(tag)
+            self._write_lead()
+            self._lists.append(_List(tag))
+            self._open_lists[tag] += 1
         elif tag in ("li", "dt", "dd"):
             self._start_item(tag)
         elif tag in _TABLE_TAGS:
@@ -127,8 +128,7 @@ class PageBlocks:
             self._around_depth -= tag == self._around
             self._around = self._around if self._around_depth else ""
             return
-        if tag in _SILENT and self._silent_depth:
-            self._silent_depth -= 1
+        self._silent_depth -= tag in _SILENT and self._silent_depth > 0
         self._in_title = self._in_title and tag != "title"
         if tag in _BLOCKS:
             self._end_block()
@@ -172,11 +172,6 @@ class PageBlocks:
         return target
 
     # ------------------------------------------------------------------------------------------------------------ lists
-
-    def _start_list(self, tag: str) -> None:
-        self._write_lead()
-        self._lists.append(_List(tag))
-        self._open_lists[tag] += 1
 
     def _end_list(self, tag: str) -> None:
         if not self._open_lists[tag]:
@@ -234,44 +229,35 @@ class PageBlocks:
         if tag == "table":
             self._write_lead()
             if len(self._tables) < MAX_NESTED_TABLES:
-                self._tables.append(Table())
+                self._tables.append(_Table())
             else:
                 self._num_deep_tables += 1
-        elif not self._tables or self._num_deep_tables:
-            return
-        elif tag == "tr":
-            self._end_row()
-        else:
-            spans = read_attribute(attributes, "colspan"), read_attribute(attributes, "rowspan")
-            self._tables[-1].start_cell(tag == "th", *spans)
+        elif self._tables and not self._num_deep_tables:
+            if tag == "tr":
+                self._end_row()
+            else:
+                spans = read_attribute(attributes, "colspan"), read_attribute(attributes, "rowspan")
+                self._tables[-1].start_cell(tag == "th", *spans)
 
     def _end_table_tag(self, tag: str) -> None:
         if self._num_deep_tables:
             self._num_deep_tables -= tag == "table"
-        elif not self._tables:
-            return
-        elif tag == "table":
-            self._end_table()
-        elif tag == "tr":
+        elif self._tables and tag in ("td", "th"):
+            self._tables[-1].cell = None
+        elif self._tables:
             self._end_row()
-        else:
-            self._tables[-1].end_cell()
+            if tag == "table":
+                self._tables.pop()
 
     def _end_row(self) -> None:
-        lines = self._tables[-1].end_row()
-        around = self._find_lines()
+        lines, around = self._tables[-1].end_row(), self._find_lines()
         if lines and lines[0].kind == "row" and not lines[0].tight:
             lines[0].tight = _leads(around)
         around += lines
 
-    def _end_table(self) -> None:
-        self._end_row()
-        self._tables.pop()
-
-    def _find_lines(self) -> list[Line]:
+    def _find_lines(self) -> list[_Line]:
         """The list that the next line is appended to: that of the innermost open table cell, or of the page."""
-        cells = (table.cell_lines for table in reversed(self._tables))
-        return next((lines for lines in cells if lines is not None), self._lines)
+        return next((table.cell.lines for table in reversed(self._tables) if table.cell), self._lines)
 
     # ----------------------------------------------------------------------------------------------------------- blocks
 
@@ -300,13 +286,13 @@ class PageBlocks:
             if entry.num_lines == 2:
                 self._headings.append((SECTION_LEVELS + 1 + number, entry.term))
         lines = self._find_lines()
-        follows = kind == "item" and lines and lines[-1].kind == "item"
-        tight = bool(follows) or (kind in ("item", "code") and _leads(lines))
-        lines.append(Line(said.text, kind, tight, self._headings, said.links))
+        follows = kind == "item" and bool(lines) and lines[-1].kind == "item"
+        tight = follows or (kind in ("item", "code") and _leads(lines))
+        lines.append(_Line(said.text, kind, tight, self._headings, said.links))
         self._headings = []
 
 
-def _leads(lines: list[Line]) -> bool:
+def _leads(lines: list[_Line]) -> bool:
     """True if the last line introduces what follows: a text or list item that ends with a colon."""
     return bool(lines) and lines[-1].kind in ("text", "item") and lines[-1].text.endswith(":")
 
@@ -322,7 +308,7 @@ _MAX_ROW_CHARS = 2000
 _DIGITS = re.compile(r"\s*+([0-9]{1,4})(?![0-9])")
 
 
-class Line(Struct):
+class _Line(Struct):
     """A line of a page before it becomes a `Block`; `kind` is "text", "item", "row", "code" or "heading"."""
 
     text: str
@@ -335,48 +321,39 @@ class Line(Struct):
 class _Cell(Struct):
     column: int
     is_header: bool
-    lines: list[Line] = field(default_factory=list)
+    lines: list[_Line] = field(default_factory=list)
 
     def join(self) -> LinkedText:
         return join_linked(" ", [LinkedText(" ".join(line.text.split()), line.links) for line in self.lines])
 
 
-class Table:
-    """A table that is being read: call `start_cell`, `end_cell` and `end_row` at its tags; append to `cell_lines`."""
+class _Table:
+    """A table that is being read: call `start_cell` and `end_row` at its tags; append to the lines of `cell`."""
 
     def __init__(self) -> None:
         self._columns: dict[int, str] = {}
         self._cells: list[_Cell] = []
-        self._cell: _Cell | None = None
+        self.cell: _Cell | None = None  # the open one; None between cells
         self._column = 0
         self._num_rows = 0  # without those of the header
         self._has_line = False
         self._occupied: dict[int, int] = {}  # column -> rows that a cell from above still reaches into
 
-    @property
-    def cell_lines(self) -> list[Line] | None:
-        """The lines of the open cell; None between cells."""
-        return self._cell.lines if self._cell else None
-
     def start_cell(self, is_header: bool, colspan: str, rowspan: str) -> None:
-        """Start a cell in the next column that no cell from a row above spans."""
+        # In the next column that no cell from a row above spans.
         while self._occupied.get(self._column, 0) and self._column < _MAX_COLUMNS:
             self._column += 1
-        self._cell = _Cell(self._column, is_header)
-        self._cells.append(self._cell)
+        self.cell = _Cell(self._column, is_header)
+        self._cells.append(self.cell)
         width, height = _read_span(colspan, _MAX_COLUMNS), _read_span(rowspan, _MAX_ROWSPAN)
         for column in range(self._column, min(self._column + width, _MAX_COLUMNS)):
             self._occupied[column] = height
         self._column = min(self._column + width, _MAX_COLUMNS)
 
-    def end_cell(self) -> None:
-        """End the current cell, so that `cell_lines` is None until the next one starts."""
-        self._cell = None
-
-    def end_row(self) -> list[Line]:
+    def end_row(self) -> list[_Line]:
         """End the row and return it as one line, or as the lines of its cells if they are long or have headings."""
         cells = [cell for cell in self._cells if cell.lines]
-        self._cells, self._cell, self._column = [], None, 0
+        self._cells, self.cell, self._column = [], None, 0
         self._occupied = {column: left - 1 for column, left in self._occupied.items() if left > 1}
         if not cells:
             return []
@@ -393,7 +370,7 @@ class Table:
             self._columns = {column: said.text[:_MAX_COLUMN_NAME] for column, said in texts if column < _MAX_COLUMNS}
         said = self._write(texts, is_header)
         headings = [each for line in lines for each in line.headings]
-        row = Line(said.text, "row", self._has_line, headings, said.links)
+        row = _Line(said.text, "row", self._has_line, headings, said.links)
         self._has_line = True
         self._num_rows += not is_header
         return [row]
@@ -406,7 +383,7 @@ class Table:
         return join_linked("; ", cells)
 
 
-def _as_label(lines: list[Line]) -> list[Line]:
+def _as_label(lines: list[_Line]) -> list[_Line]:
     """Append a colon to a header that is alone in its row: "Note" introduces what follows as "Note:"."""
     if len(lines) == 1 and lines[0].text[-1:].isalnum() and len(lines[0].text) <= _MAX_COLUMN_NAME:
         lines[0].text += ":"

@@ -22,6 +22,7 @@ from itertools import islice
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from quaere.records import Hit, Passage
@@ -44,7 +45,6 @@ class Engine(Protocol):
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Match]]:
         """One list of matches per query, in the order of the queries."""
-        ...
 
 
 def rank(matches: Sequence[Match], topk: int) -> list[Match]:
@@ -60,15 +60,14 @@ RANK_OFFSET = 60
 FUSION_DEPTH = 100
 
 
-class HybridEngine:
+class HybridEngine(Struct):
     """Engine that fuses the rankings of other engines."""
 
-    def __init__(self, engines: Sequence[Engine]) -> None:
-        self._engines = tuple(engines)
+    engines: Sequence[Engine]
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Match]]:
         """The best passages for each query, at most `topk`."""
-        found = [engine.search(queries, max(topk, FUSION_DEPTH)) for engine in self._engines]
+        found = [engine.search(queries, max(topk, FUSION_DEPTH)) for engine in self.engines]
         return [fuse(rankings, topk) for rankings in zip(*found, strict=True)]
 
 
@@ -172,8 +171,7 @@ def _num_named(title: str, query: str, asked: frozenset[str]) -> int:
     """
     name = _ARTICLE.sub("", _QUALIFIER.sub("", title), count=1)
     words = terms(name)
-    if not asked.issuperset(words):
-        return 0
-    if len(words) == 1 and not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", query):
-        return 0
-    return len(words)
+    is_named = asked.issuperset(words) and (
+        len(words) != 1 or re.search(rf"(?<!\w){re.escape(name)}(?!\w)", query) is not None
+    )
+    return len(words) if is_named else 0

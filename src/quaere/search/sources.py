@@ -73,11 +73,8 @@ def digest_file(path: Path) -> str:
 def write_sources(folder: Path, folders: Iterable[SourceFolder], files: Iterable[FileRecord], began_ns: int) -> None:
     """Write the records to `sources.jsonl` in `folder`; its file time is set to `began_ns`, when reading began."""
     path = folder / SOURCES
-    records: list[SourceFolder | FileRecord] = sorted(folders, key=lambda each: each.id)
-    records += files
-    with path.open("wb") as file:
-        for record in records:
-            file.write(msgspec.json.encode(_storable(record)) + b"\n")
+    records: list[SourceFolder | FileRecord] = [*sorted(folders, key=lambda folder: folder.id), *files]
+    path.write_bytes(msgspec.json.Encoder().encode_lines(map(_storable, records)))
     os.utime(path, ns=(began_ns, began_ns))
 
 
@@ -149,8 +146,7 @@ def _list_folder(
         return None, 1
     if len(entries) == max_entries:
         return record, max_entries
-    folders = [name for name, is_folder in entries if is_folder]
-    files = [name for name, is_folder in entries if not is_folder]
+    folders, files = ([name for name, is_folder in entries if is_folder == wanted] for wanted in (True, False))
     return describe_folder(path, record.id, folders, files, leave_out), len(entries) + 1
 
 

@@ -28,6 +28,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from hashlib import blake2b, sha256
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -61,9 +62,7 @@ class StoreWriter:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._bytes = (folder / "documents.bin").open("wb")
-        self._documents = array("Q")
-        self._passages = array("Q")
-        self._digests = array("Q")
+        self._documents, self._passages, self._digests = array("Q"), array("Q"), array("Q")
         self._places, self._headings, self._parts, self._links = (_Blobs(folder, name) for name in _BLOBS)
         self._content = sha256()
 
@@ -94,9 +93,8 @@ class StoreWriter:
             positions = (passage.start, passage.end, byte_at[passage.start], byte_at[passage.end])
             self._passages.extend((len(self._digests), number, *positions))
             self._places.add(passage.place.encode())
-            heading = passage.heading.encode()
-            self._headings.add(heading)
-            self._content.update(heading)  # the same text under other headings is found by other words
+            # The same text under other headings is found by other words.
+            self._content.update(self._headings.add(passage.heading.encode()))
         self._documents.extend((self._bytes.tell(), *lengths))
         self._digests.append(_id_digest(document.id))
         self._bytes.writelines(parts)
@@ -122,9 +120,10 @@ class _Blobs:
         self._arrays = folder / f"{name}.npy"
         self._ends = array("Q", [0])
 
-    def add(self, blob: bytes) -> None:
+    def add(self, blob: bytes) -> bytes:
         self._file.write(blob)
         self._ends.append(self._ends[-1] + len(blob))
+        return blob
 
     def pack(self, records: Sequence[Struct]) -> bytes:
         """Append the records as one compressed MessagePack string; returns the encoding before compression."""
@@ -207,8 +206,8 @@ class Store:
 
     def read_document(self, number: int, kind: Literal["file", "row"]) -> Document:
         """Document `number` as it was added; `kind` is not stored and has to be given."""
-        doc_id, title, text_at, end = self._read_document(number)
-        text, parts = self._bytes[text_at:end].decode(), self._parts.unpack(number, Part)
+        doc_id, title, _, _ = self._read_document(number)
+        text, parts = self.read_text(number), self._parts.unpack(number, Part)
         return Document(doc_id, title, text, kind, parts, stored=number, links=self.links(number))
 
     @property
@@ -264,14 +263,9 @@ def _byte_positions(text: str, passages: Sequence[Passage]) -> dict[int, int]:
     """UTF-8 byte offsets of the characters at which passages start and end: `{0: 0, 4: 5}` for "café"."""
     characters = sorted({position for passage in passages for position in (passage.start, passage.end)})
     if text.isascii():
-        return {position: position for position in characters}
-    bytes_at: dict[int, int] = {}
-    last_character = last_byte = 0
-    for character in characters:
-        last_byte += len(text[last_character:character].encode())
-        bytes_at[character] = last_byte
-        last_character = character
-    return bytes_at
+        return dict(zip(characters, characters, strict=True))
+    lengths = (len(text[start:end].encode()) for start, end in pairwise([0, *characters]))
+    return dict(zip(characters, accumulate(lengths), strict=True))
 
 
 def _id_digest(doc_id: str) -> int:
@@ -299,8 +293,7 @@ class EarlierIndex(Store):
                 self.files[record.id] = record
                 self._first_documents[record.id] = num_documents
                 num_documents += record.num_documents
-        began_ns = os.stat(path / SOURCES).st_mtime_ns if self.files else 0
-        self._trusted_ns = began_ns - _TIME_STEP_NS
+        self._trusted_ns = (os.stat(path / SOURCES).st_mtime_ns if self.files else 0) - _TIME_STEP_NS
 
     def find(self, file: SourceFile) -> FileRecord | None:
         """The earlier record of an unchanged file, else None: same size and time, or same size and content."""
@@ -326,8 +319,7 @@ class EarlierIndex(Store):
         `kept` has the earlier numbers of passages that were taken over, else -1; only the others are compared.
         """
         rows = np.array(kept, dtype=np.int64)
-        new = np.flatnonzero(rows < 0).tolist()
-        if new:
+        if new := np.flatnonzero(rows < 0).tolist():
             left = np.setdiff1d(np.arange(len(self)), rows).tolist()
             by_text = {digest_bytes(self.passage(number).titled_text.encode()): number for number in left}
             new_texts = (store.passage(number).titled_text.encode() for number in new)

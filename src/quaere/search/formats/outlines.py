@@ -43,13 +43,13 @@ def find_markdown_headings(text: str) -> list[Heading]:
             fence, line = marks.group(1), ""
         elif heading := _HASHES.match(line):
             at = before_start if _LABEL.match(before) else start
-            found.append(Heading(at, len(heading.group(1)), _clean(heading.group(2).rstrip(" \t#"))))
+            found.append(Heading(at, len(heading.group(1)), _one_line(heading.group(2).rstrip(" \t#"))))
             in_table, line = False, ""
         elif "|" in line and "|" in before and _TABLE_RULE.match(line):
-            found.append(Heading(start, _COLUMNS, _clean(before.strip(" \t|"))))
+            found.append(Heading(start, _COLUMNS, _one_line(before.strip(" \t|"))))
             in_table = True
         elif before.strip() and not above.strip() and _SETEXT.match(line):
-            found.append(Heading(before_start, 1 if line[0] == "=" else 2, _clean(before)))
+            found.append(Heading(before_start, 1 if line[0] == "=" else 2, _one_line(before)))
             line = ""
         if in_table and "|" not in line:
             found.append(Heading(start, _COLUMNS, ""))
@@ -72,11 +72,10 @@ def find_underlined_headings(text: str, *, slack: int | None = None) -> list[Hea
         rule = _UNDERLINE.match(line)
         if rule and title and not _UNDERLINE.match(before) and (longer := len(line.rstrip()) - len(title)) >= 0:
             has_overline = above.strip() == line.strip()
-            is_title = has_overline or not above.strip()
-            if is_title and (slack is None or longer <= slack):
+            if (has_overline or not above.strip()) and (slack is None or longer <= slack):
                 level = styles.setdefault((line[0], has_overline), len(styles) + 1)
                 at = above_start if has_overline else before_start
-                found.append(Heading(at, min(level, SECTION_LEVELS), _clean(title)))
+                found.append(Heading(at, min(level, SECTION_LEVELS), _one_line(title)))
                 line = ""
         above, above_start, before, before_start = before, before_start, line, start
     return found
@@ -92,7 +91,7 @@ def find_adoc_headings(text: str) -> list[Heading]:
             fence = "" if fence == marks.group(1) else fence or marks.group(1)
         elif not fence and (heading := _EQUALS.match(line)):
             at = before_start if _LABEL.match(before) else start
-            found.append(Heading(at, len(heading.group(1)), _clean(heading.group(2))))
+            found.append(Heading(at, len(heading.group(1)), _one_line(heading.group(2))))
         before, before_start = line, start
     return [heading for heading in found if heading.text]
 
@@ -107,14 +106,8 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 def _blank_front_matter(text: str) -> str:
     """The text with its front matter (settings between two `---` lines at the top), if any, replaced by spaces."""
-    if not text.startswith("---\n"):
-        return text
-    end = text.find("\n---\n", 3)
+    end = text.find("\n---\n", 3) if text.startswith("---\n") else -1
     return text if end < 0 else " " * (end + 4) + text[end + 4 :]
-
-
-def _clean(heading: str) -> str:
-    return " ".join(heading.split())
 
 
 # ---------------------------------------------------------------------------------------------------------------- links
@@ -149,7 +142,8 @@ _AROUND = " \t\r\n*`"  # white space and emphasis around an anchor
 def find_markdown_links(text: str) -> list[Hyperlink]:
     """Inline links, reference links, MyST's `{ref}` and `{doc}`, and wiki links `[[Page|anchor]]`; code is skipped."""
     prose = _blank_code(text)
-    definitions = {_fold(found["ref"]): found["target"] for found in islice(_DEFINITION.finditer(prose), MAX_LINKS)}
+    written = islice(_DEFINITION.finditer(prose), MAX_LINKS)
+    definitions = {_one_line(found["ref"].casefold()): found["target"] for found in written}
 
     def find() -> Iterator[Hyperlink | None]:
         for found in _MARKDOWN.finditer(prose):
@@ -158,8 +152,8 @@ def find_markdown_links(text: str) -> list[Hyperlink]:
             elif wiki := found["wiki"]:
                 yield _make(found, "shown" if found["shown"] else "wiki", wiki)
             elif found["text"]:
-                target = found["angle"] or found["path"] or definitions.get(_fold(found["ref"] or found["text"]), "")
-                yield _make(found, "text", target)
+                named = _one_line((found["ref"] or found["text"]).casefold())
+                yield _make(found, "text", found["angle"] or found["path"] or definitions.get(named, ""))
 
     return _take(find())
 
@@ -197,8 +191,8 @@ def _make(found: re.Match[str], group: str, target: str) -> Hyperlink | None:
     return Hyperlink(start, end, target) if target and start < end <= start + MAX_ANCHOR_CHARS else None
 
 
-def _fold(reference: str) -> str:
-    return " ".join(reference.casefold().split())
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _blank_code(text: str) -> str:

@@ -10,6 +10,7 @@ import csv
 from collections.abc import Callable
 from functools import partial
 from io import StringIO
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -77,7 +78,6 @@ def read_text(data: bytes, limit: int) -> FileText:
 def _read_outlined(
     find_headings: Callable[[str], list[Heading]], find_links: Callable[[str], list[Hyperlink]], data: bytes, limit: int
 ) -> FileText:
-    """Read a text with markup; its title is its first heading."""
     text, encoding = decode(data)
     headings = find_headings(text)
     title = choose_title(_first_section(headings))
@@ -103,14 +103,9 @@ _MAX_COLUMNS_SHOWN = 12
 def read_csv(data: bytes, limit: int) -> FileText:
     """Read a table of separated values. Each row is a part, numbered as in a spreadsheet: the header is row 1."""
     text, encoding = decode(data)
-    head = text.lstrip()[:4096].partition("\n")[0]
-    delimiter = max(",;\t|", key=head.count)
-    lines = StringIO(text, newline="")
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line))
-    lines.seek(0)
-    rows = csv.reader(lines, delimiter=delimiter)
+    delimiter = max(",;\t|", key=text.lstrip()[:4096].partition("\n")[0].count)
+    starts = [0, *accumulate(map(len, StringIO(text, newline="")))]
+    rows = csv.reader(StringIO(text, newline=""), delimiter=delimiter)
     parts: list[Part] = []
     columns: list[str] = []
     first_line = 0
@@ -157,13 +152,11 @@ def read_ipynb(data: bytes, limit: int) -> FileText:
     text, heading = TextBuilder(limit), ""
     for number, cell in enumerate(notebook.cells, start=1):
         source = _join(cell.source).strip()
-        links: list[Hyperlink] = []
-        if cell.cell_type == "markdown":
-            headings = find_markdown_headings(source)
-            heading = heading or _first_section(headings)
-            for each in headings:
-                text.begin(each.level, each.text, each.start)
-            links = find_markdown_links(source)
+        is_markup = cell.cell_type == "markdown"
+        headings, links = (find_markdown_headings(source), find_markdown_links(source)) if is_markup else ([], [])
+        heading = heading or _first_section(headings)
+        for each in headings:
+            text.begin(each.level, each.text, each.start)
         shown = [_join(output.text) or _join(output.data.get("text/plain", "")) for output in cell.outputs]
         written = "\n\n".join(part.strip() for part in (source, *shown) if part.strip())
         text.add(written, unit="cell", number=number, links=links)

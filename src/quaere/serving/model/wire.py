@@ -37,9 +37,7 @@ class Refused(Exception):
 
     def __init__(self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
-        self.status = status
-        self.param = param
-        self.code = code
+        self.status, self.param, self.code = status, param, code
 
     def as_json(self) -> dict[str, Any]:
         """The body of the error response."""
@@ -65,30 +63,23 @@ def as_refusal(error: Exception) -> Refused:
 # ------------------------------------------------------------------------------------------------------------ requests
 
 
-class TextPart(Struct):
-    """A part of a message; only text is supported.
-
-    {"type": "text", "text": "Who built the bridge?"}
-    """
-
+class _TextPart(Struct):
     type: str
     text: str = ""
 
 
-class FunctionCall(Struct):
-    """Name and arguments of an earlier tool call; `arguments` is JSON in a string."""
-
+class _FunctionCall(Struct):
     name: str
-    arguments: str = "{}"
+    arguments: str = "{}"  # JSON in a string
 
 
-class EarlierCall(Struct):
+class _EarlierCall(Struct):
     """A tool call in an earlier assistant message, with its id.
 
     {"id": "call_1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
     """
 
-    function: FunctionCall
+    function: _FunctionCall
     id: str = ""
 
 
@@ -99,43 +90,30 @@ class ChatMessage(Struct):
     """
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | list[TextPart] | None = None
-    tool_calls: list[EarlierCall] | None = None
+    content: str | list[_TextPart] | None = None
+    tool_calls: list[_EarlierCall] | None = None
 
     @property
     def text(self) -> str:
         """The text of the message, its parts joined; raises `Refused` if a part is not text."""
-        if isinstance(self.content, list):
-            if any(part.type != "text" for part in self.content):
-                raise Refused("only message parts of type text are supported", param="messages")
-            return "".join(part.text for part in self.content)
-        return self.content or ""
+        parts = self.content if isinstance(self.content, list) else [_TextPart("text", self.content or "")]
+        if any(part.type != "text" for part in parts):
+            raise Refused("only message parts of type text are supported", param="messages")
+        return "".join(part.text for part in parts)
 
 
-class Function(Struct):
-    """Name, description and parameters of a tool in a request; `parameters` is a JSON schema."""
-
+class _Function(Struct):
     name: str
     description: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: dict[str, Any] | None = None  # a JSON schema
 
 
-class Tool(Struct):
-    """A tool that the model may call; only type `function` is supported.
-
-    {"type": "function", "function": {"name": "search", "parameters": {}}}
-    """
-
-    function: Function
+class _Tool(Struct):
+    function: _Function
     type: Literal["function"] = "function"
 
 
-class StreamOptions(Struct):
-    """Options of a streamed response; `include_usage` asks for token counts at its end.
-
-    {"include_usage": true}
-    """
-
+class _StreamOptions(Struct):
     include_usage: bool | None = None
 
 
@@ -151,7 +129,7 @@ class WriteRequest(Struct, kw_only=True):
     stop: str | list[str] | None = None
     seed: int | None = None
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
+    stream_options: _StreamOptions | None = None
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
@@ -214,7 +192,7 @@ class ChatRequest(WriteRequest, kw_only=True):
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    tools: list[Tool] | None = None
+    tools: list[_Tool] | None = None
     tool_choice: str | dict[str, Any] | None = None
     response_format: dict[str, Any] | None = None  # best effort: only the start of the JSON is enforced
 
@@ -270,11 +248,10 @@ class CompletionRequest(WriteRequest, kw_only=True):
         if isinstance(self.prompt, str):
             return [self.prompt]
         numbers = [item for item in self.prompt if isinstance(item, int)]
-        if numbers and len(numbers) == len(self.prompt):
-            return [numbers]
-        if numbers:
+        others = [item for item in self.prompt if not isinstance(item, int)]
+        if numbers and others:
             raise Refused("prompt must not mix token ids with other prompts", param="prompt")
-        return [item for item in self.prompt if not isinstance(item, int)]
+        return [numbers] if numbers else others
 
     @property
     def num_chars(self) -> int:
@@ -309,8 +286,8 @@ class EmbeddingRequest(Struct, kw_only=True):
         items = [self.input] if isinstance(self.input, str) else self.input
         texts = [item for item in items if isinstance(item, str)]
         if len(texts) < len(items):
-            said = "input must be text, not token ids (LangChain: "
-            raise Refused(said + "check_embedding_ctx_length=False)", param="input")
+            said = "input must be text, not token ids (LangChain: check_embedding_ctx_length=False)"
+            raise Refused(said, param="input")
         if not texts:
             raise Refused("input is empty", param="input")
         return texts
