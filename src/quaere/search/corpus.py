@@ -125,12 +125,14 @@ class CorpusReader:
 
     def _read(self, file: SourceFile) -> Iterator[tuple[Document, int]]:
         """The documents of a file, each with its line number; 0 if that is unknown."""
+        record = FileRecord(file.id, file.size, file.mtime_ns, refused=file.refused)
         if file.refused:
-            self._begin(FileRecord(file.id, file.size, file.mtime_ns, refused=file.refused))
+            self._begin(record)
             return iter(())
-        if self._known and (record := self._recall(file, self._known)):
-            return self._take_over(file, self._known, record)
-        return self._read_rows(file) if is_rows_file(file.path) else self._read_document(file)
+        if self._known and (before := self._recall(file, self._known)):
+            return self._take_over(file, self._known, before)
+        self.num_files_read += 1
+        return self._read_rows(file, record) if is_rows_file(file.path) else self._read_document(file, record)
 
     def _recall(self, file: SourceFile, known: EarlierIndex) -> FileRecord | None:
         """The earlier record of a file that need not be read again; None if it must be read.
@@ -163,9 +165,7 @@ class CorpusReader:
         for document in known.documents(before):
             yield document, 0
 
-    def _read_rows(self, file: SourceFile) -> Iterator[tuple[Document, int]]:
-        self.num_files_read += 1
-        record = FileRecord(file.id, file.size, file.mtime_ns)
+    def _read_rows(self, file: SourceFile, record: FileRecord) -> Iterator[tuple[Document, int]]:
         before = begin = self.num_read
         share = 1.0
         try:
@@ -208,9 +208,7 @@ class CorpusReader:
     def _read_up_to(self, begin: int, share: float, num_bytes: int) -> None:
         self.num_read = begin + int(num_bytes * share)
 
-    def _read_document(self, file: SourceFile) -> Iterator[tuple[Document, int]]:
-        self.num_files_read += 1
-        record = FileRecord(file.id, file.size, file.mtime_ns)
+    def _read_document(self, file: SourceFile, record: FileRecord) -> Iterator[tuple[Document, int]]:
         content = None
         try:
             file.id.encode()  # a file name that is not text could not be stored as an id

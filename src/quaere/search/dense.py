@@ -171,11 +171,7 @@ def _sample(vectors: Vectors, num_wanted: int) -> Vectors:
 def read_vectors(folder: Path) -> Vectors:
     """The vectors of a dense engine, row n for passage n; every FAISS layout used here keeps them exact."""
     neighbours = _read_neighbours(folder)
-    vectors = np.empty((neighbours.ntotal, neighbours.d), np.float32)
-    for start in range(0, neighbours.ntotal, _AT_ONCE):
-        count = min(_AT_ONCE, neighbours.ntotal - start)
-        vectors[start : start + count] = neighbours.reconstruct_n(start, count)
-    return vectors
+    return np.asarray(neighbours.reconstruct_n(0, neighbours.ntotal))
 
 
 def _read_neighbours(folder: Path) -> Any:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -118,13 +118,19 @@ class SentenceEmbedder(Embedder):
 
 def _load_model(embedder: str) -> Any:
     library = import_extra("sentence_transformers", "an embedder needs sentence-transformers", extra="dense")
+    from transformers.utils import logging
+
+    has_progress_bar = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # it would mix with the program's output
     try:
-        with _quiet_loading():
-            return _find_model(library.SentenceTransformer, embedder)
+        return _find_model(library.SentenceTransformer, embedder)
     except Exception as error:  # an unreachable hub, a folder without a model: many exception types, one meaning
         reason = " ".join(str(error).split())[:200]
         hint = "an embedder is a sentence-transformers model of the hub or a folder, or openai:MODEL@BASE_URL"
         raise ModelMissing(f"the embedder {embedder!r} cannot be loaded: {reason}", hint=hint) from error
+    finally:
+        if has_progress_bar:
+            logging.enable_progress_bar()
 
 
 def _find_model(open_model: Any, embedder: str) -> Any:
@@ -141,17 +147,3 @@ def _find_model(open_model: Any, embedder: str) -> Any:
         with suppress(RepositoryNotFoundError):  # a short name ("all-MiniLM-L6-v2"), which the library expands
             HfApi().model_info(embedder, timeout=_HUB_TIMEOUT_S)
     return open_model(embedder)
-
-
-@contextmanager
-def _quiet_loading() -> Iterator[None]:
-    """Context manager that disables transformers' progress bar, which would mix with the program's output."""
-    from transformers.utils import logging
-
-    was_on = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if was_on:
-            logging.enable_progress_bar()

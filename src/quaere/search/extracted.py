@@ -172,12 +172,8 @@ def find_stretches(text: str, parts: Sequence[Part]) -> Iterator[tuple[int, int]
 
     list(find_stretches("ab", [Part(0, "page 1"), Part(1, "page 2")])) == [(0, 1), (1, 2)]
     """
-    start = 0
-    for before, part in pairwise(parts):
-        if part.group != before.group:
-            yield start, part.start
-            start = part.start
-    yield start, len(text)
+    starts = [part.start for before, part in pairwise(parts) if part.group != before.group]
+    return pairwise([0, *starts, len(text)])
 
 
 class Places:
@@ -235,7 +231,7 @@ def _is_junk(title: str) -> bool:
     [_is_junk(title) for title in ("Slide 1", "report_v2.docx", "Slide rules")] == [True, True, False]
     """
     is_default = _PROGRAM.match(title) or _FILE_NAME.search(title) or _EMPTY_NAMES.fullmatch(title)
-    return bool(is_default) or not any(character.isalnum() for character in title)
+    return bool(is_default) or not any(map(str.isalnum, title))
 
 
 # ------------------------------------------------------------------------------------------------------------- headings

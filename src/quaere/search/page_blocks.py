@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import cache
 from html import unescape
 
 from msgspec import Struct, field
@@ -27,7 +28,6 @@ from quaere.search.hyperlinks import (
     join_linked,
     place_links,
 )
-from quaere.search.page_regions import is_around, read_attribute
 
 _SILENT = frozenset({"script", "style", "noscript", "template", "svg"})
 _HEADINGS = {f"h{level}": level for level in range(1, SECTION_LEVELS + 1)}
@@ -55,7 +55,7 @@ class _Entry(Struct):
 
 
 class PageBlocks:
-    """Collector of a page's blocks. Menus, banners and footers (`page_regions.py`) are skipped unless `whole`."""
+    """Collector of a page's blocks. Menus, banners and footers are skipped unless `whole`."""
 
     def __init__(self, *, whole: bool = False) -> None:
         self.title: list[str] = []
@@ -101,7 +101,7 @@ class PageBlocks:
             return
         self._silent_depth += tag in _SILENT
         self._in_title = tag == "title" and not self._silent_depth
-        if not self._whole and is_around(tag, attributes):
+        if not self._whole and _is_around(tag, attributes):
             self._end_block()
             self._around, self._around_depth = tag, 1
             return
@@ -166,7 +166,7 @@ class PageBlocks:
             self._inline.start_link(self._read_target(attributes))
 
     def _read_target(self, attributes: str) -> str:
-        written = read_attribute(attributes, "href") if self._num_targets < MAX_LINKS else ""
+        written = _read_attribute(attributes, "href") if self._num_targets < MAX_LINKS else ""
         target = clean_target(unescape(written)) if len(written) <= MAX_TARGET_CHARS else ""
         self._num_targets += bool(target)
         return target
@@ -236,7 +236,7 @@ class PageBlocks:
             if tag == "tr":
                 self._end_row()
             else:
-                spans = read_attribute(attributes, "colspan"), read_attribute(attributes, "rowspan")
+                spans = _read_attribute(attributes, "colspan"), _read_attribute(attributes, "rowspan")
                 self._tables[-1].start_cell(tag == "th", *spans)
 
     def _end_table_tag(self, tag: str) -> None:
@@ -393,3 +393,42 @@ def _as_label(lines: list[_Line]) -> list[_Line]:
 def _read_span(value: str, most: int) -> int:
     digits = _DIGITS.match(value)
     return max(1, min(int(digits.group(1)), most)) if digits else 1
+
+
+# ------------------------------------------------------------------------------------------------------------- regions
+
+
+# Elements that are not main text: menus, banners, footers, readers' comments. They are recognised by tag, role or class
+# name. An id counts only if there is no class: documentation tools make ids from headings, and "Navigation" may be one.
+_ROLES = frozenset({"navigation", "banner", "contentinfo", "search", "complementary", "menu", "menubar"})
+_REGIONS = frozenset({"aside", "div", "dl", "form", "header", "ol", "p", "section", "span", "table", "td", "ul"})
+_WHERE = (
+    "site|page|main|global|top|bottom|left|right|side|local|primary|secondary|header|footer|mobile|doc|docs|sphinx|user"
+)
+_WHAT = (
+    r"nav(?:bar|igation|header|footer|links|path)?|menus?|menubar|sidebar|breadcrumbs?|toc|footer|banner|comments?|respond|"
+    r"cookies?|share|sharing|social|related|newsletter|adverts?|advertisement|skip-?links?|headerlink|pagination|pager"
+)
+_REGION_NAME = re.compile(
+    rf"(?:(?:{_WHERE})[-_]?)?(?:{_WHAT})(?:[-_](?:bar|box|list|menu|links|items?|wrapper|notice))?"
+)
+
+
+def _is_around(tag: str, attributes: str) -> bool:
+    """True if the element with this start tag is a menu, banner, footer or the like, and not main text."""
+    if tag not in _REGIONS or "=" not in attributes:
+        return tag in ("nav", "footer")
+    names = _read_attribute(attributes, "class") or ("" if tag == "section" else _read_attribute(attributes, "id"))
+    is_named_so = any(_REGION_NAME.fullmatch(name) for name in names.lower().split())
+    return is_named_so or _read_attribute(attributes, "role").lower() in _ROLES
+
+
+def _read_attribute(attributes: str, name: str) -> str:
+    """The value of an attribute, "" if there is none: `_read_attribute(' class="toc"', "class") == "toc"`."""
+    found = _attribute(name).search(attributes) if name in attributes.lower() else None
+    return found[found.lastindex or 0] if found else ""
+
+
+@cache
+def _attribute(name: str) -> re.Pattern[str]:
+    return re.compile(rf"""(?<![\w:-]){name}\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'>]++))""", re.IGNORECASE)

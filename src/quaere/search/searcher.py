@@ -116,9 +116,7 @@ class LocalSearcher:
     async def close(self) -> None:
         """Wait for running calls, then release the threads."""
         while self._calls:
-            call = next(iter(self._calls))
-            await call  # awaiting a finished task does not yield, so its callback has not run: discard it here
-            self._calls.discard(call)
+            await asyncio.wait(self._calls)
         self._threads.shutdown()
 
     def _recall(self, query: str, topk: int) -> list[Hit]:

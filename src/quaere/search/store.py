@@ -285,14 +285,10 @@ class EarlierIndex(Store):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.path = path
-        self.files: dict[str, FileRecord] = {}
-        self._first_documents: dict[str, int] = {}
-        num_documents = 0
-        for record in read_sources(path):
-            if isinstance(record, FileRecord):
-                self.files[record.id] = record
-                self._first_documents[record.id] = num_documents
-                num_documents += record.num_documents
+        records = [record for record in read_sources(path) if isinstance(record, FileRecord)]
+        first_documents = accumulate((record.num_documents for record in records), initial=0)
+        self.files = {record.id: record for record in records}
+        self._first_documents = {record.id: first for record, first in zip(records, first_documents, strict=False)}
         self._trusted_ns = (os.stat(path / SOURCES).st_mtime_ns if self.files else 0) - _TIME_STEP_NS
 
     def find(self, file: SourceFile) -> FileRecord | None:

@@ -197,15 +197,16 @@ class Walk:
             status = file.stat()
         except (OSError, RuntimeError):  # RuntimeError: links that lead to one another, before Python 3.13
             return 0, 0, "a link that leads nowhere" if path.is_symlink() else "it is gone"
-        size, mtime_ns = (status.st_size if stat.S_ISREG(status.st_mode) else 0), status.st_mtime_ns
-        if not file.is_relative_to(root):
-            return size, mtime_ns, "a link out of the folder"
-        if not stat.S_ISREG(status.st_mode):
-            return size, mtime_ns, "not a regular file"
-        # JSON Lines are streamed, and a file of them is many documents.
-        if size > self._choice.max_file_mib << 20 and not is_rows_file(path):
-            return size, mtime_ns, f"larger than {self._choice.max_file_mib} MiB"
-        return size, mtime_ns, "" if os.access(file, os.R_OK) else "permission denied"
+        is_file, most = stat.S_ISREG(status.st_mode), self._choice.max_file_mib
+        size = status.st_size if is_file else 0
+        reasons = {
+            "a link out of the folder": not file.is_relative_to(root),
+            "not a regular file": not is_file,
+            # JSON Lines are streamed, and a file of them is many documents.
+            f"larger than {most} MiB": size > most << 20 and not is_rows_file(path),
+            "permission denied": not os.access(file, os.R_OK),
+        }
+        return size, status.st_mtime_ns, next((reason for reason, applies in reasons.items() if applies), "")
 
     def _pass_over_folder(self, error: OSError) -> None:
         self.report.leave_out(self._name(Path(error.filename)), error.strerror or str(error))

@@ -51,6 +51,7 @@ from quaere.serving.model.wire import (
     WriteRequest,
     as_refusal,
     read_body,
+    refuse_if,
 )
 
 MAX_TEXTS = 2048
@@ -131,8 +132,7 @@ class Service:
             served = f"it is {self.embedder.name}" if self.embedder else "there is none: the server has no scikit-learn"
             raise _no_model(request.model, f"embedder; {served}")
         texts = request.texts
-        if len(texts) > MAX_TEXTS:
-            raise Refused(f"input may contain at most {MAX_TEXTS} texts", param="input")
+        refuse_if(len(texts) > MAX_TEXTS, f"input may contain at most {MAX_TEXTS} texts", "input")
         with self._writer.admit(1):
             rows = await asyncio.to_thread(self.embedder.embed, texts, request.dimensions)
         vectors = [_vector(row, request.encoding_format) for row in rows]

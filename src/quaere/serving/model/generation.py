@@ -32,7 +32,7 @@ from quaere.chat.template import describe_tools
 from quaere.chat.tools import CallRefused, ToolCall, ToolSchema, read_call
 from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.sampler import Sampled, SamplingParams
-from quaere.serving.model.wire import ChatMessage, ChatRequest, Refused, WriteRequest
+from quaere.serving.model.wire import ChatMessage, ChatRequest, Refused, WriteRequest, refuse_if
 
 Finish = Literal["stop", "length", "tool_calls"]
 OnTokens = Callable[[list[int]], None]
@@ -97,8 +97,7 @@ class Prompter:
         token_ids = (*self._begin, *self._plain.encode(prompt)) if isinstance(prompt, str) else tuple(prompt)
         if not all(0 <= token < len(self._renderer.tokenizer) for token in token_ids):
             raise Refused("prompt contains numbers that are not token ids of this model", param="prompt")
-        if not token_ids:
-            raise Refused("prompt is empty; it must have at least one token", param="prompt")
+        refuse_if(not token_ids, "prompt is empty; it must have at least one token", "prompt")
         return Prompt(token_ids)
 
     def _open_json(self, request: ChatRequest) -> str:
@@ -155,8 +154,7 @@ def _open_call(request: ChatRequest, tools: Sequence[ToolSchema]) -> str:
     choice = request.tool_choice
     if choice in (None, "auto", "none"):
         return ""
-    if not tools:
-        raise Refused("tool_choice requires a call, but tools is empty", param="tool_choice")
+    refuse_if(not tools, "tool_choice requires a call, but tools is empty", "tool_choice")
     if isinstance(choice, dict):
         function = choice.get("function")
         name = function.get("name") if isinstance(function, dict) else choice.get("name")

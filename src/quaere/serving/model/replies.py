@@ -21,7 +21,7 @@ from quaere import __version__
 from quaere.chat.tools import ToolCall
 from quaere.policies.sampler import SamplingParams
 from quaere.serving.model.generation import Written
-from quaere.serving.model.wire import ChatRequest, Refused
+from quaere.serving.model.wire import ChatRequest, refuse_if
 
 
 class ChatForm:
@@ -185,10 +185,8 @@ def read_question(request: ChatRequest) -> str:
         "logprobs": request.logprobs,
         "response_format": request.wanted_format != "text",
     }
-    if name := next((name for name, is_given in refused.items() if is_given), ""):
-        said = f"an agent does not take {name}; {request.model}{MODEL} is its model without the search"
-        raise Refused(said, param=name)
+    name = next((name for name, is_given in refused.items() if is_given), "")
+    refuse_if(name, f"an agent does not take {name}; {request.model}{MODEL} is its model without the search", name)
     last = request.messages[-1]
-    if last.role != "user" or not last.text.strip():
-        raise Refused("the last message must be a user's question", param="messages")
+    refuse_if(last.role != "user" or not last.text.strip(), "the last message must be a user's question", "messages")
     return last.text.strip()

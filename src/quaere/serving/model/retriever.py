@@ -26,7 +26,7 @@ from quaere.search import embedders
 from quaere.search.embedders import DenseSettings
 from quaere.search.index import Index
 from quaere.search.searcher import LocalSearcher
-from quaere.serving.model.wire import Refused
+from quaere.serving.model.wire import Refused, refuse_if
 
 MAX_QUERY_CHARS = 8192
 MAX_TOPK = 100
@@ -74,8 +74,7 @@ class Documents:
         if not query.strip() or len(query) > MAX_QUERY_CHARS:
             raise Refused(f"query must have 1 to {MAX_QUERY_CHARS} characters", param="query")
         topk = self.topk if topk is None else topk
-        if not 1 <= topk <= MAX_TOPK:
-            raise Refused(f"the number of results must be 1 to {MAX_TOPK}, not {topk}", param="topk")
+        refuse_if(not 1 <= topk <= MAX_TOPK, f"the number of results must be 1 to {MAX_TOPK}, not {topk}", "topk")
         try:
             (hits,) = await self._searcher.search([query], topk)
         except SearchFailed as error:

@@ -45,6 +45,12 @@ class Refused(Exception):
         return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
 
 
+def refuse_if(is_wrong: object, message: str, param: str) -> None:
+    """Raise `Refused` with this message if `is_wrong` is true; `param` is the field of the request that is wrong."""
+    if is_wrong:
+        raise Refused(message, param=param)
+
+
 def error_form(status: int, message: str) -> dict[str, Any]:
     """Body of the error response for a request that was refused before the application saw it."""
     return Refused(message, status=status, code="invalid_api_key" if status == 401 else None).as_json()
@@ -167,8 +173,7 @@ class WriteRequest(Struct, kw_only=True):
             said = f"stop may contain at most {MAX_STOPS} strings of 1 to {MAX_STOP_CHARS} characters"
             raise Refused(said, param="stop")
         for name in ("frequency_penalty", "presence_penalty", "logit_bias"):
-            if getattr(self, name):
-                raise Refused(f"{name} is not supported here", param=name)
+            refuse_if(getattr(self, name), f"{name} is not supported here", name)
 
     def sampling(self, max_tokens: int, temperature: float, seed: int) -> SamplingParams:
         """Sampling parameters; `temperature` is the default for requests without one."""
@@ -218,13 +223,11 @@ class ChatRequest(WriteRequest, kw_only=True):
     def check(self) -> None:
         """Raise `Refused` for values out of range and unsupported options."""
         super().check()
-        if not self.messages:
-            raise Refused("messages must contain at least one message", param="messages")
+        refuse_if(not self.messages, "messages must contain at least one message", "messages")
         if self.top_logprobs:
             said = "top_logprobs is not supported: logprobs=true gives the log-probs of the tokens that were chosen"
             raise Refused(said, param="top_logprobs")
-        if len(self.tools or ()) > MAX_TOOLS:
-            raise Refused(f"at most {MAX_TOOLS} tools are allowed", param="tools")
+        refuse_if(len(self.tools or ()) > MAX_TOOLS, f"at most {MAX_TOOLS} tools are allowed", "tools")
         if self.wanted_format not in ("text", "json_object", "json_schema", "json_list"):
             said = "response_format must be text, json_object, json_schema or json_list"
             raise Refused(said, param="response_format")
@@ -249,8 +252,7 @@ class CompletionRequest(WriteRequest, kw_only=True):
             return [self.prompt]
         numbers = [item for item in self.prompt if isinstance(item, int)]
         others = [item for item in self.prompt if not isinstance(item, int)]
-        if numbers and others:
-            raise Refused("prompt must not mix token ids with other prompts", param="prompt")
+        refuse_if(numbers and others, "prompt must not mix token ids with other prompts", "prompt")
         return [numbers] if numbers else others
 
     @property
@@ -265,8 +267,7 @@ class CompletionRequest(WriteRequest, kw_only=True):
         _within("logprobs", self.logprobs, 0, 1)
         _within("best_of", self.best_of, self.num_choices, self.num_choices)
         for name in ("echo", "suffix"):
-            if getattr(self, name):
-                raise Refused(f"{name} is not supported here", param=name)
+            refuse_if(getattr(self, name), f"{name} is not supported here", name)
 
 
 class EmbeddingRequest(Struct, kw_only=True):
@@ -288,8 +289,7 @@ class EmbeddingRequest(Struct, kw_only=True):
         if len(texts) < len(items):
             said = "input must be text, not token ids (LangChain: check_embedding_ctx_length=False)"
             raise Refused(said, param="input")
-        if not texts:
-            raise Refused("input is empty", param="input")
+        refuse_if(not texts, "input is empty", "input")
         return texts
 
 
