@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-from msgspec import Struct
-from numpy.typing import NDArray
 
 from quaere.errors import BadInput
 from quaere.records import Passage
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 _BLOCK = 256  # passages
 
 
-class Bm25Settings(Struct, frozen=True):
+class Bm25Settings(msgspec.Struct, frozen=True):
     """Settings of BM25: its constants `k1` and `b`, the weight of titles, and how text is split into terms.
 
     The terms of a title count `title_weight` times, those of the text once. The stemmer is a language, "none" or
@@ -54,7 +52,7 @@ class Bm25Settings(Struct, frozen=True):
         return self.stemmer == NO_STEMMER and not self.whole_names
 
     @property
-    def fingerprinted(self) -> Struct | msgspec.Raw:
+    def fingerprinted(self) -> msgspec.Struct | msgspec.Raw:
         """The settings in the index's fingerprint; for plain terms the JSON of format 1, to keep it unchanged."""
         plain = {"k1": self.k1, "b": self.b, "title_weight": self.title_weight}
         return msgspec.Raw(msgspec.json.encode(plain)) if self.is_plain else self
@@ -87,7 +85,7 @@ def query_terms(query: str, settings: Bm25Settings) -> list[str]:
     return found or terms(query, stemmer=settings.stemmer, whole_names=settings.whole_names)
 
 
-class _Bm25Engine(Struct):
+class _Bm25Engine(msgspec.Struct):
     scorer: Any
     settings: Bm25Settings
 
@@ -151,7 +149,7 @@ def _import_bm25s() -> Any:
         del sys.modules["jax"]
 
 
-def best_matches(scores: NDArray[np.float32], topk: int) -> list[Match]:
+def best_matches(scores: np.typing.NDArray[np.float32], topk: int) -> list[Match]:
     """The `topk` highest scores above zero; passages that tie with the last one are ordered before the cut.
 
     The `topk` best blocks of passages each hold a score of at least the lowest of their maxima, so nothing below that
@@ -167,7 +165,7 @@ def best_matches(scores: NDArray[np.float32], topk: int) -> list[Match]:
     return [Match(int(number), float(scores[number])) for number in candidates[order]]
 
 
-class _TermLists(Struct):
+class _TermLists(msgspec.Struct):
     """A list of lists of term numbers with 4 bytes per term; Python lists need ten times as much."""
 
     flat: array[int]

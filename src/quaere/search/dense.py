@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from quaere.errors import BadInput, import_extra
 from quaere.records import Passage
@@ -64,7 +63,7 @@ def embed_queries(embedder: Embedder, queries: Sequence[str], width: int) -> Vec
     return vectors
 
 
-def makes_same(embedder: Embedder, passage: Passage, earlier: NDArray[np.float32]) -> bool:
+def makes_same(embedder: Embedder, passage: Passage, earlier: Vectors) -> bool:
     """True if the embedder gives the passage its earlier vector again: another model may have taken its name since."""
     again = embedder.embed_passages([passage])[0]
     return again.shape == earlier.shape and float(again @ earlier) > _SAME_COSINE
@@ -82,7 +81,6 @@ def choose_num_lists(settings: DenseSettings, num_vectors: int) -> int:
 
 
 def _build_dense(build: EngineBuild) -> int:
-    """Write the files of the dense engine into `build.folder`; returns how many passages were embedded."""
     faiss = _import_faiss()
     build.folder.mkdir(parents=True, exist_ok=True)
     scratch = build.folder / "vectors.tmp"
@@ -135,7 +133,7 @@ def _gather_vectors(build: EngineBuild, scratch: Path) -> tuple[Vectors, int]:
     return vectors, num_embedded
 
 
-def _batches(numbers: NDArray[np.int64], size: int) -> Iterator[NDArray[np.int64]]:
+def _batches(numbers: np.typing.NDArray[np.int64], size: int) -> Iterator[np.typing.NDArray[np.int64]]:
     return (numbers[start : start + size] for start in range(0, len(numbers), size))
 
 

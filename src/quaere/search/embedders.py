@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from quaere.endpoint import parse_endpoint
 from quaere.errors import BadInput, ModelMissing, import_extra
@@ -24,7 +23,7 @@ Ann = Literal["flat", "ivf", "hnsw"]
 DEFAULT_EMBEDDER = "intfloat/e5-base-v2"
 ENDPOINT = "openai:"  # what the name of an embedder on a server begins with
 _E5 = re.compile(r"(^|/)(multilingual-)?e5-(small|base|large)(-v2|-unsupervised)*$")
-Vectors = NDArray[np.float32]
+Vectors = np.typing.NDArray[np.float32]
 _HUB_TIMEOUT_S = 10.0
 
 

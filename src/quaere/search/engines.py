@@ -22,7 +22,6 @@ from quaere.plugins import Names, Registry
 
 if TYPE_CHECKING:  # the command line lists the engines' names, so importing this module must stay cheap
     import numpy as np
-    from numpy.typing import NDArray
 
     from quaere.records import Passage
     from quaere.search.manifest import IndexSettings
@@ -46,7 +45,7 @@ class KnownVectors(Struct, frozen=True):
     """Vectors of an earlier index in `folder`: passage n has the vector in row `rows[n]`, or none if that is -1."""
 
     folder: Path
-    rows: NDArray[np.int64]
+    rows: np.typing.NDArray[np.int64]
 
 
 class EngineBuild(Struct, frozen=True):

@@ -91,17 +91,16 @@ class FileText(Struct, frozen=True):
     links: tuple[Hyperlink, ...] = ()
 
 
-class TextBuilder:
+class TextBuilder(Struct):
     """Builds a document's text, parts, headings and links from consecutive pieces; raises if it exceeds `max_chars`."""
 
-    def __init__(self, max_chars: int) -> None:
-        self._max_chars = max_chars
-        self._texts: list[str] = []
-        self._parts: list[Part] = []
-        self._headings: list[Heading] = []
-        self._next_headings: list[Heading] = []
-        self._links: list[Hyperlink] = []
-        self._num_chars = 0
+    max_chars: int
+    _texts: list[str] = []
+    _parts: list[Part] = []
+    _headings: list[Heading] = []
+    _next_headings: list[Heading] = []
+    _links: list[Hyperlink] = []
+    _num_chars: int = 0
 
     def begin(self, level: int, heading: str, offset: int = 0) -> None:
         """Start a heading at character `offset` of the text that is added next; later text is under it too."""
@@ -125,9 +124,9 @@ class TextBuilder:
             return
         before = gap if self._texts else ""
         self._num_chars += len(before) + len(text)
-        if self._num_chars > self._max_chars:
+        if self._num_chars > self.max_chars:
             # A small file can include one long text many times.
-            raise Unreadable(f"its text is longer than {self._max_chars} characters")
+            raise Unreadable(f"its text is longer than {self.max_chars} characters")
         start = self._num_chars - len(text)
         self._parts.append(Part(start, group, unit, number))
         self._headings += [Heading(start + each.start, each.level, each.text) for each in self._next_headings]

@@ -236,7 +236,7 @@ def _write_store(
                 kept.extend(numbers)
             writer.add(document, passages)
             progress(READING, reader.num_read, reader.num_bytes)
-    return writer.content_digest, kept
+    return writer.content.hexdigest(), kept
 
 
 def _choose_stemmer(settings: IndexSettings, store: Store) -> IndexSettings:

@@ -25,13 +25,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from quaere.disk import link_file
 from quaere.errors import BadInput, import_extra
 from quaere.search.bm25 import Bm25Settings, no_words, passage_terms, query_terms
 from quaere.search.dense import SPARE, choose_num_lists, embed_queries, makes_same
-from quaere.search.embedders import DenseSettings, Embedder, open_embedder
+from quaere.search.embedders import DenseSettings, Embedder, Vectors, open_embedder
 from quaere.search.engines import Backend, EngineBuild, KnownVectors, rebuild_hint
 from quaere.search.ranking import Engine, Match, fuse_engines, rank
 
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from quaere.search.manifest import IndexSettings
 
 LanceSearch = Literal["text", "dense", "hybrid"]
-_Serials = NDArray[np.int64]
+_Serials = np.typing.NDArray[np.int64]
 _TABLE = "passages"
 _CACHE_BYTES = 1 << 30  # of index parts that are kept in memory between searches
 _TRAINING_BYTES = 1 << 30  # of vectors that clusters are made of; k-means has them all in memory
@@ -118,7 +117,7 @@ class _LanceVectors(Struct):
         vectors = embed_queries(self.embedder, queries, _width(self.table)) if queries else ()
         return [self._search_one(vector, topk) for vector in vectors]
 
-    def _search_one(self, vector: NDArray[np.float32], topk: int) -> list[Match]:
+    def _search_one(self, vector: Vectors, topk: int) -> list[Match]:
         wanted = self.table.search(vector, vector_column_name="vector").distance_type("dot")
         wanted = wanted.nprobes(self.settings.num_probes) if self.settings.ann == "ivf" else wanted
         return _matches(wanted, "_distance", self.numbers, topk)
@@ -136,7 +135,6 @@ def _matches(wanted: Any, column: str, numbers: _Serials, topk: int) -> list[Mat
 
 
 def _build_lance(build: EngineBuild) -> int:
-    """Write the table, reusing rows of an earlier index if there is one; returns how many passages were embedded."""
     writer = _TableWriter(build)
     writer.update(build.known()) if build.known else writer.write()
     return writer.num_embedded
@@ -263,7 +261,7 @@ class _TableWriter:
             table.optimize(cleanup_older_than=timedelta(0), delete_unverified=True)
 
 
-def _keep_serials(rows: NDArray[np.int64], earlier: _Serials) -> _Serials:
+def _keep_serials(rows: _Serials, earlier: _Serials) -> _Serials:
     """Per passage its serial number in the earlier table, or -1; `rows` are the passages' numbers in that index.
 
     If two passages with the same text match one earlier passage, only the first gets its serial number.

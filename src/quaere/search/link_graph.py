@@ -15,7 +15,6 @@ from urllib.parse import unquote
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from quaere.records import Passage
 from quaere.search.files import FILE_SUFFIXES
@@ -58,7 +57,7 @@ class LinkGraph:
                 yield Backlink(passage, start - passage.start, stop - passage.start, bool(to_part))
 
     @cached_property
-    def _links(self) -> NDArray[np.int64]:
+    def _links(self) -> np.typing.NDArray[np.int64]:
         """Sorted rows of target document, source document, anchor's start and end, and 1 if it leads to a part."""
         if not self._store.has_links:
             return np.empty((0, 5), dtype=np.int64)  # rather than the ids of millions of rows in memory

@@ -15,7 +15,7 @@ from collections import Counter
 from functools import cache
 from html import unescape
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from quaere.search.extracted import SECTION_LEVELS, Block
 from quaere.search.hyperlinks import (
@@ -47,8 +47,6 @@ class _List(Struct):
 
 
 class _Entry(Struct):
-    """A definition that has not ended yet: its term, the depth of its list, and its number of lines so far."""
-
     term: str
     depth: int
     num_lines: int = 0
@@ -314,30 +312,29 @@ class _Line(Struct):
     text: str
     kind: str = "text"
     tight: bool = False
-    headings: list[tuple[int, str]] = field(default_factory=list)
+    headings: list[tuple[int, str]] = []
     links: tuple[Hyperlink, ...] = ()  # as in a `LinkedText`
 
 
 class _Cell(Struct):
     column: int
     is_header: bool
-    lines: list[_Line] = field(default_factory=list)
+    lines: list[_Line] = []
 
     def join(self) -> LinkedText:
         return join_linked(" ", [LinkedText(" ".join(line.text.split()), line.links) for line in self.lines])
 
 
-class _Table:
+class _Table(Struct):
     """A table that is being read: call `start_cell` and `end_row` at its tags; append to the lines of `cell`."""
 
-    def __init__(self) -> None:
-        self._columns: dict[int, str] = {}
-        self._cells: list[_Cell] = []
-        self.cell: _Cell | None = None  # the open one; None between cells
-        self._column = 0
-        self._num_rows = 0  # without those of the header
-        self._has_line = False
-        self._occupied: dict[int, int] = {}  # column -> rows that a cell from above still reaches into
+    cell: _Cell | None = None  # the open one; None between cells
+    _columns: dict[int, str] = {}
+    _cells: list[_Cell] = []
+    _column: int = 0
+    _num_rows: int = 0  # without those of the header
+    _has_line: bool = False
+    _occupied: dict[int, int] = {}  # column -> rows that a cell from above still reaches into
 
     def start_cell(self, is_header: bool, colspan: str, rowspan: str) -> None:
         # In the next column that no cell from a row above spans.

@@ -22,11 +22,10 @@ from itertools import islice
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from msgspec import Struct
-from numpy.typing import NDArray
+from msgspec import Struct, field
 
 from quaere.records import Hit, Passage
-from quaere.search.embedders import DenseSettings, Embedder, open_embedder
+from quaere.search.embedders import DenseSettings, Embedder, Vectors, open_embedder
 from quaere.search.words import terms
 
 Progress = Callable[[str, int, int | None], None]
@@ -90,7 +89,6 @@ def fuse(rankings: Sequence[Sequence[Match]], topk: int) -> list[Match]:
 
 NO_RERANKER = "none"
 RERANK_DEPTH = 20  # passages that are reranked
-_NUM_KEPT = 65_536  # vectors; 100 MB of those of MiniLM
 
 
 def open_reranker(name: str) -> Embedder:
@@ -100,53 +98,48 @@ def open_reranker(name: str) -> Embedder:
     return open_embedder(settings)
 
 
-class RerankEngine:
+class RerankEngine(Struct):
     """Engine that reranks the first matches of another engine; `read` returns a passage by its number."""
 
-    def __init__(
-        self, engine: Engine, encoder: Embedder, read: Callable[[int], Passage], *, num_kept: int = _NUM_KEPT
-    ) -> None:
-        self._engine = engine
-        self._encoder = encoder
-        self._read = read
-        self._num_kept = num_kept
-        self._kept: dict[int, NDArray[np.float32]] = {}  # by passage number, the least recently used first
-        self._lock = threading.Lock()
+    engine: Engine
+    encoder: Embedder
+    read: Callable[[int], Passage]
+    num_kept: int = 65_536  # vectors in the cache; 100 MB of those of MiniLM
+    _kept: dict[int, Vectors] = {}  # by passage number, the least recently used first
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Match]]:
         """The best passages for each query, at most `topk`."""
-        found = self._engine.search(queries, max(topk, RERANK_DEPTH))
+        found = self.engine.search(queries, max(topk, RERANK_DEPTH))
         vectors = self._embed({match.number for matches in found for match in matches[:RERANK_DEPTH]})
         if not vectors:
             return found
-        asked = self._encoder.embed_queries(queries)
+        asked = self.encoder.embed_queries(queries)
         return [
             fuse([matches, _rerank(query, matches[:RERANK_DEPTH], vectors)], topk)
             for query, matches in zip(asked, found, strict=True)
         ]
 
-    def _embed(self, numbers: Iterable[int]) -> dict[int, NDArray[np.float32]]:
+    def _embed(self, numbers: Iterable[int]) -> dict[int, Vectors]:
         """The vectors of these passages, by number: from the cache, else encoded in batches."""
         wanted = sorted(numbers)
         with self._lock:
             vectors = {number: self._kept[number] for number in wanted if number in self._kept}
         new = [number for number in wanted if number not in vectors]
-        for start in range(0, len(new), self._encoder.num_at_once):
-            batch = new[start : start + self._encoder.num_at_once]
-            encoded = self._encoder.embed_passages([self._read(number) for number in batch])
+        for start in range(0, len(new), self.encoder.num_at_once):
+            batch = new[start : start + self.encoder.num_at_once]
+            encoded = self.encoder.embed_passages([self.read(number) for number in batch])
             vectors |= zip(batch, map(np.copy, encoded), strict=True)  # a row alone, else it would keep its batch
         with self._lock:
             for number in vectors:
                 self._kept.pop(number, None)
             self._kept |= vectors
-            for number in [*islice(self._kept, max(0, len(self._kept) - self._num_kept))]:
+            for number in [*islice(self._kept, max(0, len(self._kept) - self.num_kept))]:
                 del self._kept[number]
         return vectors
 
 
-def _rerank(
-    query: NDArray[np.float32], matches: Sequence[Match], vectors: dict[int, NDArray[np.float32]]
-) -> list[Match]:
+def _rerank(query: Vectors, matches: Sequence[Match], vectors: dict[int, Vectors]) -> list[Match]:
     return rank([Match(match.number, float(query @ vectors[match.number])) for match in matches], RERANK_DEPTH)
 
 

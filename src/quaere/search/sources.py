@@ -15,7 +15,6 @@ from itertools import islice
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct, field
 
 from quaere.errors import BadInput
 from quaere.search.walk import SourceFolder, common_folder, describe_folder
@@ -24,7 +23,7 @@ SOURCES = "sources.jsonl"
 MAX_LOOKS = 20_000  # folders, entries of folders and files that are looked at when an index is opened
 
 
-class FileRecord(Struct, tag="file", omit_defaults=True):
+class FileRecord(msgspec.Struct, tag="file", omit_defaults=True):
     """A file as it was read, and the result: enough to report on it again without reading it.
 
     Records are in the order of the index's documents; `num_documents` of them come from the file. `duplicates` are
@@ -44,7 +43,7 @@ class FileRecord(Struct, tag="file", omit_defaults=True):
     problems: tuple[str, ...] = ()
     num_documents: int = 0
     num_empty: int = 0
-    duplicates: list[str] = field(default_factory=list)
+    duplicates: list[str] = msgspec.field(default_factory=list)
 
 
 class Changes(list[str]):

@@ -34,8 +34,6 @@ from typing import Literal, TypeVar
 
 import msgspec
 import numpy as np
-from msgspec import Struct
-from numpy.typing import NDArray
 
 from quaere.errors import BadInput
 from quaere.records import Passage
@@ -64,7 +62,7 @@ class StoreWriter:
         self._bytes = (folder / "documents.bin").open("wb")
         self._documents, self._passages, self._digests = array("Q"), array("Q"), array("Q")
         self._places, self._headings, self._parts, self._links = (_Blobs(folder, name) for name in _BLOBS)
-        self._content = sha256()
+        self.content = sha256()  # of all documents added so far, in order, with the headings of their passages
 
     def __enter__(self) -> StoreWriter:
         return self
@@ -76,17 +74,12 @@ class StoreWriter:
         if kind is None:
             self._write_arrays()
 
-    @property
-    def content_digest(self) -> str:
-        """Digest of all documents added so far, in order, with the headings of their passages."""
-        return self._content.hexdigest()
-
     def add(self, document: Document, passages: Sequence[Passage]) -> None:
         """Append a document and its passages."""
         parts = [document.id.encode(), document.title.encode(), document.text.encode()]
         lengths = [len(part) for part in parts]
-        self._content.update(array("Q", lengths).tobytes() + b"".join(parts))
-        self._content.update(self._parts.pack(document.parts))
+        self.content.update(array("Q", lengths).tobytes() + b"".join(parts))
+        self.content.update(self._parts.pack(document.parts))
         self._links.pack(document.links)  # no part of the digest: the same text with other links is found alike
         byte_at = _byte_positions(document.text, passages)
         for number, passage in enumerate(passages):
@@ -94,7 +87,7 @@ class StoreWriter:
             self._passages.extend((len(self._digests), number, *positions))
             self._places.add(passage.place.encode())
             # The same text under other headings is found by other words.
-            self._content.update(self._headings.add(passage.heading.encode()))
+            self.content.update(self._headings.add(passage.heading.encode()))
         self._documents.extend((self._bytes.tell(), *lengths))
         self._digests.append(_id_digest(document.id))
         self._bytes.writelines(parts)
@@ -109,7 +102,7 @@ class StoreWriter:
         np.save(self._folder / "passages.npy", passages.reshape(-1, _PASSAGE_FIELDS))
 
 
-_Record = TypeVar("_Record", bound=Struct)
+_Record = TypeVar("_Record", bound=msgspec.Struct)
 
 
 class _Blobs:
@@ -125,7 +118,7 @@ class _Blobs:
         self._ends.append(self._ends[-1] + len(blob))
         return blob
 
-    def pack(self, records: Sequence[Struct]) -> bytes:
+    def pack(self, records: Sequence[msgspec.Struct]) -> bytes:
         """Append the records as one compressed MessagePack string; returns the encoding before compression."""
         encoded = msgspec.msgpack.encode(records) if records else b""
         self.add(zlib.compress(encoded) if records else b"")
@@ -201,7 +194,7 @@ class Store:
         return range(first, end)
 
     @cached_property
-    def _first_passages(self) -> NDArray[np.int64]:
+    def _first_passages(self) -> np.typing.NDArray[np.int64]:
         return np.searchsorted(self._passages[:, 0], np.arange(len(self._documents) + 1, dtype=np.uint64))
 
     def read_document(self, number: int, kind: Literal["file", "row"]) -> Document:
@@ -254,7 +247,7 @@ def _map_bytes(path: Path) -> mmap.mmap:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _map_array(path: Path) -> NDArray[np.uint64]:
+def _map_array(path: Path) -> np.typing.NDArray[np.uint64]:
     """A plain array view of the mapped file: numpy's memmap class makes small slices slow."""
     return np.asarray(np.load(path, mmap_mode="r"))
 

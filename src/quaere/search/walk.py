@@ -249,14 +249,13 @@ _WILDCARDS = re.compile(r"\*+")
 
 
 def _compile(patterns: Iterable[str], option: str) -> GitIgnoreSpec:
-    """Compile the patterns of `--include` or `--exclude`; raises `BadInput` naming the option if one is invalid."""
     try:
         return GitIgnoreSpec.from_lines(patterns)
     except ValueError as error:
         raise BadInput(f"{option}: {error}", hint=f"{option} '*.md', or '**/notes/*.csv', or 'drafts/'") from error
 
 
-class IgnoreFiles:
+class IgnoreFiles(Struct):
     """The `.gitignore` files of a folder and those below it, read as the folders are entered from the top.
 
     The files may come from an untrusted author. Their patterns become regular expressions that try every split of a
@@ -264,14 +263,13 @@ class IgnoreFiles:
     are ignored. `.gitignore` files above the folder are not read.
     """
 
-    def __init__(self, root: Path, complain: Callable[[Path, str], None]) -> None:
-        self._root = root
-        self._complain = complain
-        self._of_folder: dict[Path, list[tuple[Path, GitIgnoreSpec]]] = {}
+    root: Path
+    complain: Callable[[Path, str], None]
+    _of_folder: dict[Path, list[tuple[Path, GitIgnoreSpec]]] = {}
 
     def enter(self, folder: Path) -> None:
         """Read the `.gitignore` of a folder, whose parent has been entered before."""
-        above = [] if folder == self._root else self._of_folder[folder.parent]
+        above = [] if folder == self.root else self._of_folder[folder.parent]
         spec = self._read(folder / ".gitignore")
         self._of_folder[folder] = [*above, (folder, spec)] if spec else above
 
@@ -291,9 +289,9 @@ class IgnoreFiles:
             lines = path.read_text("utf-8", errors="replace").splitlines()
             simple = [line for line in lines if len(_WILDCARDS.findall(line)) <= _MAX_WILDCARDS][:_MAX_PATTERNS]
             if len(simple) < len(lines):
-                self._complain(path, f"{len(lines) - len(simple)} patterns not followed: too many wildcards, or lines")
+                self.complain(path, f"{len(lines) - len(simple)} patterns not followed: too many wildcards, or lines")
             return GitIgnoreSpec.from_lines(simple)
         except (OSError, ValueError) as error:  # ValueError: an invalid pattern
             if not isinstance(error, FileNotFoundError):
-                self._complain(path, f"not followed: {getattr(error, 'strerror', None) or error}")
+                self.complain(path, f"not followed: {getattr(error, 'strerror', None) or error}")
             return None

@@ -30,7 +30,6 @@ from typing import Any, Literal
 
 import msgspec
 import platformdirs
-from msgspec import Struct
 
 from quaere.disk import new_folder, write_file
 from quaere.errors import BadInput, requirement_hint
@@ -50,7 +49,7 @@ _LOOK_S = 0.5
 _END_S = 20.0
 
 
-class TrainerOptions(Struct, frozen=True):
+class TrainerOptions(msgspec.Struct, frozen=True):
     """Options for starting a training server. `port` 0 takes the server's previous port if free, else any free port;
     `backend_config` is passed to SkyRL unchanged. `environment` is a virtual environment with SkyRL; "" creates one.
 
@@ -66,7 +65,7 @@ class TrainerOptions(Struct, frozen=True):
     timeout_s: float = 1800.0
 
 
-class Trainer(Struct, frozen=True):
+class Trainer(msgspec.Struct, frozen=True):
     """A training server that was started: its process id and start time, URL, model, backend and folder.
 
     Trainer(pid=4711, began="Mon Nov 16 23:50:33 2026", url="http://127.0.0.1:41873", model="warm", backend="jax",

@@ -67,7 +67,6 @@ class _Line(Struct, frozen=True):
 
 
 def _lines(docx: Any, block: Any) -> Iterator[_Line]:
-    """Every paragraph, and every row of a table as one line, in the order of the document."""
     columns: str | None = None
     for item in block.iter_inner_content():
         if isinstance(item, docx.text.paragraph.Paragraph):

@@ -18,12 +18,11 @@ from urllib.parse import quote
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from quaere.errors import BadInput, SearchFailed, import_extra
 from quaere.records import Hit, Passage
 from quaere.search import embedders
-from quaere.search.embedders import DenseSettings
+from quaere.search.embedders import DenseSettings, Vectors
 from quaere.search.index import Index
 from quaere.search.searcher import LocalSearcher
 from quaere.serving.model.wire import Refused, refuse_if
@@ -125,7 +124,7 @@ class HashEmbedder:
         library, needed = "sklearn.feature_extraction.text", "embeddings by hashed words need scikit-learn"
         self._make = import_extra(library, needed, extra="select").HashingVectorizer
 
-    def embed(self, texts: Sequence[str], num_dimensions: int | None) -> NDArray[np.float32]:
+    def embed(self, texts: Sequence[str], num_dimensions: int | None) -> Vectors:
         """One row per text; a text without words is a row of zeros."""
         num_dimensions = DEFAULT_DIMENSIONS if num_dimensions is None else num_dimensions
         if not 1 <= num_dimensions <= MAX_DIMENSIONS:
@@ -141,7 +140,7 @@ class ModelEmbedder:
         self.name = settings.embedder
         self._embedder = embedders.open_embedder(settings.with_known_prefixes())
 
-    def embed(self, texts: Sequence[str], num_dimensions: int | None) -> NDArray[np.float32]:
+    def embed(self, texts: Sequence[str], num_dimensions: int | None) -> Vectors:
         """One row per text; raises `Refused` if `num_dimensions` is not the model's number of dimensions."""
         rows = self._embedder.embed_queries(texts)
         if num_dimensions not in (None, rows.shape[1]):

@@ -12,7 +12,6 @@ import re
 from typing import Any, Literal, TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from quaere.errors import QuaereError, failure_line
 from quaere.policies.sampler import SamplingParams
@@ -26,7 +25,7 @@ MAX_TOOLS = 128
 
 _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 _PLACE = re.compile(r" - at `(key in )?\$\.?([\w.\[\]]*)`")
-_Body = TypeVar("_Body", bound="Struct")
+_Body = TypeVar("_Body", bound=msgspec.Struct)
 
 
 class Refused(Exception):
@@ -69,17 +68,17 @@ def as_refusal(error: Exception) -> Refused:
 # ------------------------------------------------------------------------------------------------------------ requests
 
 
-class _TextPart(Struct):
+class _TextPart(msgspec.Struct):
     type: str
     text: str = ""
 
 
-class _FunctionCall(Struct):
+class _FunctionCall(msgspec.Struct):
     name: str
     arguments: str = "{}"  # JSON in a string
 
 
-class _EarlierCall(Struct):
+class _EarlierCall(msgspec.Struct):
     """A tool call in an earlier assistant message, with its id.
 
     {"id": "call_1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
@@ -89,7 +88,7 @@ class _EarlierCall(Struct):
     id: str = ""
 
 
-class ChatMessage(Struct):
+class ChatMessage(msgspec.Struct):
     """A message of a conversation.
 
     {"role": "user", "content": "Who built the bridge?"}
@@ -108,22 +107,22 @@ class ChatMessage(Struct):
         return "".join(part.text for part in parts)
 
 
-class _Function(Struct):
+class _Function(msgspec.Struct):
     name: str
     description: str | None = None
     parameters: dict[str, Any] | None = None  # a JSON schema
 
 
-class _Tool(Struct):
+class _Tool(msgspec.Struct):
     function: _Function
     type: Literal["function"] = "function"
 
 
-class _StreamOptions(Struct):
+class _StreamOptions(msgspec.Struct):
     include_usage: bool | None = None
 
 
-class WriteRequest(Struct, kw_only=True):
+class WriteRequest(msgspec.Struct, kw_only=True):
     """Fields shared by chat and plain completions."""
 
     model: str
@@ -270,7 +269,7 @@ class CompletionRequest(WriteRequest, kw_only=True):
             refuse_if(getattr(self, name), f"{name} is not supported here", name)
 
 
-class EmbeddingRequest(Struct, kw_only=True):
+class EmbeddingRequest(msgspec.Struct, kw_only=True):
     """The body of POST /v1/embeddings.
 
     {"model": "hash", "input": ["The Oss rises in the Korrin hills."]}
