@@ -37,8 +37,8 @@ _ENGINES = Registry(
         "lance": "quaere.search.lance:LANCE",
     },
 )
-_FUSED = {"hybrid": ("bm25", "dense")}  # engines whose rankings are fused
-ENGINE_NAMES = Names(sorted([*_ENGINES.places, *_FUSED]), lambda: _ENGINES.outside)
+FUSED = {"hybrid": ("bm25", "dense")}  # engines whose rankings are fused
+ENGINE_NAMES = Names(sorted([*_ENGINES.places, *FUSED]), lambda: _ENGINES.outside)
 
 
 class KnownVectors(Struct, frozen=True):
@@ -77,11 +77,6 @@ class Backend(Struct, frozen=True):
     open: Callable[[Path, IndexSettings], Engine]
     uses: Callable[[IndexSettings], tuple[str, ...]] = lambda settings: ()
     check: Callable[[IndexSettings], None] = lambda settings: None
-
-
-def engine_parts(name: str) -> tuple[str, ...]:
-    """The engines that a named engine consists of: `engine_parts("hybrid") == ("bm25", "dense")`."""
-    return _FUSED.get(name, (name,))
 
 
 def find_engine(name: str) -> Backend:

@@ -154,8 +154,7 @@ class InlineText:
 
     def start_raised(self) -> None:
         """Begin a superscript."""
-        if self._raised_at is None:
-            self._raised_at = len(self._pieces)
+        self._raised_at = len(self._pieces) if self._raised_at is None else self._raised_at
 
     def end_raised(self) -> None:
         """End a superscript: "10", "-6" becomes "10^-6", while "1", "st" stays "1st"."""

@@ -41,7 +41,7 @@ from quaere.search.manifest import (
     read_manifest,
     update_hint,
 )
-from quaere.search.ranking import NO_RERANKER, Engine, Progress, RerankEngine, fuse_engines, open_reranker
+from quaere.search.ranking import NO_RERANKER, Engine, Progress, RerankEngine, fuse_engines
 from quaere.search.sources import MAX_LOOKS, Changes, FileRecord, find_changes, write_sources
 from quaere.search.store import EarlierIndex, Store, StoreWriter
 from quaere.search.walk import common_folder
@@ -115,10 +115,8 @@ class Index(Store):
                     raise BadInput(f"the index {self.path} was replaced after it had been opened", hint="try again")
                 settings = self.manifest.settings
                 parts = [find_engine(name).open(self.path / name, settings) for name in settings.engine_names]
-                engine = fuse_engines(parts)
-                if settings.rerank != NO_RERANKER:
-                    engine = RerankEngine(engine, open_reranker(settings.rerank), self.passage)
-                self._engine = engine
+                engine, encoder = fuse_engines(parts), settings.open_reranker()
+                self._engine = RerankEngine(engine, encoder, self.passage) if encoder else engine
             return self._engine
 
 
@@ -140,7 +138,7 @@ def build_index(
     settings.check()
     sources = [source] if isinstance(source, Path) else list(source)
     _check_target(sources, out, force)
-    settings.check_reranker()
+    settings.open_reranker()  # a missing model fails now and not at the first search
     with new_folder(out) as unfinished:
         write_index(sources, out, unfinished, settings, progress or say_nothing)
     return open_index(out, check_sources=False)

@@ -109,8 +109,7 @@ def read_lines(
                 if num_unpacked > max_line_bytes + MAX_RATIO * num_packed:
                     reason = f"unpacks to more than {MAX_RATIO} times its size"
                     raise BadLines(path, reason, line=number, hint="unpack the file first if that is right")
-                if number == 1:  # a byte-order mark is not JSON
-                    line = line.removeprefix(b"\xef\xbb\xbf")
+                line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line  # a byte-order mark is not JSON
                 if line.strip():
                     yield number, line
     except DAMAGED as error:
@@ -143,9 +142,8 @@ def split_contents(contents: str) -> tuple[str, str]:
     if not newline:
         return "", contents
     title = first.strip()
-    if len(title) >= 2 and title[0] == title[-1] == '"':
-        title = title[1:-1]
-    return title, rest
+    is_quoted = len(title) >= 2 and title[0] == title[-1] == '"'
+    return title[1:-1] if is_quoted else title, rest
 
 
 def join_contents(title: str, text: str) -> str:

@@ -125,8 +125,7 @@ class LocalSearcher:
 
     def _keep(self, query: str, topk: int, hits: Sequence[Hit]) -> None:
         self._found.pop((query, topk), None)
-        if self._remember:
-            self._found[query, topk] = [*hits]
+        self._found[query, topk] = [*hits]
         if len(self._found) > self._remember:
             del self._found[next(iter(self._found))]
 

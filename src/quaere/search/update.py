@@ -47,7 +47,7 @@ def update_index(path: Path, progress: Progress | None = None, *, rerank: str | 
     settings = before.manifest.settings
     if rerank not in (None, settings.rerank):
         settings = msgspec.structs.replace(settings, rerank=rerank)
-        settings.check_reranker()
+        settings.open_reranker()  # a missing model fails now and not at the first search
     # Another version of a library may read a file differently, so files are then read again; vectors stay valid.
     reads_alike = before.manifest.versions == library_versions()
     try:

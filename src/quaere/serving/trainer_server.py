@@ -186,9 +186,7 @@ def _variables(environment: Path, uv: str, options: TrainerOptions) -> dict[str,
     kept |= {"VIRTUAL_ENV": str(environment), "PATH": f"{Path(uv).parent}{os.pathsep}{kept.get('PATH', '')}"}
     if options.backend == "jax":
         kept.setdefault("JAX_COMPILATION_CACHE_DIR", str(trainers_home() / "jax-cache"))  # minutes of every start
-    if not options.num_gpus:
-        kept["JAX_PLATFORMS"] = "cpu"
-    return kept
+    return kept if options.num_gpus else kept | {"JAX_PLATFORMS": "cpu"}
 
 
 def _wait_ready(trainer: Trainer, process: subprocess.Popen[bytes], said_before: int, timeout_s: float) -> None:

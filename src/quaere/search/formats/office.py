@@ -107,8 +107,7 @@ def read_pptx(data: bytes, limit: int) -> FileText:
         raise Unreadable("several of its slides are the same part of the file")
     for number, slide in enumerate(slides, start=1):
         title = slide.shapes.title
-        if not first_title and title is not None:
-            first_title = choose_title(title.text_frame.text)
+        first_title = first_title or choose_title("" if title is None else title.text_frame.text)
         lines = [line for shape in slide.shapes for line in _shape_lines(shape)]
         if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
             lines.append(slide.notes_slide.notes_text_frame.text)

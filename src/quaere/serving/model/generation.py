@@ -255,8 +255,7 @@ class Writer:
         text = prompt.opened + self.renderer.decode(ids)
         end, stopped_at = _first_of(text, _visible_stops(prompt, params))
         text = text[:end]
-        if stopped_at is not None:
-            ids = _ids_within(self.renderer, ids, end - len(prompt.opened))
+        ids = ids if stopped_at is None else _ids_within(self.renderer, ids, end - len(prompt.opened))
         tokens = tuple(self.renderer.decode([token]) for token in ids)
         calls, begin = _find_calls(text, prompt)
         finish: Finish = "length" if sampled.stop_reason == "length" else "stop"
