@@ -20,7 +20,7 @@ import httpx
 import msgspec
 import numpy as np
 
-from quaere.endpoint import Endpoint, error_message, one_line, parse_endpoint, read_secret, retry_after
+from quaere.endpoint import error_message, one_line, parse_endpoint, read_secret, retry_after
 from quaere.errors import SearchFailed
 from quaere.records.foreign_json import decode_json
 from quaere.search.client import is_loopback
@@ -62,7 +62,9 @@ class EndpointEmbedder(Embedder):
     ) -> None:
         super().__init__(settings)
         self.num_at_once = _IN_FLIGHT * settings.batch_size
-        self._endpoint = _find_endpoint(settings.embedder)
+        named, moved_to = settings.embedder, os.environ.get(MOVED_TO, "").strip()
+        model = parse_endpoint(named, "--embedder").model
+        self._endpoint = parse_endpoint(f"openai:{model}@{moved_to}" if moved_to else named, "--embedder")
         self._timeout_s, self._max_retries, self._first_wait_s = timeout_s, max_retries, first_wait_s
         self._key = read_secret(KEY)
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
@@ -152,10 +154,3 @@ class EndpointEmbedder(Embedder):
 
     def _failure(self, kind: str, what: str, hint: str = "") -> SearchFailed:
         return SearchFailed(f"the embedder {self._settings.embedder} {what}", kind=kind, hint=hint)
-
-
-def _find_endpoint(name: str) -> Endpoint:
-    """The endpoint in an embedder's name; `$QUAERE_EMBEDDER_URL`, if set, replaces its address."""
-    endpoint = parse_endpoint(name, "--embedder")
-    moved_to = os.environ.get(MOVED_TO, "").strip()
-    return parse_endpoint(f"openai:{endpoint.model}@{moved_to}", "--embedder") if moved_to else endpoint

@@ -206,11 +206,8 @@ class InlineText:
 
 
 def _write_raised(raised: str, before: str) -> str:
-    said = raised.strip()
-    if not (before.isalnum() or before == ")"):
-        return raised
-    if _POWER.fullmatch(said):
+    said, may_be_power = raised.strip(), before.isalnum() or before == ")"
+    if may_be_power and _POWER.fullmatch(said):
         return f"^{said}"
     # An ordinal ("st", "nd") or a footnote ("[1]") is no power.
-    is_power = _EXPRESSION.fullmatch(said) is not None and not said.isalpha()
-    return f"^({said})" if is_power else raised
+    return f"^({said})" if may_be_power and _EXPRESSION.fullmatch(said) and not said.isalpha() else raised

@@ -73,8 +73,7 @@ def _check(settings: IndexSettings) -> None:
 
 
 def _uses(settings: IndexSettings) -> tuple[str, ...]:
-    words, vectors = ("bm25",) * settings.lance.has_words, ("dense",) * settings.lance.has_vectors
-    return ("lance", *words, *vectors)
+    return ("lance", *("bm25",) * settings.lance.has_words, *("dense",) * settings.lance.has_vectors)
 
 
 # ---------------------------------------------------------------------------------------------------------- searching
