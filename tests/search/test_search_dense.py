@@ -106,9 +106,9 @@ def test_equal_passages_come_in_their_order(model, tmp_path):
     path = tmp_path / "corpus.jsonl"
     path.write_text("\n".join(f'{{"id": "{n}", "text": "bridge {"." * n}"}}' for n in range(6)))
     index = build_index(path, tmp_path / "index", settings(model))
-    vector = index.engine._embedder.embed_queries(["bridge"])
-    index.engine._neighbours.reset()
-    index.engine._neighbours.add(np.repeat(vector, 6, axis=0))
+    vector = index.engine.embedder.embed_queries(["bridge"])
+    index.engine.neighbours.reset()
+    index.engine.neighbours.add(np.repeat(vector, 6, axis=0))
     for topk in (2, 6):
         assert [hit.passage.doc_id for hit in index.search(["bridge"], topk)[0]] == ["0", "1", "2", "3", "4", "5"][
             :topk

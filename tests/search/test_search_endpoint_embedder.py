@@ -238,7 +238,7 @@ def test_a_server_that_is_gone_is_a_failed_search(folder, tmp_path):
 
     async def search():
         searcher = LocalSearcher(open_index(index.path))
-        searcher.index.engine._embedder = make(name, max_retries=1)
+        searcher.index.engine.embedder = make(name, max_retries=1)
         try:
             await searcher.search(["lamp"], 1)
         finally:

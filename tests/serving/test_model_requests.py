@@ -8,6 +8,7 @@ import pytest
 import tiny
 from quaere.chat.renderer import Renderer
 from quaere.chat.tools import SEARCH, ToolCall
+from quaere.errors import ExtraMissing
 from quaere.serving.model import retriever
 from quaere.serving.model.generation import Prompt, Prompter, Written, _first_of, _json_length, _safe_length
 from quaere.serving.model.replies import ChatForm, TextForm, usage_of
@@ -137,7 +138,7 @@ def test_hashed_words_need_scikit_learn_and_have_bounds(monkeypatch):
         with pytest.raises(Refused, match="dimensions must be 1 to 8192"):
             embedder.embed(["the Oss"], wrong)
     monkeypatch.setitem(sys.modules, "sklearn.feature_extraction.text", None)
-    with pytest.raises(retriever.ExtraMissing, match="need scikit-learn"):
+    with pytest.raises(ExtraMissing, match="need scikit-learn"):
         retriever.HashEmbedder()
 
 

@@ -11,12 +11,12 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
-from msgspec import Struct
-from numpy.typing import NDArray
 
 from quaere.errors import BadInput
 from quaere.records import Passage
@@ -30,15 +30,7 @@ if TYPE_CHECKING:
 _BLOCK = 256  # passages
 
 
-class _PlainSettings(Struct, frozen=True):
-    """The BM25 settings that index format 1 had, in the order of their fields then; used for its fingerprint."""
-
-    k1: float
-    b: float
-    title_weight: int
-
-
-class Bm25Settings(Struct, frozen=True):
+class Bm25Settings(msgspec.Struct, frozen=True):
     """Settings of BM25: its constants `k1` and `b`, the weight of titles, and how text is split into terms.
 
     The terms of a title count `title_weight` times, those of the text once. The stemmer is a language, "none" or
@@ -60,9 +52,10 @@ class Bm25Settings(Struct, frozen=True):
         return self.stemmer == NO_STEMMER and not self.whole_names
 
     @property
-    def fingerprinted(self) -> Struct:
-        """The settings that enter the index's fingerprint; for plain terms those of format 1, to keep it unchanged."""
-        return _PlainSettings(self.k1, self.b, self.title_weight) if self.is_plain else self
+    def fingerprinted(self) -> msgspec.Struct | msgspec.Raw:
+        """The settings in the index's fingerprint; for plain terms the JSON of format 1, to keep it unchanged."""
+        plain = {"k1": self.k1, "b": self.b, "title_weight": self.title_weight}
+        return msgspec.Raw(msgspec.json.encode(plain)) if self.is_plain else self
 
     def check(self) -> None:
         """Raise `BadInput` if a constant is out of range."""
@@ -92,20 +85,13 @@ def query_terms(query: str, settings: Bm25Settings) -> list[str]:
     return found or terms(query, stemmer=settings.stemmer, whole_names=settings.whole_names)
 
 
-class Bm25Engine:
-    """BM25 engine that scores all passages for each query; its arrays are memory-mapped."""
-
-    def __init__(self, scorer: Any, settings: Bm25Settings) -> None:
-        self._scorer = scorer
-        self._settings = settings
+class _Bm25Engine(msgspec.Struct):
+    scorer: Any
+    settings: Bm25Settings
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Match]]:
-        """The best passages for each query, at most `topk`."""
-        return [self._search_one(query, topk) for query in queries]
-
-    def _search_one(self, query: str, topk: int) -> list[Match]:
-        known = self._scorer.get_tokens_ids(query_terms(query, self._settings))
-        return best_matches(self._scorer.get_scores_from_ids(known), topk) if known else []
+        known = (self.scorer.get_tokens_ids(query_terms(query, self.settings)) for query in queries)
+        return [best_matches(self.scorer.get_scores_from_ids(ids), topk) if ids else [] for ids in known]
 
 
 def build_bm25(build: EngineBuild) -> int:
@@ -128,7 +114,7 @@ def build_bm25(build: EngineBuild) -> int:
     return 0
 
 
-def open_bm25(folder: Path, settings: IndexSettings) -> Bm25Engine:
+def open_bm25(folder: Path, settings: IndexSettings) -> _Bm25Engine:
     """Open an engine that `build_bm25` wrote with these settings."""
     bm25s = _import_bm25s()
     try:
@@ -136,10 +122,9 @@ def open_bm25(folder: Path, settings: IndexSettings) -> Bm25Engine:
         # Plain array views of the mapped memory: slicing numpy's memmap class costs more than using the slice.
         scorer.scores |= {name: np.asarray(scorer.scores[name]) for name in ("data", "indices", "indptr")}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        index = folder.parent
-        hint = f"{rebuild_hint(index)} --force"
-        raise BadInput(f"the index {index} is damaged: {folder} cannot be read", hint=hint) from error
-    return Bm25Engine(scorer, settings.bm25)
+        hint = f"{rebuild_hint(folder.parent)} --force"
+        raise BadInput(f"the index {folder.parent} is damaged: {folder} cannot be read", hint=hint) from error
+    return _Bm25Engine(scorer, settings.bm25)
 
 
 BM25 = Backend(build_bm25, open_bm25, uses=lambda settings: ("bm25",))
@@ -164,36 +149,30 @@ def _import_bm25s() -> Any:
         del sys.modules["jax"]
 
 
-def best_matches(scores: NDArray[np.float32], topk: int) -> list[Match]:
+def best_matches(scores: np.typing.NDArray[np.float32], topk: int) -> list[Match]:
     """The `topk` highest scores above zero; passages that tie with the last one are ordered before the cut.
 
     The `topk` best blocks of passages each hold a score of at least the lowest of their maxima, so nothing below that
     is among the best. Finding it reads the scores once, which is several times faster than partitioning them.
     """
-    num_blocks = len(scores) // _BLOCK
-    bound = np.float32(0)
+    num_blocks, bound = len(scores) // _BLOCK, np.float32(0)
     if topk <= num_blocks:
         bound = np.partition(scores[: num_blocks * _BLOCK].reshape(num_blocks, _BLOCK).max(axis=1), -topk)[-topk]
     candidates = np.flatnonzero(scores >= bound if bound > 0 else scores > 0)
     if topk < len(candidates):
-        least = np.partition(scores[candidates], -topk)[-topk]
-        candidates = candidates[scores[candidates] >= least]
+        candidates = candidates[scores[candidates] >= np.partition(scores[candidates], -topk)[-topk]]
     order = np.lexsort((candidates, -scores[candidates]))[:topk]
     return [Match(int(number), float(scores[number])) for number in candidates[order]]
 
 
-class _TermLists:
+class _TermLists(msgspec.Struct):
     """A list of lists of term numbers with 4 bytes per term; Python lists need ten times as much."""
 
-    def __init__(self, flat: array[int], ends: array[int]) -> None:
-        self._flat = flat
-        self._ends = ends
+    flat: array[int]
+    ends: array[int]
 
     def __len__(self) -> int:
-        return len(self._ends)
+        return len(self.ends)
 
     def __iter__(self) -> Iterator[list[int]]:
-        start = 0
-        for end in self._ends:
-            yield self._flat[start:end].tolist()
-            start = end
+        return (self.flat[start:end].tolist() for start, end in pairwise(chain((0,), self.ends)))

@@ -15,7 +15,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from msgspec import Struct
 
@@ -56,12 +56,14 @@ def cut(document: Document, settings: ChunkSettings) -> list[Passage]:
     """
     is_file = document.kind == "file"
     whole_words = settings.max_words if is_file else max(settings.row_words, settings.max_words)
-    split = partial(split_row, document.text) if not is_file else FileSplitter(document).split
-    spans = [
-        span
-        for start, end in find_stretches(document.text, document.parts)
-        for span in _cut_stretch(document.text, start, end, whole_words, settings, split)
-    ]
+    split = _FileSplitter(document).split if is_file else partial(_split_row, document.text)
+    spans: list[tuple[int, int]] = []
+    for start, end in find_stretches(document.text, document.parts):
+        if count_words(document.text[start:end]) <= whole_words:
+            spans.append((start, end))
+        else:
+            groups = _pack(split(start, end, settings.max_words), settings)
+            spans += [(group[0].start, group[-1].end) for group in groups]
     trimmed = [_trim(document.text, start, end) for start, end in spans]
     places, trails = Places(document.text, document.parts), HeadingTrails(document.title, document.headings)
     return [
@@ -79,28 +81,13 @@ def cut(document: Document, settings: ChunkSettings) -> list[Passage]:
     ]
 
 
-def _cut_stretch(
-    text: str,
-    start: int,
-    end: int,
-    whole_words: int,
-    settings: ChunkSettings,
-    split: Callable[[int, int, int], list[Piece]],
-) -> list[tuple[int, int]]:
-    """Split `text[start:end]` into passages, as (start, end) pairs; one passage if it has at most `whole_words`."""
-    if count_words(text[start:end]) <= whole_words:
-        return [(start, end)]
-    groups = _pack(split(start, end, settings.max_words), settings)
-    return [(group[0].start, group[-1].end) for group in groups]
-
-
 # -------------------------------------------------------------------------------------------------------------- packing
 
 
-def _pack(pieces: list[Piece], settings: ChunkSettings) -> list[list[Piece]]:
+def _pack(pieces: list[_Piece], settings: ChunkSettings) -> list[list[_Piece]]:
     """Group consecutive pieces into passages; a short remainder of the text or a section joins the passage before."""
-    groups: list[list[Piece]] = []
-    group: list[Piece] = []
+    groups: list[list[_Piece]] = []
+    group: list[_Piece] = []
     num_words = 0
     for piece, section_words in zip(pieces, _count_sections(pieces), strict=True):
         is_full = num_words + piece.num_words > settings.max_words
@@ -122,56 +109,47 @@ def _pack(pieces: list[Piece], settings: ChunkSettings) -> list[list[Piece]]:
     return groups
 
 
-def _join_rest(groups: list[list[Piece]], rest: list[Piece], settings: ChunkSettings) -> bool:
+def _join_rest(groups: list[list[_Piece]], rest: list[_Piece], settings: ChunkSettings) -> bool:
     """Add the remaining pieces to the last passage if they are at most a quarter of one and fit; False if not."""
     most = settings.max_words // 4
-    if not groups or settings.overlap_words or _num_words(rest) > most:
-        return False
-    if _num_words(groups[-1]) + _num_words(rest) > settings.max_words + most:
+    room = min(most, settings.max_words + most - _num_words(groups[-1])) if groups else 0
+    if not groups or settings.overlap_words or _num_words(rest) > room:
         return False
     groups[-1] += rest
     return True
 
 
-def _count_sections(pieces: list[Piece]) -> list[int]:
+def _count_sections(pieces: list[_Piece]) -> list[int]:
     """For each piece the number of words from it to the next heading."""
     counts, num_words = [], 0
     for piece in reversed(pieces):
-        num_words += piece.num_words
-        counts.append(num_words)
-        num_words = 0 if piece.level else num_words
+        counts.append(num_words + piece.num_words)
+        num_words = 0 if piece.level else counts[-1]
     return counts[::-1]
 
 
-def _take_leads(group: list[Piece], max_words: int) -> list[Piece]:
+def _take_leads(group: list[_Piece], max_words: int) -> list[_Piece]:
     """Remove the headings and leads at the end of a passage and return them, to begin the next passage with."""
     kept = len(group)
     while kept > 1 and group[kept - 1].leads and group[kept - 1].num_words <= max_words:
         kept -= 1
         max_words -= group[kept].num_words
-    taken = group[kept:]
-    del group[kept:]
+    taken, group[kept:] = group[kept:], []
     return taken
 
 
-def _overlap(group: list[Piece], max_words: int) -> list[Piece]:
+def _overlap(group: list[_Piece], max_words: int) -> list[_Piece]:
     """The last pieces of a passage, of at most `max_words` in total, which the next passage repeats."""
-    kept = 0
-    for piece in reversed(group):
-        max_words -= piece.num_words
-        if max_words < 0:
-            break
-        kept += 1
+    kept = sum(num_words <= max_words for num_words in accumulate(piece.num_words for piece in reversed(group)))
     # Never all pieces: the next passage would then contain the whole group.
     return group[len(group) - min(kept, len(group) - 1) :] if len(group) > 1 else []
 
 
-def _num_words(group: list[Piece]) -> int:
+def _num_words(group: list[_Piece]) -> int:
     return sum(piece.num_words for piece in group)
 
 
 def _trim(text: str, start: int, end: int) -> tuple[int, int]:
-    """Start and end of `text[start:end]` without the white space around it."""
     stretch = text[start:end]
     return start + len(stretch) - len(stretch.lstrip()), start + len(stretch.rstrip())
 
@@ -191,10 +169,10 @@ _LONG_WORD = 40
 _TAIL_CHARS = 12  # longer than any abbreviation
 _MAX_INDENT = 80
 
-Boundaries = Callable[[int, int], list[int]]
+_Boundaries = Callable[[int, int], list[int]]
 
 
-class Piece(Struct):
+class _Piece(Struct):
     """A span of the document that is not split further: document[start:end] and its number of words.
 
     `level` is the level of the section that the piece begins, 0 if it begins none. A piece that `leads` (a heading, or
@@ -208,13 +186,13 @@ class Piece(Struct):
     leads: bool = False
 
 
-def split_row(text: str, start: int, end: int, max_words: int) -> list[Piece]:
+def _split_row(text: str, start: int, end: int, max_words: int) -> list[_Piece]:
     """The pieces of a row of JSON Lines, of at most `max_words`: paragraphs, else sentences, else runs of words."""
     levels = [partial(_find_ends, pattern, text) for pattern in (_PARAGRAPH_END, _ROW_SENTENCE_END)]
     return list(_split(text, start, end, max_words, levels))
 
 
-class FileSplitter:
+class _FileSplitter:
     """Splits the text of a file. The first line of a part (page, row, ...) never continues the sentence before it."""
 
     def __init__(self, document: Document) -> None:
@@ -223,9 +201,8 @@ class FileSplitter:
         self._sections = sorted(self._levels)
         self._line_starts = frozenset(part.start for part in document.parts)
 
-    def split(self, start: int, end: int, max_words: int) -> list[Piece]:
-        """The pieces of a span, of at most `max_words` words each."""
-        pieces: list[Piece] = []
+    def split(self, start: int, end: int, max_words: int) -> list[_Piece]:
+        pieces: list[_Piece] = []
         below = [self._find_items, self._find_sentences, self._find_lines]
         for block_start, block_end in _spans(start, end, self._find_blocks(start, end)):
             split = list(_split(self._text, block_start, block_end, max_words, below))
@@ -234,7 +211,7 @@ class FileSplitter:
             pieces += split
         return pieces
 
-    def _leads(self, piece: Piece, following: str) -> bool:
+    def _leads(self, piece: _Piece, following: str) -> bool:
         """True if the piece introduces the next: a heading, a text with a final colon, or an unfinished sentence."""
         if piece.num_words > _MAX_LEAD_WORDS:
             return False
@@ -253,8 +230,7 @@ class FileSplitter:
         return [at for at in self._find_hard_lines(start, end) if self._indent(at) <= indent]
 
     def _find_sentences(self, start: int, end: int) -> list[int]:
-        marks = _SENTENCE_END.finditer(self._text, start, end)
-        ends = {found.end() for found in marks if self._ends_sentence(found, end)}
+        ends = {mark.end() for mark in _SENTENCE_END.finditer(self._text, start, end) if self._ends_sentence(mark, end)}
         return sorted(ends.union(self._find_hard_lines(start, end)))
 
     def _find_lines(self, start: int, end: int) -> list[int]:
@@ -288,7 +264,7 @@ class FileSplitter:
 # ---------------------------------------------------------------------------------------------------------- splitting
 
 
-def _split(text: str, start: int, end: int, max_words: int, levels: Sequence[Boundaries]) -> Iterator[Piece]:
+def _split(text: str, start: int, end: int, max_words: int, levels: Sequence[_Boundaries]) -> Iterator[_Piece]:
     """Split `text[start:end]` into consecutive pieces of at most `max_words` words.
 
     A longer span is split at the boundaries of `levels[0]`, its parts at those of `levels[1]` and so on; at last into
@@ -296,7 +272,7 @@ def _split(text: str, start: int, end: int, max_words: int, levels: Sequence[Bou
     """
     num_words = count_words(text[start:end])
     if num_words <= max_words:
-        yield Piece(start, end, num_words)
+        yield _Piece(start, end, num_words)
     elif not levels:
         yield from _runs_of_words(text, start, end, max_words)
     else:
@@ -315,7 +291,7 @@ def _find_ends(pattern: re.Pattern[str], text: str, start: int, end: int) -> lis
     return [match.end() for match in pattern.finditer(text, start, end)]
 
 
-def _runs_of_words(text: str, start: int, end: int, max_words: int) -> Iterator[Piece]:
+def _runs_of_words(text: str, start: int, end: int, max_words: int) -> Iterator[_Piece]:
     starts = [word for word, _ in word_spans(text, start, end)][::max_words]
     for run_start, run_end in zip([start, *starts[1:]], [*starts[1:], end], strict=True):
-        yield Piece(run_start, run_end, count_words(text[run_start:run_end]))
+        yield _Piece(run_start, run_end, count_words(text[run_start:run_end]))

@@ -20,6 +20,7 @@ import base64
 import time
 import warnings
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from ipaddress import ip_address
 from typing import TypeVar
 
@@ -37,7 +38,7 @@ KEY, LOGIN = "QUAERE_SEARCH_KEY", "QUAERE_SEARCH_LOGIN"
 _Answer = TypeVar("_Answer")
 
 
-class SearchClient:
+class SearchClient(AbstractAsyncContextManager["SearchClient"]):
     """Asynchronous client of a search server. It never retries: the caller decides what to do about a failure.
 
     `timeout_s` limits a request from first to last byte, `max_connections` the requests at once (others wait), and
@@ -47,7 +48,7 @@ class SearchClient:
     def __init__(
         self, url: str, *, timeout_s: float = 30.0, max_connections: int = 64, max_response_bytes: int = 64 << 20
     ) -> None:
-        self.url = server_url(url)
+        self.url = _server_url(url)
         self._timeout_s = timeout_s
         self._max_response_bytes = max_response_bytes
         self._turns = asyncio.Semaphore(max_connections)
@@ -60,9 +61,6 @@ class SearchClient:
         headers |= {"authorization": authorization} if authorization else {}
         self._http = httpx.AsyncClient(limits=limits, timeout=None, trust_env=trust_env, headers=headers)
 
-    async def __aenter__(self) -> SearchClient:
-        return self
-
     async def __aexit__(self, *error: object) -> None:
         await self.close()
 
@@ -72,20 +70,13 @@ class SearchClient:
         result = (await self._ask("POST", "/retrieve", request, Reply, "search results")).result
         if len(result) != len(queries):
             raise self._failure("broken", f"answered {len(result)} of {len(queries)} queries")
-        found = [[Hit(_passage(item.document), item.score) for item in items[:topk]] for items in result]
-        for passage in (hit.passage for hits in found for hit in hits):
-            if passage.end < passage.start:
-                what = f"sent a passage whose start ({passage.start}) is after its end ({passage.end})"
-                raise self._failure("broken", what)
-        return found
+        return [[Hit(self._passage(item.document), item.score) for item in items[:topk]] for items in result]
 
     async def health(self) -> Health:
         """The server's version, engine and index, from `GET /health`; raises `SearchFailed` if it does not answer."""
         return await self._ask("GET", "/health", b"", Health, "its health")
 
-    async def check(self) -> None:
-        """Raise `SearchFailed` unless the server answers."""
-        await self.health()
+    check = health
 
     async def close(self) -> None:
         """Close the connections."""
@@ -129,6 +120,15 @@ class SearchClient:
             raise self._failure("rejected", f"refused the request ({status}): {reason}", hint)
         raise self._failure("broken", f"failed ({status}): {reason}")
 
+    def _passage(self, document: WireDocument) -> Passage:
+        """The passage in a server's document; without offsets, the document is one passage."""
+        title, text = split_contents(document.contents)
+        end = document.start + len(text) if document.end is None else document.end
+        if end < document.start:
+            raise self._failure("broken", f"sent a passage whose start ({document.start}) is after its end ({end})")
+        doc_id = str(document.id) if document.doc_id is None else document.doc_id
+        return Passage(str(document.id), doc_id, title, text, document.start, end, document.place, document.heading)
+
     def _failure(self, kind: str, what: str, hint: str = "") -> SearchFailed:
         return SearchFailed(f"the search server {self.url} {self._hide(what)}", kind=kind, hint=hint)
 
@@ -153,16 +153,7 @@ def _read_authorization() -> tuple[str, list[str]]:
     return f"Basic {sent}", [secret for secret in (sent, login, password) if secret]
 
 
-def _passage(document: WireDocument) -> Passage:
-    """The passage in a server's document; without offsets, the document is one passage."""
-    title, text = split_contents(document.contents)
-    passage_id = str(document.id)
-    end = document.start + len(text) if document.end is None else document.end
-    doc_id = passage_id if document.doc_id is None else document.doc_id
-    return Passage(passage_id, doc_id, title, text, document.start, end, document.place, document.heading)
-
-
-def server_url(url: str) -> str:
+def _server_url(url: str) -> str:
     """The server's address without a trailing `/` or `/retrieve`; `BadInput` if it is no URL or holds a secret."""
     if set("@?#") & set(url):
         said = "the URL of a search server may not contain a user or password, nor @, ? or #"
@@ -181,7 +172,7 @@ def server_urls(text: str) -> list[str]:
 
     server_urls("http://a:8000, http://b:8000/") == ["http://a:8000", "http://b:8000"]
     """
-    return [server_url(url.strip()) for url in text.split(",") if url.strip()]
+    return [_server_url(url.strip()) for url in text.split(",") if url.strip()]
 
 
 def is_loopback(host: str) -> bool:
@@ -198,22 +189,14 @@ def is_loopback(host: str) -> bool:
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0  # before overloaded servers are asked again
 
 
-class _Server:
-    """A server of the pool: its client, how many requests it got and has in flight, and whether it is down."""
-
-    def __init__(self, client: SearchClient) -> None:
-        self.client = client
-        self.num_asked = 0
-        self.num_in_flight = 0
-        self.is_down = False
-
-    @property
-    def preference(self) -> tuple[bool, int, int]:
-        """Sort key for choosing a server: those that are up first, then those with fewest requests in flight."""
-        return self.is_down, self.num_in_flight, self.num_asked
+class _Server(msgspec.Struct, eq=False):
+    client: SearchClient
+    num_asked: int = 0
+    num_in_flight: int = 0
+    is_down: bool = False
 
 
-class SearchPool:
+class SearchPool(AbstractAsyncContextManager["SearchPool"]):
     """Asynchronous client of several search servers.
 
     A request goes to the server with the fewest requests in flight. A server that cannot be reached, times out or
@@ -233,9 +216,6 @@ class SearchPool:
         self._probe_s = probe_s
         self._fingerprint = ""  # of the index they serve, as the first one said
         self._probes: set[asyncio.Task[None]] = set()
-
-    async def __aenter__(self) -> SearchPool:
-        return self
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
@@ -265,7 +245,7 @@ class SearchPool:
             failures: list[SearchFailed] = []
             untried = list(self._servers)
             while untried:
-                server = min(untried, key=lambda each: each.preference)
+                server = min(untried, key=lambda each: (each.is_down, each.num_in_flight, each.num_asked))
                 untried.remove(server)
                 try:
                     return await self._ask(server, queries, topk)
@@ -273,8 +253,7 @@ class SearchPool:
                     if failure.kind == "rejected":
                         raise
                     failures.append(failure)
-            is_busy = any(failure.kind == "overloaded" for failure in failures)
-            if not is_busy or time.monotonic() + pause_s > until:
+            if all(failure.kind != "overloaded" for failure in failures) or time.monotonic() + pause_s > until:
                 raise self._all_failed(failures)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

@@ -114,11 +114,9 @@ class CorpusReader:
         return False
 
     def _nothing_read(self) -> BadInput:
-        """Error for a corpus without a document, with the first reason if there is one."""
-        sources = ", ".join(map(str, self.sources))
         missing, _, install = next(iter(self.report.missing), "").partition(": ")
         reason = missing or next(iter(self.report.unreadable), "")
-        said = f"found no document with text in {sources}{reason and f' ({reason})'}"
+        said = f"found no document with text in {', '.join(map(str, self.sources))}{reason and f' ({reason})'}"
         return BadInput(said, hint=install or SUPPORTED)
 
     def _is_named(self, file: SourceFile) -> bool:
@@ -127,12 +125,14 @@ class CorpusReader:
 
     def _read(self, file: SourceFile) -> Iterator[tuple[Document, int]]:
         """The documents of a file, each with its line number; 0 if that is unknown."""
+        record = FileRecord(file.id, file.size, file.mtime_ns, refused=file.refused)
         if file.refused:
-            self._begin(FileRecord(file.id, file.size, file.mtime_ns, refused=file.refused))
+            self._begin(record)
             return iter(())
-        if self._known and (record := self._recall(file, self._known)):
-            return self._take_over(file, self._known, record)
-        return self._read_rows(file) if is_rows_file(file.path) else self._read_document(file)
+        if self._known and (before := self._recall(file, self._known)):
+            return self._take_over(file, self._known, before)
+        self.num_files_read += 1
+        return self._read_rows(file, record) if is_rows_file(file.path) else self._read_document(file, record)
 
     def _recall(self, file: SourceFile, known: EarlierIndex) -> FileRecord | None:
         """The earlier record of a file that need not be read again; None if it must be read.
@@ -157,17 +157,15 @@ class CorpusReader:
         )
 
     def _take_over(self, file: SourceFile, known: EarlierIndex, before: FileRecord) -> Iterator[tuple[Document, int]]:
-        now = structs.replace(before, size=file.size, mtime_ns=file.mtime_ns, num_documents=0)
-        self._begin(structs.replace(now, duplicates=list(before.duplicates)))
+        now = {"size": file.size, "mtime_ns": file.mtime_ns, "num_documents": 0}
+        self._begin(structs.replace(before, **now, duplicates=list(before.duplicates)))
         self.num_read += file.size
         self.report.num_empty += before.num_empty
         self.report.num_duplicates += len(before.duplicates)
         for document in known.documents(before):
             yield document, 0
 
-    def _read_rows(self, file: SourceFile) -> Iterator[tuple[Document, int]]:
-        self.num_files_read += 1
-        record = FileRecord(file.id, file.size, file.mtime_ns)
+    def _read_rows(self, file: SourceFile, record: FileRecord) -> Iterator[tuple[Document, int]]:
         before = begin = self.num_read
         share = 1.0
         try:
@@ -192,8 +190,7 @@ class CorpusReader:
 
     def _check_rows(self, file: SourceFile, at: Callable[[int], None]) -> None:
         """Read a file to its end without keeping it; raises `BadLines` if a line is bad or its id is in use."""
-        contents: list[bytes] = []
-        identities: list[bytes] = []
+        added: list[tuple[bytes, bytes]] = []
         try:
             for row in read_rows(file.path, at, self._limit):
                 content, identity = _digest(row.title, row.text), _digest(row.id)
@@ -201,20 +198,17 @@ class CorpusReader:
                     continue
                 if identity in self._seen_ids:
                     raise _id_is_used(file, row.id, row.line)
-                contents.append(content)
-                identities.append(identity)
+                added.append((content, identity))
                 self._seen_contents.add(content)
                 self._seen_ids.add(identity)
         finally:  # as if it had not been read, without a second set of digests
-            self._seen_contents.difference_update(contents)
-            self._seen_ids.difference_update(identities)
+            self._seen_contents.difference_update(content for content, _ in added)
+            self._seen_ids.difference_update(identity for _, identity in added)
 
     def _read_up_to(self, begin: int, share: float, num_bytes: int) -> None:
         self.num_read = begin + int(num_bytes * share)
 
-    def _read_document(self, file: SourceFile) -> Iterator[tuple[Document, int]]:
-        self.num_files_read += 1
-        record = FileRecord(file.id, file.size, file.mtime_ns)
+    def _read_document(self, file: SourceFile, record: FileRecord) -> Iterator[tuple[Document, int]]:
         content = None
         try:
             file.id.encode()  # a file name that is not text could not be stored as an id
@@ -233,21 +227,20 @@ class CorpusReader:
         self._begin(record)
         self.num_read += file.size
         if content:
-            text, parts, headings, links = content.text, content.parts, content.headings, content.links
-            yield Document(file.id, content.title, text, "file", parts, headings=headings, links=links), 0
+            title, text, parts = content.title, content.text, content.parts
+            yield Document(file.id, title, text, "file", parts, headings=content.headings, links=content.links), 0
 
     def _begin(self, record: FileRecord) -> None:
         """Append the record of the next file, and add its problems, encoding and missing libraries to the report."""
         self.records.append(record)
         if record.refused or record.unreadable:
             self.report.leave_out(record.id, record.refused or record.unreadable)
-        if record.missing:
-            self.report.missing[record.missing] = self.report.missing.get(record.missing, 0) + 1
         for problem in record.problems:
             self.report.note_problem(record.id, problem)
-        if record.encoding not in ("", "utf-8"):
-            counts = self.report.other_encodings
-            counts[record.encoding] = counts.get(record.encoding, 0) + 1
+        encoding = "" if record.encoding == "utf-8" else record.encoding
+        for name, counts in ((record.missing, self.report.missing), (encoding, self.report.other_encodings)):
+            if name:
+                counts[name] = counts.get(name, 0) + 1
 
 
 def _id_is_used(file: SourceFile, document_id: str, line: int) -> BadLines:
@@ -261,9 +254,5 @@ def _digest_content(document: Document) -> bytes:
 
 def _digest(*parts: str) -> bytes:
     """A 16-byte digest of the strings; lengths are included, so that ("ab", "c") and ("a", "bc") differ."""
-    state = blake2b(digest_size=16)
-    for part in parts:
-        encoded = part.encode()
-        state.update(len(encoded).to_bytes(8, "little"))
-        state.update(encoded)
-    return state.digest()
+    encoded = [part.encode() for part in parts]
+    return blake2b(b"".join(len(part).to_bytes(8, "little") + part for part in encoded), digest_size=16).digest()

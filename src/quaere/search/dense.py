@@ -5,14 +5,14 @@ Vectors have norm 1, so a score is the cosine similarity of query and passage, f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from msgspec import Struct
 
 from quaere.errors import BadInput, import_extra
 from quaere.records import Passage
@@ -29,19 +29,15 @@ _import_faiss = partial(import_extra, "faiss", "dense search needs faiss", extra
 _SAME_COSINE = 0.999  # of two vectors of one text by one embedder, whatever else was in its batches
 
 
-class DenseEngine:
-    """Dense engine: embeds the queries and finds their nearest passages with FAISS."""
-
-    def __init__(self, embedder: Embedder, neighbours: Any) -> None:
-        self._embedder = embedder
-        self._neighbours = neighbours
+class _DenseEngine(Struct):
+    embedder: Embedder
+    neighbours: Any
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Match]]:
-        """The best passages for each query, at most `topk`."""
         if not queries:
             return []
-        vectors = embed_queries(self._embedder, queries, self._neighbours.d)
-        scores, numbers = self._neighbours.search(vectors, min(topk + SPARE, self._neighbours.ntotal))
+        vectors = embed_queries(self.embedder, queries, self.neighbours.d)
+        scores, numbers = self.neighbours.search(vectors, min(topk + SPARE, self.neighbours.ntotal))
         # FAISS pads with -1 if it finds fewer.
         return [
             rank([Match(int(n), float(s)) for n, s in zip(*row, strict=True) if n >= 0], topk)
@@ -49,14 +45,13 @@ class DenseEngine:
         ]
 
 
-def open_dense(folder: Path, settings: IndexSettings) -> DenseEngine:
-    """Open an engine that `build_dense` wrote, and load the embedder."""
+def _open_dense(folder: Path, settings: IndexSettings) -> _DenseEngine:
     dense, neighbours = settings.dense, _read_neighbours(folder)
     if dense.ann == "ivf":
         neighbours.nprobe = min(dense.num_probes, neighbours.nlist)
     elif dense.ann == "hnsw":
         neighbours.hnsw.efSearch = dense.search_width
-    return DenseEngine(open_embedder(dense), neighbours)
+    return _DenseEngine(open_embedder(dense), neighbours)
 
 
 def embed_queries(embedder: Embedder, queries: Sequence[str], width: int) -> Vectors:
@@ -68,7 +63,7 @@ def embed_queries(embedder: Embedder, queries: Sequence[str], width: int) -> Vec
     return vectors
 
 
-def makes_same(embedder: Embedder, passage: Passage, earlier: NDArray[np.float32]) -> bool:
+def makes_same(embedder: Embedder, passage: Passage, earlier: Vectors) -> bool:
     """True if the embedder gives the passage its earlier vector again: another model may have taken its name since."""
     again = embedder.embed_passages([passage])[0]
     return again.shape == earlier.shape and float(again @ earlier) > _SAME_COSINE
@@ -85,74 +80,61 @@ def choose_num_lists(settings: DenseSettings, num_vectors: int) -> int:
 # ----------------------------------------------------------------------------------------------------------- building
 
 
-def build_dense(build: EngineBuild) -> int:
-    """Write the files of the dense engine into `build.folder`; returns how many passages were embedded."""
+def _build_dense(build: EngineBuild) -> int:
     faiss = _import_faiss()
     build.folder.mkdir(parents=True, exist_ok=True)
-    gathering = _Gathering(build)
+    scratch = build.folder / "vectors.tmp"
     try:
-        vectors = gathering.gather()
+        vectors, num_embedded = _gather_vectors(build, scratch)
         build.progress("linking neighbours", 0, None)
         neighbours = _build_neighbours(faiss, vectors, build.settings.dense)
         faiss.write_index(neighbours, str(build.folder / "neighbours.faiss"))
         del vectors
     finally:
-        gathering.scratch.unlink(missing_ok=True)
-    return gathering.num_embedded
+        scratch.unlink(missing_ok=True)
+    return num_embedded
 
 
-DENSE = Backend(build_dense, open_dense, uses=lambda settings: ("dense",))
+DENSE = Backend(_build_dense, _open_dense, uses=lambda settings: ("dense",))
 
 
-class _Gathering:
-    """Collects the vectors of all passages in a file on disk: those of a large corpus do not fit into memory twice."""
+def _gather_vectors(build: EngineBuild, scratch: Path) -> tuple[Vectors, int]:
+    """The vectors, one row per passage: taken from the earlier index if known there, else embedded now and counted.
 
-    def __init__(self, build: EngineBuild) -> None:
-        self.scratch = build.folder / "vectors.tmp"
-        self.num_embedded = 0
-        self._build = build
+    They are in the file `scratch`: those of a large corpus do not fit into memory twice.
+    """
+    known = build.known() if build.known else None
+    rows = known.rows if known else np.full(build.num_passages, -1)
 
-    def gather(self) -> Vectors:
-        """The vectors, one row per passage: taken from the earlier index if known there, else embedded now."""
-        build = self._build
-        known = build.known() if build.known else None
-        rows = known.rows if known else np.full(build.num_passages, -1)
-        # To load an embedder takes seconds, and where passages were only removed there is no need for one.
-        embedder = open_embedder(build.settings.dense) if (rows < 0).any() else None
-        vectors: Vectors | None = None
-        if known and (rows >= 0).any():
-            earlier, number = read_vectors(known.folder), int(np.argmax(rows >= 0))
-            if embedder is None or makes_same(embedder, build.read(number), earlier[rows[number]]):
-                vectors = self._take_over(earlier, rows)
-            else:
-                rows = np.full(build.num_passages, -1)
-            del earlier
-        if embedder is not None:
-            vectors = self._embed(embedder, np.flatnonzero(rows < 0), vectors)
-        assert vectors is not None, "an index holds at least one passage"
-        return vectors
+    def allocate(width: int) -> Vectors:
+        return np.memmap(scratch, dtype=np.float32, mode="w+", shape=(build.num_passages, width))
 
-    def _take_over(self, earlier: Vectors, rows: NDArray[np.int64]) -> Vectors:
-        vectors = self._allocate(earlier.shape[1])
-        kept = np.flatnonzero(rows >= 0)
-        for start in range(0, len(kept), _AT_ONCE):
-            numbers = kept[start : start + _AT_ONCE]
-            vectors[numbers] = earlier[rows[numbers]]
-        return vectors
-
-    def _embed(self, embedder: Embedder, wanted: NDArray[np.int64], vectors: Vectors | None) -> Vectors | None:
-        for start in range(0, len(wanted), embedder.num_at_once):
-            numbers = wanted[start : start + embedder.num_at_once]
-            embedded = embedder.embed_passages([self._build.read(number) for number in numbers.tolist()])
-            if vectors is None:
-                vectors = self._allocate(embedded.shape[1])
+    # To load an embedder takes seconds, and where passages were only removed there is no need for one.
+    embedder = open_embedder(build.settings.dense) if (rows < 0).any() else None
+    vectors: Vectors | None = None
+    if known and (rows >= 0).any():
+        earlier, number = read_vectors(known.folder), int(np.argmax(rows >= 0))
+        if embedder is None or makes_same(embedder, build.read(number), earlier[rows[number]]):
+            vectors = allocate(earlier.shape[1])
+            for numbers in _batches(np.flatnonzero(rows >= 0), _AT_ONCE):
+                vectors[numbers] = earlier[rows[numbers]]
+        else:
+            rows = np.full(build.num_passages, -1)
+        del earlier
+    wanted, num_embedded = np.flatnonzero(rows < 0), 0
+    if embedder:
+        for numbers in _batches(wanted, embedder.num_at_once):
+            embedded = embedder.embed_passages([build.read(number) for number in numbers.tolist()])
+            vectors = allocate(embedded.shape[1]) if vectors is None else vectors
             vectors[numbers] = embedded
-            self.num_embedded += len(numbers)
-            self._build.progress("embedding", self.num_embedded, len(wanted))
-        return vectors
+            num_embedded += len(numbers)
+            build.progress("embedding", num_embedded, len(wanted))
+    assert vectors is not None, "an index holds at least one passage"
+    return vectors, num_embedded
 
-    def _allocate(self, width: int) -> Vectors:
-        return np.memmap(self.scratch, dtype=np.float32, mode="w+", shape=(self._build.num_passages, width))
+
+def _batches(numbers: np.typing.NDArray[np.int64], size: int) -> Iterator[np.typing.NDArray[np.int64]]:
+    return (numbers[start : start + size] for start in range(0, len(numbers), size))
 
 
 def _build_neighbours(faiss: Any, vectors: Vectors, settings: DenseSettings) -> Any:
@@ -176,24 +158,18 @@ def _build_neighbours(faiss: Any, vectors: Vectors, settings: DenseSettings) -> 
 
 
 def _sample(vectors: Vectors, num_wanted: int) -> Vectors:
-    """Up to `num_wanted` rows for k-means, drawn with a fixed seed."""
-    if num_wanted >= len(vectors):
-        return np.ascontiguousarray(vectors)
-    chosen = np.random.default_rng(0).choice(len(vectors), num_wanted, replace=False)
-    return np.ascontiguousarray(vectors[np.sort(chosen)])
+    if num_wanted < len(vectors):
+        vectors = vectors[np.sort(np.random.default_rng(0).choice(len(vectors), num_wanted, replace=False))]
+    return np.ascontiguousarray(vectors)
 
 
 # ------------------------------------------------------------------------------------------------------------ reading
 
 
 def read_vectors(folder: Path) -> Vectors:
-    """The vectors stored by `build_dense`, row n for passage n; every FAISS layout used here keeps them exact."""
+    """The vectors of a dense engine, row n for passage n; every FAISS layout used here keeps them exact."""
     neighbours = _read_neighbours(folder)
-    vectors = np.empty((neighbours.ntotal, neighbours.d), np.float32)
-    for start in range(0, neighbours.ntotal, _AT_ONCE):
-        count = min(_AT_ONCE, neighbours.ntotal - start)
-        vectors[start : start + count] = neighbours.reconstruct_n(start, count)
-    return vectors
+    return np.asarray(neighbours.reconstruct_n(0, neighbours.ntotal))
 
 
 def _read_neighbours(folder: Path) -> Any:

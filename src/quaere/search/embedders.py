@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from quaere.endpoint import parse_endpoint
 from quaere.errors import BadInput, ModelMissing, import_extra
@@ -24,7 +23,7 @@ Ann = Literal["flat", "ivf", "hnsw"]
 DEFAULT_EMBEDDER = "intfloat/e5-base-v2"
 ENDPOINT = "openai:"  # what the name of an embedder on a server begins with
 _E5 = re.compile(r"(^|/)(multilingual-)?e5-(small|base|large)(-v2|-unsupervised)*$")
-Vectors = NDArray[np.float32]
+Vectors = np.typing.NDArray[np.float32]
 _HUB_TIMEOUT_S = 10.0
 
 
@@ -84,8 +83,7 @@ class Embedder:
 
     def embed_passages(self, passages: Sequence[Passage]) -> Vectors:
         """Vectors of the passages, one row each, from title and text."""
-        texts = [passage.titled_text for passage in passages]
-        return self._embed(texts, self._settings.passage_prefix, is_query=False)
+        return self._embed([each.titled_text for each in passages], self._settings.passage_prefix, is_query=False)
 
     def _embed(self, texts: Sequence[str], prefix: str | None, *, is_query: bool) -> Vectors:
         raise NotImplementedError
@@ -119,13 +117,19 @@ class SentenceEmbedder(Embedder):
 
 def _load_model(embedder: str) -> Any:
     library = import_extra("sentence_transformers", "an embedder needs sentence-transformers", extra="dense")
+    from transformers.utils import logging
+
+    has_progress_bar = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # it would mix with the program's output
     try:
-        with _quiet_loading():
-            return _find_model(library.SentenceTransformer, embedder)
+        return _find_model(library.SentenceTransformer, embedder)
     except Exception as error:  # an unreachable hub, a folder without a model: many exception types, one meaning
         reason = " ".join(str(error).split())[:200]
         hint = "an embedder is a sentence-transformers model of the hub or a folder, or openai:MODEL@BASE_URL"
         raise ModelMissing(f"the embedder {embedder!r} cannot be loaded: {reason}", hint=hint) from error
+    finally:
+        if has_progress_bar:
+            logging.enable_progress_bar()
 
 
 def _find_model(open_model: Any, embedder: str) -> Any:
@@ -135,28 +139,10 @@ def _find_model(open_model: Any, embedder: str) -> Any:
     try:
         return open_model(embedder, local_files_only=True)
     except Exception:  # many exception types mean "not cached"
-        _ask_hub(embedder)
+        from huggingface_hub import HfApi
+        from huggingface_hub.errors import RepositoryNotFoundError
+
+        # This raises at once if the hub is unreachable: otherwise each file of a download is retried for minutes.
+        with suppress(RepositoryNotFoundError):  # a short name ("all-MiniLM-L6-v2"), which the library expands
+            HfApi().model_info(embedder, timeout=_HUB_TIMEOUT_S)
     return open_model(embedder)
-
-
-def _ask_hub(embedder: str) -> None:
-    """Raise at once if the hub is unreachable: otherwise each file of a download is retried for minutes."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import RepositoryNotFoundError
-
-    with suppress(RepositoryNotFoundError):  # a short name ("all-MiniLM-L6-v2"), which sentence-transformers expands
-        HfApi().model_info(embedder, timeout=_HUB_TIMEOUT_S)
-
-
-@contextmanager
-def _quiet_loading() -> Iterator[None]:
-    """Context manager that disables transformers' progress bar, which would mix with the program's output."""
-    from transformers.utils import logging
-
-    was_on = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if was_on:
-            logging.enable_progress_bar()

@@ -20,7 +20,7 @@ import httpx
 import msgspec
 import numpy as np
 
-from quaere.endpoint import Endpoint, error_message, one_line, parse_endpoint, read_secret, retry_after
+from quaere.endpoint import error_message, one_line, parse_endpoint, read_secret, retry_after
 from quaere.errors import SearchFailed
 from quaere.records.foreign_json import decode_json
 from quaere.search.client import is_loopback
@@ -43,8 +43,6 @@ class _Answer(msgspec.Struct):
 
 
 class _Reply(NamedTuple):
-    """A server's answer, or the reason why the request failed."""
-
     status: int  # 0: no answer
     headers: Mapping[str, str]
     content: bytes
@@ -64,10 +62,10 @@ class EndpointEmbedder(Embedder):
     ) -> None:
         super().__init__(settings)
         self.num_at_once = _IN_FLIGHT * settings.batch_size
-        self._endpoint = _find_endpoint(settings.embedder)
-        self._timeout_s = timeout_s
-        self._max_retries = max_retries
-        self._first_wait_s = first_wait_s
+        named, moved_to = settings.embedder, os.environ.get(MOVED_TO, "").strip()
+        model = parse_endpoint(named, "--embedder").model
+        self._endpoint = parse_endpoint(f"openai:{model}@{moved_to}" if moved_to else named, "--embedder")
+        self._timeout_s, self._max_retries, self._first_wait_s = timeout_s, max_retries, first_wait_s
         self._key = read_secret(KEY)
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
         # A proxy named by the environment must not be used for a server on this machine.
@@ -88,15 +86,15 @@ class EndpointEmbedder(Embedder):
         return np.concatenate(made)
 
     def _embed_batch(self, texts: list[str]) -> Vectors:
-        body = {"model": self._endpoint.model, "input": texts, "encoding_format": "float"}
-        reply, wait_s = self._post(msgspec.json.encode(body)), self._first_wait_s
+        body = msgspec.json.encode({"model": self._endpoint.model, "input": texts, "encoding_format": "float"})
+        reply, wait_s = self._post(body), self._first_wait_s
         for _ in range(self._max_retries):
             asked_s = retry_after(reply.headers) or 0.0
             if reply.status not in (0, *_BUSY) or asked_s > _MAX_WAIT_S:
                 break
             time.sleep(max(asked_s, wait_s))
             wait_s = min(2 * wait_s, _MAX_WAIT_S)
-            reply = self._post(msgspec.json.encode(body))
+            reply = self._post(body)
         if reply.status != 200:
             raise self._refused(reply)
         return self._read(reply.content, len(texts))
@@ -121,8 +119,7 @@ class EndpointEmbedder(Embedder):
             items = decode_json(content, _Answer).data
             if sorted(item.index for item in items) != list(range(num_texts)):
                 raise self._failure("broken", f"answered {num_texts} texts with {len(items)} vectors")
-            ordered = sorted(items, key=lambda item: item.index)
-            rows = np.array([item.embedding for item in ordered])
+            rows = np.array([item.embedding for item in sorted(items, key=lambda item: item.index)])
         except (msgspec.DecodeError, ValueError) as error:  # numpy: rows of different lengths
             raise self._failure("broken", f"sent no readable vectors: {one_line(str(error))}") from error
         if not rows.size:
@@ -157,10 +154,3 @@ class EndpointEmbedder(Embedder):
 
     def _failure(self, kind: str, what: str, hint: str = "") -> SearchFailed:
         return SearchFailed(f"the embedder {self._settings.embedder} {what}", kind=kind, hint=hint)
-
-
-def _find_endpoint(name: str) -> Endpoint:
-    """The endpoint in an embedder's name; `$QUAERE_EMBEDDER_URL`, if set, replaces its address."""
-    endpoint = parse_endpoint(name, "--embedder")
-    moved_to = os.environ.get(MOVED_TO, "").strip()
-    return parse_endpoint(f"openai:{endpoint.model}@{moved_to}", "--embedder") if moved_to else endpoint

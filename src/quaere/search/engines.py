@@ -22,7 +22,6 @@ from quaere.plugins import Names, Registry
 
 if TYPE_CHECKING:  # the command line lists the engines' names, so importing this module must stay cheap
     import numpy as np
-    from numpy.typing import NDArray
 
     from quaere.records import Passage
     from quaere.search.manifest import IndexSettings
@@ -38,15 +37,15 @@ _ENGINES = Registry(
         "lance": "quaere.search.lance:LANCE",
     },
 )
-_FUSED = {"hybrid": ("bm25", "dense")}  # engines whose rankings are fused
-ENGINE_NAMES = Names(sorted([*_ENGINES.places, *_FUSED]), lambda: _ENGINES.outside)
+FUSED = {"hybrid": ("bm25", "dense")}  # engines whose rankings are fused
+ENGINE_NAMES = Names(sorted([*_ENGINES.places, *FUSED]), lambda: _ENGINES.outside)
 
 
 class KnownVectors(Struct, frozen=True):
     """Vectors of an earlier index in `folder`: passage n has the vector in row `rows[n]`, or none if that is -1."""
 
     folder: Path
-    rows: NDArray[np.int64]
+    rows: np.typing.NDArray[np.int64]
 
 
 class EngineBuild(Struct, frozen=True):
@@ -71,18 +70,13 @@ class Backend(Struct, frozen=True):
     `build` writes its files and returns how many passages it embedded, and `open` loads it from their folder. `uses`
     names the fields of `IndexSettings` that influence its results; `check` raises `BadInput` for unsupported settings.
 
-        Backend(build_bm25, open_bm25, uses=lambda settings: ("bm25",))
+        Backend(build_splade, open_splade, uses=lambda settings: ("dense",))
     """
 
     build: Callable[[EngineBuild], int]
     open: Callable[[Path, IndexSettings], Engine]
     uses: Callable[[IndexSettings], tuple[str, ...]] = lambda settings: ()
     check: Callable[[IndexSettings], None] = lambda settings: None
-
-
-def engine_parts(name: str) -> tuple[str, ...]:
-    """The engines that a named engine consists of: `engine_parts("hybrid") == ("bm25", "dense")`."""
-    return _FUSED.get(name, (name,))
 
 
 def find_engine(name: str) -> Backend:

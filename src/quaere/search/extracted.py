@@ -91,17 +91,16 @@ class FileText(Struct, frozen=True):
     links: tuple[Hyperlink, ...] = ()
 
 
-class TextBuilder:
+class TextBuilder(Struct):
     """Builds a document's text, parts, headings and links from consecutive pieces; raises if it exceeds `max_chars`."""
 
-    def __init__(self, max_chars: int) -> None:
-        self._max_chars = max_chars
-        self._texts: list[str] = []
-        self._parts: list[Part] = []
-        self._headings: list[Heading] = []
-        self._next_headings: list[Heading] = []
-        self._links: list[Hyperlink] = []
-        self._num_chars = 0
+    max_chars: int
+    _texts: list[str] = []
+    _parts: list[Part] = []
+    _headings: list[Heading] = []
+    _next_headings: list[Heading] = []
+    _links: list[Hyperlink] = []
+    _num_chars: int = 0
 
     def begin(self, level: int, heading: str, offset: int = 0) -> None:
         """Start a heading at character `offset` of the text that is added next; later text is under it too."""
@@ -125,9 +124,9 @@ class TextBuilder:
             return
         before = gap if self._texts else ""
         self._num_chars += len(before) + len(text)
-        if self._num_chars > self._max_chars:
+        if self._num_chars > self.max_chars:
             # A small file can include one long text many times.
-            raise Unreadable(f"its text is longer than {self._max_chars} characters")
+            raise Unreadable(f"its text is longer than {self.max_chars} characters")
         start = self._num_chars - len(text)
         self._parts.append(Part(start, group, unit, number))
         self._headings += [Heading(start + each.start, each.level, each.text) for each in self._next_headings]
@@ -136,11 +135,6 @@ class TextBuilder:
             moved = start - len(added.rstrip()) + len(text)
             self._links += [link.shift(moved) for link in links[: MAX_LINKS - len(self._links)]]
         self._texts += [before, text]
-
-    def add_paragraphs(self, paragraphs: Sequence[str], *, group: str = "") -> None:
-        """Append paragraphs, each as a part numbered from 1."""
-        for number, paragraph in enumerate(paragraphs, start=1):
-            self.add(paragraph, group=group, unit="paragraph", number=number)
 
     def add_blocks(self, blocks: Sequence[Block], *, group: str = "") -> None:
         """Append the blocks of a page; those that are not tight count as paragraphs, from 1."""
@@ -154,9 +148,8 @@ class TextBuilder:
 
     def build(self, title: str, encoding: str = "", problems: Sequence[str] = ()) -> FileText:
         """The title, text, parts, headings and links of everything added so far."""
-        text, parts, headings = "".join(self._texts), tuple(self._parts), tuple(self._headings)
-        links = tuple(self._links)
-        return FileText(title, text, encoding, parts, tuple(problems), headings=headings, links=links)
+        parts, headings, links = tuple(self._parts), tuple(self._headings), tuple(self._links)
+        return FileText(title, "".join(self._texts), encoding, parts, tuple(problems), (), headings, links)
 
 
 def name_some(names: Sequence[object], most: int = 8) -> str:
@@ -178,20 +171,15 @@ def find_stretches(text: str, parts: Sequence[Part]) -> Iterator[tuple[int, int]
 
     list(find_stretches("ab", [Part(0, "page 1"), Part(1, "page 2")])) == [(0, 1), (1, 2)]
     """
-    start = 0
-    for before, part in pairwise(parts):
-        if part.group != before.group:
-            yield start, part.start
-            start = part.start
-    yield start, len(text)
+    starts = [part.start for before, part in pairwise(parts) if part.group != before.group]
+    return pairwise([0, *starts, len(text)])
 
 
 class Places:
     """Names the places of passages in their file, such as "page 3"; calls must be in the order of the text."""
 
     def __init__(self, text: str, parts: Sequence[Part]) -> None:
-        self._text = text
-        self._parts = parts
+        self._text, self._parts = text, parts
         self._starts = [part.start for part in parts]
         self._line, self._at = 1, 0
 
@@ -242,7 +230,7 @@ def _is_junk(title: str) -> bool:
     [_is_junk(title) for title in ("Slide 1", "report_v2.docx", "Slide rules")] == [True, True, False]
     """
     is_default = _PROGRAM.match(title) or _FILE_NAME.search(title) or _EMPTY_NAMES.fullmatch(title)
-    return bool(is_default) or not any(character.isalnum() for character in title)
+    return bool(is_default) or not any(map(str.isalnum, title))
 
 
 # ------------------------------------------------------------------------------------------------------------- headings
@@ -282,14 +270,14 @@ class HeadingTrails:
             trail = tuple(commonprefix(sections)) if sections else trail  # noqa: RUF071 (of tuples, not of strings)
         said = [text for _, text in trail if _bare(text) != self._title]
         while sum(map(len, said)) + 3 * len(said) > MAX_TRAIL_CHARS and len(said) > 1:
-            said = said[1:]
+            del said[0]
         return " > ".join(said)
 
     def _has_text(self, number: int) -> bool:
         """True for a section with text between its heading and the next."""
-        heading = self._headings[number]
-        rest = self._starts[number + 1] - heading.start if number + 1 < len(self._starts) else None
-        return heading.level <= SECTION_LEVELS and (rest is None or rest > len(heading.text) + _MARKUP_CHARS)
+        heading, rest = self._headings[number], self._starts[number + 1 : number + 2]
+        is_long = not rest or rest[0] - heading.start > len(heading.text) + _MARKUP_CHARS
+        return heading.level <= SECTION_LEVELS and is_long
 
 
 def _bare(heading: str) -> str:

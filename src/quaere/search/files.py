@@ -59,16 +59,8 @@ def parse_file(path: Path, data: bytes, limit: int) -> FileText:
         raise
     # A damaged file makes libraries fail in many ways (KeyError, RecursionError, ...): any failure excludes the file.
     except Exception as error:
-        kind, reason = suffix[1:].upper(), _one_line(str(error))[:200] or type(error).__name__
-        raise Unreadable(f"not a readable {kind} file ({reason})") from error
-    title = storable_text(found.title) or _name_as_title(path)
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise Unreadable(f"not a readable {suffix[1:].upper()} file ({reason})") from error
+    named = " ".join(re.sub(r"[_-]+", " ", path.stem).split()) or path.name  # "old stone bridge": old_stone-bridge.txt
+    title = storable_text(found.title) or named
     return structs.replace(found, title=f"{title} ({', '.join(found.columns)})" if found.columns else title)
-
-
-def _name_as_title(path: Path) -> str:
-    """The file name as a title: "old stone bridge" for `old_stone-bridge.txt`."""
-    return _one_line(re.sub(r"[_-]+", " ", path.stem)) or path.name
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

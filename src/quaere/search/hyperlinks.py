@@ -41,9 +41,8 @@ def clean_target(written: str) -> str:
     [clean_target(written) for written in ("a.html?b=1#c", "https://a.example", "#c")] == ["a.html#c", "", ""]
     """
     target = written.strip()
-    if len(target) > MAX_TARGET_CHARS or not target.isprintable() or _ELSEWHERE.match(target):
-        return ""
-    target = _QUERY.sub("", target)
+    is_elsewhere = len(target) > MAX_TARGET_CHARS or not target.isprintable() or _ELSEWHERE.match(target)
+    target = "" if is_elsewhere else _QUERY.sub("", target)
     return "" if target.startswith("#") else target
 
 
@@ -155,16 +154,14 @@ class InlineText:
 
     def start_raised(self) -> None:
         """Begin a superscript."""
-        if self._raised_at is None:
-            self._raised_at = len(self._pieces)
+        self._raised_at = len(self._pieces) if self._raised_at is None else self._raised_at
 
     def end_raised(self) -> None:
         """End a superscript: "10", "-6" becomes "10^-6", while "1", "st" stays "1st"."""
         if self._raised_at is None:
             return
         before = self._pieces[self._raised_at - 1][-1:] if self._raised_at else ""
-        raised = "".join(self._pieces[self._raised_at :])
-        self._pieces[self._raised_at :] = [_write_raised(raised, before)]
+        self._pieces[self._raised_at :] = [_write_raised("".join(self._pieces[self._raised_at :]), before)]
         self._raised_at = None
 
     def start_link(self, target: str = "") -> None:
@@ -199,8 +196,7 @@ class InlineText:
         """The text so far; unless `verbatim`, runs of white space become one space."""
         lines = [*self._lines, "".join(self._pieces)]
         if verbatim:
-            code = [line.rstrip() for line in "\n".join(lines).expandtabs().split("\n")]
-            return "\n".join(code).strip("\n")
+            return "\n".join(map(str.rstrip, "\n".join(lines).expandtabs().split("\n"))).strip("\n")
         return "\n".join(line for line in (" ".join(each.split()) for each in lines) if line)
 
     def finish(self, *, verbatim: bool = False) -> LinkedText:
@@ -210,11 +206,8 @@ class InlineText:
 
 
 def _write_raised(raised: str, before: str) -> str:
-    said = raised.strip()
-    if not (before.isalnum() or before == ")"):
-        return raised
-    if _POWER.fullmatch(said):
+    said, may_be_power = raised.strip(), before.isalnum() or before == ")"
+    if may_be_power and _POWER.fullmatch(said):
         return f"^{said}"
     # An ordinal ("st", "nd") or a footnote ("[1]") is no power.
-    is_power = _EXPRESSION.fullmatch(said) is not None and not said.isalpha()
-    return f"^({said})" if is_power else raised
+    return f"^({said})" if may_be_power and _EXPRESSION.fullmatch(said) and not said.isalpha() else raised

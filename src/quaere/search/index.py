@@ -41,7 +41,7 @@ from quaere.search.manifest import (
     read_manifest,
     update_hint,
 )
-from quaere.search.ranking import NO_RERANKER, Engine, Progress, RerankEngine, fuse_engines, open_reranker
+from quaere.search.ranking import NO_RERANKER, Engine, Progress, RerankEngine, fuse_engines
 from quaere.search.sources import MAX_LOOKS, Changes, FileRecord, find_changes, write_sources
 from quaere.search.store import EarlierIndex, Store, StoreWriter
 from quaere.search.walk import common_folder
@@ -115,10 +115,8 @@ class Index(Store):
                     raise BadInput(f"the index {self.path} was replaced after it had been opened", hint="try again")
                 settings = self.manifest.settings
                 parts = [find_engine(name).open(self.path / name, settings) for name in settings.engine_names]
-                engine = fuse_engines(parts)
-                if settings.rerank != NO_RERANKER:
-                    engine = RerankEngine(engine, open_reranker(settings.rerank), self.passage)
-                self._engine = engine
+                engine, encoder = fuse_engines(parts), settings.open_reranker()
+                self._engine = RerankEngine(engine, encoder, self.passage) if encoder else engine
             return self._engine
 
 
@@ -140,7 +138,7 @@ def build_index(
     settings.check()
     sources = [source] if isinstance(source, Path) else list(source)
     _check_target(sources, out, force)
-    settings.check_reranker()
+    settings.open_reranker()  # a missing model fails now and not at the first search
     with new_folder(out) as unfinished:
         write_index(sources, out, unfinished, settings, progress or say_nothing)
     return open_index(out, check_sources=False)
@@ -185,12 +183,15 @@ def write_index(
     settings = _choose_stemmer(settings, store := Store(folder))
     write_sources(folder, reader.folders, reader.records, began_ns)
     fingerprint = _fingerprint(digest, settings)
-    if known and read_manifest(known.path).fingerprint == fingerprint:
-        for name in settings.engine_names:
-            shutil.copytree(known.path / name, folder / name, copy_function=link_file)
-        num_embedded = 0
-    else:
-        num_embedded = _build_engines(folder, store, settings, progress, earlier, kept)
+    same, num_embedded = known if known and read_manifest(known.path).fingerprint == fingerprint else None, 0
+    for name in settings.engine_names:
+        if same:
+            shutil.copytree(same.path / name, folder / name, copy_function=link_file)
+        else:
+            vectors = partial(earlier.find_vectors, name, store, kept) if earlier else None
+            build = EngineBuild(store.passage, len(store), settings, folder / name, progress, vectors)
+            num_embedded += find_engine(name).build(build)
+    written = sorted(path for path in folder.rglob("*") if path.is_file())
     manifest = Manifest(
         kind=KIND,
         format=settings.format,
@@ -200,14 +201,13 @@ def write_index(
         settings=settings,
         corpus=reader.report,
         versions=library_versions(),
-        file_sizes=_file_sizes(folder),
+        file_sizes={path.relative_to(folder).as_posix(): path.stat().st_size for path in written},
         source=_stored_path(sources[0].resolve() if len(sources) == 1 else common_folder(sources)),
         sources=tuple(_stored_path(Path(os.path.abspath(source))) for source in sources),
     )
     (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
-    num_kept = sum(number >= 0 for number in kept)
     files = _count_files(earlier.files if earlier else {}, reader.records)
-    return manifest, UpdateCounts(*files, reader.num_files_read, num_kept, num_embedded)
+    return manifest, UpdateCounts(*files, reader.num_files_read, sum(number >= 0 for number in kept), num_embedded)
 
 
 def _count_files(before: dict[str, FileRecord], records: list[FileRecord]) -> tuple[int, int, int, int]:
@@ -234,33 +234,15 @@ def _write_store(
                 kept.extend(numbers)
             writer.add(document, passages)
             progress(READING, reader.num_read, reader.num_bytes)
-    return writer.content_digest, kept
+    return writer.content.hexdigest(), kept
 
 
 def _choose_stemmer(settings: IndexSettings, store: Store) -> IndexSettings:
-    """The settings with the stemmer "auto" replaced by the language detected in a sample of the passages."""
     if "bm25" not in settings.parts or settings.bm25.stemmer != AUTO:
         return settings
     step = max(1, len(store) // _NUM_SAMPLED)
     language = detect_language(store.passage(number).text for number in range(0, len(store), step))
     return msgspec.structs.replace(settings, bm25=msgspec.structs.replace(settings.bm25, stemmer=language))
-
-
-def _build_engines(
-    folder: Path,
-    store: Store,
-    settings: IndexSettings,
-    progress: Progress,
-    earlier: EarlierIndex | None,
-    kept: array[int],
-) -> int:
-    """Build the engines over the passages in `folder`; returns how many passages were embedded."""
-    num_embedded = 0
-    for name in settings.engine_names:
-        known = partial(earlier.find_vectors, name, store, kept) if earlier else None
-        build = EngineBuild(store.passage, len(store), settings, folder / name, progress, known)
-        num_embedded += find_engine(name).build(build)
-    return num_embedded
 
 
 def _stored_path(path: Path) -> str:
@@ -271,16 +253,9 @@ def _fingerprint(content_digest: str, settings: IndexSettings) -> str:
     """Digest of the corpus and of the settings in use; settings of engines that are not built do not count."""
     used: dict[str, object] = {"format": settings.format, "engine": settings.engine, "chunks": settings.chunks}
     used |= {name: getattr(settings, name) for name in settings.parts}
-    if "bm25" in used:
-        used["bm25"] = settings.bm25.fingerprinted
-    if settings.rerank != NO_RERANKER:
-        used["rerank"] = settings.rerank
+    used |= {"bm25": settings.bm25.fingerprinted} if "bm25" in used else {}
+    used |= {"rerank": settings.rerank} if settings.rerank != NO_RERANKER else {}
     return sha256(content_digest.encode() + msgspec.json.encode(used, order="deterministic")).hexdigest()
-
-
-def _file_sizes(folder: Path) -> dict[str, int]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
 
 
 def _check_target(sources: list[Path], out: Path, force: bool) -> None:
@@ -290,10 +265,8 @@ def _check_target(sources: list[Path], out: Path, force: bool) -> None:
         raise BadInput(f"{out} exists and is not an index, so it is not replaced", hint="choose another --out")
     if not force:
         raise BadInput(f"{out} is an index already", hint=f"{update_hint(out)}, or --force to replace it")
-    for source in sources:
-        if source.resolve().is_relative_to(out.resolve()):
-            said = f"the corpus {source} lies inside the index {out} it would replace"
-            raise BadInput(said, hint="choose another --out")
+    if inside := next((source for source in sources if source.resolve().is_relative_to(out.resolve())), None):
+        raise BadInput(f"the corpus {inside} lies inside the index {out} it would replace", hint="choose another --out")
 
 
 def say_nothing(doing: str, done: int, total: int | None) -> None:
@@ -311,21 +284,14 @@ def open_index(path: Path, *, check_sources: bool = True) -> Index:
     manifest = read_manifest(path)
     try:
         for name, size in manifest.file_sizes.items():
-            file = path / name
-            if not file.is_file() or file.stat().st_size != size:
+            if not (path / name).is_file() or (path / name).stat().st_size != size:
                 raise ValueError(f"{name} is missing or has the wrong size")
         index = Index(path, manifest)
     except (OSError, ValueError) as error:
         raise BadInput(f"the index {path} is damaged: {error}", hint=f"{rebuild_hint(path)} --force") from error
-    if check_sources:
-        _warn_if_stale(index)
-    return index
-
-
-def _warn_if_stale(index: Index) -> None:
-    if os.environ.get(STALE_CHECK, "").lower() in ("off", "0", "no", "false"):
-        return
-    if changes := index.find_changes():
-        said = f"the index {index.path} is stale, {changes.describe()} since it was built: {update_hint(index.path)}"
+    is_checked = check_sources and os.environ.get(STALE_CHECK, "").lower() not in ("off", "0", "no", "false")
+    if is_checked and (changes := index.find_changes()):
+        said = f"the index {path} is stale, {changes.describe()} since it was built: {update_hint(path)}"
         # Always warned from this line, so that Python shows the warning once for an index that is opened repeatedly.
         warnings.warn(said, StaleIndex, stacklevel=1)
+    return index

@@ -109,8 +109,7 @@ def read_lines(
                 if num_unpacked > max_line_bytes + MAX_RATIO * num_packed:
                     reason = f"unpacks to more than {MAX_RATIO} times its size"
                     raise BadLines(path, reason, line=number, hint="unpack the file first if that is right")
-                if number == 1:  # a byte-order mark is not JSON
-                    line = line.removeprefix(b"\xef\xbb\xbf")
+                line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line  # a byte-order mark is not JSON
                 if line.strip():
                     yield number, line
     except DAMAGED as error:
@@ -143,9 +142,8 @@ def split_contents(contents: str) -> tuple[str, str]:
     if not newline:
         return "", contents
     title = first.strip()
-    if len(title) >= 2 and title[0] == title[-1] == '"':
-        title = title[1:-1]
-    return title, rest
+    is_quoted = len(title) >= 2 and title[0] == title[-1] == '"'
+    return title[1:-1] if is_quoted else title, rest
 
 
 def join_contents(title: str, text: str) -> str:
@@ -188,7 +186,7 @@ def unpack(path: Path, file: BufferedReader) -> BufferedIOBase:
         case ".xz":
             return BufferedReader(_ChunkFile(_unpack_xz(file)), buffer_size=1 << 20)
         case ".zst":
-            return BufferedReader(_ChunkFile(_name_damage(_unpack_zstd(file))), buffer_size=1 << 20)
+            return BufferedReader(_ChunkFile(_unpack_zstd(file)), buffer_size=1 << 20)
         case _:
             return file
 
@@ -204,11 +202,8 @@ class _ChunkFile(RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        while not self._chunk:
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                return 0
-            self._chunk = memoryview(chunk)
+        if not self._chunk:
+            self._chunk = memoryview(next(filter(None, self._chunks), b""))
         count = min(len(buffer), len(self._chunk))
         buffer[:count] = self._chunk[:count]
         self._chunk = self._chunk[count:]
@@ -234,15 +229,6 @@ def _unpack_xz(file: BufferedReader) -> Iterator[bytes]:
             packed = more.lstrip(b"\0")
 
 
-def _name_damage(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    import zstandard
-
-    try:
-        yield from chunks
-    except zstandard.ZstdError as error:
-        raise BadZstd(str(error)) from error
-
-
 def _unpack_zstd(file: BufferedReader) -> Iterator[bytes]:
     """The decompressed chunks of a .zst file, block by block (RFC 8878): a block unpacks to at most 128 KiB.
 
@@ -251,27 +237,30 @@ def _unpack_zstd(file: BufferedReader) -> Iterator[bytes]:
     """
     import zstandard
 
-    while magic := file.read(4):
-        if magic[1:] == _SKIPPABLE and magic[0] >> 4 == 5:
-            _skip(file, int.from_bytes(_read(file, 4), "little"))
-            continue
-        header = magic + _read(file, 1)
-        header += _read(file, zstandard.frame_header_size(header + bytes(18)) - len(header))
-        frame = zstandard.ZstdDecompressor().decompressobj()
-        yield frame.decompress(header)
-        is_last = False
-        while not is_last:
-            start = _read(file, 3)
-            bits = int.from_bytes(start, "little")
-            is_last, kind, size = bool(bits & 1), bits >> 1 & 3, bits >> 3
-            if kind != _RUN_LENGTH and size > 128 << 10:
-                raise BadZstd("a block is larger than the format allows")
-            block = start + _read(file, 1 if kind == _RUN_LENGTH else size)
-            if is_last and header[4] & _CHECKSUM:
-                block += _read(file, 4)
-            yield frame.decompress(block)
-        if not frame.eof:
-            raise BadZstd("a frame does not end where it says")
+    try:
+        while magic := file.read(4):
+            if magic[1:] == _SKIPPABLE and magic[0] >> 4 == 5:
+                size = int.from_bytes(_read(file, 4), "little")
+                while size > 0:
+                    size -= len(_read(file, min(size, _CHUNK)))
+                continue
+            header = magic + _read(file, 1)
+            header += _read(file, zstandard.frame_header_size(header + bytes(18)) - len(header))
+            frame = zstandard.ZstdDecompressor().decompressobj()
+            yield frame.decompress(header)
+            is_last = False
+            while not is_last:
+                start = _read(file, 3)
+                bits = int.from_bytes(start, "little")
+                is_last, kind, size = bool(bits & 1), bits >> 1 & 3, bits >> 3
+                if kind != _RUN_LENGTH and size > 128 << 10:
+                    raise BadZstd("a block is larger than the format allows")
+                num_after = 4 if is_last and header[4] & _CHECKSUM else 0
+                yield frame.decompress(start + _read(file, (1 if kind == _RUN_LENGTH else size) + num_after))
+            if not frame.eof:
+                raise BadZstd("a frame does not end where it says")
+    except zstandard.ZstdError as error:
+        raise BadZstd(str(error)) from error
 
 
 def _read(file: BufferedReader, size: int) -> bytes:
@@ -280,8 +269,3 @@ def _read(file: BufferedReader, size: int) -> bytes:
     if len(data) < size:
         raise EOFError("the last frame is cut short")
     return data
-
-
-def _skip(file: BufferedReader, size: int) -> None:
-    while size > 0:
-        size -= len(_read(file, min(size, _CHUNK)))

@@ -25,13 +25,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from quaere.disk import link_file
 from quaere.errors import BadInput, import_extra
 from quaere.search.bm25 import Bm25Settings, no_words, passage_terms, query_terms
 from quaere.search.dense import SPARE, choose_num_lists, embed_queries, makes_same
-from quaere.search.embedders import DenseSettings, Embedder, open_embedder
+from quaere.search.embedders import DenseSettings, Embedder, Vectors, open_embedder
 from quaere.search.engines import Backend, EngineBuild, KnownVectors, rebuild_hint
 from quaere.search.ranking import Engine, Match, fuse_engines, rank
 
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from quaere.search.manifest import IndexSettings
 
 LanceSearch = Literal["text", "dense", "hybrid"]
-Serials = NDArray[np.int64]
+_Serials = np.typing.NDArray[np.int64]
 _TABLE = "passages"
 _CACHE_BYTES = 1 << 30  # of index parts that are kept in memory between searches
 _TRAINING_BYTES = 1 << 30  # of vectors that clusters are made of; k-means has them all in memory
@@ -67,7 +66,6 @@ class LanceSettings(Struct, frozen=True):
 
 
 def _check(settings: IndexSettings) -> None:
-    """Raise `BadInput` for settings that other engines support and LanceDB does not."""
     if settings.lance.has_words and (settings.bm25.k1, settings.bm25.b) != (1.2, 0.75):
         raise BadInput("LanceDB's BM25 has k1 1.2 and b 0.75", hint="leave out --k1 and --b, or use --engine bm25")
     if settings.lance.has_vectors and settings.dense.ann == "hnsw":
@@ -75,71 +73,59 @@ def _check(settings: IndexSettings) -> None:
 
 
 def _uses(settings: IndexSettings) -> tuple[str, ...]:
-    words, vectors = ("bm25",) * settings.lance.has_words, ("dense",) * settings.lance.has_vectors
-    return ("lance", *words, *vectors)
+    return ("lance", *("bm25",) * settings.lance.has_words, *("dense",) * settings.lance.has_vectors)
 
 
 # ---------------------------------------------------------------------------------------------------------- searching
 
 
-def open_lance(folder: Path, settings: IndexSettings) -> Engine:
-    """Open the engine whose files `build_lance` wrote into `folder`; the embedder is loaded if it searches vectors."""
-    table, numbers = open_table(folder), read_numbers(folder)
+def _open_lance(folder: Path, settings: IndexSettings) -> Engine:
+    table, numbers = _open_table(folder), _read_numbers(folder)
     engines: list[Engine] = []
     if settings.lance.has_words:
-        engines.append(LanceText(table, numbers, settings.bm25))
+        engines.append(_LanceText(table, numbers, settings.bm25))
     if settings.lance.has_vectors:
-        engines.append(LanceVectors(table, numbers, settings.dense))
+        engines.append(_LanceVectors(table, numbers, settings.dense, open_embedder(settings.dense)))
     return fuse_engines(engines)
 
 
-class LanceText:
-    """Search engine that matches the table's terms with LanceDB's BM25."""
-
-    def __init__(self, table: Any, numbers: Serials, settings: Bm25Settings) -> None:
-        self._table = table
-        self._numbers = numbers
-        self._settings = settings
+class _LanceText(Struct):
+    table: Any
+    numbers: _Serials
+    settings: Bm25Settings
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Match]]:
-        """The best passages for each query, at most `topk`."""
         return [self._search_one(query, topk) for query in queries]
 
     def _search_one(self, query: str, topk: int) -> list[Match]:
         from lancedb.query import MatchQuery
 
-        if not (words := query_terms(query, self._settings)):
+        if not (words := query_terms(query, self.settings)):
             return []
-        wanted = self._table.search(MatchQuery(" ".join(words), "terms"), query_type="fts")
-        return _matches(wanted, "_score", self._numbers, topk)
+        wanted = self.table.search(MatchQuery(" ".join(words), "terms"), query_type="fts")
+        return _matches(wanted, "_score", self.numbers, topk)
 
 
-class LanceVectors:
-    """Search engine that finds the table's vectors nearest to the query's."""
-
-    def __init__(self, table: Any, numbers: Serials, settings: DenseSettings) -> None:
-        self._table = table
-        self._numbers = numbers
-        self._embedder = open_embedder(settings)
-        self._settings = settings
+class _LanceVectors(Struct):
+    table: Any
+    numbers: _Serials
+    settings: DenseSettings
+    embedder: Embedder
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Match]]:
-        """The best passages for each query, at most `topk`."""
-        vectors = embed_queries(self._embedder, queries, _width(self._table)) if queries else ()
+        vectors = embed_queries(self.embedder, queries, _width(self.table)) if queries else ()
         return [self._search_one(vector, topk) for vector in vectors]
 
-    def _search_one(self, vector: NDArray[np.float32], topk: int) -> list[Match]:
-        wanted = self._table.search(vector, vector_column_name="vector").distance_type("dot")
-        if self._settings.ann == "ivf":
-            wanted = wanted.nprobes(self._settings.num_probes)
-        return _matches(wanted, "_distance", self._numbers, topk)
+    def _search_one(self, vector: Vectors, topk: int) -> list[Match]:
+        wanted = self.table.search(vector, vector_column_name="vector").distance_type("dot")
+        wanted = wanted.nprobes(self.settings.num_probes) if self.settings.ann == "ivf" else wanted
+        return _matches(wanted, "_distance", self.numbers, topk)
 
 
-def _matches(wanted: Any, column: str, numbers: Serials, topk: int) -> list[Match]:
+def _matches(wanted: Any, column: str, numbers: _Serials, topk: int) -> list[Match]:
     """Run a LanceDB query and return its matches; `column` has the scores, or distances, which are 1 - score."""
     found = wanted.limit(topk + SPARE).select(["serial", column]).to_arrow()
-    scores = found[column].to_numpy()
-    scores = 1 - scores if column == "_distance" else scores
+    scores = 1 - found[column].to_numpy() if column == "_distance" else found[column].to_numpy()
     pairs = zip(numbers[found["serial"].to_numpy()], scores, strict=True)
     return rank([Match(int(number), float(score)) for number, score in pairs], topk)
 
@@ -147,41 +133,32 @@ def _matches(wanted: Any, column: str, numbers: Serials, topk: int) -> list[Matc
 # ----------------------------------------------------------------------------------------------------------- building
 
 
-def build_lance(build: EngineBuild) -> int:
-    """Write the table, reusing rows of an earlier index if there is one; returns how many passages were embedded."""
+def _build_lance(build: EngineBuild) -> int:
     writer = _TableWriter(build)
-    if build.known:
-        writer.update(build.known())
-    else:
-        writer.write()
+    writer.update(build.known()) if build.known else writer.write()
     return writer.num_embedded
 
 
-LANCE = Backend(build_lance, open_lance, _uses, _check)
+LANCE = Backend(_build_lance, _open_lance, _uses, _check)
 
 
 class _TableWriter:
-    """Writes the table of an index: words of passages, vectors, or both."""
-
     def __init__(self, build: EngineBuild) -> None:
         lance = build.settings.lance
         self.num_embedded = 0
-        self._build = build
-        self._folder = build.folder
+        self._build, self._folder = build, build.folder
         self._bm25 = build.settings.bm25 if lance.has_words else None
         self._dense = build.settings.dense if lance.has_vectors else None
         self._embedder: Embedder | None = None
         self._has_words = False
 
     def write(self) -> None:
-        """Write a new table of all passages, with its search indexes."""
         serials = np.arange(self._build.num_passages)
-        create = partial(connect(self._folder).create_table, _TABLE)
-        table = _write_stream(self._batches(serials, serials), create)
-        if self._bm25:
-            if not self._has_words:
-                raise no_words()
-            self._index_words(table)
+        connection = _connect(self._folder)
+        table = _write_stream(self._batches(serials, serials), partial(connection.create_table, _TABLE))
+        if self._bm25 and not self._has_words:
+            raise no_words()
+        self._index_words(table)
         self._train(table)
         np.save(self._folder / "numbers.npy", serials)
 
@@ -190,7 +167,7 @@ class _TableWriter:
 
         All rows are written anew if none can be reused, or if the embedder did not make the earlier vectors.
         """
-        earlier = read_numbers(known.folder)
+        earlier = _read_numbers(known.folder)
         serials = _keep_serials(known.rows, earlier)
         new = np.flatnonzero(serials < 0)
         is_same = not self._dense or not new.size or self._makes_same(known.folder, serials)
@@ -198,7 +175,7 @@ class _TableWriter:
             self.write()
             return
         shutil.copytree(known.folder, self._folder, copy_function=_share, dirs_exist_ok=True)
-        table = open_table(self._folder)
+        table = _open_table(self._folder)
         if self._bm25:
             table.drop_index("terms_idx")  # made anew: added to, it would count words of passages that are gone
         self._delete(table, np.setdiff1d(np.flatnonzero(earlier >= 0), serials))
@@ -206,15 +183,14 @@ class _TableWriter:
         if new.size:
             _write_stream(self._batches(new, serials[new]), table.add)
         self._optimise(table)
-        if self._bm25:
-            self._index_words(table)
+        self._index_words(table)
         if self._build.num_passages > 2 * int((self._folder / "trained.json").read_text()):
             self._train(table)
         numbers = np.full(len(earlier) + new.size, -1)
         numbers[serials] = np.arange(self._build.num_passages)
         np.save(self._folder / "numbers.npy", numbers)
 
-    def _batches(self, numbers: Serials, serials: Serials) -> Iterator[Any]:
+    def _batches(self, numbers: _Serials, serials: _Serials) -> Iterator[Any]:
         """The table's rows for these passages, as Arrow record batches; embeds the passages if there are vectors."""
         arrow = _import("pyarrow")
         if self._dense and numbers.size:
@@ -236,12 +212,13 @@ class _TableWriter:
             yield arrow.RecordBatch.from_pydict(columns)
 
     def _index_words(self, table: Any) -> None:
-        from lancedb.index import FTS
+        if self._bm25:
+            from lancedb.index import FTS
 
-        # The terms are split and folded already (words.py): LanceDB must not process them again.
-        plain = {"lower_case": False, "stem": False, "remove_stop_words": False, "ascii_folding": False}
-        self._build.progress("scoring words", 0, None)
-        table.create_index("terms", config=FTS(base_tokenizer="whitespace", max_token_length=None, **plain))
+            # The terms are split and folded already (words.py): LanceDB must not process them again.
+            plain = {"lower_case": False, "stem": False, "remove_stop_words": False, "ascii_folding": False}
+            self._build.progress("scoring words", 0, None)
+            table.create_index("terms", config=FTS(base_tokenizer="whitespace", max_token_length=None, **plain))
 
     def _train(self, table: Any) -> None:
         """Build the table's approximate index (IVF): vectors in clusters, of which a search reads the nearest."""
@@ -251,26 +228,25 @@ class _TableWriter:
             num_lists = choose_num_lists(self._dense, self._build.num_passages)
             a_list = min(256, max(16, _TRAINING_BYTES // (4 * _width(table) * num_lists)))
             self._build.progress("linking neighbours", 0, None)
-            config = IvfFlat(distance_type="dot", num_partitions=num_lists, sample_rate=a_list)
-            table.create_index("vector", config=config)
+            table.create_index(
+                "vector", config=IvfFlat(distance_type="dot", num_partitions=num_lists, sample_rate=a_list)
+            )
         (self._folder / "trained.json").write_text(str(self._build.num_passages))
 
-    def _makes_same(self, folder: Path, serials: Serials) -> bool:
+    def _makes_same(self, folder: Path, serials: _Serials) -> bool:
         """True if the embedder gives an earlier passage its vector again: another model may have taken its name."""
         assert self._dense
         self._embedder = open_embedder(self._dense)
         number = int(np.argmax(serials))
         if serials[number] < 0:
             return False
-        row = open_table(folder).search().where(f"serial = {serials[number]}").select(["vector"]).limit(1).to_arrow()
+        row = _open_table(folder).search().where(f"serial = {serials[number]}").select(["vector"]).limit(1).to_arrow()
         earlier = row["vector"].combine_chunks().flatten().to_numpy()
         return makes_same(self._embedder, self._build.read(number), earlier)
 
-    def _delete(self, table: Any, serials: Serials) -> None:
+    def _delete(self, table: Any, serials: _Serials) -> None:
         """Delete the rows with these serial numbers, by ranges: passages of one document have adjacent numbers."""
-        if not serials.size:
-            return
-        runs = np.split(serials, np.flatnonzero(np.diff(serials) > 1) + 1)
+        runs = np.split(serials, np.flatnonzero(np.diff(serials) > 1) + 1) if serials.size else []
         ranges = [f"(serial BETWEEN {run[0]} AND {run[-1]})" for run in runs]
         for start in range(0, len(ranges), _RANGES_AT_ONCE):
             table.delete(" OR ".join(ranges[start : start + _RANGES_AT_ONCE]))
@@ -284,7 +260,7 @@ class _TableWriter:
             table.optimize(cleanup_older_than=timedelta(0), delete_unverified=True)
 
 
-def _keep_serials(rows: NDArray[np.int64], earlier: Serials) -> Serials:
+def _keep_serials(rows: _Serials, earlier: _Serials) -> _Serials:
     """Per passage its serial number in the earlier table, or -1; `rows` are the passages' numbers in that index.
 
     If two passages with the same text match one earlier passage, only the first gets its serial number.
@@ -330,17 +306,14 @@ def _write_stream(batches: Iterator[Any], take: Callable[[Any], Any]) -> Any:
 # ----------------------------------------------------------------------------------------------------------- opening
 
 
-def connect(folder: Path) -> Any:
-    """LanceDB's connection to a folder."""
+def _connect(folder: Path) -> Any:
     os.environ.setdefault("LANCEDB_LOG", "error")  # its warnings are for its developers
     lancedb = _import("lancedb")
     return lancedb.connect(folder, session=lancedb.Session(index_cache_size_bytes=_CACHE_BYTES))
 
 
-def open_table(folder: Path) -> Any:
-    """Open the table in a folder; raises `BadInput` if it is damaged or missing."""
-    connection = connect(folder)
-    hint = f"{rebuild_hint(folder.parent)} --force"
+def _open_table(folder: Path) -> Any:
+    connection, hint = _connect(folder), f"{rebuild_hint(folder.parent)} --force"
     try:
         table = connection.open_table(_TABLE)
     except (OSError, RuntimeError, ValueError) as error:
@@ -351,12 +324,10 @@ def open_table(folder: Path) -> Any:
 
 
 def _width(table: Any) -> int:
-    """The number of dimensions of the table's vectors."""
     return int(table.schema.field("vector").type.list_size)
 
 
-def read_numbers(folder: Path) -> Serials:
-    """Per serial number the passage's number in the index."""
+def _read_numbers(folder: Path) -> _Serials:
     return np.asarray(np.load(folder / "numbers.npy", mmap_mode="r"))
 
 

@@ -15,7 +15,6 @@ from urllib.parse import unquote
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from quaere.records import Passage
 from quaere.search.files import FILE_SUFFIXES
@@ -54,12 +53,11 @@ class LinkGraph:
         number = self._store.find_document(doc_id)
         first, end = np.searchsorted(self._links[:, 0], (number, number + 1)).tolist()
         for _, source, start, stop, to_part in self._links[first:end].tolist():
-            passage = self._store.find_passage(source, start, stop)
-            if passage:
+            if passage := self._store.find_passage(source, start, stop):
                 yield Backlink(passage, start - passage.start, stop - passage.start, bool(to_part))
 
     @cached_property
-    def _links(self) -> NDArray[np.int64]:
+    def _links(self) -> np.typing.NDArray[np.int64]:
         """Sorted rows of target document, source document, anchor's start and end, and 1 if it leads to a part."""
         if not self._store.has_links:
             return np.empty((0, 5), dtype=np.int64)  # rather than the ids of millions of rows in memory
@@ -74,8 +72,6 @@ class LinkGraph:
 
 
 class _Targets:
-    """Resolves link targets to documents."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
         self._by_id: dict[str, int] = {}

@@ -15,8 +15,8 @@ from quaere.errors import UPDATE_HINT, BadInput, IndexMissing
 from quaere.records.foreign_json import decode_json
 from quaere.search.bm25 import PLAIN_WORDS, Bm25Settings
 from quaere.search.chunks import ChunkSettings
-from quaere.search.embedders import DenseSettings
-from quaere.search.engines import engine_parts, find_engine, rebuild_hint
+from quaere.search.embedders import DenseSettings, Embedder
+from quaere.search.engines import FUSED, find_engine, rebuild_hint
 from quaere.search.files import MAX_FILE_MIB
 from quaere.search.lance import LanceSettings
 from quaere.search.ranking import NO_RERANKER, open_reranker
@@ -25,8 +25,10 @@ from quaere.search.walk import CorpusReport, FileChoice
 FORMAT = 2  # since 2 there are stems, whole names and rerankers, which a program that knows only 1 would not apply
 KIND = "quaere-index"
 MANIFEST = "manifest.json"
-_LIBRARIES = ("bm25s", "PyStemmer", "numpy", "faiss-cpu", "sentence-transformers", "lancedb")
-_READING_LIBRARIES = ("pypdf", "python-docx", "python-pptx", "openpyxl")
+_LIBRARIES = (
+    *("bm25s", "PyStemmer", "numpy", "faiss-cpu", "sentence-transformers", "lancedb"),
+    *("pypdf", "python-docx", "python-pptx", "openpyxl"),
+)
 
 
 class IndexSettings(msgspec.Struct, frozen=True):
@@ -49,7 +51,7 @@ class IndexSettings(msgspec.Struct, frozen=True):
     @property
     def engine_names(self) -> tuple[str, ...]:
         """The names of the engines to build; for "hybrid" both "bm25" and "dense"."""
-        return engine_parts(self.engine)
+        return FUSED.get(self.engine, (self.engine,))
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -87,10 +89,9 @@ class IndexSettings(msgspec.Struct, frozen=True):
         if self.max_file_mib < 1:
             raise BadInput(f"max_file_mib must be at least 1, not {self.max_file_mib}")
 
-    def check_reranker(self) -> None:
-        """Load the reranker, if one is set, so that a missing model fails now and not at the first search."""
-        if self.rerank != NO_RERANKER:
-            open_reranker(self.rerank)
+    def open_reranker(self) -> Embedder | None:
+        """Load the reranker; None if none is set."""
+        return open_reranker(self.rerank) if self.rerank != NO_RERANKER else None
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -114,7 +115,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 def library_versions() -> dict[str, str]:
     """The versions of Quaere and of the installed libraries that read and search documents, by name."""
-    installed = {library: _version_of(library) for library in _LIBRARIES + _READING_LIBRARIES}
+    installed = {library: _version_of(library) for library in _LIBRARIES}
     return {"quaere": __version__, **{library: found for library, found in installed.items() if found}}
 
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import cache
 from html import unescape
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from quaere.search.extracted import SECTION_LEVELS, Block
 from quaere.search.hyperlinks import (
@@ -27,7 +28,6 @@ from quaere.search.hyperlinks import (
     join_linked,
     place_links,
 )
-from quaere.search.page_regions import is_around, read_attribute
 
 _SILENT = frozenset({"script", "style", "noscript", "template", "svg"})
 _HEADINGS = {f"h{level}": level for level in range(1, SECTION_LEVELS + 1)}
@@ -42,27 +42,23 @@ _MAX_ENTRIES = 4  # definitions inside one another whose terms are kept
 
 
 class _List(Struct):
-    """A list whose end tag has not come yet, and the number of its last item."""
-
     tag: str
     number: int = 0
 
 
 class _Entry(Struct):
-    """A definition that has not ended yet: its term, the depth of its list, and its number of lines so far."""
-
     term: str
     depth: int
     num_lines: int = 0
 
 
 class PageBlocks:
-    """Collector of a page's blocks. Menus, banners and footers (`page_regions.py`) are skipped unless `whole`."""
+    """Collector of a page's blocks. Menus, banners and footers are skipped unless `whole`."""
 
     def __init__(self, *, whole: bool = False) -> None:
         self.title: list[str] = []
         self._whole = whole
-        self._lines: list[Line] = []
+        self._lines: list[_Line] = []
         self._inline = InlineText()
         self._silent_depth = self._pre_depth = self._level = 0
         self._in_title = self._in_term = False
@@ -73,7 +69,7 @@ class PageBlocks:
         self._terms: list[LinkedText] = []
         self._entries: list[_Entry] = []
         self._marker: LinkedText | None = None  # what comes before the next line, if that is the first of an item
-        self._tables: list[Table] = []
+        self._tables: list[_Table] = []
         self._num_deep_tables = 0
         self._headings: list[tuple[int, str]] = []
         self._num_targets = 0
@@ -84,7 +80,8 @@ class PageBlocks:
         self._end_block()
         self._write_terms()
         while self._tables:
-            self._end_table()
+            self._end_row()
+            self._tables.pop()
         lines = self._lines[self._main[0] : self._main[-1]] if self._main and not self._whole else self._lines
         if self._around or all(line.kind == "heading" for line in lines):
             return []
@@ -102,7 +99,7 @@ class PageBlocks:
             return
         self._silent_depth += tag in _SILENT
         self._in_title = tag == "title" and not self._silent_depth
-        if not self._whole and is_around(tag, attributes):
+        if not self._whole and _is_around(tag, attributes):
             self._end_block()
             self._around, self._around_depth = tag, 1
             return
@@ -113,7 +110,9 @@ class PageBlocks:
         elif tag in _HEADINGS:
             self._level = _HEADINGS[tag]
         elif tag in _LISTS:
-            self._start_list(tag)
+            self._write_lead()
+            self._lists.append(_List(tag))
+            self._open_lists[tag] += 1
         elif tag in ("li", "dt", "dd"):
             self._start_item(tag)
         elif tag in _TABLE_TAGS:
@@ -127,8 +126,7 @@ class PageBlocks:
             self._around_depth -= tag == self._around
             self._around = self._around if self._around_depth else ""
             return
-        if tag in _SILENT and self._silent_depth:
-            self._silent_depth -= 1
+        self._silent_depth -= tag in _SILENT and self._silent_depth > 0
         self._in_title = self._in_title and tag != "title"
         if tag in _BLOCKS:
             self._end_block()
@@ -166,17 +164,12 @@ class PageBlocks:
             self._inline.start_link(self._read_target(attributes))
 
     def _read_target(self, attributes: str) -> str:
-        written = read_attribute(attributes, "href") if self._num_targets < MAX_LINKS else ""
+        written = _read_attribute(attributes, "href") if self._num_targets < MAX_LINKS else ""
         target = clean_target(unescape(written)) if len(written) <= MAX_TARGET_CHARS else ""
         self._num_targets += bool(target)
         return target
 
     # ------------------------------------------------------------------------------------------------------------ lists
-
-    def _start_list(self, tag: str) -> None:
-        self._write_lead()
-        self._lists.append(_List(tag))
-        self._open_lists[tag] += 1
 
     def _end_list(self, tag: str) -> None:
         if not self._open_lists[tag]:
@@ -234,44 +227,35 @@ class PageBlocks:
         if tag == "table":
             self._write_lead()
             if len(self._tables) < MAX_NESTED_TABLES:
-                self._tables.append(Table())
+                self._tables.append(_Table())
             else:
                 self._num_deep_tables += 1
-        elif not self._tables or self._num_deep_tables:
-            return
-        elif tag == "tr":
-            self._end_row()
-        else:
-            spans = read_attribute(attributes, "colspan"), read_attribute(attributes, "rowspan")
-            self._tables[-1].start_cell(tag == "th", *spans)
+        elif self._tables and not self._num_deep_tables:
+            if tag == "tr":
+                self._end_row()
+            else:
+                spans = _read_attribute(attributes, "colspan"), _read_attribute(attributes, "rowspan")
+                self._tables[-1].start_cell(tag == "th", *spans)
 
     def _end_table_tag(self, tag: str) -> None:
         if self._num_deep_tables:
             self._num_deep_tables -= tag == "table"
-        elif not self._tables:
-            return
-        elif tag == "table":
-            self._end_table()
-        elif tag == "tr":
+        elif self._tables and tag in ("td", "th"):
+            self._tables[-1].cell = None
+        elif self._tables:
             self._end_row()
-        else:
-            self._tables[-1].end_cell()
+            if tag == "table":
+                self._tables.pop()
 
     def _end_row(self) -> None:
-        lines = self._tables[-1].end_row()
-        around = self._find_lines()
+        lines, around = self._tables[-1].end_row(), self._find_lines()
         if lines and lines[0].kind == "row" and not lines[0].tight:
             lines[0].tight = _leads(around)
         around += lines
 
-    def _end_table(self) -> None:
-        self._end_row()
-        self._tables.pop()
-
-    def _find_lines(self) -> list[Line]:
+    def _find_lines(self) -> list[_Line]:
         """The list that the next line is appended to: that of the innermost open table cell, or of the page."""
-        cells = (table.cell_lines for table in reversed(self._tables))
-        return next((lines for lines in cells if lines is not None), self._lines)
+        return next((table.cell.lines for table in reversed(self._tables) if table.cell), self._lines)
 
     # ----------------------------------------------------------------------------------------------------------- blocks
 
@@ -300,13 +284,13 @@ class PageBlocks:
             if entry.num_lines == 2:
                 self._headings.append((SECTION_LEVELS + 1 + number, entry.term))
         lines = self._find_lines()
-        follows = kind == "item" and lines and lines[-1].kind == "item"
-        tight = bool(follows) or (kind in ("item", "code") and _leads(lines))
-        lines.append(Line(said.text, kind, tight, self._headings, said.links))
+        follows = kind == "item" and bool(lines) and lines[-1].kind == "item"
+        tight = follows or (kind in ("item", "code") and _leads(lines))
+        lines.append(_Line(said.text, kind, tight, self._headings, said.links))
         self._headings = []
 
 
-def _leads(lines: list[Line]) -> bool:
+def _leads(lines: list[_Line]) -> bool:
     """True if the last line introduces what follows: a text or list item that ends with a colon."""
     return bool(lines) and lines[-1].kind in ("text", "item") and lines[-1].text.endswith(":")
 
@@ -322,61 +306,51 @@ _MAX_ROW_CHARS = 2000
 _DIGITS = re.compile(r"\s*+([0-9]{1,4})(?![0-9])")
 
 
-class Line(Struct):
+class _Line(Struct):
     """A line of a page before it becomes a `Block`; `kind` is "text", "item", "row", "code" or "heading"."""
 
     text: str
     kind: str = "text"
     tight: bool = False
-    headings: list[tuple[int, str]] = field(default_factory=list)
+    headings: list[tuple[int, str]] = []
     links: tuple[Hyperlink, ...] = ()  # as in a `LinkedText`
 
 
 class _Cell(Struct):
     column: int
     is_header: bool
-    lines: list[Line] = field(default_factory=list)
+    lines: list[_Line] = []
 
     def join(self) -> LinkedText:
         return join_linked(" ", [LinkedText(" ".join(line.text.split()), line.links) for line in self.lines])
 
 
-class Table:
-    """A table that is being read: call `start_cell`, `end_cell` and `end_row` at its tags; append to `cell_lines`."""
+class _Table(Struct):
+    """A table that is being read: call `start_cell` and `end_row` at its tags; append to the lines of `cell`."""
 
-    def __init__(self) -> None:
-        self._columns: dict[int, str] = {}
-        self._cells: list[_Cell] = []
-        self._cell: _Cell | None = None
-        self._column = 0
-        self._num_rows = 0  # without those of the header
-        self._has_line = False
-        self._occupied: dict[int, int] = {}  # column -> rows that a cell from above still reaches into
-
-    @property
-    def cell_lines(self) -> list[Line] | None:
-        """The lines of the open cell; None between cells."""
-        return self._cell.lines if self._cell else None
+    cell: _Cell | None = None  # the open one; None between cells
+    _columns: dict[int, str] = {}
+    _cells: list[_Cell] = []
+    _column: int = 0
+    _num_rows: int = 0  # without those of the header
+    _has_line: bool = False
+    _occupied: dict[int, int] = {}  # column -> rows that a cell from above still reaches into
 
     def start_cell(self, is_header: bool, colspan: str, rowspan: str) -> None:
-        """Start a cell in the next column that no cell from a row above spans."""
+        # In the next column that no cell from a row above spans.
         while self._occupied.get(self._column, 0) and self._column < _MAX_COLUMNS:
             self._column += 1
-        self._cell = _Cell(self._column, is_header)
-        self._cells.append(self._cell)
+        self.cell = _Cell(self._column, is_header)
+        self._cells.append(self.cell)
         width, height = _read_span(colspan, _MAX_COLUMNS), _read_span(rowspan, _MAX_ROWSPAN)
         for column in range(self._column, min(self._column + width, _MAX_COLUMNS)):
             self._occupied[column] = height
         self._column = min(self._column + width, _MAX_COLUMNS)
 
-    def end_cell(self) -> None:
-        """End the current cell, so that `cell_lines` is None until the next one starts."""
-        self._cell = None
-
-    def end_row(self) -> list[Line]:
+    def end_row(self) -> list[_Line]:
         """End the row and return it as one line, or as the lines of its cells if they are long or have headings."""
         cells = [cell for cell in self._cells if cell.lines]
-        self._cells, self._cell, self._column = [], None, 0
+        self._cells, self.cell, self._column = [], None, 0
         self._occupied = {column: left - 1 for column, left in self._occupied.items() if left > 1}
         if not cells:
             return []
@@ -393,7 +367,7 @@ class Table:
             self._columns = {column: said.text[:_MAX_COLUMN_NAME] for column, said in texts if column < _MAX_COLUMNS}
         said = self._write(texts, is_header)
         headings = [each for line in lines for each in line.headings]
-        row = Line(said.text, "row", self._has_line, headings, said.links)
+        row = _Line(said.text, "row", self._has_line, headings, said.links)
         self._has_line = True
         self._num_rows += not is_header
         return [row]
@@ -406,7 +380,7 @@ class Table:
         return join_linked("; ", cells)
 
 
-def _as_label(lines: list[Line]) -> list[Line]:
+def _as_label(lines: list[_Line]) -> list[_Line]:
     """Append a colon to a header that is alone in its row: "Note" introduces what follows as "Note:"."""
     if len(lines) == 1 and lines[0].text[-1:].isalnum() and len(lines[0].text) <= _MAX_COLUMN_NAME:
         lines[0].text += ":"
@@ -416,3 +390,42 @@ def _as_label(lines: list[Line]) -> list[Line]:
 def _read_span(value: str, most: int) -> int:
     digits = _DIGITS.match(value)
     return max(1, min(int(digits.group(1)), most)) if digits else 1
+
+
+# ------------------------------------------------------------------------------------------------------------- regions
+
+
+# Elements that are not main text: menus, banners, footers, readers' comments. They are recognised by tag, role or class
+# name. An id counts only if there is no class: documentation tools make ids from headings, and "Navigation" may be one.
+_ROLES = frozenset({"navigation", "banner", "contentinfo", "search", "complementary", "menu", "menubar"})
+_REGIONS = frozenset({"aside", "div", "dl", "form", "header", "ol", "p", "section", "span", "table", "td", "ul"})
+_WHERE = (
+    "site|page|main|global|top|bottom|left|right|side|local|primary|secondary|header|footer|mobile|doc|docs|sphinx|user"
+)
+_WHAT = (
+    r"nav(?:bar|igation|header|footer|links|path)?|menus?|menubar|sidebar|breadcrumbs?|toc|footer|banner|comments?|respond|"
+    r"cookies?|share|sharing|social|related|newsletter|adverts?|advertisement|skip-?links?|headerlink|pagination|pager"
+)
+_REGION_NAME = re.compile(
+    rf"(?:(?:{_WHERE})[-_]?)?(?:{_WHAT})(?:[-_](?:bar|box|list|menu|links|items?|wrapper|notice))?"
+)
+
+
+def _is_around(tag: str, attributes: str) -> bool:
+    """True if the element with this start tag is a menu, banner, footer or the like, and not main text."""
+    if tag not in _REGIONS or "=" not in attributes:
+        return tag in ("nav", "footer")
+    names = _read_attribute(attributes, "class") or ("" if tag == "section" else _read_attribute(attributes, "id"))
+    is_named_so = any(_REGION_NAME.fullmatch(name) for name in names.lower().split())
+    return is_named_so or _read_attribute(attributes, "role").lower() in _ROLES
+
+
+def _read_attribute(attributes: str, name: str) -> str:
+    """The value of an attribute, "" if there is none: `_read_attribute(' class="toc"', "class") == "toc"`."""
+    found = _attribute(name).search(attributes) if name in attributes.lower() else None
+    return found[found.lastindex or 0] if found else ""
+
+
+@cache
+def _attribute(name: str) -> re.Pattern[str]:
+    return re.compile(rf"""(?<![\w:-]){name}\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'>]++))""", re.IGNORECASE)

@@ -22,10 +22,10 @@ from itertools import islice
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from msgspec import Struct, field
 
 from quaere.records import Hit, Passage
-from quaere.search.embedders import DenseSettings, Embedder, open_embedder
+from quaere.search.embedders import DenseSettings, Embedder, Vectors, open_embedder
 from quaere.search.words import terms
 
 Progress = Callable[[str, int, int | None], None]
@@ -44,7 +44,6 @@ class Engine(Protocol):
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Match]]:
         """One list of matches per query, in the order of the queries."""
-        ...
 
 
 def rank(matches: Sequence[Match], topk: int) -> list[Match]:
@@ -60,15 +59,14 @@ RANK_OFFSET = 60
 FUSION_DEPTH = 100
 
 
-class HybridEngine:
+class HybridEngine(Struct):
     """Engine that fuses the rankings of other engines."""
 
-    def __init__(self, engines: Sequence[Engine]) -> None:
-        self._engines = tuple(engines)
+    engines: Sequence[Engine]
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Match]]:
         """The best passages for each query, at most `topk`."""
-        found = [engine.search(queries, max(topk, FUSION_DEPTH)) for engine in self._engines]
+        found = [engine.search(queries, max(topk, FUSION_DEPTH)) for engine in self.engines]
         return [fuse(rankings, topk) for rankings in zip(*found, strict=True)]
 
 
@@ -91,7 +89,6 @@ def fuse(rankings: Sequence[Sequence[Match]], topk: int) -> list[Match]:
 
 NO_RERANKER = "none"
 RERANK_DEPTH = 20  # passages that are reranked
-_NUM_KEPT = 65_536  # vectors; 100 MB of those of MiniLM
 
 
 def open_reranker(name: str) -> Embedder:
@@ -101,53 +98,48 @@ def open_reranker(name: str) -> Embedder:
     return open_embedder(settings)
 
 
-class RerankEngine:
+class RerankEngine(Struct):
     """Engine that reranks the first matches of another engine; `read` returns a passage by its number."""
 
-    def __init__(
-        self, engine: Engine, encoder: Embedder, read: Callable[[int], Passage], *, num_kept: int = _NUM_KEPT
-    ) -> None:
-        self._engine = engine
-        self._encoder = encoder
-        self._read = read
-        self._num_kept = num_kept
-        self._kept: dict[int, NDArray[np.float32]] = {}  # by passage number, the least recently used first
-        self._lock = threading.Lock()
+    engine: Engine
+    encoder: Embedder
+    read: Callable[[int], Passage]
+    num_kept: int = 65_536  # vectors in the cache; 100 MB of those of MiniLM
+    _kept: dict[int, Vectors] = {}  # by passage number, the least recently used first
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Match]]:
         """The best passages for each query, at most `topk`."""
-        found = self._engine.search(queries, max(topk, RERANK_DEPTH))
+        found = self.engine.search(queries, max(topk, RERANK_DEPTH))
         vectors = self._embed({match.number for matches in found for match in matches[:RERANK_DEPTH]})
         if not vectors:
             return found
-        asked = self._encoder.embed_queries(queries)
+        asked = self.encoder.embed_queries(queries)
         return [
             fuse([matches, _rerank(query, matches[:RERANK_DEPTH], vectors)], topk)
             for query, matches in zip(asked, found, strict=True)
         ]
 
-    def _embed(self, numbers: Iterable[int]) -> dict[int, NDArray[np.float32]]:
+    def _embed(self, numbers: Iterable[int]) -> dict[int, Vectors]:
         """The vectors of these passages, by number: from the cache, else encoded in batches."""
         wanted = sorted(numbers)
         with self._lock:
             vectors = {number: self._kept[number] for number in wanted if number in self._kept}
         new = [number for number in wanted if number not in vectors]
-        for start in range(0, len(new), self._encoder.num_at_once):
-            batch = new[start : start + self._encoder.num_at_once]
-            encoded = self._encoder.embed_passages([self._read(number) for number in batch])
+        for start in range(0, len(new), self.encoder.num_at_once):
+            batch = new[start : start + self.encoder.num_at_once]
+            encoded = self.encoder.embed_passages([self.read(number) for number in batch])
             vectors |= zip(batch, map(np.copy, encoded), strict=True)  # a row alone, else it would keep its batch
         with self._lock:
             for number in vectors:
                 self._kept.pop(number, None)
             self._kept |= vectors
-            for number in [*islice(self._kept, max(0, len(self._kept) - self._num_kept))]:
+            for number in [*islice(self._kept, max(0, len(self._kept) - self.num_kept))]:
                 del self._kept[number]
         return vectors
 
 
-def _rerank(
-    query: NDArray[np.float32], matches: Sequence[Match], vectors: dict[int, NDArray[np.float32]]
-) -> list[Match]:
+def _rerank(query: Vectors, matches: Sequence[Match], vectors: dict[int, Vectors]) -> list[Match]:
     return rank([Match(match.number, float(query @ vectors[match.number])) for match in matches], RERANK_DEPTH)
 
 
@@ -172,8 +164,7 @@ def _num_named(title: str, query: str, asked: frozenset[str]) -> int:
     """
     name = _ARTICLE.sub("", _QUALIFIER.sub("", title), count=1)
     words = terms(name)
-    if not asked.issuperset(words):
-        return 0
-    if len(words) == 1 and not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", query):
-        return 0
-    return len(words)
+    is_named = asked.issuperset(words) and (
+        len(words) != 1 or re.search(rf"(?<!\w){re.escape(name)}(?!\w)", query) is not None
+    )
+    return len(words) if is_named else 0

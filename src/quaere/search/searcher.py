@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
+from msgspec import Struct
+
 from quaere.errors import QuaereError, SearchFailed
 from quaere.records import Hit
 from quaere.search.index import Index, open_index
@@ -27,11 +29,9 @@ class Searcher(Protocol):
 
     async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """One list of hits per query, in the order of the queries."""
-        ...
 
     async def close(self) -> None:
         """Release threads and connections."""
-        ...
 
 
 def open_searcher(where: str) -> Searcher:
@@ -65,13 +65,10 @@ class NoSearcher:
         """Do nothing."""
 
 
-class _Request:
-    """A queued search: its queries, `topk`, and the future that gets its hits."""
-
-    def __init__(self, queries: Sequence[str], topk: int) -> None:
-        self.queries = list(queries)
-        self.topk = topk
-        self.hits: asyncio.Future[list[list[Hit]]] = asyncio.get_running_loop().create_future()
+class _Request(Struct, eq=False):
+    queries: list[str]
+    topk: int
+    hits: asyncio.Future[list[list[Hit]]]
 
 
 class LocalSearcher:
@@ -108,7 +105,7 @@ class LocalSearcher:
             return [self._recall(query, topk) for query in queries]
         if self._max_waiting is not None and len(self._waiting) >= self._max_waiting and not self._num_idle:
             raise SearchFailed(f"the queue is full: {len(self._waiting)} searches are waiting", kind="overloaded")
-        request = _Request(queries, topk)
+        request = _Request([*queries], topk, asyncio.get_running_loop().create_future())
         self._waiting.append(request)
         self._start_calls()
         hits = await request.hits
@@ -119,9 +116,7 @@ class LocalSearcher:
     async def close(self) -> None:
         """Wait for running calls, then release the threads."""
         while self._calls:
-            call = next(iter(self._calls))
-            await call  # awaiting a finished task does not yield, so its callback has not run: discard it here
-            self._calls.discard(call)
+            await asyncio.wait(self._calls)
         self._threads.shutdown()
 
     def _recall(self, query: str, topk: int) -> list[Hit]:
@@ -130,8 +125,7 @@ class LocalSearcher:
 
     def _keep(self, query: str, topk: int, hits: Sequence[Hit]) -> None:
         self._found.pop((query, topk), None)
-        if self._remember:
-            self._found[query, topk] = [*hits]
+        self._found[query, topk] = [*hits]
         if len(self._found) > self._remember:
             del self._found[next(iter(self._found))]
 
@@ -162,16 +156,11 @@ class LocalSearcher:
                 if not request.hits.done():
                     request.hits.set_result(hits)
         except Exception as error:
-            _fail(wanted, error)
+            said = f"the search engine failed: {type(error).__name__}: {error}"
+            failure = error if isinstance(error, QuaereError) else SearchFailed(said, kind="broken")
+            for request in wanted:
+                if not request.hits.done():
+                    request.hits.set_exception(failure)
         finally:
             self._num_idle += 1
             self._start_calls()
-
-
-def _fail(requests: list[_Request], error: Exception) -> None:
-    """Set the error on all waiting requests; exceptions of other types become `SearchFailed`."""
-    if not isinstance(error, QuaereError):
-        error = SearchFailed(f"the search engine failed: {type(error).__name__}: {error}", kind="broken")
-    for request in requests:
-        if not request.hits.done():
-            request.hits.set_exception(error)

@@ -15,7 +15,6 @@ from itertools import islice
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct, field
 
 from quaere.errors import BadInput
 from quaere.search.walk import SourceFolder, common_folder, describe_folder
@@ -24,7 +23,7 @@ SOURCES = "sources.jsonl"
 MAX_LOOKS = 20_000  # folders, entries of folders and files that are looked at when an index is opened
 
 
-class FileRecord(Struct, tag="file", omit_defaults=True):
+class FileRecord(msgspec.Struct, tag="file", omit_defaults=True):
     """A file as it was read, and the result: enough to report on it again without reading it.
 
     Records are in the order of the index's documents; `num_documents` of them come from the file. `duplicates` are
@@ -44,7 +43,7 @@ class FileRecord(Struct, tag="file", omit_defaults=True):
     problems: tuple[str, ...] = ()
     num_documents: int = 0
     num_empty: int = 0
-    duplicates: list[str] = field(default_factory=list)
+    duplicates: list[str] = msgspec.field(default_factory=list)
 
 
 class Changes(list[str]):
@@ -73,11 +72,8 @@ def digest_file(path: Path) -> str:
 def write_sources(folder: Path, folders: Iterable[SourceFolder], files: Iterable[FileRecord], began_ns: int) -> None:
     """Write the records to `sources.jsonl` in `folder`; its file time is set to `began_ns`, when reading began."""
     path = folder / SOURCES
-    records: list[SourceFolder | FileRecord] = sorted(folders, key=lambda each: each.id)
-    records += files
-    with path.open("wb") as file:
-        for record in records:
-            file.write(msgspec.json.encode(_storable(record)) + b"\n")
+    records: list[SourceFolder | FileRecord] = [*sorted(folders, key=lambda folder: folder.id), *files]
+    path.write_bytes(msgspec.json.Encoder().encode_lines(map(_storable, records)))
     os.utime(path, ns=(began_ns, began_ns))
 
 
@@ -149,8 +145,7 @@ def _list_folder(
         return None, 1
     if len(entries) == max_entries:
         return record, max_entries
-    folders = [name for name, is_folder in entries if is_folder]
-    files = [name for name, is_folder in entries if not is_folder]
+    folders, files = ([name for name, is_folder in entries if is_folder == wanted] for wanted in (True, False))
     return describe_folder(path, record.id, folders, files, leave_out), len(entries) + 1
 
 

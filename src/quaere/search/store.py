@@ -28,13 +28,12 @@ from array import array
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from hashlib import blake2b, sha256
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Literal, TypeVar
 
 import msgspec
 import numpy as np
-from msgspec import Struct
-from numpy.typing import NDArray
 
 from quaere.errors import BadInput
 from quaere.records import Passage
@@ -61,11 +60,9 @@ class StoreWriter:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._bytes = (folder / "documents.bin").open("wb")
-        self._documents = array("Q")
-        self._passages = array("Q")
-        self._digests = array("Q")
+        self._documents, self._passages, self._digests = array("Q"), array("Q"), array("Q")
         self._places, self._headings, self._parts, self._links = (_Blobs(folder, name) for name in _BLOBS)
-        self._content = sha256()
+        self.content = sha256()  # of all documents added so far, in order, with the headings of their passages
 
     def __enter__(self) -> StoreWriter:
         return self
@@ -77,26 +74,20 @@ class StoreWriter:
         if kind is None:
             self._write_arrays()
 
-    @property
-    def content_digest(self) -> str:
-        """Digest of all documents added so far, in order, with the headings of their passages."""
-        return self._content.hexdigest()
-
     def add(self, document: Document, passages: Sequence[Passage]) -> None:
         """Append a document and its passages."""
         parts = [document.id.encode(), document.title.encode(), document.text.encode()]
         lengths = [len(part) for part in parts]
-        self._content.update(array("Q", lengths).tobytes() + b"".join(parts))
-        self._content.update(self._parts.pack(document.parts))
+        self.content.update(array("Q", lengths).tobytes() + b"".join(parts))
+        self.content.update(self._parts.pack(document.parts))
         self._links.pack(document.links)  # no part of the digest: the same text with other links is found alike
         byte_at = _byte_positions(document.text, passages)
         for number, passage in enumerate(passages):
             positions = (passage.start, passage.end, byte_at[passage.start], byte_at[passage.end])
             self._passages.extend((len(self._digests), number, *positions))
             self._places.add(passage.place.encode())
-            heading = passage.heading.encode()
-            self._headings.add(heading)
-            self._content.update(heading)  # the same text under other headings is found by other words
+            # The same text under other headings is found by other words.
+            self.content.update(self._headings.add(passage.heading.encode()))
         self._documents.extend((self._bytes.tell(), *lengths))
         self._digests.append(_id_digest(document.id))
         self._bytes.writelines(parts)
@@ -111,7 +102,7 @@ class StoreWriter:
         np.save(self._folder / "passages.npy", passages.reshape(-1, _PASSAGE_FIELDS))
 
 
-_Record = TypeVar("_Record", bound=Struct)
+_Record = TypeVar("_Record", bound=msgspec.Struct)
 
 
 class _Blobs:
@@ -122,11 +113,12 @@ class _Blobs:
         self._arrays = folder / f"{name}.npy"
         self._ends = array("Q", [0])
 
-    def add(self, blob: bytes) -> None:
+    def add(self, blob: bytes) -> bytes:
         self._file.write(blob)
         self._ends.append(self._ends[-1] + len(blob))
+        return blob
 
-    def pack(self, records: Sequence[Struct]) -> bytes:
+    def pack(self, records: Sequence[msgspec.Struct]) -> bytes:
         """Append the records as one compressed MessagePack string; returns the encoding before compression."""
         encoded = msgspec.msgpack.encode(records) if records else b""
         self.add(zlib.compress(encoded) if records else b"")
@@ -202,13 +194,13 @@ class Store:
         return range(first, end)
 
     @cached_property
-    def _first_passages(self) -> NDArray[np.int64]:
+    def _first_passages(self) -> np.typing.NDArray[np.int64]:
         return np.searchsorted(self._passages[:, 0], np.arange(len(self._documents) + 1, dtype=np.uint64))
 
     def read_document(self, number: int, kind: Literal["file", "row"]) -> Document:
         """Document `number` as it was added; `kind` is not stored and has to be given."""
-        doc_id, title, text_at, end = self._read_document(number)
-        text, parts = self._bytes[text_at:end].decode(), self._parts.unpack(number, Part)
+        doc_id, title, _, _ = self._read_document(number)
+        text, parts = self.read_text(number), self._parts.unpack(number, Part)
         return Document(doc_id, title, text, kind, parts, stored=number, links=self.links(number))
 
     @property
@@ -255,7 +247,7 @@ def _map_bytes(path: Path) -> mmap.mmap:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _map_array(path: Path) -> NDArray[np.uint64]:
+def _map_array(path: Path) -> np.typing.NDArray[np.uint64]:
     """A plain array view of the mapped file: numpy's memmap class makes small slices slow."""
     return np.asarray(np.load(path, mmap_mode="r"))
 
@@ -264,14 +256,9 @@ def _byte_positions(text: str, passages: Sequence[Passage]) -> dict[int, int]:
     """UTF-8 byte offsets of the characters at which passages start and end: `{0: 0, 4: 5}` for "café"."""
     characters = sorted({position for passage in passages for position in (passage.start, passage.end)})
     if text.isascii():
-        return {position: position for position in characters}
-    bytes_at: dict[int, int] = {}
-    last_character = last_byte = 0
-    for character in characters:
-        last_byte += len(text[last_character:character].encode())
-        bytes_at[character] = last_byte
-        last_character = character
-    return bytes_at
+        return dict(zip(characters, characters, strict=True))
+    lengths = (len(text[start:end].encode()) for start, end in pairwise([0, *characters]))
+    return dict(zip(characters, accumulate(lengths), strict=True))
 
 
 def _id_digest(doc_id: str) -> int:
@@ -291,16 +278,11 @@ class EarlierIndex(Store):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.path = path
-        self.files: dict[str, FileRecord] = {}
-        self._first_documents: dict[str, int] = {}
-        num_documents = 0
-        for record in read_sources(path):
-            if isinstance(record, FileRecord):
-                self.files[record.id] = record
-                self._first_documents[record.id] = num_documents
-                num_documents += record.num_documents
-        began_ns = os.stat(path / SOURCES).st_mtime_ns if self.files else 0
-        self._trusted_ns = began_ns - _TIME_STEP_NS
+        records = [record for record in read_sources(path) if isinstance(record, FileRecord)]
+        first_documents = accumulate((record.num_documents for record in records), initial=0)
+        self.files = {record.id: record for record in records}
+        self._first_documents = {record.id: first for record, first in zip(records, first_documents, strict=False)}
+        self._trusted_ns = (os.stat(path / SOURCES).st_mtime_ns if self.files else 0) - _TIME_STEP_NS
 
     def find(self, file: SourceFile) -> FileRecord | None:
         """The earlier record of an unchanged file, else None: same size and time, or same size and content."""
@@ -326,8 +308,7 @@ class EarlierIndex(Store):
         `kept` has the earlier numbers of passages that were taken over, else -1; only the others are compared.
         """
         rows = np.array(kept, dtype=np.int64)
-        new = np.flatnonzero(rows < 0).tolist()
-        if new:
+        if new := np.flatnonzero(rows < 0).tolist():
             left = np.setdiff1d(np.arange(len(self)), rows).tolist()
             by_text = {digest_bytes(self.passage(number).titled_text.encode()): number for number in left}
             new_texts = (store.passage(number).titled_text.encode() for number in new)

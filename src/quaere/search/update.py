@@ -43,13 +43,11 @@ def update_index(path: Path, progress: Progress | None = None, *, rerank: str | 
     The new index is written to a temporary folder, which replaces the old one at the end, as by `build_index`.
     """
     before = open_index(path, check_sources=False)
-    sources = _find_sources(before)
-    began_ns = time.time_ns()
-    earlier = EarlierIndex(path)
+    sources, began_ns, earlier = _find_sources(before), time.time_ns(), EarlierIndex(path)
     settings = before.manifest.settings
     if rerank not in (None, settings.rerank):
         settings = msgspec.structs.replace(settings, rerank=rerank)
-        settings.check_reranker()
+        settings.open_reranker()  # a missing model fails now and not at the first search
     # Another version of a library may read a file differently, so files are then read again; vectors stay valid.
     reads_alike = before.manifest.versions == library_versions()
     try:
@@ -69,9 +67,8 @@ def _find_sources(index: Index) -> list[Path]:
     if not index.manifest.sources:
         raise BadInput(f"{index.path} was built by a version that did not keep what it was built from", hint=again)
     sources = [Path(source) for source in index.manifest.sources]
-    for source in sources:
-        if not source.exists():
-            raise BadInput(f"{index.path} was built from {source}, which is not there", hint=again)
+    if gone := next((source for source in sources if not source.exists()), None):
+        raise BadInput(f"{index.path} was built from {gone}, which is not there", hint=again)
     return sources
 
 

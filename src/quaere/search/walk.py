@@ -14,6 +14,7 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
@@ -134,9 +135,7 @@ class Walk:
         for source in sources:
             if not source.exists():
                 raise BadInput(f"there is no {source}", hint="name a folder of documents or a JSON Lines file")
-        self._sources = sources
-        self._base = common_folder(sources)
-        self._choice = choice
+        self._sources, self._base, self._choice = sources, common_folder(sources), choice
         self._leave_out = choice.leave_out.resolve() if choice.leave_out else None
         self._include = _compile(choice.include or ["*"], "--include")
         self._exclude = _compile(choice.exclude, "--exclude")
@@ -159,7 +158,7 @@ class Walk:
 
     def _walk(self, source: Path, ignored_suffixes: Counter[str]) -> Iterator[Path]:
         if not source.is_dir():
-            if not is_supported(source):
+            if not _is_supported(source):
                 raise BadInput(f"{source} is not a kind of file that can be read", hint=SUPPORTED)
             yield source
             return
@@ -170,11 +169,10 @@ class Walk:
             if ignores:
                 ignores.enter(here)
             folders[:] = [name for name in folders if self._is_chosen(here / name, source, ignores, is_folder=True)]
-            for path in (here / name for name in folders):
-                if path.is_symlink():
-                    self.report.leave_out(self._name(path), "a link to a folder, which is not followed")
+            for path in filter(Path.is_symlink, (here / name for name in folders)):
+                self.report.leave_out(self._name(path), "a link to a folder, which is not followed")
             for path in (here / name for name in names if not name.startswith(".")):
-                if not is_supported(path):
+                if not _is_supported(path):
                     ignored_suffixes[path.suffix.lower() or path.name] += 1
                 elif self._is_chosen(path, source, ignores):
                     yield path
@@ -199,15 +197,16 @@ class Walk:
             status = file.stat()
         except (OSError, RuntimeError):  # RuntimeError: links that lead to one another, before Python 3.13
             return 0, 0, "a link that leads nowhere" if path.is_symlink() else "it is gone"
-        size, mtime_ns = (status.st_size if stat.S_ISREG(status.st_mode) else 0), status.st_mtime_ns
-        if not file.is_relative_to(root):
-            return size, mtime_ns, "a link out of the folder"
-        if not stat.S_ISREG(status.st_mode):
-            return size, mtime_ns, "not a regular file"
-        # JSON Lines are streamed, and a file of them is many documents.
-        if size > self._choice.max_file_mib << 20 and not is_rows_file(path):
-            return size, mtime_ns, f"larger than {self._choice.max_file_mib} MiB"
-        return size, mtime_ns, "" if os.access(file, os.R_OK) else "permission denied"
+        is_file, most = stat.S_ISREG(status.st_mode), self._choice.max_file_mib
+        size = status.st_size if is_file else 0
+        reasons = {
+            "a link out of the folder": not file.is_relative_to(root),
+            "not a regular file": not is_file,
+            # JSON Lines are streamed, and a file of them is many documents.
+            f"larger than {most} MiB": size > most << 20 and not is_rows_file(path),
+            "permission denied": not os.access(file, os.R_OK),
+        }
+        return size, status.st_mtime_ns, next((reason for reason, applies in reasons.items() if applies), "")
 
     def _pass_over_folder(self, error: OSError) -> None:
         self.report.leave_out(self._name(Path(error.filename)), error.strerror or str(error))
@@ -216,8 +215,7 @@ class Walk:
         self.report.note_problem(self._name(path), problem)
 
 
-def is_supported(path: Path) -> bool:
-    """True if the file's suffix is that of a supported format."""
+def _is_supported(path: Path) -> bool:
     return path.suffix.lower() in FILE_SUFFIXES or is_rows_file(path)
 
 
@@ -226,13 +224,12 @@ def describe_folder(
 ) -> SourceFolder:
     """The record of a folder with these entries; hidden ones, unsupported files and `leave_out` are ignored."""
     wanted = [f"{entry}/" for entry in folders if not _is_left_out(folder / entry, leave_out)]
-    wanted += [entry for entry in files if not entry.startswith(".") and is_supported(Path(entry))]
+    wanted += [entry for entry in files if not entry.startswith(".") and _is_supported(Path(entry))]
     digest = blake2b("\0".join(sorted(wanted)).encode(errors="surrogateescape"), digest_size=16)
-    try:
+    ignore = None
+    with suppress(OSError):
         status = os.lstat(folder / ".gitignore")
         ignore = (status.st_size, status.st_mtime_ns)
-    except OSError:
-        ignore = None
     return SourceFolder(name, digest.hexdigest(), ignore)
 
 
@@ -252,14 +249,13 @@ _WILDCARDS = re.compile(r"\*+")
 
 
 def _compile(patterns: Iterable[str], option: str) -> GitIgnoreSpec:
-    """Compile the patterns of `--include` or `--exclude`; raises `BadInput` naming the option if one is invalid."""
     try:
         return GitIgnoreSpec.from_lines(patterns)
     except ValueError as error:
         raise BadInput(f"{option}: {error}", hint=f"{option} '*.md', or '**/notes/*.csv', or 'drafts/'") from error
 
 
-class IgnoreFiles:
+class IgnoreFiles(Struct):
     """The `.gitignore` files of a folder and those below it, read as the folders are entered from the top.
 
     The files may come from an untrusted author. Their patterns become regular expressions that try every split of a
@@ -267,14 +263,13 @@ class IgnoreFiles:
     are ignored. `.gitignore` files above the folder are not read.
     """
 
-    def __init__(self, root: Path, complain: Callable[[Path, str], None]) -> None:
-        self._root = root
-        self._complain = complain
-        self._of_folder: dict[Path, list[tuple[Path, GitIgnoreSpec]]] = {}
+    root: Path
+    complain: Callable[[Path, str], None]
+    _of_folder: dict[Path, list[tuple[Path, GitIgnoreSpec]]] = {}
 
     def enter(self, folder: Path) -> None:
         """Read the `.gitignore` of a folder, whose parent has been entered before."""
-        above = [] if folder == self._root else self._of_folder[folder.parent]
+        above = [] if folder == self.root else self._of_folder[folder.parent]
         spec = self._read(folder / ".gitignore")
         self._of_folder[folder] = [*above, (folder, spec)] if spec else above
 
@@ -290,19 +285,13 @@ class IgnoreFiles:
         try:
             status = os.lstat(path)
             if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
-                self._complain(path, "not followed: not a regular file of at most 64 KiB")
-                return None
+                raise ValueError("not a regular file of at most 64 KiB")
             lines = path.read_text("utf-8", errors="replace").splitlines()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            self._complain(path, f"not followed: {error.strerror or error}")
-            return None
-        simple = [line for line in lines if len(_WILDCARDS.findall(line)) <= _MAX_WILDCARDS][:_MAX_PATTERNS]
-        if len(simple) < len(lines):
-            self._complain(path, f"{len(lines) - len(simple)} patterns not followed: too many wildcards, or lines")
-        try:
+            simple = [line for line in lines if len(_WILDCARDS.findall(line)) <= _MAX_WILDCARDS][:_MAX_PATTERNS]
+            if len(simple) < len(lines):
+                self.complain(path, f"{len(lines) - len(simple)} patterns not followed: too many wildcards, or lines")
             return GitIgnoreSpec.from_lines(simple)
-        except ValueError as error:
-            self._complain(path, f"not followed: {error}")
+        except (OSError, ValueError) as error:  # ValueError: an invalid pattern
+            if not isinstance(error, FileNotFoundError):
+                self.complain(path, f"not followed: {getattr(error, 'strerror', None) or error}")
             return None

@@ -55,21 +55,12 @@ class ScoredDocument(Struct):
 
 
 class Reply(Struct):
-    """Answer with scores: for each query its documents, best first.
+    """Answer: for each query its documents, best first, with their scores (clients of Quaere always ask for these).
 
     Reply(result=[[ScoredDocument(...), ScoredDocument(...)]])
     """
 
     result: list[list[ScoredDocument]]
-
-
-class PlainReply(Struct):
-    """Answer without scores: for each query its documents, best first.
-
-    PlainReply(result=[[WireDocument(...)]])
-    """
-
-    result: list[list[WireDocument]]
 
 
 class Health(Struct):

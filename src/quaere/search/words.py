@@ -44,8 +44,6 @@ def _character_class(categories: str, *blocks: range) -> str:
 
 
 class _Patterns(NamedTuple):
-    """Regular expressions for texts with characters beyond ASCII."""
-
     counted: re.Pattern[str]
     matched: re.Pattern[str]
     character: re.Pattern[str]
@@ -147,11 +145,7 @@ def _folded_words(folded: str) -> list[str]:
     patterns = _patterns()
     for word in patterns.matched.findall(folded):
         characters = [] if word.isascii() else patterns.character.findall(word)
-        if characters:
-            found += characters
-            found += [first + second for first, second in pairwise(characters)]
-        else:
-            found.append(word)
+        found += [*characters, *map("".join, pairwise(characters))] or [word]
     return found
 
 
@@ -198,7 +192,6 @@ _of_thread = threading.local()  # PyStemmer's stemmers are not to be shared betw
 
 
 def _open_stemmer(language: str) -> Any:
-    """The stemmer of a language for the current thread; raises `BadInput` if there is none."""
     if language not in vars(_of_thread):
         import Stemmer
 

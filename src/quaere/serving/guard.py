@@ -15,16 +15,16 @@ import re
 import time
 from collections.abc import Callable
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs
 
 from msgspec import Struct
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quaere.errors import failure_line
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 OPEN_PATHS = frozenset({"/health"})  # need no key, so that monitoring can use them
@@ -62,10 +62,6 @@ class RequestRefused(Exception):
         self.status = status
 
 
-class _Gone(Exception):
-    """The client disconnected while its request was read."""
-
-
 class Guard:
     """ASGI middleware that checks and logs requests. An empty key means that no key is required."""
 
@@ -81,16 +77,16 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request = _Request(scope, send, self._rules.origins)
+        request = _Request(scope, receive, send, self._rules.origins)
         try:
             self._check(request)
             if request.is_preflight:
                 await request.answer(Response(status_code=204))
             else:
-                await self._pass_on(request, receive)
+                await self._pass_on(request)
         except RequestRefused as refused:
             await self._say(request, refused.status, str(refused))
-        except (_Gone, asyncio.CancelledError):  # cancelled at shutdown; uvicorn would print a traceback
+        except (ClientDisconnect, asyncio.CancelledError):  # cancelled at shutdown; uvicorn would print a traceback
             pass
         except Exception as error:
             log.error("%s failed: %s", request.line, failure_line(error))
@@ -98,11 +94,11 @@ class Guard:
         finally:
             log.info("%s %d %.0f ms", request.line, request.status or 499, 1000 * (time.monotonic() - request.began))
 
-    async def _pass_on(self, request: _Request, receive: Receive) -> None:
+    async def _pass_on(self, request: _Request) -> None:
         body = bytearray()
         try:
-            await self._read_body(receive, body)
-            await self._app(request.scope, _replay(bytes(body), receive), request.send)
+            await self._read_body(request.receive, body)
+            await self._app(request.scope, _replay(bytes(body), request.receive), request.send)
         finally:
             self._num_buffered -= len(body)
 
@@ -118,9 +114,10 @@ class Guard:
         host = name_of(request.header("host"))
         if not host or (host not in self._rules.hosts and host != name_of(own)):
             raise RequestRefused(403, "the Host header names another server; start this server with --allow-host NAME")
-        if request.num_origins > 1:
+        if len(request.headers.getlist("origin")) > 1:
             raise RequestRefused(403, "the request has several Origin headers; it must have one or none")
-        if request.origin and not request.is_same_origin and request.origin not in self._rules.origins:
+        is_same_origin = request.origin.partition("://")[2] == request.header("host").lower()
+        if request.origin and not is_same_origin and request.origin not in self._rules.origins:
             raise RequestRefused(403, "this origin is not allowed; start the server with --allow-origin URL")
         if request.is_preflight:
             return
@@ -143,8 +140,7 @@ class Guard:
             cookies = request.header("cookie").split(";")
             if any(hmac.compare_digest(cookie.strip().encode(), right) for cookie in cookies):
                 return True
-        if not given:
-            given = parse_qs(request.scope["query_string"].decode("latin-1")).get("api_key", [""])[0]
+        given = given or parse_qs(request.scope["query_string"].decode("latin-1")).get("api_key", [""])[0]
         return hmac.compare_digest(given.encode(), self._key)  # constant time, against guessing by timing
 
     async def _read_body(self, receive: Receive, body: bytearray) -> None:
@@ -153,7 +149,7 @@ class Guard:
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise _Gone
+                raise ClientDisconnect
             chunk, more = message.get("body", b""), message.get("more_body", False)
             body += chunk
             self._num_buffered += len(chunk)
@@ -169,26 +165,18 @@ class Guard:
 class _Request:
     """A request in progress; `status` is 0 until the response starts."""
 
-    def __init__(self, scope: Scope, send: Send, origins: frozenset[str]) -> None:
-        self.scope = scope
+    def __init__(self, scope: Scope, receive: Receive, send: Send, origins: frozenset[str]) -> None:
+        self.scope, self.receive, self._send, self._origins = scope, receive, send, origins
+        self.headers = Headers(scope=scope)
         self.status = 0
         self.began = time.monotonic()
-        self._send = send
-        self._origins = origins
         self.origin = self.header("origin").lower().rstrip("/")
-        self.num_origins = sum(key == b"origin" for key, _ in scope["headers"])
         self.is_preflight = scope["method"] == "OPTIONS" and self.origin in origins
 
     def header(self, name: str) -> str:
         """Value of the header; "" if it is missing, or occurs more than once and is therefore ambiguous."""
-        wanted = name.encode()
-        values = [value for key, value in self.scope["headers"] if key == wanted]
-        return values[0].decode("latin-1") if len(values) == 1 else ""
-
-    @property
-    def is_same_origin(self) -> bool:
-        """True if the page that sends the request was served by this server."""
-        return self.origin.partition("://")[2] == self.header("host").lower()
+        values = self.headers.getlist(name)
+        return values[0] if len(values) == 1 else ""
 
     @property
     def line(self) -> str:
@@ -198,7 +186,6 @@ class _Request:
         return f"{client[0]} {self.scope['method']} {path if path.isprintable() else '?'}"
 
     async def send(self, message: Message) -> None:
-        """Forward the application's response, with CORS headers for an allowed origin."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             if self.origin in self._origins:
@@ -206,8 +193,7 @@ class _Request:
         await self._send(message)
 
     async def answer(self, response: Response) -> None:
-        """Send this response; the application does not see the request."""
-        await response(self.scope, _receive_nothing, self.send)
+        await response(self.scope, self.receive, self.send)
 
 
 def key_cookie(key: str) -> str:
@@ -232,17 +218,12 @@ def name_of(host: str) -> str:
 
 
 def _cors(origin: str) -> list[tuple[bytes, bytes]]:
-    """CORS headers that let a page of this origin send requests and read responses."""
     return [
         (b"access-control-allow-origin", origin.encode("latin-1")),
         (b"access-control-allow-methods", b"GET, POST"),
         (b"access-control-allow-headers", b"authorization, content-type"),
         (b"vary", b"origin"),
     ]
-
-
-async def _receive_nothing() -> Message:
-    return {"type": "http.disconnect"}
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

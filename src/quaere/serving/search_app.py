@@ -22,7 +22,7 @@ from quaere.records.foreign_json import decode_json
 from quaere.search.index import Index
 from quaere.search.json_lines import join_contents
 from quaere.search.searcher import LocalSearcher
-from quaere.search.wire import DEFAULT_TOPK, Health, PlainReply, Reply, Request, ScoredDocument, WireDocument
+from quaere.search.wire import DEFAULT_TOPK, Health, Request, ScoredDocument, WireDocument
 from quaere.serving.guard import RequestRefused, plain_error
 
 _EXAMPLE = '{"queries": ["..."], "topk": 3, "return_scores": true}'
@@ -56,10 +56,13 @@ def make_app(index: Index, limits: ServerLimits | None = None) -> Starlette:
     async def retrieve(http: HttpRequest) -> Response:
         request = _read_request(await http.body(), limits)
         found = await searcher.search(request.queries, request.topk or DEFAULT_TOPK)
-        return _json(_reply(found, request.return_scores))
+        say = _scored_document if request.return_scores else _wire_document
+        return _json({"result": [[*map(say, hits)] for hits in found]})
 
     async def health(http: HttpRequest) -> Response:
-        return _json(_health(index))
+        about = index.manifest
+        sizes = about.num_documents, about.num_passages
+        return _json(Health("ok", __version__, about.settings.engine, about.fingerprint, *sizes))
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -92,10 +95,8 @@ def _read_request(body: bytes, limits: ServerLimits) -> Request:
         raise RequestRefused(422, f"{error}; the body must have the form {_EXAMPLE}") from error
     except msgspec.DecodeError as error:
         raise RequestRefused(400, f"not JSON ({error}); the body must have the form {_EXAMPLE}") from error
-    if len(request.queries) > limits.max_queries:
-        raise RequestRefused(
-            422, f"{len(request.queries)} queries; at most {limits.max_queries} are allowed per request"
-        )
+    if (num_queries := len(request.queries)) > limits.max_queries:
+        raise RequestRefused(422, f"{num_queries} queries; at most {limits.max_queries} are allowed per request")
     if any(len(query) > limits.max_query_chars for query in request.queries):
         raise RequestRefused(422, f"a query is longer than {limits.max_query_chars} characters")
     if request.topk is not None and not 1 <= request.topk <= limits.max_topk:
@@ -103,30 +104,15 @@ def _read_request(body: bytes, limits: ServerLimits) -> Request:
     return request
 
 
-def _reply(found: list[list[Hit]], with_scores: bool) -> Reply | PlainReply:
-    if with_scores:
-        return Reply([[ScoredDocument(_wire_document(hit), hit.score) for hit in hits] for hits in found])
-    return PlainReply([[_wire_document(hit) for hit in hits] for hits in found])
-
-
 def _wire_document(hit: Hit) -> WireDocument:
-    passage = hit.passage
-    contents = join_contents(passage.title, passage.text)
-    where = passage.doc_id, passage.start, passage.end, passage.place, passage.heading
-    return WireDocument(passage.id, contents, *where)
+    found = hit.passage
+    where = found.doc_id, found.start, found.end, found.place, found.heading
+    return WireDocument(found.id, join_contents(found.title, found.text), *where)
 
 
-def _health(index: Index) -> Health:
-    manifest = index.manifest
-    return Health(
-        status="ok",
-        version=__version__,
-        engine=manifest.settings.engine,
-        fingerprint=manifest.fingerprint,
-        num_documents=manifest.num_documents,
-        num_passages=manifest.num_passages,
-    )
+def _scored_document(hit: Hit) -> ScoredDocument:
+    return ScoredDocument(_wire_document(hit), hit.score)
 
 
-def _json(content: msgspec.Struct) -> Response:
+def _json(content: object) -> Response:
     return Response(msgspec.json.encode(content), media_type="application/json")

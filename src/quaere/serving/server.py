@@ -22,7 +22,7 @@ import os
 import resource
 import socket
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
@@ -98,7 +98,9 @@ class Server(uvicorn.Server):  # type: ignore[misc]  # uvicorn's types are not f
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second; drops slow clients once a second."""
         if counter % TICKS_PER_CHECK == 0:
-            drop_late(self.server_state.connections, asyncio.get_running_loop().time())
+            now = asyncio.get_running_loop().time()
+            for connection in [connection for connection in self.server_state.connections if connection.due < now]:
+                connection.drop(f"too slow, {now - connection.since:.0f} s")
         return bool(await super().on_tick(counter))
 
 
@@ -123,7 +125,7 @@ def make_server(
     limits = structs.replace(settings, max_connections=connection_limit(settings.max_connections))
     config = uvicorn.Config(
         Guard(app, rules, key, as_error),
-        http=partial(Connection, settings=limits),
+        http=partial(_Connection, settings=limits),
         loop="asyncio",  # other event loops bypass `Listener.accept`
         ws="none",
         log_level="error",
@@ -141,8 +143,8 @@ def bind(settings: ServerSettings, key: str) -> Listener:
     Raises BadInput if the address or port is unavailable, or if other machines can reach it and there is no key.
     """
     host, port = settings.host, settings.port
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The protocol is explicit: asyncio sets TCP_NODELAY only then, and without it every response waits for 40 ms.
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -164,11 +166,11 @@ def run_server(server: Server, on_ready: Callable[[str], None] | None = None) ->
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:
-        with server.listener:
+        # KeyboardInterrupt is raised after uvicorn has shut down in order.
+        with server.listener, contextlib.suppress(KeyboardInterrupt):
             if on_ready:
                 on_ready(server.url)
-            with contextlib.suppress(KeyboardInterrupt):  # raised after uvicorn has shut down in order
-                server.run()
+            server.run()
     finally:
         log.removeHandler(handler)
 
@@ -190,8 +192,7 @@ def make_search_server(
     limits = limits or ServerLimits()
     app = make_app(index, limits)
     index.engine  # noqa: B018  (loads the index now, so that the first request does not wait for it)
-    settings = structs.replace(settings, max_body_bytes=limits.max_body_bytes)
-    return make_server(app, settings, key=key)
+    return make_server(app, structs.replace(settings, max_body_bytes=limits.max_body_bytes), key=key)
 
 
 def make_model_server(
@@ -207,26 +208,29 @@ def make_model_server(
 # -------------------------------------------------------------------------------------------------------- connections
 
 
-class Connection(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn's types are not followed
-    """A client's connection. `due` is the time at which it is dropped: infinite while the client waits for us."""
+class _Connection(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn's types are not followed
+    """A client's connection. `due` is the time at which it is dropped: infinite while the client waits for us.
+
+    The deadlines are those of a request's head, of its body, and of reading the response.
+    """
+
+    due = math.inf
+    since = 0.0  # when it started to wait for its client
+    num_requests = 0  # requests whose head was complete
+    _reading = ""  # "head" or "body" of a request; "" between requests
+    _num_bytes = 0  # bytes of the request being read
 
     def __init__(self, *args: Any, settings: ServerSettings, **options: Any) -> None:
         super().__init__(*args, **options)
         self._settings = settings
-        self.due = math.inf
-        self.since = 0.0  # when it started to wait for its client
-        self.num_requests = 0  # requests whose head was complete
-        self._reading_head = False
-        self._reading_body = False
-        self._num_bytes = 0  # bytes of the request being read
 
     # ------------------------------------------------------------------------------------------- what uvicorn calls
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Count a new connection. Beyond the limit, drop one that waits for its client, else the new one."""
         super().connection_made(transport)
         self._expect(self._settings.head_timeout_s)
         if len(self.connections) > self._settings.max_connections:
+            # One that waits for its client is dropped, else the new one.
             others = (other for other in self.connections if other is not self and other.due < math.inf)
             oldest = min(others, key=lambda other: (other.num_requests > 0, other.since), default=self)
             if oldest is self:
@@ -234,56 +238,48 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn's types ar
             oldest.drop("all connections are taken")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has closed: clear its deadline."""
         self.due = math.inf
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse the data; drop the connection if the request exceeds the size limit."""
         super().data_received(data)
         self._num_bytes += len(data)
-        limit = MAX_HEAD_BYTES if self._reading_head else WIRE_FACTOR * self._settings.max_body_bytes
-        if (self._reading_head or self._reading_body) and self._num_bytes > limit:
+        limit = MAX_HEAD_BYTES if self._reading == "head" else WIRE_FACTOR * self._settings.max_body_bytes
+        if self._reading and self._num_bytes > limit:
             self.drop(f"a request of more than {limit} bytes")
 
     def send_400_response(self, msg: str) -> None:
-        """Log one line and answer 400: the data was not HTTP."""
         log.info("%s - 400 not HTTP", self._address())
         super().send_400_response(msg)
 
     def on_message_begin(self) -> None:
-        """Start of a request: set the deadline of its head."""
         super().on_message_begin()
-        self._reading_head, self._num_bytes = True, 0
+        self._reading, self._num_bytes = "head", 0
         self._expect(self._settings.head_timeout_s)
 
     def on_headers_complete(self) -> None:
-        """End of the request head: set the deadline of the body."""
-        self._reading_head, self._reading_body = False, True
+        self._reading = "body"
         self.num_requests += 1
         self._expect(self._settings.transfer_timeout_s)
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """End of the request: no deadline while the application works, unless it has responded already."""
-        self._reading_body = False
+        self._reading = ""
         super().on_message_complete()
+        # No deadline while the application works, unless it has responded already.
         self._expect(self._settings.head_timeout_s if self.cycle.response_complete else math.inf)
 
     def on_response_complete(self) -> None:
-        """End of the response: set the deadline for reading it and for the next request."""
         super().on_response_complete()
-        if self.cycle.response_complete and not self._reading_body:
+        if self.cycle.response_complete and self._reading != "body":
             unread = self.transport.get_write_buffer_size() > 0
             self._expect(self._settings.transfer_timeout_s if unread else self._settings.head_timeout_s)
 
     def pause_writing(self) -> None:
-        """The client reads too slowly: set a deadline for reading."""
         super().pause_writing()
         self._expect(self._settings.transfer_timeout_s)
 
     def resume_writing(self) -> None:
-        """The client has read on: clear or reset the deadline."""
         super().resume_writing()
         is_busy = self.cycle is not None and not self.cycle.response_complete
         self._expect(math.inf if is_busy else self._settings.head_timeout_s)
@@ -302,12 +298,6 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn's types ar
 
     def _address(self) -> str:
         return self.client[0] if self.client else "-"
-
-
-def drop_late(connections: Iterable[Connection], now: float) -> None:
-    """Drop every connection whose deadline has passed."""
-    for connection in [connection for connection in connections if connection.due < now]:
-        connection.drop(f"too slow, {now - connection.since:.0f} s")
 
 
 class Listener(socket.socket):
@@ -349,6 +339,5 @@ def connection_limit(wanted: int) -> int:
         return wanted
     room = soft - len(os.listdir("/dev/fd")) - SPARE_DESCRIPTORS
     if room < MIN_CONNECTIONS:
-        said = f"the limit of open files is {soft}, too low for a server"
-        raise BadInput(said, hint="ulimit -n 1024")
+        raise BadInput(f"the limit of open files is {soft}, too low for a server", hint="ulimit -n 1024")
     return min(wanted, room)

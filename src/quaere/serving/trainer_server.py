@@ -30,7 +30,6 @@ from typing import Any, Literal
 
 import msgspec
 import platformdirs
-from msgspec import Struct
 
 from quaere.disk import new_folder, write_file
 from quaere.errors import BadInput, requirement_hint
@@ -50,7 +49,7 @@ _LOOK_S = 0.5
 _END_S = 20.0
 
 
-class TrainerOptions(Struct, frozen=True):
+class TrainerOptions(msgspec.Struct, frozen=True):
     """Options for starting a training server. `port` 0 takes the server's previous port if free, else any free port;
     `backend_config` is passed to SkyRL unchanged. `environment` is a virtual environment with SkyRL; "" creates one.
 
@@ -66,7 +65,7 @@ class TrainerOptions(Struct, frozen=True):
     timeout_s: float = 1800.0
 
 
-class Trainer(Struct, frozen=True):
+class Trainer(msgspec.Struct, frozen=True):
     """A training server that was started: its process id and start time, URL, model, backend and folder.
 
     Trainer(pid=4711, began="Mon Nov 16 23:50:33 2026", url="http://127.0.0.1:41873", model="warm", backend="jax",
@@ -109,11 +108,12 @@ def start_trainer(model: str, options: TrainerOptions, report: Report) -> Traine
 
     Raises BadInput if a server of the model already runs, or if the new one ends or is not ready in time.
     """
-    home, uv = trainers_home(), find_uv()
-    if options.environment:
-        environment = check_environment(Path(options.environment))
-    else:
-        environment = prepare_environment(home, options.backend, options.num_gpus, report)
+    home, uv = trainers_home(), _find_uv()
+    environment = (
+        check_environment(Path(options.environment))
+        if options.environment
+        else prepare_environment(home, options.backend, options.num_gpus, report)
+    )
     served = prepare_model(model, home / "models", backend=options.backend, num_gpus=options.num_gpus, report=report)
     # By the model, not the port: a server that is started again has the states that runs go on from.
     key = hashlib.sha256(str(served).encode()).hexdigest()[:8]
@@ -186,9 +186,7 @@ def _variables(environment: Path, uv: str, options: TrainerOptions) -> dict[str,
     kept |= {"VIRTUAL_ENV": str(environment), "PATH": f"{Path(uv).parent}{os.pathsep}{kept.get('PATH', '')}"}
     if options.backend == "jax":
         kept.setdefault("JAX_COMPILATION_CACHE_DIR", str(trainers_home() / "jax-cache"))  # minutes of every start
-    if not options.num_gpus:
-        kept["JAX_PLATFORMS"] = "cpu"
-    return kept
+    return kept if options.num_gpus else kept | {"JAX_PLATFORMS": "cpu"}
 
 
 def _wait_ready(trainer: Trainer, process: subprocess.Popen[bytes], said_before: int, timeout_s: float) -> None:
@@ -255,10 +253,8 @@ def _last_line(log: Path) -> str:
 # ----------------------------------------------------------------------------------------------- environment and model
 
 
-def find_uv() -> str:
-    """The path of `uv`; raises BadInput if it is not installed."""
-    found = shutil.which("uv")
-    if found is None:
+def _find_uv() -> str:
+    if not (found := shutil.which("uv")):
         raise BadInput("SkyRL's environment is made by uv, which is not installed", hint=requirement_hint("uv"))
     return found
 
@@ -268,8 +264,7 @@ def requirements(num_gpus: int, machine: str = "") -> list[str]:
 
     requirements(0, "aarch64") == ["skyrl[tinker,jax]==0.4.0", "aiohttp", "torch<2.9"]
     """
-    extras = ["tinker", "jax", *(["gpu"] if num_gpus else [])]
-    needed = [f"skyrl[{','.join(extras)}]=={VERSION}", "aiohttp"]  # aiohttp is used and not declared
+    needed = [f"skyrl[tinker,jax{',gpu' if num_gpus else ''}]=={VERSION}", "aiohttp"]  # used, and not declared
     if not num_gpus and (machine or platform.machine()) == "aarch64":
         needed.append("torch<2.9")  # later wheels for this machine bring CUDA's libraries with them
     return needed
@@ -295,8 +290,8 @@ def prepare_environment(home: Path, backend: Backend, num_gpus: int, report: Rep
     folder.parent.mkdir(parents=True, exist_ok=True)
     quick = {} if num_gpus or "UV_TORCH_BACKEND" in os.environ or "torch<" in wanted else {"UV_TORCH_BACKEND": "cpu"}
     _run_uv(["venv", "--quiet", "--python", "3.12", str(folder)], quick)
-    python = folder / "bin" / "python"
-    _run_uv(["pip", "install", "--quiet", "--python", str(python), *wanted.splitlines()], quick)
+    python = str(folder / "bin" / "python")
+    _run_uv(["pip", "install", "--quiet", "--python", python, *wanted.splitlines()], quick)
     stamp.write_text(wanted)
     return folder
 
@@ -341,7 +336,6 @@ def prepare_model(model: str, folder: Path, *, backend: Backend, num_gpus: int, 
 
 
 def _write_model(found: ModelPath, folder: Path, dtype: str) -> None:
-    """Write the merged model in this precision, with its tokenizer and a `dtype` in its config."""
     from quaere.policies.native.bridge import load_model
     from quaere.training.adapters import save_model
 
@@ -361,9 +355,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def _run_uv(arguments: list[str], extra: dict[str, str]) -> None:
-    command = [find_uv(), *arguments]
+    command = [_find_uv(), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **extra}, check=False)
     if done.returncode:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        said = " ".join(lines)[:400] or f"exit code {done.returncode}"
+        lines = " ".join(filter(None, map(str.strip, done.stderr.splitlines())))
+        said = lines[:400] or f"exit code {done.returncode}"
         raise BadInput(f"uv failed: {said}", hint=" ".join(command))

@@ -17,12 +17,13 @@ from typing import Any
 from msgspec import Struct
 
 from quaere.errors import import_extra
-from quaere.search.extracted import SECTION_LEVELS, FileText, TextBuilder, Unreadable, choose_title
+from quaere.search.extracted import SECTION_LEVELS, Block, FileText, TextBuilder, Unreadable, choose_title
 from quaere.search.hyperlinks import InlineText
 
 _HEADING_STYLE = re.compile(r"heading (\d)|title", re.IGNORECASE)
 _MAX_HEADING = 80
 _NOTES = {"footnotes.xml": "footnotes", "endnotes.xml": "endnotes"}
+_RUN = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}t"
 
 
 def read_docx(data: bytes, limit: int) -> FileText:
@@ -47,9 +48,9 @@ def read_docx(data: bytes, limit: int) -> FileText:
             text.begin(SECTION_LEVELS + 1, line.columns)
         text.add(line.text, group=group, unit="paragraph", number=number, gap="\n" if line.is_tight else "\n\n")
     for part in document.part.package.iter_parts():
-        notes = _NOTES.get(str(part.partname).rpartition("/")[2])
-        if notes:
-            _add_notes(text, docx.oxml.parse_xml(part.blob), notes)
+        if group := _NOTES.get(str(part.partname).rpartition("/")[2], ""):
+            notes = docx.oxml.parse_xml(part.blob)
+            text.add_blocks([Block("".join(run.text or "" for run in note.iter(_RUN))) for note in notes], group=group)
     return text.build(choose_title(document.core_properties.title or "", first_heading))
 
 
@@ -66,7 +67,6 @@ class _Line(Struct, frozen=True):
 
 
 def _lines(docx: Any, block: Any) -> Iterator[_Line]:
-    """Every paragraph, and every row of a table as one line, in the order of the document."""
     columns: str | None = None
     for item in block.iter_inner_content():
         if isinstance(item, docx.text.paragraph.Paragraph):
@@ -84,7 +84,6 @@ def _lines(docx: Any, block: Any) -> Iterator[_Line]:
 
 
 def _raised_text(paragraph: Any) -> str:
-    """The text of a paragraph with its superscripts: "2^64"."""
     inline = InlineText()
     for run in paragraph.iter_inner_content():  # runs and links; a link has no font
         is_raised = bool(getattr(getattr(run, "font", None), "superscript", False))
@@ -92,12 +91,6 @@ def _raised_text(paragraph: Any) -> str:
         inline.add(run.text)
     inline.end_raised()
     return inline.write(verbatim=True)
-
-
-def _add_notes(text: TextBuilder, notes: Any, group: str) -> None:
-    """Append footnotes or endnotes to the text, each as a paragraph of `group`."""
-    word = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
-    text.add_paragraphs(["".join(run.text or "" for run in note.iter(f"{word}t")) for note in notes], group=group)
 
 
 # --------------------------------------------------------------------------------------------------------------- slides
@@ -114,8 +107,7 @@ def read_pptx(data: bytes, limit: int) -> FileText:
         raise Unreadable("several of its slides are the same part of the file")
     for number, slide in enumerate(slides, start=1):
         title = slide.shapes.title
-        if not first_title and title is not None:
-            first_title = choose_title(title.text_frame.text)
+        first_title = first_title or choose_title("" if title is None else title.text_frame.text)
         lines = [line for shape in slide.shapes for line in _shape_lines(shape)]
         if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
             lines.append(slide.notes_slide.notes_text_frame.text)
@@ -126,7 +118,6 @@ def read_pptx(data: bytes, limit: int) -> FileText:
 
 
 def _shape_lines(shape: Any) -> Iterator[str]:
-    """The text of a shape: of the shapes grouped in it, of every row of a table, or of its text frame."""
     if hasattr(shape, "shapes"):
         for inner in shape.shapes:
             yield from _shape_lines(inner)
@@ -160,15 +151,12 @@ def read_xlsx(data: bytes, limit: int) -> FileText:
             num_cells += len(row) or 1  # rows that the file leaves out are empty, and may be any number
             if num_cells > _MAX_CELLS:
                 raise Unreadable(f"spreads over more than {_MAX_CELLS} cells")
-            if row.count(None) == len(row):
-                continue
-            line = _join(row, columns or ())
-            if columns is None:
-                columns = _column_names(row)
-            text.add(line, group=f"sheet {sheet.title}", unit="row", number=number, gap="\n")
-    title = book.properties.title or ""
+            if row.count(None) < len(row):
+                line = _join(row, columns or ())
+                text.add(line, group=f"sheet {sheet.title}", unit="row", number=number, gap="\n")
+                columns = _column_names(row) if columns is None else columns
     book.close()
-    return text.build(choose_title(title))
+    return text.build(choose_title(book.properties.title or ""))
 
 
 def _check_sheets(openpyxl: Any, data: bytes) -> None:
@@ -187,10 +175,8 @@ def _check_sheets(openpyxl: Any, data: bytes) -> None:
 
 def _column_names(row: Sequence[Any]) -> Sequence[str]:
     """The row's cells as column names if it holds two texts or more and nothing else; else empty."""
-    values = [value for value in row if value is not None]
-    if len(values) < 2 or not all(isinstance(value, str) for value in values):
-        return ()
-    return [_say(value) for value in row]
+    are_texts = [isinstance(value, str) for value in row if value is not None]
+    return [_say(value) for value in row] if len(are_texts) > 1 and all(are_texts) else ()
 
 
 def _join(row: Sequence[Any], columns: Sequence[str]) -> str:
@@ -203,10 +189,8 @@ def _say(value: Any) -> str:
     """A value as a person would write it: `_say(120.0) == "120"`."""
     if value is None:
         return ""
-    if isinstance(value, datetime) and value.time() == time():
-        return value.date().isoformat()
     if isinstance(value, (datetime, date, time)):
-        return value.isoformat()
+        return value.isoformat().removesuffix("T00:00:00")
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return str(int(value))
     return " ".join(str(value).split())

@@ -43,11 +43,9 @@ def read_pdf(data: bytes, limit: int) -> FileText:
         text.add(page, group=f"page {number}")
     if failed and len(failed) + len(empty) == num_pages:
         raise Unreadable("not a readable PDF file (no page of it can be read)")
-    problems = [f"{_name(pages)} {what}" for pages, what in ((failed, "cannot be read"), (empty, _NO_TEXT)) if pages]
+    kinds = ((failed, "cannot be read"), (empty, "without text (an image? then it needs OCR)"))
+    problems = [f"page{'s' * (len(pages) > 1)} {name_some(pages)} {what}" for pages, what in kinds if pages]
     return text.build(choose_title(_find_title(reader)), problems=problems)
-
-
-_NO_TEXT = "without text (an image? then it needs OCR)"
 
 
 def _limit_time(seconds: int) -> Callable[..., None]:
@@ -64,12 +62,6 @@ def _limit_time(seconds: int) -> Callable[..., None]:
 def _find_title(reader: object) -> str:
     """The title in the file's metadata; "" if there is none or the metadata is damaged."""
     try:
-        metadata = reader.metadata  # type: ignore[attr-defined]
-        return str(metadata.title or "") if metadata else ""
+        return str(reader.metadata.title or "")  # type: ignore[attr-defined]
     except Exception:
         return ""
-
-
-def _name(pages: list[int]) -> str:
-    """The pages by their numbers: `_name([2, 5]) == "pages 2, 5"`."""
-    return f"page{'s' if len(pages) > 1 else ''} {name_some(pages)}"

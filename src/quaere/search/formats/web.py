@@ -60,8 +60,7 @@ class Page(Struct, frozen=True):
     @property
     def heading(self) -> str:
         """The first heading of the first three levels; "" if there is none."""
-        found = (text for block in self.blocks for level, text in block.headings if level <= 3)
-        return next(found, "")
+        return next((text for block in self.blocks for level, text in block.headings if level <= 3), "")
 
     @property
     def text(self) -> str:
@@ -83,8 +82,7 @@ class _Scanner:
     """Scanner of tags and text. `_tag` and `_declaration` take the index of a `<` and return where to go on."""
 
     def __init__(self, markup: str, page: PageBlocks) -> None:
-        self._markup = markup
-        self._page = page
+        self._markup, self._page = markup, page
         self._last_end = markup.rfind(">")  # a "<" after it opens no tag and is text
         self._quotes_close = True
 
@@ -174,9 +172,8 @@ def _read_package(archive: zipfile.ZipFile) -> tuple[str, list[str]]:
         raise Unreadable("not a readable EPUB file (it has no package document that can be read)") from error
     files = {item.get("id"): item.get("href") or "" for item in package.iter(f"{_PACKAGE}item")}
     spine = [files.get(item.get("idref")) for item in package.iter(f"{_PACKAGE}itemref")]
-    folder = posixpath.dirname(root)
     title = next((element.text or "" for element in package.iter(_TITLE)), "")
-    names = [posixpath.normpath(posixpath.join(folder, unquote(name))) for name in spine if name]
+    names = [posixpath.normpath(posixpath.join(posixpath.dirname(root), unquote(name))) for name in spine if name]
     return title, list(dict.fromkeys(names))  # once each: a short spine could name a long chapter without end
 
 
@@ -202,12 +199,11 @@ def read_eml(data: bytes, limit: int) -> FileText:
     if not headers:
         raise Unreadable("has none of the headers of a message")
     texts, attachments = _split(message)
-    plain = [part for part in texts if part.get_content_subtype() != "html"]
     paragraphs = ["\n".join(f"{name}: {value}" for name, value in headers.items())]
-    for part in plain or texts:
+    for part in [part for part in texts if part.get_content_subtype() != "html"] or texts:
         paragraphs += _read_body(part).replace("\r\n", "\n").split("\n\n")
     text = TextBuilder(limit)
-    text.add_paragraphs([paragraph for paragraph in paragraphs if paragraph.strip()])
+    text.add_blocks([Block(paragraph) for paragraph in paragraphs if paragraph.strip()])
     problems = [f"attachments are not read: {name_some(attachments)}"] if attachments else []
     return text.build(choose_title(headers.get("Subject", "")), problems=problems)
 
@@ -217,14 +213,12 @@ _POLICY = policy.default.clone(header_factory=lambda name, value: _registry(name
 
 
 def _split(message: EmailMessage) -> tuple[list[EmailMessage], list[str]]:
-    """The text parts of a message's body, and the names of its attachments."""
     texts, attachments = [], []
     for part in message.walk():
+        assert isinstance(part, EmailMessage)
         if part.is_multipart():
             continue
-        assert isinstance(part, EmailMessage)
-        is_text = part.get_content_type() in ("text/plain", "text/html") and not part.is_attachment()
-        if is_text:
+        if part.get_content_type() in ("text/plain", "text/html") and not part.is_attachment():
             texts.append(part)
         else:
             attachments.append(part.get_filename() or part.get_content_type())

@@ -51,6 +51,7 @@ from quaere.serving.model.wire import (
     WriteRequest,
     as_refusal,
     read_body,
+    refuse_if,
 )
 
 MAX_TEXTS = 2048
@@ -131,8 +132,7 @@ class Service:
             served = f"it is {self.embedder.name}" if self.embedder else "there is none: the server has no scikit-learn"
             raise _no_model(request.model, f"embedder; {served}")
         texts = request.texts
-        if len(texts) > MAX_TEXTS:
-            raise Refused(f"input may contain at most {MAX_TEXTS} texts", param="input")
+        refuse_if(len(texts) > MAX_TEXTS, f"input may contain at most {MAX_TEXTS} texts", "input")
         with self._writer.admit(1):
             rows = await asyncio.to_thread(self.embedder.embed, texts, request.dimensions)
         vectors = [_vector(row, request.encoding_format) for row in rows]
@@ -164,8 +164,7 @@ class Service:
         topk = http.query_params.get("topk")
         if topk is not None and not (topk.isascii() and topk.isdecimal() and len(topk) < 9):
             raise Refused("topk must be a whole number", param="topk")
-        query = http.query_params.get("query", "")
-        root = str(http.base_url).rstrip("/")
+        query, root = http.query_params.get("query", ""), str(http.base_url).rstrip("/")
         found = await self.documents.find(query, int(topk) if topk else None, root)
         return JSONResponse(
             [{"url": one.url, "href": one.url, "title": one.title, "raw_content": one.raw_content} for one in found]
@@ -218,7 +217,6 @@ class Service:
         )
 
     async def _answer(self, http: Request, request: WriteRequest, prompts: list[Prompt], form: ChatForm) -> Response:
-        """A response with `request.num_choices` answers of the model to each prompt."""
         seed = _seed_of(request)
         answers: list[tuple[_Write, Growing]] = []
         for prompt in prompts:
@@ -237,11 +235,9 @@ class Service:
         answers: list[tuple[_Write, Growing]],
         num_prompt_tokens: Callable[[], list[int]],
     ) -> Response:
-        """A response with these answers, whole or as a stream."""
         if request.stream:
             self._writer.check_room(len(answers))  # before the stream starts: after that no status can be sent
-            counted = num_prompt_tokens if request.wants_usage else list
-            events = self._stream(form, answers, counted)
+            events = self._stream(form, answers, num_prompt_tokens if request.wants_usage else list)
             return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
         with self._writer.admit(len(answers)):
             written = await _unless_gone(http, _gather([write(None) for write, _ in answers]))
@@ -287,7 +283,6 @@ class Service:
 
 
 def _pieces(index: int, news: list[int] | Written, growing: Growing, form: ChatForm) -> list[dict[str, Any]]:
-    """Stream chunks for new token ids or for the end of an answer."""
     if isinstance(news, Written):
         text, last = growing.rest_of(news), [form.chunk(index, form.closing(news), form.ending(news))]
     else:
@@ -333,7 +328,6 @@ def make_app(service: Service) -> Starlette:
 
 
 def _guarded(handler: _Handler) -> _Handler:
-    """The handler with its exceptions converted to error responses."""
 
     async def answer(http: Request) -> Response:
         try:

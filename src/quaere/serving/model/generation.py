@@ -32,7 +32,7 @@ from quaere.chat.template import describe_tools
 from quaere.chat.tools import CallRefused, ToolCall, ToolSchema, read_call
 from quaere.policies.native.sampler import NativeSampler
 from quaere.policies.sampler import Sampled, SamplingParams
-from quaere.serving.model.wire import ChatMessage, ChatRequest, Refused, WriteRequest
+from quaere.serving.model.wire import ChatMessage, ChatRequest, Refused, WriteRequest, refuse_if
 
 Finish = Literal["stop", "length", "tool_calls"]
 OnTokens = Callable[[list[int]], None]
@@ -69,19 +69,17 @@ class Prompter:
     """Renders prompts with one tokenizer's chat template."""
 
     def __init__(self, renderer: Renderer) -> None:
-        self._renderer = renderer
-        self._plain = PlainEncoder(renderer.tokenizer)
-        tokenizer = renderer.tokenizer
+        self._renderer, tokenizer = renderer, renderer.tokenizer
+        self._plain = PlainEncoder(tokenizer)
         self.max_token_chars = max(map(len, tokenizer.get_vocab()))
         self._begin = tuple(token for token in tokenizer.encode("")[:1] if token == tokenizer.bos_token_id)
 
     def of_chat(self, request: ChatRequest) -> Prompt:
         """The prompt of a conversation, ending where the model starts to write."""
         tools = () if request.tool_choice == "none" else self._read_tools(request)
-        messages = [_as_message(message) for message in request.messages]
+        messages, shown = [_as_message(message) for message in request.messages], tools
         if tools and not self._renderer.lists_tools:
-            messages = _describe(messages, tools)
-        shown = tools if self._renderer.lists_tools else ()
+            messages, shown = _describe(messages, tools), ()
         try:
             ids = self._renderer.opening(messages, shown)
         except Exception as error:  # chat templates may raise any exception for conversations they do not support
@@ -96,12 +94,10 @@ class Prompter:
 
     def of_text(self, prompt: str | list[int]) -> Prompt:
         """The prompt of plain text, or of token ids; only the latter may contain control tokens."""
-        is_text = isinstance(prompt, str)
         token_ids = (*self._begin, *self._plain.encode(prompt)) if isinstance(prompt, str) else tuple(prompt)
-        if not is_text and not all(0 <= token < len(self._renderer.tokenizer) for token in token_ids):
+        if not all(0 <= token < len(self._renderer.tokenizer) for token in token_ids):
             raise Refused("prompt contains numbers that are not token ids of this model", param="prompt")
-        if not token_ids:
-            raise Refused("prompt is empty; it must have at least one token", param="prompt")
+        refuse_if(not token_ids, "prompt is empty; it must have at least one token", "prompt")
         return Prompt(token_ids)
 
     def _open_json(self, request: ChatRequest) -> str:
@@ -113,9 +109,8 @@ class Prompter:
             name, schema = next(iter(wanted["json_schema"]["schema"]["properties"].items()))
         except (KeyError, TypeError, AttributeError, StopIteration):
             return "{"
-        opened = f"{{{json.dumps(name)}:"
-        if isinstance(schema, dict) and schema.get("type") == "string":
-            opened += ' "'
+        is_string = isinstance(schema, dict) and schema.get("type") == "string"
+        opened = f"{{{json.dumps(name)}:" + ' "' * is_string
         is_plain = self._plain.control_ids.isdisjoint(self._renderer.encode_parts((opened,)))
         return opened if is_plain else "{"
 
@@ -159,8 +154,7 @@ def _open_call(request: ChatRequest, tools: Sequence[ToolSchema]) -> str:
     choice = request.tool_choice
     if choice in (None, "auto", "none"):
         return ""
-    if not tools:
-        raise Refused("tool_choice requires a call, but tools is empty", param="tool_choice")
+    refuse_if(not tools, "tool_choice requires a call, but tools is empty", "tool_choice")
     if isinstance(choice, dict):
         function = choice.get("function")
         name = function.get("name") if isinstance(function, dict) else choice.get("name")
@@ -257,14 +251,11 @@ class Writer:
         return Growing(self.renderer, held, prompt.opened)
 
     def _read(self, prompt: Prompt, params: SamplingParams, sampled: Sampled) -> Written:
-        ids = sampled.token_ids
-        if sampled.stop_reason == "end_of_turn":
-            ids = ids[:-1]
+        ids = sampled.token_ids[:-1] if sampled.stop_reason == "end_of_turn" else sampled.token_ids
         text = prompt.opened + self.renderer.decode(ids)
         end, stopped_at = _first_of(text, _visible_stops(prompt, params))
         text = text[:end]
-        if stopped_at is not None:
-            ids = _ids_within(self.renderer, ids, end - len(prompt.opened))
+        ids = ids if stopped_at is None else _ids_within(self.renderer, ids, end - len(prompt.opened))
         tokens = tuple(self.renderer.decode([token]) for token in ids)
         calls, begin = _find_calls(text, prompt)
         finish: Finish = "length" if sampled.stop_reason == "length" else "stop"
@@ -344,12 +335,9 @@ def _safe_length(text: str, held: Sequence[str]) -> int:
     _safe_length("good </ans", ("</answer>",)) == 5
     """
     end, _ = _first_of(text, held)
-    longest = max((len(string) for string in held), default=1)
     # A string that begins earlier than one that was found may still be completed by the token that completed that one.
-    for begin in range(max(0, len(text) - longest + 1), end):
-        if any(string.startswith(text[begin:]) for string in held):
-            return begin
-    return end
+    places = range(max(0, len(text) - max(map(len, held), default=1) + 1), end)
+    return next((begin for begin in places if any(string.startswith(text[begin:]) for string in held)), end)
 
 
 def _ids_within(renderer: Renderer, ids: tuple[int, ...], num_chars: int) -> tuple[int, ...]:

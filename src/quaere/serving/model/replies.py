@@ -21,7 +21,7 @@ from quaere import __version__
 from quaere.chat.tools import ToolCall
 from quaere.policies.sampler import SamplingParams
 from quaere.serving.model.generation import Written
-from quaere.serving.model.wire import ChatRequest, Refused
+from quaere.serving.model.wire import ChatRequest, refuse_if
 
 
 class ChatForm:
@@ -126,9 +126,8 @@ class TextForm(ChatForm):
 
 def usage_of(num_prompt_tokens: int, answers: list[Written]) -> dict[str, int]:
     """The field `usage` of a response: token counts of prompts, of answers, and in total."""
-    num_tokens = sum(written.num_tokens for written in answers)
-    total = num_prompt_tokens + num_tokens
-    return {"prompt_tokens": num_prompt_tokens, "completion_tokens": num_tokens, "total_tokens": total}
+    made = sum(written.num_tokens for written in answers)
+    return {"prompt_tokens": num_prompt_tokens, "completion_tokens": made, "total_tokens": num_prompt_tokens + made}
 
 
 def as_event(content: dict[str, Any] | str) -> bytes:
@@ -136,8 +135,7 @@ def as_event(content: dict[str, Any] | str) -> bytes:
 
     as_event("[DONE]") == b"data: [DONE]\\n\\n"
     """
-    text = content if isinstance(content, str) else json.dumps(content)
-    return f"data: {text}\n\n".encode()
+    return f"data: {content if isinstance(content, str) else json.dumps(content)}\n\n".encode()
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
@@ -173,11 +171,9 @@ class Answerer(Protocol):
 
     async def answer(self, question: str, params: SamplingParams) -> Reply:
         """Answer a question; cancelling the call stops the model. `params.max_tokens` bounds each turn."""
-        ...
 
     async def close(self) -> None:
         """Stop the agent's search threads; the model stays open, since the server shares it."""
-        ...
 
 
 def read_question(request: ChatRequest) -> str:
@@ -189,10 +185,8 @@ def read_question(request: ChatRequest) -> str:
         "logprobs": request.logprobs,
         "response_format": request.wanted_format != "text",
     }
-    if name := next((name for name, is_given in refused.items() if is_given), ""):
-        said = f"an agent does not take {name}; {request.model}{MODEL} is its model without the search"
-        raise Refused(said, param=name)
+    name = next((name for name, is_given in refused.items() if is_given), "")
+    refuse_if(name, f"an agent does not take {name}; {request.model}{MODEL} is its model without the search", name)
     last = request.messages[-1]
-    if last.role != "user" or not last.text.strip():
-        raise Refused("the last message must be a user's question", param="messages")
+    refuse_if(last.role != "user" or not last.text.strip(), "the last message must be a user's question", "messages")
     return last.text.strip()

@@ -18,20 +18,18 @@ from urllib.parse import quote
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
-from quaere.errors import BadInput, ExtraMissing, SearchFailed
+from quaere.errors import BadInput, SearchFailed, import_extra
 from quaere.records import Hit, Passage
 from quaere.search import embedders
-from quaere.search.embedders import DenseSettings
+from quaere.search.embedders import DenseSettings, Vectors
 from quaere.search.index import Index
 from quaere.search.searcher import LocalSearcher
-from quaere.serving.model.wire import Refused
+from quaere.serving.model.wire import Refused, refuse_if
 
 MAX_QUERY_CHARS = 8192
 MAX_TOPK = 100
 
-HASH = "hash"
 DEFAULT_DIMENSIONS = 1024
 MAX_DIMENSIONS = 8192
 
@@ -75,8 +73,7 @@ class Documents:
         if not query.strip() or len(query) > MAX_QUERY_CHARS:
             raise Refused(f"query must have 1 to {MAX_QUERY_CHARS} characters", param="query")
         topk = self.topk if topk is None else topk
-        if not 1 <= topk <= MAX_TOPK:
-            raise Refused(f"the number of results must be 1 to {MAX_TOPK}, not {topk}", param="topk")
+        refuse_if(not 1 <= topk <= MAX_TOPK, f"the number of results must be 1 to {MAX_TOPK}, not {topk}", "topk")
         try:
             (hits,) = await self._searcher.search([query], topk)
         except SearchFailed as error:
@@ -108,7 +105,6 @@ class Documents:
 
 
 def _join(passages: list[Passage]) -> str:
-    """The title and the passages, in document order."""
     texts = [passage.text for passage in sorted(passages, key=lambda passage: passage.start)]
     return "\n\n".join([passages[0].title, *texts] if passages[0].title else texts)
 
@@ -122,23 +118,19 @@ class HashEmbedder:
     HashEmbedder().embed(["The Oss rises.", "the Oss rises!"], 8)    # two equal rows
     """
 
-    name = HASH
+    name = "hash"
 
     def __init__(self) -> None:
-        try:
-            from sklearn.feature_extraction.text import HashingVectorizer
-        except ImportError:
-            raise ExtraMissing("embeddings by hashed words need scikit-learn", extra="select") from None
-        self._make = HashingVectorizer
+        library, needed = "sklearn.feature_extraction.text", "embeddings by hashed words need scikit-learn"
+        self._make = import_extra(library, needed, extra="select").HashingVectorizer
 
-    def embed(self, texts: Sequence[str], num_dimensions: int | None) -> NDArray[np.float32]:
+    def embed(self, texts: Sequence[str], num_dimensions: int | None) -> Vectors:
         """One row per text; a text without words is a row of zeros."""
         num_dimensions = DEFAULT_DIMENSIONS if num_dimensions is None else num_dimensions
         if not 1 <= num_dimensions <= MAX_DIMENSIONS:
             raise Refused(f"dimensions must be 1 to {MAX_DIMENSIONS}, not {num_dimensions}", param="dimensions")
         vectorizer = self._make(n_features=num_dimensions, stop_words="english", alternate_sign=False, dtype=np.float32)
-        rows: NDArray[np.float32] = vectorizer.transform(list(texts)).toarray()
-        return rows
+        return np.asarray(vectorizer.transform(list(texts)).toarray(), np.float32)
 
 
 class ModelEmbedder:
@@ -148,7 +140,7 @@ class ModelEmbedder:
         self.name = settings.embedder
         self._embedder = embedders.open_embedder(settings.with_known_prefixes())
 
-    def embed(self, texts: Sequence[str], num_dimensions: int | None) -> NDArray[np.float32]:
+    def embed(self, texts: Sequence[str], num_dimensions: int | None) -> Vectors:
         """One row per text; raises `Refused` if `num_dimensions` is not the model's number of dimensions."""
         rows = self._embedder.embed_queries(texts)
         if num_dimensions not in (None, rows.shape[1]):
@@ -167,8 +159,6 @@ def open_embedder(wanted: str, index: Index | None) -> TextEmbedder | None:
     """
     if wanted == "auto" and index is not None and index.manifest.settings.has_vectors:
         return ModelEmbedder(index.manifest.settings.dense)
-    if wanted == "auto":
-        return HashEmbedder() if find_spec("sklearn") else None
-    if wanted == HASH:
-        return HashEmbedder()
-    return ModelEmbedder(DenseSettings(embedder=wanted))
+    if wanted == "auto" and not find_spec("sklearn"):
+        return None
+    return HashEmbedder() if wanted in ("auto", HashEmbedder.name) else ModelEmbedder(DenseSettings(embedder=wanted))

@@ -12,7 +12,6 @@ import re
 from typing import Any, Literal, TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from quaere.errors import QuaereError, failure_line
 from quaere.policies.sampler import SamplingParams
@@ -26,7 +25,7 @@ MAX_TOOLS = 128
 
 _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 _PLACE = re.compile(r" - at `(key in )?\$\.?([\w.\[\]]*)`")
-_Body = TypeVar("_Body", bound="Struct")
+_Body = TypeVar("_Body", bound=msgspec.Struct)
 
 
 class Refused(Exception):
@@ -37,14 +36,18 @@ class Refused(Exception):
 
     def __init__(self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
-        self.status = status
-        self.param = param
-        self.code = code
+        self.status, self.param, self.code = status, param, code
 
     def as_json(self) -> dict[str, Any]:
         """The body of the error response."""
         kind = _TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
         return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
+
+
+def refuse_if(is_wrong: object, message: str, param: str) -> None:
+    """Raise `Refused` with this message if `is_wrong` is true; `param` is the field of the request that is wrong."""
+    if is_wrong:
+        raise Refused(message, param=param)
 
 
 def error_form(status: int, message: str) -> dict[str, Any]:
@@ -65,81 +68,61 @@ def as_refusal(error: Exception) -> Refused:
 # ------------------------------------------------------------------------------------------------------------ requests
 
 
-class TextPart(Struct):
-    """A part of a message; only text is supported.
-
-    {"type": "text", "text": "Who built the bridge?"}
-    """
-
+class _TextPart(msgspec.Struct):
     type: str
     text: str = ""
 
 
-class FunctionCall(Struct):
-    """Name and arguments of an earlier tool call; `arguments` is JSON in a string."""
-
+class _FunctionCall(msgspec.Struct):
     name: str
-    arguments: str = "{}"
+    arguments: str = "{}"  # JSON in a string
 
 
-class EarlierCall(Struct):
+class _EarlierCall(msgspec.Struct):
     """A tool call in an earlier assistant message, with its id.
 
     {"id": "call_1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
     """
 
-    function: FunctionCall
+    function: _FunctionCall
     id: str = ""
 
 
-class ChatMessage(Struct):
+class ChatMessage(msgspec.Struct):
     """A message of a conversation.
 
     {"role": "user", "content": "Who built the bridge?"}
     """
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | list[TextPart] | None = None
-    tool_calls: list[EarlierCall] | None = None
+    content: str | list[_TextPart] | None = None
+    tool_calls: list[_EarlierCall] | None = None
 
     @property
     def text(self) -> str:
         """The text of the message, its parts joined; raises `Refused` if a part is not text."""
-        if isinstance(self.content, list):
-            if any(part.type != "text" for part in self.content):
-                raise Refused("only message parts of type text are supported", param="messages")
-            return "".join(part.text for part in self.content)
-        return self.content or ""
+        parts = self.content if isinstance(self.content, list) else [_TextPart("text", self.content or "")]
+        if any(part.type != "text" for part in parts):
+            raise Refused("only message parts of type text are supported", param="messages")
+        return "".join(part.text for part in parts)
 
 
-class Function(Struct):
-    """Name, description and parameters of a tool in a request; `parameters` is a JSON schema."""
-
+class _Function(msgspec.Struct):
     name: str
     description: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: dict[str, Any] | None = None  # a JSON schema
 
 
-class Tool(Struct):
-    """A tool that the model may call; only type `function` is supported.
-
-    {"type": "function", "function": {"name": "search", "parameters": {}}}
-    """
-
-    function: Function
+class _Tool(msgspec.Struct):
+    function: _Function
     type: Literal["function"] = "function"
 
 
-class StreamOptions(Struct):
-    """Options of a streamed response; `include_usage` asks for token counts at its end.
-
-    {"include_usage": true}
-    """
-
+class _StreamOptions(msgspec.Struct):
     include_usage: bool | None = None
 
 
-class WriteRequest(Struct, kw_only=True):
+class WriteRequest(msgspec.Struct, kw_only=True):
     """Fields shared by chat and plain completions."""
 
     model: str
@@ -151,7 +134,7 @@ class WriteRequest(Struct, kw_only=True):
     stop: str | list[str] | None = None
     seed: int | None = None
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
+    stream_options: _StreamOptions | None = None
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
@@ -189,8 +172,7 @@ class WriteRequest(Struct, kw_only=True):
             said = f"stop may contain at most {MAX_STOPS} strings of 1 to {MAX_STOP_CHARS} characters"
             raise Refused(said, param="stop")
         for name in ("frequency_penalty", "presence_penalty", "logit_bias"):
-            if getattr(self, name):
-                raise Refused(f"{name} is not supported here", param=name)
+            refuse_if(getattr(self, name), f"{name} is not supported here", name)
 
     def sampling(self, max_tokens: int, temperature: float, seed: int) -> SamplingParams:
         """Sampling parameters; `temperature` is the default for requests without one."""
@@ -214,7 +196,7 @@ class ChatRequest(WriteRequest, kw_only=True):
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    tools: list[Tool] | None = None
+    tools: list[_Tool] | None = None
     tool_choice: str | dict[str, Any] | None = None
     response_format: dict[str, Any] | None = None  # best effort: only the start of the JSON is enforced
 
@@ -240,13 +222,11 @@ class ChatRequest(WriteRequest, kw_only=True):
     def check(self) -> None:
         """Raise `Refused` for values out of range and unsupported options."""
         super().check()
-        if not self.messages:
-            raise Refused("messages must contain at least one message", param="messages")
+        refuse_if(not self.messages, "messages must contain at least one message", "messages")
         if self.top_logprobs:
             said = "top_logprobs is not supported: logprobs=true gives the log-probs of the tokens that were chosen"
             raise Refused(said, param="top_logprobs")
-        if len(self.tools or ()) > MAX_TOOLS:
-            raise Refused(f"at most {MAX_TOOLS} tools are allowed", param="tools")
+        refuse_if(len(self.tools or ()) > MAX_TOOLS, f"at most {MAX_TOOLS} tools are allowed", "tools")
         if self.wanted_format not in ("text", "json_object", "json_schema", "json_list"):
             said = "response_format must be text, json_object, json_schema or json_list"
             raise Refused(said, param="response_format")
@@ -270,11 +250,9 @@ class CompletionRequest(WriteRequest, kw_only=True):
         if isinstance(self.prompt, str):
             return [self.prompt]
         numbers = [item for item in self.prompt if isinstance(item, int)]
-        if numbers and len(numbers) == len(self.prompt):
-            return [numbers]
-        if numbers:
-            raise Refused("prompt must not mix token ids with other prompts", param="prompt")
-        return [item for item in self.prompt if not isinstance(item, int)]
+        others = [item for item in self.prompt if not isinstance(item, int)]
+        refuse_if(numbers and others, "prompt must not mix token ids with other prompts", "prompt")
+        return [numbers] if numbers else others
 
     @property
     def num_chars(self) -> int:
@@ -288,11 +266,10 @@ class CompletionRequest(WriteRequest, kw_only=True):
         _within("logprobs", self.logprobs, 0, 1)
         _within("best_of", self.best_of, self.num_choices, self.num_choices)
         for name in ("echo", "suffix"):
-            if getattr(self, name):
-                raise Refused(f"{name} is not supported here", param=name)
+            refuse_if(getattr(self, name), f"{name} is not supported here", name)
 
 
-class EmbeddingRequest(Struct, kw_only=True):
+class EmbeddingRequest(msgspec.Struct, kw_only=True):
     """The body of POST /v1/embeddings.
 
     {"model": "hash", "input": ["The Oss rises in the Korrin hills."]}
@@ -309,10 +286,9 @@ class EmbeddingRequest(Struct, kw_only=True):
         items = [self.input] if isinstance(self.input, str) else self.input
         texts = [item for item in items if isinstance(item, str)]
         if len(texts) < len(items):
-            said = "input must be text, not token ids (LangChain: "
-            raise Refused(said + "check_embedding_ctx_length=False)", param="input")
-        if not texts:
-            raise Refused("input is empty", param="input")
+            said = "input must be text, not token ids (LangChain: check_embedding_ctx_length=False)"
+            raise Refused(said, param="input")
+        refuse_if(not texts, "input is empty", "input")
         return texts
 
 
