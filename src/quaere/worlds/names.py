@@ -59,12 +59,10 @@ class NameMaker:
 
         expand("the {adj} {creature}") == "the Grey Petrel"
         """
-        parts = split_slots(pattern)
-        text = "".join(part if position % 2 == 0 else self._entry(part) for position, part in enumerate(parts))
-        if "^" in text:
-            before, _, after = text.partition("^")
-            text = before + capitalise(after)
-        return text
+        parts = enumerate(split_slots(pattern))
+        text = "".join(part if position % 2 == 0 else self._entry(part) for position, part in parts)
+        before, _, after = text.partition("^")
+        return before + capitalise(after)
 
     def _entry(self, entry: str) -> str:
         pool = self._pools.get(entry)

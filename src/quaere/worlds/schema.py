@@ -42,6 +42,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -169,20 +170,15 @@ def _expand(value: Any, lists: Mapping[str, Sequence[str]]) -> Any:
         return {key: _expand(item, lists) for key, item in value.items()}
     if not isinstance(value, list):
         return value
-    expanded: list[Any] = []
-    for item in value:
-        is_name = isinstance(item, str) and item.startswith("@")
-        expanded += lists[item[1:]] if is_name else [_expand(item, lists)]
-    return expanded
+    names = [item[1:] if isinstance(item, str) and item.startswith("@") else "" for item in value]
+    return [*chain(*(lists[name] if name else [_expand(item, lists)] for name, item in zip(names, value, strict=True)))]
 
 
 def _inherit(shared: Mapping[str, Any], kind: Mapping[str, Any]) -> dict[str, Any]:
     """The kind with the shared fields of its table; its own sentences come after the shared ones."""
-    merged = dict(shared)
-    for key, value in kind.items():
-        is_list_of_text = isinstance(value, list) and value and isinstance(value[0], str)
-        merged[key] = [*shared.get(key, []), *value] if is_list_of_text else value
-    return merged
+    lists = {key: value for key, value in kind.items() if isinstance(value, list) and value}
+    texts = {key: value for key, value in lists.items() if isinstance(value[0], str)}
+    return {**shared, **kind, **{key: [*shared.get(key, []), *value] for key, value in texts.items()}}
 
 
 # --------------------------------------------------------------------------------------------------- templates
