@@ -148,7 +148,7 @@ def ask_open_questions(graph: Graph, seed: int, num: int, *, draw: int = 0) -> I
             question=capitalise(fill_form(dice.pick(forms[kind]), **slots)),
             kind=kind,
             entities=tuple(graph.entities[index].id for index in named),
-            facts=known_facts(graph, seed, named, elsewhere=kind in ("overview", "story", "open")),
+            facts=_known_facts(graph, seed, named, elsewhere=kind in ("overview", "story", "open")),
             unknown=tuple(
                 name_unknown(graph, index, relation) for index in named for relation in unknown_relations(graph, index)
             ),
@@ -173,7 +173,7 @@ def _pick(graph: Graph, kind: OpenKind, dice: Dice, asked: set[tuple[str, int]])
     return None
 
 
-def known_facts(graph: Graph, seed: int, named: tuple[int, ...], *, elsewhere: bool) -> tuple[KnownFact, ...]:
+def _known_facts(graph: Graph, seed: int, named: tuple[int, ...], *, elsewhere: bool) -> tuple[KnownFact, ...]:
     """Facts stated in the articles of these entities; with `elsewhere`, also some from other articles."""
     own = [(index, fact.relation) for index in named for fact in graph.facts_of(index)]
     others = [

@@ -77,7 +77,7 @@ def write_article(graph: Graph, seed: int, index: int) -> Article:
 
     write_article(graph, 7, 12).title == "River Oss"
     """
-    outline = draw_outline(graph, index, Dice(seed, graph.family.name, "outline", index))
+    outline = _draw_outline(graph, index, Dice(seed, graph.family.name, "outline", index))
     while True:
         article = _Writer(graph, Dice(seed, graph.family.name, "article", index), index).write(outline)
         spares = [position for position, sentence in enumerate(outline) if position and sentence.is_spare]
@@ -121,7 +121,7 @@ class Sentence(Struct):
         return self.template.startswith(("{S}", "{S's}", "{Name}"))
 
 
-def draw_outline(graph: Graph, index: int, dice: Dice) -> list[Sentence]:
+def _draw_outline(graph: Graph, index: int, dice: Dice) -> list[Sentence]:
     """The outline: an opening, then facts, aliases and embellishments in mixed order.
 
     [Sentence("{Name} is a slow river."), Sentence("{S} rises in {O}.", fact=Fact(...)), ...]
@@ -131,8 +131,7 @@ def draw_outline(graph: Graph, index: int, dice: Dice) -> list[Sentence]:
     templates = list(kind.alias_sentences)
     dice.shuffle(templates)
     for alias, template in zip(aliases, templates, strict=False):
-        sentence = Sentence(choose_form(template, dice), alias=alias)
-        body.insert(dice.below(len(body) + 1), sentence)
+        body.insert(dice.below(len(body) + 1), Sentence(choose_form(template, dice), alias=alias))
     _embellish(kind, sum(map(_count_words, (opening, *body))), body, _object_groups(graph, index), dice)
     outline = [opening, *body]
     if len(outline) > 5 and dice.chance(_PARAGRAPH_PERCENT):

@@ -45,8 +45,7 @@ from importlib.resources import files
 from itertools import chain
 from typing import Any
 
-import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct, convert, structs
 
 SAME = ("same",)
 """Value of `Relation.objects`: the object is of the subject's own kind (a cook learns from a cook)."""
@@ -157,7 +156,7 @@ def load_family(name: str) -> Family:
     about["kinds"] = [_inherit(table.get("shared", {}), kind) for table in tables for kind in table["kinds"]]
     about["relations"] = [relation for table in tables for relation in table["relations"]]
     about["lexicon"] = _read(name, "lexicon")
-    return msgspec.convert(about, Family)
+    return convert(about, Family)
 
 
 def _read(family: str, table: str) -> dict[str, Any]:
