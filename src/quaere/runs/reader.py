@@ -292,8 +292,9 @@ class RunReader:
         name, _, why = self._ended().partition(": ")
         if name == "failed":
             return RunState("failed", why)
-        killed = RunState("stopped" if name or self.info.kind == "evolve" else "unknown")
-        return RunState("done") if name == "done" else killed
+        if not name and self.info.kind != "evolve":
+            return RunState("unknown")
+        return RunState("done" if name == "done" else "stopped")
 
     def _ended(self) -> str:
         """The recorded end of the run: "begun" if it has not ended, else its state; "" in runs of earlier versions."""

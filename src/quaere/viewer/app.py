@@ -41,7 +41,6 @@ from functools import cache, partial
 from importlib.resources import files as package_files
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlencode
 
 import msgspec
@@ -53,6 +52,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quaere.errors import QuaereError
 from quaere.serving.guard import key_cookie
@@ -64,9 +64,6 @@ from quaere.viewer.page_formats import ById, Listed, compile_templates, path_to,
 from quaere.viewer.run_folder import Kept, NotShown, RunFolder, Streams, read_signature
 from quaere.viewer.run_list import CompareQuery, RunCards, RunsQuery, compare_runs
 from quaere.viewer.run_overview import RunQuery, read_run, read_step
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 Reader = Callable[[Request], Struct]
 

@@ -12,7 +12,7 @@ that exist: the name of a run, or "file:" and that of a file.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,7 +37,7 @@ from quaere.evaluation.qa.scores import (
 from quaere.records import EndReason, SolveTask
 from quaere.runs.rows import EpisodeFilter
 from quaere.viewer.page_formats import Listed, ListPage, copy_fields, cut_page
-from quaere.viewer.run_folder import Kept, NotShown, RunFolder, read_signature, require, sign_file
+from quaere.viewer.run_folder import Kept, RunFolder, read_signature, require, sign_file
 from quaere.viewer.run_list import RunCards, name_model
 
 EVAL_KIND = "eval"  # of runs of `quaere eval`
@@ -223,8 +223,7 @@ class EvaluationResults:
 
     def find(self, key: str) -> Result:
         """The result of this key; `NotShown` if there is none."""
-        if key not in self.names():
-            raise NotShown(f"there is no result {key}", hint="results are listed at /evaluations")
+        require(key in self.names(), f"there is no result {key}", "results are listed at /evaluations")
         return self._results.get(key, self._sign(key), lambda: self._read(key))
 
     def _sign(self, key: str) -> object:
@@ -354,7 +353,7 @@ def compare_results(results: EvaluationResults, query: PairQuery) -> PairPage:
         names=[ours.scored.name, theirs.scored.name],
         runs=[ours.run, theirs.run],
         num_shared=len(pairs),
-        rows=_measure(ours, theirs),
+        rows=list(_measure(ours, theirs)),
         counts={kind: changes.count(kind) for kind in _CHANGES.values()},
         page=cut_page(found, query.page).map(lambda each: view(*each)),
     )
@@ -384,21 +383,19 @@ def _group(score: AnsweringScore, items: tuple[Item, ...]) -> list[GroupRow]:
     return [GroupRow(name, right.num, right, f1) for name, right, f1 in groups]
 
 
-def _measure(ours: Result, theirs: Result) -> list[MeasureRow]:
-    """The metrics that both results have, each over the questions they share; [] if they share none."""
+def _measure(ours: Result, theirs: Result) -> Iterator[MeasureRow]:
+    """The metrics that both results have, each over the questions they share; none if they share none."""
     difference = compare(ours.scored, theirs.scored)
     if difference is None:
-        return []
+        return
     both = (ours.scored.items, theirs.scored.items)
     shared = {item.key for item in both[0]} & {item.key for item in both[1]}
     closed = {item.key for items in both for item in items if item.kind in CLOSED}
     lacking = {item.key for items in both for item in items if item.gold is None}
-    rows = []
     for name, smallest in difference.smallest.items():
         measure = name.removeprefix("open_")
         keys = shared - (lacking if name in _GOLD else closed if measure != name else set())
         mine, others = (
             rate_interval([float(getattr(item, measure) or 0) for item in items if item.key in keys]) for items in both
         )
-        rows.append(MeasureRow(MEASURES[name], mine, others, getattr(difference, name), smallest))
-    return rows
+        yield MeasureRow(MEASURES[name], mine, others, getattr(difference, name), smallest)

@@ -25,12 +25,12 @@ import re
 from collections.abc import Callable, Sequence
 from html import escape, unescape
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 import httpx
 import msgspec
 from msgspec import Struct
+from starlette.types import ASGIApp
 
 from quaere import __version__
 from quaere.disk import new_folder
@@ -39,9 +39,6 @@ from quaere.viewer.app import STATIC, make_app, read_static
 from quaere.viewer.curriculum_browser import TITLES
 from quaere.viewer.page_formats import path_to
 from quaere.viewer.run_folder import RunFolder
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp
 
 NOTES = "quaere-pages.json"
 # As the server's, without what only a server can do. `frame-ancestors` is a header's alone. Browsers differ in what

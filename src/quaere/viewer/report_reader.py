@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from quaere.api.run import Run, RunDocuments, open_documents
+from quaere.api.run import Run, open_documents
 from quaere.chat.dimensions import POOL
 from quaere.chat.report_pages import count_line
 from quaere.chat.statements import extract_conclusion, find_citations
@@ -150,7 +150,17 @@ def read_report(run: Run, name: str, query: ById) -> ReportPage:
     episode = run.episode(query.id)
     assert isinstance(episode.task, ReportTask)
     report, documents = bind_report(episode), open_documents(run)
-    sources = _view_sources(report, documents, name) if report else []
+    base = path_to("run", name, "document")
+    sources = [
+        copy_fields(
+            SourceView,
+            source.passage,
+            number=source.number,
+            num_citations=report.citations.count(source.number),
+            href=document_address(documents.read, base, place_of(source.passage)),
+        )
+        for source in (report.sources if report else ())
+    ]
     assessed = list(_find_assessments(run, row, report)) if report else []
     tasks = [task for task, _ in assessed]
     written = run.rows(EpisodeFilter(step=row.step, phase=row.phase, protocol=REPORT_WRITER))
@@ -197,19 +207,6 @@ def _cut(report: Report, sources: list[SourceView]) -> Iterator[ReportPart]:
         end = cite.end
     if end < len(report.text):
         yield ReportPart(report.text[end:])
-
-
-def _view_sources(report: Report, documents: RunDocuments, run: str) -> list[SourceView]:
-    return [
-        copy_fields(
-            SourceView,
-            source.passage,
-            number=source.number,
-            num_citations=report.citations.count(source.number),
-            href=document_address(documents.read, path_to("run", run, "document"), place_of(source.passage)),
-        )
-        for source in report.sources
-    ]
 
 
 def _find_assessments(run: Run, row: EpisodeRow, report: Report) -> Iterator[tuple[AssessTask, Pass]]:

@@ -131,7 +131,8 @@ def _draw_outline(graph: Graph, index: int, dice: Dice) -> list[Sentence]:
     templates = list(kind.alias_sentences)
     dice.shuffle(templates)
     for alias, template in zip(aliases, templates, strict=False):
-        body.insert(dice.below(len(body) + 1), Sentence(choose_form(template, dice), alias=alias))
+        sentence = Sentence(choose_form(template, dice), alias=alias)  # before its place: the order of draws is fixed
+        body.insert(dice.below(len(body) + 1), sentence)
     _embellish(kind, sum(map(_count_words, (opening, *body))), body, _object_groups(graph, index), dice)
     outline = [opening, *body]
     if len(outline) > 5 and dice.chance(_PARAGRAPH_PERCENT):

@@ -169,8 +169,8 @@ def _expand(value: Any, lists: Mapping[str, Sequence[str]]) -> Any:
         return {key: _expand(item, lists) for key, item in value.items()}
     if not isinstance(value, list):
         return value
-    names = [item[1:] if isinstance(item, str) and item.startswith("@") else "" for item in value]
-    return [*chain(*(lists[name] if name else [_expand(item, lists)] for name, item in zip(names, value, strict=True)))]
+    entries = (lists[item[1:]] if str(item).startswith("@") else [_expand(item, lists)] for item in value)
+    return list(chain.from_iterable(entries))
 
 
 def _inherit(shared: Mapping[str, Any], kind: Mapping[str, Any]) -> dict[str, Any]:
