@@ -150,14 +150,14 @@ def read_report(run: Run, name: str, query: ById) -> ReportPage:
     episode = run.episode(query.id)
     assert isinstance(episode.task, ReportTask)
     report, documents = bind_report(episode), open_documents(run)
-    base = path_to("run", name, "document")
+    cited = report.citations if report else ()
     sources = [
         copy_fields(
             SourceView,
             source.passage,
             number=source.number,
-            num_citations=report.citations.count(source.number),
-            href=document_address(documents.read, base, place_of(source.passage)),
+            num_citations=cited.count(source.number),
+            href=document_address(documents.read, path_to("run", name, "document"), place_of(source.passage)),
         )
         for source in (report.sources if report else ())
     ]
