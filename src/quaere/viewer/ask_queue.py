@@ -112,8 +112,8 @@ class AskHistory:
         self.path = path
         self.said = ""
         self._lines: dict[str, AskLine] = {}
-        self._kept: dict[str, AskRecord] = {}
-        self._places: dict[str, tuple[int, int]] = {}  # by id: offset and length of its line in the file
+        # By id: the offset and length of its line in the file, or the record itself if it is in no file.
+        self._stored: dict[str, tuple[int, int] | AskRecord] = {}
         self._size = 0
         self._handle = -1 if path is None else _open_locked(path)
         if path is not None:
@@ -129,16 +129,15 @@ class AskHistory:
 
     def read(self, id: str) -> AskRecord | None:
         """The record of this id; None if there is none."""
-        if id in self._kept or id not in self._places:
-            return self._kept.get(id)
-        offset, length = self._places[id]
-        return decode_json(os.pread(self._handle, length, offset), AskRecord)
+        stored = self._stored.get(id)
+        if isinstance(stored, tuple):
+            return decode_json(os.pread(self._handle, stored[1], stored[0]), AskRecord)
+        return stored
 
     def add(self, record: AskRecord) -> None:
         """Add a record; with a writable file, the record is on disk (fsync) when `add` returns."""
         self._lines[record.id] = AskLine(record.id, record.question, record.time, record.state, record.answer)
-        if self._handle < 0 or not self._write(record):
-            self._kept[record.id] = record
+        self._stored[record.id] = (self._write(record) if self._handle >= 0 else None) or record
 
     def close(self) -> None:
         """Close the history's file, if there is one, which also releases its lock."""
@@ -146,10 +145,9 @@ class AskHistory:
             os.close(self._handle)
             self._handle = -1
 
-    def _write(self, record: AskRecord) -> bool:
-        """Append a record to the file. If that fails, restore the file's length, set `said` and return False."""
-        line = msgspec.json.encode(record) + b"\n"
-        written = 0
+    def _write(self, record: AskRecord) -> tuple[int, int] | None:
+        """Append a record to the file and return its place. If that fails, restore the file's length and set `said`."""
+        line, written = msgspec.json.encode(record) + b"\n", 0
         try:
             while written < len(line):
                 written += os.pwrite(self._handle, line[written:], self._size + written)
@@ -158,10 +156,9 @@ class AskHistory:
             self.said = f"{self.path} cannot be written: {error.strerror}"
             with suppress(OSError):
                 os.ftruncate(self._handle, self._size)
-            return False
-        self._places[record.id] = (self._size, len(line))
+            return None
         self._size += len(line)
-        return True
+        return self._size - len(line), len(line)
 
     def _scan(self, path: Path) -> None:
         with path.open("rb") as file:
@@ -177,7 +174,7 @@ class AskHistory:
                         hint="name another file: quaere view --history FILE",
                     ) from error
                 self._lines[head.id] = head
-                self._places[head.id] = (self._size, len(line))
+                self._stored[head.id] = (self._size, len(line))
                 self._size += len(line)
 
 
