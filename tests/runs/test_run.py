@@ -45,8 +45,7 @@ from quaere.records import (
     Turn,
 )
 from quaere.runs import Metric, Run, directory, find_run, list_runs, runs_root
-from quaere.runs.directory import is_locked
-from quaere.runs.shards import Frame, ShardWriter, read_frame
+from quaere.runs.directory import Frame, ShardWriter, is_locked, read_frame
 
 MakeEpisode = Callable[..., Episode]
 

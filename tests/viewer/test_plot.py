@@ -7,17 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quaere.runs import Event
-from quaere.viewer.metric_groups import MAX_LINES, group_metrics
+from quaere.runs.phases import PhaseSummary
 from quaere.viewer.plot import (
     BOTTOM,
     HEIGHT,
     LEFT,
+    MAX_LINES,
     MAX_POINTS,
     RIGHT,
     TOP,
     WIDTH,
     Series,
-    Span,
+    group_metrics,
     nice_ticks,
     plot,
     short,
@@ -63,8 +64,8 @@ def test_a_chart_is_described_by_its_first_and_last_value():
 
 
 def test_a_line_ends_with_its_phase():
-    spans = [Span(1, 2, "proposer"), Span(3, 4, "solver")]
-    drawn = plot([Series("r", [1, 2, 3, 4], [1.0, 1.0, 0.0, 0.0])], first_step=1, last_step=4, spans=spans)
+    phases = [PhaseSummary(None, "proposer", 1, 2, {}), PhaseSummary(None, "solver", 3, 4, {})]
+    drawn = plot([Series("r", [1, 2, 3, 4], [1.0, 1.0, 0.0, 0.0])], first_step=1, last_step=4, phases=phases)
     assert drawn.lines[0].path.count("M") == 2
     first, second = drawn.bands
     assert first.x == LEFT and first.x + first.width == pytest.approx(second.x, abs=0.2)
@@ -133,9 +134,7 @@ def test_numbers_are_short(value, text):
 
 def test_metrics_are_grouped_as_the_papers_do():
     names = ["passes/10", "passes/2", "reward/mean", "odd/thing", "run/phase", "policy/entropy"]
-    groups = {
-        heading: [(chart.title, chart.names) for chart in charts] for heading, charts in group_metrics(names).items()
-    }
+    groups = group_metrics(names)
     assert list(groups) == ["Reward", "Difficulty of the questions", "Policy", "Other"]
     assert groups["Difficulty of the questions"] == [
         ("Questions by number of right attempts", ["passes/2", "passes/10"])
@@ -145,10 +144,10 @@ def test_metrics_are_grouped_as_the_papers_do():
 
 @given(names=st.lists(st.text(max_size=12), unique=True, max_size=40))
 def test_every_metric_is_in_one_chart(names):
-    shown = [name for charts in group_metrics(names).values() for chart in charts for name in chart.names]
+    shown = [name for charts in group_metrics(names).values() for _, held in charts for name in held]
     assert sorted(shown) == sorted(set(names) - {"run/iteration", "run/phase"})
 
 
 def test_no_chart_has_more_lines_than_can_be_told_apart():
     charts = [chart for of in group_metrics([f"passes/{number}" for number in range(20)]).values() for chart in of]
-    assert [len(chart.names) for chart in charts] == [MAX_LINES, MAX_LINES, 4]
+    assert [len(held) for _, held in charts] == [MAX_LINES, MAX_LINES, 4]

@@ -14,8 +14,8 @@ from quaere.records import Evidence
 from quaere.runs import Run
 from quaere.search.index import build_index
 from quaere.viewer import ask_queue, page_formats
+from quaere.viewer.ask_pages import WINDOW_CHARS, DocumentQuery, show_document
 from quaere.viewer.ask_queue import AskHistory, AskRecord
-from quaere.viewer.document_page import WINDOW_CHARS, DocumentQuery, show_document
 from viewing import open_client, serve_view, write_run
 
 JSON = {"content-type": "application/json"}

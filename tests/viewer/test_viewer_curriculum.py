@@ -138,7 +138,7 @@ def test_selecting_is_what_each_facet_says(chosen, text):
         for one in facet.values:
             again, _ = shelf.select({**chosen, facet.name: one.value}, text, verdicts)
             assert len(again) == one.count
-    assert all(text.split()[-1] in items[at].candidate.question for at in found if text)
+    assert all(text.split()[-1] in item.candidate.question for item in found if text)
     assert set(chosen) <= set(TITLES)
 
 

@@ -168,22 +168,18 @@ def read_checkpoint(path: Path) -> Checkpoint:
     checkpoint = Checkpoint(path, manifest.step, manifest.state)
     try:
         _ = checkpoint.best
+        return checkpoint
     except msgspec.ValidationError as error:
         raise _damaged(path, f"the entry `best` of {_MANIFEST} is invalid ({error})") from error
-    return checkpoint
 
 
 def pick_checkpoint(checkpoints: Sequence[Checkpoint], role: str, which: Which | None = None) -> Checkpoint:
     """One of a run's checkpoints (oldest first); by default the role's best if there is one, else the last."""
     last = checkpoints[-1]
     best = last.best if last.best and last.best.role == role else None
-    if which is None:
-        which = "best" if best else "last"
-    if which == "best":
-        if best is None:
-            raise BadInput(f"{last.path.parent}: the {role} was not validated: no best checkpoint", hint=_TAKE_LAST)
-        which = best.step
-    step = last.step if which == "last" else which
+    if which == "best" and best is None:
+        raise BadInput(f"{last.path.parent}: the {role} was not validated: no best checkpoint", hint=_TAKE_LAST)
+    step = which if isinstance(which, int) else best.step if best and which != "last" else last.step
     by_step = {checkpoint.step: checkpoint for checkpoint in checkpoints}
     if step not in by_step:
         known = ", ".join(map(str, by_step))
@@ -220,7 +216,6 @@ def verify_checkpoint(checkpoint: Checkpoint) -> None:
 
 
 def _read_manifest(path: Path) -> Manifest:
-    """The manifest of a checkpoint; raises BadInput if it is damaged, or if the files are not those it names."""
     try:
         manifest = decode_json(read_regular(path / _MANIFEST), Manifest)
     except OSError as error:
@@ -263,7 +258,6 @@ def _set_aside(path: Path) -> Path:
 
 
 def _prune(root: Path, keep: int) -> None:
-    """Delete all checkpoints but the newest `keep` and those that they name as the best so far."""
     found = find_checkpoints(root)
     named = {checkpoint.best.step for checkpoint in found[-keep:] if checkpoint.best}
     for old in found[:-keep]:
@@ -272,9 +266,8 @@ def _prune(root: Path, keep: int) -> None:
 
 
 def _step_folders(root: Path) -> list[Path]:
-    """Folders named like checkpoints, oldest first."""
-    paths = root.iterdir() if root.is_dir() else ()
-    return sorted((path for path in paths if _NAME.fullmatch(path.name)), key=lambda path: int(path.name[5:]))
+    named = [path for path in root.iterdir() if _NAME.fullmatch(path.name)] if root.is_dir() else []
+    return sorted(named, key=lambda path: int(path.name[5:]))
 
 
 def _name_of(step: int) -> str:
@@ -283,14 +276,13 @@ def _name_of(step: int) -> str:
 
 def _list_files(folder: Path) -> dict[str, Path]:
     """All files of a checkpoint except the manifest, by their names in the manifest."""
-    found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
-    return {name: path for name, path in found.items() if name != _MANIFEST}
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / _MANIFEST)
+    return {path.relative_to(folder).as_posix(): path for path in files}
 
 
 def _digest(manifest: Manifest) -> str:
-    """SHA-256 of a manifest without its own digest."""
-    said = msgspec.json.encode(structs.replace(manifest, sha256=""), order="deterministic")
-    return hashlib.sha256(said).hexdigest()
+    undigested = structs.replace(manifest, sha256="")
+    return hashlib.sha256(msgspec.json.encode(undigested, order="deterministic")).hexdigest()
 
 
 def _sha256(path: Path) -> str:

@@ -62,8 +62,7 @@ class _Writer(yaml.CSafeDumper if yaml.__with_libyaml__ else yaml.SafeDumper):  
     """A YAML dumper with inline lists, and quotes around any text that a YAML reader could take for another type."""
 
     def ignore_aliases(self, data: object) -> bool:
-        """True: write a value out at every occurrence instead of using an anchor."""
-        return True
+        return True  # a value is written out at every occurrence instead of as an anchor
 
 
 # Scalar types: pattern, possible first characters and conversion of each.

@@ -14,8 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from quaere.chat.spans import check_evidence
 from quaere.errors import BadInput, nearest_hint
@@ -58,14 +57,21 @@ class Item(Struct, frozen=True, gc=False):
 def read_items(run: RunReader) -> list[Item]:
     """All candidates of a run in the order they were stored, then the added questions, each with its verdict."""
     verdicts = run.verdicts()
-    items = []
-    for one in (*(Added(candidate) for candidate in run.candidates()), *run.added()):
-        verdict = verdicts.get(one.candidate.id)
-        holds = verdict is not None and verdict.is_about(one.candidate)
-        current, outdated = (verdict, None) if holds else (None, verdict)
-        state: EvidenceState = "unchecked" if one.candidate.evidence else ""
-        items.append(Item(one.candidate, current, outdated, state, origin=one.origin, added_time=one.time))
-    return items
+    return [
+        Item(
+            one.candidate,
+            *match_verdict(one.candidate, verdicts.get(one.candidate.id)),
+            evidence_state="unchecked" if one.candidate.evidence else "",
+            origin=one.origin,
+            added_time=one.time,
+        )
+        for one in (*map(Added, run.candidates()), *run.added())
+    ]
+
+
+def match_verdict(candidate: Candidate, verdict: Verdict | None) -> tuple[Verdict | None, Verdict | None]:
+    """The stored verdict of a candidate as `Item.verdict` and `Item.outdated`: one of them is None."""
+    return (verdict, None) if verdict is not None and verdict.is_about(candidate) else (None, verdict)
 
 
 def find_item(items: Sequence[Item], id: str, run_id: str) -> Item:
@@ -85,8 +91,8 @@ def check_item(item: Item, read_document: Callable[[str], str] | None) -> Item:
     try:
         check_evidence(evidence, read_document(evidence.doc_id))
     except BadInput as error:
-        return msgspec.structs.replace(item, evidence_state="mismatch", problem=str(error))
-    return msgspec.structs.replace(item, evidence_state="verbatim")
+        return structs.replace(item, evidence_state="mismatch", problem=str(error))
+    return structs.replace(item, evidence_state="verbatim")
 
 
 def measures(candidate: Candidate) -> dict[str, float]:
@@ -97,8 +103,7 @@ def measures(candidate: Candidate) -> dict[str, float]:
     found = dict(candidate.scores)
     if candidate.num_attempts:
         found |= {"votes": float(candidate.num_right), "rate": candidate.num_right / candidate.num_attempts}
-    if candidate.support:
-        support = candidate.support
+    if support := candidate.support:
         found |= {"p+": support.chance_with, "p-": support.chance_without, "value": support.value}
     return found
 

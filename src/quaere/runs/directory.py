@@ -1,26 +1,37 @@
-"""The files of a run directory: its database, the writer's lock, and checks before reading and writing.
+"""The files of a run directory: its database, the writer's lock, its episodes, and checks before reading and writing.
 
     make_directory(Path("runs/ask-1"), RunInfo(id="ask-1", kind="ask", ...))
     database = connect(Path("runs/ask-1/run.db"), write=True)
     lock = take_lock(Path("runs/ask-1"), database)
 
 `run.db` is an SQLite file in WAL mode, so that other processes can read while one writes.
+
+Episodes are in `episodes/00000.jsonl.zst`, `00001.jsonl.zst`, ..., each a sequence of complete zstd frames. A frame has
+the lines of one append and can be decompressed alone; a shard as a whole is an ordinary `.jsonl.zst` file (`zstd -dc`
+reads it). Only the index in `run.db` knows where a frame starts: bytes that no index row points at were left by a
+killed process, and the next writer truncates them.
+
+    writer = ShardWriter(Path("runs/ask-1/episodes"), ends={0: 5120})
+    writer.append([b'{"id":"ask-3",...}', b'{"id":"ask-4",...}']) == Frame(shard=0, offset=5120, length=874)
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
+import zstandard
 from filelock import FileLock, Timeout
+from msgspec import Struct
 
-from quaere.disk import find_special, new_folder
+from quaere.disk import find_special, new_folder, open_regular, sync
 from quaere.errors import UPDATE_HINT, BadInput
 from quaere.runs.rows import RunInfo
 
@@ -29,6 +40,10 @@ BEGUN = "begun"  # what is noted of a run's end while there is none
 SYNCHRONOUS = "FULL"  # a committed row survives a power cut, like its frame
 _BUSY_S = 30.0  # how long a writer waits for another: a run in training, or a person adding verdicts or questions
 _LOOK_S = 0.2  # how long a writer waits for the lock: `is_locked` takes it for an instant
+
+_SHARD = re.compile(r"(\d+)\.jsonl\.zst")
+_LEVEL = 3
+_SHARD_BYTES = 64 << 20  # a new shard starts once the current one has this size
 
 # ------------------------------------------------------------------------------------------------------------- schema
 
@@ -106,14 +121,13 @@ SCHEMA_VERSION = max(_MIGRATIONS) + 1
 # ----------------------------------------------------------------------------------------------------------- database
 
 
-def create_database(path: Path, info: RunInfo) -> None:
-    """Create a database with the tables of the current schema and the description of its run."""
+def _create_database(path: Path, info: RunInfo) -> None:
     settings = msgspec.json.encode(info.settings).decode()
     with closing(sqlite3.connect(path)) as database:
         database.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
         database.execute("PRAGMA journal_mode = WAL")
-        steps = [_OLDEST_SCHEMA, *(f"{statement};" for number in _MIGRATIONS for statement in _MIGRATIONS[number])]
-        database.executescript(f"BEGIN; {' '.join(steps)} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+        steps = "; ".join(statement for number in _MIGRATIONS for statement in _MIGRATIONS[number])
+        database.executescript(f"BEGIN; {_OLDEST_SCHEMA} {steps}; PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
         insert(database, "runs", [{**msgspec.structs.asdict(info), "settings": settings, "ended": BEGUN}])
 
 
@@ -146,14 +160,8 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
     return database
 
 
-def has_table(database: sqlite3.Connection, name: str) -> bool:
-    """True if the database has a table of this name; False if its schema is older than the table."""
-    return database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
-
-
 def _read_version(database: sqlite3.Connection) -> int:
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    return int(version)
+    return int(database.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _migrate(database: sqlite3.Connection, version: int) -> int:
@@ -177,12 +185,11 @@ def insert(
 
     insert(database, "events", [{"step": 3, "kind": "alarm", "message": "the entropy is low"}])
     """
-    if not rows:
-        return
-    verb = "INSERT OR REPLACE" if replace else "INSERT"
-    columns, values = ", ".join(rows[0]), ", ".join(f":{column}" for column in rows[0])
-    with database:
-        database.executemany(f"{verb} INTO {table} ({columns}) VALUES ({values})", rows)
+    if rows:
+        verb = "INSERT OR REPLACE" if replace else "INSERT"
+        columns, values = ", ".join(rows[0]), ", ".join(f":{column}" for column in rows[0])
+        with database:
+            database.executemany(f"{verb} INTO {table} ({columns}) VALUES ({values})", rows)
 
 
 def drop_after(database: sqlite3.Connection, step: int) -> None:
@@ -202,23 +209,19 @@ def make_directory(
     with new_folder(path, replace=False) as partial:
         (partial / EPISODES).mkdir()
         try:
-            create_database(partial / DATABASE, info)
+            _create_database(partial / DATABASE, info)
         except sqlite3.Error as error:  # also raised for a full disk
             raise BadInput(f"cannot write the database of run {info.id}: {error}") from error
-        if config is not None:
-            files = {CONFIG: config.encode(), **(files or {})}
-        for name, content in (files or {}).items():
+        stored = {} if config is None else {CONFIG: config.encode()}
+        for name, content in {**stored, **(files or {})}.items():
             (partial / name).write_bytes(content)
 
 
 def refuse_links(path: Path) -> None:
     """Raise BadInput if a file of the run is a symbolic link: in a run from someone else it could point to any file."""
-    for file in _list_files(path):
-        if file.is_symlink():
-            raise BadInput(
-                f"{file} is a symbolic link; a run can only be written to if its files are regular files",
-                hint="replace the link by a copy of the file",
-            )
+    if link := next(filter(Path.is_symlink, _list_files(path)), None):
+        said = f"{link} is a symbolic link; a run can only be written to if its files are regular files"
+        raise BadInput(said, hint="replace the link by a copy of the file")
 
 
 def refuse_special(path: Path) -> None:
@@ -228,7 +231,6 @@ def refuse_special(path: Path) -> None:
 
 
 def _list_files(path: Path) -> list[Path]:
-    """The files and folders in a run's directory, and its shard files; [] if the directory does not exist."""
     return [*path.iterdir(), *path.glob(f"{EPISODES}/*")] if path.is_dir() else []
 
 
@@ -282,3 +284,108 @@ def is_locked(path: Path) -> bool:
     finally:
         os.close(handle)  # this also releases the shared lock
     return False
+
+
+# ---------------------------------------------------------------------------------------------------------- episodes
+
+
+class Frame(Struct, frozen=True):
+    """Location of a zstd frame in a shard file; a frame holds the lines of one append.
+
+    Frame(shard=0, offset=5120, length=874)
+    """
+
+    shard: int
+    offset: int
+    length: int
+
+
+def shard_path(directory: Path, shard: int) -> Path:
+    """Path of a shard file.
+
+    shard_path(Path("episodes"), 3) == Path("episodes/00003.jsonl.zst")
+    """
+    return directory / f"{shard:05d}.jsonl.zst"
+
+
+def read_frame(directory: Path, frame: Frame) -> list[bytes]:
+    """The lines of one frame; raises BadInput if the file does not contain what the index says."""
+    path = shard_path(directory, frame.shard)
+    try:
+        with open_regular(path) as stream:
+            stream.seek(frame.offset)
+            compressed = stream.read(frame.length)
+        return zstandard.ZstdDecompressor().decompress(compressed).splitlines()
+    except (OSError, zstandard.ZstdError) as error:
+        said = f"the episodes in {path} at byte {frame.offset} are damaged: {error}"
+        raise BadInput(said, hint="restore the file from a backup") from error
+
+
+class ShardWriter:
+    """Appends frames to shards. `ends` is the indexed length of each shard; bytes beyond it are truncated first."""
+
+    def __init__(self, directory: Path, ends: Mapping[int, int], *, shard_bytes: int = _SHARD_BYTES) -> None:
+        self._directory, self._shard_bytes = directory, shard_bytes
+        self._compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True, write_content_size=True)
+        directory.mkdir(exist_ok=True)
+        self._shard, self._end, self._file = self._open_at(ends)
+
+    def append(self, lines: Sequence[bytes]) -> Frame:
+        """Write the lines as one frame and sync it to disk; a failed write is undone."""
+        if self._end >= self._shard_bytes:
+            self._file.close()
+            self._shard, self._end = self._shard + 1, 0
+            self._file = shard_path(self._directory, self._shard).open("ab")
+        compressed = self._compressor.compress(b"".join(line + b"\n" for line in lines))
+        try:
+            self._file.write(compressed)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            if self._end == 0:
+                sync(self._directory)  # without this, a power cut could lose the new file's directory entry
+        except OSError:
+            self.discard()
+            raise
+        frame = Frame(shard=self._shard, offset=self._end, length=len(compressed))
+        self._end += len(compressed)
+        return frame
+
+    def discard(self, frame: Frame | None = None) -> None:
+        """Remove the frame just appended, or the rest of a failed write, because it is not indexed."""
+        if frame is not None:
+            self._end = frame.offset
+        path = shard_path(self._directory, self._shard)
+        with suppress(OSError):  # close() may flush the bytes that did not fit and fail again
+            self._file.close()
+        os.truncate(path, self._end)
+        self._file = path.open("ab")
+
+    def cut(self, ends: Mapping[int, int]) -> None:
+        """Truncate each shard to its length in `ends`, after rows of the index were deleted."""
+        self._file.close()
+        self._shard, self._end, self._file = self._open_at(ends)
+
+    def close(self) -> None:
+        """Close the current shard file."""
+        self._file.close()
+
+    def _open_at(self, ends: Mapping[int, int]) -> tuple[int, int, BinaryIO]:
+        """Delete bytes and shards beyond `ends`, and open the last shard for appending: (number, size, file).
+
+        Raises BadInput, before changing anything, if a shard is shorter than its entry in `ends`.
+        """
+        last = max(ends, default=0)
+        # Check all shards before truncating any: a store that has lost data stays unchanged for recovery.
+        for shard, end in ends.items():
+            path = shard_path(self._directory, shard)
+            size = path.stat().st_size if path.is_file() else 0
+            if size < end:
+                said = f"{path} has {size} bytes, but the index expects {end}: episodes are lost"
+                raise BadInput(said, hint="restore the file from a backup")
+        found = {path: int(named[1]) for path in self._directory.iterdir() if (named := _SHARD.fullmatch(path.name))}
+        for path, shard in found.items():
+            if shard > last:
+                path.unlink()
+            elif path.stat().st_size > ends.get(shard, 0):
+                os.truncate(path, ends.get(shard, 0))
+        return last, ends.get(last, 0), shard_path(self._directory, last).open("ab")

@@ -32,7 +32,6 @@ from quaere.records import Episode, Search, SolveTask
 from quaere.runs.reader import RunReader
 from quaere.runs.rows import EpisodeRow
 
-SCORER = "quaere"
 _LOG_VERSION = 2  # of Inspect's format
 _STATUS = {"done": "success", "failed": "error", "stopped": "cancelled", "running": "started", "unknown": "success"}
 
@@ -63,18 +62,17 @@ def write_inspect_log(run: RunReader, out: Path, *, step: int | None = None, pha
 
 
 def _describe_run(run: RunReader, rows: list[EpisodeRow]) -> dict[str, Any]:
-    info = run.info
+    info, counts = run.info, Counter(row.task_id for row in rows)
     index = info.settings.get("index") or info.settings.get("search_url") or ""
-    ids = list(dict.fromkeys(row.task_id for row in rows))
     return {
         "eval_id": _identify(info.id, info.created),
         "run_id": _identify(info.id, info.created, "run"),
         "created": info.created,
         "task": info.id,
         "task_id": _identify(info.id, info.created, "task"),
-        "dataset": {"name": str(index), "samples": len(ids), "sample_ids": ids},
+        "dataset": {"name": str(index), "samples": len(counts), "sample_ids": list(counts)},
         "model": str(info.settings.get("model") or rows[0].model),
-        "config": {"epochs": max(Counter(row.task_id for row in rows).values())},
+        "config": {"epochs": max(counts.values())},
         "packages": {"quaere": info.version},
         "metadata": {"kind": info.kind, "settings": info.settings, "written_by": f"quaere {quaere.__version__}"},
     }
@@ -91,7 +89,7 @@ def _describe_results(rows: list[EpisodeRow]) -> dict[str, Any]:
         "scores": [
             {
                 "name": name,
-                "scorer": SCORER,
+                "scorer": "quaere",
                 "scored_samples": len(values),
                 "unscored_samples": len(rows) - len(values),
                 "metrics": {"mean": {"name": "mean", "value": math.fsum(values) / len(values)}},
@@ -109,7 +107,6 @@ def _samples(rows: list[EpisodeRow], episodes: Iterable[Episode], run_id: str) -
 
 
 def _sample(row: EpisodeRow, episode: Episode, epoch: int, run_id: str) -> dict[str, Any]:
-    question = episode.task.question if isinstance(episode.task, SolveTask) else None
     messages = list(_messages(row, episode))
     answers = [message for message in messages if message["role"] == "assistant"]
     return {
@@ -117,7 +114,7 @@ def _sample(row: EpisodeRow, episode: Episode, epoch: int, run_id: str) -> dict[
         "epoch": epoch,
         "uuid": _identify(run_id, row.id),
         "input": row.question,
-        "target": list(question.answers) if question else [],
+        "target": list(episode.task.question.answers) if isinstance(episode.task, SolveTask) else [],
         "messages": messages,
         "output": {
             "model": row.model,
@@ -147,13 +144,18 @@ def _messages(row: EpisodeRow, episode: Episode) -> Iterator[dict[str, Any]]:
                 yield {"role": "user", "content": turn.reply}
             continue
         arguments = {"queries": list(turn.action.queries)}
-        tool_call = {"id": call, "function": "search", "arguments": arguments, "type": "function"}
-        yield {**said, "tool_calls": [tool_call]}
-        reply: dict[str, Any] = {"role": "tool", "tool_call_id": call, "function": "search"}
-        if turn.failure:
-            reply["error"] = {"type": "unknown", "message": turn.failure.message}
+        yield {
+            **said,
+            "tool_calls": [{"id": call, "function": "search", "arguments": arguments, "type": "function"}],
+        }
         passages = [hit.passage for result in turn.results for hit in result.hits]
-        yield {**reply, "content": "\n\n".join(f"[{one.id}] {one.titled_text}" for one in passages) or turn.reply}
+        yield {
+            "role": "tool",
+            "tool_call_id": call,
+            "function": "search",
+            **({"error": {"type": "unknown", "message": turn.failure.message}} if turn.failure else {}),
+            "content": "\n\n".join(f"[{one.id}] {one.titled_text}" for one in passages) or turn.reply,
+        }
 
 
 def _finite(metrics: Mapping[str, float]) -> dict[str, float]:

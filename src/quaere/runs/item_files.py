@@ -112,10 +112,9 @@ class QuestionRow(Struct, frozen=True):
 
         0 if unknown. In exports, `hops` is Dr. Zero's count and is converted.
         """
-        if self.facts is not None:
-            return int(self.facts)
         hops = int(self.hops or 0)
-        return hops if self.learned is None else searches_needed(hops)
+        converted = hops if self.learned is None else searches_needed(hops)
+        return converted if self.facts is None else int(self.facts)
 
 
 _Row = TypeVar("_Row", VerdictRow, QuestionRow)
@@ -136,13 +135,11 @@ def item_rows(items: Sequence[Item], run_id: str) -> list[dict[str, Any]]:
 
     item_rows(items, "evolve-1")[0] -> {"id": "i0g-000001", "run": "evolve-1", ..., "score/format": 1.0}
     """
-    columns = _columns(items)
-    rows = [_item_row(item, run_id) for item in items]
+    columns, rows = _columns(items), [_item_row(item, run_id) for item in items]
     return [{name: row.get(name) for name in columns} for row in rows]
 
 
 def _columns(items: Sequence[Item]) -> dict[str, str]:
-    """Names and types of all columns: `COLUMNS`, and one per score that any of the items has."""
     return COLUMNS | dict.fromkeys(sorted({SCORE + name for item in items for name in item.candidate.scores}), "double")
 
 
@@ -229,8 +226,7 @@ def _write_parquet(path: Path, rows: Sequence[dict[str, Any]], columns: dict[str
 
 
 def _arrow_types(arrow: Any) -> dict[str, Any]:
-    text, whole = arrow.string(), arrow.int64()
-    texts = arrow.list_(text)
+    text, whole, texts = arrow.string(), arrow.int64(), arrow.list_(arrow.string())
     counts = ("index", "hops", "facts", "searches")
     info = ("id", "run", "question", "answer", "span", "document_id", "protocol", "split")
     return {
@@ -269,7 +265,6 @@ QUESTION_SHAPE = 'each row needs a "question" and an "answer" (or "answers")'
 
 
 def _read_rows(path: Path, kind: type[_Row], shape: str) -> list[_Row]:
-    """The rows of a file, read by its suffix; an error names the invalid row."""
     rows = []
     try:
         for where, decode in choose_form(path, parquet=_read_parquet, jsonl=_read_jsonl)(path, kind):

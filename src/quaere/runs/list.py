@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from itertools import chain
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote
 
 from msgspec import Struct, structs
@@ -23,26 +24,34 @@ from quaere.runs.reader import RunReader
 from quaere.runs.rows import INFO_COLUMNS, RunInfo, RunState, read_info
 from quaere.runs.run import Run
 
+Listed = TypeVar("Listed", bound="ListedRun")
 
-class RunSummary(Struct, frozen=True):
-    """Summary of a run for a list; `problem` is the error message if the run cannot be read, `next` what to type next.
 
-    RunSummary(id="ask-20250301-101500", path="runs/ask-20250301-101500", kind="ask",
-               created="2025-03-01T10:15:00+00:00", num_episodes=3, num_answered=2, num_bytes=18_432,
-               state=RunState("done"))
+class ListedRun(Struct, frozen=True, kw_only=True):
+    """A run in a list; `problem` is the error message if the run cannot be read, `next` what to type next.
+
+    ListedRun(kind="ask", created="2025-03-01T10:15:00+00:00", state=RunState("done"), num_episodes=3, num_answered=2)
     """
 
-    id: str
-    path: str
     kind: str = ""
     created: str = ""
     num_episodes: int = 0
     num_answered: int = 0
-    num_bytes: int = 0
     problem: str = ""
     state: RunState = RunState("unknown")
     step: int = 0
     next: str = ""
+
+
+class RunSummary(ListedRun, frozen=True):
+    """A run in the list of `quaere runs list`.
+
+    RunSummary(id="ask-20250301-101500", path="runs/ask-20250301-101500", num_bytes=18_432, kind="ask", num_episodes=3)
+    """
+
+    id: str
+    path: str
+    num_bytes: int = 0
 
 
 def runs_root(given: str | Path | None = None) -> Path:
@@ -59,29 +68,37 @@ def list_runs(root: Path) -> list[RunSummary]:
 def find_run(root: Path, name: str) -> Path:
     """Directory of a run given by its name under `root` or by its path; raises BadInput if there is no such run."""
     for path in (root / name, Path(name)):
-        if name and (path / "run.db").is_file():
+        if name and (path / DATABASE).is_file():
             return path
     hint = nearest_hint(name, [path.name for path in _run_paths(root)], "quaere runs list")
     raise BadInput(f"no run {name} in {root}", hint=hint)
 
 
 def _run_paths(root: Path) -> list[Path]:
-    if not root.is_dir():
-        return []
-    return [path for path in root.iterdir() if not path.name.startswith(".") and (path / "run.db").is_file()]
+    paths = root.iterdir() if root.is_dir() else ()
+    return [path for path in paths if not path.name.startswith(".") and (path / DATABASE).is_file()]
 
 
 def _summarise(path: Path) -> RunSummary:
-    found = RunSummary(path.name, str(path), num_bytes=measure_size([path]))
+    found = RunSummary(path.name, str(path), measure_size([path]))
     try:
         with Run.open(path) as run:
-            num_episodes, num_answered = run.count_episodes()
-            state, step = run.state(), run.last_step()
+            return read_progress(run, structs.replace(found, kind=run.info.kind, created=run.info.created))
     except BadInput as error:
         return structs.replace(found, problem=str(error))
-    counts = {"num_episodes": num_episodes, "num_answered": num_answered, "step": step}
-    described = {"kind": run.info.kind, "created": run.info.created, "next": next_command(run, state)}
-    return structs.replace(found, state=state, **counts, **described)
+
+
+def read_progress(run: RunReader, listed: Listed) -> Listed:
+    """The same record with the run's state, last step, counts of episodes and next command."""
+    state, (num_episodes, num_answered) = run.state(), run.count_episodes()
+    return structs.replace(
+        listed,
+        state=state,
+        step=run.last_step(),
+        num_episodes=num_episodes,
+        num_answered=num_answered,
+        next=next_command(run, state),
+    )
 
 
 def next_command(run: RunReader, state: RunState) -> str:
@@ -161,10 +178,6 @@ def read_brief(path: str) -> RunInfo | None:
         with closing(sqlite3.connect(f"file:{quote(file)}?immutable=1", uri=True)) as database:
             (row,) = database.execute(f"SELECT {INFO_COLUMNS} FROM runs").fetchall()
         return read_info(row)
-    except (
-        sqlite3.Error,
-        OSError,
-        ValueError,
-        TypeError,
-    ):  # damaged, or of another version: opening it says what is wrong
+    # Damaged, or of another version: opening it says what is wrong.
+    except (sqlite3.Error, OSError, ValueError, TypeError):
         return None

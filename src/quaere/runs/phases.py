@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from itertools import groupby
+from operator import attrgetter
 
 from msgspec import Struct
 
@@ -61,19 +62,17 @@ def summarise_phases(run: RunReader) -> list[PhaseSummary]:
     places = {name: {metric.step: metric.value for metric in values.pop(name, [])} for name in (_ITERATION, _PHASE)}
     steps = {metric.step for metrics in values.values() for metric in metrics}.union(*places.values())
     summaries = []
-    for place, members in groupby(sorted(steps), lambda step: [at.get(step) for at in places.values()]):
-        iteration, phase = place
+    for (iteration, phase), members in groupby(sorted(steps), lambda step: [at.get(step) for at in places.values()]):
         within = list(members)
-        number = int(iteration) if iteration is not None and math.isfinite(iteration) else None
         ends = within[0], within[-1]
+        number = int(iteration) if iteration is not None and math.isfinite(iteration) else None
         summaries.append(PhaseSummary(number, name_phase(phase, run), *ends, _changes(values, *ends)))
     return summaries
 
 
 def count_candidates(run: RunReader) -> list[CandidateCount]:
     """Counts of candidates per iteration; the most frequent drop reason comes first."""
-    counts = run.count_candidates().items()
-    return [CandidateCount(iteration, reasons.pop("", 0), reasons) for iteration, reasons in counts]
+    return [CandidateCount(number, by.pop("", 0), by) for number, by in run.count_candidates().items()]
 
 
 def name_phase(number: float | None, run: RunReader) -> str:
@@ -94,10 +93,9 @@ def number_phase(phase: str, run: Run) -> float:
 
 
 def _changes(values: dict[str, list[Metric]], first_step: int, last_step: int) -> dict[str, Change]:
-    changes = {}
-    for name, metrics in values.items():
-        begin = bisect_left(metrics, first_step, key=lambda metric: metric.step)
-        end = bisect_right(metrics, last_step, key=lambda metric: metric.step)
-        if begin < end:
-            changes[name] = Change(first=metrics[begin].value, last=metrics[end - 1].value)
-    return changes
+    step = attrgetter("step")
+    within = {
+        name: metrics[bisect_left(metrics, first_step, key=step) : bisect_right(metrics, last_step, key=step)]
+        for name, metrics in values.items()
+    }
+    return {name: Change(part[0].value, part[-1].value) for name, part in within.items() if part}

@@ -27,8 +27,8 @@ from quaere.errors import BadInput, nearest_hint
 from quaere.records import Candidate, Episode
 from quaere.records.episodes import TokenTrace
 from quaere.records.foreign_json import decode_json
-from quaere.runs.directory import CONFIG, DATABASE, EPISODES, has_table, is_locked, refuse_special
-from quaere.runs.review import EVERY_ITERATION, Added, Verdict, is_learned, read_added, read_verdicts
+from quaere.runs.directory import CONFIG, DATABASE, EPISODES, Frame, is_locked, read_frame, refuse_special
+from quaere.runs.review import EVERY_ITERATION, Added, Verdict, is_learned
 from quaere.runs.rows import (
     INFO_COLUMNS,
     TRACE_COLUMNS,
@@ -40,13 +40,11 @@ from quaere.runs.rows import (
     Metric,
     RunInfo,
     RunState,
+    read_candidate,
     read_candidates,
-    read_index_row,
     read_info,
-    read_place,
     read_trace,
 )
-from quaere.runs.shards import read_frame
 
 _LARGEST = 2**63 - 1  # integer of SQLite
 
@@ -93,7 +91,8 @@ class RunReader:
 
     def rows(self, wanted: EpisodeFilter) -> list[EpisodeRow]:
         """Index rows of the episodes that a filter selects, in the order they were added."""
-        return [read_index_row(row) for row in self._select(wanted)]
+        rows = ({**dict(row), "metrics": json.loads(row["metrics"])} for row in self._select(wanted))
+        return [msgspec.convert(row, EpisodeRow) for row in rows]
 
     def best_paid(self, name: str, count: int) -> list[str]:
         """Ids of the `count` episodes with the highest values of the metric `name`, highest first.
@@ -130,15 +129,15 @@ class RunReader:
 
     def episodes(self, **wanted: Unpack[EpisodeConditions]) -> Iterator[Episode]:
         """The episodes in the order they were added, read lazily: one frame is in memory at a time."""
-        for frame, members in groupby(self._select(EpisodeFilter(**wanted)), key=read_place):
-            lines = read_frame(self.path / EPISODES, frame)
+        for place, members in groupby(self._select(EpisodeFilter(**wanted)), key=_place):
+            lines = read_frame(self.path / EPISODES, Frame(*place))
             for row in members:
                 yield self._decode(lines, row)
 
     def episode(self, id: str) -> Episode:
         """The episode with this id, reading only the frame that holds it; raises BadInput if there is none."""
         for row in self._select(EpisodeFilter(id=id)):
-            return self._decode(read_frame(self.path / EPISODES, read_place(row)), row)
+            return self._decode(read_frame(self.path / EPISODES, Frame(*_place(row))), row)
         known = [known for (known,) in self._query("SELECT id FROM episodes")]
         hint = nearest_hint(id, known, f"quaere runs show {self.info.id}")
         raise BadInput(f"run {self.info.id} has no episode {id}", hint=hint)
@@ -157,10 +156,9 @@ class RunReader:
 
     def token_trace(self, id: str) -> TokenTrace | None:
         """Per-token values of the update that trained on an episode; None if they were not stored."""
-        with self._reading():
-            if not has_table(self._database, "token_traces"):
-                return None
-        rows = self._query(f"SELECT {TRACE_COLUMNS} FROM token_traces WHERE episode_id = ?", (id,))
+        rows = self._query_newer(
+            "token_traces", f"SELECT {TRACE_COLUMNS} FROM token_traces WHERE episode_id = ?", (id,)
+        )
         return read_trace(rows[0]) if rows else None
 
     def metrics(self, name: str) -> list[Metric]:
@@ -239,14 +237,17 @@ class RunReader:
 
     def verdicts(self) -> dict[str, Verdict]:
         """People's verdicts by candidate id; a verdict's candidate may no longer exist."""
-        with self._reading():
-            return read_verdicts(self._database)
+        rows = self._query_newer("verdicts", "SELECT * FROM verdicts ORDER BY time, candidate_id")
+        return {row["candidate_id"]: msgspec.convert(dict(row), Verdict) for row in rows}
 
     def added(self, iteration: int | None = None) -> list[Added]:
         """Added questions; with `iteration`, those for that iteration and those for every iteration."""
-        with self._reading():
-            found = read_added(self._database)
-        return [item for item in found if iteration is None or item.candidate.iteration in (iteration, EVERY_ITERATION)]
+        rows = map(dict, self._query_newer("added", "SELECT * FROM added ORDER BY number"))
+        return [
+            Added(read_candidate({**row, "step": 0, "episode_id": ""}), row["origin"], row["time"])
+            for row in rows
+            if iteration is None or row["iteration"] in (iteration, EVERY_ITERATION)
+        ]
 
     def curriculum(self, iteration: int | None = None) -> list[Candidate]:
         """The candidates the solver trains on: kept or added and not rejected, or dropped and then accepted."""
@@ -261,14 +262,21 @@ class RunReader:
     def count_episodes(self, *, step: int | None = None) -> tuple[int, int]:
         """Number of episodes, and number of episodes that ended with an answer; of the run, or of one step."""
         where, values = EpisodeFilter(step=step).where()
-        (row,) = self._query(f"SELECT COUNT(*), COALESCE(SUM(answered), 0) FROM episodes WHERE {where}", values)
-        return row[0], row[1]
+        ((num, num_answered),) = self._query(
+            f"SELECT COUNT(*), COALESCE(SUM(answered), 0) FROM episodes WHERE {where}", values
+        )
+        return num, num_answered
 
     # -------------------------------------------------------------------------------------------------- details
 
     def _query(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[sqlite3.Row]:
         with self._reading():
             return self._database.execute(sql, _bound(values)).fetchall()
+
+    def _query_newer(self, table: str, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
+        """Rows of a table that older schemas lack; [] if the database does not have it."""
+        known = self._query("SELECT 1 FROM sqlite_master WHERE name = ?", (table,))
+        return self._query(sql, values) if known else []
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -296,8 +304,7 @@ class RunReader:
     def _read_info(self) -> RunInfo:
         rows = self._query(f"SELECT {INFO_COLUMNS} FROM runs")
         try:
-            (row,) = rows
-            return read_info(row)
+            return read_info(*rows)
         except (ValueError, TypeError) as error:  # msgspec's own error is a `ValueError`
             said = f"{self.path / DATABASE} is damaged: its table `runs` has no valid row"
             raise BadInput(said, hint="restore the file from a backup") from error
@@ -318,6 +325,10 @@ def _bound(values: Sequence[Any] | Mapping[str, Any]) -> Sequence[Any] | Mapping
     if isinstance(values, Mapping):
         return dict(zip(values, _bound(list(values.values())), strict=True))
     return [min(max(value, -_LARGEST - 1), _LARGEST) if isinstance(value, int) else value for value in values]
+
+
+def _place(row: sqlite3.Row) -> tuple[int, int, int]:
+    return row["shard"], row["offset"], row["length"]
 
 
 def _metric(step: int, value: float | None) -> Metric:

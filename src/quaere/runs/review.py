@@ -26,8 +26,8 @@ from msgspec import Struct
 
 from quaere.errors import BadInput
 from quaere.records import Candidate, Evidence
-from quaere.runs.directory import DATABASE, connect, has_table, insert
-from quaere.runs.rows import candidate_row, read_candidate
+from quaere.runs.directory import DATABASE, connect, insert
+from quaere.runs.rows import candidate_row
 
 VerdictKind = Literal["accepted", "rejected", "flagged"]
 
@@ -55,7 +55,7 @@ class Verdict(Struct, frozen=True):
 
 def judge(candidate: Candidate, kind: VerdictKind, note: str = "") -> Verdict:
     """A verdict on a candidate, given now; raises BadInput on accepting a candidate without question or answer."""
-    if kind == "accepted" and not can_be_learned(candidate):
+    if kind == "accepted" and not _can_be_learned(candidate):
         lacking = "question" if not candidate.question.strip() else "answer"
         raise BadInput(f"candidate {candidate.id} cannot be accepted: it has no {lacking}")
     return Verdict(candidate.id, kind, candidate.question, candidate.answer, candidate.gold_span, note, _now())
@@ -65,8 +65,7 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def can_be_learned(candidate: Candidate) -> bool:
-    """True if the candidate has a question and an answer."""
+def _can_be_learned(candidate: Candidate) -> bool:
     return bool(candidate.question.strip() and candidate.answer.strip())
 
 
@@ -74,7 +73,7 @@ def is_learned(candidate: Candidate, verdict: Verdict | None) -> bool:
     """True if the solver trains on the candidate: the run's decision, unless a verdict on this text overrides it."""
     if verdict is None or verdict.kind == "flagged" or not verdict.is_about(candidate):
         return candidate.kept
-    return verdict.kind == "accepted" and can_be_learned(candidate)
+    return verdict.kind == "accepted" and _can_be_learned(candidate)
 
 
 def give_verdicts(directory: Path, verdicts: Sequence[Verdict], *, clear: Collection[str] = ()) -> None:
@@ -90,19 +89,10 @@ def give_verdicts(directory: Path, verdicts: Sequence[Verdict], *, clear: Collec
         raise BadInput(f"cannot write verdicts to the run {directory}: {error}") from error
 
 
-def read_verdicts(database: sqlite3.Connection) -> dict[str, Verdict]:
-    """All verdicts by candidate id; {} for a database older than this table."""
-    if not has_table(database, "verdicts"):
-        return {}
-    rows = database.execute("SELECT * FROM verdicts ORDER BY time, candidate_id")
-    return {row["candidate_id"]: msgspec.convert(dict(row), Verdict) for row in rows}
-
-
 # ---------------------------------------------------------------------------------------------------- added questions
 
 EVERY_ITERATION = -1  # `iteration` of a question that is added to every iteration
-_CANDIDATE = ("id", "iteration", "document_id", "hops", "question", "answer", "span", "evidence", "aliases")
-_COLUMNS = (*_CANDIDATE, "origin", "time")
+_COLUMNS = ("id", "iteration", "document_id", "hops", "question", "answer", "span", "evidence", "aliases")
 
 
 class Added(Struct, frozen=True):
@@ -134,30 +124,25 @@ def make_added(
     text.
     """
     id = f"added-{hashlib.sha256(msgspec.json.encode((question, answer))).hexdigest()[:12]}"
-    iteration = EVERY_ITERATION if iteration is None else iteration
-    candidate = Candidate(id, 0, iteration, "", document_id, facts, question, answer)  # no step and no episode wrote it
-    candidate = msgspec.structs.replace(candidate, span=span, evidence=evidence, aliases=aliases)
-    return Added(candidate, origin, _now())
+    place = (id, 0, EVERY_ITERATION if iteration is None else iteration, "")  # no step and no episode wrote it
+    texts = (document_id, facts, question, answer)
+    return Added(Candidate(*place, *texts, span=span, evidence=evidence, aliases=aliases), origin, _now())
 
 
 def add_questions(directory: Path, added: Sequence[Added]) -> None:
     """Store added questions in one transaction: all or none. They are on disk when this returns."""
     for item in added:
-        if not can_be_learned(item.candidate):
+        if not _can_be_learned(item.candidate):
             raise BadInput(f"{item.origin or item.candidate.id}: question and answer must not be empty")
-    rows = [candidate_row(item.candidate) | {"origin": item.origin, "time": item.time} for item in added]
+    candidates = [candidate_row(item.candidate) for item in added]
+    rows = [
+        {name: row[name] for name in _COLUMNS} | {"origin": item.origin, "time": item.time}
+        for row, item in zip(candidates, added, strict=True)
+    ]
     try:
         with closing(connect(directory / DATABASE, write=True)) as database:
-            insert(database, "added", [{name: row[name] for name in _COLUMNS} for row in rows])
+            insert(database, "added", rows)
     except sqlite3.IntegrityError as error:
         raise BadInput(f"at least one of the questions is already in the run {directory}") from error
     except (sqlite3.Error, UnicodeError, OverflowError) as error:
         raise BadInput(f"cannot add questions to the run {directory}: {error}") from error
-
-
-def read_added(database: sqlite3.Connection) -> list[Added]:
-    """Added questions in the order they were added; [] for a database older than this table."""
-    if not has_table(database, "added"):
-        return []
-    rows = [dict(row) for row in database.execute("SELECT * FROM added ORDER BY number")]
-    return [Added(read_candidate({**row, "step": 0, "episode_id": ""}), row["origin"], row["time"]) for row in rows]

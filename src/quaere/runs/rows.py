@@ -14,20 +14,18 @@ from functools import cache
 from typing import Any, Literal, TypedDict
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec import Struct, structs
 
 from quaere.chat.spans import check_evidence
 from quaere.errors import BadInput
 from quaere.records import Candidate, EndReason, Episode, Evidence, Proposal, ProposeTask, RubricTask, Support
 from quaere.records.episodes import TokenTrace
 from quaere.records.foreign_json import decode_json
-from quaere.runs.shards import Frame
 
 INFO_COLUMNS = "id, kind, created, version, settings"
 _JSON_COLUMNS = ("evidence", "support", "refusals", "aliases", "proof")
 _Scores, _Words, _Spans = dict[str, float], tuple[str, ...], tuple[Evidence, ...]
-_CANDIDATE_COLUMNS = tuple(field.name for field in msgspec.structs.fields(Candidate))
+_CANDIDATE_COLUMNS = tuple(field.name for field in structs.fields(Candidate))
 
 
 class RunInfo(Struct, frozen=True):
@@ -126,31 +124,18 @@ def index_row(episode: Episode) -> dict[str, str | int | None]:
     }
 
 
-def read_index_row(row: sqlite3.Row) -> EpisodeRow:
-    """The `EpisodeRow` that a row of the table `episodes` holds."""
-    return msgspec.convert({**dict(row), "metrics": json.loads(row["metrics"])}, EpisodeRow)
-
-
-def read_place(row: sqlite3.Row) -> Frame:
-    """The frame that contains the episode of a row of `episodes`."""
-    return Frame(shard=row["shard"], offset=row["offset"], length=row["length"])
-
-
 def candidate_row(candidate: Candidate) -> dict[str, str | int | None]:
     """A candidate as a row of the table `candidates`, by column name."""
-    row = asdict(candidate)
-    for name in _JSON_COLUMNS:
-        row[name] = None if row[name] is None else json.dumps(msgspec.to_builtins(row[name]))
-    return {**row, "scores": encode_values(candidate.scores)}
+    row = structs.asdict(candidate)
+    encoded = {name: json.dumps(msgspec.to_builtins(row[name])) for name in _JSON_COLUMNS if row[name] is not None}
+    return {**row, **encoded, "scores": encode_values(candidate.scores)}
 
 
 def read_candidate(row: sqlite3.Row | Mapping[str, Any]) -> Candidate:
     """The candidate of a row of `candidates`; columns missing in an older schema get the defaults of `Candidate`."""
     values = dict(row)
-    for name in ("scores", *_JSON_COLUMNS):
-        if values.get(name) is not None:
-            values[name] = json.loads(values[name])
-    return msgspec.convert(values, Candidate)
+    decoded = {name: json.loads(values[name]) for name in ("scores", *_JSON_COLUMNS) if values.get(name) is not None}
+    return msgspec.convert(values | decoded, Candidate)
 
 
 def read_candidates(columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> list[Candidate]:
@@ -266,7 +251,7 @@ class EpisodeFilter(Struct, frozen=True):
 
     def where(self) -> tuple[str, dict[str, Any]]:
         """The filter as an SQL condition with named parameters, and the values of these parameters."""
-        values = {name: value for name, value in asdict(self).items() if value is not None}
+        values = {name: value for name, value in structs.asdict(self).items() if value is not None}
         if text := values.pop("text"):
             for special in ("\\", "%", "_"):
                 text = text.replace(special, f"\\{special}")
@@ -301,7 +286,10 @@ TRACE_COLUMNS = "places, advantages, logprobs, entropies"
 
 def trace_row(episode_id: str, step: int, trace: TokenTrace) -> dict[str, str | int | bytes]:
     """The row of an episode's trace: each list is an array of 32-bit numbers, little-endian."""
-    packed = {name: _pack("i" if name == "places" else "f", values) for name, values in asdict(trace).items()}
+    packed = {
+        name: struct.pack(f"<{len(values)}{'i' if name == 'places' else 'f'}", *values)
+        for name, values in structs.asdict(trace).items()
+    }
     return {"episode_id": episode_id, "step": step, **packed}
 
 
@@ -309,10 +297,6 @@ def read_trace(row: Sequence[bytes]) -> TokenTrace:
     """The token trace in a row of the columns `TRACE_COLUMNS`."""
     places, *values = row
     return TokenTrace(_unpack("i", places), *(_unpack("f", value) for value in values))
-
-
-def _pack(kind: str, values: Sequence[float]) -> bytes:
-    return struct.pack(f"<{len(values)}{kind}", *values)
 
 
 def _unpack(kind: str, packed: bytes) -> tuple[Any, ...]:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -50,7 +51,6 @@ from quaere.runs.rows import (
     index_row,
     trace_row,
 )
-from quaere.runs.shards import ShardWriter
 
 
 class Run(RunReader):
@@ -59,7 +59,7 @@ class Run(RunReader):
     def __init__(self, path: Path, database: sqlite3.Connection, lock: FileLock | None) -> None:
         super().__init__(path, database)
         self._lock = lock
-        self._shards = ShardWriter(path / directory.EPISODES, self._shard_ends()) if lock else None
+        self._shards = directory.ShardWriter(path / directory.EPISODES, self._shard_ends()) if lock else None
 
     # ------------------------------------------------------------------------------------------ open and close
 
@@ -189,8 +189,8 @@ class Run(RunReader):
         run.log_metrics(3, {"reward/mean": 0.25, "loss/policy": 0.01})
         """
         # SQLite stores NaN as NULL anyway; readers turn NULL back into NaN.
-        measured = [(name, None if math.isnan(value) else float(value)) for name, value in values.items()]
-        rows = [{"name": name, "step": step, "value": value} for name, value in measured]
+        measured = {name: None if math.isnan(value) else float(value) for name, value in values.items()}
+        rows = [{"name": name, "step": step, "value": value} for name, value in measured.items()]
         self._insert("metrics", rows, replace=True)
 
     def add_candidates(
@@ -252,10 +252,11 @@ class Run(RunReader):
         rows = self._query("SELECT shard, MAX(offset + length) AS indexed FROM episodes GROUP BY shard")
         return {row["shard"]: row["indexed"] for row in rows}
 
-    def _writer(self) -> ShardWriter:
+    def _writer(self) -> directory.ShardWriter:
         if self._shards is None:
-            said = f"run {self.info.id} is open for reading only"
-            raise BadInput(said, hint="open it with Run.open(path, write=True)")
+            raise BadInput(
+                f"run {self.info.id} is open for reading only", hint="open it with Run.open(path, write=True)"
+            )
         return self._shards
 
     def _insert(self, table: str, rows: Sequence[Mapping[str, Any]], *, replace: bool = False) -> None:
@@ -275,20 +276,17 @@ class Run(RunReader):
     def _refuse_earlier(self, step: int) -> None:
         ((last,),) = self._query("SELECT MAX(step) FROM episodes")
         if last is not None and step < last:
-            said = f"run {self.info.id} has episodes of step {last}: step {step} is earlier and cannot be added"
-            raise BadInput(said)
+            raise BadInput(
+                f"run {self.info.id} has episodes of step {last}: step {step} is earlier and cannot be added"
+            )
 
     def _refuse_duplicates(self, episodes: Sequence[Episode]) -> None:
-        seen: set[str] = set()
-        for episode in episodes:
-            known = self._query("SELECT 1 FROM episodes WHERE id = ?", (episode.id,))
-            if known or episode.id in seen:
-                raise BadInput(f"run {self.info.id} already has an episode with the id {episode.id}")
-            seen.add(episode.id)
+        for id, num in Counter(episode.id for episode in episodes).items():
+            if num > 1 or self._query("SELECT 1 FROM episodes WHERE id = ?", (id,)):
+                raise BadInput(f"run {self.info.id} already has an episode with the id {id}")
 
 
 def _read_end(error: BaseException | None) -> RunState:
-    """The final state of a run whose `with` block raised this error, or none (None)."""
     if error is None or isinstance(error, NotFound):  # a question that was asked, and has no answer here
         return RunState("done")
     if isinstance(error, Exception):

@@ -39,8 +39,8 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib.resources import files as package_files
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlencode
 
 import msgspec
@@ -52,20 +52,18 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quaere.errors import QuaereError
 from quaere.serving.guard import key_cookie
 from quaere.serving.server import Server, ServerSettings, bind, make_server
-from quaere.viewer import ask_pages, attempt_groups, curriculum_browser, document_page, report_reader, transcript
+from quaere.viewer import ask_pages, attempt_groups, curriculum_browser, report_reader, transcript
 from quaere.viewer import evaluation_pages as evaluations
 from quaere.viewer.ask_queue import AskQueue, QueueFull
 from quaere.viewer.page_formats import ById, Listed, compile_templates, path_to, read_query, render
-from quaere.viewer.run_folder import Kept, NotShown, RunFolder, Signature, Streams, read_signature
+from quaere.viewer.run_folder import Kept, NotShown, RunFolder, Streams, read_signature
 from quaere.viewer.run_list import CompareQuery, RunCards, RunsQuery, compare_runs
 from quaere.viewer.run_overview import RunQuery, read_run, read_step
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 Reader = Callable[[Request], Struct]
 
@@ -78,7 +76,7 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-ASK_LOOK_S = 0.2  # an answer is looked at more often than the files of a run, since it costs nothing
+_ASK_LOOK_S = 0.2  # an answer is looked at more often than the files of a run, since it costs nothing
 STATIC = {"viewer.css": "text/css", "viewer.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
 _MOST_SHELVES = 4  # curricula kept in memory
@@ -103,43 +101,34 @@ def make_view_server(
     name = f"quaere_view_{listener.getsockname()[1]}" if key else ""
     app = make_app(folder, lambda: server.should_exit, queue, files)
     if key:
-        app = KeyCookie(app, name, key)
+        app = _set_cookie(app, name, key)
     server: Server = make_server(app, structs.replace(settings, key_cookie=name), key=key, listener=listener)
     return server
 
 
-class KeyCookie:
+def _set_cookie(app: ASGIApp, name: str, key: str) -> ASGIApp:
     """ASGI middleware: a request with `?api_key=` gets a cookie and a redirect to the same URL without the key.
 
     `serving/guard.py` has already checked that the key is right.
     """
+    cookie = f"{name}={key_cookie(key)}; HttpOnly; SameSite=Strict; Path=/"
 
-    def __init__(self, app: ASGIApp, name: str, key: str) -> None:
-        self._app = app
-        self._cookie = f"{name}={key_cookie(key)}; HttpOnly; SameSite=Strict; Path=/"
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Redirect a request with the key in its URL; pass any other request to the application."""
-        query = scope.get("query_string", b"").decode("latin-1")
-        pairs = parse_qsl(query, keep_blank_values=True)
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        pairs = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
         rest = [(name, value) for name, value in pairs if name != "api_key"]
-        if scope["type"] != "http" or len(rest) == len(pairs):
-            await self._app(scope, receive, send)
-            return
         # One slash only: "//host" would lead to another server.
-        place = "/" + quote(scope["path"].lstrip("/\\")) + (f"?{urlencode(rest)}" if rest else "")
-        await Response(status_code=303, headers={"location": place, "set-cookie": self._cookie})(scope, receive, send)
+        place = "/" + quote(scope.get("path", "").lstrip("/\\")) + (f"?{urlencode(rest)}" if rest else "")
+        redirect = Response(status_code=303, headers={"location": place, "set-cookie": cookie})
+        has_key = scope["type"] == "http" and len(rest) < len(pairs)
+        await (redirect if has_key else app)(scope, receive, send)
+
+    return answer
 
 
-class SafeHeaders:
+def _add_headers(app: ASGIApp) -> ASGIApp:
     """ASGI middleware that adds the security headers `HEADERS` to each response, unless the response has set them."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request, adding the headers to its response."""
-
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 given = MutableHeaders(scope=message)
@@ -147,7 +136,9 @@ class SafeHeaders:
                     given.setdefault(name, value)
             await send(message)
 
-        await self._app(scope, receive, send_with_headers)
+        await app(scope, receive, send_with_headers)
+
+    return answer
 
 
 # ----------------------------------------------------------------------------------------------------------- addresses
@@ -177,14 +168,10 @@ def make_app(
         return _json(await run_in_threadpool(write))
 
     async def follow_all(request: Request) -> Response:
-        def look() -> Signature:
-            return tuple((name, read_signature(path)) for name, path in folder.paths().items())
-
-        return streams.follow(look)
+        return streams.follow(lambda: tuple((name, read_signature(path)) for name, path in folder.paths().items()))
 
     async def follow_run(request: Request) -> Response:
-        path = folder.find(request.path_params["name"])
-        return streams.follow(lambda: read_signature(path))
+        return streams.follow(partial(read_signature, folder.find(request.path_params["name"])))
 
     routes = [
         *_page("/", "runs", _reader(RunsQuery, cards.read)),
@@ -205,12 +192,10 @@ def make_app(
     ]
     app = Starlette(routes=routes, exception_handlers={QuaereError: _say_error, HTTPException: _say_error})
     app.state.asks = queue is not None
-    return SafeHeaders(app)
+    return _add_headers(app)
 
 
 def _run_pages(folder: RunFolder, shelves: Kept[curriculum_browser.Shelf]) -> list[Route]:
-    """The routes of one run's pages, below `/run/NAME`."""
-
     def step(request: Request) -> Struct:
         name, given = request.path_params["name"], request.path_params["step"]
         if not _STEP.fullmatch(given):
@@ -237,18 +222,14 @@ def _run_pages(folder: RunFolder, shelves: Kept[curriculum_browser.Shelf]) -> li
         ("/unproven", "unproven", attempt_groups.UnprovenQuery, attempt_groups.read_unproven),
         ("/reports", "reports", report_reader.ReportsQuery, report_reader.read_reports),
         ("/report", "report", ById, report_reader.read_report),
-        ("/document", "document", document_page.DocumentQuery, document_page.read_run_document),
+        ("/document", "document", ask_pages.DocumentQuery, ask_pages.read_run_document),
     ]
 
-    routes = _page("/run/{name}/step/{step}", "step", step)
-    for path, template, form, read in pages:
-        routes += _page(f"/run/{{name}}{path}", template, reader(form, read))
-    return routes
+    routes = (_page(f"/run/{{name}}{path}", template, reader(form, read)) for path, template, form, read in pages)
+    return [*_page("/run/{name}/step/{step}", "step", step), *chain(*routes)]
 
 
 def _ask_routes(queue: AskQueue, streams: Streams) -> list[Route]:
-    """The routes of the Ask pages: list, single question, ask, cancel, change events and documents."""
-
     async def take(request: Request) -> Response:
         return _json(await run_in_threadpool(ask_pages.ask, queue, await request.body()), 202)
 
@@ -256,12 +237,11 @@ def _ask_routes(queue: AskQueue, streams: Streams) -> list[Route]:
         return _json(ask_pages.cancel(queue, request.path_params["id"]))
 
     async def follow_list(request: Request) -> Response:
-        return streams.follow(queue.look_all, ASK_LOOK_S)
+        return streams.follow(queue.look_all, _ASK_LOOK_S)
 
     async def follow_one(request: Request) -> Response:
-        id = request.path_params["id"]
-        ask_pages.read_asked(queue, id)
-        return streams.follow(lambda: queue.look(id), ASK_LOOK_S)
+        id = ask_pages.read_asked(queue, request.path_params["id"]).id
+        return streams.follow(lambda: queue.look(id), _ASK_LOOK_S)
 
     return [
         *_page("/ask", "ask", _reader(ask_pages.AskQuery, ask_pages.read_ask, queue)),
@@ -270,7 +250,7 @@ def _ask_routes(queue: AskQueue, streams: Streams) -> list[Route]:
         *_page("/ask/{id}", "asked", lambda request: ask_pages.read_asked(queue, request.path_params["id"])),
         Route("/ask/{id}/cancel", stop, methods=["POST"]),
         Route("/ask/{id}/changes", follow_one),
-        *_page("/document", "document", _reader(document_page.DocumentQuery, document_page.read_document, queue.index)),
+        *_page("/document", "document", _reader(ask_pages.DocumentQuery, ask_pages.read_document, queue.index)),
     ]
 
 
@@ -283,20 +263,13 @@ def _page(path: str, template: str, read: Reader) -> list[Route]:
     """Two routes: the page as HTML at `path`, and its record as JSON at `/json` + `path`."""
 
     def show(request: Request) -> Response:
-        page = render(template, read(request), twin=f"/json{_address(request)}", asks=request.app.state.asks)
+        # The path is percent-encoded again, since ASGI decodes it.
+        address = path_to(*(part for part in request.scope["path"].split("/") if part)) or "/"
+        query = f"?{request.url.query}" if request.url.query else ""
+        page = render(template, read(request), twin=f"/json{address}{query}", asks=request.app.state.asks)
         return Response(page, media_type="text/html")
 
-    def show_twin(request: Request) -> Response:
-        return _json(read(request))
-
-    return [Route(path, show), Route(f"/json{path}", show_twin)]
-
-
-def _address(request: Request) -> str:
-    """The requested path and query; the path is percent-encoded again, since ASGI decodes it."""
-    query = request.url.query
-    parts = [part for part in request.scope["path"].split("/") if part]
-    return (path_to(*parts) or "/") + (f"?{query}" if query else "")
+    return [Route(path, show), Route(f"/json{path}", lambda request: _json(read(request)))]
 
 
 def _json(record: Struct, status: int = 200) -> Response:
@@ -305,8 +278,6 @@ def _json(record: Struct, status: int = 200) -> Response:
 
 
 class _Error(Struct, frozen=True):
-    """The content of an error page: HTTP status, message, and what the user can do."""
-
     status: int
     error: str
     hint: str
@@ -314,13 +285,13 @@ class _Error(Struct, frozen=True):
 
 def _say_error(request: Request, error: Exception) -> Response:
     """The response to a failed request: JSON for `/json/...` and for POST, else an HTML page."""
-    if isinstance(error, QuaereError):
-        status = 404 if isinstance(error, NotShown) else 429 if isinstance(error, QueueFull) else 400
-        said = _Error(status, str(error), error.hint)
-    else:
-        assert isinstance(error, HTTPException)
+    if isinstance(error, HTTPException):
         line = "there is no such page" if error.status_code == 404 else str(error.detail)
         said = _Error(error.status_code, line, "the list of runs is at /")
+    else:
+        assert isinstance(error, QuaereError)
+        status = 404 if isinstance(error, NotShown) else 429 if isinstance(error, QueueFull) else 400
+        said = _Error(status, str(error), error.hint)
     if request.scope["path"].startswith("/json/") or request.method == "POST":
         return JSONResponse({"error": said.error, "hint": said.hint}, said.status)
     page = render("error", said, twin="", asks=request.app.state.asks)

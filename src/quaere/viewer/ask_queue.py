@@ -94,13 +94,8 @@ def describe_answer(answer: Answer) -> dict[str, Any]:
     if not answer.found:
         said = "not found in these documents: the passage with its answer has too few of the question's key words"
         return {"state": "unanswered", "problem": f"{said} (it would have been: {answer.text})"}
-    return {
-        "state": "answered",
-        "answer": answer.text,
-        "evidence": answer.evidence,
-        "span": answer.span,
-        "support": answer.support,
-    }
+    sources = {name: getattr(answer, name) for name in ("evidence", "span", "support")}
+    return {"state": "answered", "answer": answer.text, **sources}
 
 
 # -------------------------------------------------------------------------------------------------------------- history
@@ -109,20 +104,19 @@ def describe_answer(answer: Answer) -> dict[str, Any]:
 class AskHistory:
     """Records of finished questions, in a file or, without a path, in memory.
 
-    `said` is the error if the file can no longer be written; records that could not be written stay in memory.
+    `said` is the error if the file can no longer be written; records that could not be written stay in memory. There is
+    no lock: the queue calls all of it while holding its own.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self.said = ""
-        self._lock = threading.Lock()
         self._lines: dict[str, AskLine] = {}
-        self._kept: dict[str, AskRecord] = {}
-        self._places: dict[str, tuple[int, int]] = {}  # by id: offset and length of its line in the file
+        # By id: the offset and length of its line in the file, or the record itself if it is in no file.
+        self._stored: dict[str, tuple[int, int] | AskRecord] = {}
         self._size = 0
-        self._handle = -1
+        self._handle = -1 if path is None else _open_locked(path)
         if path is not None:
-            self._handle = _open_locked(path)
             try:
                 self._scan(path)
             except BaseException:
@@ -131,23 +125,19 @@ class AskHistory:
 
     def lines(self) -> list[AskLine]:
         """One `AskLine` per record, newest first."""
-        with self._lock:
-            return list(reversed(self._lines.values()))
+        return list(reversed(self._lines.values()))
 
     def read(self, id: str) -> AskRecord | None:
         """The record of this id; None if there is none."""
-        with self._lock:
-            if id in self._kept or id not in self._places:
-                return self._kept.get(id)
-            offset, length = self._places[id]
-            return decode_json(os.pread(self._handle, length, offset), AskRecord)
+        stored = self._stored.get(id)
+        if isinstance(stored, tuple):
+            return decode_json(os.pread(self._handle, stored[1], stored[0]), AskRecord)
+        return stored
 
     def add(self, record: AskRecord) -> None:
         """Add a record; with a writable file, the record is on disk (fsync) when `add` returns."""
-        with self._lock:
-            self._lines[record.id] = AskLine(record.id, record.question, record.time, record.state, record.answer)
-            if self._handle < 0 or not self._write(record):
-                self._kept[record.id] = record
+        self._lines[record.id] = AskLine(record.id, record.question, record.time, record.state, record.answer)
+        self._stored[record.id] = (self._write(record) if self._handle >= 0 else None) or record
 
     def close(self) -> None:
         """Close the history's file, if there is one, which also releases its lock."""
@@ -155,11 +145,10 @@ class AskHistory:
             os.close(self._handle)
             self._handle = -1
 
-    def _write(self, record: AskRecord) -> bool:
-        """Append a record to the file. If that fails, restore the file's length, set `said` and return False."""
-        line = msgspec.json.encode(record) + b"\n"
+    def _write(self, record: AskRecord) -> tuple[int, int] | None:
+        """Append a record to the file and return its place. If that fails, restore the file's length and set `said`."""
+        line, written = msgspec.json.encode(record) + b"\n", 0
         try:
-            written = 0
             while written < len(line):
                 written += os.pwrite(self._handle, line[written:], self._size + written)
             os.fsync(self._handle)
@@ -167,10 +156,9 @@ class AskHistory:
             self.said = f"{self.path} cannot be written: {error.strerror}"
             with suppress(OSError):
                 os.ftruncate(self._handle, self._size)
-            return False
-        self._places[record.id] = (self._size, len(line))
+            return None
         self._size += len(line)
-        return True
+        return self._size - len(line), len(line)
 
     def _scan(self, path: Path) -> None:
         with path.open("rb") as file:
@@ -186,7 +174,7 @@ class AskHistory:
                         hint="name another file: quaere view --history FILE",
                     ) from error
                 self._lines[head.id] = head
-                self._places[head.id] = (self._size, len(line))
+                self._stored[head.id] = (self._size, len(line))
                 self._size += len(line)
 
 
@@ -223,8 +211,7 @@ class AskQueue:
         self.model = agent.model
         self.index = agent.index  # None if it is behind a search server
         self.index_name = str(agent.index.path) if agent.index is not None else ""
-        self.history = history
-        self._agent = agent
+        self.history, self._agent = history, agent
         self._changed = threading.Condition()
         self._open: dict[str, AskRecord] = {}  # waiting or running, in the order they were asked
         self._running: Started[Answer] | None = None
@@ -241,15 +228,13 @@ class AskQueue:
         Raises `QueueFull` if too many wait, `BadInput` if the text is empty or too long or the viewer is ending.
         """
         text = question.strip()
-        if not text or len(text) > MAX_QUESTION_CHARS:
-            raise BadInput(
-                f"a question has 1 to {MAX_QUESTION_CHARS} characters, not {len(text)}", hint="write one question"
-            )
-        now = datetime.now(UTC).isoformat(timespec="seconds")
+        if not 1 <= len(text) <= MAX_QUESTION_CHARS:
+            said = f"a question has 1 to {MAX_QUESTION_CHARS} characters, not {len(text)}"
+            raise BadInput(said, hint="write one question")
         record = AskRecord(
             id=secrets.token_hex(6),
             question=text,
-            time=now,
+            time=datetime.now(UTC).isoformat(timespec="seconds"),
             state="waiting",
             model=self.model,
             index=self.index_name,
@@ -277,9 +262,7 @@ class AskQueue:
     def find(self, id: str) -> AskRecord | None:
         """The record of a question as it is now; None if there is none of this id."""
         with self._changed:
-            if id in self._open:
-                return self._open[id]
-        return self.history.read(id)
+            return self._open.get(id) or self.history.read(id)
 
     def place(self, id: str) -> int:
         """Position of this question among those that wait, counted from 1; 0 if it is not waiting."""
@@ -360,12 +343,10 @@ class AskQueue:
 
     def _add_turn(self, id: str, turn: Turn) -> None:
         with self._changed:
-            record = self._open[id]
-            self._open[id] = structs.replace(record, turns=(*record.turns, turn))
+            self._open[id] = structs.replace(self._open[id], turns=(*self._open[id].turns, turn))
 
     def _finish(self, id: str, **changes: Any) -> None:
         """Move a question with these changes to the history. The caller holds the lock: no reader sees it missing."""
-        record = structs.replace(self._open[id], **changes)
-        self.history.add(record)
+        self.history.add(structs.replace(self._open[id], **changes))
         del self._open[id]
         self._cancelled.discard(id)

@@ -25,8 +25,8 @@ from quaere.evaluation.qa.curriculum_quality import Asked, find_gap
 from quaere.records import Answer, EndReason, Episode, Evaluate, Malformed, Proposal, Search, SolveTask, Turn
 from quaere.rewards.answers import normalise_answer
 from quaere.runs.rows import EpisodeFilter, EpisodeGroup, EpisodeRow
-from quaere.viewer.page_formats import Page, PageNumber, copy_fields, cut_page
-from quaere.viewer.run_folder import NotShown
+from quaere.viewer.page_formats import ListPage, PageNumber, copy_fields, cut_page
+from quaere.viewer.run_folder import require
 
 MAX_ATTEMPTS = 64  # of one step that a page shows side by side
 _REWARDS = ("reward/total", "answer/exact_match")
@@ -53,9 +53,8 @@ class Bounds(Struct, frozen=True):
         """True if the metric `part` is within `least` and `most`, or no bound is set; False if it was not measured."""
         if not self.part or (self.least is None and self.most is None):
             return True
-        value = metrics.get(self.part, math.nan)
-        above = self.least is None or value >= self.least
-        return above and (self.most is None or value <= self.most) and not math.isnan(value)
+        least, most = -math.inf if self.least is None else self.least, math.inf if self.most is None else self.most
+        return least <= metrics.get(self.part, math.nan) <= most
 
 
 class QuestionsQuery(Bounds, frozen=True):
@@ -86,17 +85,15 @@ class GroupLine(Struct, frozen=True):
     scores: dict[str, float] = {}
 
 
-class QuestionsPage(Struct, frozen=True):
+class QuestionsPage(ListPage[QuestionsQuery, GroupLine], frozen=True):
     """One page of the questions that a run attempted. `phases` and `parts` are the choices of the filters.
 
     `is_training` is false for runs without steps, such as those of `quaere ask`.
     """
 
     run: str
-    query: QuestionsQuery
     phases: list[str]
     parts: list[str]
-    page: Page[GroupLine]
     is_training: bool
 
 
@@ -211,9 +208,8 @@ def read_questions(run: Run, name: str, query: QuestionsQuery) -> QuestionsPage:
 
 def read_group(run: Run, name: str, query: GroupQuery) -> GroupPage:
     """The attempts at a question; `NotShown` if there is none."""
-    everything = run.rows(EpisodeFilter(task_id=query.task))
-    if not everything:
-        raise NotShown(f"run {name} has no attempts at a question {query.task}", hint="the questions are listed")
+    said = f"run {name} has no attempts at a question {query.task}"
+    everything = require(run.rows(EpisodeFilter(task_id=query.task)), said, "the questions are listed")
     wanted = copy_fields(EpisodeFilter, query, task_id=query.task)
     rows = [row for row in run.rows(wanted) if query.admits(row.metrics)]
     sections = []
@@ -235,16 +231,14 @@ def read_group(run: Run, name: str, query: GroupQuery) -> GroupPage:
 def rank_attempts(rows: Sequence[EpisodeRow]) -> list[EpisodeRow]:
     """The rows by reward, the highest first; of equal ones the earlier, and those without a reward last."""
 
-    def rank(row: EpisodeRow) -> tuple[float, int]:
-        reward = reward_of(row.metrics)
-        return math.inf if reward is None else -reward, row.number
-
-    return sorted(rows, key=rank)
+    rewards = {row.id: reward_of(row.metrics) for row in rows}
+    known = {id: -reward for id, reward in rewards.items() if reward is not None}
+    return sorted(rows, key=lambda row: (known.get(row.id, math.inf), row.number))
 
 
 def reward_of(metrics: Mapping[str, float]) -> float | None:
     """The reward of an episode: the stored total, else the exact match; None if neither is a number."""
-    found = (metrics[name] for name in _REWARDS if name in metrics)
+    found = (metrics.get(name, math.nan) for name in _REWARDS)
     return next((value for value in found if not math.isnan(value)), None)
 
 
@@ -263,8 +257,8 @@ def describe_turn(turn: Turn) -> TurnLine:
         case other:
             said = other.text
     line = " ".join(said[: 4 * _LINE_CHARS].split())
-    short = line if len(line) <= _LINE_CHARS else f"{line[:_LINE_CHARS]} …"
-    return TurnLine(type(turn.action).__name__.lower(), short, fault)
+    more = " …" if len(line) > _LINE_CHARS else ""
+    return TurnLine(type(turn.action).__name__.lower(), line[:_LINE_CHARS] + more, fault)
 
 
 def read_unproven(run: Run, name: str, query: UnprovenQuery) -> UnprovenPage:
@@ -333,8 +327,7 @@ def _read_question(run: Run, rows: Sequence[EpisodeRow]) -> tuple[str, list[str]
         firsts.setdefault(row.protocol, row.id)
     episodes = [run.episode(id) for id in firsts.values()]
     for episode in episodes:
-        question = getattr(episode.task, "question", None)
-        if question is not None:
+        if (question := getattr(episode.task, "question", None)) is not None:
             return question.text, list(question.answers)
     outcome = episodes[0].outcome
     if isinstance(outcome, Proposal) and len(rows) == 1:

@@ -17,11 +17,11 @@ from msgspec import Struct, structs
 from quaere.api.run import Run, RunDocuments, open_documents
 from quaere.errors import BadInput
 from quaere.records import Candidate
-from quaere.runs.curriculum_audit import Item, check_item, read_items
+from quaere.runs.curriculum_audit import Item, check_item, match_verdict, read_items
 from quaere.runs.review import EVERY_ITERATION, Verdict, VerdictKind, give_verdicts, is_learned, judge
 from quaere.runs.rows import EpisodeFilter
-from quaere.viewer.page_formats import ById, Listed, Page, cut_page, read_body
-from quaere.viewer.run_folder import Kept, NotShown
+from quaere.viewer.page_formats import ById, Listed, ListPage, cut_page, read_body
+from quaere.viewer.run_folder import Kept, require
 from quaere.viewer.transcript import TextPart, mark_part
 
 MAX_NOTE_CHARS = 2000
@@ -39,6 +39,7 @@ TITLES = {
 
 _RATES = ("not attempted", "never", "up to 1/3", "up to 2/3", "above 2/3", "always")
 _VALUES = ("not measured", "below 0", "0 to 0.25", "0.25 to 0.5", "0.5 to 0.75", "0.75 to 1")
+_RANGES = {"rate": _RATES, "value": _VALUES}
 
 
 class CurriculumQuery(Listed, frozen=True):
@@ -57,7 +58,7 @@ class CurriculumQuery(Listed, frozen=True):
 
     def chosen(self) -> dict[str, str]:
         """The chosen value of each facet that has one, by the facet's name."""
-        return {name: getattr(self, name) for name in TITLES if getattr(self, name)}
+        return {name: value for name in TITLES if (value := getattr(self, name))}
 
 
 class FacetValue(Struct, frozen=True):
@@ -79,18 +80,16 @@ class Facet(Struct, frozen=True):
     values: list[FacetValue]
 
 
-class CurriculumPage(Struct, frozen=True):
+class CurriculumPage(ListPage[CurriculumQuery, Item], frozen=True):
     """One page of the items that a query selects.
 
     `num_items` counts all items of the run; `num_learned` counts the selected items that training would use.
     """
 
     run: str
-    query: CurriculumQuery
     num_items: int
     num_learned: int
     facets: list[Facet]
-    page: Page[Item]
 
 
 class ItemPage(Struct, frozen=True):
@@ -141,19 +140,17 @@ def read_curriculum(run: Run, name: str, query: CurriculumQuery, shelves: Kept[S
         for item in shelf.items
         if (verdict := verdicts.get(item.candidate.id)) is not None and verdict.is_about(item.candidate)
     }
-    found, facets = shelf.select(query.chosen(), query.text, kinds)
-    items = [shelf.items[at] for at in found]
+    items, facets = shelf.select(query.chosen(), query.text, kinds)
     num_learned = sum(is_learned(item.candidate, verdicts.get(item.candidate.id)) for item in items)
     page = cut_page(items, query.page).map(lambda item: _judged(item, verdicts))
-    return CurriculumPage(name, query, len(shelf.items), num_learned, facets, page)
+    return CurriculumPage(query, page, name, len(shelf.items), num_learned, facets)
 
 
 def read_item(run: Run, name: str, query: ById, shelves: Kept[Shelf]) -> ItemPage:
     """The page of one item; `NotShown` if the run has none of this id."""
     item = _judged(_find(_open_shelf(run, shelves), name, query.id), run.verdicts())
     documents = open_documents(run)
-    if documents.index is not None:
-        item = check_item(item, documents.index.document)
+    item = check_item(item, None if documents.index is None else documents.index.document)
     candidate = item.candidate
     doc_id = candidate.evidence.doc_id if candidate.evidence else candidate.document_id
     parts, is_cut = _show_document(item, documents, doc_id)
@@ -194,16 +191,13 @@ def _open_shelf(run: Run, shelves: Kept[Shelf]) -> Shelf:
 
 def _find(shelf: Shelf, name: str, id: str) -> Item:
     found = next((item for item in shelf.items if item.candidate.id == id), None)
-    if found is None:
-        raise NotShown(f"run {name} has no candidate {id}", hint="its curriculum is listed")
-    return found
+    return require(found, f"run {name} has no candidate {id}", "its curriculum is listed")
 
 
 def _judged(item: Item, verdicts: dict[str, Verdict]) -> Item:
     """The item with its stored verdict: in `verdict`, or in `outdated` if the item has changed since."""
-    verdict = verdicts.get(item.candidate.id)
-    holds = verdict is not None and verdict.is_about(item.candidate)
-    return structs.replace(item, verdict=verdict if holds else None, outdated=None if holds else verdict)
+    current, outdated = match_verdict(item.candidate, verdicts.get(item.candidate.id))
+    return structs.replace(item, verdict=current, outdated=outdated)
 
 
 def _show_document(item: Item, documents: RunDocuments, doc_id: str) -> tuple[list[TextPart], bool]:
@@ -236,8 +230,8 @@ class Shelf:
 
     def select(
         self, chosen: Mapping[str, str], text: str, verdicts: Mapping[str, str]
-    ) -> tuple[list[int], list[Facet]]:
-        """Indices of the items with every chosen facet value and every word of the text; and all facets with counts.
+    ) -> tuple[list[Item], list[Facet]]:
+        """The items with every chosen facet value and every word of the text; and all facets with counts.
 
         `verdicts` has the kind of verdict by item id. Facets with a single value are left out unless one is chosen.
         """
@@ -253,16 +247,16 @@ class Shelf:
                 wanted.add((kind, verdict))
             for name in has if not missed else missed if len(missed) == 1 else ():
                 counts[name][has[name]] += count
-        found = [at for at, kind in zip(admitted, kinds, strict=True) if kind in wanted]
+        found = [self.items[at] for at, kind in zip(admitted, kinds, strict=True) if kind in wanted]
         facets = [_facet(name, counts[name], chosen.get(name, "")) for name in TITLES]
-        return found, [facet for facet in facets if len(facet.values) > 1 or chosen.get(facet.name)]
+        return found, [facet for facet in facets if len(facet.values) > 1 or facet.name in chosen]
 
 
 def _key_of(item: Item) -> tuple[object, ...]:
     """Every field of an item that `_values_of` reads: items with equal keys share their facet values."""
     one = item.candidate
-    place = (one.iteration, one.cluster, one.hops, bool(one.episode_id))
-    return (*place, one.num_right, one.num_attempts, one.support, item.state)
+    place = (one.iteration, one.cluster, one.hops, bool(one.episode_id), item.state)
+    return (*place, one.num_right, one.num_attempts, one.support)
 
 
 def _values_of(item: Item) -> dict[str, str]:
@@ -278,29 +272,24 @@ def _values_of(item: Item) -> dict[str, str]:
 
 
 def _rate(candidate: Candidate) -> str:
-    num_right, num_attempts = candidate.num_right, candidate.num_attempts
+    num_right, num_attempts = max(0, candidate.num_right), candidate.num_attempts
     if num_attempts <= 0:
         return _RATES[0]
-    if num_right >= num_attempts:
-        return _RATES[5]
-    return _RATES[1 + -(-3 * max(0, num_right) // num_attempts)]  # in thirds, rounded up
+    return _RATES[5 if num_right >= num_attempts else 1 - (-3 * num_right // num_attempts)]  # in thirds, rounded up
 
 
 def _value(candidate: Candidate) -> str:
     if candidate.support is None:
         return _VALUES[0]
     value = candidate.support.value
-    return _VALUES[1] if not value >= 0 else _VALUES[2 + min(3, int(min(value, 1.0) * 4))]
+    return _VALUES[2 + min(3, int(min(value, 1.0) * 4)) if value >= 0 else 1]
 
 
 def _facet(name: str, counts: Counter[str], chosen: str) -> Facet:
-    ordered = {"rate": _RATES, "value": _VALUES}.get(name)
-    if ordered:
-        values = [value for value in ordered if value in counts]
-    elif name in ("searches", "iteration"):
+    values = [value for value, _ in counts.most_common()]
+    if name in ("searches", "iteration"):
         values = sorted(counts, key=lambda value: (not value.isdecimal(), int(value) if value.isdecimal() else 0))
-    else:
-        values = [value for value, _ in counts.most_common()]
-    if chosen and chosen not in counts:
-        values.append(chosen)
+    elif name in _RANGES:
+        values.sort(key=_RANGES[name].index)
+    values += [chosen] if chosen and chosen not in counts else []
     return Facet(name, TITLES[name], [FacetValue(value, counts[value], value == chosen) for value in values])

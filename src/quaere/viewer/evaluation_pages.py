@@ -12,7 +12,7 @@ that exist: the name of a run, or "file:" and that of a file.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,8 +36,8 @@ from quaere.evaluation.qa.scores import (
 )
 from quaere.records import EndReason, SolveTask
 from quaere.runs.rows import EpisodeFilter
-from quaere.viewer.page_formats import Listed, Page, copy_fields, cut_page
-from quaere.viewer.run_folder import Kept, NotShown, RunFolder, read_signature, sign_file
+from quaere.viewer.page_formats import Listed, ListPage, copy_fields, cut_page
+from quaere.viewer.run_folder import Kept, RunFolder, read_signature, require, sign_file
 from quaere.viewer.run_list import RunCards, name_model
 
 EVAL_KIND = "eval"  # of runs of `quaere eval`
@@ -101,13 +101,6 @@ class Result(Struct, frozen=True):
     episodes: dict[str, str] = {}
 
 
-class EvaluationsPage(Struct, frozen=True):
-    """One page of the list of evaluations, with their scores."""
-
-    query: Listed
-    page: Page[EvaluationLine]
-
-
 class EvaluationQuery(Listed, frozen=True):
     """A result by its key, and which of its questions are listed.
 
@@ -149,10 +142,9 @@ class ItemLine(Struct, frozen=True):
     episode: str
 
 
-class EvaluationPage(Struct, frozen=True):
+class EvaluationPage(ListPage[EvaluationQuery, ItemLine], frozen=True):
     """The page of one evaluation: scores with intervals, overall and by group, evidence scores, and its questions."""
 
-    query: EvaluationQuery
     name: str
     model: str
     created: str
@@ -162,7 +154,6 @@ class EvaluationPage(Struct, frozen=True):
     groups: list[GroupRow]
     evidence: dict[str, Interval]
     judging: Judging | None
-    page: Page[ItemLine]
 
 
 class PairQuery(Listed, frozen=True):
@@ -200,16 +191,14 @@ class PairLine(Struct, frozen=True):
     theirs: ItemLine
 
 
-class PairPage(Struct, frozen=True):
+class PairPage(ListPage[PairQuery, PairLine], frozen=True):
     """The page that compares two results: the first minus the second, over shared questions, and each question."""
 
-    query: PairQuery
     names: list[str]
     runs: list[str]
     num_shared: int
     rows: list[MeasureRow]
     counts: dict[str, int]
-    page: Page[PairLine]
 
 
 # -------------------------------------------------------------------------------------------------------------- results
@@ -219,8 +208,7 @@ class EvaluationResults:
     """The evaluations among a folder's runs and in result files, cached; one is read again when its files change."""
 
     def __init__(self, folder: RunFolder, cards: RunCards, files: Sequence[Path] = ()) -> None:
-        self._folder = folder
-        self._cards = cards
+        self._folder, self._cards = folder, cards
         self._files = {_FILE + path.name: path for path in files}
         self._lines: Kept[EvaluationLine] = Kept()
         self._results: Kept[Result] = Kept(_MOST_KEPT)
@@ -235,8 +223,7 @@ class EvaluationResults:
 
     def find(self, key: str) -> Result:
         """The result of this key; `NotShown` if there is none."""
-        if key not in self.names():
-            raise NotShown(f"there is no result {key}", hint="results are listed at /evaluations")
+        require(key in self.names(), f"there is no result {key}", "results are listed at /evaluations")
         return self._results.get(key, self._sign(key), lambda: self._read(key))
 
     def _sign(self, key: str) -> object:
@@ -283,30 +270,26 @@ def _read_file(key: str, path: Path) -> Result:
 
 def _describe(result: Result) -> EvaluationLine:
     scored = result.scored
-    questions = str(scored.settings.get("questions") or "")
     return copy_fields(
         EvaluationLine,
         scored.score,
         key=result.key,
         name=scored.name,
         model=result.model,
-        questions=questions,
+        questions=str(scored.settings.get("questions") or ""),
         num=len(scored.items),
     )
 
 
 def _score_run(key: str, run: Run) -> Result:
     settings = run.info.settings
-    evidence = bool(settings.get("evidence"))
     scores = {
-        episode.id: score_episode(episode, evidence=evidence)
+        episode.id: score_episode(episode, evidence=bool(settings.get("evidence")))
         for episode in run.episodes()
         if isinstance(episode.task, SolveTask) and episode.task.question.answers
     }
-    if not scores:
-        raise NotShown(f"run {key} has no scored question yet", hint="it is listed with its episodes")
-    found = list(scores.values())
-    name = str(settings.get("name") or key)
+    require(scores, f"run {key} has no scored question yet", "it is listed with its episodes")
+    found, name = list(scores.values()), str(settings.get("name") or key)
     return Result(
         key=key,
         model=name_model(settings),
@@ -321,10 +304,10 @@ def _score_run(key: str, run: Run) -> Result:
 # ---------------------------------------------------------------------------------------------------------------- pages
 
 
-def read_evaluations(results: EvaluationResults, query: Listed) -> EvaluationsPage:
+def read_evaluations(results: EvaluationResults, query: Listed) -> ListPage[Listed, EvaluationLine]:
     """One page of the evaluations whose key contains the query's text."""
     keys = [key for key in results.names() if query.text.casefold() in key.casefold()]
-    return EvaluationsPage(query, cut_page(keys, query.page, LIST_SIZE).map(results.line))
+    return ListPage(query, cut_page(keys, query.page, LIST_SIZE).map(results.line))
 
 
 def read_evaluation(results: EvaluationResults, query: EvaluationQuery) -> EvaluationPage:
@@ -361,18 +344,18 @@ def compare_results(results: EvaluationResults, query: PairQuery) -> PairPage:
         if query.change in ("", change) and _has(ours, one, query.text)
     ]
 
-    def view(found: tuple[Change, Item, Item]) -> PairLine:
-        one, other = _line(ours, found[1]), _line(theirs, found[2])
-        return PairLine(one.id, one.question or other.question, found[0], one, other)
+    def view(change: Change, item: Item, other: Item) -> PairLine:
+        lines = _line(ours, item), _line(theirs, other)
+        return PairLine(item.id, lines[0].question or lines[1].question, change, *lines)
 
     return PairPage(
         query=query,
         names=[ours.scored.name, theirs.scored.name],
         runs=[ours.run, theirs.run],
         num_shared=len(pairs),
-        rows=_measure(ours, theirs),
+        rows=list(_measure(ours, theirs)),
         counts={kind: changes.count(kind) for kind in _CHANGES.values()},
-        page=cut_page(found, query.page).map(view),
+        page=cut_page(found, query.page).map(lambda each: view(*each)),
     )
 
 
@@ -381,8 +364,8 @@ def _line(result: Result, item: Item) -> ItemLine:
 
 
 def _has(result: Result, item: Item, text: str) -> bool:
-    wanted = text.casefold()
-    return any(wanted in word.casefold() for word in (item.id, result.texts.get(item.id, ""), item.answer or ""))
+    words = (item.id, result.texts.get(item.id, ""), item.answer or "")
+    return any(text.casefold() in word.casefold() for word in words)
 
 
 def _group(score: AnsweringScore, items: tuple[Item, ...]) -> list[GroupRow]:
@@ -400,21 +383,19 @@ def _group(score: AnsweringScore, items: tuple[Item, ...]) -> list[GroupRow]:
     return [GroupRow(name, right.num, right, f1) for name, right, f1 in groups]
 
 
-def _measure(ours: Result, theirs: Result) -> list[MeasureRow]:
-    """The metrics that both results have, each over the questions they share; [] if they share none."""
+def _measure(ours: Result, theirs: Result) -> Iterator[MeasureRow]:
+    """The metrics that both results have, each over the questions they share; none if they share none."""
     difference = compare(ours.scored, theirs.scored)
     if difference is None:
-        return []
+        return
     both = (ours.scored.items, theirs.scored.items)
     shared = {item.key for item in both[0]} & {item.key for item in both[1]}
     closed = {item.key for items in both for item in items if item.kind in CLOSED}
     lacking = {item.key for items in both for item in items if item.gold is None}
-    rows = []
     for name, smallest in difference.smallest.items():
         measure = name.removeprefix("open_")
         keys = shared - (lacking if name in _GOLD else closed if measure != name else set())
         mine, others = (
             rate_interval([float(getattr(item, measure) or 0) for item in items if item.key in keys]) for items in both
         )
-        rows.append(MeasureRow(MEASURES[name], mine, others, getattr(difference, name), smallest))
-    return rows
+        yield MeasureRow(MEASURES[name], mine, others, getattr(difference, name), smallest)

@@ -25,12 +25,12 @@ import re
 from collections.abc import Callable, Sequence
 from html import escape, unescape
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 import httpx
 import msgspec
 from msgspec import Struct
+from starlette.types import ASGIApp
 
 from quaere import __version__
 from quaere.disk import new_folder
@@ -39,9 +39,6 @@ from quaere.viewer.app import STATIC, make_app, read_static
 from quaere.viewer.curriculum_browser import TITLES
 from quaere.viewer.page_formats import path_to
 from quaere.viewer.run_folder import RunFolder
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp
 
 NOTES = "quaere-pages.json"
 # As the server's, without what only a server can do. `frame-ancestors` is a header's alone. Browsers differ in what
@@ -151,16 +148,12 @@ class _PageWriter:
     """Writes pages as files, following their links; `files` maps the URL of each admitted page to its file."""
 
     def __init__(self, app: ASGIApp, out: Path, first: str, max_pages: int) -> None:
-        self._app = app
-        self._out = out
-        self._first = first
-        self._max_pages = max_pages
+        self._app, self._out, self._first, self._max_pages = app, out, first, max_pages
         self.files: dict[str, str] = {}  # by address
         self._order: list[str] = []  # the addresses as they were met
         self.left_out: set[str] = set()
 
     async def write_all(self, on_page: Callable[[int, int], None]) -> None:
-        """Write the first page and all pages reachable from it, breadth first; `on_page` gets pages done and known."""
         (self._out / "pages").mkdir()
         transport = httpx.ASGITransport(self._app)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
@@ -174,8 +167,7 @@ class _PageWriter:
         rest = await self._read_rest(client, page, address)
         if "data-step-link" in page:
             page = self._admit_steps(page, address, twin.json())
-        page = _MORE.sub("<a data-more", page)
-        made = _ATTRIBUTE.sub(lambda found: self._relink(found, address), page)
+        made = _ATTRIBUTE.sub(lambda found: self._relink(found, address), _MORE.sub("<a data-more", page))
         head = f'<meta charset="utf-8">\n<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">'
         made = made.replace('<meta charset="utf-8">', head, 1).replace("<body", "<body data-exported", 1)
         if rest:
@@ -194,8 +186,7 @@ class _PageWriter:
 
     def _admit_steps(self, page: str, address: str, twin: dict[str, int]) -> str:
         """Admit the pages of all steps of a run; returns its page, without the step link if a step has no page."""
-        steps = range(twin["first_step"], twin["last_step"] + 1)
-        files = [self._admit(f"{address}/step/{step}") for step in steps]
+        files = [self._admit(f"{address}/step/{step}") for step in range(twin["first_step"], twin["last_step"] + 1)]
         return page if all(files) else re.sub(r' data-step-link="[^"]*"', "", page)
 
     def _relink(self, found: re.Match[str], address: str) -> str:
@@ -203,10 +194,8 @@ class _PageWriter:
         name, value = found["name"], unescape(found["value"])
         if value.startswith("#"):
             return found[0]
-        up = "" if address == self._first else "../"
-        beside = "pages/" if address == self._first else ""
-        url = urlsplit(_absolute(value, address))
-        target = ""
+        up, beside = ("", "pages/") if address == self._first else ("../", "")
+        url, target = urlsplit(_absolute(value, address)), ""
         if url.path.startswith("/static/"):
             target = f"{up}static/{url.path.rpartition('/')[2]}"
         elif url.path.startswith("/json/"):
@@ -219,8 +208,7 @@ class _PageWriter:
         return f' {name}="{escape(target)}"' if target else ""
 
     def _find(self, path: str, query: str) -> str | None:
-        found = (kind.canonical(path, parse_qsl(query)) for kind in EXPORTED)
-        return next((address for address in found if address is not None), None)
+        return next(filter(None, (kind.canonical(path, parse_qsl(query)) for kind in EXPORTED)), None)
 
     def _admit(self, address: str) -> str:
         """The file of a page, queued for writing at the first call; "" if `max_pages` is reached."""

@@ -18,9 +18,8 @@ from functools import cache
 from typing import Annotated, Any, Generic, TypeVar
 from urllib.parse import parse_qs, quote, urlencode
 
-import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from msgspec import Meta, Struct, structs
+from msgspec import DecodeError, Meta, Struct, convert, structs
 
 from quaere import __version__
 from quaere.api.printing import count, format_duration, inflect
@@ -31,6 +30,7 @@ from quaere.viewer import plot
 
 T = TypeVar("T")
 U = TypeVar("U")
+Query = TypeVar("Query", bound=Struct)
 Record = TypeVar("Record", bound=Struct)
 PageNumber = Annotated[int, Meta(ge=1, le=1_000_000)]
 PAGE_SIZE = 50
@@ -82,7 +82,7 @@ def read_query(text: str, form: type[Record]) -> Record:
             for field in structs.fields(form)
             if field.name in given
         }
-        return msgspec.convert(values, form, strict=False)
+        return convert(values, form, strict=False)
     except ValueError as error:  # msgspec's own error is one
         raise BadInput(
             f"the address asks for something that is not there: {error}", hint="correct the address"
@@ -105,7 +105,7 @@ def read_body(body: bytes, form: type[Record], what: str, example: str) -> Recor
     """Decode the JSON body of a request as `form`; if invalid, raise `BadInput` "not {what}" with `example` as hint."""
     try:
         return decode_json(body, form)
-    except msgspec.DecodeError as error:
+    except DecodeError as error:
         raise BadInput(f"not {what}: {error}", hint=example) from None
 
 
@@ -126,6 +126,16 @@ class Page(Struct, Generic[T], frozen=True):
     def map(self, view: Callable[[T], U]) -> Page[U]:
         """The same page with `view` applied to each item."""
         return Page([view(item) for item in self.items], self.number, self.num_pages, self.num_items)
+
+
+class ListPage(Struct, Generic[Query, T], frozen=True):
+    """A web page with one page of a list, and the settings in its URL that select what is listed.
+
+    ListPage(Listed(text="warm"), Page(items=["warm-1"], number=1, num_pages=1, num_items=1))
+    """
+
+    query: Query
+    page: Page[T]
 
 
 def cut_page(items: Sequence[T], number: int, size: int | None = None) -> Page[T]:

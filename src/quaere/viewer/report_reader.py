@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from quaere.api.run import Run, RunDocuments, open_documents
+from quaere.api.run import Run, open_documents
 from quaere.chat.dimensions import POOL
 from quaere.chat.report_pages import count_line
 from quaere.chat.statements import extract_conclusion, find_citations
@@ -20,10 +20,10 @@ from quaere.dialects.report.assessment import count_searches
 from quaere.dialects.report.report_writer import bind_report
 from quaere.records import Assessment, AssessTask, Harness, Report, ReportTask, Rubric
 from quaere.runs.rows import EpisodeFilter, EpisodeRow
+from quaere.viewer.ask_pages import document_address, place_of
 from quaere.viewer.attempt_groups import reward_of
-from quaere.viewer.document_page import document_address, place_of
-from quaere.viewer.page_formats import ById, Listed, Page, copy_fields, cut_page, path_to
-from quaere.viewer.run_folder import NotShown
+from quaere.viewer.page_formats import ById, Listed, ListPage, copy_fields, cut_page, path_to
+from quaere.viewer.run_folder import require
 from quaere.viewer.run_overview import REPORT_WRITER, HarnessChange, read_harness
 
 ASSESSOR = "report-assessor"  # the protocol of episodes that score reports
@@ -55,12 +55,10 @@ class ReportLine(Struct, frozen=True):
     scores: dict[str, float]
 
 
-class ReportsPage(Struct, frozen=True):
+class ReportsPage(ListPage[ReportsQuery, ReportLine], frozen=True):
     """The reports of a run, one page of them."""
 
     run: str
-    query: ReportsQuery
-    page: Page[ReportLine]
 
 
 class ReportPart(Struct, frozen=True):
@@ -142,21 +140,30 @@ class ReportPage(EpisodeRow, frozen=True, kw_only=True):
 def read_reports(run: Run, name: str, query: ReportsQuery) -> ReportsPage:
     """One page of the reports of a run, in the order they were written."""
     rows = run.rows(EpisodeFilter(step=query.step, protocol=REPORT_WRITER, text=query.text))
-    return ReportsPage(name, query, cut_page(rows, query.page).map(_line))
+    return ReportsPage(query, cut_page(rows, query.page).map(_line), name)
 
 
 def read_report(run: Run, name: str, query: ById) -> ReportPage:
     """The page of a report; `NotShown` if the run has none of this id."""
-    row = run.episode_row(query.id)
-    if row is None or row.protocol != REPORT_WRITER:
-        raise NotShown(f"run {name} has no report {query.id}", hint="its reports are listed")
+    rows = run.rows(EpisodeFilter(id=query.id, protocol=REPORT_WRITER))
+    (row,) = require(rows, f"run {name} has no report {query.id}", "its reports are listed")
     episode = run.episode(query.id)
     assert isinstance(episode.task, ReportTask)
-    report = bind_report(episode)
-    documents = open_documents(run)
-    sources = _view_sources(report, documents, name) if report else []
+    report, documents = bind_report(episode), open_documents(run)
+    cited = report.citations if report else ()
+    sources = [
+        copy_fields(
+            SourceView,
+            source.passage,
+            number=source.number,
+            num_citations=cited.count(source.number),
+            href=document_address(documents.read, path_to("run", name, "document"), place_of(source.passage)),
+        )
+        for source in (report.sources if report else ())
+    ]
     assessed = list(_find_assessments(run, row, report)) if report else []
     tasks = [task for task, _ in assessed]
+    written = run.rows(EpisodeFilter(step=row.step, phase=row.phase, protocol=REPORT_WRITER))
     return copy_fields(
         ReportPage,
         row,
@@ -171,7 +178,7 @@ def read_report(run: Run, name: str, query: ById) -> ReportPage:
         passes=[one for _, one in assessed],
         harness=read_harness(run.path),
         harness_version=tasks[0].harness.version if tasks else None,
-        siblings=_siblings(run, row),
+        siblings=[one.id for one in written if one.question == row.question and one.id != row.id],
     )
 
 
@@ -189,7 +196,6 @@ def _line(row: EpisodeRow) -> ReportLine:
 
 
 def _cut(report: Report, sources: list[SourceView]) -> Iterator[ReportPart]:
-    """Split the report into text and citations, one piece per cited number."""
     places = {source.number: source.href or f"#source-{source.number}" for source in sources}
     end = 0
     for cite in find_citations(report.text):
@@ -203,42 +209,18 @@ def _cut(report: Report, sources: list[SourceView]) -> Iterator[ReportPart]:
         yield ReportPart(report.text[end:])
 
 
-def _view_sources(report: Report, documents: RunDocuments, run: str) -> list[SourceView]:
-    return [
-        copy_fields(
-            SourceView,
-            source.passage,
-            number=source.number,
-            num_citations=report.citations.count(source.number),
-            href=document_address(documents.read, path_to("run", run, "document"), place_of(source.passage)),
-        )
-        for source in report.sources
-    ]
-
-
 def _find_assessments(run: Run, row: EpisodeRow, report: Report) -> Iterator[tuple[AssessTask, Pass]]:
     """Evaluator episodes of the same step that scored this report: each with its task and scores."""
-    for other in run.rows(EpisodeFilter(step=row.step, protocol=ASSESSOR)):
-        if other.question != row.question:
-            continue
-        episode = run.episode(other.id)
-        task = episode.task
-        if not isinstance(task, AssessTask) or not isinstance(episode.outcome, Assessment):
-            continue
-        for place in (number for number, shown in enumerate(task.reports, start=1) if shown == report):
-            if (scores := episode.outcome.find(place)) is not None:
-                yield (
-                    task,
-                    copy_fields(
-                        Pass,
-                        scores,
-                        id=episode.id,
-                        place=place,
-                        num_reports=len(task.reports),
-                        harness=task.harness.version,
-                        num_searches=count_searches(episode, len(task.reports))[place - 1],
-                    ),
-                )
+    others = run.rows(EpisodeFilter(step=row.step, protocol=ASSESSOR))
+    for episode in (run.episode(other.id) for other in others if other.question == row.question):
+        task, outcome = episode.task, episode.outcome
+        if isinstance(task, AssessTask) and isinstance(outcome, Assessment):
+            for place, shown in enumerate(task.reports, start=1):
+                if shown == report and (scores := outcome.find(place)) is not None:
+                    num_reports, harness = len(task.reports), task.harness.version
+                    num_searches = count_searches(episode, num_reports)[place - 1]
+                    given = {"num_reports": num_reports, "harness": harness, "num_searches": num_searches}
+                    yield task, copy_fields(Pass, scores, id=episode.id, place=place, **given)
 
 
 def _view_rubric(rubric: Rubric | None, tasks: list[AssessTask]) -> list[RubricRow]:
@@ -249,9 +231,3 @@ def _view_rubric(rubric: Rubric | None, tasks: list[AssessTask]) -> list[RubricR
     weights = {item.dimension: item.weight for item in rubric.weights}
     known = [(name, harness.find(name)) for name in rubric.dimensions]
     return [RubricRow(name, weights.get(name), found.text if found else "") for name, found in known]
-
-
-def _siblings(run: Run, row: EpisodeRow) -> list[str]:
-    """Ids of the other reports on the same question at the same step."""
-    rows = run.rows(EpisodeFilter(step=row.step, phase=row.phase, protocol=REPORT_WRITER))
-    return [other.id for other in rows if other.question == row.question and other.id != row.id]

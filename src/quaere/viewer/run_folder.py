@@ -44,6 +44,13 @@ class NotShown(BadInput):
     """Raised for a run, step, episode or page that does not exist; the viewer answers 404."""
 
 
+def require(found: T | None, said: str, hint: str) -> T:
+    """What was found; raises `NotShown` with this message if it is None, empty or 0."""
+    if not found:
+        raise NotShown(said, hint=hint)
+    return found
+
+
 class RunFolder:
     """The run directories of a folder by name, listed anew at every call, since runs may be added or removed."""
 
@@ -140,8 +147,7 @@ class Streams:
     """The server-sent event streams of a server, at most `MAX_STREAMS`; all end when `is_stopping()` becomes true."""
 
     def __init__(self, is_stopping: Callable[[], bool]) -> None:
-        self._is_stopping = is_stopping
-        self._num_open = 0
+        self._is_stopping, self._num_open = is_stopping, 0
 
     def follow(self, look: Callable[[], Signature], every_s: float | None = None) -> Response:
         """A stream with one event now and one whenever the value of `look()` changes; 503 if too many are open.

@@ -18,9 +18,8 @@ from quaere.runs.phases import CandidateCount, PhaseSummary, count_candidates, s
 from quaere.runs.rows import Event, RunInfo, RunState
 from quaere.viewer.ask_pages import RunAnswer, read_answers
 from quaere.viewer.evaluation_pages import EVAL_KIND, EvaluationLine, describe_run
-from quaere.viewer.metric_groups import ChartData, ChartSection, draw_sections, find_steps, read_lines
-from quaere.viewer.plot import Span
-from quaere.viewer.run_folder import NotShown
+from quaere.viewer.plot import ChartData, ChartSection, draw_sections, find_steps, read_lines
+from quaere.viewer.run_folder import require
 
 MAX_ROWS = 1000  # metrics in the table of a step
 REPORT_WRITER = "report-writer"  # the protocol of episodes that write reports
@@ -92,11 +91,6 @@ class RunPage(Struct, frozen=True):
         """True if the run trains: it is a run of `quaere evolve`, or has steps or events."""
         return self.info.kind == "evolve" or bool(self.last_step or self.events)
 
-    @property
-    def spans(self) -> list[Span]:
-        """The run's phases as ranges of steps, which charts draw as bands behind the curves."""
-        return [describe_span(phase) for phase in self.phases]
-
 
 class StepPage(Struct, frozen=True):
     """One step of a run: its place, its metrics and its events. `before` and `after` are neighbouring steps, 0 if none.
@@ -118,12 +112,11 @@ class StepPage(Struct, frozen=True):
 
 def read_run(run: Run, name: str, query: RunQuery) -> RunPage:
     """Read the page of a run from its current files."""
-    lines = read_lines(run)
+    lines, state = read_lines(run), run.state()
     first, last = find_steps(lines.values())
     sections, num_left_out = draw_sections(
-        list(lines), lambda chart: [ChartData(chart.title, [lines[each] for each in chart.names])]
+        list(lines), lambda title, names: [ChartData(title, [lines[each] for each in names])]
     )
-    state = run.state()
     num_episodes, num_answered = run.count_episodes()
     return RunPage(
         name=name,
@@ -155,14 +148,14 @@ def read_step(run: Run, name: str, step: int) -> StepPage:
     metrics = run.metrics_at(step)
     num_episodes = run.count_episodes(step=step)[0]
     events = [event for event in run.events() if event.step == step]
-    if not metrics and not num_episodes and not events:
-        raise NotShown(f"run {name} has nothing at step {step}", hint=f"its last step is {run.last_step()}")
+    last, said = run.last_step(), f"run {name} has nothing at step {step}"
+    require(len(metrics) + num_episodes + len(events), said, f"its last step is {last}")
     place = next((phase for phase in summarise_phases(run) if phase.first_step <= step <= phase.last_step), None)
     return StepPage(
         run=name,
         step=step,
         before=max(0, step - 1),
-        after=step + 1 if step < run.last_step() else 0,
+        after=step + 1 if step < last else 0,
         phase=place.phase if place else "",
         iteration=place.iteration if place else None,
         metrics=dict(list(metrics.items())[:MAX_ROWS]),
@@ -170,14 +163,6 @@ def read_step(run: Run, name: str, step: int) -> StepPage:
         num_episodes=num_episodes,
         num_left_out=max(0, len(metrics) - MAX_ROWS),
     )
-
-
-def describe_span(phase: PhaseSummary) -> Span:
-    """A phase as a band, with its description in words."""
-    first, last = phase.first_step, phase.last_step
-    steps = f"step {first}" if first == last else f"steps {first} to {last}"
-    where = f"iteration {phase.iteration}: " if phase.iteration is not None else ""
-    return Span(first, last, f"{where}{phase.phase or 'training'}, {steps}")
 
 
 def read_harness(path: Path) -> list[HarnessChange]:

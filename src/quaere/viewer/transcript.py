@@ -10,11 +10,11 @@ long episode, a page has `NUM_TOKENS` tokens; the next page continues after them
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from quaere.api.run import Run
 from quaere.chat.spans import locate_span
@@ -24,7 +24,7 @@ from quaere.runs.rows import EpisodeRow
 from quaere.viewer.attempt_groups import describe_turn, rank_attempts, reward_of, rows_of
 from quaere.viewer.page_formats import copy_fields
 from quaere.viewer.plot import is_drawn
-from quaere.viewer.run_folder import NotShown
+from quaere.viewer.run_folder import require
 
 Quotation = Literal["none", "verbatim", "not found"]
 
@@ -217,9 +217,8 @@ class EpisodePage(EpisodeRow, frozen=True, kw_only=True):
 
 def read_episode(run: Run, name: str, query: EpisodeQuery) -> EpisodePage:
     """The page of an episode; `NotShown` if the run has none of this id."""
-    row = run.episode_row(query.id)
-    if row is None:
-        raise NotShown(f"run {name} has no episode {query.id}", hint="its questions are listed with their attempts")
+    said = f"run {name} has no episode {query.id}"
+    row = require(run.episode_row(query.id), said, "its questions are listed with their attempts")
     episode = run.episode(query.id)
     question, outcome = getattr(episode.task, "question", None), episode.outcome
     proposed = outcome if isinstance(outcome, Proposal) else None
@@ -300,8 +299,8 @@ def stack_rewards(metrics: Mapping[str, float]) -> list[RewardBar]:
         parts[REST] = rest
     edges = [*accumulate(parts.values(), initial=0.0)]
     spans = [*pairwise(edges), (0.0, total)]
-    low, high = min(*edges, total), max(*edges, total)
-    scale = WIDTH / ((high - low) or 1.0)
+    low = min(*edges, total)
+    scale = WIDTH / ((max(*edges, total) - low) or 1.0)
     return [
         RewardBar(name, value, round((min(span) - low) * scale, 1), round((max(span) - min(span)) * scale, 1))
         for (name, value), span in zip({**parts, TOTAL: total}.items(), spans, strict=True)
@@ -313,12 +312,10 @@ def stack_rewards(metrics: Mapping[str, float]) -> list[RewardBar]:
 
 def _view_passage(passage: Passage, score: float, span: str) -> PassageView:
     parts = mark_span(span, passage.text)
-    quoted = any(part.is_quoted for part in parts)
-    return PassageView(passage.id, passage.title, passage.place, score, parts, quoted)
+    return copy_fields(PassageView, passage, score=score, parts=parts, is_quoted=any(part.is_quoted for part in parts))
 
 
 def _document_text(episode: Episode) -> str:
-    """The text of the document that a proposer starts from; "" for other tasks."""
     task = episode.task
     return task.document.titled_text if isinstance(task, ProposeTask) and task.document else ""
 
@@ -327,9 +324,8 @@ def _judge_span(span: str, turns: list[TurnView], document: str) -> Quotation:
     if not span.strip():
         return "none"
     shown = (passage for turn in turns for result in turn.results for passage in result.passages)
-    if any(passage.is_quoted for passage in shown) or locate_span(span, document) is not None:
-        return "verbatim"
-    return "not found"
+    is_found = any(passage.is_quoted for passage in shown) or locate_span(span, document) is not None
+    return "verbatim" if is_found else "not found"
 
 
 def _neighbours(run: Run, row: EpisodeRow) -> tuple[str, str]:
@@ -344,43 +340,39 @@ def _neighbours(run: Run, row: EpisodeRow) -> tuple[str, str]:
 
 def read_lane(episode: Episode, trace: TokenTrace | None, start: int) -> TokenLane:
     """Up to `NUM_TOKENS` tokens from `start`, rounded down to the start of a row; `trace` adds the learner's values."""
-    num_tokens = sum(len(segment.token_ids) for segment in episode.segments)
-    start = min(max(0, start), max(0, num_tokens - 1)) // ROW_TOKENS * ROW_TOKENS
-    everything = _cells(episode, trace)
-    cells = everything[start : start + NUM_TOKENS]
-    rows = [TokenRow(start + at, cells[at : at + ROW_TOKENS]) for at in range(0, len(cells), ROW_TOKENS)]
-    end = start + len(cells)
+    cells = _cells(episode, trace)
+    start = min(max(0, start), max(0, len(cells) - 1)) // ROW_TOKENS * ROW_TOKENS
+    end = min(start + NUM_TOKENS, len(cells))
     return TokenLane(
-        start, num_tokens, end if end < num_tokens else 0, rows, _segments(episode, everything), trace is not None
+        start=start,
+        num_tokens=len(cells),
+        next=end if end < len(cells) else 0,
+        rows=[TokenRow(at, cells[at : min(at + ROW_TOKENS, end)]) for at in range(start, end, ROW_TOKENS)],
+        segments=list(_segments(episode, cells)),
+        is_traced=trace is not None,
     )
 
 
 def _cells(episode: Episode, trace: TokenTrace | None) -> list[TokenCell]:
     found: list[TokenCell] = []
-    stored: dict[int, tuple[float | None, ...]] = {}
-    if trace is not None:
-        values = zip(trace.advantages, trace.logprobs, trace.entropies, strict=True)
-        stored = dict(zip(trace.places, values, strict=True))
+    traced = zip(*(structs.astuple(trace) if trace else ()), strict=True)
+    stored = {place: values for place, *values in traced}
     for segment in episode.segments:
-        logprobs = (
-            segment.logprobs if len(segment.logprobs) == len(segment.token_ids) else [None] * len(segment.token_ids)
-        )
+        num_tokens = len(segment.token_ids)
+        logprobs = segment.logprobs if len(segment.logprobs) == num_tokens else [None] * num_tokens
         for token_id, is_trained, logprob in zip(segment.token_ids, segment.loss_mask, logprobs, strict=True):
             found.append(TokenCell(token_id, segment.origin, is_trained, logprob, *stored.get(len(found), ())))
     return found
 
 
-def _segments(episode: Episode, cells: Sequence[TokenCell]) -> list[SegmentLine]:
-    lines, start = [], 0
+def _segments(episode: Episode, cells: Sequence[TokenCell]) -> Iterator[SegmentLine]:
+    start = 0
     for segment in episode.segments:
         own = cells[start : start + len(segment.token_ids)]
-        measures = ("logprob", "advantage", "learner_logprob", "entropy")
-        means = [_mean([getattr(cell, name) for cell in own]) for name in measures]
-        lines.append(SegmentLine(segment.origin, start, len(own), sum(segment.loss_mask), *means))
+        known = [
+            [value for cell in own if (value := getattr(cell, measure)) is not None]
+            for measure in ("logprob", "advantage", "learner_logprob", "entropy")
+        ]
+        means = (sum(values) / len(values) if values else None for values in known)
+        yield SegmentLine(segment.origin, start, len(own), sum(segment.loss_mask), *means)
         start += len(own)
-    return lines
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None

@@ -4,18 +4,3 @@ from quaere.worlds.gold_questions import GoldQuestion, Hop
 from quaere.worlds.graph import Entity, Fact
 from quaere.worlds.prose import Article, Support
 from quaere.worlds.world import FAMILIES, SMALL_FAMILIES, Manifest, World, generate_world, write_world
-
-__all__ = [
-    "FAMILIES",
-    "SMALL_FAMILIES",
-    "Article",
-    "Entity",
-    "Fact",
-    "GoldQuestion",
-    "Hop",
-    "Manifest",
-    "Support",
-    "World",
-    "generate_world",
-    "write_world",
-]

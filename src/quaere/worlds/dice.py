@@ -25,8 +25,7 @@ class Dice:
     __slots__ = ("_state",)
 
     def __init__(self, *labels: int | str) -> None:
-        digest = blake2b("/".join(map(str, labels)).encode(), digest_size=8).digest()
-        self._state = int.from_bytes(digest, "big")
+        self._state = int.from_bytes(blake2b("/".join(map(str, labels)).encode(), digest_size=8).digest(), "big")
 
     def below(self, num: int) -> int:
         """An integer from 0 to `num - 1`."""

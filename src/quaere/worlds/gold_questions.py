@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from msgspec import Struct
 
@@ -101,14 +102,11 @@ def ask_questions(graph: Graph, seed: int, num: int, facts: Sequence[int]) -> It
         name = f"{graph.family.name[0]}{seed}-q{number:05d}"
         for _ in range(_MAX_TRIES):
             walk = _walk(graph, facts[number % len(facts)], dice)
-            if walk is None:
-                continue
-            path = (walk[0].origin, walk[-1].inverse, *(step.relation.name for step in walk))
-            if path in asked:
+            path = (walk[0].origin, walk[-1].inverse, *(step.relation.name for step in walk)) if walk else None
+            if path is None or path in asked:
                 continue
             asked.add(path)  # also if no question results, so that the path is not tried again
-            question = _try_question(graph, seed, name, walk, dice)
-            if question is not None:
+            if (question := _try_question(graph, seed, name, walk, dice)) is not None:
                 yield question
                 break
         else:
@@ -134,14 +132,15 @@ def _try_question(graph: Graph, seed: int, name: str, walk: Sequence[_Step], dic
     answers = graph.entities[last.witness].answers if last.inverse else graph.answers(fact)
     if _leaks(graph, walk, text, answers) or _has_shortcut(walk, articles, answers):
         return None
-    return GoldQuestion(name, text, answers, _chain(graph, walk, articles, mention, answers), graph.family.name)
+    hops = tuple(_chain(graph, walk, articles, mention, answers))
+    return GoldQuestion(name, text, answers, hops, graph.family.name)
 
 
 # ---------------------------------------------------------------------------------------------------------- walking
 
 
-def _walk(graph: Graph, num_facts: int, dice: Dice) -> list[_Step] | None:
-    """A random path of `num_facts` steps; None if the draw fails.
+def _walk(graph: Graph, num_facts: int, dice: Dice) -> list[_Step]:
+    """A random path of `num_facts` steps; [] if the draw fails.
 
     The last relation is drawn first, so that all relations are asked about equally often.
     """
@@ -155,25 +154,23 @@ def _walk(graph: Graph, num_facts: int, dice: Dice) -> list[_Step] | None:
     steps: list[_Step] = []
     seen = {here}
     for _ in range(num_facts - 1):
-        onward = [relation for relation in graph.relations_of[graph.kind(here).name] if not relation.is_literal]
-        relation = dice.pick(onward)
+        relation = dice.pick([one for one in graph.relations_of[graph.kind(here).name] if not one.is_literal])
         target = graph.object_of(here, relation.name)
         if target is None or target in seen or relation == last or any(step.relation == relation for step in steps):
-            return None
+            return []
         steps.append(_Step(here, relation, False, target))
         seen.add(target)
         here = target
     end = _last_step(graph, here, last, inverse)
-    return None if end is None or end.target in seen else [*steps, end]
+    return [] if end is None or end.target in seen else [*steps, end]
 
 
 def _last_step(graph: Graph, here: int, relation: Relation, inverse: bool) -> _Step | None:
     if inverse:
         subjects = graph.subjects_of(here, relation.name)
         return _Step(here, relation, True, subjects[0]) if len(subjects) == 1 else None
-    if graph.kind(here).name not in relation.subjects or graph.fact(here, relation.name) is None:
-        return None
-    return _Step(here, relation, False, graph.object_of(here, relation.name))
+    is_known = graph.fact(here, relation.name) is not None
+    return _Step(here, relation, False, graph.object_of(here, relation.name)) if is_known else None
 
 
 # ---------------------------------------------------------------------------------------------------------- wording
@@ -184,20 +181,18 @@ def _word(walk: Sequence[_Step], mention: str, dice: Dice) -> str:
 
     "Which river flows through the town where the author of The Salt Ledger was born?"
     """
-    inner, can_embed = mention, True
+    inner, can_embed, last = mention, True, walk[-1]
     for step in walk[:-1]:
         phrase = dice.pick(_nestable(step.relation.phrases, inner, can_embed))
         inner, can_embed = phrase.replace("{X}", inner), can_embed and ends_in_slot(phrase)
-    last = walk[-1]
     forms = last.relation.inverse_questions if last.inverse else last.relation.questions
     return capitalise(dice.pick(_nestable(forms, inner, can_embed)).replace("{X}", inner))
 
 
 def _nestable(templates: tuple[str, ...], inner: str, can_embed: bool) -> tuple[str, ...]:
     """The templates that can take `inner`: a long phrase is hard to read in the middle, so it must come last."""
-    if can_embed and len(inner.split()) <= _EMBEDDED_MAX_WORDS:
-        return templates
-    return tuple(template for template in templates if ends_in_slot(template))
+    fits = can_embed and len(inner.split()) <= _EMBEDDED_MAX_WORDS
+    return tuple(template for template in templates if fits or ends_in_slot(template))
 
 
 # --------------------------------------------------------------------------------------------------------- checking
@@ -208,41 +203,35 @@ def says(text: str, name: str) -> bool:
 
     says("Who built Halmgate-on-Oss?", "the Oss")
     """
-    pattern = rf"(?<!\w){re.escape(strip_article(name))}(?!\w)"
-    return re.search(pattern, text, re.IGNORECASE) is not None
+    return re.search(rf"(?<!\w){re.escape(strip_article(name))}(?!\w)", text, re.IGNORECASE) is not None
 
 
 def _leaks(graph: Graph, walk: Sequence[_Step], text: str, answers: tuple[str, ...]) -> bool:
     """True if the question names an intermediate entity or its own answer."""
-    middle = [graph.entities[step.origin].names for step in walk[1:]]
-    return any(says(text, name) for names in (*middle, answers) for name in names)
+    hidden = chain(answers, *(graph.entities[step.origin].names for step in walk[1:]))
+    return any(says(text, name) for name in hidden)
 
 
 def _has_shortcut(walk: Sequence[_Step], articles: Sequence[Article], answers: tuple[str, ...]) -> bool:
     """True if an article before the last one names the answer, so that it could be found with fewer searches."""
-    if walk[-1].target is None:
-        return False
-    return any(says(article.text, answer) for article in articles[:-1] for answer in answers)
+    named = (says(article.text, answer) for article in articles[:-1] for answer in answers)
+    return walk[-1].target is not None and any(named)
 
 
 def _chain(
     graph: Graph, walk: Sequence[_Step], articles: Sequence[Article], mention: str, answers: tuple[str, ...]
-) -> tuple[Hop, ...]:
-    chain = []
+) -> Iterator[Hop]:
     for step, article in zip(walk, articles, strict=True):
         support = article.support(step.relation.name)
         target = graph.entities[step.target] if step.target is not None else None
-        chain.append(
-            Hop(
-                entity=graph.entities[step.origin].id,
-                mention=mention,
-                relation=step.relation.name,
-                inverse=step.inverse,
-                answer=target.title if target else answers[0],
-                answer_id=target.id if target else None,
-                said=target.title if target and step.inverse else support.mention,
-                evidence=support.evidence,
-            )
+        yield Hop(
+            entity=graph.entities[step.origin].id,
+            mention=mention,
+            relation=step.relation.name,
+            inverse=step.inverse,
+            answer=target.title if target else answers[0],
+            answer_id=target.id if target else None,
+            said=target.title if target and step.inverse else support.mention,
+            evidence=support.evidence,
         )
         mention = support.mention
-    return tuple(chain)

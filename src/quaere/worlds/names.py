@@ -59,18 +59,14 @@ class NameMaker:
 
         expand("the {adj} {creature}") == "the Grey Petrel"
         """
-        parts = split_slots(pattern)
-        text = "".join(part if position % 2 == 0 else self._entry(part) for position, part in enumerate(parts))
-        if "^" in text:
-            before, _, after = text.partition("^")
-            text = before + capitalise(after)
-        return text
-
-    def _entry(self, entry: str) -> str:
-        pool = self._pools.get(entry)
-        return self._dice.pick(pool) if pool else self._draw(entry)
+        parts = enumerate(split_slots(pattern))
+        text = "".join(part if position % 2 == 0 else self._draw(part) for position, part in parts)
+        before, _, after = text.partition("^")
+        return before + capitalise(after)
 
     def _draw(self, entry: str) -> str:
+        if entry in self._pools:
+            return self._dice.pick(self._pools[entry])
         while True:
             text = self.expand(self._dice.pick(self._family.lexicon[entry]))
             if entry not in self._family.invented or is_inventable(text):

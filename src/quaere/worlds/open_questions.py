@@ -148,7 +148,7 @@ def ask_open_questions(graph: Graph, seed: int, num: int, *, draw: int = 0) -> I
             question=capitalise(fill_form(dice.pick(forms[kind]), **slots)),
             kind=kind,
             entities=tuple(graph.entities[index].id for index in named),
-            facts=known_facts(graph, seed, named, elsewhere=kind in ("overview", "story", "open")),
+            facts=_known_facts(graph, seed, named, elsewhere=kind in ("overview", "story", "open")),
             unknown=tuple(
                 name_unknown(graph, index, relation) for index in named for relation in unknown_relations(graph, index)
             ),
@@ -165,7 +165,7 @@ def _pick(graph: Graph, kind: OpenKind, dice: Dice, asked: set[tuple[str, int]])
         if kind not in ("comparison", "connection"):
             return (first,)
         if kind == "comparison":
-            others = [index for index in graph.members[graph.kind(first).name] if index != first]
+            others = [index for index in graph.members[graph.kind_of[first]] if index != first]
         else:
             others = [fact.object for fact in graph.facts_of(first) if fact.object is not None]
         if others:
@@ -173,19 +173,18 @@ def _pick(graph: Graph, kind: OpenKind, dice: Dice, asked: set[tuple[str, int]])
     return None
 
 
-def known_facts(graph: Graph, seed: int, named: tuple[int, ...], *, elsewhere: bool) -> tuple[KnownFact, ...]:
+def _known_facts(graph: Graph, seed: int, named: tuple[int, ...], *, elsewhere: bool) -> tuple[KnownFact, ...]:
     """Facts stated in the articles of these entities; with `elsewhere`, also some from other articles."""
-    places = [(index, fact.relation) for index in named for fact in graph.facts_of(index)]
-    if elsewhere:
-        found = [
-            (subject, relation.name)
-            for index in named
-            for relation in graph.family.relations
-            if not relation.is_literal
-            for subject in graph.subjects_of(index, relation.name)
-        ]
-        places += found[:MAX_ELSEWHERE]
-    return tuple(_know(graph, seed, subject, relation) for subject, relation in dict.fromkeys(places))
+    own = [(index, fact.relation) for index in named for fact in graph.facts_of(index)]
+    others = [
+        (subject, relation.name)
+        for index in (named if elsewhere else ())
+        for relation in graph.family.relations
+        if not relation.is_literal
+        for subject in graph.subjects_of(index, relation.name)
+    ]
+    places = dict.fromkeys([*own, *others[:MAX_ELSEWHERE]])
+    return tuple(_know(graph, seed, subject, relation) for subject, relation in places)
 
 
 def _know(graph: Graph, seed: int, subject: int, relation: str) -> KnownFact:

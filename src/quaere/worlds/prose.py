@@ -41,6 +41,7 @@ _PRONOUNS = {
     "he": {"he": "he", "him": "him", "his": "his", "himself": "himself"},
 }
 _SUBJECT_SLOTS = frozenset({"S", "S's", "Name", *_PRONOUNS["it"]})
+_NUMBERS = {"small": (2, 12), "big": (13, 480)}
 
 
 class Support(Struct, frozen=True):
@@ -76,7 +77,7 @@ def write_article(graph: Graph, seed: int, index: int) -> Article:
 
     write_article(graph, 7, 12).title == "River Oss"
     """
-    outline = draw_outline(graph, index, Dice(seed, graph.family.name, "outline", index))
+    outline = _draw_outline(graph, index, Dice(seed, graph.family.name, "outline", index))
     while True:
         article = _Writer(graph, Dice(seed, graph.family.name, "article", index), index).write(outline)
         spares = [position for position, sentence in enumerate(outline) if position and sentence.is_spare]
@@ -120,19 +121,19 @@ class Sentence(Struct):
         return self.template.startswith(("{S}", "{S's}", "{Name}"))
 
 
-def draw_outline(graph: Graph, index: int, dice: Dice) -> list[Sentence]:
+def _draw_outline(graph: Graph, index: int, dice: Dice) -> list[Sentence]:
     """The outline: an opening, then facts, aliases and embellishments in mixed order.
 
     [Sentence("{Name} is a slow river."), Sentence("{S} rises in {O}.", fact=Fact(...)), ...]
     """
-    kind = graph.kind(index)
-    aliases = list(graph.entities[index].aliases)
+    kind, aliases = graph.kind(index), list(graph.entities[index].aliases)
     opening, body = _draw_opening(kind, aliases, dice), _draw_facts(graph, index, dice)
     templates = list(kind.alias_sentences)
     dice.shuffle(templates)
     for alias, template in zip(aliases, templates, strict=False):
-        _insert(body, Sentence(choose_form(template, dice), alias=alias), dice)
-    _embellish(kind, [opening, *body], body, _object_groups(graph, index), dice)
+        sentence = Sentence(choose_form(template, dice), alias=alias)  # before its place: the order of draws is fixed
+        body.insert(dice.below(len(body) + 1), sentence)
+    _embellish(kind, sum(map(_count_words, (opening, *body))), body, _object_groups(graph, index), dice)
     outline = [opening, *body]
     if len(outline) > 5 and dice.chance(_PARAGRAPH_PERCENT):
         outline[dice.between(3, len(outline) - 2)].opens_paragraph = True
@@ -140,11 +141,10 @@ def draw_outline(graph: Graph, index: int, dice: Dice) -> list[Sentence]:
 
 
 def _draw_opening(kind: Kind, aliases: list[str], dice: Dice) -> Sentence:
-    """The first sentence; it may include the first alias."""
-    if aliases and dice.chance(_APPOSITION_PERCENT):
-        with_name = [opening for opening in kind.openings if "{Name}" in opening]
-        return Sentence(choose_form(dice.pick(with_name), dice), alias=aliases.pop(0))
-    return Sentence(choose_form(dice.pick(kind.openings), dice))
+    """The first sentence; it may include the first alias, which is then removed from `aliases`."""
+    has_alias = bool(aliases) and dice.chance(_APPOSITION_PERCENT)
+    openings = [opening for opening in kind.openings if "{Name}" in opening or not has_alias]
+    return Sentence(choose_form(dice.pick(openings), dice), alias=aliases.pop(0) if has_alias else "")
 
 
 def _draw_facts(graph: Graph, index: int, dice: Dice) -> list[Sentence]:
@@ -176,7 +176,7 @@ def _object_groups(graph: Graph, index: int) -> tuple[str, ...]:
     return (*sorted(kinds), *groups)
 
 
-def _embellish(kind: Kind, written: list[Sentence], body: list[Sentence], groups: tuple[str, ...], dice: Dice) -> None:
+def _embellish(kind: Kind, num_words: int, body: list[Sentence], groups: tuple[str, ...], dice: Dice) -> None:
     """Add sentences without question facts, at least two, until a drawn target length is reached.
 
     Asides that name an entity of the same kind as a fact's object come first, so that the kind alone does not give the
@@ -186,24 +186,17 @@ def _embellish(kind: Kind, written: list[Sentence], body: list[Sentence], groups
     dice.shuffle(asides)
     dice.shuffle(colour)
     asides.sort(key=lambda aside: any(f"{{other:{group}}}" in aside for group in groups))
-    target = dice.between(*_TARGET_WORDS)
-    num_words, num_added = sum(map(_count_words, written)), 0
-    while (num_words < target or num_added < 2) and (asides or colour):
-        wants_aside = num_added == 0 or dice.chance(_ASIDE_PERCENT)
+    target, num_planned = dice.between(*_TARGET_WORDS), len(body)
+    while (num_words < target or len(body) < num_planned + 2) and (asides or colour):
+        wants_aside = len(body) == num_planned or dice.chance(_ASIDE_PERCENT)
         source = asides if (wants_aside and asides) or not colour else colour
         sentence = Sentence(choose_form(source.pop(), dice))
-        _insert(body, sentence, dice)
+        body.insert(dice.below(len(body) + 1), sentence)
         num_words += _count_words(sentence)
-        num_added += 1
 
 
 def _count_words(sentence: Sentence) -> int:
-    """Minimum number of words of the sentence."""
     return len(sentence.template.split()) + (_count_words(sentence.tail) if sentence.tail else 0)
-
-
-def _insert(body: list[Sentence], sentence: Sentence, dice: Dice) -> None:
-    body.insert(dice.below(len(body) + 1), sentence)
 
 
 def choose_form(template: str, dice: Dice) -> str:
@@ -211,10 +204,8 @@ def choose_form(template: str, dice: Dice) -> str:
 
     choose_form("{S} was [a|an only] child.", dice) == "{S} was an only child."
     """
-    parts = split_forms(template)
-    if len(parts) == 1:
-        return template
-    return "".join(part if at % 2 == 0 else dice.pick(part.split("|")) for at, part in enumerate(parts))
+    parts = enumerate(split_forms(template))
+    return "".join(part if at % 2 == 0 else dice.pick(part.split("|")) for at, part in parts)
 
 
 # ------------------------------------------------------------------------------------------------------ writing
@@ -250,9 +241,9 @@ class _Writer:
 
     def _visible(self, sentence: Sentence, is_first: bool) -> str:
         """The text of a planned sentence, and of the `tail` joined to it if there is one."""
-        must_name = is_first or sentence.opens_paragraph or self.has_rival
+        style = "full" if is_first else "name" if sentence.opens_paragraph or self.has_rival else "free"
         self.has_rival = False
-        text = capitalise(self._fill(sentence, "full" if is_first else "name" if must_name else "free"))
+        text = capitalise(self._fill(sentence, style))
         if sentence.tail:
             text = text[:-1] + self.dice.pick((", and ", ", and ", "; ")) + self._fill(sentence.tail, "pronoun")
         self.is_understood = sentence.begins_with_subject
@@ -269,10 +260,8 @@ class _Writer:
                 if slot == "Name" and sentence.alias:
                     parts[at] += self.dice.pick(self.graph.family.also_called).replace("{A}", sentence.alias)
                 style = "pronoun"
-            elif slot == "A":
-                parts[at] = sentence.alias
             else:
-                parts[at] = self._filling(slot, sentence.fact, used_numbers)
+                parts[at] = sentence.alias if slot == "A" else self._filling(slot, sentence.fact, used_numbers)
         return "".join(parts)
 
     # -------------------------------------------------------------------------------------------------- subject
@@ -287,9 +276,9 @@ class _Writer:
             return pronoun
         names = {"noun": f"the {self.kind.noun}", "name": self.entity.short}
         name = names.get(style, self.entity.name)
-        if not is_possessive:
-            return name
-        return f"{name}'s" if len(name.split()) < 4 and not name.endswith("s") else f"the {self.kind.noun}'s"
+        if is_possessive and (len(name.split()) > 3 or name.endswith("s")):
+            name = names["noun"]
+        return f"{name}'s" if is_possessive else name
 
     def _draw_style(self, is_clear: bool) -> str:
         """A random form of the subject where any is possible; seldom the same twice in a row."""
@@ -318,9 +307,8 @@ class _Writer:
         if slot == "times":
             number = self.dice.between(2, 9)
             return "twice" if number == 2 else f"{number_text(number)} times"
-        if slot in ("small", "big"):
-            low, high = (2, 12) if slot == "small" else (13, 480)
-            return _draw_fresh(used_numbers, lambda: number_text(self.dice.between(low, high)))
+        if slot in _NUMBERS:
+            return _draw_fresh(used_numbers, lambda: number_text(self.dice.between(*_NUMBERS[slot])))
         return _draw_fresh(self.used_words, lambda: self.dice.pick(self.graph.family.lexicon[slot]))
 
     def _other(self, group: str) -> str:
@@ -345,10 +333,9 @@ class _Writer:
 
 def _draw_fresh(used: set[T], draw: Callable[[], T]) -> T:
     """Draw an item that is not in `used`, if a few draws find one, and add it to `used`."""
-    item = draw()
-    for _ in range(_FRESH_DRAWS):
+    for _ in range(1 + _FRESH_DRAWS):
+        item = draw()
         if item not in used:
             break
-        item = draw()
     used.add(item)
     return item

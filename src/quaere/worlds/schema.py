@@ -42,10 +42,10 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from itertools import chain
 from typing import Any
 
-import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct, convert, structs
 
 SAME = ("same",)
 """Value of `Relation.objects`: the object is of the subject's own kind (a cook learns from a cook)."""
@@ -156,7 +156,7 @@ def load_family(name: str) -> Family:
     about["kinds"] = [_inherit(table.get("shared", {}), kind) for table in tables for kind in table["kinds"]]
     about["relations"] = [relation for table in tables for relation in table["relations"]]
     about["lexicon"] = _read(name, "lexicon")
-    return msgspec.convert(about, Family)
+    return convert(about, Family)
 
 
 def _read(family: str, table: str) -> dict[str, Any]:
@@ -169,20 +169,15 @@ def _expand(value: Any, lists: Mapping[str, Sequence[str]]) -> Any:
         return {key: _expand(item, lists) for key, item in value.items()}
     if not isinstance(value, list):
         return value
-    expanded: list[Any] = []
-    for item in value:
-        is_name = isinstance(item, str) and item.startswith("@")
-        expanded += lists[item[1:]] if is_name else [_expand(item, lists)]
-    return expanded
+    entries = (lists[item[1:]] if str(item).startswith("@") else [_expand(item, lists)] for item in value)
+    return list(chain.from_iterable(entries))
 
 
 def _inherit(shared: Mapping[str, Any], kind: Mapping[str, Any]) -> dict[str, Any]:
     """The kind with the shared fields of its table; its own sentences come after the shared ones."""
-    merged = dict(shared)
-    for key, value in kind.items():
-        is_list_of_text = isinstance(value, list) and value and isinstance(value[0], str)
-        merged[key] = [*shared.get(key, []), *value] if is_list_of_text else value
-    return merged
+    lists = {key: value for key, value in kind.items() if isinstance(value, list) and value}
+    texts = {key: value for key, value in lists.items() if isinstance(value[0], str)}
+    return {**shared, **kind, **{key: [*shared.get(key, []), *value] for key, value in texts.items()}}
 
 
 # --------------------------------------------------------------------------------------------------- templates

@@ -79,8 +79,7 @@ class World:
         Without `facts` they cycle through all numbers that the family has: 1 to 4, in a village only 1. In a hamlet
         there are by default half as many: it has one fact per article, and the last ones are not found by drawing.
         """
-        most = self.family.max_facts
-        facts = range(1, most + 1) if facts is None else facts
+        most, facts = self.family.max_facts, range(1, self.family.max_facts + 1) if facts is None else facts
         if num is None:
             is_sparse = all(kind.max_facts == 1 for kind in self.family.kinds)
             num = min(len(self.entities) // (2 if is_sparse else 1), MAX_DEFAULT_QUESTIONS)
@@ -132,22 +131,24 @@ class Manifest(Struct, frozen=True):
 
 
 def write_world(
-    world: World, out: Path, num_questions: int | None = None, force: bool = False, progress: Progress | None = None
+    world: World,
+    out: Path,
+    num_questions: int | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
 ) -> Manifest:
     """Write the world to the folder `out`, which must be new or empty unless `force` is set.
+
+    `progress` gets what is being written ("articles", "questions") and how many of them are.
 
     write_world(generate_world(7, 500), Path("demo")).num_articles == 500
     """
     check_destination(out, force)
-    tell = progress or (lambda what, num: None)
     questions = list(world.questions(num_questions))
     counts = Counter(question.facts for question in questions)
     by_facts = {str(facts): num for facts, num in sorted(counts.items())}
     with _world_folder(out) as partial:
         corpus = ({"id": article.id, "title": article.title, "text": article.text} for article in world.articles())
-        corpus_sha256 = _write_lines(partial / CORPUS, corpus, lambda num: tell("articles", num))
-        lines = map(_question_line, questions)
-        questions_sha256 = _write_lines(partial / QUESTIONS, lines, lambda num: tell("questions", num))
         manifest = Manifest(
             seed=world.seed,
             family=world.family.name,
@@ -157,8 +158,8 @@ def write_world(
             num_facts=sum(1 for _ in world.facts()),
             num_questions=len(questions),
             num_questions_by_hops=by_facts,
-            corpus_sha256=corpus_sha256,
-            questions_sha256=questions_sha256,
+            corpus_sha256=_write_lines(partial / CORPUS, corpus, "articles", progress),
+            questions_sha256=_write_lines(partial / QUESTIONS, map(_question_line, questions), "questions", progress),
             num_questions_by_facts=by_facts,
         )
         (partial / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
@@ -170,18 +171,18 @@ def open_world(folder: Path) -> World:
 
     open_world(Path("demo")).entities[12].title == "River Oss"
     """
-    path = folder / MANIFEST
+    path, again = folder / MANIFEST, f"quaere world --out {folder}"
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
     except OSError as error:
-        raise BadInput(f"{folder} is not a world: cannot read {path}", hint=f"quaere world --out {folder}") from error
+        raise BadInput(f"{folder} is not a world: cannot read {path}", hint=again) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} is damaged: {error}", hint=f"quaere world --out {folder} --force") from error
-    if not OLDEST_VERSION <= manifest.generator_version <= GENERATOR_VERSION:
+        raise BadInput(f"{path} is damaged: {error}", hint=f"{again} --force") from error
+    if not OLDEST_VERSION <= (version := manifest.generator_version) <= GENERATOR_VERSION:
         raise BadInput(
-            f"the world in {folder} has generator version {manifest.generator_version}; this Quaere supports "
+            f"the world in {folder} has generator version {version}; this Quaere supports "
             f"{OLDEST_VERSION} to {GENERATOR_VERSION}",
-            hint=f"write it again: quaere world --out {folder} --force",
+            hint=f"write it again: {again} --force",
         )
     return generate_world(manifest.seed, manifest.num_articles, manifest.family)
 
@@ -200,14 +201,13 @@ def _question_line(question: GoldQuestion) -> dict[str, Any]:
     {"id": "e7-q00003", "question": "In which valley ...?", "answers": ["Korrin Vale"], "facts": 1, ...}
     """
     chain = [structs.asdict(hop) for hop in question.chain]
-    num_facts = len(chain)
     return {
         "id": question.id,
         "question": question.text,
         "answers": question.answers,
-        "facts": num_facts,
-        "searches": num_facts,
-        "hops": num_facts,  # for readers of older files
+        "facts": question.facts,
+        "searches": question.facts,
+        "hops": question.facts,  # for readers of older files
         "gold_ids": question.gold_ids,
         "evidence": [hop.pop("evidence") for hop in chain],
         "chain": chain,
@@ -215,7 +215,7 @@ def _question_line(question: GoldQuestion) -> dict[str, Any]:
     }
 
 
-def _write_lines(path: Path, rows: Iterable[dict[str, Any]], tell: Callable[[int], None]) -> str:
+def _write_lines(path: Path, rows: Iterable[dict[str, Any]], what: str, progress: Progress | None) -> str:
     """Write one JSON object per line; returns the file's SHA-256."""
     digest, encoder = hashlib.sha256(), msgspec.json.Encoder()
     with path.open("wb") as file:
@@ -223,7 +223,8 @@ def _write_lines(path: Path, rows: Iterable[dict[str, Any]], tell: Callable[[int
             line = encoder.encode(row) + b"\n"
             digest.update(line)
             file.write(line)
-            tell(num)
+            if progress:
+                progress(what, num)
     return digest.hexdigest()
 
 
