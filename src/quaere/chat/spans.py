@@ -95,7 +95,6 @@ def check_evidence(evidence: Evidence, document_text: str) -> None:
 
 
 def _fold(text: str) -> str:
-    """The text with every run of white space as one space and every curly quote straight."""
     return _WHITE_SPACE.sub(" ", text).translate(_QUOTES)
 
 

@@ -69,7 +69,9 @@ class ChatTemplate:
         # Both are found out by rendering as if tools were supported.
         self.lists_tools = self.speaks_tools = True
         self.speaks_tools = self._shows_tools()
-        self.lists_tools = self.speaks_tools or (self.markup.lists_tools and self._lists_search())
+        if not self.speaks_tools:  # it may list tools and not show their results
+            asked = self.try_render([("system", "You search."), ("user", SLOT.format(0))], (SEARCH,))
+            self.lists_tools = self.markup.lists_tools and SEARCH.description in asked
 
     def render(
         self, turns: Sequence[tuple[str, str]], tools: Sequence[ToolSchema] = (), *, opens_turn: bool = True
@@ -116,13 +118,10 @@ class ChatTemplate:
 
     def _shows_tools(self) -> bool:
         """True if the template lists tools and shows tool results in the `<tool_call>` format."""
-        turns = [("user", SLOT.format(0)), ("assistant", SLOT.format(1)), ("tool", SLOT.format(2))]
+        slots = [SLOT.format(number) for number in range(3)]
+        turns = zip(("user", "assistant", "tool"), slots, strict=True)
         text = self.try_render([("system", "You search."), *turns], (SEARCH,))
-        return SEARCH.name in text and "<tool_call>" in text and all(SLOT.format(slot) in text for slot in range(3))
-
-    def _lists_search(self) -> bool:
-        """True if the template lists tools in the prompt, whether or not it shows tool results."""
-        return SEARCH.description in self.try_render([("system", "You search."), ("user", SLOT.format(0))], (SEARCH,))
+        return all(shown in text for shown in (SEARCH.name, "<tool_call>", *slots))
 
 
 def describe_tools(tools: Sequence[ToolSchema]) -> str:
@@ -159,9 +158,8 @@ class Joint(Struct, frozen=True):
         Only this function decides who writes the end-of-turn token: the model if it sampled it; otherwise it is added
         here and carries no loss.
         """
-        if last_token is not None and last_token in (self.end_of_turn, *self.other_ends):
-            return self.closing[self.num_ending :]
-        return self.closing
+        is_ended = last_token is not None and last_token in (self.end_of_turn, *self.other_ends)
+        return self.closing[self.num_ending if is_ended else 0 :]
 
 
 class JointText(Struct, frozen=True):
@@ -255,8 +253,7 @@ def _shown(text: str, other: str) -> str:
 
 def cuts_thoughts(template: ChatTemplate) -> bool:
     """True if the template does not show the thought of an earlier turn."""
-    thought = f"<think>{SLOT.format(1)}</think>{SLOT.format(2)}"
-    reply = template.turn("tool", "r")
-    turns = [("user", "q"), ("assistant", thought), reply, ("assistant", "a"), ("user", "q")]
+    thought = ("assistant", f"<think>{SLOT.format(1)}</think>{SLOT.format(2)}")
+    turns = [("user", "q"), thought, template.turn("tool", "r"), ("assistant", "a"), ("user", "q")]
     text = template.try_render(turns, (SEARCH,))  # "": a template may refuse this and still render episodes
     return bool(text) and SLOT.format(1) not in text

@@ -48,8 +48,8 @@ def _refuse() -> TemplateRefused:
     return TemplateRefused(f"the chat template makes values of more than {MAX_VALUE:,} bytes and was stopped")
 
 
-def measure(value: Any, limit: int = MAX_VALUE) -> int:
-    """Bytes of a value with its contents (repeated ones each time); raises `TemplateRefused` above the limit."""
+def _measure(value: Any) -> int:
+    """Bytes of a value with its contents (repeated ones each time); raises `TemplateRefused` above the limit of one."""
     total, waiting = 0, [value]
     while waiting:
         part = waiting.pop()
@@ -67,7 +67,7 @@ def measure(value: Any, limit: int = MAX_VALUE) -> int:
             waiting += part
         else:
             total += _ITEM
-        if total > limit:
+        if total > MAX_VALUE:
             raise _refuse()
     return total
 
@@ -75,7 +75,7 @@ def measure(value: Any, limit: int = MAX_VALUE) -> int:
 def charge(value: Any) -> Any:
     """Count the value's bytes against the rendering's total and return it; raises `TemplateRefused` above the total."""
     left = _left.get()
-    left[0] -= measure(value)
+    left[0] -= _measure(value)
     if left[0] < 0:
         raise TemplateRefused(f"the chat template makes more than {MAX_TOTAL:,} bytes of values and was stopped")
     return value
@@ -85,7 +85,7 @@ def _factor(value: Any) -> int:
     """The largest factor by which an operand can enlarge a result: a number's absolute value, or a value's size."""
     if isinstance(value, int):
         return abs(value)
-    return len(value) if isinstance(value, str | bytes) else measure(value)
+    return len(value) if isinstance(value, str | bytes) else _measure(value)
 
 
 def _check_product(values: Iterable[Any]) -> None:
@@ -234,7 +234,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
     def join_parts(self, join: Callable[[Iterable[Any]], str], parts: tuple[Any, ...]) -> str:
         """The operands of `~` joined to one text, with its bytes counted."""
-        measure(parts)
+        _measure(parts)
         return str(charge(join(parts))) if join.__name__ == "str_join" else charge(join(parts))
 
     def concat(self, parts: Iterable[str]) -> str:
