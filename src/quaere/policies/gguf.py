@@ -27,10 +27,7 @@ if TYPE_CHECKING:
     import torch
     from gguf import GGUFReader
     from numpy.typing import NDArray
-    from transformers import GenerationConfig, PretrainedConfig
-if TYPE_CHECKING:
-    from gguf import GGUFReader
-    from transformers import PreTrainedTokenizerFast
+    from transformers import GenerationConfig, PretrainedConfig, PreTrainedTokenizerFast
 
 
 _MODEL_TENSORS = {

@@ -140,11 +140,9 @@ _REQUIRED = object()
 def read_field(reader: GGUFReader, key: str, default: Any = _REQUIRED) -> Any:
     """The value of a field; `default` if the file lacks it, `ModelMissing` if there is no default."""
     field = reader.fields.get(key)
-    if field is not None:
-        return field.contents()
-    if default is _REQUIRED:
+    if field is None and default is _REQUIRED:
         raise ModelMissing(f"the GGUF file lacks the field {key}")
-    return default
+    return default if field is None else field.contents()
 
 
 def read_token_id(reader: GGUFReader, key: str) -> int | None:

@@ -39,8 +39,7 @@ def _packed_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
 ) -> tuple[Tensor, None]:
     """Attention function registered with transformers: it delegates to the current `Pass`."""
-    output = _pass.get().attend(module.layer_idx, query, key, value, Kind.read(query.shape[-1], options))
-    return output, None
+    return _pass.get().attend(module.layer_idx, query, key, value, Kind.read(query.shape[-1], options)), None
 
 
 def load_model(model: str | ModelPath, device: str, dtype: str, *, packed: bool = True, as_base: bool = False) -> Any:
@@ -337,8 +336,7 @@ def refuse_unsupported(model: Any) -> None:
 
     The model may be without weights, on torch's meta device.
     """
-    found = _find_other_layer(model)
-    if found:
+    if found := _find_other_layer(model):
         kind = model.config.get_text_config().model_type
         raise ModelMissing(
             f"models of the kind {kind} have {found}; the engine runs only models whose tokens meet in full or sliding "

@@ -11,8 +11,8 @@ addresses, so copying new weights in place needs no new capture.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -50,17 +50,6 @@ class Drawn:
         return [int(token) for token in tokens], logprobs
 
 
-class Joining(Struct, frozen=True):
-    """A row that ends its prefill in this pass, with its sampling parameters.
-
-    Joining(slot=3, length=512, params=SamplingParams(seed=7))
-    """
-
-    slot: int
-    length: int
-    params: SamplingParams
-
-
 class _Captured(Struct, frozen=True):
     graph: Any
     slots: Tensor
@@ -75,31 +64,30 @@ class Decoder:
         self.device = device
         self.storage = storage
         self.padding = num_slots
-        self.num_slots = size = num_slots + 1
-
-        def zeros(dtype: torch.dtype) -> Tensor:
-            return torch.zeros(size, dtype=dtype, device=self.device)
-
-        self._last_token, self._length, self._num_drawn = zeros(torch.long), zeros(torch.long), zeros(torch.long)
-        self._seed, self._top_k = zeros(torch.long), zeros(torch.long)
-        self._temperature, self._top_p = zeros(torch.float32), zeros(torch.float64)
+        self.num_slots = num_slots + 1
+        zeros = partial(torch.zeros, self.num_slots, device=device)
+        self._last_token, self._length, self._num_drawn = (zeros(dtype=torch.long) for _ in range(3))
+        self._seed, self._top_k = (zeros(dtype=torch.long) for _ in range(2))
+        self._temperature, self._top_p = zeros(dtype=torch.float32), zeros(dtype=torch.float64)
         draws_in_one_kernel(self.device)  # cached now: the check synchronises, which a graph capture does not allow
         self._graphs: dict[tuple[int, Draw], _Captured] = {}
         self._pool: Any = None
         self._version = -1
 
-    def prefill(self, spans: list[Span], token_ids: list[int], joining: Sequence[Joining], draw: Draw) -> Drawn | None:
-        """Prefill chunks of contexts; the rows in `joining`, complete after this pass, sample their first token."""
+    def prefill(
+        self, spans: list[Span], token_ids: list[int], joining: Mapping[int, SamplingParams], draw: Draw
+    ) -> Drawn | None:
+        """Prefill chunks of contexts; the slots in `joining`, complete after this pass, sample their first token."""
         where = PrefillPass(self.storage, spans, self.device)
-        ends = {span.slot: span.offset + span.length - 1 for span in spans}
-        wanted = torch.tensor([ends[row.slot] for row in joining], dtype=torch.long, device=self.device)
+        last = [span for span in spans if span.slot in joining]
+        ends = [span.offset + span.length - 1 for span in last]
+        wanted = torch.tensor(ends, dtype=torch.long, device=self.device)
         ids = torch.from_numpy(np.array(token_ids, dtype=np.int64)).to(self.device)  # 5x faster than from a list
         with torch.no_grad():
             logits = self.forward(where, ids, where.positions, wanted)
             if not joining:
                 return None
-            slots = self._set_up(joining)
-            return Drawn(self._draw(logits, slots, draw))
+            return Drawn(self._draw(logits, self._set_up(last, list(joining.values())), draw))
 
     def decode(self, slots: Sequence[int], draw: Draw) -> Drawn:
         """Sample one more token for each of these slots."""
@@ -137,17 +125,13 @@ class Decoder:
         self._num_drawn[slots] = index + 1
         return torch.stack([tokens.double(), logprobs.double()])
 
-    def _set_up(self, joining: Sequence[Joining]) -> Tensor:
-        params = [row.params for row in joining]
-        whole = [
-            [row.slot for row in joining],
-            [row.length for row in joining],
-            [signed(param.seed) for param in params],
-            [param.top_k for param in params],
-        ]
-        slots, lengths, seeds, top_k = torch.tensor(whole, device=self.device)
-        fractions = [[param.temperature for param in params], [param.top_p for param in params]]
-        temperatures, top_p = torch.tensor(fractions, dtype=torch.float64, device=self.device)
+    def _set_up(self, spans: list[Span], params: list[SamplingParams]) -> Tensor:
+        """Store length and sampling parameters of slots whose contexts end with these spans; returns the slots."""
+        rows = zip(spans, params, strict=True)
+        whole = [(span.slot, span.start + span.length, signed(row.seed), row.top_k) for span, row in rows]
+        slots, lengths, seeds, top_k = torch.tensor(whole, device=self.device).T
+        fractions = [(row.temperature, row.top_p) for row in params]
+        temperatures, top_p = torch.tensor(fractions, dtype=torch.float64, device=self.device).T
         self._length[slots], self._seed[slots], self._top_k[slots] = lengths, seeds, top_k
         self._temperature[slots], self._top_p[slots] = temperatures.float(), top_p
         self._num_drawn[slots] = 0

@@ -26,7 +26,7 @@ from typing import Any
 from msgspec import Struct
 
 from quaere.policies.native.bridge import forward, fuse, read_llama
-from quaere.policies.native.decoder import Decoder, Draw, Drawn, Joining, how_to_draw
+from quaere.policies.native.decoder import Decoder, Draw, Drawn, how_to_draw
 from quaere.policies.native.device import has_kernels
 from quaere.policies.native.llama_step import LlamaStep
 from quaere.policies.native.products import decodes_in_int8, prepare_products
@@ -239,8 +239,8 @@ class Engine:
         # If the step was full, the next one continues without waiting for more contexts.
         self._since_prefill = 0 if len(token_ids) < room else self.patience
         self.counts.prefilled += len(token_ids)
-        rows = [Joining(_slot_of(row).number, row.num_prompt, row.params) for row in joining]
-        drawn = self._decoder.prefill(spans, token_ids, rows, _draw_of(joining))
+        params = {_slot_of(row).number: row.params for row in joining}
+        drawn = self._decoder.prefill(spans, token_ids, params, _draw_of(joining))
         if drawn is not None:
             self._launch(joining, drawn)
         names = {_slot_of(row).number: row.key for row in behind}
@@ -248,9 +248,8 @@ class Engine:
 
     def _has_gathered(self, behind: list[Request], num_decoded: int) -> bool:
         """True if the rows to prefill are at least half as many as those that decode, or fill a whole step."""
-        if 2 * len(behind) >= num_decoded:
-            return True
-        return sum(row.num_prompt - _slot_of(row).num_stored for row in behind) >= self.max_step_tokens
+        missing = sum(row.num_prompt - _slot_of(row).num_stored for row in behind)
+        return 2 * len(behind) >= num_decoded or missing >= self.max_step_tokens
 
     def _copy_shared(self, rows: list[Request]) -> list[Request]:
         """Copy shared prompts from other slots; returns the rows except those whose donor is still computing."""
@@ -279,11 +278,10 @@ class Engine:
     def _collect(self) -> list[Request]:
         """Read the tokens of earlier steps; those of the last step only if no other step is running."""
         done: list[Request] = []
-        while len(self._launched) > self.lookahead:
+        while len(self._launched) > self.lookahead or (
+            self._launched and not any(row.num_launched < row.max_tokens for row in self.rows)
+        ):
             done += self._read(*self._launched.popleft())
-        if not any(row.num_launched < row.max_tokens for row in self.rows):
-            while self._launched:
-                done += self._read(*self._launched.popleft())
         return done
 
     def _read(self, rows: list[Request], drawn: Drawn) -> list[Request]:
