@@ -164,9 +164,8 @@ def read_json(text: str) -> Any:
 def read_json_prefix(text: str, position: int) -> tuple[Any, int]:
     """The JSON value at a position and where it ends; None and the position if there is none."""
     shown = text[position : position + MAX_CALL_CHARS]
-    skipped = len(shown) - len(shown.lstrip())
     try:
-        value, end = json.JSONDecoder().raw_decode(shown, skipped)
+        value, end = json.JSONDecoder().raw_decode(shown, len(shown) - len(shown.lstrip()))
     except (ValueError, RecursionError):
         return None, position
     return value, position + end

@@ -213,7 +213,6 @@ class Renderer:
         return Joint(closing, opening, end_of_turn, ends + 1, others)
 
     def _first_control(self, ids: Sequence[int]) -> int | None:
-        """Position of the first control token in the ids; None if there is none."""
         return next((at for at, token in enumerate(ids) if token in self._plain.control_ids), None)
 
 

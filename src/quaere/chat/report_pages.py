@@ -102,8 +102,6 @@ def _unresolved(report: Report) -> list[tuple[list[str], str]]:
 
 
 class _Number(NamedTuple):
-    """One number of a citation, with its digits as written."""
-
     number: int
     said: str
     is_known: bool
@@ -197,8 +195,6 @@ class _Run(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """A heading, a list or a paragraph."""
-
     kind: Literal["heading", "list", "paragraph"]
     lines: list[list[_Run]]
     level: int = 0

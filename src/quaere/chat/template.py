@@ -108,11 +108,9 @@ class ChatTemplate:
 
     def _paragraphs(self) -> str:
         """The template for a tokenizer without one; begins with the start token (BOS) if the tokenizer adds it."""
-        begins_text = self.tokenizer.encode("")[:1] == [self.tokenizer.bos_token_id]
-        return "{{ bos_token }}" + _PARAGRAPHS if begins_text else _PARAGRAPHS
+        return "{{ bos_token }}" * (self.tokenizer.encode("")[:1] == [self.tokenizer.bos_token_id]) + _PARAGRAPHS
 
     def _shows(self, **turns: str) -> bool:
-        """True if the template accepts these turns and shows all their texts."""
         text = self.try_render(list(turns.items()))
         return all(shown in text for shown in turns.values())
 
@@ -194,8 +192,7 @@ def derive_joint(template: ChatTemplate, role: Role) -> JointText:
             "the chat template writes different text between the same kinds of turns, so replies cannot be added"
         )
     found = ("moves the prompt to the newest question",) if moves_prompt else ()
-    ending = ended.partition(SLOT.format(2))[2]
-    return JointText(long[4], long[5], ending, found + _differences(short, long))
+    return JointText(long[4], long[5], ended.partition(SLOT.format(2))[2], found + _differences(short, long))
 
 
 _PROMPT = SLOT.format(0)
@@ -230,9 +227,7 @@ def _differences(short: Sequence[str], long: Sequence[str]) -> tuple[str, ...]:
     White space before the model's text does not count: some templates put a space there that is not there when the
     model starts to write.
     """
-    found = []
-    if long[0] != short[0]:
-        found.append("rewrites the prompt as a conversation grows")
+    found = ["rewrites the prompt as a conversation grows"] if long[0] != short[0] else []
     begins, closing, opening = short[1], long[4], long[5]
     # A later turn begins after a reply, the first after the question: a difference in either is reported once.
     for is_now, was in ((long[3], opening), (long[1], begins)):

@@ -24,7 +24,7 @@ from types import FrameType
 from typing import Any
 
 import jinja2.ext
-from jinja2 import Template, TemplateError, nodes
+from jinja2 import Environment, Template, TemplateError, TemplateSyntaxError, nodes
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.exceptions import SecurityError
 from jinja2.parser import Parser
@@ -100,8 +100,7 @@ def _check_product(values: Iterable[Any]) -> None:
 def _check_format(form: str, values: Iterable[Any]) -> None:
     """Raise `TemplateRefused` if a format string's widths and fields could make too long a result from `values`."""
     widths = sum(int(digits[:20]) for digits in _DIGITS.findall(form))
-    num_fields = form.count("%") + form.count("{")
-    if widths + num_fields * max(map(_factor, values), default=0) > MAX_VALUE:
+    if widths + (form.count("%") + form.count("{")) * max(map(_factor, values), default=0) > MAX_VALUE:
         raise _refuse()
 
 
@@ -284,8 +283,6 @@ def refuse_powers(template: str) -> None:
 
     refuse_powers("{{ 2 ** n }}") raises TemplateRefused; "**bold**" outside of an expression is text
     """
-    from jinja2 import Environment, TemplateSyntaxError
-
     before = ""
     try:
         for _, kind, value in Environment().lex(template):

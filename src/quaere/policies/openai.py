@@ -43,8 +43,7 @@ class OpenAISampler:
 
     async def reply(self, messages: Sequence[Mapping[str, str]], params: SamplingParams) -> ChatReply:
         """The next assistant message; every failure raises `SamplingFailed` with a one-line message."""
-        body = _request_body(self.endpoint.model, messages, params)
-        status, content = await self._post(body)
+        status, content = await self._post(_request_body(self.endpoint.model, messages, params))
         if status != 200:
             raise self._refused(status, content)
         return _read_reply(content, params.stop, self.endpoint.base_url)
@@ -88,11 +87,10 @@ class OpenAISampler:
     def _headers(self) -> dict[str, str]:
         # No compression, so that the size limit applies to the bytes that were sent.
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-        if key := self._key():
-            if not (key.isascii() and key.isprintable()):
-                raise SamplingFailed(f"the key in {_KEY_ENV} must be printable ASCII", hint=f"export {_KEY_ENV}=...")
-            headers["Authorization"] = f"Bearer {key}"
-        return headers
+        key = self._key()
+        if not (key.isascii() and key.isprintable()):
+            raise SamplingFailed(f"the key in {_KEY_ENV} must be printable ASCII", hint=f"export {_KEY_ENV}=...")
+        return headers | ({"Authorization": f"Bearer {key}"} if key else {})
 
     def _key(self) -> str:
         return os.environ.get(_KEY_ENV, "").strip()

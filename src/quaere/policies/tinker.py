@@ -79,10 +79,10 @@ class TinkerService:
 
     def __init__(self, url: str = "", *, patience_s: float = 120.0) -> None:
         check_sdk()
-        key = read_secret(KEY)
         if not url:
             check_hosted()
         self.url = url.rstrip("/")
+        self.name = self.url or HOSTED  # in messages
         self.patience_s = patience_s
         # What the SDK reports about its own use is switched off unless the user has asked for it.
         os.environ.setdefault("TINKER_TELEMETRY", "0")
@@ -92,15 +92,10 @@ class TinkerService:
         self.types = tinker.types
         self._answered = time.monotonic()
         self._looked = 0.0
-        where: dict[str, Any] = {"api_key": key or _NO_KEY} | ({"base_url": self.url} if self.url else {})
+        where: dict[str, Any] = {"api_key": read_secret(KEY) or _NO_KEY} | ({"base_url": self.url} if self.url else {})
         self.sdk: Any = self.call(lambda: tinker.ServiceClient(**where))
         is_own = sdk_version() >= _WITH_OWN_REST
         self.rest: Any = self.call(lambda: tinker.RestClient(**where) if is_own else self.sdk.create_rest_client())
-
-    @property
-    def name(self) -> str:
-        """The server's URL, or the name of the hosted service, for error messages."""
-        return self.url or HOSTED
 
     def models(self) -> list[str]:
         """Names of the base models that the server offers."""
@@ -169,7 +164,6 @@ class TinkerService:
             raise TrainingStopped(f"the trainer at {self.name} has not answered for {silent:.0f} s", hint=_GO_ON)
 
     def _result(self, future: Future[T] | asyncio.Future[T]) -> T:
-        """The result of a finished request; raises TrainingStopped if it failed."""
         try:
             return future.result()
         except (TrainingStopped, BadInput):

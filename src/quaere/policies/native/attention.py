@@ -127,16 +127,14 @@ def _attend_spans(
 
 
 def _attend_span(query: Tensor, keys: Tensor, values: Tensor, span: Span, kind: Kind) -> Tensor:
-    """Attention output `(1, heads, length, head_dim)` of one span."""
     end, window = span.start + span.length, kind.window
     # With a sliding window, a single token needs only the last `window` keys; the tokens of a chunk need a mask.
     first = max(0, end - window) if window is not None and span.length == 1 else 0
     key, value = keys[span.slot, None, :, first:end], values[span.slot, None, :, first:end]
     mask = None if span.length == 1 else _chunk_mask(span, window, query.device)
-    groups = query.shape[1] // key.shape[1]
     if not kind.is_plain:
-        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
         return explicit_attention(query, key, value, mask, kind)
+    groups = query.shape[1] // key.shape[1]
     if span.length == 1:
         # Grouped-query attention: the heads that share a key head become several queries of that head.
         folded = query.reshape(1, key.shape[1], groups, query.shape[3])
@@ -190,11 +188,18 @@ class Kind(NamedTuple):
         return self.softcap is None and self.sinks is None
 
 
+def repeat_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values with each head repeated for all heads of queries that share it."""
+    groups = query.shape[1] // key.shape[1]
+    return (key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)) if groups > 1 else (key, value)
+
+
 def explicit_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, kind: Kind) -> Tensor:
     """Attention with scores capped by tanh, as in Gemma 2, or with sinks, as in GPT-OSS.
 
     Without a mask it is causal; a single query token sees all keys.
     """
+    key, value = repeat_heads(query, key, value)
     scores = query @ key.transpose(2, 3) * kind.scale
     if kind.softcap is not None:
         scores = torch.tanh(scores / kind.softcap) * kind.softcap
@@ -203,8 +208,7 @@ def explicit_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor |
     if mask is not None:
         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)  # not -inf: a row without keys would be nan
     if kind.sinks is not None:
-        sinks = kind.sinks.to(scores.dtype)[:, None, None].expand(*scores.shape[:-1], 1)
-        scores = torch.cat((scores, sinks), -1)
+        sinks = kind.sinks.to(scores.dtype)[:, None, None]
+        scores = torch.cat((scores, sinks.expand(*scores.shape[:-1], 1)), -1)
     weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(query.dtype)
-    weights = weights[..., : key.shape[2]]
-    return torch.nn.functional.dropout(weights, kind.dropout) @ value
+    return torch.nn.functional.dropout(weights[..., : key.shape[2]], kind.dropout) @ value

@@ -23,6 +23,7 @@ from torch import Tensor
 from quaere.policies.native.attention import DecodePass, Pass, PrefillPass
 from quaere.policies.native.device import has_kernels
 from quaere.policies.native.slots import KVStorage, Span
+from quaere.policies.native.weights import signed
 from quaere.policies.sampler import SamplingParams
 
 Forward = Callable[[Pass, Tensor, Tensor, Tensor | None], Tensor]
@@ -103,9 +104,9 @@ class Decoder:
     # ------------------------------------------------------------------------------------------------------ one step
 
     def _step(self, slots: Tensor, draw: Draw) -> Tensor:
-        tokens, positions = self._last_token[slots], self._length[slots]
-        logits = self.forward(DecodePass(self.storage, slots, positions), tokens, positions, None)
-        drawn = self._draw(logits, slots, draw)
+        positions = self._length[slots]
+        where = DecodePass(self.storage, slots, positions)
+        drawn = self._draw(self.forward(where, self._last_token[slots], positions, None), slots, draw)
         self._length[slots] = positions + 1
         self._length[self.padding :].zero_()
         return drawn
@@ -201,7 +202,6 @@ def _rounded(size: int) -> int:
 
 # ----------------------------------------------------------------------------------------------------- logits to tokens
 
-_MASK = (1 << 64) - 1
 _STRIDE, _STEP, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xD1B54A32D192ED03, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 _BLOCK = 256  # tokens of the vocabulary
@@ -218,15 +218,6 @@ def uniforms(seeds: Tensor, indices: Tensor) -> Tensor:
         state = (state ^ _shifted(state, 27)) * signed(_SECOND)
         state = state ^ _shifted(state, 31)
     return _shifted(state, 11).double() / (1 << 53)
-
-
-def signed(number: int) -> int:
-    """The signed 64-bit integer with the same bits as an unsigned number.
-
-    signed(0xFFFFFFFFFFFFFFFF) == -1
-    """
-    number &= _MASK
-    return number - (1 << 64) if number >> 63 else number
 
 
 def _shifted(state: Tensor, bits: int) -> Tensor:
@@ -259,16 +250,14 @@ def pick_tokens(
         tokens = _invert(scaled, numbers)
         if draw == "cut":
             tokens = torch.where(temperatures > 0, tokens, logits.argmax(dim=-1))
-    picked = logits.gather(1, tokens[:, None])[:, 0] - logits.logsumexp(-1)
-    return tokens, picked
+    return tokens, logits.gather(1, tokens[:, None])[:, 0] - logits.logsumexp(-1)
 
 
 def _cut(logits: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
     """The logits after top-k, then top-p, per row; the most probable token always stays."""
-    size = logits.shape[1]
     ordered, order = logits.sort(dim=-1, descending=True, stable=True)
-    ranks = torch.arange(size, device=logits.device)
-    kept = torch.where(top_k > 0, top_k, size)
+    ranks = torch.arange(logits.shape[1], device=logits.device)
+    kept = torch.where(top_k > 0, top_k, logits.shape[1])
     ordered = ordered.masked_fill(ranks >= kept[:, None], float("-inf"))
     mass = ordered.double().softmax(-1).cumsum(-1)
     # A token is removed if the tokens before it already reach the mass top_p.

@@ -118,9 +118,7 @@ class Engine:
         self._stops = StopStrings(decode)
         # A GPU launches one step before reading the last, and collects contexts for up to 16 steps before it prefills:
         # a prefill of one context costs about as much there as a prefill of all.
-        is_cuda = self.device.type == "cuda"
-        self.lookahead = 1 if is_cuda else 0
-        self.patience = 16 if is_cuda else 0
+        self.lookahead, self.patience = (1, 16) if self.device.type == "cuda" else (0, 0)
         self.reset()
 
     def reset(self) -> None:
@@ -311,7 +309,6 @@ class Engine:
 
 
 def _draw_of(rows: Sequence[Request]) -> Draw:
-    """The cheapest sampling method that serves all these rows."""
     draws = {row.draw for row in rows}
     return draws.pop() if len(draws) == 1 else "cut"
 

@@ -38,7 +38,6 @@ class _Pending:
         self._num_told = 0
 
     def tell(self) -> None:
-        """Pass newly sampled tokens to `on_tokens`, if set."""
         num_new, loop = len(self.request.logprobs) - self._num_told, self.future.get_loop()
         if self._on_tokens is not None and num_new and not loop.is_closed():
             self._num_told += num_new
@@ -204,7 +203,6 @@ class NativeSampler:
             _settle(pending.future, SamplingFailed("the engine was stopped"))
 
     def _ready(self) -> bool:
-        """True if the requests in the inbox may join the batch now."""
         waiting = {pending.session for pending in self._inbox}
         return bool(waiting) and (not self.lockstep or (not self.engine.busy and self._sessions.keys() <= waiting))
 

@@ -125,7 +125,6 @@ class SlotTable:
                 return slot
 
     def _offer(self, slot: Slot) -> None:
-        """Put an idle slot on the heap of slots that can be assigned."""
         if slot.in_flight:
             return
         heapq.heappush(self._idle, (slot.last_used, slot.number))
@@ -171,10 +170,6 @@ def _prefixes(tokens: list[int]) -> list[int]:
 
 
 def _common(first: list[int], second: list[int]) -> int:
-    """Length of the common prefix of two lists.
-
-    _common([1, 2, 3], [1, 2, 4]) == 2
-    """
     limit = min(len(first), len(second))
     is_same = first[:limit] == second[:limit]
     return limit if is_same else next(index for index in range(limit) if first[index] != second[index])
@@ -261,5 +256,4 @@ def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
     """A zero tensor. On a CPU numpy gets pages that are zero already, which cost nothing until they are used."""
     if like.device.type != "cpu":
         return like.new_zeros(shape)
-    plain = np.zeros(shape, dtype=f"i{like.element_size()}")
-    return torch.from_numpy(plain).view(like.dtype)
+    return torch.from_numpy(np.zeros(shape, dtype=f"i{like.element_size()}")).view(like.dtype)
