@@ -179,8 +179,7 @@ def final_reply(message: Message, action: Action, failure: Failure | None, finis
         return structs.replace(message, note=f"{LAST_SEARCH} Now {finish}.")
     if failure is not None and failure.kind == "searches":
         return message  # a search that was refused: this reply already says that none are left
-    happened = "The search could not be carried out."
-    if not isinstance(action, Search):
-        reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
-        happened = f"That turn could not be used: {reason}."
+    reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
+    is_search = isinstance(action, Search)
+    happened = "The search could not be carried out." if is_search else f"That turn could not be used: {reason}."
     return structs.replace(message, parts=(happened,), note=f"{NONE_LEFT} To finish, {finish}.")

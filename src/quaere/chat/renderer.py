@@ -93,10 +93,11 @@ class Renderer:
         pieces = self._pieces(tuple(turns), msgspec.json.encode(tools))
         if sorted(pieces[1::2]) != sorted(SLOT.format(number) for number in range(len(quoted))):
             raise TemplateRefused("the chat template drops or repeats messages of the prompt, so it cannot be used")
-        ids: list[int] = []
-        for number, piece in enumerate(pieces):
-            ids += self._encode_quoted(quoted[int(piece[4:-8])]) if number % 2 else self._encode_ours(piece)
-        return ids
+        encoded = (
+            self._encode_quoted(quoted[int(piece[4:-8])]) if number % 2 else self._encode_ours(piece)
+            for number, piece in enumerate(pieces)
+        )
+        return list(chain(*encoded))
 
     def _render(self, turns: tuple[tuple[str, str], ...], tools: bytes) -> tuple[str, ...]:
         """The text of an opening, cut at its placeholders; tools are JSON, which can be the key of a cache."""
@@ -150,10 +151,11 @@ class Renderer:
 
     def encode_parts(self, parts: Sequence[Part]) -> list[int]:
         """Ids of the parts: control tokens are recognised in `str` parts, never in quoted ones."""
-        ids: list[int] = []
-        for part in parts:
-            ids += self._encode_ours(self._own_words(part)) if isinstance(part, str) else self._encode_quoted(part.text)
-        return ids
+        encoded = (
+            self._encode_ours(self._own_words(part)) if isinstance(part, str) else self._encode_quoted(part.text)
+            for part in parts
+        )
+        return list(chain(*encoded))
 
     def _own_words(self, text: str) -> str:
         return write_prompt(self.template.markup, text)

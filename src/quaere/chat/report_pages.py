@@ -248,20 +248,14 @@ def _blocks(report: Report) -> list[_Block]:
 
 def _runs(line: str, known: set[int]) -> list[_Run]:
     """A line as runs of plain and bold text. No citation holds an asterisk, so each lies within one run."""
-    spans: list[tuple[bool, int, int]] = []
-    at = 0
-    for bold in _BOLD.finditer(line):
-        spans += [(False, at, bold.start()), (True, *bold.span(1))]
-        at = bold.end()
     runs = []
-    cites = find_citations(line)[::-1]
-    for is_bold, start, end in [*spans, (False, at, len(line))]:
+    for number, text in enumerate(_BOLD.split(line)):  # plain and bold text in turn
         parts: list[str | list[_Number]] = []
-        while cites and cites[-1].start < end:
-            cite = cites.pop()
-            parts += [line[start : cite.start], _numbers(line, cite, known)]
-            start = cite.end
-        runs.append(_Run(is_bold, [*parts, line[start:end]]))
+        at = 0
+        for cite in find_citations(text):
+            parts += [text[at : cite.start], _numbers(text, cite, known)]
+            at = cite.end
+        runs.append(_Run(number % 2 == 1, [*parts, text[at:]]))
     return runs
 
 

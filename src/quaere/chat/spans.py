@@ -58,8 +58,7 @@ def find_evidence(span: str, passages: Iterable[Passage]) -> Evidence | None:
         -> Evidence(doc_id="b", start=95, end=103, text="built it")
     """
     for passage in passages:
-        place = locate_span(span, passage.text)
-        if place is not None:
+        if place := locate_span(span, passage.text):
             start, end = place
             return Evidence(passage.doc_id, passage.start + start, passage.start + end, passage.text[start:end])
     return None

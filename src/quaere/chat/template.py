@@ -108,7 +108,8 @@ class ChatTemplate:
 
     def _paragraphs(self) -> str:
         """The template for a tokenizer without one; begins with the start token (BOS) if the tokenizer adds it."""
-        return "{{ bos_token }}" * (self.tokenizer.encode("")[:1] == [self.tokenizer.bos_token_id]) + _PARAGRAPHS
+        begins_text = self.tokenizer.encode("")[:1] == [self.tokenizer.bos_token_id]
+        return "{{ bos_token }}" + _PARAGRAPHS if begins_text else _PARAGRAPHS
 
     def _shows(self, **turns: str) -> bool:
         text = self.try_render(list(turns.items()))

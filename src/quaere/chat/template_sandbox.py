@@ -117,24 +117,14 @@ class _Code(CodeGenerator):
             self.write(", ")
         self.write("))")
 
-    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:  # noqa: N802
-        self._charged(super().visit_Getitem, node, frame, isinstance(node.arg, nodes.Slice))
-
-    def visit_List(self, node: nodes.List, frame: Frame) -> None:  # noqa: N802
-        self._charged(super().visit_List, node, frame)
-
-    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:  # noqa: N802
-        self._charged(super().visit_Dict, node, frame)
-
-    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:  # noqa: N802
-        self._charged(super().visit_Tuple, node, frame, node.ctx == "load")
-
-    def _charged(
-        self, visit: Callable[[Any, Frame], None], node: nodes.Node, frame: Frame, counts: bool = True
-    ) -> None:
-        self.write("environment.charge(" if counts else "")
-        visit(node, frame)
-        self.write(")" if counts else "")
+    def visit(self, node: nodes.Node, *args: Any, **options: Any) -> Any:
+        is_slice = isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice)
+        is_tuple = isinstance(node, nodes.Tuple) and node.ctx == "load"
+        if not (is_slice or is_tuple or isinstance(node, nodes.List | nodes.Dict)):
+            return super().visit(node, *args, **options)
+        self.write("environment.charge(")
+        super().visit(node, *args, **options)
+        return self.write(")")
 
 
 class _Generation(jinja2.ext.Extension):

@@ -59,7 +59,6 @@ class CatalogueEntry(Struct, frozen=True):
     licence: str
     note: str
     needs_guide: bool = False  # too small to follow a protocol that it was not taught
-    plain: bool = False  # without the adapter that is part of this package
 
     @property
     def folder(self) -> str:
@@ -69,7 +68,7 @@ class CatalogueEntry(Struct, frozen=True):
     @property
     def adapters(self) -> tuple[str, ...]:
         """The folder of the adapter that is part of this package; empty for a plain model."""
-        return () if self.plain else (str(_ADAPTERS / self.name),)
+        return () if self.name.endswith(_PLAIN) else (str(_ADAPTERS / self.name),)
 
 
 class ModelPath(Struct, frozen=True, omit_defaults=True):
@@ -124,7 +123,6 @@ _SMOLLM2_PLAIN = structs.replace(
     _SMOLLM2,
     name=_SMOLLM2.name + _PLAIN,
     summary="SmolLM2-135M-Instruct without the adapter, 135 M parameters, 8192 tokens of context",
-    plain=True,
 )
 CATALOGUE: dict[str, CatalogueEntry] = {entry.name: entry for entry in (_SMOLLM2, _SMOLLM2_PLAIN)}
 
@@ -138,7 +136,7 @@ def plain_name(name: str) -> str:
         raise BadInput(
             f"{name or 'a run'} has no built-in adapter to leave out", hint=f"--model {_SMOLLM2.name} --plain"
         )
-    return name if CATALOGUE[name].plain else name + _PLAIN
+    return CATALOGUE[name].folder + _PLAIN
 
 
 def needs_guide(name: str | None) -> bool:

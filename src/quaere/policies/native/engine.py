@@ -43,7 +43,6 @@ class Request:
         self.key = key
         self.session = session
         self.params = params
-        self.max_tokens = params.max_tokens
         self.draw = how_to_draw([params])
         self.tokens = list(token_ids)
         self.num_prompt = len(self.tokens)
@@ -187,7 +186,7 @@ class Engine:
         Later requests lose nothing by waiting, and an idle GPU need not wait until a thousand slots are assigned.
         """
         coming = [*islice(self.waiting, self.max_rows - len(self.rows))]
-        longest = max((row.num_prompt + row.max_tokens for row in coming), default=0)
+        longest = max((row.num_prompt + row.params.max_tokens for row in coming), default=0)
         missing = sum(row.num_prompt - _slot_of(row).num_stored for row in self.rows if not row.num_launched)
         while self.waiting and len(self.rows) < self.max_rows and missing < 4 * self.max_step_tokens:
             row = self.waiting.popleft()
@@ -204,7 +203,7 @@ class Engine:
 
     def _decode(self) -> list[Request]:
         """Sample one more token for every row that has started and may continue; returns these rows."""
-        rows = [row for row in self.rows if 0 < row.num_launched < row.max_tokens]
+        rows = [row for row in self.rows if 0 < row.num_launched < row.params.max_tokens]
         if not rows:
             return []
         slots = [_slot_of(row) for row in rows]
@@ -277,7 +276,7 @@ class Engine:
         """Read the tokens of earlier steps; those of the last step only if no other step is running."""
         done: list[Request] = []
         while len(self._launched) > self.lookahead or (
-            self._launched and not any(row.num_launched < row.max_tokens for row in self.rows)
+            self._launched and not any(row.num_launched < row.params.max_tokens for row in self.rows)
         ):
             done += self._read(*self._launched.popleft())
         return done
