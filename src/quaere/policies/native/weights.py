@@ -128,10 +128,6 @@ class _Form(Struct):
         some = self.layers_to_transform is not None or self.exclude_modules
         return self.r > 0 and isinstance(self.target_modules, list) and not any((*switches, *parts, some))
 
-    def changes(self, name: str) -> bool:
-        """True if the module of this name is one that the adapter changes: the whole name is listed, or its end."""
-        return any(f".{name}".endswith(f".{target}") for target in self.target_modules or ())
-
 
 def merge_adapters(model: Any, folders: Sequence[str], stored: torch.dtype, *, as_base: bool = False) -> Any:
     """The float32 model with the adapters merged into its weights, in order; the peft wrappers are removed.
@@ -186,11 +182,11 @@ def _add(model: Any, given: dict[str, torch.Tensor], form: _Form) -> None:
         up, down = given[name + _B], given[name + _A]
         if (*up.shape[:-1], *down.shape[1:]) != tuple(weight.shape):  # before a product that may be far larger
             raise ValueError(f"{name} has another shape")
-        update = up.float() @ down.float() * (form.lora_alpha / form.r)
-        updates.append((weight, update))
+        updates.append((weight, up.float() @ down.float() * (form.lora_alpha / form.r)))
     # An adapter of a model with fewer layers fits in part.
+    ends = tuple(f".{target}" for target in form.target_modules or ())  # whole names, or their last parts
     linear = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
-    if {name for name in linear if form.changes(name)} != {name.removeprefix(_PREFIX) for name in names}:
+    if {name for name in linear if f".{name}".endswith(ends)} != {name.removeprefix(_PREFIX) for name in names}:
         raise ValueError("the adapter changes other layers")
     with torch.no_grad():
         for weight, update in updates:
