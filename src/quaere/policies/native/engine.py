@@ -159,7 +159,9 @@ class Engine:
 
     def step(self) -> list[Request]:
         """Advance every row; returns the finished requests."""
-        self._drop_cancelled()
+        self.waiting = deque(request for request in self.waiting if not request.cancelled)
+        for row in [row for row in self.rows if row.cancelled]:
+            self._leave(row)
         self._admit()
         decoded = self._decode()
         prefilled = self._prefill(len(decoded))
@@ -174,11 +176,6 @@ class Engine:
         )
 
     # ------------------------------------------------------------------------------------------ one step, in order
-
-    def _drop_cancelled(self) -> None:
-        self.waiting = deque(request for request in self.waiting if not request.cancelled)
-        for row in [row for row in self.rows if row.cancelled]:
-            self._leave(row)
 
     def _admit(self) -> None:
         """Give slots to waiting requests until the missing contexts are more than four steps of work.
