@@ -138,7 +138,7 @@ def test_only_behind_an_adapter_does_a_sign_name_a_base(place, tmp_path):
 def test_names_that_last(place, monkeypatch):
     monkeypatch.chdir(place)
     monkeypatch.setattr("quaere.policies.catalogue.find_pulled", lambda entry: f"/cache/{entry.name}")
-    name = next(entry.name for entry in CATALOGUE.values() if entry.plain)
+    name = next(entry.name for entry in CATALOGUE.values() if not entry.adapters)
     assert lasting_name("base") == str(place / "base")
     assert lasting_name("warm") == str(place / "warm")  # not its base: the adapter belongs to it
     assert lasting_name(f"warm@{name}") == f"{place / 'warm'}@/cache/{name}"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -92,11 +92,15 @@ class Reading(Struct, frozen=True):
 def read_turn(markup: CallMarkup, text: str) -> Reading:
     """Convert a turn in the model's markup to the dialects' form."""
     rewrites = tuple(markup.find(text))
+    return Reading(_apply(rewrites, text), rewrites)
+
+
+def _apply(rewrites: Iterable[Rewrite], text: str) -> str:
     pieces, position = [], 0
     for rewrite in rewrites:
         pieces += [text[position : rewrite.start], rewrite.text]
         position = rewrite.end
-    return Reading("".join([*pieces, text[position:]]), rewrites)
+    return "".join([*pieces, text[position:]])
 
 
 def write_prompt(markup: CallMarkup, text: str) -> str:
@@ -113,22 +117,17 @@ def write_turn(markup: CallMarkup, text: str) -> str:
     if markup.write is None:
         return text
     thought = ""
-    if markup.write_thought:
-        blocks = [block for block in find_blocks(text, (THOUGHT,)) if not text[: block.start].strip()]
-        if blocks:
-            thought, text = markup.write_thought(blocks[0].content), text[blocks[0].end :]
+    blocks = find_blocks(text, (THOUGHT,)) if markup.write_thought else []
+    if markup.write_thought and blocks and not text[: blocks[0].start].strip():
+        thought, text = markup.write_thought(blocks[0].content), text[blocks[0].end :]
     written = _replace_calls(text, markup.write)
     return thought + (markup.begin + text if written == text else written)
 
 
 def _replace_calls(text: str, write: Callable[[ToolCall], str]) -> str:
-    pieces, position = [], 0
-    for block in find_blocks(text, (THOUGHT, CALL_TAG)):
-        call = read_json_call(block.content) if block.name == CALL_TAG else None
-        if call is not None:
-            pieces += [text[position : block.start], write(call)]
-            position = block.end
-    return "".join([*pieces, text[position:]])
+    calls = [block for block in find_blocks(text, (THOUGHT, CALL_TAG)) if block.name == CALL_TAG]
+    found = ((block, read_json_call(block.content)) for block in calls)
+    return _apply((Rewrite(block.start, block.end, write(call)) for block, call in found if call), text)
 
 
 # --------------------------------------------------------------------------------------------- what readers share
@@ -165,9 +164,8 @@ def read_json(text: str) -> Any:
 def read_json_prefix(text: str, position: int) -> tuple[Any, int]:
     """The JSON value at a position and where it ends; None and the position if there is none."""
     shown = text[position : position + MAX_CALL_CHARS]
-    skipped = len(shown) - len(shown.lstrip())
     try:
-        value, end = json.JSONDecoder().raw_decode(shown, skipped)
+        value, end = json.JSONDecoder().raw_decode(shown, len(shown) - len(shown.lstrip()))
     except (ValueError, RecursionError):
         return None, position
     return value, position + end
@@ -216,12 +214,10 @@ def find_between(text: str, begin: str, end: str, *, or_rest: bool = False) -> I
     while (start := text.find(begin, position)) >= 0:
         inner = start + len(begin)
         stop = text.find(end, inner)
-        if stop < 0:
-            if or_rest:
-                yield start, len(text), text[inner:]
+        if stop < 0 and not or_rest:
             return
-        position = stop + len(end)
-        yield start, position, text[inner:stop]
+        position = stop + len(end) if stop >= 0 else len(text)
+        yield start, position, text[inner:stop] if stop >= 0 else text[inner:]
 
 
 def find_calls(
@@ -229,6 +225,5 @@ def find_calls(
 ) -> Iterator[Rewrite]:
     """Replacements, in the dialects' form, for the calls between two strings that `read` can parse."""
     for start, stop, content in islice(find_between(text, begin, end), MAX_CALLS):
-        call = read(content) if len(content) <= max_chars else None
-        if call is not None:
+        if len(content) <= max_chars and (call := read(content)):
             yield Rewrite(start, stop, json_call(call))

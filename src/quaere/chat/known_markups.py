@@ -17,6 +17,7 @@ import ast
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -82,11 +83,12 @@ _GLM_FORM = _Tagged(
 )
 
 
-def _find_tagged(text: str) -> Iterator[Rewrite]:
-    """Replacements for calls in either tagged form, `<function=...>` or `<arg_key>`."""
-    return find_calls(
-        text, f"<{CALL_TAG}>", f"</{CALL_TAG}>", lambda said: _FUNCTION_FORM.read(said) or _GLM_FORM.read(said)
-    )
+_find_tagged = partial(
+    find_calls,
+    begin=f"<{CALL_TAG}>",
+    end=f"</{CALL_TAG}>",
+    read=lambda said: _FUNCTION_FORM.read(said) or _GLM_FORM.read(said),
+)
 
 
 def _write_function(call: ToolCall) -> str:
@@ -122,12 +124,10 @@ _MAX_PYTHON_CHARS = 2000
 def _find_deepseek(text: str) -> Iterator[Rewrite]:
     position = 0
     for start, end, content in islice(find_between(text, _BEGIN, _END), MAX_CALLS):
-        call = _read_deepseek(content)
-        if call is None:
-            continue
-        begin = start - len(_ALL_BEGIN) if text.endswith(_ALL_BEGIN, position, start) else start
-        position = end + len(_ALL_END) if text.startswith(_ALL_END, end) else end
-        yield Rewrite(begin, position, json_call(call))
+        if call := _read_deepseek(content):
+            begin = start - len(_ALL_BEGIN) if text.endswith(_ALL_BEGIN, position, start) else start
+            position = end + len(_ALL_END) if text.startswith(_ALL_END, end) else end
+            yield Rewrite(begin, position, json_call(call))
 
 
 def _read_deepseek(content: str) -> ToolCall | None:
@@ -156,12 +156,11 @@ def _find_mistral(text: str) -> Iterator[Rewrite]:
         inner = start + len(_CALLS)
         named = _ARGS.match(text, inner)
         value, position = read_json_prefix(text, named.end() if named else inner)
-        if named and isinstance(value, dict):
-            yield Rewrite(start, position, json_call(ToolCall(named[1], value)))
-        elif not named and isinstance(value, list):
-            calls = [call for item in value[:MAX_CALLS] if (call := _read_item(item))]
-            if calls:
-                yield Rewrite(start, position, "".join(map(json_call, calls)))
+        if named:
+            value = [{"name": named[1], "arguments": value}]
+        calls = [call for item in value[:MAX_CALLS] if (call := _read_item(item))] if isinstance(value, list) else []
+        if calls:
+            yield Rewrite(start, position, "".join(map(json_call, calls)))
 
 
 def _read_item(item: object) -> ToolCall | None:
@@ -182,10 +181,6 @@ def _find_llama(text: str) -> Iterator[Rewrite]:
         yield Rewrite(start, len(text), json_call(call))
 
 
-def _find_python(text: str) -> Iterator[Rewrite]:
-    return find_calls(text, "<|tool_call_start|>", "<|tool_call_end|>", _read_python, _MAX_PYTHON_CHARS)
-
-
 def _read_python(content: str) -> ToolCall | None:
     """The first call of a list such as `[search(query="Halm")]`; it is parsed and never run."""
     try:
@@ -203,7 +198,12 @@ def _read_python(content: str) -> ToolCall | None:
 DEEPSEEK = CallMarkup(name="DeepSeek calls", signs=(_BEGIN,), find=_find_deepseek, stop=(_ALL_END,))
 MISTRAL = CallMarkup(name="[TOOL_CALLS]", signs=(_CALLS,), find=_find_mistral)
 LLAMA = CallMarkup(name="JSON as a whole turn", signs=('"parameters": ', "<|start_header_id|>"), find=_find_llama)
-PYTHON = CallMarkup(name="Python calls", signs=("<|tool_call_start|>",), find=_find_python, stop=("<|tool_call_end|>",))
+PYTHON = CallMarkup(
+    name="Python calls",
+    signs=("<|tool_call_start|>",),
+    find=lambda text: find_calls(text, "<|tool_call_start|>", "<|tool_call_end|>", _read_python, _MAX_PYTHON_CHARS),
+    stop=("<|tool_call_end|>",),
+)
 
 
 # ------------------------------------------------------------------------------------------------------------- channels
@@ -266,9 +266,8 @@ def _kind_of(header: str) -> str:
 
 
 def _write_call(name: str, body: str) -> str:
-    arguments = read_json(body)
-    if not isinstance(arguments, dict):
-        arguments = _read_invoke(body)
+    read = read_json(body)
+    arguments = read if isinstance(read, dict) else _read_invoke(body)
     if arguments is None:  # nothing a dialect could read: it says so
         return f"<tool_call>{body.replace('</', '< /')}</tool_call>"
     return json_call(ToolCall(name, arguments))
@@ -318,11 +317,9 @@ def _find_gemma(text: str) -> Iterator[Rewrite]:
 def _read_gemma(content: str) -> ToolCall | None:
     """Parse Gemma's call, `call:search{query:<|"|>Halm<|"|>}`: JSON with bare keys and special quotation tokens."""
     named = _GEMMA_CALL.match(content)
-    if named is None:
+    pieces = content[named.end() :].split(_GEMMA_QUOTE) if named else []
+    if named is None or len(pieces) % 2 == 0:  # a string is not closed
         return None
-    pieces = content[named.end() :].split(_GEMMA_QUOTE)
-    if len(pieces) % 2 == 0:
-        return None  # a string is not closed
     # Outside of strings only keys are bare; the strings themselves are written as JSON.
     written = [
         json.dumps(piece, ensure_ascii=False) if number % 2 else _GEMMA_KEY.sub(r'\1"\2"', piece)

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from quaere.chat.messages import Message
 from quaere.chat.tags import Block
-from quaere.chat.tools import MAX_QUERY_CHARS, ToolSchema, is_text
+from quaere.chat.tools import ToolSchema, first_fault, query_faults
 from quaere.records import Action, Answer, Failure, Malformed, Search, SearchResult, Task, Turn
 
 
@@ -145,27 +145,20 @@ MAX_ANSWER_CHARS = 4000
 
 def read_answer(block: Block, span: Block | None) -> Answer | Malformed:
     """The answer in a block, with the evidence in `span`; `Malformed` if the answer is empty or either is too long."""
-    answer = block.content.strip()
-    if not answer:
-        return Malformed(reason="the answer is empty")
-    if len(answer) > MAX_ANSWER_CHARS:
-        return Malformed(reason="the answer is too long")
-    quoted = span.content.strip() if span else ""
-    if len(quoted) > MAX_ANSWER_CHARS:
-        return Malformed(reason="the evidence is too long")
-    return Answer(text=answer, span=quoted)
+    answer, quoted = block.content.strip(), span.content.strip() if span else ""
+    fault = first_fault(
+        (not answer, "the answer is empty"),
+        (len(answer) > MAX_ANSWER_CHARS, "the answer is too long"),
+        (len(quoted) > MAX_ANSWER_CHARS, "the evidence is too long"),
+    )
+    return Malformed(reason=fault) if fault else Answer(text=answer, span=quoted)
 
 
 def read_query(block: Block) -> Search | Malformed:
     """The query in a block; `Malformed` if it is empty, too long or not encodable as text."""
     query = block.content.strip()
-    if not query:
-        return Malformed(reason="the query is empty")
-    if len(query) > MAX_QUERY_CHARS:
-        return Malformed(reason=f"a query may have at most {MAX_QUERY_CHARS} characters")
-    if not is_text(query):
-        return Malformed(reason="a query holds half a character")
-    return Search(queries=(query,))
+    fault = first_fault((not query, "the query is empty"), *query_faults(query))
+    return Malformed(reason=fault) if fault else Search(queries=(query,))
 
 
 # ------------------------------------------------------------------------------------------------------- the last reply
@@ -186,8 +179,7 @@ def final_reply(message: Message, action: Action, failure: Failure | None, finis
         return structs.replace(message, note=f"{LAST_SEARCH} Now {finish}.")
     if failure is not None and failure.kind == "searches":
         return message  # a search that was refused: this reply already says that none are left
-    happened = "The search could not be carried out."
-    if not isinstance(action, Search):
-        reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
-        happened = f"That turn could not be used: {reason}."
+    reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
+    is_search = isinstance(action, Search)
+    happened = "The search could not be carried out." if is_search else f"That turn could not be used: {reason}."
     return structs.replace(message, parts=(happened,), note=f"{NONE_LEFT} To finish, {finish}.")

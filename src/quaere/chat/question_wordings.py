@@ -15,7 +15,7 @@ from typing import Literal, get_args
 from quaere.chat.messages import Message, Quoted
 from quaere.chat.protocol import OneTurn
 from quaere.chat.tags import find_blocks
-from quaere.chat.tools import is_text
+from quaere.chat.tools import first_fault, is_text
 from quaere.records import Action, Malformed, Passage, Proposal, ProposeTask, Task, Turn
 
 OpenKind = Literal["overview", "story", "open", "comparison", "connection", "detail"]
@@ -182,18 +182,14 @@ def find_question_fault(text: str, topic: str, passage: Passage) -> str:
 
     find_question_fault("Why was it built?", "Halm bridge", passage) == "does not name its topic"
     """
-    num_words = len(text.split())
-    if not text.endswith("?") or not is_text(text) or text.count("?") > 2:
-        return "is not a question"
-    if num_words < MIN_WORDS:
-        return "is too short"
-    if num_words > MAX_WORDS or len(text) > MAX_CHARS:
-        return "is too long"
-    if LEANING.search(text):
-        return "speaks of a passage"
-    if topic.lower() not in text.lower():
-        return "does not name its topic"
-    shown = f"{topic} {passage.titled_text}".lower()
+    num_words, shown = len(text.split()), f"{topic} {passage.titled_text}".lower()
     # The first word is capitalised in any sentence, so it is no evidence of a name.
-    named = _NAME.findall(text.partition(" ")[2])
-    return "" if all(name.lower().strip(".,").removesuffix("'s") in shown for name in named) else "names something new"
+    named = [name.lower().strip(".,").removesuffix("'s") for name in _NAME.findall(text.partition(" ")[2])]
+    return first_fault(
+        (not text.endswith("?") or not is_text(text) or text.count("?") > 2, "is not a question"),
+        (num_words < MIN_WORDS, "is too short"),
+        (num_words > MAX_WORDS or len(text) > MAX_CHARS, "is too long"),
+        (LEANING.search(text) is not None, "speaks of a passage"),
+        (topic.lower() not in text.lower(), "does not name its topic"),
+        (not all(name in shown for name in named), "names something new"),
+    )

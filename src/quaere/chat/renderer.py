@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
+from itertools import chain, pairwise
 from typing import Any
 
 import msgspec
@@ -80,9 +81,8 @@ class Renderer:
     @property
     def note(self) -> str:
         """`differences` as one line for a user; "" if there are none."""
-        if not self.differences:
-            return ""
-        return f"an episode keeps its turns, where the template {' and '.join(self.differences)}"
+        named = " and ".join(self.differences)
+        return f"an episode keeps its turns, where the template {named}" if named else ""
 
     # -------------------------------------------------------------------------------------------------- writing
 
@@ -93,10 +93,11 @@ class Renderer:
         pieces = self._pieces(tuple(turns), msgspec.json.encode(tools))
         if sorted(pieces[1::2]) != sorted(SLOT.format(number) for number in range(len(quoted))):
             raise TemplateRefused("the chat template drops or repeats messages of the prompt, so it cannot be used")
-        ids: list[int] = []
-        for number, piece in enumerate(pieces):
-            ids += self._encode_quoted(quoted[int(piece[4:-8])]) if number % 2 else self._encode_ours(piece)
-        return ids
+        encoded = (
+            self._encode_quoted(quoted[int(piece[4:-8])]) if number % 2 else self._encode_ours(piece)
+            for number, piece in enumerate(pieces)
+        )
+        return list(chain(*encoded))
 
     def _render(self, turns: tuple[tuple[str, str], ...], tools: bytes) -> tuple[str, ...]:
         """The text of an opening, cut at its placeholders; tools are JSON, which can be the key of a cache."""
@@ -109,12 +110,10 @@ class Renderer:
 
     def write_turn(self, text: str, prefix: str = "") -> list[int]:
         """Ids of a scripted turn in the model's own markup, as they would follow the template's text and `prefix`."""
-        if prefix:
-            return list(self._encode_ours(text))
-        text = write_turn(self.template.markup, text)
-        if self.opened:
-            thought = f"<{THOUGHT}>"
-            text = text.removeprefix(thought) if text.startswith(thought) else self.thought_end + text
+        if not prefix:
+            text, thought = write_turn(self.template.markup, text), f"<{THOUGHT}>"
+            if self.opened:
+                text = text.removeprefix(thought) if text.startswith(thought) else self.thought_end + text
         return list(self._encode_ours(text))
 
     def reply(self, message: Message, last_token: int | None, max_tokens: int | None = None) -> list[int]:
@@ -152,13 +151,13 @@ class Renderer:
 
     def encode_parts(self, parts: Sequence[Part]) -> list[int]:
         """Ids of the parts: control tokens are recognised in `str` parts, never in quoted ones."""
-        ids: list[int] = []
-        for part in parts:
-            ids += self._encode_ours(self._own_words(part)) if isinstance(part, str) else self._encode_quoted(part.text)
-        return ids
+        encoded = (
+            self._encode_ours(self._own_words(part)) if isinstance(part, str) else self._encode_quoted(part.text)
+            for part in parts
+        )
+        return list(chain(*encoded))
 
     def _own_words(self, text: str) -> str:
-        """The program's own text with its example calls in the model's markup."""
         return write_prompt(self.template.markup, text)
 
     def _encode_ours(self, text: str) -> tuple[int, ...]:
@@ -173,10 +172,8 @@ class Renderer:
 
     def read_turn(self, token_ids: Sequence[int]) -> str:
         """The text of a turn as the model wrote it, without its end-of-turn token."""
-        ids = list(token_ids)
-        if ids and ids[-1] in self.stop_token_ids:
-            ids.pop()
-        return self.decode(ids)
+        is_ended = len(token_ids) > 0 and token_ids[-1] in self.stop_token_ids
+        return self.decode(token_ids[:-1] if is_ended else token_ids)
 
     def read_markup(self, text: str) -> Reading:
         """A turn's text in the form that dialects read: thoughts in `<think>` tags, calls as JSON in `<tool_call>`."""
@@ -185,10 +182,8 @@ class Renderer:
     @cached_property
     def stop_token_ids(self) -> tuple[int, ...]:
         """Ids that end a turn: the template's end-of-turn tokens and the tokenizer's end-of-text token."""
-        ends = {self.tokenizer.eos_token_id}
-        for joint in self.joints.values():
-            ends |= {joint.end_of_turn, *joint.other_ends}
-        return tuple(sorted(token for token in ends if token is not None))
+        joints = [(joint.end_of_turn, *joint.other_ends) for joint in self.joints.values()]
+        return tuple(sorted({self.tokenizer.eos_token_id, *chain(*joints)} - {None}))
 
     def _slotted(self, message: Message, quoted: list[str]) -> str:
         """The message's text with a numbered placeholder for each quoted part, whose text is appended to `quoted`."""
@@ -215,12 +210,11 @@ class Renderer:
         ending = self._encode_ours(text.ending)
         written = self._first_control(ending)
         end_of_turn = closing[ends] if written is None else ending[written]
-        calls = tuple(token for end in self.template.markup.ends for token in self._encode_ours(end))
+        calls = chain(*map(self._encode_ours, self.template.markup.ends))
         others = tuple(token for token in calls if token in self._plain.control_ids)
         return Joint(closing, opening, end_of_turn, ends + 1, others)
 
     def _first_control(self, ids: Sequence[int]) -> int | None:
-        """Position of the first control token in the ids; None if there is none."""
         return next((at for at, token in enumerate(ids) if token in self._plain.control_ids), None)
 
 
@@ -269,7 +263,5 @@ class PlainEncoder:
                 "the tokenizer cannot encode some text without control tokens, so documents could carry them",
                 hint="choose another model",
             )
-        ids: list[int] = []
-        for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
-            ids += self.encode(text[begin:end])
-        return ids
+        pieces = (text[begin:end] for begin, end in pairwise([0, *cuts, len(text)]))
+        return list(chain(*map(self.encode, pieces)))

@@ -16,7 +16,7 @@ scheme such as `javascript:`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import quote
@@ -42,9 +42,11 @@ def count_line(report: Report) -> str:
     stating = [statement for statement in report.statements if statement.states]
     num_cited = sum(bool(statement.citations) for statement in stating)
     num_citations, num_lost = len(report.citations), len(report.unresolved)
-    statements = f"{_count(len(stating), 'statement')}, {num_cited} of them cited"
-    resolved = f"{num_citations - num_lost} resolved ({report.resolved_share:.0%})".replace("%", " %")
-    return f"{statements}; {_count(num_citations, 'citation')}, {resolved}, {num_lost} unresolved"
+    share = f"{report.resolved_share:.0%}".replace("%", " %")
+    return (
+        f"{_count(len(stating), 'statement')}, {num_cited} of them cited; {_count(num_citations, 'citation')}, "
+        f"{num_citations - num_lost} resolved ({share}), {num_lost} unresolved"
+    )
 
 
 def _count(number: int, noun: str) -> str:
@@ -99,11 +101,15 @@ def _unresolved(report: Report) -> list[tuple[list[str], str]]:
     return found
 
 
-def _written(text: str, cite: Citation) -> Iterator[tuple[int, str]]:
-    """The numbers of a citation with their digits as written; more than 12 digits are cut."""
+class _Number(NamedTuple):
+    number: int
+    said: str
+    is_known: bool
+
+
+def _numbers(text: str, cite: Citation, known: set[int]) -> list[_Number]:
     digits = re.findall("[0-9]+", text[cite.start : cite.end])
-    for number, said in zip(cite.numbers, digits, strict=True):
-        yield number, said if len(said) <= 12 else said[:12] + "…"
+    return [_Number(number, _cut(said, 12), number in known) for number, said in zip(cite.numbers, digits, strict=True)]
 
 
 # ---------------------------------------------------------------------------------------------------------- Markdown
@@ -150,7 +156,7 @@ def _markdown_line(line: str, known: set[int]) -> str:
         words = _markdown_words(line[at : cite.start])
         if words.endswith("!"):  # or a link becomes an image
             words = f"{words[:-1]}\\!"
-        pieces += [words, *(_markdown_number(number, said, number in known) for number, said in _written(line, cite))]
+        pieces += [words, *(_markdown_number(*number) for number in _numbers(line, cite, known))]
         at = cite.end
     return "".join([*pieces, _markdown_words(line[at:])])
 
@@ -164,8 +170,7 @@ def _markdown_number(number: int, said: str, is_known: bool) -> str:
 
 
 def _markdown_source(source: Source, link: Link, index: str) -> str:
-    passage = source.passage
-    address = _address(source, link)
+    passage, address = source.passage, _address(source, link)
     name = f"[{_escape(passage.doc_id)}]({address})" if address else f"document {_escape(passage.doc_id)}"
     text = _clean(passage.text)
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
@@ -182,14 +187,6 @@ _ITEM = re.compile(r"[ \t]*+(?:[-*+•][ \t]++|[0-9]{1,3}[.)][ \t]++)(.*)")
 _BOLD = re.compile(r"\*\*([^*\n]++)\*\*")
 
 
-class _Number(NamedTuple):
-    """One number of a citation, as shown on the HTML page."""
-
-    number: int
-    said: str
-    is_known: bool
-
-
 class _Run(NamedTuple):
     """A run of plain or bold text of the HTML page, or the numbers of a citation."""
 
@@ -198,8 +195,6 @@ class _Run(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """A heading, a list or a paragraph."""
-
     kind: Literal["heading", "list", "paragraph"]
     lines: list[list[_Run]]
     level: int = 0
@@ -238,38 +233,29 @@ def _blocks(report: Report) -> list[_Block]:
     blocks: list[_Block] = []
     goes_on = ""  # the kind of block that the next line may belong to
     for line in _clean(report.text).split("\n"):
-        if heading := _HEADING.match(line):
+        heading, item = _HEADING.match(line), _ITEM.match(line)
+        kind: Literal["", "list", "paragraph"] = ""  # a heading or a blank line ends a block
+        if heading:
             blocks.append(_Block("heading", [_runs(heading.group(2), known)], min(6, 1 + len(heading.group(1)))))
-            goes_on = ""
-        elif not line.strip():
-            goes_on = ""
-        else:
-            item = _ITEM.match(line)
-            kind: Literal["list", "paragraph"] = "list" if item else "paragraph"
+        elif line.strip():
+            kind = "list" if item else "paragraph"
             if kind != goes_on:
                 blocks.append(_Block(kind, []))
             blocks[-1].lines.append(_runs(item.group(1) if item else line, known))
-            goes_on = kind
+        goes_on = kind
     return blocks
 
 
 def _runs(line: str, known: set[int]) -> list[_Run]:
     """A line as runs of plain and bold text. No citation holds an asterisk, so each lies within one run."""
-    spans: list[tuple[bool, int, int]] = []
-    at = 0
-    for bold in _BOLD.finditer(line):
-        spans += [(False, at, bold.start()), (True, *bold.span(1))]
-        at = bold.end()
     runs = []
-    cites = find_citations(line)[::-1]
-    for is_bold, start, end in [*spans, (False, at, len(line))]:
+    for number, text in enumerate(_BOLD.split(line)):  # plain and bold text in turn
         parts: list[str | list[_Number]] = []
-        while cites and cites[-1].start < end:
-            cite = cites.pop()
-            numbers = [_Number(number, said, number in known) for number, said in _written(line, cite)]
-            parts += [line[start : cite.start], numbers]
-            start = cite.end
-        runs.append(_Run(is_bold, [*parts, line[start:end]]))
+        at = 0
+        for cite in find_citations(text):
+            parts += [text[at : cite.start], _numbers(text, cite, known)]
+            at = cite.end
+        runs.append(_Run(number % 2 == 1, [*parts, text[at:]]))
     return runs
 
 

@@ -58,8 +58,7 @@ def find_evidence(span: str, passages: Iterable[Passage]) -> Evidence | None:
         -> Evidence(doc_id="b", start=95, end=103, text="built it")
     """
     for passage in passages:
-        place = locate_span(span, passage.text)
-        if place is not None:
+        if place := locate_span(span, passage.text):
             start, end = place
             return Evidence(passage.doc_id, passage.start + start, passage.start + end, passage.text[start:end])
     return None
@@ -95,7 +94,6 @@ def check_evidence(evidence: Evidence, document_text: str) -> None:
 
 
 def _fold(text: str) -> str:
-    """The text with every run of white space as one space and every curly quote straight."""
     return _WHITE_SPACE.sub(" ", text).translate(_QUOTES)
 
 

@@ -109,21 +109,18 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
     A line without a marker continues an unfinished line before it if it begins in lower case, or if the line before was
     full.
     """
-    start, end = 0, 0  # the current block; empty if they are equal
-    at, before = 0, ""
-    lines = text.split("\n")
+    start = end = at = 0  # the current block, empty if start and end are equal, and the start of the line
+    before, lines = "", text.split("\n")
     for line, width in zip(lines, _widths(lines), strict=True):
-        begins = at + _marker_end(line)
-        ends = at + len(line.rstrip())
+        begins, ends = at + _marker_end(line), at + len(line.rstrip())
         has_marker = begins - at > len(line) - len(line.lstrip())
         is_wrapped = not has_marker and goes_on(before, line, width)
         before = line
         if not (is_wrapped and start < end and not text.endswith(_ENDED, start, end)):
             if start < end:
                 yield start, end
-            start = end = begins
-            if begins < ends and _is_heading(line[: ends - at], line[begins - at : ends - at]):
-                start = end = ends
+            is_heading = begins < ends and _is_heading(line[: ends - at], line[begins - at : ends - at])
+            start = end = ends if is_heading else begins
         end = max(end, ends)
         at += len(line) + 1
     if start < end:
@@ -182,13 +179,12 @@ def _sentence_end(text: str, found: re.Match[str], start: int, end: int) -> int 
     space = _SPACE.match(text, behind, end)
     following = text[space.end() : space.end() + 1] if space and space.end() < end else ""
     before = text[max(start, found.start() - _TAIL_CHARS) : found.start()]
-    if following.islower() and not cited:
-        return None
-    if cited and following and (following.islower() or _CITATION.search(text, start, found.start())):
-        return found.end()  # the citations belong to the next sentence: "[2] says so", or before their own in this text
-    if found.group() == "." and not cited and is_abbreviation(before, following):
-        return None
-    return behind
+    if cited:
+        # Citations that belong to the next sentence: "[2] says so", or before their own in this text.
+        is_next = following and (following.islower() or _CITATION.search(text, start, found.start()))
+        return found.end() if is_next else behind
+    goes_on = following.islower() or (found.group() == "." and is_abbreviation(before, following))
+    return None if goes_on else behind
 
 
 def is_abbreviation(before: str, following: str) -> bool:
@@ -206,9 +202,8 @@ def is_abbreviation(before: str, following: str) -> bool:
 def _trimmed(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """The span without surrounding white space, if it has a letter or digit."""
     said = text[start:end]
-    start, end = end - len(said.lstrip()), start + len(said.rstrip())
     if any(character.isalnum() for character in said):
-        yield start, end
+        yield end - len(said.lstrip()), start + len(said.rstrip())
 
 
 # -------------------------------------------------------------------------------------------------------- conclusion
@@ -275,6 +270,5 @@ def goes_on(line: str, following: str, width: int) -> bool:
     if not line or _LINE_ENDED.search(line[-8:]) or starts_own_line(following) or line.lstrip()[:1] in ("|", "#"):
         return False
     first = next(iter(following.split(maxsplit=1)), "")
-    if first[:1].islower():
-        return True
-    return _MIN_CHARS <= len(line) <= _MAX_CHARS and width <= _MAX_CHARS and len(line) + 1 + len(first) > width
+    is_full = _MIN_CHARS <= len(line) <= _MAX_CHARS and width <= _MAX_CHARS and len(line) + 1 + len(first) > width
+    return first[:1].islower() or is_full

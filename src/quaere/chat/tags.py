@@ -134,9 +134,12 @@ def read_markup(
     num_elements = position = 0
     for tag in _TAG.finditer(text):
         name = tag["opened"] or tag["closed"]
-        attributes = _read_attributes(tag["attributes"] or "")
-        place = _find_open(stack, name)
-        if (known and name not in known) or attributes is None or (tag["closed"] and (tag["empty"] or not place)):
+        given = [(key, double or single) for key, double, single in _ATTRIBUTES.findall(tag["attributes"] or "")]
+        attributes = dict(given)
+        # The nearest open element of this name; 0, the root, if there is none.
+        place = next((place for place in range(len(stack) - 1, 0, -1) if stack[place].name == name), 0)
+        is_unknown, is_double = known and name not in known, len(attributes) < len(given)
+        if is_unknown or is_double or (tag["closed"] and (tag["empty"] or not place)):
             continue  # not a tag: it stays part of the text
         stack[-1].pieces.append(text[position : tag.start()])
         position = tag.end()
@@ -159,18 +162,7 @@ def read_markup(
     return whole.children[0]
 
 
-def _find_open(stack: list[_Open], name: str) -> int:
-    """Stack index of the nearest open element with this name; 0 (the root, which has no name) if there is none."""
-    return next((place for place in range(len(stack) - 1, 0, -1) if stack[place].name == name), 0)
-
-
 def _close(stack: list[_Open], place: int) -> None:
     while len(stack) > place:
         closed = stack.pop().close()
         stack[-1].children.append(closed)
-
-
-def _read_attributes(text: str) -> dict[str, str] | None:
-    """Attributes by name; None if one is given twice."""
-    found = [(name, double or single) for name, double, single in _ATTRIBUTES.findall(text)]
-    return dict(found) if len(dict(found)) == len(found) else None

@@ -69,7 +69,9 @@ class ChatTemplate:
         # Both are found out by rendering as if tools were supported.
         self.lists_tools = self.speaks_tools = True
         self.speaks_tools = self._shows_tools()
-        self.lists_tools = self.speaks_tools or (self.markup.lists_tools and self._lists_search())
+        if not self.speaks_tools:  # it may list tools and not show their results
+            asked = self.try_render([("system", "You search."), ("user", SLOT.format(0))], (SEARCH,))
+            self.lists_tools = self.markup.lists_tools and SEARCH.description in asked
 
     def render(
         self, turns: Sequence[tuple[str, str]], tools: Sequence[ToolSchema] = (), *, opens_turn: bool = True
@@ -110,19 +112,15 @@ class ChatTemplate:
         return "{{ bos_token }}" + _PARAGRAPHS if begins_text else _PARAGRAPHS
 
     def _shows(self, **turns: str) -> bool:
-        """True if the template accepts these turns and shows all their texts."""
         text = self.try_render(list(turns.items()))
         return all(shown in text for shown in turns.values())
 
     def _shows_tools(self) -> bool:
         """True if the template lists tools and shows tool results in the `<tool_call>` format."""
-        turns = [("user", SLOT.format(0)), ("assistant", SLOT.format(1)), ("tool", SLOT.format(2))]
+        slots = [SLOT.format(number) for number in range(3)]
+        turns = zip(("user", "assistant", "tool"), slots, strict=True)
         text = self.try_render([("system", "You search."), *turns], (SEARCH,))
-        return SEARCH.name in text and "<tool_call>" in text and all(SLOT.format(slot) in text for slot in range(3))
-
-    def _lists_search(self) -> bool:
-        """True if the template lists tools in the prompt, whether or not it shows tool results."""
-        return SEARCH.description in self.try_render([("system", "You search."), ("user", SLOT.format(0))], (SEARCH,))
+        return all(shown in text for shown in (SEARCH.name, "<tool_call>", *slots))
 
 
 def describe_tools(tools: Sequence[ToolSchema]) -> str:
@@ -159,9 +157,8 @@ class Joint(Struct, frozen=True):
         Only this function decides who writes the end-of-turn token: the model if it sampled it; otherwise it is added
         here and carries no loss.
         """
-        if last_token is not None and last_token in (self.end_of_turn, *self.other_ends):
-            return self.closing[self.num_ending :]
-        return self.closing
+        is_ended = last_token is not None and last_token in (self.end_of_turn, *self.other_ends)
+        return self.closing[self.num_ending if is_ended else 0 :]
 
 
 class JointText(Struct, frozen=True):
@@ -196,8 +193,7 @@ def derive_joint(template: ChatTemplate, role: Role) -> JointText:
             "the chat template writes different text between the same kinds of turns, so replies cannot be added"
         )
     found = ("moves the prompt to the newest question",) if moves_prompt else ()
-    ending = ended.partition(SLOT.format(2))[2]
-    return JointText(long[4], long[5], ending, found + _differences(short, long))
+    return JointText(long[4], long[5], ended.partition(SLOT.format(2))[2], found + _differences(short, long))
 
 
 _PROMPT = SLOT.format(0)
@@ -232,9 +228,7 @@ def _differences(short: Sequence[str], long: Sequence[str]) -> tuple[str, ...]:
     White space before the model's text does not count: some templates put a space there that is not there when the
     model starts to write.
     """
-    found = []
-    if long[0] != short[0]:
-        found.append("rewrites the prompt as a conversation grows")
+    found = ["rewrites the prompt as a conversation grows"] if long[0] != short[0] else []
     begins, closing, opening = short[1], long[4], long[5]
     # A later turn begins after a reply, the first after the question: a difference in either is reported once.
     for is_now, was in ((long[3], opening), (long[1], begins)):
@@ -255,8 +249,7 @@ def _shown(text: str, other: str) -> str:
 
 def cuts_thoughts(template: ChatTemplate) -> bool:
     """True if the template does not show the thought of an earlier turn."""
-    thought = f"<think>{SLOT.format(1)}</think>{SLOT.format(2)}"
-    reply = template.turn("tool", "r")
-    turns = [("user", "q"), ("assistant", thought), reply, ("assistant", "a"), ("user", "q")]
+    thought = ("assistant", f"<think>{SLOT.format(1)}</think>{SLOT.format(2)}")
+    turns = [("user", "q"), thought, template.turn("tool", "r"), ("assistant", "a"), ("user", "q")]
     text = template.try_render(turns, (SEARCH,))  # "": a template may refuse this and still render episodes
     return bool(text) and SLOT.format(1) not in text

@@ -24,7 +24,7 @@ from types import FrameType
 from typing import Any
 
 import jinja2.ext
-from jinja2 import Template, TemplateError, nodes
+from jinja2 import Environment, Template, TemplateError, TemplateSyntaxError, nodes
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.exceptions import SecurityError
 from jinja2.parser import Parser
@@ -48,8 +48,8 @@ def _refuse() -> TemplateRefused:
     return TemplateRefused(f"the chat template makes values of more than {MAX_VALUE:,} bytes and was stopped")
 
 
-def measure(value: Any, limit: int = MAX_VALUE) -> int:
-    """Bytes of a value with its contents (repeated ones each time); raises `TemplateRefused` above the limit."""
+def _measure(value: Any) -> int:
+    """Bytes of a value with its contents (repeated ones each time); raises `TemplateRefused` above the limit of one."""
     total, waiting = 0, [value]
     while waiting:
         part = waiting.pop()
@@ -67,7 +67,7 @@ def measure(value: Any, limit: int = MAX_VALUE) -> int:
             waiting += part
         else:
             total += _ITEM
-        if total > limit:
+        if total > MAX_VALUE:
             raise _refuse()
     return total
 
@@ -75,7 +75,7 @@ def measure(value: Any, limit: int = MAX_VALUE) -> int:
 def charge(value: Any) -> Any:
     """Count the value's bytes against the rendering's total and return it; raises `TemplateRefused` above the total."""
     left = _left.get()
-    left[0] -= measure(value)
+    left[0] -= _measure(value)
     if left[0] < 0:
         raise TemplateRefused(f"the chat template makes more than {MAX_TOTAL:,} bytes of values and was stopped")
     return value
@@ -85,7 +85,7 @@ def _factor(value: Any) -> int:
     """The largest factor by which an operand can enlarge a result: a number's absolute value, or a value's size."""
     if isinstance(value, int):
         return abs(value)
-    return len(value) if isinstance(value, str | bytes) else measure(value)
+    return len(value) if isinstance(value, str | bytes) else _measure(value)
 
 
 def _check_product(values: Iterable[Any]) -> None:
@@ -100,8 +100,7 @@ def _check_product(values: Iterable[Any]) -> None:
 def _check_format(form: str, values: Iterable[Any]) -> None:
     """Raise `TemplateRefused` if a format string's widths and fields could make too long a result from `values`."""
     widths = sum(int(digits[:20]) for digits in _DIGITS.findall(form))
-    num_fields = form.count("%") + form.count("{")
-    if widths + num_fields * max(map(_factor, values), default=0) > MAX_VALUE:
+    if widths + (form.count("%") + form.count("{")) * max(map(_factor, values), default=0) > MAX_VALUE:
         raise _refuse()
 
 
@@ -118,24 +117,14 @@ class _Code(CodeGenerator):
             self.write(", ")
         self.write("))")
 
-    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:  # noqa: N802
-        self._charged(super().visit_Getitem, node, frame, isinstance(node.arg, nodes.Slice))
-
-    def visit_List(self, node: nodes.List, frame: Frame) -> None:  # noqa: N802
-        self._charged(super().visit_List, node, frame)
-
-    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:  # noqa: N802
-        self._charged(super().visit_Dict, node, frame)
-
-    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:  # noqa: N802
-        self._charged(super().visit_Tuple, node, frame, node.ctx == "load")
-
-    def _charged(
-        self, visit: Callable[[Any, Frame], None], node: nodes.Node, frame: Frame, counts: bool = True
-    ) -> None:
-        self.write("environment.charge(" if counts else "")
-        visit(node, frame)
-        self.write(")" if counts else "")
+    def visit(self, node: nodes.Node, *args: Any, **options: Any) -> Any:
+        is_slice = isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice)
+        is_tuple = isinstance(node, nodes.Tuple) and node.ctx == "load"
+        if not (is_slice or is_tuple or isinstance(node, nodes.List | nodes.Dict)):
+            return super().visit(node, *args, **options)
+        self.write("environment.charge(")
+        super().visit(node, *args, **options)
+        return self.write(")")
 
 
 class _Generation(jinja2.ext.Extension):
@@ -234,7 +223,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
     def join_parts(self, join: Callable[[Iterable[Any]], str], parts: tuple[Any, ...]) -> str:
         """The operands of `~` joined to one text, with its bytes counted."""
-        measure(parts)
+        _measure(parts)
         return str(charge(join(parts))) if join.__name__ == "str_join" else charge(join(parts))
 
     def concat(self, parts: Iterable[str]) -> str:
@@ -284,8 +273,6 @@ def refuse_powers(template: str) -> None:
 
     refuse_powers("{{ 2 ** n }}") raises TemplateRefused; "**bold**" outside of an expression is text
     """
-    from jinja2 import Environment, TemplateSyntaxError
-
     before = ""
     try:
         for _, kind, value in Environment().lex(template):

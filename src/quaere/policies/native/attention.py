@@ -11,7 +11,9 @@ parameters.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,73 +24,62 @@ from quaere.policies.native.device import has_kernels
 from quaere.policies.native.slots import KVStorage, Span
 
 
-class Pass(Protocol):
-    """Maps the packed tokens of one forward pass to their slots and positions."""
+class Pass:
+    """The packed tokens of one forward pass: their slots and positions, and the attention for the slots' KV cache.
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, kind: Kind) -> Tensor:
-        """Attention of packed `(1, heads, tokens, head_dim)`; returns `(1, tokens, heads, head_dim)`."""
+    `_attend` maps queries and the memory of a layer's keys and values to the output.
+    """
 
-
-class PrefillPass:
-    """Prefill of chunks of several slots, whose earlier tokens are in the KV cache."""
-
-    def __init__(self, storage: KVStorage, spans: list[Span], device: torch.device) -> None:
-        self.storage = storage
-        self.spans = spans
-        slots = np.concatenate([np.full(span.length, span.slot) for span in spans])
-        positions = np.concatenate([np.arange(span.start, span.start + span.length) for span in spans])
-        self.slots, self.positions = torch.from_numpy(np.stack([slots, positions])).to(device)
-        self._blocks = None
-        if has_kernels(device):
-            from quaere.policies.native import kernels
-
-            self._blocks = kernels.query_blocks(spans, device)
-
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, kind: Kind) -> Tensor:
-        """See `Pass`."""
-        keys, values = self.storage.write(layer, key, value, self.slots, self.positions)
-        if self._blocks is not None:
-            from quaere.policies.native import kernels
-
-            return kernels.prefill_attention(query, keys, values, self._blocks, kind)
-        return _attend_spans(query, keys, values, self.spans, kind)
-
-
-class DecodePass:
-    """Decode of one token per slot: `slots[i]` has its newest token at `positions[i]`."""
+    _attend: Callable[..., Tensor]
 
     def __init__(self, storage: KVStorage, slots: Tensor, positions: Tensor) -> None:
         self.storage = storage
-        self.slots = slots
-        self.positions = positions
-        self._has_kernels = has_kernels(slots.device)
-        self._spans: list[Span] = []
-        self._side_by_side: _SideBySide | None = None
-        if not self._has_kernels:
-            rows = zip(slots.tolist(), positions.tolist(), strict=True)
-            self._spans = [Span(slot, position, 1, offset) for offset, (slot, position) in enumerate(rows)]
-            self._side_by_side = _SideBySide.of(slots, positions)
+        self.slots, self.positions = slots, positions
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, kind: Kind) -> Tensor:
-        """See `Pass`."""
+        """Attention of packed `(1, heads, tokens, head_dim)`; returns `(1, tokens, heads, head_dim)`."""
         keys, values = self.storage.write(layer, key, value, self.slots, self.positions)
-        if self._has_kernels:
+        return self._attend(query, keys, values, kind=kind)
+
+
+class PrefillPass(Pass):
+    """Prefill of chunks of several slots, whose earlier tokens are in the KV cache."""
+
+    def __init__(self, storage: KVStorage, spans: list[Span], device: torch.device) -> None:
+        slots = np.concatenate([np.full(span.length, span.slot) for span in spans])
+        positions = np.concatenate([np.arange(span.start, span.start + span.length) for span in spans])
+        super().__init__(storage, *torch.from_numpy(np.stack([slots, positions])).to(device))
+        self.spans = spans
+        self._attend = partial(_attend_spans, spans=spans)
+        if has_kernels(device):
             from quaere.policies.native import kernels
 
-            return kernels.decode_attention(query, keys, values, self.slots, self.positions, kind)
-        if self._side_by_side is not None and kind.is_plain:
-            return self._side_by_side.attend(query, keys, values, kind)
-        return _attend_spans(query, keys, values, self._spans, kind)
+            self._attend = partial(kernels.prefill_attention, blocks=kernels.query_blocks(spans, device))
+
+
+class DecodePass(Pass):
+    """Decode of one token per slot: `slots[i]` has its newest token at `positions[i]`."""
+
+    def __init__(self, storage: KVStorage, slots: Tensor, positions: Tensor) -> None:
+        super().__init__(storage, slots, positions)
+        if has_kernels(slots.device):
+            from quaere.policies.native import kernels
+
+            self._attend = partial(kernels.decode_attention, slots=slots, positions=positions)
+        else:
+            rows = enumerate(zip(slots.tolist(), positions.tolist(), strict=True))
+            spans = [Span(slot, position, 1, offset) for offset, (slot, position) in rows]
+            self._side_by_side = _SideBySide.of(slots, positions)
+            self._attend = partial(_attend_spans, spans=spans, adjacent=self._side_by_side)
 
 
 class _SideBySide:
     """Adjacent decoding slots as one padded batch: one attention call instead of one per slot."""
 
     def __init__(self, first: int, places: Tensor, lengths: Tensor, longest: int) -> None:
-        self.first = first
+        self.first, self.longest = first, longest
         self.places = places  # index of each row within the range of slots
         self.lengths = lengths  # of every slot in the range; 1 for a slot that does not decode
-        self.longest = longest
         self._masks: dict[int | None, Tensor] = {}
 
     @classmethod
@@ -103,7 +94,6 @@ class _SideBySide:
         return cls(first, slots - first, lengths, longest)
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, kind: Kind) -> Tensor:
-        """As `Pass.attend`, after keys and values are written."""
         _, heads, rows, head_dim = query.shape
         stretch = slice(self.first, self.first + len(self.lengths))
         key, value = keys[stretch, :, : self.longest], values[stretch, :, : self.longest]
@@ -124,8 +114,12 @@ class _SideBySide:
         return self._masks[window]
 
 
-def _attend_spans(query: Tensor, keys: Tensor, values: Tensor, spans: list[Span], kind: Kind) -> Tensor:
-    """Attention of each span in turn with torch's attention."""
+def _attend_spans(
+    query: Tensor, keys: Tensor, values: Tensor, spans: list[Span], kind: Kind, adjacent: _SideBySide | None = None
+) -> Tensor:
+    """Attention of all spans with torch's attention: one after another, or at once if they are `adjacent`."""
+    if adjacent is not None and kind.is_plain:
+        return adjacent.attend(query, keys, values, kind)
     outputs = [
         _attend_span(query[:, :, span.offset : span.offset + span.length], keys, values, span, kind) for span in spans
     ]
@@ -133,16 +127,14 @@ def _attend_spans(query: Tensor, keys: Tensor, values: Tensor, spans: list[Span]
 
 
 def _attend_span(query: Tensor, keys: Tensor, values: Tensor, span: Span, kind: Kind) -> Tensor:
-    """Attention output `(1, heads, length, head_dim)` of one span."""
     end, window = span.start + span.length, kind.window
     # With a sliding window, a single token needs only the last `window` keys; the tokens of a chunk need a mask.
     first = max(0, end - window) if window is not None and span.length == 1 else 0
     key, value = keys[span.slot, None, :, first:end], values[span.slot, None, :, first:end]
     mask = None if span.length == 1 else _chunk_mask(span, window, query.device)
-    groups = query.shape[1] // key.shape[1]
     if not kind.is_plain:
-        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
         return explicit_attention(query, key, value, mask, kind)
+    groups = query.shape[1] // key.shape[1]
     if span.length == 1:
         # Grouped-query attention: the heads that share a key head become several queries of that head.
         folded = query.reshape(1, key.shape[1], groups, query.shape[3])
@@ -186,14 +178,9 @@ class Kind(NamedTuple):
     @classmethod
     def read(cls, head_dim: int, options: dict[str, Any]) -> Kind:
         """The parameters from the options that transformers passes to an attention function."""
-        scale = options.get("scaling")
-        return cls(
-            scale if scale is not None else head_dim**-0.5,
-            options.get("sliding_window"),
-            options.get("softcap"),
-            options.get("dropout") or 0.0,
-            options.get("s_aux"),
-        )
+        scale, window, softcap = (options.get(name) for name in ("scaling", "sliding_window", "softcap"))
+        dropout, sinks = options.get("dropout") or 0.0, options.get("s_aux")
+        return cls(head_dim**-0.5 if scale is None else scale, window, softcap, dropout, sinks)
 
     @property
     def is_plain(self) -> bool:
@@ -201,11 +188,18 @@ class Kind(NamedTuple):
         return self.softcap is None and self.sinks is None
 
 
+def repeat_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values with each head repeated for all heads of queries that share it."""
+    groups = query.shape[1] // key.shape[1]
+    return (key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)) if groups > 1 else (key, value)
+
+
 def explicit_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, kind: Kind) -> Tensor:
     """Attention with scores capped by tanh, as in Gemma 2, or with sinks, as in GPT-OSS.
 
     Without a mask it is causal; a single query token sees all keys.
     """
+    key, value = repeat_heads(query, key, value)
     scores = query @ key.transpose(2, 3) * kind.scale
     if kind.softcap is not None:
         scores = torch.tanh(scores / kind.softcap) * kind.softcap
@@ -214,8 +208,7 @@ def explicit_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor |
     if mask is not None:
         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)  # not -inf: a row without keys would be nan
     if kind.sinks is not None:
-        sinks = kind.sinks.to(scores.dtype)[:, None, None].expand(*scores.shape[:-1], 1)
-        scores = torch.cat((scores, sinks), -1)
+        sinks = kind.sinks.to(scores.dtype)[:, None, None]
+        scores = torch.cat((scores, sinks.expand(*scores.shape[:-1], 1)), -1)
     weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(query.dtype)
-    weights = weights[..., : key.shape[2]]
-    return torch.nn.functional.dropout(weights, kind.dropout) @ value
+    return torch.nn.functional.dropout(weights[..., : key.shape[2]], kind.dropout) @ value

@@ -24,7 +24,7 @@ from quaere.policies.model_folders import check_config, check_weights, first_lin
 from quaere.policies.native.attention import Kind, Pass
 from quaere.policies.native.llama_step import Layer, LlamaParts, Norm, Product
 from quaere.policies.native.products import merge, use_int8
-from quaere.policies.native.varlen import VARLEN, Packing, varlen_attention
+from quaere.policies.native.varlen import VARLEN, Packing, bound, is_expected, varlen_attention
 from quaere.policies.native.weights import merge_adapters, round_weights
 
 ATTENTION = "quaere_packed"
@@ -39,8 +39,7 @@ def _packed_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
 ) -> tuple[Tensor, None]:
     """Attention function registered with transformers: it delegates to the current `Pass`."""
-    output = _pass.get().attend(module.layer_idx, query, key, value, Kind.read(query.shape[-1], options))
-    return output, None
+    return _pass.get().attend(module.layer_idx, query, key, value, Kind.read(query.shape[-1], options)), None
 
 
 def load_model(model: str | ModelPath, device: str, dtype: str, *, packed: bool = True, as_base: bool = False) -> Any:
@@ -141,8 +140,7 @@ def _fused_norm(module: Any, states: Tensor) -> Tensor:
 def _fused_gate(module: Any, states: Tensor) -> Tensor:
     from quaere.policies.native import fused
 
-    output: Tensor = module.down_proj(fused.gated_silu(module.gate_proj(states), module.up_proj(states)))
-    return output
+    return module.down_proj(fused.gated_silu(module.gate_proj(states), module.up_proj(states)))
 
 
 def _replace(module: Any, replacement: Any, width: int) -> bool:
@@ -150,10 +148,10 @@ def _replace(module: Any, replacement: Any, width: int) -> bool:
     weight = next(module.parameters())
     states = torch.randn(1, 5, width, generator=torch.Generator().manual_seed(0)).to(weight.device, weight.dtype)
     with torch.no_grad():
-        if not _same(module(states), replacement(states)):
-            return False
-    module.forward = replacement
-    return True
+        agrees = _same(module(states), replacement(states))
+    if agrees:
+        module.forward = replacement
+    return agrees
 
 
 def _fuse_rotation(model: Any) -> bool:
@@ -199,18 +197,10 @@ def max_positions(model: Any) -> int:
 
 def forward(model: Any, where: Pass, token_ids: Tensor, positions: Tensor, wanted: Tensor | None = None) -> Tensor:
     """Logits `(wanted, vocabulary)` of the wanted (or all) packed tokens."""
-    token = _pass.set(where)
-    try:
-        output = model(
-            input_ids=token_ids[None],
-            position_ids=positions[None],
-            use_cache=False,
-            logits_to_keep=0 if wanted is None else wanted,
-        )
-    finally:
-        _pass.reset(token)
-    logits: Tensor = output.logits[0]
-    return logits
+    with bound(_pass, where):
+        keep = 0 if wanted is None else wanted
+        output = model(input_ids=token_ids[None], position_ids=positions[None], use_cache=False, logits_to_keep=keep)
+    return output.logits[0]
 
 
 def read_llama(model: Any) -> LlamaParts | None:
@@ -219,9 +209,8 @@ def read_llama(model: Any) -> LlamaParts | None:
     The weights of joined products become views of one matrix.
     """
     config, weight = model.config, next(model.parameters())
-    if type(model).__name__ not in LLAMA_LIKE or config.hidden_act != "silu":
-        return None
-    if weight.device.type != "cpu" or weight.dtype != torch.float32:
+    is_llama = type(model).__name__ in LLAMA_LIKE and config.hidden_act == "silu"
+    if not is_llama or weight.device.type != "cpu" or weight.dtype != torch.float32:
         return None
     body = model.model
     head_dim = body.layers[0].self_attn.head_dim
@@ -243,11 +232,10 @@ def _read_layer(layer: Any, config: Any) -> Layer:
     attention, mlp = layer.self_attn, layer.mlp
     # Mistral has one window for all layers, in its config; Llama's config has none.
     window = getattr(attention, "sliding_window", getattr(config, "sliding_window", None))
-    has_norms = hasattr(attention, "q_norm")
     return Layer(
         _read_norm(layer.input_layernorm),
         Product([attention.q_proj, attention.k_proj, attention.v_proj]),
-        (_read_norm(attention.q_norm), _read_norm(attention.k_norm)) if has_norms else None,
+        (_read_norm(attention.q_norm), _read_norm(attention.k_norm)) if hasattr(attention, "q_norm") else None,
         Product([attention.o_proj]),
         _read_norm(layer.post_attention_layernorm),
         Product([mlp.gate_proj, mlp.up_proj]),
@@ -296,7 +284,7 @@ def packed_states(model: Any, token_ids: Tensor, packing: Packing) -> Tensor:
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
     # transformers takes a mask of four dimensions as complete and builds no tokens x tokens mask; this one is not read.
     finished = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=token_ids.device)
-    with packing.expected():
+    with bound(is_expected, True):
         output = decoder(
             input_ids=token_ids[None],
             position_ids=packing.positions_T[None],
@@ -304,8 +292,7 @@ def packed_states(model: Any, token_ids: Tensor, packing: Packing) -> Tensor:
             use_cache=False,
             packing=packing,
         )
-    states: Tensor = output.last_hidden_state[0]
-    return states
+    return output.last_hidden_state[0]
 
 
 def output_head(model: Any) -> Head:
@@ -337,8 +324,7 @@ def refuse_unsupported(model: Any) -> None:
 
     The model may be without weights, on torch's meta device.
     """
-    found = _find_other_layer(model)
-    if found:
+    if found := _find_other_layer(model):
         kind = model.config.get_text_config().model_type
         raise ModelMissing(
             f"models of the kind {kind} have {found}; the engine runs only models whose tokens meet in full or sliding "
@@ -354,6 +340,4 @@ def _find_other_layer(model: Any) -> str:
         return f"layers of {' and '.join(others)}"
     if any(isinstance(module, nn.Conv1d) for module in model.modules()):
         return "layers that convolve neighbouring tokens"
-    if not getattr(model, "_supports_attention_backend", False):
-        return "attention that cannot be replaced"
-    return ""
+    return "" if getattr(model, "_supports_attention_backend", False) else "attention that cannot be replaced"

@@ -11,8 +11,8 @@ addresses, so copying new weights in place needs no new capture.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +23,7 @@ from torch import Tensor
 from quaere.policies.native.attention import DecodePass, Pass, PrefillPass
 from quaere.policies.native.device import has_kernels
 from quaere.policies.native.slots import KVStorage, Span
+from quaere.policies.native.weights import signed
 from quaere.policies.sampler import SamplingParams
 
 Forward = Callable[[Pass, Tensor, Tensor, Tensor | None], Tensor]
@@ -50,17 +51,6 @@ class Drawn:
         return [int(token) for token in tokens], logprobs
 
 
-class Joining(Struct, frozen=True):
-    """A row that ends its prefill in this pass, with its sampling parameters.
-
-    Joining(slot=3, length=512, params=SamplingParams(seed=7))
-    """
-
-    slot: int
-    length: int
-    params: SamplingParams
-
-
 class _Captured(Struct, frozen=True):
     graph: Any
     slots: Tensor
@@ -75,31 +65,30 @@ class Decoder:
         self.device = device
         self.storage = storage
         self.padding = num_slots
-        self.num_slots = size = num_slots + 1
-
-        def zeros(dtype: torch.dtype) -> Tensor:
-            return torch.zeros(size, dtype=dtype, device=self.device)
-
-        self._last_token, self._length, self._num_drawn = zeros(torch.long), zeros(torch.long), zeros(torch.long)
-        self._seed, self._top_k = zeros(torch.long), zeros(torch.long)
-        self._temperature, self._top_p = zeros(torch.float32), zeros(torch.float64)
+        self.num_slots = num_slots + 1
+        zeros = partial(torch.zeros, self.num_slots, device=device)
+        self._last_token, self._length, self._num_drawn = (zeros(dtype=torch.long) for _ in range(3))
+        self._seed, self._top_k = (zeros(dtype=torch.long) for _ in range(2))
+        self._temperature, self._top_p = zeros(dtype=torch.float32), zeros(dtype=torch.float64)
         draws_in_one_kernel(self.device)  # cached now: the check synchronises, which a graph capture does not allow
         self._graphs: dict[tuple[int, Draw], _Captured] = {}
         self._pool: Any = None
         self._version = -1
 
-    def prefill(self, spans: list[Span], token_ids: list[int], joining: Sequence[Joining], draw: Draw) -> Drawn | None:
-        """Prefill chunks of contexts; the rows in `joining`, complete after this pass, sample their first token."""
+    def prefill(
+        self, spans: list[Span], token_ids: list[int], joining: Mapping[int, SamplingParams], draw: Draw
+    ) -> Drawn | None:
+        """Prefill chunks of contexts; the slots in `joining`, complete after this pass, sample their first token."""
         where = PrefillPass(self.storage, spans, self.device)
-        ends = {span.slot: span.offset + span.length - 1 for span in spans}
-        wanted = torch.tensor([ends[row.slot] for row in joining], dtype=torch.long, device=self.device)
+        last = [span for span in spans if span.slot in joining]
+        ends = [span.offset + span.length - 1 for span in last]
+        wanted = torch.tensor(ends, dtype=torch.long, device=self.device)
         ids = torch.from_numpy(np.array(token_ids, dtype=np.int64)).to(self.device)  # 5x faster than from a list
         with torch.no_grad():
             logits = self.forward(where, ids, where.positions, wanted)
             if not joining:
                 return None
-            slots = self._set_up(joining)
-            return Drawn(self._draw(logits, slots, draw))
+            return Drawn(self._draw(logits, self._set_up(last, list(joining.values())), draw))
 
     def decode(self, slots: Sequence[int], draw: Draw) -> Drawn:
         """Sample one more token for each of these slots."""
@@ -115,9 +104,9 @@ class Decoder:
     # ------------------------------------------------------------------------------------------------------ one step
 
     def _step(self, slots: Tensor, draw: Draw) -> Tensor:
-        tokens, positions = self._last_token[slots], self._length[slots]
-        logits = self.forward(DecodePass(self.storage, slots, positions), tokens, positions, None)
-        drawn = self._draw(logits, slots, draw)
+        positions = self._length[slots]
+        where = DecodePass(self.storage, slots, positions)
+        drawn = self._draw(self.forward(where, self._last_token[slots], positions, None), slots, draw)
         self._length[slots] = positions + 1
         self._length[self.padding :].zero_()
         return drawn
@@ -137,17 +126,13 @@ class Decoder:
         self._num_drawn[slots] = index + 1
         return torch.stack([tokens.double(), logprobs.double()])
 
-    def _set_up(self, joining: Sequence[Joining]) -> Tensor:
-        params = [row.params for row in joining]
-        whole = [
-            [row.slot for row in joining],
-            [row.length for row in joining],
-            [signed(param.seed) for param in params],
-            [param.top_k for param in params],
-        ]
-        slots, lengths, seeds, top_k = torch.tensor(whole, device=self.device)
-        fractions = [[param.temperature for param in params], [param.top_p for param in params]]
-        temperatures, top_p = torch.tensor(fractions, dtype=torch.float64, device=self.device)
+    def _set_up(self, spans: list[Span], params: list[SamplingParams]) -> Tensor:
+        """Store length and sampling parameters of slots whose contexts end with these spans; returns the slots."""
+        rows = zip(spans, params, strict=True)
+        whole = [(span.slot, span.start + span.length, signed(row.seed), row.top_k) for span, row in rows]
+        slots, lengths, seeds, top_k = torch.tensor(whole, device=self.device).T
+        fractions = [(row.temperature, row.top_p) for row in params]
+        temperatures, top_p = torch.tensor(fractions, dtype=torch.float64, device=self.device).T
         self._length[slots], self._seed[slots], self._top_k[slots] = lengths, seeds, top_k
         self._temperature[slots], self._top_p[slots] = temperatures.float(), top_p
         self._num_drawn[slots] = 0
@@ -217,7 +202,6 @@ def _rounded(size: int) -> int:
 
 # ----------------------------------------------------------------------------------------------------- logits to tokens
 
-_MASK = (1 << 64) - 1
 _STRIDE, _STEP, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xD1B54A32D192ED03, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 _BLOCK = 256  # tokens of the vocabulary
@@ -234,15 +218,6 @@ def uniforms(seeds: Tensor, indices: Tensor) -> Tensor:
         state = (state ^ _shifted(state, 27)) * signed(_SECOND)
         state = state ^ _shifted(state, 31)
     return _shifted(state, 11).double() / (1 << 53)
-
-
-def signed(number: int) -> int:
-    """The signed 64-bit integer with the same bits as an unsigned number.
-
-    signed(0xFFFFFFFFFFFFFFFF) == -1
-    """
-    number &= _MASK
-    return number - (1 << 64) if number >> 63 else number
 
 
 def _shifted(state: Tensor, bits: int) -> Tensor:
@@ -275,16 +250,14 @@ def pick_tokens(
         tokens = _invert(scaled, numbers)
         if draw == "cut":
             tokens = torch.where(temperatures > 0, tokens, logits.argmax(dim=-1))
-    picked = logits.gather(1, tokens[:, None])[:, 0] - logits.logsumexp(-1)
-    return tokens, picked
+    return tokens, logits.gather(1, tokens[:, None])[:, 0] - logits.logsumexp(-1)
 
 
 def _cut(logits: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
     """The logits after top-k, then top-p, per row; the most probable token always stays."""
-    size = logits.shape[1]
     ordered, order = logits.sort(dim=-1, descending=True, stable=True)
-    ranks = torch.arange(size, device=logits.device)
-    kept = torch.where(top_k > 0, top_k, size)
+    ranks = torch.arange(logits.shape[1], device=logits.device)
+    kept = torch.where(top_k > 0, top_k, logits.shape[1])
     ordered = ordered.masked_fill(ranks >= kept[:, None], float("-inf"))
     mass = ordered.double().softmax(-1).cumsum(-1)
     # A token is removed if the tokens before it already reach the mass top_p.

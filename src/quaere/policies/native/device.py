@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import timeit
 from collections.abc import Callable
 from functools import cache, partial
 from importlib.util import find_spec
@@ -31,8 +31,7 @@ def choose_device(wanted: str, report: Callable[[str], None] = lambda line: None
         raise BadInput("no CUDA device was found, so the device must be cpu or auto", hint="quaere doctor")
     device = ("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted
     if device == "cuda" and torch.cuda.device_count() > 1:
-        count = torch.cuda.device_count()
-        report(f"{count} GPUs are here, and one is used: a run takes one")
+        report(f"{torch.cuda.device_count()} GPUs are here, and one is used: a run takes one")
     return device
 
 
@@ -84,9 +83,4 @@ def _seconds_of_product(dtype: str, rows: int) -> float:
         kind = getattr(torch, dtype)
         multiply = partial(torch.nn.functional.linear, weight=weight.to(kind))
         states = states.to(kind)
-    tries = []
-    for _ in range(5):
-        started = time.perf_counter()
-        multiply(states)
-        tries.append(time.perf_counter() - started)
-    return min(tries)
+    return min(timeit.repeat(lambda: multiply(states), number=1, repeat=5))

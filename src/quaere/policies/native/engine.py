@@ -26,7 +26,7 @@ from typing import Any
 from msgspec import Struct
 
 from quaere.policies.native.bridge import forward, fuse, read_llama
-from quaere.policies.native.decoder import Decoder, Draw, Drawn, Joining, how_to_draw
+from quaere.policies.native.decoder import Decoder, Draw, Drawn, how_to_draw
 from quaere.policies.native.device import has_kernels
 from quaere.policies.native.llama_step import LlamaStep
 from quaere.policies.native.products import decodes_in_int8, prepare_products
@@ -43,7 +43,6 @@ class Request:
         self.key = key
         self.session = session
         self.params = params
-        self.max_tokens = params.max_tokens
         self.draw = how_to_draw([params])
         self.tokens = list(token_ids)
         self.num_prompt = len(self.tokens)
@@ -118,9 +117,7 @@ class Engine:
         self._stops = StopStrings(decode)
         # A GPU launches one step before reading the last, and collects contexts for up to 16 steps before it prefills:
         # a prefill of one context costs about as much there as a prefill of all.
-        is_cuda = self.device.type == "cuda"
-        self.lookahead = 1 if is_cuda else 0
-        self.patience = 16 if is_cuda else 0
+        self.lookahead, self.patience = (1, 16) if self.device.type == "cuda" else (0, 0)
         self.reset()
 
     def reset(self) -> None:
@@ -162,7 +159,9 @@ class Engine:
 
     def step(self) -> list[Request]:
         """Advance every row; returns the finished requests."""
-        self._drop_cancelled()
+        self.waiting = deque(request for request in self.waiting if not request.cancelled)
+        for row in [row for row in self.rows if row.cancelled]:
+            self._leave(row)
         self._admit()
         decoded = self._decode()
         prefilled = self._prefill(len(decoded))
@@ -178,18 +177,13 @@ class Engine:
 
     # ------------------------------------------------------------------------------------------ one step, in order
 
-    def _drop_cancelled(self) -> None:
-        self.waiting = deque(request for request in self.waiting if not request.cancelled)
-        for row in [row for row in self.rows if row.cancelled]:
-            self._leave(row)
-
     def _admit(self) -> None:
         """Give slots to waiting requests until the missing contexts are more than four steps of work.
 
         Later requests lose nothing by waiting, and an idle GPU need not wait until a thousand slots are assigned.
         """
         coming = [*islice(self.waiting, self.max_rows - len(self.rows))]
-        longest = max((row.num_prompt + row.max_tokens for row in coming), default=0)
+        longest = max((row.num_prompt + row.params.max_tokens for row in coming), default=0)
         missing = sum(row.num_prompt - _slot_of(row).num_stored for row in self.rows if not row.num_launched)
         while self.waiting and len(self.rows) < self.max_rows and missing < 4 * self.max_step_tokens:
             row = self.waiting.popleft()
@@ -206,7 +200,7 @@ class Engine:
 
     def _decode(self) -> list[Request]:
         """Sample one more token for every row that has started and may continue; returns these rows."""
-        rows = [row for row in self.rows if 0 < row.num_launched < row.max_tokens]
+        rows = [row for row in self.rows if 0 < row.num_launched < row.params.max_tokens]
         if not rows:
             return []
         slots = [_slot_of(row) for row in rows]
@@ -239,8 +233,8 @@ class Engine:
         # If the step was full, the next one continues without waiting for more contexts.
         self._since_prefill = 0 if len(token_ids) < room else self.patience
         self.counts.prefilled += len(token_ids)
-        rows = [Joining(_slot_of(row).number, row.num_prompt, row.params) for row in joining]
-        drawn = self._decoder.prefill(spans, token_ids, rows, _draw_of(joining))
+        params = {_slot_of(row).number: row.params for row in joining}
+        drawn = self._decoder.prefill(spans, token_ids, params, _draw_of(joining))
         if drawn is not None:
             self._launch(joining, drawn)
         names = {_slot_of(row).number: row.key for row in behind}
@@ -248,9 +242,8 @@ class Engine:
 
     def _has_gathered(self, behind: list[Request], num_decoded: int) -> bool:
         """True if the rows to prefill are at least half as many as those that decode, or fill a whole step."""
-        if 2 * len(behind) >= num_decoded:
-            return True
-        return sum(row.num_prompt - _slot_of(row).num_stored for row in behind) >= self.max_step_tokens
+        missing = sum(row.num_prompt - _slot_of(row).num_stored for row in behind)
+        return 2 * len(behind) >= num_decoded or missing >= self.max_step_tokens
 
     def _copy_shared(self, rows: list[Request]) -> list[Request]:
         """Copy shared prompts from other slots; returns the rows except those whose donor is still computing."""
@@ -279,11 +272,10 @@ class Engine:
     def _collect(self) -> list[Request]:
         """Read the tokens of earlier steps; those of the last step only if no other step is running."""
         done: list[Request] = []
-        while len(self._launched) > self.lookahead:
+        while len(self._launched) > self.lookahead or (
+            self._launched and not any(row.num_launched < row.params.max_tokens for row in self.rows)
+        ):
             done += self._read(*self._launched.popleft())
-        if not any(row.num_launched < row.max_tokens for row in self.rows):
-            while self._launched:
-                done += self._read(*self._launched.popleft())
         return done
 
     def _read(self, rows: list[Request], drawn: Drawn) -> list[Request]:
@@ -313,7 +305,6 @@ class Engine:
 
 
 def _draw_of(rows: Sequence[Request]) -> Draw:
-    """The cheapest sampling method that serves all these rows."""
     draws = {row.draw for row in rows}
     return draws.pop() if len(draws) == 1 else "cut"
 

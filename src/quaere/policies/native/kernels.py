@@ -36,13 +36,7 @@ def query_blocks(spans: list[Span], device: torch.device) -> Tensor:
     return torch.tensor(blocks, dtype=torch.int32, device=device)
 
 
-def prefill_attention(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    blocks: Tensor,
-    kind: Kind,
-) -> Tensor:
+def prefill_attention(query: Tensor, keys: Tensor, values: Tensor, blocks: Tensor, kind: Kind) -> Tensor:
     """Attention of packed queries `(1, heads, tokens, head_dim)` of slots; returns `(1, tokens, heads, head_dim)`."""
     _, heads, tokens, head_dim = query.shape
     output = query.new_empty(1, tokens, heads, values.shape[3])
@@ -61,12 +55,7 @@ def prefill_attention(
 
 
 def decode_attention(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    slots: Tensor,
-    positions: Tensor,
-    kind: Kind,
+    query: Tensor, keys: Tensor, values: Tensor, slots: Tensor, positions: Tensor, kind: Kind
 ) -> Tensor:
     """Attention of one query per slot, packed `(1, heads, rows, head_dim)`; returns `(1, rows, heads, head_dim)`."""
     _, heads, rows, head_dim = query.shape

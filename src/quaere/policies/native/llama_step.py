@@ -173,15 +173,12 @@ class OneToken:
     def _rotate(self, layer: Layer, joined: Tensor) -> None:
         heads_HD = joined.view(self._rotated_HD.shape)
         if layer.head_norms is not None:
-            self._norm_heads(layer.head_norms, heads_HD)
+            rotated = heads_HD[: self._num_rotated].split((self.parts.num_heads, self.parts.num_key_heads))
+            for heads, norm in zip(rotated, layer.head_norms, strict=True):
+                heads.copy_(_normed(heads, norm))
         torch.index_select(heads_HD, 1, self._exchange, out=self._exchanged_HD)
         torch.mul(heads_HD, self._cosines_HD, out=self._rotated_HD)
         self._rotated_HD.addcmul_(self._exchanged_HD, self._sines_HD)
-
-    def _norm_heads(self, norms: tuple[Norm, Norm], heads_HD: Tensor) -> None:
-        sections = (self.parts.num_heads, self.parts.num_key_heads)
-        for heads, norm in zip(heads_HD[: self._num_rotated].split(sections), norms, strict=True):
-            heads.copy_(rms_norm(heads, norm.weight.shape, norm.weight, norm.epsilon))
 
     def _set_angles(self, position: int) -> None:
         cosines, sines = self.parts.angles(self._states, torch.tensor([[position]]))
@@ -245,18 +242,15 @@ class LlamaStep:
     ) -> Tensor:
         joined = layer.query_key_value(_normed(states_TW, layer.attention_norm))
         turned_THD, value = joined.view(len(states_TW), -1, self.parts.head_dim).split(self._sections, 1)
+        sizes = (self.parts.num_heads, self.parts.num_key_heads)
         if layer.head_norms is not None:
-            turned_THD = self._norm_heads(turned_THD, layer.head_norms)
+            pairs = zip(turned_THD.split(sizes, 1), layer.head_norms, strict=True)
+            turned_THD = torch.cat([_normed(heads, norm) for heads, norm in pairs], 1)
         cosines, sines = angles
         turned_THD = (turned_THD * cosines).addcmul_(turned_THD.index_select(2, self._exchange), sines)
-        query, key = turned_THD.split((self.parts.num_heads, self.parts.num_key_heads), 1)
+        query, key = turned_THD.split(sizes, 1)
         query, key, value = (heads.transpose(0, 1)[None] for heads in (query, key, value))
-        attended = where.attend(number, query, key, value, layer.kind)
-        return layer.attention_output(attended.reshape(len(states_TW), -1))
-
-    def _norm_heads(self, heads_THD: Tensor, norms: tuple[Norm, Norm]) -> Tensor:
-        sections = heads_THD.split((self.parts.num_heads, self.parts.num_key_heads), 1)
-        return torch.cat([_normed(heads, norm) for heads, norm in zip(sections, norms, strict=True)], 1)
+        return layer.attention_output(where.attend(number, query, key, value, layer.kind).reshape(len(states_TW), -1))
 
 
 def _normed(states: Tensor, norm: Norm) -> Tensor:

@@ -85,9 +85,7 @@ Packed = Bytes | Halves
 
 def pack(weight: Tensor) -> Packed:
     """The weight `(O, I)` in the form with the fastest product on this processor."""
-    if has_halves() and weight.shape[1] % GROUP == 0:
-        return pack_halves(weight)
-    return pack_bytes(weight)
+    return pack_halves(weight) if has_halves() and weight.shape[1] % GROUP == 0 else pack_bytes(weight)
 
 
 @cache
@@ -103,8 +101,7 @@ def pack_bytes(weight: Tensor) -> Bytes:
     """
     # The scale is rounded to bfloat16 first, so that the values are computed with the scale that is used later.
     scales = (weight.abs().amax(dim=1).clamp(min=1e-12) / 127).bfloat16()
-    values = (weight / scales.float()[:, None]).round().clamp(-127, 127).to(torch.int8)
-    return Bytes(values, scales)
+    return Bytes((weight / scales.float()[:, None]).round().clamp(-127, 127).to(torch.int8), scales)
 
 
 def pack_halves(weight: Tensor) -> Halves:
@@ -193,7 +190,6 @@ class _Merged:
         self._parts: dict[int, Tensor] = {}
 
     def forward(self, number: int, states: Tensor) -> Tensor:
-        """Output of layer `number` for the states."""
         if self._states is not states or number not in self._parts:
             self._states, self._parts = None, {}
             if self._places != self._where_weights_lie():

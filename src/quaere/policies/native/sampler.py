@@ -16,13 +16,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar, cast
 
 from quaere.errors import SamplingFailed
 from quaere.policies.native.bridge import max_positions
 from quaere.policies.native.engine import Engine, Request
 from quaere.policies.sampler import Sampled, SamplingParams, check_context
 
+T = TypeVar("T")
 Mode = Literal["fast", "deterministic"]
 OnTokens = Callable[[list[int]], None]
 
@@ -31,35 +32,30 @@ class _Pending:
     """A submitted request and the future that its coroutine awaits."""
 
     def __init__(self, session: str, request: Request, on_tokens: OnTokens | None = None) -> None:
-        self.session = session
-        self.request = request
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Sampled] = self.loop.create_future()
+        self.session, self.request = session, request
+        self.future: asyncio.Future[Sampled] = asyncio.get_running_loop().create_future()
         self._on_tokens = on_tokens
         self._num_told = 0
 
     def tell(self) -> None:
-        """Pass newly sampled tokens to `on_tokens`, if set; called in the engine's thread."""
-        num_new = len(self.request.logprobs) - self._num_told
-        if self._on_tokens is None or not num_new or self.loop.is_closed():
-            return
-        self._num_told += num_new
-        self.loop.call_soon_threadsafe(self._on_tokens, self.request.tokens[-num_new:])
+        num_new, loop = len(self.request.logprobs) - self._num_told, self.future.get_loop()
+        if self._on_tokens is not None and num_new and not loop.is_closed():
+            self._num_told += num_new
+            loop.call_soon_threadsafe(self._on_tokens, self.request.tokens[-num_new:])
 
-    def settle(self, result: Sampled | Exception) -> None:
-        """Set the result of the future; called in the engine's thread."""
 
-        def set_result() -> None:
-            if self.future.done():
-                return
-            if isinstance(result, Exception):
-                self.future.set_exception(result)
-            else:
-                self.future.set_result(result)
+def _settle(future: asyncio.Future[T], result: T | Exception) -> None:
+    """Set the result of a future of another thread's event loop, unless it was cancelled."""
 
-        # If the program was interrupted, the loop may be closed; then no coroutine waits.
-        if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(set_result)
+    def set_result() -> None:
+        if isinstance(result, Exception) and not future.done():
+            future.set_exception(result)
+        elif not future.done():
+            future.set_result(cast(T, result))
+
+    # If the program was interrupted, the loop may be closed; then no coroutine waits.
+    if not future.get_loop().is_closed():
+        future.get_loop().call_soon_threadsafe(set_result)
 
 
 class NativeSampler:
@@ -95,8 +91,7 @@ class NativeSampler:
         `quick` is for sampling that nothing is trained on: results equal those of the model's own code up to rounding.
         """
         # A GPU needs thousands of tokens to be busy; on a CPU a long step only delays the other rows.
-        is_cuda = next(model.parameters()).device.type == "cuda"
-        max_step_tokens = 32768 if is_cuda else 2048
+        max_step_tokens = 32768 if next(model.parameters()).device.type == "cuda" else 2048
         engine = Engine(model, decode, max_rows=max_rows, max_step_tokens=max_step_tokens, quick=quick)
         return cls(engine, name=name, mode=mode, max_positions=max_positions(model))
 
@@ -148,16 +143,13 @@ class NativeSampler:
         longest = max(map(len, sequences), default=0)
         if longest > self.max_positions:
             raise SamplingFailed(f"{longest} tokens exceed the model's context length of {self.max_positions}")
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[list[list[float]]] = loop.create_future()
+        future: asyncio.Future[list[list[float]]] = asyncio.get_running_loop().create_future()
 
         def job() -> None:
             try:
-                result = self.engine.score_many(sequences, starts)
+                _settle(future, self.engine.score_many(sequences, starts))
             except Exception as error:
-                loop.call_soon_threadsafe(future.set_exception, _sampling_failed(error))
-            else:
-                loop.call_soon_threadsafe(future.set_result, result)
+                _settle(future, _sampling_failed(error))
 
         with self._wake:
             self._start()
@@ -196,8 +188,11 @@ class NativeSampler:
                     break
                 jobs, self._jobs = self._jobs, []
                 ready = self._take_ready()
+                # Slots of closed sessions are released in lockstep between batches only: timing has no influence.
                 if ready or not self.lockstep:
-                    self._end_sessions()
+                    for session in self._ended:
+                        self.engine.end(session)
+                    self._ended.clear()
                 for pending in ready:
                     self._in_flight[pending.request] = pending
                     self.engine.add(pending.request)
@@ -205,14 +200,11 @@ class NativeSampler:
                 job()
             self._step()
         for pending in [*self._in_flight.values(), *self._inbox]:
-            pending.settle(SamplingFailed("the engine was stopped"))
+            _settle(pending.future, SamplingFailed("the engine was stopped"))
 
     def _ready(self) -> bool:
-        """True if the requests in the inbox may join the batch now."""
-        if not self.lockstep or not self._inbox:
-            return bool(self._inbox)
         waiting = {pending.session for pending in self._inbox}
-        return not self.engine.busy and all(session in waiting for session in self._sessions)
+        return bool(waiting) and (not self.lockstep or (not self.engine.busy and self._sessions.keys() <= waiting))
 
     def _take_ready(self) -> list[_Pending]:
         if not self._ready():
@@ -223,12 +215,6 @@ class NativeSampler:
             taken.sort(key=lambda pending: order.get(pending.session, len(order)))  # closed sessions may have requests
         return taken
 
-    def _end_sessions(self) -> None:
-        """Release the slots of closed sessions; in lockstep only between batches, so that timing has no influence."""
-        for session in self._ended:
-            self.engine.end(session)
-        self._ended.clear()
-
     def _step(self) -> None:
         try:
             done = self.engine.step()
@@ -237,15 +223,14 @@ class NativeSampler:
             failure = _sampling_failed(error)
             self.engine.reset()
             for pending in self._in_flight.values():
-                pending.settle(failure)
+                _settle(pending.future, failure)
             self._in_flight.clear()
             return
         for pending in self._in_flight.values():
             pending.tell()
         for request in done:
-            self._in_flight.pop(request).settle(request.sampled())
-        for request in [request for request in self._in_flight if request.cancelled]:
-            del self._in_flight[request]
+            _settle(self._in_flight.pop(request).future, request.sampled())
+        self._in_flight = {one: pending for one, pending in self._in_flight.items() if not one.cancelled}
 
 
 def _sampling_failed(error: Exception) -> SamplingFailed:

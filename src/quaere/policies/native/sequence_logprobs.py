@@ -67,7 +67,6 @@ class _Chunk(NamedTuple):
 
 
 def _score_rows(model: Any, rows: list[_Row], max_step_tokens: int) -> None:
-    """Run the rows through the model in chunks and store their scores."""
     device = next(model.parameters()).device
     storage = KVStorage()
     storage.reserve(len(rows), max(len(row.token_ids) for row in rows), {})

@@ -82,23 +82,21 @@ class SlotTable:
         num_stored = min(slot.num_stored, _common(slot.tokens, tokens), len(tokens) - 1)
         if num_stored < slot.num_stored or not slot.prefixes:
             self._empty(slot)
-            self._remember(slot, prefixes)
+            slot.prefixes = prefixes
+            for prefix in prefixes:
+                self._holders.setdefault(prefix, {})[slot.number] = slot
         slot.session, slot.tokens, slot.num_stored = session, tokens, num_stored
         slot.num_promised, slot.in_flight, slot.last_used = len(tokens), True, self._clock
         if session:
             self._of_session[session] = slot
-        if donor is None or donor is slot or num_shared <= num_stored:
-            return Taken(slot)
-        return Taken(slot, donor, num_shared)
+        is_shared = donor is not None and donor is not slot and num_shared > num_stored
+        return Taken(slot, donor, num_shared) if is_shared else Taken(slot)
 
     def rest(self, slot: Slot) -> None:
         """Mark the slot idle; its session keeps it until the session ends or the slot is needed."""
         slot.in_flight = False
         slot.num_promised = slot.num_stored
-        if not slot.session or not self.reuse:
-            self._empty(slot)
-        else:
-            self._offer(slot)
+        (self._offer if slot.session and self.reuse else self._empty)(slot)
 
     def end(self, session: str) -> None:
         """End a session and free its slot."""
@@ -112,10 +110,7 @@ class SlotTable:
     def forget(self) -> None:
         """Invalidate all stored tokens (the weights have changed): no later turn may reuse or copy them."""
         for slot in self.slots:
-            if slot.in_flight:
-                self._disown(slot)
-            else:
-                self._empty(slot)
+            (self._disown if slot.in_flight else self._empty)(slot)
 
     def stored(self) -> dict[int, int]:
         """Number of stored tokens per slot."""
@@ -130,7 +125,6 @@ class SlotTable:
                 return slot
 
     def _offer(self, slot: Slot) -> None:
-        """Put an idle slot on the heap of slots that can be assigned."""
         if slot.in_flight:
             return
         heapq.heappush(self._idle, (slot.last_used, slot.number))
@@ -145,11 +139,6 @@ class SlotTable:
                 if limit >= num_blocks * BLOCK:  # else its row left before the prefix was computed
                     return slot, min(limit, _common(slot.tokens, tokens), len(tokens) - 1)
         return None, 0
-
-    def _remember(self, slot: Slot, prefixes: list[int]) -> None:
-        slot.prefixes = prefixes
-        for prefix in prefixes:
-            self._holders.setdefault(prefix, {})[slot.number] = slot
 
     def _empty(self, slot: Slot) -> None:
         self._disown(slot)
@@ -181,14 +170,9 @@ def _prefixes(tokens: list[int]) -> list[int]:
 
 
 def _common(first: list[int], second: list[int]) -> int:
-    """Length of the common prefix of two lists.
-
-    _common([1, 2, 3], [1, 2, 4]) == 2
-    """
     limit = min(len(first), len(second))
-    if first[:limit] == second[:limit]:
-        return limit
-    return next(index for index in range(limit) if first[index] != second[index])
+    is_same = first[:limit] == second[:limit]
+    return limit if is_same else next(index for index in range(limit) if first[index] != second[index])
 
 
 # --------------------------------------------------------------------------------------------------------------- memory
@@ -272,5 +256,4 @@ def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
     """A zero tensor. On a CPU numpy gets pages that are zero already, which cost nothing until they are used."""
     if like.device.type != "cpu":
         return like.new_zeros(shape)
-    plain = np.zeros(shape, dtype=f"i{like.element_size()}")
-    return torch.from_numpy(plain).view(like.dtype)
+    return torch.from_numpy(np.zeros(shape, dtype=f"i{like.element_size()}")).view(like.dtype)

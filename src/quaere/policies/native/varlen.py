@@ -18,17 +18,19 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from quaere.errors import ModelMissing
-from quaere.policies.native.attention import Kind, explicit_attention
+from quaere.policies.native.attention import Kind, explicit_attention, repeat_heads
 
 VARLEN = "quaere_varlen"
-_is_expected: ContextVar[bool] = ContextVar("quaere_packing_expected", default=False)
+T = TypeVar("T")
+# If it is true, attention without a packing raises, because the model failed to pass it on.
+is_expected: ContextVar[bool] = ContextVar("quaere_packing_expected", default=False)
 
 
 class Packing:
@@ -45,17 +47,13 @@ class Packing:
         self.prefixes = list(prefixes or [None] * len(lengths))
         # Positions continue where the prefix ends; a prefix has no prefix itself.
         self.starts = [0 if prefix is None else self.lengths[prefix] for prefix in self.prefixes]
+        self.is_plain = not any(self.starts)  # no sequence has a prefix
         ends = [start + length for start, length in zip(self.starts, self.lengths, strict=True)]
         self.longest = max(ends)
         self.bounds = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)
         ranges = [torch.arange(start, end) for start, end in zip(self.starts, ends, strict=True)]
         self.positions_T = torch.cat(ranges).to(device)
         self._masks: dict[int, Tensor] = {}
-
-    @property
-    def is_plain(self) -> bool:
-        """True if no sequence has a prefix."""
-        return not any(self.starts)
 
     def mask(self, number: int, window: int | None) -> Tensor | None:
         """Attention mask of a sequence over its prefix and itself; None for plain causal attention."""
@@ -69,14 +67,15 @@ class Packing:
             self._masks[window] = (ago >= 0) & (ago < window)
         return self._masks[window][start:end, :end]
 
-    @contextmanager
-    def expected(self) -> Iterator[None]:
-        """Context manager: inside, attention without a packing raises, because the model failed to pass it on."""
-        token = _is_expected.set(True)
-        try:
-            yield
-        finally:
-            _is_expected.reset(token)
+
+@contextmanager
+def bound(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Context manager: inside, the context variable has this value."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
 
 
 # -------------------------------------------------------------------------------------------------------- attention
@@ -95,15 +94,16 @@ def varlen_attention(
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
     packing = options.get("packing")
     if packing is None:  # a call without a packing: padded rows, with a mask as for sdpa
-        if _is_expected.get():
-            name = type(module).__name__
+        if is_expected.get():
             raise ModelMissing(
-                f"this model cannot be trained: its {name} is not told where one packed sequence ends and the next "
-                "begins",
+                f"this model cannot be trained: its {type(module).__name__} is not told where one packed sequence ends "
+                "and the next begins",
                 hint="choose another model (docs/models.md has a table)",
             )
         return _attend_rows(query, key, value, attention_mask, kind).transpose(1, 2), None
-    attend = _attend_flash if packing.is_plain and _has_kernel(query, key, kind) else _attend_each
+    is_usable = packing.is_plain and query.is_cuda and kind.is_plain and not kind.dropout
+    shape = query.shape[1], key.shape[1], query.shape[3]
+    attend = _attend_flash if is_usable and kernel_works(query.device, query.dtype, *shape) else _attend_each
     return attend(query, key, value, packing, kind).transpose(1, 2), None
 
 
@@ -112,9 +112,9 @@ def _attend_flash(query: Tensor, key: Tensor, value: Tensor, packing: Packing, k
     packed_THD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
     sizes = packing.bounds, packing.bounds, packing.longest, packing.longest
     window = {"window_size_left": -1 if kind.window is None else kind.window - 1, "window_size_right": 0}
-    output_THD: Tensor = torch.ops.aten._flash_attention_forward(
+    output_THD, *_ = torch.ops.aten._flash_attention_forward(
         *packed_THD, *sizes, 0.0, kind.window is None, False, scale=kind.scale, **window
-    )[0]
+    )
     return output_THD.transpose(0, 1)[None]
 
 
@@ -132,13 +132,12 @@ def _attend_each(query: Tensor, key: Tensor, value: Tensor, packing: Packing, ki
 
 def _attend_rows(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, kind: Kind) -> Tensor:
     """Attention of rows of equal length. Without a mask it is causal; a single query token sees all keys."""
-    groups = query.shape[1] // key.shape[1]
-    # The CPU kernel supports grouped-query attention in place; elsewhere shared key heads are repeated.
-    in_place = kind.is_plain and query.device.type == "cpu"
-    if groups > 1 and not in_place:
-        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
     if not kind.is_plain:
         return explicit_attention(query, key, value, mask, kind)
+    # The CPU kernel supports grouped-query attention in place; elsewhere shared key heads are repeated.
+    in_place = query.device.type == "cpu"
+    if not in_place:
+        key, value = repeat_heads(query, key, value)
     is_causal = mask is None and query.shape[2] > 1
     return scaled_dot_product_attention(
         query, key, value, mask, kind.dropout, is_causal, scale=kind.scale, enable_gqa=in_place
@@ -146,11 +145,6 @@ def _attend_rows(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
 
 
 # ----------------------------------------------------------------------------------------------------- the kernel
-
-
-def _has_kernel(query: Tensor, key: Tensor, kind: Kind) -> bool:
-    usable = query.is_cuda and kind.is_plain and not kind.dropout
-    return usable and kernel_works(query.device, query.dtype, query.shape[1], key.shape[1], query.shape[3])
 
 
 @lru_cache

@@ -47,13 +47,14 @@ def copy_rounded(target: Tensor, source: Tensor, name: str, *, chunk: int = 0) -
     flat = source.reshape(-1)
     whole = target.view(-1) if target.is_contiguous() else torch.empty_like(flat, dtype=target.dtype)
     chunk = chunk or (_CPU_CHUNK if whole.device.type == "cpu" else _GPU_CHUNK)
-    steps = torch.arange(min(chunk, len(flat)), dtype=torch.int32, device=whole.device) * _signed(_STEP)
+    steps = torch.arange(min(chunk, len(flat)), dtype=torch.int32, device=whole.device) * signed(_STEP, 32)
     # A NaN element makes the sum NaN: without one, the check of every element is skipped.
     holds_nan = bool(flat.sum().isnan())
-    key = name_key(name)
+    # The name's hash is the start of its elements in the sequence of hashes.
+    key = int.from_bytes(blake2s(name.encode(), digest_size=4).digest(), "little")
     for start in range(0, len(flat), chunk):
         part = flat[start : start + chunk].to(whole.device)
-        words = _hash(steps[: len(part)] + _signed(key + start * _STEP))
+        words = _hash(steps[: len(part)] + signed(key + start * _STEP, 32))
         words += part.view(torch.int32)  # carries into the upper half, which rounds up, if low half + hash overflow
         if holds_nan:
             words.masked_fill_(part.isnan(), _NAN)
@@ -77,24 +78,23 @@ def round_weights(model: Any, dtype: torch.dtype, device: str | torch.device = "
     return model.to(device) if device else model
 
 
-def name_key(name: str) -> int:
-    """32-bit hash of a weight's name: the start of its elements in the sequence of hashes."""
-    return int.from_bytes(blake2s(name.encode(), digest_size=4).digest(), "little")
-
-
 def _hash(words: Tensor) -> Tensor:
     """16 well-mixed bits of every 32-bit word, in place; signed shifts lose one bit of 32 but save an operation."""
     for factor in (_FIRST, _SECOND):
         words ^= words >> 15
-        words *= _signed(factor)
+        words *= signed(factor, 32)
     words >>= 16
     words &= 0xFFFF
     return words
 
 
-def _signed(number: int) -> int:
-    """The int32 with the low 32 bits of a number."""
-    return (number + 2**31) % 2**32 - 2**31
+def signed(number: int, bits: int = 64) -> int:
+    """The signed integer of this many bits that has the low bits of a number.
+
+    signed(0xFFFFFFFFFFFFFFFF) == signed(0xFFFFFFFF, 32) == -1
+    """
+    half = 1 << (bits - 1)
+    return (number + half) % (2 * half) - half
 
 
 # ------------------------------------------------------------------------------------------------------------- adapters
@@ -127,10 +127,6 @@ class _Form(Struct):
         parts = (self.rank_pattern, self.alpha_pattern, self.modules_to_save, self.layer_replication)
         some = self.layers_to_transform is not None or self.exclude_modules
         return self.r > 0 and isinstance(self.target_modules, list) and not any((*switches, *parts, some))
-
-    def changes(self, name: str) -> bool:
-        """True if the module of this name is one that the adapter changes: the whole name is listed, or its end."""
-        return any(f".{name}".endswith(f".{target}") for target in self.target_modules or ())
 
 
 def merge_adapters(model: Any, folders: Sequence[str], stored: torch.dtype, *, as_base: bool = False) -> Any:
@@ -186,11 +182,11 @@ def _add(model: Any, given: dict[str, torch.Tensor], form: _Form) -> None:
         up, down = given[name + _B], given[name + _A]
         if (*up.shape[:-1], *down.shape[1:]) != tuple(weight.shape):  # before a product that may be far larger
             raise ValueError(f"{name} has another shape")
-        update = up.float() @ down.float() * (form.lora_alpha / form.r)
-        updates.append((weight, update))
+        updates.append((weight, up.float() @ down.float() * (form.lora_alpha / form.r)))
     # An adapter of a model with fewer layers fits in part.
+    ends = tuple(f".{target}" for target in form.target_modules or ())  # whole names, or their last parts
     linear = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
-    if {name for name in linear if form.changes(name)} != {name.removeprefix(_PREFIX) for name in names}:
+    if {name for name in linear if f".{name}".endswith(ends)} != {name.removeprefix(_PREFIX) for name in names}:
         raise ValueError("the adapter changes other layers")
     with torch.no_grad():
         for weight, update in updates:
