@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
-from typing import Protocol as Interface
 
 import msgspec
 from msgspec import Struct, structs
@@ -178,20 +177,6 @@ class Citation(Struct, frozen=True):
     span: str
 
 
-class Judge(Interface):
-    """A judge of whether question and span suffice to recover an accepted answer."""
-
-    name: str
-
-    async def judge(self, citations: Sequence[Citation]) -> list[Verdict]:
-        """One decision per citation, in order: does the span support an accepted answer?"""
-        ...
-
-    async def stop(self) -> None:
-        """Stop the judge's model, if it has one."""
-        ...
-
-
 class StringCheck:
     """A rule instead of a model: the span contains an accepted answer and at least three other words.
 
@@ -218,12 +203,13 @@ def holds_answer(span: str, answers: Sequence[str]) -> bool:
     holds_answer("Orsolya Venn built it in 1702.", ("Venn",)) -> True
     """
     words = normalise_answer(span).split()
-    for wanted in (normalise_answer(answer).split() for answer in answers):
-        num_others = len(words) - len(wanted)
-        places = range(num_others + 1) if wanted and num_others >= MIN_OTHER_WORDS else ()
-        if any(words[start : start + len(wanted)] == wanted for start in places):
-            return True
-    return False
+    wanted = (normalise_answer(answer).split() for answer in answers)
+    return any(
+        words[start : start + len(one)] == one
+        for one in wanted
+        if one and len(words) >= len(one) + MIN_OTHER_WORDS
+        for start in range(len(words) - len(one) + 1)
+    )
 
 
 _SYSTEM = """\
@@ -279,10 +265,8 @@ class VerdictTurn(JudgeTurn[bool]):
 
 
 def _put(asked: Citation) -> Message:
-    parts: list[Part] = ["Question:\n", quote(asked.question), "\n\nRight answer:\n"]
-    for number, answer in enumerate(asked.answers):
-        parts += ["\nor: "] if number else []
-        parts.append(quote(answer))
+    answers: list[Part] = [part for answer in asked.answers for part in ("\nor: ", quote(answer))]
+    parts = ("Question:\n", quote(asked.question), "\n\nRight answer:\n", *answers[1:])
     return Message("user", (*parts, "\n\nQuotation:\n", quote(asked.span)))
 
 
@@ -291,8 +275,8 @@ def _examples() -> list[Message]:
     (question, _, _, passage, answer), (_, _, _, other, _) = EXAMPLES
     told: list[Message] = []
     for text, verdict in ((passage, "supported"), (other, "not supported")):
-        told.append(_put(Citation(question, (answer,), text.split(". ", 1)[1])))
-        told.append(Message("assistant", (f"<verdict>{verdict}</verdict>",)))
+        put = _put(Citation(question, (answer,), text.split(". ", 1)[1]))
+        told += [put, Message("assistant", (f"<verdict>{verdict}</verdict>",))]
     return told
 
 
@@ -308,6 +292,9 @@ class ModelJudge(JudgeModel):
         turns = [VerdictTurn(one.span, guided=self._guided) for one in citations]
         limits = structs.replace(_LIMITS, turn_tokens=_GUIDED_TOKENS) if self._guided else _LIMITS
         return await self.ask(turns, limits, questions=asked)
+
+
+Judge = StringCheck | ModelJudge
 
 
 def open_judge(name: str, *, guided: bool | None = None, concurrency: int = 32, **engine: Any) -> Judge:

@@ -126,13 +126,8 @@ class Chosen(Struct, frozen=True):
     consistencies: tuple[float, ...]
 
 
-class SchedulerState(Struct, frozen=True, forbid_unknown_fields=True):
-    """The state of a scheduler: the chosen rubrics, oldest first.
-
-    SchedulerState(chosen=(Chosen(...),))
-    """
-
-    chosen: tuple[Chosen, ...] = ()
+class _SchedulerState(Struct, frozen=True, forbid_unknown_fields=True):
+    chosen: tuple[Chosen, ...] = ()  # oldest first
 
 
 class Tally(Struct, frozen=True):
@@ -151,7 +146,7 @@ class Scheduler:
     def __init__(self, settings: SchedulerSettings = SchedulerSettings()) -> None:  # noqa: B008 (it is frozen)
         settings.check()
         self.settings = settings
-        self.state = SchedulerState()
+        self.state = _SchedulerState()
 
     def record(self, step: int, rubric: Rubric, consistencies: Sequence[float | None]) -> None:
         """Record a rubric that the evaluator chose; forget rubrics older than the window.
@@ -162,18 +157,15 @@ class Scheduler:
         known = tuple(float(value) for value in consistencies if value is not None and math.isfinite(value))
         kept = [one for one in self.state.chosen if one.step > step - self.settings.window]
         added = [Chosen(step, rubric.dimensions, known)] if known else []
-        self.state = SchedulerState((*kept, *added))
+        self.state = _SchedulerState((*kept, *added))
 
     def tally(self, names: Sequence[str]) -> dict[str, Tally]:
         """The record of each of these dimensions; the mean of one never chosen is 0.
 
         scheduler.tally(["coverage"]) -> {"coverage": Tally(tries=2, mean=0.45)}
         """
-        found: dict[str, Tally] = {}
-        for name in names:
-            under = [one for one in self.state.chosen if name in one.dimensions]
-            found[name] = Tally(len(under), _mean(under))
-        return found
+        under = {name: [one for one in self.state.chosen if name in one.dimensions] for name in names}
+        return {name: Tally(len(chosen), _mean(chosen)) for name, chosen in under.items()}
 
     def hints(self, harness: Harness) -> Hints:
         """The hints within this harness."""
@@ -210,7 +202,7 @@ class Scheduler:
         """Restore the state that `save` wrote."""
         file = folder / SCHEDULER_FILE
         try:
-            self.state = msgspec.json.decode(read_regular(file), type=SchedulerState)
+            self.state = msgspec.json.decode(read_regular(file), type=_SchedulerState)
         except (OSError, msgspec.DecodeError, UnicodeError) as error:
             raise BadInput(f"{file} is missing or is not the state of a scheduler") from error
 

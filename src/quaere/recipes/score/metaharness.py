@@ -31,7 +31,7 @@ notes.
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct, structs
@@ -65,31 +65,17 @@ class Regenerated(Struct, frozen=True):
     why: str = ""
 
 
-class MetaHarness(Protocol):
-    """Makes the next harness from the statistics of the training."""
-
-    name: str
-
-    async def regenerate(self, statistics: Statistics, previous: Harness, default: Harness) -> Regenerated:
-        """The next harness, or the previous one and the fault; never raises."""
-        ...
-
-    async def stop(self) -> None:
-        """Close connections."""
-        ...
-
-
-class FixedHarness:
-    """Ablation: the harness never changes."""
+class MetaHarness:
+    """Makes the next harness from the statistics of the training; this one never changes it (an ablation)."""
 
     name = "none"
 
     async def regenerate(self, statistics: Statistics, previous: Harness, default: Harness) -> Regenerated:
-        """The previous harness."""
+        """The next harness, or the previous one and the fault; never raises."""
         return Regenerated(previous)
 
     async def stop(self) -> None:
-        """Does nothing: no connection is held."""
+        """Close connections."""
 
 
 # -------------------------------------------------------------------------------------------------------- fixed rules
@@ -135,7 +121,7 @@ _NOTES = {
 }
 
 
-class RulesHarness:
+class RulesHarness(MetaHarness):
     """A meta-harness with fixed rules, without network or randomness: equal statistics give equal harnesses."""
 
     name = "rules"
@@ -150,8 +136,7 @@ class RulesHarness:
 
     async def regenerate(self, statistics: Statistics, previous: Harness, default: Harness) -> Regenerated:
         """The previous harness, changed by all rules whose condition holds."""
-        rules = self.find_rules(statistics)
-        harness = previous
+        rules, harness = self.find_rules(statistics), previous
         for rule in rules or ["calm"]:
             harness = self._apply(rule, harness, default)
         notes = " ".join(_NOTES[rule] for rule in rules)[: self.limits.max_notes_chars]
@@ -159,9 +144,6 @@ class RulesHarness:
         if fault := find_fault(harness, self.limits):
             return Regenerated(previous, fault)
         return Regenerated(follow(previous, harness), why=", ".join(rules) or "calm")
-
-    async def stop(self) -> None:
-        """Does nothing: no connection is held."""
 
     def find_rules(self, statistics: Statistics) -> list[str]:
         """The names of the rules whose condition holds, in the order in which they act.
@@ -206,13 +188,12 @@ class RulesHarness:
     def _demand(self, harness: Harness, *, k: int = 0, calls: int = 0) -> Harness:
         """The harness with `k` and the required searches changed, within bounds."""
         rules, process = harness.dimensions, harness.process
-        most_k, least_calls = min(self.settings.max_k, len(harness.pool)), int(process.require_search)
-        wanted_k = _move(rules.k, k, LEAST_K, most_k)
-        wanted_calls = _move(process.min_tool_calls, calls, least_calls, self.limits.max_tool_calls)
+        wanted_k = _move(rules.k, k, LEAST_K, min(self.settings.max_k, len(harness.pool)))
+        wanted = _move(process.min_tool_calls, calls, int(process.require_search), self.limits.max_tool_calls)
         return structs.replace(
             harness,
             dimensions=structs.replace(rules, k=wanted_k),
-            process=structs.replace(process, min_tool_calls=wanted_calls),
+            process=structs.replace(process, min_tool_calls=wanted),
         )
 
     def _guard_citations(self, harness: Harness, default: Harness) -> Harness:
@@ -283,7 +264,7 @@ must_include is in the pool; names of dimensions are words of small letters; not
 characters. Under "pool", "drop" lists names and "add" lists objects with "name" and "text"; both may be empty."""
 
 
-class LlmHarness:
+class LlmHarness(MetaHarness):
     """A meta-harness that asks a model behind a `ChatSampler`; the reply is checked like all outside text.
 
     LlmHarness(OpenAISampler(parse_endpoint("openai:qwen3-32b@http://localhost:8000/v1")))
@@ -317,10 +298,8 @@ class LlmHarness:
             return Regenerated(previous, f"the model did not answer: {one_line(str(error))}")
         if reply.stop_reason == "length":
             return Regenerated(previous, "the model's answer was cut off")
-        harness = parse_harness(_find_object(reply.text), previous, self._limits)
-        return (
-            Regenerated(previous, harness) if isinstance(harness, str) else Regenerated(harness, why=self._sampler.name)
-        )
+        made = parse_harness(_find_object(reply.text), previous, self._limits)
+        return Regenerated(previous, made) if isinstance(made, str) else Regenerated(made, why=self._sampler.name)
 
     async def stop(self) -> None:
         """Close the connections."""
@@ -328,10 +307,9 @@ class LlmHarness:
 
     def messages(self, statistics: Statistics, previous: Harness, default: Harness) -> list[Message]:
         """The prompt for the model."""
-        limits = {"max_tool_calls": self._limits.max_tool_calls, "max_notes_chars": self._limits.max_notes_chars}
-        system = _SYSTEM.replace("{form}", encode_harness(structs.replace(default, notes="...")))
-        for name, value in limits.items():
-            system = system.replace(f"{{{name}}}", str(value))
+        system = _SYSTEM.format(
+            form=encode_harness(structs.replace(default, notes="...")), **structs.asdict(self._limits)
+        )
         # Parts of these texts were written by a model, so they are quoted.
         given = (
             ("Statistics:", msgspec.json.encode(statistics).decode()),

@@ -194,21 +194,18 @@ class _Writer:
         going = [wordings for wordings in await self._keep_clear(name, found) if wordings]
         if asking.is_named:
             going = await asyncio.to_thread(self._put_far_first, going)
-        num_wordings = {wordings[0].draft.id: len(wordings) for wordings in going}
-        kept: dict[str, Worded] = {}
-        for turn in range(len(asking.styles)):
-            worded = [wordings[turn] for wordings in going if turn < len(wordings)]
-            worded = [item for item in worded if item.draft.id not in kept]
-            verdicts = await self.examiner.attempt(f"{name}, wording {turn + 1}", worded)
-            for item, verdict in zip(worded, verdicts, strict=True):
-                if not verdict.fault:
-                    kept[item.draft.id] = _with_scores(item, verdict)
-                elif turn + 1 == num_wordings[item.draft.id]:
-                    self._drop(item, verdict.fault)
-        return list(kept.values())
+        kept: list[Worded] = []
+        for turn in range(1, len(asking.styles) + 1):
+            verdicts = await self.examiner.attempt(f"{name}, wording {turn}", [wordings[0] for wordings in going])
+            tried = list(zip(going, verdicts, strict=True))
+            kept += [_with_scores(wordings[0], verdict) for wordings, verdict in tried if not verdict.fault]
+            for wordings, verdict in tried:
+                if verdict.fault and len(wordings) == 1:
+                    self._drop(wordings[0], verdict.fault)
+            going = [wordings[1:] for wordings, verdict in tried if verdict.fault and len(wordings) > 1]
+        return kept
 
     async def _word(self, name: str, asking: _Asking) -> list[list[Worded]]:
-        """Per fact, the distinct wordings that the model writes in the batch's styles."""
         subjects = [self._choose_name(draft.facts[0]) for draft in asking.drafts]
         prompts = [
             word_question(draft.facts[0], style, subject)
@@ -241,14 +238,11 @@ class _Writer:
             for wordings in by_fact
         ]
         missing = [at for at, wordings in enumerate(by_fact) if wordings and not found[at]]
-        first = [by_fact[at][0] for at in missing]
-        for at, worded, is_found in zip(
-            missing, first, await self.examiner.find_by_own_queries(name, first, within), strict=True
-        ):
-            if is_found:
-                found[at] = [worded]
-            else:
-                self._drop(worded, "its passage is not found")
+        are_found = await self.examiner.find_by_own_queries(name, [by_fact[at][0] for at in missing], within)
+        for at, is_found in zip(missing, are_found, strict=True):
+            found[at] = [by_fact[at][0]] if is_found else []
+            if not is_found:
+                self._drop(by_fact[at][0], "its passage is not found")
         return found
 
     async def _keep_clear(self, name: str, by_fact: Sequence[Sequence[Worded]]) -> list[list[Worded]]:
@@ -273,8 +267,8 @@ class _Writer:
         lines = await self.lines.write("descriptions: wording", prompts, self.settings.temperature)
         described: dict[str, str] = {}
         for turn in range(_DESCRIPTIONS):
-            written = zip(facts, lines[turn::_DESCRIPTIONS], strict=True)
-            texts = {fact.id: chains.clean_description(line) for fact, line in written}
+            cleaned = map(chains.clean_description, lines[turn::_DESCRIPTIONS])
+            texts = {fact.id: text for fact, text in zip(facts, cleaned, strict=True)}
             tried = [
                 Worded(Draft(fact.id, "single", (fact,), (fact.answer,)), f"Who or what is {texts[fact.id]}?")
                 for fact in facts
@@ -283,10 +277,9 @@ class _Writer:
             await self.examiner.search([worded.question for worded in tried])
             led = [worded for worded in tried if self.examiner.finds(worded.question, worded)]
             clear = await self.examiner.are_clear(f"descriptions {turn + 1}", led)
-            led = [worded for worded, is_clear in zip(led, clear, strict=True) if is_clear]
+            led = list(itertools.compress(led, clear))
             shares = await self.examiner.read(f"descriptions {turn + 1}", led)
-            good = [worded.draft.id for worded, share in zip(led, shares, strict=True) if share]
-            described |= {name: texts[name] for name in good}
+            described |= {worded.draft.id: texts[worded.draft.id] for worded in itertools.compress(led, shares)}
         self.report(f"names described ({len(described)} kept)", len(facts), len(facts))
         return described
 
@@ -330,13 +323,14 @@ class _Writer:
 
     async def ask_choices(self, kept: Sequence[Worded], dice: Dice) -> list[Worded]:
         """Some single facts asked again as a choice of two answers, and as many as yes/no questions."""
-        num = int(_CHOICE_SHARE * len(kept))
-        pool = list(kept)
+        num, pool = int(_CHOICE_SHARE * len(kept)), list(kept)
         dice.shuffle(pool)
-        pool = pool[: 6 * num]  # several times what is kept
         by_document = group_by(self.passages, lambda passage: passage.doc_id)
-        wrong = [comparisons.find_wrong_answer(item, by_document[item.fact.passage.doc_id], dice) for item in pool]
-        able = [(item, other) for item, other in zip(pool, wrong, strict=True) if other]
+        wrong = [
+            (item, comparisons.find_wrong_answer(item, by_document[item.fact.passage.doc_id], dice))
+            for item in pool[: 6 * num]  # several times what is kept
+        ]
+        able = [(item, other) for item, other in wrong if other]
         asked = able[1::2]
         prompts = [propose_answer(item.question, said) for item, other in asked for said in (item.fact.answer, other)]
         lines = await self.lines.write("yes-no: wording", prompts, 0.0)
@@ -371,11 +365,9 @@ class _Writer:
         )
 
     def _keep_sound(self, worded: Sequence[Worded]) -> list[Worded]:
-        """The questions that break no rule and were not asked before; the others are recorded as dropped."""
         return self._keep_new(self._keep(worded, [_break_rules(item) for item in worded]))
 
     def _keep_new(self, worded: Sequence[Worded]) -> list[Worded]:
-        """The questions that were not asked before; the others are recorded as dropped."""
         faults = []
         for text in (normalise_answer(item.question) for item in worded):
             faults.append("was asked already" if text in self._asked else "")
@@ -394,7 +386,6 @@ class _Writer:
 
 
 def _break_rules(worded: Worded) -> str:
-    """The rule that a wording breaks; "" if it breaks none."""
     draft = worded.draft
     answer = "" if draft.is_choice else draft.answers[-1]
     return find_fault(worded.question, names=draft.names, answer=answer, hidden=draft.hidden)
@@ -402,9 +393,9 @@ def _break_rules(worded: Worded) -> str:
 
 def _find_fault_of_single(worded: Worded) -> str:
     """The rule that a question about one fact breaks, "" if none; it must also name its subject."""
-    fault = _break_rules(worded)
-    if not fault and not names_subject(worded.question, worded.fact.passage, worded.fact.sentence):
-        return "does not name what it is about"
+    fact, fault = worded.fact, _break_rules(worded)
+    if not fault and not names_subject(worded.question, fact.passage, fact.sentence):
+        fault = "does not name what it is about"
     return fault
 
 
