@@ -19,11 +19,9 @@ from quaere.dialects.report.assessment import count_searches
 from quaere.dialects.report.report_writer import (
     bind_report,
     numbered_sources,
-    write_assessment,
     write_entry,
-    write_report,
     write_rubric,
-    write_search,
+    write_turn,
 )
 from quaere.errors import BadInput, SamplingFailed
 from quaere.records import (
@@ -213,12 +211,12 @@ class _Writer(_Plan):
         if query is not None:
             form = "start" if not turns else "second" if len(turns) < len(self.named) else "follow"
             slots = {"X": self.looked_up[-1][0]}
-            return write_search(write_thought(REPORT_FORMS[form], self.dice, slots, min_words=3), query)
+            return write_turn(write_thought(REPORT_FORMS[form], self.dice, slots, min_words=3), "search", query)
         if len(turns) < min(MIN_SEARCHES, self.num_searches):
             raise SamplingFailed("there was nothing to follow")
         draft = write_draft(self.world, self.gold, numbered_sources(turns), self.dice)
         thought = write_thought(REPORT_FORMS["write"], self.dice, {"X": self.looked_up[0][0]}, min_words=3)
-        return write_report(thought, draft.text)
+        return write_turn(thought, "answer", draft.text)
 
 
 def _find_report_fault(episode: Episode) -> str:
@@ -260,8 +258,7 @@ def draw_hints(harness: Harness, dice: Dice) -> Hints:
     required = tuple(free.pop() for _ in range(dice.between(0, min(2, rules.k - 1))))
     spare = len(free) - (rules.k - 1 - len(required))
     avoided = tuple(free.pop() for _ in range(dice.between(0, min(2, spare))))
-    explore = (free[-1],) if free and dice.chance(40) else ()
-    return Hints(required, avoided, explore)
+    return Hints(required, avoided, explore=(free[-1],) if free and dice.chance(40) else ())
 
 
 def draw_rubric(harness: Harness, hints: Hints, kinds: Sequence[str], dice: Dice) -> Rubric:
@@ -306,7 +303,7 @@ class _Judge:
     def __call__(self, turns: Sequence[Turn], news: str) -> str:
         if len(turns) < len(self.searches):
             thought, query = self.searches[len(turns)]
-            return write_search(thought, query)
+            return write_turn(thought, "search", query)
         shown = [hit.passage for turn in turns for result in turn.results for hit in result.hits]
         if all(passage.doc_id != self.gold.entities[0] for passage in shown):
             raise SamplingFailed("nothing was found about what was asked")
@@ -315,7 +312,7 @@ class _Judge:
         for number, draft in enumerate(self.drafts, start=1):
             scores = {name: mark(draft, name) for name in self.rubric.dimensions}
             entries.append(write_entry(number, *explain(self.world, draft, self.dice, shown), scores))
-        return write_assessment(thought, entries)
+        return write_turn(thought, "assessment", "".join(["\n", *entries]))
 
     def _plan_searches(self, min_calls: int) -> list[tuple[str, str]]:
         """The searches as (thought, query): as many about all reports as required, then about a doubtful one.

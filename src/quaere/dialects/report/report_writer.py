@@ -20,7 +20,7 @@ read from their text, so a document that contains "[3]" or "Conclusion:" cannot 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from quaere.chat.dimensions import POOL
 from quaere.chat.messages import Message, Part, Quoted, format_results
@@ -308,14 +308,15 @@ def bind_report(episode: Episode) -> Report | None:
 # ------------------------------------------------------------------------------------------------------ demonstrations
 
 
-def write_search(thought: str, query: str) -> str:
-    """A turn with one query; an assessor's query begins with a report's number in brackets, or is about all reports."""
-    return f"{think(thought)}<search>{query}</search>"
+def write_turn(thought: str, tag: str, content: str) -> str:
+    """A turn of any of the three roles: a thought, then a search, a report, a rubric or an assessment.
 
+    An assessor's query begins with a report's number in brackets, or is about all reports.
 
-def write_report(thought: str, text: str) -> str:
-    """The writer's last turn: a thought and the report."""
-    return f"{think(thought)}<answer>{text}</answer>"
+        write_turn("First the source.", "search", "source of the Oss")
+        -> "<think>First the source.</think>\\n<search>source of the Oss</search>"
+    """
+    return f"{think(thought)}<{tag}>{content}</{tag}>"
 
 
 def write_rubric(thought: str, rubric: Rubric) -> str:
@@ -324,13 +325,8 @@ def write_rubric(thought: str, rubric: Rubric) -> str:
     write_rubric("Dates differ.", rubric)
     -> "<think>Dates differ.</think>\\n<rubric>\\nfactuality\\nbalance: 0.4\\n</rubric>"
     """
-    lines = [rubric.primary, *(f"{item.dimension}: {item.weight:g}" for item in rubric.weights)]
-    return f"{think(thought)}<rubric>\n" + "\n".join(lines) + "\n</rubric>"
-
-
-def write_assessment(thought: str, entries: Iterable[str]) -> str:
-    """The assessor's last turn: a thought and one entry per report."""
-    return f"{think(thought)}<assessment>\n{''.join(entries)}</assessment>"
+    lines = ["", rubric.primary, *(f"{item.dimension}: {item.weight:g}" for item in rubric.weights), ""]
+    return write_turn(thought, "rubric", "\n".join(lines))
 
 
 def write_entry(number: int, verification: str, gaps: str, scores: Mapping[str, int]) -> str:

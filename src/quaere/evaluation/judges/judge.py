@@ -57,10 +57,8 @@ class JudgeTurn(OneTurn, Generic[T]):
     def __init__(
         self, messages: Sequence[Message], parse: Callable[[str], T | None], *, stop: str = "", prefix: str = ""
     ) -> None:
-        self.parse = parse
         self.stop: tuple[str, ...] = (stop,) if stop else ()
-        self._messages = list(messages)
-        self._prefix = prefix
+        self.parse, self._messages, self._prefix = parse, list(messages), prefix
 
     def opening(self, task: Task) -> list[Message]:
         """The messages given to the constructor."""
@@ -93,12 +91,12 @@ class JudgeModel:
         temperature: float = 0.0,
         concurrency: int = 32,
     ) -> None:
-        self.name = policy.name
-        self._policy = policy
-        self._listed = listed
-        self._guided = guided and not listed
-        self._params = SamplingParams(temperature=temperature)
-        self._concurrency = concurrency
+        self.name, self._policy = policy.name, policy
+        self._listed, self._guided = listed, guided and not listed
+        self._how: dict[str, Any] = {
+            "params": SamplingParams(temperature=temperature),
+            "concurrency": concurrency,
+        }
 
     async def ask(
         self,
@@ -115,10 +113,9 @@ class JudgeModel:
         """
         asked = questions or [Question(f"judge-{number}", "") for number in range(len(turns))]
         jobs = [Job(turn, SolveTask(question)) for turn, question in zip(turns, asked, strict=True)]
-        how: dict[str, Any] = {"seed": seed, "params": self._params, "concurrency": self._concurrency}
         found: list[T | None] = []
         failures: list[Failure] = []
-        async for episode in run_many(self._policy, jobs, NoSearcher(), limits, **how):
+        async for episode in run_many(self._policy, jobs, NoSearcher(), limits, seed=seed, **self._how):
             outcome = episode.outcome
             found.append(turns[len(found)].parse(outcome.text) if isinstance(outcome, Answer) else None)
             failures += [turn.failure for turn in episode.turns if turn.stop_reason == "failed" and turn.failure]
@@ -244,8 +241,7 @@ class VerdictTurn(JudgeTurn[bool]):
 
     def __init__(self, span: str, *, guided: bool = False) -> None:
         super().__init__((), _WORDS.get, stop="</verdict>", prefix="<verdict>" if guided else "")
-        self.span = span
-        self.guided = guided
+        self.span, self.guided = span, guided
 
     def opening(self, task: Task) -> list[Message]:
         """The instructions, then question, answers and span as quoted text."""
@@ -257,11 +253,10 @@ class VerdictTurn(JudgeTurn[bool]):
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The decision outside thoughts; `Malformed` if there is none or if several differ."""
         blocks = [block for block in find_blocks(text, ("think", "verdict")) if block.name == "verdict"]
-        said = {" ".join(block.content.lower().split()).rstrip(".") for block in blocks}
+        said = sorted({" ".join(block.content.lower().split()).rstrip(".") for block in blocks})
         if len(said) != 1:
             return Malformed("there is more than one verdict" if said else "there is no verdict")
-        word = said.pop()
-        return Answer(word) if word in _WORDS else Malformed("the verdict is neither of the two")
+        return Answer(said[0]) if said[0] in _WORDS else Malformed("the verdict is neither of the two")
 
 
 def _put(asked: Citation) -> Message:

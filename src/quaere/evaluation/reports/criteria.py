@@ -96,7 +96,8 @@ def general_criteria(specific: Sequence[GradedDimension] = ()) -> Criteria:
 def check_dimensions(dimensions: Sequence[GradedDimension]) -> str:
     """Description of what is wrong with the dimensions; "" if nothing is."""
     names = [dimension.name for dimension in dimensions]
-    weights = [item.weight for dimension in dimensions for item in (dimension, *dimension.criteria)]
+    criteria = [criterion for dimension in dimensions for criterion in dimension.criteria]
+    weights = [*(dimension.weight for dimension in dimensions), *(criterion.weight for criterion in criteria)]
     are_named = len(set(names)) == len(names) and all(name.strip() for name in names)
     faults = (
         (f"there must be 1 to {MAX_DIMENSIONS} dimensions, not {len(names)}", not 1 <= len(names) <= MAX_DIMENSIONS),

@@ -154,22 +154,20 @@ def know_report(report: Report, line: ReportLine) -> Knowing:
     """
     known = _Known(line)
     sources = {source.number: source.passage for source in report.sources}
-    told: list[list[int]] = [[] for _ in line.facts]
-    proven: list[list[int]] = [[] for _ in line.facts]
-    admitted: set[str] = set()
-    for place, statement in enumerate(report.statements):
-        cited = [sources[number] for number in dict.fromkeys(statement.citations) if number in sources]
-        for number in _find_told(statement, cited, known):
-            told[number].append(place)
-            if proves(cited, line.facts[number]):
-                proven[number].append(place)
-        admitted.update(gap for gap in line.unknown if _admits(statement.text, gap, len(line.entities) == 1))
-    found = (
-        FactTold(fact.entity, fact.relation, tuple(told[number]), tuple(proven[number]))
-        for number, fact in enumerate(line.facts)
-    )
-    gaps = tuple(dict.fromkeys(line.unknown))
-    return Knowing(tuple(found), len(gaps), tuple(gap for gap in gaps if gap in admitted))
+    cited = [
+        [sources[number] for number in dict.fromkeys(statement.citations) if number in sources]
+        for statement in report.statements
+    ]
+    told = [_find_told(statement, cited[place], known) for place, statement in enumerate(report.statements)]
+    places = group_by(((number, place) for place, numbers in enumerate(told) for number in numbers), lambda one: one[0])
+    found = []
+    for number, fact in enumerate(line.facts):
+        told_by = tuple(place for _, place in places.get(number, ()))
+        proven_by = tuple(place for place in told_by if proves(cited[place], fact))
+        found.append(FactTold(fact.entity, fact.relation, told_by, proven_by))
+    gaps, is_alone = dict.fromkeys(line.unknown), len(line.entities) == 1
+    admitted = [gap for gap in gaps if any(_admits(statement.text, gap, is_alone) for statement in report.statements)]
+    return Knowing(tuple(found), len(gaps), tuple(admitted))
 
 
 def _find_told(statement: Statement, cited: Sequence[Passage], known: _Known) -> list[int]:

@@ -46,12 +46,9 @@ class ScoreMemory:
     """The state of a SCORE run after its last finished step, saved with every checkpoint."""
 
     def __init__(self, first: Harness, scheduler: SchedulerSettings, versions: Versions) -> None:
-        self.default = first
-        self.harness = first
-        self.scheduler = Scheduler(scheduler)
-        self.versions = versions
-        self.step = 0
-        self.baseline = 0.0
+        self.default, self.harness = first, first
+        self.scheduler, self.versions = Scheduler(scheduler), versions
+        self.step, self.baseline = 0, 0.0
         self.statistics: Statistics | None = None  # of the last revision of the harness
         if not versions.read():
             versions.append(HarnessVersion(0, first, why="default"))

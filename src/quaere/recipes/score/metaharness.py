@@ -131,8 +131,7 @@ class RulesHarness(MetaHarness):
         settings: RuleSettings = RuleSettings(),  # noqa: B008 (it is frozen)
         limits: HarnessLimits = HarnessLimits(),  # noqa: B008
     ) -> None:
-        self.settings = settings
-        self.limits = limits
+        self.settings, self.limits = settings, limits
 
     async def regenerate(self, statistics: Statistics, previous: Harness, default: Harness) -> Regenerated:
         """The previous harness, changed by all rules whose condition holds."""
@@ -186,7 +185,6 @@ class RulesHarness(MetaHarness):
                 return self._calm(harness, default)
 
     def _demand(self, harness: Harness, *, k: int = 0, calls: int = 0) -> Harness:
-        """The harness with `k` and the required searches changed, within bounds."""
         rules, process = harness.dimensions, harness.process
         wanted_k = _move(rules.k, k, LEAST_K, min(self.settings.max_k, len(harness.pool)))
         wanted = _move(process.min_tool_calls, calls, int(process.require_search), self.limits.max_tool_calls)
@@ -198,15 +196,13 @@ class RulesHarness(MetaHarness):
 
     def _guard_citations(self, harness: Harness, default: Harness) -> Harness:
         """The harness with cross-check on and citations as the primary dimension."""
-        # If neither pool has the citation dimension, only the cross-check is turned on.
-        name, pool, rules = self.settings.citation_dimension, harness.pool, harness.dimensions
-        lost = default.find(name)
-        if harness.find(name) is None and lost is not None and len(pool) < self.limits.max_pool:
-            pool = (*pool, lost)
-        if any(item.name == name for item in pool):
-            rules = structs.replace(rules, must_include=name)
-        process = structs.replace(harness.process, citation_cross_check=True)
-        return structs.replace(harness, pool=pool, dimensions=rules, process=process)
+        name, lost = self.settings.citation_dimension, default.find(self.settings.citation_dimension)
+        harness = structs.replace(harness, process=structs.replace(harness.process, citation_cross_check=True))
+        if harness.find(name) is None and lost is not None and len(harness.pool) < self.limits.max_pool:
+            harness = structs.replace(harness, pool=(*harness.pool, lost))
+        if harness.find(name) is None:
+            return harness  # neither pool has the dimension
+        return structs.replace(harness, dimensions=structs.replace(harness.dimensions, must_include=name))
 
     def _widen(self, harness: Harness, default: Harness) -> Harness:
         rules, by = harness.dimensions, self.settings.widening
@@ -224,8 +220,8 @@ class RulesHarness(MetaHarness):
             k=_sign(min(usual.k, len(harness.pool)) - rules.k),
             calls=_sign(default.process.min_tool_calls - harness.process.min_tool_calls),
         )
-        weights = {"weight_min": usual.weight_min, "weight_max": usual.weight_max}
-        return structs.replace(harness, dimensions=structs.replace(harness.dimensions, **weights))
+        rules = structs.replace(harness.dimensions, weight_min=usual.weight_min, weight_max=usual.weight_max)
+        return structs.replace(harness, dimensions=rules)
 
 
 def _move(value: int, by: int, least: int, most: int) -> int:
@@ -281,10 +277,8 @@ class LlmHarness(MetaHarness):
         timeout_s: float = 180.0,
         seed: int = 0,
     ) -> None:
-        self._sampler = sampler
-        self._limits = limits
+        self._sampler, self._limits, self._timeout_s = sampler, limits, timeout_s
         self._params = SamplingParams(max_tokens=max_tokens, temperature=0.0, seed=seed)
-        self._timeout_s = timeout_s
 
     async def regenerate(self, statistics: Statistics, previous: Harness, default: Harness) -> Regenerated:
         """The harness the model proposes, or the previous one if the reply cannot be used."""

@@ -132,12 +132,11 @@ class Score:
             return [Chosen(parse_rubric(config.fixed_rubric, harness.pool), everywhere)]
         per_question = config.rubric_scope == "query"
         scopes = [(place,) for place in everywhere] if per_question else [everywhere]
-        tasks = []
+        evaluator, tasks = config.evaluator, []
         for places in scopes:
-            shown = [questions[place] for place in places[: config.evaluator.shown_questions]]
+            shown = [questions[place] for place in places[: evaluator.shown_questions]]
             name = f"{step.name}-{shown[0].id}-rubric" if per_question else f"{step.name}-rubric"
             tasks.append(await self.rubric_task(name, shown, harness, step))
-        evaluator = config.evaluator
         chooser = find_dialect("report", "rubric").open(harness, style=config.prompts)
         jobs = [Job(chooser, task, task.id) for task in tasks]
         limits = Limits(1, evaluator.limits.turn_tokens, evaluator.limits.sequence_tokens)

@@ -148,8 +148,14 @@ def _leads(fact: Fact, worded: Worded, name: str) -> bool:
 def _find_mention(source: Passage, name: str) -> Fact | None:
     """The first statement of the passage with the name, as a fact whose answer is the name; None if there is none."""
     found = ((said, _pattern(name).search(said.text)) for said in split_statements(source.text))
-    mentions = ((said, *(said.start + at for at in match.span("name"))) for said, match in found if match)
-    return next((_make_fact(source, said, start, end) for said, start, end in mentions), None)
+    return next(
+        (
+            _make_fact(source, said, said.start + match.start("name"), said.start + match.end("name"))
+            for said, match in found
+            if match
+        ),
+        None,
+    )
 
 
 def _read_anchor(link: Backlink, worded: Worded, name: str) -> Fact | None:
@@ -201,8 +207,8 @@ def chain(bridge: Bridge, description: str) -> Worded | None:
     question, count = _pattern(name).subn(lambda found: description, second.question)
     if count != 1 or shares_words(description, second.answers[-1], ()):
         return None
-    draft_id = f"{first.id}>{second.fact.id}"
-    draft = Draft(draft_id, "chain", (first, second.fact), second.answers, hidden=name)
+    facts = (first, second.fact)
+    draft = Draft(f"{first.id}>{second.fact.id}", "chain", facts, second.answers, hidden=name)
     return Worded(draft, question[0].upper() + question[1:])
 
 

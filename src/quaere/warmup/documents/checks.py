@@ -253,11 +253,8 @@ class Examiner:
         await self.search([worded.question for worded in both])
         read = await self._count(f"{name}: with the page", both, [self._show(item) for item in both], 0.0)
         known = await self._count_from_memory(f"{name}: from memory", both, 1)
-        verdicts = []
-        for at in range(0, len(both), 2):
-            fault = UNREAD if sum(read[at : at + 2]) < 2 else KNOWN if sum(known[at : at + 2]) == 2 else ""
-            verdicts.append(Verdict(sum(read[at : at + 2]) / 2, fault))
-        return verdicts
+        nums = [(sum(read[at : at + 2]), sum(known[at : at + 2])) for at in range(0, len(both), 2)]
+        return [Verdict(num / 2, UNREAD if num < 2 else KNOWN if num_known == 2 else "") for num, num_known in nums]
 
     async def _count_from_memory(self, name: str, worded: Sequence[Worded], tries: int) -> list[int]:
         """Per question, the number of right answers without a passage; only the greedy answer if that is right."""

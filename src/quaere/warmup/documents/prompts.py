@@ -115,7 +115,11 @@ def _prompt(
         opening = [Message("system", (system,))]
         for *given, line in examples:
             opening += [Message("user", ask(*given)), Message("assistant", (line,))]
-        return lambda *given: [*opening, Message("user", ask(*given))]
+
+        def write(*args: P.args, **kwargs: P.kwargs) -> list[Message]:
+            return [*opening, Message("user", ask(*args, **kwargs))]
+
+        return write
 
     return decorate
 

@@ -299,8 +299,7 @@ class _Writer:
 
     async def word_comparisons(self, pairs: Sequence[comparisons.Pair]) -> dict[tuple[str, Form], list[str]]:
         """Distinct wordings with slots for two names, by template and form; the model writes each for one pair."""
-        by_key = group_by(pairs, lambda pair: pair.key)
-        asked = [pair for group in by_key.values() for pair in group[:_WORDINGS]]
+        asked = [pair for group in group_by(pairs, lambda pair: pair.key).values() for pair in group[:_WORDINGS]]
         prompts = [
             word_pair(pair.one.question, (pair.one.fact.name, pair.other.fact.name), pair.form) for pair in asked
         ]
