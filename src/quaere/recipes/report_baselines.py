@@ -207,9 +207,8 @@ class FixedJudge:
         for viewing, episode in assessed.passes:
             step.keep(episode, {"assessment/reports": float(len(viewing.order))})
         step.metrics |= measure_assessments(assessed, evaluator.score_scale)
-        tau = HARNESS.process.min_tool_calls
         return [
-            Paid(written, place, pay_report(verdict, self.rubric, evaluator, tau).parts)
+            Paid(written, place, pay_report(verdict, self.rubric, evaluator, HARNESS.process.min_tool_calls).parts)
             for place, written, verdict in pair_verdicts(groups, assessed)
             if written.report is None or verdict is not None
         ]
@@ -220,11 +219,11 @@ class FixedJudge:
         Returns the advantages and their reports: first the better of every pair, then the worse.
         """
         pairs = _find_pairs(paid)
+        if not pairs:
+            return dpo_advantages([], [], beta=beta), []
         if self.config.shuffle_advantages:
             pairs = [pair if coin(step.seed, number) > 0 else pair[::-1] for number, pair in enumerate(pairs)]
         sides = [pair[0] for pair in pairs] + [pair[1] for pair in pairs]
-        if not pairs:
-            return dpo_advantages([], [], beta=beta), []
         scored = [make_sample(item.written.episode, 0.0) for item in sides]
         now, before = step.learner.score(scored), step.learner.score_reference(scored)
         # log pi - log pi_ref of each report, summed over all tokens that the model wrote.

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
+from itertools import chain
 from typing import Literal
 
 from msgspec import Struct, field, structs
@@ -302,13 +303,10 @@ def learn_in_parts(step: Step, groups: Sequence[Sequence[Sample]], minibatch: in
     one step, at the last update.
     """
     size = minibatch or max(1, len(groups))
-    parts = [
-        [sample for group in groups[first : first + size] for sample in group] for first in range(0, len(groups), size)
-    ]
-    everything = [sample for group in groups for sample in group]
-    measured = measure_update(step.learner, everything) if step.measures_update else {}
+    parts = [list(chain.from_iterable(groups[first : first + size])) for first in range(0, len(groups), size)]
+    measured = measure_update(step.learner, list(chain.from_iterable(groups))) if step.measures_update else {}
     told = [part for part in parts if any(any(sample.advantages) for sample in part)]
-    trace_tokens(step, [sample for part in told for sample in part])
+    trace_tokens(step, list(chain.from_iterable(told)))
     settings = step.learner.settings
     updates = [
         step.learner.step(part, None if number + 1 == len(told) else settings) for number, part in enumerate(told)
@@ -398,13 +396,13 @@ def measure_report(written: Written) -> dict[str, float]:
     report = written.report
     if report is None:
         return {"report/finished": 0.0}
-    counts = {
+    return {
         "report/finished": 1.0,
         "report/citations": float(len(report.citations)),
         "report/words": float(len(report.text.split())),
         "report/repeated": report.repeated_share,
+        **check_report(report).parts,
     }
-    return counts | check_report(report).parts
 
 
 def measure_groups(groups: Sequence[Sequence[Written]], measured: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -96,13 +96,11 @@ def describe_rubric(rubric: Rubric, pool: Sequence[Dimension], style: PromptStyl
         -> ("\\n\\nJudged by ", Quoted("factuality"), ", ", Quoted("coverage"), " 0.4", ".")
     """
     if style == "brief":
-        parts: list[Part] = ["\n\nJudged by ", Quoted(rubric.primary)]
-        for item in rubric.weights:
-            parts += [", ", Quoted(item.dimension), f" {item.weight:g}"]
-        return (*parts, ".")
+        others = (part for one in rubric.weights for part in (", ", Quoted(one.dimension), f" {one.weight:g}"))
+        return ("\n\nJudged by ", Quoted(rubric.primary), *others, ".")
     meanings = {dimension.name: dimension.text for dimension in pool}
     counts = ["above all", *(f"weight {item.weight:g}" for item in rubric.weights)]
-    parts = ["\n\nThe report will be judged by:"]
+    parts: list[Part] = ["\n\nThe report will be judged by:"]
     for name, count in zip(rubric.dimensions, counts, strict=True):
         parts += ["\n- ", Quoted(name), f" ({count})"]
         parts += [": ", Quoted(meanings[name])] if meanings.get(name) else []

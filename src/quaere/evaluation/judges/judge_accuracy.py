@@ -145,8 +145,7 @@ def make_probes(num_questions: int) -> tuple[Probe[Citation], ...]:
     into the answer's own article, so no single sentence suffices.
     """
     world = generate_world(SEED, NUM_ARTICLES)
-    found = world.questions(num_questions + MAX_QUESTIONS // 4)
-    last = [(question, question.chain[-1]) for question in found]
+    last = [(question, question.chain[-1]) for question in world.questions(num_questions + MAX_QUESTIONS // 4)]
     asked = [item for item, fact in last if not fact.inverse and says(fact.evidence.text, fact.said)][:num_questions]
     corrupter = _Corrupter(world, asked)
     probes: list[Probe[Citation]] = []
@@ -176,7 +175,14 @@ class _Corrupter:
     def __init__(self, world: World, asked: Sequence[GoldQuestion]) -> None:
         self._world, self._asked, self._dice = world, asked, random.Random(SEED)
         self._stated = [
-            self._state(entity, support) for entity in world.entities for support in world.article(entity).supports
+            _Stated(
+                entity,
+                support,
+                sort=self._sort(world.graph.fact(entity.index, support.relation)),
+                is_named=any(says(support.evidence.text, name) for name in entity.names),
+            )
+            for entity in world.entities
+            for support in world.article(entity).supports
         ]
 
     def corrupt(self, number: int) -> tuple[str | None, ...]:
@@ -223,10 +229,6 @@ class _Corrupter:
             if stated.subject.id != last.evidence.doc_id and stated.is_named
         ]
         return self._pick([span for span in spans if not says(span, last.mention)])
-
-    def _state(self, subject: Entity, support: Support) -> _Stated:
-        sort = self._sort(self._world.graph.fact(subject.index, support.relation))
-        return _Stated(subject, support, sort, any(says(support.evidence.text, name) for name in subject.names))
 
     def _sort(self, fact: Fact | None) -> str:
         """Type of a fact's object: an entity kind, "year", "number" or "words"; objects of one type can be swapped."""

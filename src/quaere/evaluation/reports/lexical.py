@@ -207,12 +207,7 @@ _PUNCTUATION = ".,;:!?'\"*_`’"  # ends a name
 Words = tuple[str, ...]
 
 
-class _Token(Struct, frozen=True):
-    """A normalised word and its place in the text."""
-
-    word: str
-    start: int
-    end: int
+_Token = tuple[str, int, int]  # a normalised word, and its start and end in the text
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -221,7 +216,7 @@ def _tokens(text: str) -> list[_Token]:
     for match in _CHUNK.finditer(text):
         word = normalise_answer(fold(_DECIMAL.sub("point", _strip_possessive(match.group()))))
         if word := "".join(character for character in word if character.isalnum()):
-            found.append(_Token(word, match.start(), match.start() + len(match.group().rstrip(_PUNCTUATION))))
+            found.append((word, match.start(), match.start() + len(match.group().rstrip(_PUNCTUATION))))
     return found
 
 
@@ -242,7 +237,7 @@ def split_words(text: str) -> Words:
 
     split_words("The Oss's mouth") == ("oss", "mouth")
     """
-    return tuple(token.word for token in _tokens(text))
+    return tuple(word for word, _, _ in _tokens(text))
 
 
 class KnownNames:
@@ -264,15 +259,15 @@ class KnownNames:
         at = 0
         while at < len(tokens):
             if words := self._longest(tokens, at):
-                matches.append((words, tokens[at].start, tokens[at + len(words) - 1].end))
+                matches.append((words, tokens[at][1], tokens[at + len(words) - 1][2]))
             at += len(words) or 1
         goes_on = _find_longer(text, [(start, end) for _, start, end in matches])
         longer = frozenset(words for words, start, end in matches if (start, end) in goes_on)
         return frozenset(words for words, _, _ in matches) - longer, longer
 
     def _longest(self, tokens: Sequence[_Token], at: int) -> Words:
-        words = self._by_first.get(tokens[at].word, ())
-        return next((one for one in words if tuple(token.word for token in tokens[at : at + len(one)]) == one), ())
+        known = self._by_first.get(tokens[at][0], ())
+        return next((one for one in known if tuple(word for word, _, _ in tokens[at : at + len(one)]) == one), ())
 
 
 def _find_longer(text: str, spans: Sequence[tuple[int, int]]) -> set[tuple[int, int]]:

@@ -262,8 +262,10 @@ def values_of(scores: Sequence[ReportScore]) -> dict[str, list[tuple[float | Non
     }
     if any(len(score.grades) > len(shared) for score in scores):
         found[SPECIFIC] = [_specific(score, shared) for score in scores]
-    everywhere = {OVERALL: [score.overall for score in scores], VALID: [score.valid for score in scores]}
-    found |= {name: values for name, values in everywhere.items() if all(values)}
+    if all(score.overall for score in scores):
+        found[OVERALL] = [score.overall for score in scores]
+    if all(score.valid for score in scores):
+        found[VALID] = [score.valid for score in scores]
     if any(score.knowing for score in scores):
         for name, share in ((TOLD, "told_share"), (PROVEN, "proven_share"), (ADMITTED, "admitted_share")):
             found[name] = [(getattr(score.knowing, share, None),) for score in scores]

@@ -43,11 +43,8 @@ def read_history(store: Run, now: Mapping[str, float], after: int = 0) -> dict[s
 
     A step in which a metric was not measured contributes no value; older values are not carried forward.
     """
-    history = {}
-    for name in WATCHED:
-        values = [metric.value for metric in store.metrics(name) if metric.step > after]
-        history[name] = [*values, *([now[name]] if name in now else [])]
-    return history
+    stored = {name: [metric.value for metric in store.metrics(name) if metric.step > after] for name in WATCHED}
+    return {name: [*values, now[name]] if name in now else values for name, values in stored.items()}
 
 
 def measure_gauges(history: History) -> dict[str, float]:
@@ -83,10 +80,8 @@ def hack_score(citations_change: float, rises: Sequence[float]) -> float:
 def _rise(history: History, name: str) -> float | None:
     """The mean of the last steps minus the mean of the first; None with too few steps."""
     values = history.get(name, ())
-    if len(values) < _FEWEST:
-        return None
     num = min(_ENDS, len(values) // 2)
-    return sum(values[-num:]) / num - sum(values[:num]) / num
+    return sum(values[-num:]) / num - sum(values[:num]) / num if len(values) >= _FEWEST else None
 
 
 def collect_statistics(step: int, history: History, counts: Mapping[str, int]) -> Statistics:

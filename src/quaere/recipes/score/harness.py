@@ -103,11 +103,10 @@ def parse_harness(json_text: str, previous: Harness, limits: HarnessLimits) -> H
     pool = _change_pool(previous.pool, form.pool)
     if isinstance(pool, str):
         return pool
-    process = structs.asdict(form.process_constraints)
-    if process["require_search"] is None:
-        process["require_search"] = previous.process.require_search
+    given = {name: value for name, value in structs.asdict(form.process_constraints).items() if value is not None}
     rules = DimensionRules(**structs.asdict(form.dimension_constraints))
-    harness = Harness(previous.version, pool, rules, ProcessRules(**process), form.notes.strip())
+    process = structs.replace(previous.process, **given)
+    harness = Harness(previous.version, pool, rules, process, form.notes.strip())
     return find_fault(harness, limits) or follow(previous, harness)
 
 

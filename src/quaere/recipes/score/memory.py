@@ -153,8 +153,7 @@ class Scheduler:
         """
         known = tuple(float(value) for value in consistencies if value is not None and math.isfinite(value))
         kept = [one for one in self.state.chosen if one.step > step - self.settings.window]
-        added = [Chosen(step, rubric.dimensions, known)] if known else []
-        self.state = _SchedulerState((*kept, *added))
+        self.state = _SchedulerState((*kept, *([Chosen(step, rubric.dimensions, known)] if known else [])))
 
     def tally(self, names: Sequence[str]) -> dict[str, Tally]:
         """The record of each of these dimensions; the mean of one never chosen is 0.

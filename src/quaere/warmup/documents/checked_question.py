@@ -79,15 +79,13 @@ class Worded(Struct, frozen=True):
     @property
     def answers(self) -> tuple[str, ...]:
         """The accepted answers, which may depend on the wording (a year is accepted if the question asks for one)."""
-        draft = self.draft
-        return draft.answers if draft.is_choice else self.fact.accept(self.question)
+        return self.draft.answers if self.draft.is_choice else self.fact.accept(self.question)
 
     @property
     def template(self) -> str:
         """The normalised question without its page's name; "" if it has none. Pages asked the same have equal ones."""
-        if not self.fact.name or not contains(self.question, self.fact.name):
-            return ""
-        return normalise_answer(self.question.replace(self.fact.name, "{}"))
+        name = self.fact.name
+        return normalise_answer(self.question.replace(name, "{}")) if name and contains(self.question, name) else ""
 
 
 class Dropped(Struct, frozen=True):
@@ -215,9 +213,8 @@ def _iterate_facts(passages: Sequence[Passage], dice: Dice) -> Iterator[Fact]:
             (drawn if is_drawn(fact, dice) else seldom).append(fact)
         yield from drawn[:1]
         left.append(drawn[1:])
-    for later in itertools.zip_longest(*left):
-        yield from (fact for fact in later if fact is not None)
-    yield from seldom
+    later = itertools.chain.from_iterable(itertools.zip_longest(*left))
+    yield from (fact for fact in itertools.chain(later, seldom) if fact is not None)
 
 
 # ------------------------------------------------------------------------------------------------------ journal
