@@ -402,6 +402,22 @@ async def test_the_program_whose_folder_it_is_is_to_be_named(tmp_path):
     assert asked.startswith("File: manuals/heron/scan.html\nScanner\n") and 'Name "Heron".' in asked
 
 
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("Where do scans go?", "In Heron, where do scans go?"),
+        ("Scans go to which share?", "In Heron, Scans go to which share?"),  # no question word: it may be a name
+        ("Where do scans of Heron go?", "Where do scans of Heron go?"),
+        ("Where does scan_now save pages?", "Where does scan_now save pages?"),
+    ],
+)
+async def test_a_question_that_names_nothing_begins_with_the_program(tmp_path, said, expected):
+    page = ("Scanner", "The scanner of Heron saves every page to inbox_share.")
+    reader = Reader(wordings={("Heron", "inbox_share"): said}, answers={expected: "inbox_share"})
+    written = await write(make_index(tmp_path / "one", [page], ids=["manuals/heron/scan.html"]), reader)
+    assert singles(written) == [expected]
+
+
 async def test_a_program_that_is_in_the_answer_is_not_to_be_named(tmp_path):
     """A question with its name would give the answer away."""
     page, asked = ("Scanner", "The scanner is started by Heron Start at night."), "What starts the scanner?"

@@ -109,9 +109,21 @@ def names_subject(question: str, passage: Passage, sentence: str) -> bool:
     asked = {word for word in terms(question) if word not in _ASKING}
     file = passage.doc_id.rpartition(".")[0] or passage.doc_id  # an ending such as "html" names nothing
     about = set(terms(f"{passage.title} {file}"))
-    if asked & about or any(kind in ("identifier", "option") for kind, _, _ in find_spans(question)):
+    if asked & about or names_any(question, ()):
         return True
     return not passage.title and word_overlap(question, sentence) >= _SAME_WORDS
+
+
+def names_any(question: str, names: Sequence[str]) -> bool:
+    """True if the question contains one of the names, an identifier or an option."""
+    return any(contains(question, name) for name in names) or any(
+        kind in ("identifier", "option") for kind, _, _ in find_spans(question)
+    )
+
+
+def is_asking(word: str) -> bool:
+    """True for a word that questions begin with, such as "What" or "In"; such a word is no name."""
+    return word.lower() in _ASKING
 
 
 # ------------------------------------------------------------------------------------------------------------ attempts

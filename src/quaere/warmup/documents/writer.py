@@ -37,7 +37,16 @@ from quaere.warmup.documents.checked_question import (
     Written,
     draw_drafts,
 )
-from quaere.warmup.documents.checks import Examiner, Lines, Verdict, find_fault, names_subject, word_overlap
+from quaere.warmup.documents.checks import (
+    Examiner,
+    Lines,
+    Verdict,
+    find_fault,
+    is_asking,
+    names_any,
+    names_subject,
+    word_overlap,
+)
 from quaere.warmup.documents.page_names import FolderNames
 from quaere.warmup.documents.prompt_examples import Form, Style
 from quaere.warmup.documents.prompts import describe_name, propose_answer, show_place, word_pair, word_question
@@ -213,10 +222,23 @@ class _Writer:
             for style in asking.styles
         ]
         lines = iter(await self.lines.write(f"{name}: wording", prompts, self.settings.temperature))
+        placed = [[self._say_where(next(lines), draft.facts[0]) for _ in asking.styles] for draft in asking.drafts]
         return [
-            [Worded(draft, line) for line in dict.fromkeys(next(lines) for _ in asking.styles)]
-            for draft in asking.drafts
+            [Worded(draft, line) for line in dict.fromkeys(own)]
+            for draft, own in zip(asking.drafts, placed, strict=True)
         ]
+
+    def _say_where(self, question: str, fact: Fact) -> str:
+        """The question; one that names neither its page, nor its folder, nor an identifier begins with the folder's.
+
+        "What command forms a cluster?" becomes "In LXD, what command forms a cluster?".
+        """
+        name = self.folder_names.find(fact.passage.doc_id)
+        told = (name, *filter(None, (fact.name,)))
+        if not name or contains(fact.answer, name) or names_any(question, told):
+            return question
+        first, _, rest = question.partition(" ")
+        return f"In {name}, {first.lower() if is_asking(first) else first} {rest}" if rest else question
 
     def _put_far_first(self, by_fact: Sequence[Sequence[Worded]]) -> list[list[Worded]]:
         """Per fact, its wordings, those first that do not find their passage without a name: they can end a chain."""
