@@ -65,16 +65,7 @@ class AskLimits(options.EpisodeLimits):
     titles_first: bool | None = None
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `ask` to the command line."""
-    about = "default: as the model was trained, else the values in parentheses"
-    said = "let a model answer questions by searching an index"
-    parser = options.add_action(commands, "ask", run, said, AskOptions, options.PlainOption, options.RunsFolder)
-    options.add_options(parser, AskLimits, title="limits", about=about)
-    options.add_options(parser, options.SamplingOptions, title="sampling")
-
-
-def run(args: argparse.Namespace) -> None:
+def _run(args: argparse.Namespace) -> None:
     """Answer one question and show every turn, or answer a file of questions and print a table."""
     from quaere.search.searcher import open_searcher
 
@@ -82,6 +73,18 @@ def run(args: argparse.Namespace) -> None:
     options.choose_plain(args)
     with interruptible():
         asyncio.run(_ask(args, questions, open_searcher(args.index)))
+
+
+register = options.command(
+    "ask",
+    _run,
+    "let a model answer questions by searching an index",
+    AskOptions,
+    options.PlainOption,
+    options.RunsFolder,
+    options.group("limits", AskLimits, about="default: as the model was trained, else the values in parentheses"),
+    options.group("sampling", options.SamplingOptions),
+)
 
 
 async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Searcher) -> None:

@@ -19,7 +19,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from quaere.cli.options import FolderName, JsonOption, add_action
+from quaere.cli.options import FolderName, JsonOption, command
 from quaere.cli.terminal import open_console
 from quaere.errors import MODEL_LIBRARIES, BadInput, ExtraMissing, QuaereError, check_model_libraries
 
@@ -40,12 +40,7 @@ class DoctorOptions(JsonOption):
     index: FolderName | None = None
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `doctor` to the command line."""
-    add_action(commands, "doctor", run, "check this machine, a model's chat template, an index", DoctorOptions)
-
-
-def run(args: argparse.Namespace) -> None:
+def _run(args: argparse.Namespace) -> None:
     """Run and print every check; exit code 2 if one failed."""
     checks = [check() for check in (_python, _torch, _memory, _disk, _models, _extras)]
     if args.model:
@@ -53,6 +48,9 @@ def run(args: argparse.Namespace) -> None:
     if args.index:
         checks.append(guard("index", lambda: _index(Path(args.index))))
     print_checks(checks, as_json=args.json)
+
+
+register = command("doctor", _run, "check this machine, a model's chat template, an index", DoctorOptions)
 
 
 def _python() -> Check:

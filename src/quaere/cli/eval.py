@@ -127,19 +127,7 @@ class OutputOptions(options.JsonOption):
     resume: Annotated[str, "RUN"] | None = None
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `eval` to the command line."""
-    parser = options.add_action(commands, "eval", run, "score a model on a set of questions")
-    options.add_options(parser, EvaluatedModel, title="model to evaluate")
-    options.add_options(parser, EvalOptions)
-    options.add_options(parser, EvidenceOptions, title="evidence")
-    about = "default: as the model was trained, else those of the paper"
-    options.add_options(parser, EvalLimits, title="limits", about=about)
-    options.add_options(parser, options.EngineOptions, title="engine")
-    options.add_options(parser, OutputOptions, options.RunsFolder, title="output")
-
-
-def run(args: argparse.Namespace) -> None:
+def _run(args: argparse.Namespace) -> None:
     """Check all input first, then load the model, answer, score and print."""
     from quaere.evaluation.qa.items import keep_whole_gold
     from quaere.evaluation.qa.scores import read_scored, refuse_unanswerable
@@ -160,6 +148,19 @@ def run(args: argparse.Namespace) -> None:
     searcher = NoSearcher() if args.closed_book else open_searcher(args.index)
     with interruptible("episodes that are finished are stored, and `--resume RUN` goes on after them"):
         asyncio.run(_evaluate(args, weights, questions, searcher, others))
+
+
+register = options.command(
+    "eval",
+    _run,
+    "score a model on a set of questions",
+    options.group("model to evaluate", EvaluatedModel),
+    EvalOptions,
+    options.group("evidence", EvidenceOptions),
+    options.group("limits", EvalLimits, about="default: as the model was trained, else those of the paper"),
+    options.group("engine", options.EngineOptions),
+    options.group("output", OutputOptions, options.RunsFolder),
+)
 
 
 def _check(args: argparse.Namespace) -> None:

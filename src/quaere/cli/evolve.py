@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from quaere.cli.options import Flag, FolderName, JsonOption, Repeated, RunsFolder, add_action, named_run, read_options
+from quaere.cli.options import Flag, FolderName, JsonOption, Repeated, RunsFolder, command, named_run, read_options
 from quaere.cli.terminal import interruptible
 from quaere.dialects.registry import SOLVER_DIALECTS
 from quaere.errors import BadInput
@@ -71,15 +71,7 @@ class EvolveOptions(JsonOption):
     writer: Annotated[tuple[str, ...], Repeated, Flag(choices=WRITERS)] = ()
 
 
-def register(commands: Any) -> None:
-    """Add `evolve` to the command line."""
-    about = "train a search agent on your documents, with its own questions or with yours"
-    said = {"description": _DESCRIPTION, "epilog": "quaere evolve drzero --index INDEX --model MODEL --preset demo"}
-    add_action(commands, "evolve", run, about, EvolveOptions, RunsFolder, **said)
-
-
-def run(args: argparse.Namespace) -> None:
-    """Start a run or resume one."""
+def _run(args: argparse.Namespace) -> None:
     if args.resume:
         _resume(args)
         return
@@ -101,6 +93,17 @@ def run(args: argparse.Namespace) -> None:
         return
     store = create_store(recipe, config, out=args.out, runs=args.runs, writers=args.writer)
     _train(recipe, config, store, args)
+
+
+register = command(
+    "evolve",
+    _run,
+    "train a search agent on your documents, with its own questions or with yours",
+    EvolveOptions,
+    RunsFolder,
+    description=_DESCRIPTION,
+    epilog="quaere evolve drzero --index INDEX --model MODEL --preset demo",
+)
 
 
 def _options(args: argparse.Namespace) -> ConfigOptions:

@@ -95,18 +95,7 @@ class OutputOptions(options.JsonOption):
     questions_out: File | None = None
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `grade` to the command line."""
-    usual = "default: coverage, insight, instruction following, clarity"
-    about = "check the citations of reports, and grade the reports"
-    parser = options.add_action(commands, "grade", run, about, GradeOptions)
-    options.add_options(parser, JudgeOptions, title="judge")
-    options.add_options(parser, CriteriaOptions, title="criteria", about=usual)
-    options.add_options(parser, options.TurnEngineOptions, title="engine")
-    options.add_options(parser, OutputOptions, options.RunsFolder, title="output")
-
-
-def run(args: argparse.Namespace) -> None:
+def _run(args: argparse.Namespace) -> None:
     """Check all input first, then measure the judge's accuracy, grade, and print."""
     from quaere.cli.grade_view import print_evaluations, results_json
     from quaere.evaluation.reports.criteria import read_bench
@@ -131,6 +120,18 @@ def run(args: argparse.Namespace) -> None:
         print(results_json(evaluations))
     else:
         print_evaluations(evaluations, bench is not None)
+
+
+register = options.command(
+    "grade",
+    _run,
+    "check the citations of reports, and grade the reports",
+    GradeOptions,
+    options.group("judge", JudgeOptions),
+    options.group("criteria", CriteriaOptions, about="default: coverage, insight, instruction following, clarity"),
+    options.group("engine", options.TurnEngineOptions),
+    options.group("output", OutputOptions, options.RunsFolder),
+)
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from quaere.cli.doctor import Check, guard, print_checks
-from quaere.cli.options import Flag, JsonOption, add_action
+from quaere.cli.options import Flag, JsonOption, command, command_of_actions
 from quaere.errors import QuaereError
 from quaere.policies.catalogue import CATALOGUE, find_pulled, resolve_model
 from quaere.policies.model_folders import load_tokenizer
@@ -50,22 +50,7 @@ class CheckOptions(ModelOptions):
     no_episode: bool = False
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `models` with its actions to the command line."""
-    parser = commands.add_parser("models", help="list and pull models")
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-
-    pulled = "download a model, so that later commands need no network"
-    path = "print the directory of a model that has been pulled"
-    checked = "check a model: template, tools, thoughts, joints, memory of each preset, one episode"
-    catalogue = "list the built-in catalogue, and which models have been pulled"
-    add_action(actions, "list", run_list, catalogue, JsonOption)
-    add_action(actions, "pull", partial(_show, pull=True), pulled, ModelOptions, JsonOption)
-    add_action(actions, "path", partial(_show, pull=False), path, ModelOptions, JsonOption)
-    add_action(actions, "check", run_check, checked, CheckOptions, JsonOption)
-
-
-def run_list(args: argparse.Namespace) -> None:
+def _list(args: argparse.Namespace) -> None:
     """Print the catalogue, one model per line; a star marks models on this machine."""
     places = ((entry, find_pulled(entry)) for entry in CATALOGUE.values())
     rows = [{**msgspec.to_builtins(entry), "path": str(path) if path else None} for entry, path in places]
@@ -79,8 +64,7 @@ def run_list(args: argparse.Namespace) -> None:
     print("Any Hugging Face id, local directory or GGUF file is a model too.", file=sys.stderr)
 
 
-def run_check(args: argparse.Namespace) -> None:
-    """Check a model and print the results; exit code 2 if one failed."""
+def _check(args: argparse.Namespace) -> None:
     report = (lambda line: None) if args.json else (lambda line: print(line, file=sys.stderr))
     print_checks(check_model(args.name, with_episode=not args.no_episode, report=report), as_json=args.json)
 
@@ -90,6 +74,34 @@ def _show(args: argparse.Namespace, *, pull: bool) -> None:
     model = resolve_model(args.name, pull=pull, report=lambda line: print(line, file=sys.stderr))
     folder = model.path if args.name in CATALOGUE else model.folders[0]
     print(msgspec.json.encode(model).decode() if args.json else folder)
+
+
+register = command_of_actions(
+    "models",
+    "list and pull models",
+    command("list", _list, "list the built-in catalogue, and which models have been pulled", JsonOption),
+    command(
+        "pull",
+        partial(_show, pull=True),
+        "download a model, so that later commands need no network",
+        ModelOptions,
+        JsonOption,
+    ),
+    command(
+        "path",
+        partial(_show, pull=False),
+        "print the directory of a model that has been pulled",
+        ModelOptions,
+        JsonOption,
+    ),
+    command(
+        "check",
+        _check,
+        "check a model: template, tools, thoughts, joints, memory of each preset, one episode",
+        CheckOptions,
+        JsonOption,
+    ),
+)
 
 
 # ---------------------------------------------------------------------------------------------------------------- check

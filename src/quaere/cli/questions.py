@@ -20,7 +20,7 @@ from msgspec import Meta, Struct
 
 from quaere.api.checked_questions import count_searches, summarise, write_checked, write_lines
 from quaere.api.printing import counting
-from quaere.cli.options import DeviceOption, JsonOption, add_action, add_options, read_options
+from quaere.cli.options import DeviceOption, JsonOption, command, exclusive, group, read_options
 from quaere.cli.terminal import interruptible, note_line
 from quaere.errors import BadInput
 from quaere.setting_types import Count, File, Folder, Number, PositiveCount
@@ -107,22 +107,23 @@ class CheckOptions(Struct):
     max_rows: Count = 32
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `questions` to the command line."""
-    about = "write questions about documents: open-ended ones, or ones with checked answers"
-    parser = add_action(commands, "questions", run, about, description=_DESCRIPTION)
-    add_options(parser.add_mutually_exclusive_group(required=True), QuestionSource)
-    add_options(parser, QuestionOptions)
-    add_options(parser, QuestionWriter, title="questions written by a model")
-    add_options(parser, CheckOptions, title="questions with checked answers")
-
-
-def run(args: argparse.Namespace) -> None:
-    """Draw the questions, let a model write them if one is named, and save them."""
+def _run(args: argparse.Namespace) -> None:
     _check(args)
     goes_on = "what is finished is kept, and the same command goes on"
     with interruptible(goes_on if args.checked else f"nothing is written to {args.out}"):
         _write(args)
+
+
+register = command(
+    "questions",
+    _run,
+    "write questions about documents: open-ended ones, or ones with checked answers",
+    exclusive(QuestionSource, required=True),
+    QuestionOptions,
+    group("questions written by a model", QuestionWriter),
+    group("questions with checked answers", CheckOptions),
+    description=_DESCRIPTION,
+)
 
 
 def _write(args: argparse.Namespace) -> None:

@@ -51,17 +51,7 @@ class ReportLimits(options.EpisodeLimits):
     """
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `report` to the command line."""
-    about = "default: as the model was trained, else the values in parentheses"
-    said = "let a model write a cited report by searching an index"
-    model = "smollm2-135m-plain"  # its adapter was not taught to write reports
-    parser = options.add_action(commands, "report", run, said, ReportOptions, options.RunsFolder, model=model)
-    options.add_options(parser, ReportLimits, title="limits", about=about)
-    options.add_options(parser, options.SamplingOptions, title="sampling")
-
-
-def run(args: argparse.Namespace) -> None:
+def _run(args: argparse.Namespace) -> None:
     """Write one report in full view, or one for every question of a file with a table at the end."""
     from quaere.api.report import report_place
     from quaere.search.searcher import open_searcher
@@ -70,6 +60,18 @@ def run(args: argparse.Namespace) -> None:
     place = report_place(args.out, len(questions)) if args.out else None
     with interruptible():
         asyncio.run(_write(args, questions, place, open_searcher(args.index)))
+
+
+register = options.command(
+    "report",
+    _run,
+    "let a model write a cited report by searching an index",
+    ReportOptions,
+    options.RunsFolder,
+    options.group("limits", ReportLimits, about="default: as the model was trained, else the values in parentheses"),
+    options.group("sampling", options.SamplingOptions),
+    model="smollm2-135m-plain",  # the adapter of smollm2-135m was not taught to write reports
+)
 
 
 async def _write(

@@ -19,7 +19,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from msgspec import Struct, to_builtins
 
 from quaere.api.printing import as_json, count, plain_table
-from quaere.cli.options import Flag, JsonOption, RunName, RunsFolder, Several, add_action, add_options, named_run
+from quaere.cli.options import (
+    Flag,
+    JsonOption,
+    RunName,
+    RunsFolder,
+    Several,
+    command,
+    command_of_actions,
+    exclusive,
+    named_run,
+)
 from quaere.cli.terminal import open_console, printable, printable_line, say_line
 from quaere.errors import BadInput
 from quaere.setting_types import Count, File
@@ -100,23 +110,7 @@ class ExportOptions(Struct):
     force: bool = False
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `runs` with its actions to the command line."""
-    parser = commands.add_parser("runs", help="list runs, read their episodes, export and delete them")
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-
-    listed, shown = "every run, the oldest first", "one run, or one episode of it"
-    deleted = "delete runs, or what they can do without"
-    handed = "hand a run to Inspect (its episodes) or Trackio (its metrics)"
-    add_action(actions, "list", run_list, listed, RunsFolder, JsonOption)
-    show = add_action(actions, "show", run_show, shown, ShowOptions, RunsFolder, JsonOption)
-    add_options(show.add_mutually_exclusive_group(), ShownPart)
-    add_action(actions, "delete", run_delete, deleted, DeleteOptions, RunsFolder, JsonOption)
-    add_action(actions, "export", run_export, handed, ExportOptions, RunsFolder, JsonOption)
-
-
-def run_list(args: argparse.Namespace) -> None:
-    """Print the runs under the folder of runs."""
+def _list(args: argparse.Namespace) -> None:
     from rich.text import Text
 
     from quaere.runs import describe_state, list_runs, runs_root
@@ -145,8 +139,7 @@ def run_list(args: argparse.Namespace) -> None:
             console.print(Text(said, "dim"), soft_wrap=True)  # a command that is to be copied stays on one line
 
 
-def run_show(args: argparse.Namespace) -> None:
-    """Print one run with its phases or its episodes, or a part of what it holds, or one whole episode."""
+def _show(args: argparse.Namespace) -> None:
     from quaere.runs import Run
 
     part = args.metrics or args.candidates or args.episodes is not None
@@ -252,7 +245,7 @@ def _print(args: argparse.Namespace, found: object, *shown: RenderableType) -> N
 # --------------------------------------------------------------------------------------------------------------- delete
 
 
-def run_delete(args: argparse.Namespace) -> None:
+def _delete(args: argparse.Namespace) -> None:
     """Refuse what is no run or is running before anything is deleted, ask, delete, and say what is free for it."""
     from quaere.runs import check_deletable, delete_folders, hold_idle
 
@@ -305,8 +298,7 @@ def _megabytes(num_bytes: int) -> str:
 # --------------------------------------------------------------------------------------------------------------- export
 
 
-def run_export(args: argparse.Namespace) -> None:
-    """Write the log, or log the metrics."""
+def _export(args: argparse.Namespace) -> None:
     from quaere.runs import Run
 
     with Run.open(named_run(args, args.name)) as run:
@@ -344,3 +336,20 @@ def _export_metrics(run: Run, args: argparse.Namespace) -> dict[str, object]:
         reporter.close()
     say_line(f"{num} steps in Trackio's project {PROJECT}; look at them with: trackio show --project {PROJECT}")
     return {"to": "trackio", "project": PROJECT, "num_steps": num}
+
+
+register = command_of_actions(
+    "runs",
+    "list runs, read their episodes, export and delete them",
+    command("list", _list, "every run, the oldest first", RunsFolder, JsonOption),
+    command("show", _show, "one run, or one episode of it", ShowOptions, RunsFolder, JsonOption, exclusive(ShownPart)),
+    command("delete", _delete, "delete runs, or what they can do without", DeleteOptions, RunsFolder, JsonOption),
+    command(
+        "export",
+        _export,
+        "hand a run to Inspect (its episodes) or Trackio (its metrics)",
+        ExportOptions,
+        RunsFolder,
+        JsonOption,
+    ),
+)

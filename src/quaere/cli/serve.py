@@ -62,17 +62,7 @@ class ServingEngine(options.PrecisionOptions):
     temperature: Annotated[float, "T"] | None = None
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `serve` to the command line."""
-    about = "serve a model or a search agent as an OpenAI-compatible endpoint"
-    parser = options.add_action(commands, "serve", run, about, description=_DESCRIPTION)
-    options.add_options(parser, ServedModel, options.RunsFolder, title="model and documents")
-    options.add_options(parser, options.ServerOptions, title="address and access")
-    options.add_options(parser, ServingEngine, title="engine")
-
-
-def run(args: argparse.Namespace) -> None:
-    """Serve until Ctrl-C."""
+def _run(args: argparse.Namespace) -> None:
     from quaere.serving.server import bind, make_model_server, run_server
 
     _check(args)
@@ -106,6 +96,17 @@ def run(args: argparse.Namespace) -> None:
         sys.stderr.flush()
 
     run_server(make_model_server(service, settings, key=key, listener=listener), say_ready)
+
+
+register = options.command(
+    "serve",
+    _run,
+    "serve a model or a search agent as an OpenAI-compatible endpoint",
+    options.group("model and documents", ServedModel, options.RunsFolder),
+    options.group("address and access", options.ServerOptions),
+    options.group("engine", ServingEngine),
+    description=_DESCRIPTION,
+)
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -69,15 +69,7 @@ class OutputOptions(options.JsonOption):
     out: Annotated[Path, "FILE.json"] | None = None
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `verify` to the command line."""
-    about = "measure how much evidence helps a model to answer"
-    parser = options.add_action(commands, "verify", run, about, VerifyOptions)
-    options.add_options(parser, options.TurnEngineOptions, title="engine")
-    options.add_options(parser, OutputOptions, title="output")
-
-
-def run(args: argparse.Namespace) -> None:
+def _run(args: argparse.Namespace) -> None:
     """Check all input first, then load the model, verify and print."""
     from quaere.evaluation.claims import locate_evidence, pair_results, read_claims
     from quaere.search.index import open_index
@@ -89,6 +81,16 @@ def run(args: argparse.Namespace) -> None:
     with interruptible("no result is written"):
         supports = asyncio.run(_verify(args, settings, found.claims))
     _show(args, settings, pair_results(found, supports, places))
+
+
+register = options.command(
+    "verify",
+    _run,
+    "measure how much evidence helps a model to answer",
+    VerifyOptions,
+    options.group("engine", options.TurnEngineOptions),
+    options.group("output", OutputOptions),
+)
 
 
 def _settings(args: argparse.Namespace) -> VerifierSettings:

@@ -79,17 +79,7 @@ class AskingOptions(options.DeviceOption):
     history: File | None = None
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `view` to the command line."""
-    said, about = "show runs in a browser", "one of --ask, --model and --index adds a page to ask questions"
-    parser = options.add_action(commands, "view", run, said, ViewOptions, description=_DESCRIPTION)
-    options.add_options(parser, PageOptions, title="pages as files")
-    options.add_options(parser, AskingOptions, title="asking", about=about)
-    options.add_options(parser, options.ServerOptions, title="address and access", port=8700)
-
-
-def run(args: argparse.Namespace) -> None:
-    """Serve until Ctrl-C, or write the pages."""
+def _run(args: argparse.Namespace) -> None:
     import webbrowser
 
     from quaere.serving.server import run_server
@@ -120,6 +110,18 @@ def run(args: argparse.Namespace) -> None:
                 webbrowser.open(page)
 
         run_server(server, say_ready)
+
+
+register = options.command(
+    "view",
+    _run,
+    "show runs in a browser",
+    ViewOptions,
+    options.group("pages as files", PageOptions),
+    options.group("asking", AskingOptions, about="one of --ask, --model and --index adds a page to ask questions"),
+    options.group("address and access", options.ServerOptions, port=8700),
+    description=_DESCRIPTION,
+)
 
 
 def _export(folder: RunFolder, args: argparse.Namespace) -> None:

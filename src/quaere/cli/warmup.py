@@ -21,7 +21,7 @@ import msgspec
 
 from quaere.api.printing import count
 from quaere.api.warmup_settings import WarmupSettings, make_settings
-from quaere.cli.options import Flag, JsonOption, Repeated, add_action, add_options
+from quaere.cli.options import Flag, JsonOption, Repeated, add_options, command, group
 from quaere.cli.terminal import interruptible
 from quaere.cli.work_progress import open_display
 from quaere.errors import BadInput
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 _FACTS, _HOPS, _LESSONS = "4,3,2,1", "4,3,2,1", "5,2,3"
 # Settings of a warm-up by the heading they have in the help.
 _GROUPS = {
-    "demonstrations": ("episodes", "style", "world_seed", "articles"),
     "lessons from your own documents": ("index", "questions", "drafts", "attempts", "most", "practice", "max_rows"),
     "limits of an episode": ("max_turns", "topk", "turn_tokens", "sequence_tokens", "tool_response_tokens"),
     "teaching": tuple("epochs batch learning_rate lora_rank adapter micro_tokens seed device dtype".split()),
@@ -72,19 +71,7 @@ class WarmupOptions(JsonOption, kw_only=True):
     lessons: Annotated[str, "LIST"] = _LESSONS
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `warmup` to the command line."""
-    about = "teach a small model a dialect by demonstration"
-    parser = add_action(commands, "warmup", run, about, description=_DESCRIPTION)
-    add_options(parser, WarmupOptions, WarmupSettings, only=("recipe", "model", "out", "force", "teacher", "json"))
-    typed = set(WarmupOptions.__struct_fields__) - {"recipe", "json"}
-    for title, names in _GROUPS.items():
-        schemas = (WarmupOptions, WarmupSettings) if title == "demonstrations" else (WarmupSettings,)
-        add_options(parser, *schemas, title=title, only={*names, *typed})
-
-
-def run(args: argparse.Namespace) -> None:
-    """Demonstrate, teach, and save the model."""
+def _run(args: argparse.Namespace) -> None:
     from quaere.api.warmup import warm_up
 
     if args.roles is not None:
@@ -101,6 +88,22 @@ def run(args: argparse.Namespace) -> None:
         _print_result(args, manifest)
     if manifest.stopped:
         raise KeyboardInterrupt
+
+
+_TYPED = set(WarmupOptions.__struct_fields__) - {"recipe", "json"}
+register = command(
+    "warmup",
+    _run,
+    "teach a small model a dialect by demonstration",
+    lambda parser: add_options(
+        parser, WarmupOptions, WarmupSettings, only=("recipe", "model", "out", "force", "teacher", "json")
+    ),
+    group(
+        "demonstrations", WarmupOptions, WarmupSettings, only={"episodes", "style", "world_seed", "articles", *_TYPED}
+    ),
+    *(group(title, WarmupSettings, only=names) for title, names in _GROUPS.items()),
+    description=_DESCRIPTION,
+)
 
 
 def _print_result(args: argparse.Namespace, manifest: WarmupManifest) -> None:
