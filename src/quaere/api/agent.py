@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
 
 from msgspec import Struct, structs
 
@@ -22,20 +22,19 @@ from quaere.api.index import Index
 from quaere.api.printing import counting
 from quaere.api.run import Run
 from quaere.api.search_function import FunctionSearcher, SearchFunction
+from quaere.chat.protocol import PromptStyle, Protocol
+from quaere.dialects.notes import Notes, find_notes, find_role, role_policy, use_role
 from quaere.dialects.registry import SolverDialectName, check_turns, find_dialect, open_protocol, usual_limits
 from quaere.endpoint import refuse_login
 from quaere.errors import BadInput
+from quaere.policies.catalogue import needs_guide
+from quaere.policies.native.device import Precision
+from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Question, SolveTask, Task, Turn
+from quaere.rollout.episode import Job, Limits, run_episode, run_many
+from quaere.rollout.policy import Policy
 from quaere.search.searcher import LocalSearcher, NoSearcher, Searcher, check_reachable, open_searcher
 from quaere.setting_types import refuse_unknown
-
-if TYPE_CHECKING:
-    from quaere.chat.protocol import PromptStyle, Protocol
-    from quaere.dialects.notes import Notes
-    from quaere.policies.native.device import Precision
-    from quaere.policies.sampler import SamplingParams
-    from quaere.rollout.episode import Limits
-    from quaere.rollout.policy import Policy
 
 T = TypeVar("T")
 Device = Literal["auto", "cpu", "cuda"]
@@ -288,8 +287,6 @@ class OpenAgent(Struct, frozen=True):
         on_turn: Callable[[Turn], None] | None = None,
     ) -> Episode:
         """One episode; `protocol` and `limits` are the agent's own unless others are given."""
-        from quaere.rollout.episode import run_episode
-
         given = (self.policy, protocol or self.protocol, self.searcher, task, limits or self.limits)
         params = self._params()
         return await run_episode(*given, episode_id=episode_id, seed=self.seed, params=params, on_turn=on_turn)
@@ -303,16 +300,12 @@ class OpenAgent(Struct, frozen=True):
         limits: Limits | None = None,
     ) -> AsyncIterator[Episode]:
         """Episodes in the order of their tasks; `names` are their ids, by default those of the tasks."""
-        from quaere.rollout.episode import Job, run_many
-
         chosen = protocol or self.protocol
         jobs = [Job(chosen, task, name) for task, name in zip(tasks, names or [""] * len(tasks), strict=True)]
         given = (self.policy, jobs, self.searcher, limits or self.limits)
         return run_many(*given, seed=self.seed, params=self._params(), concurrency=self.max_rows)
 
     def _params(self) -> SamplingParams:
-        from quaere.policies.sampler import SamplingParams
-
         return SamplingParams(temperature=self.temperature)
 
     async def close(self) -> None:
@@ -335,8 +328,6 @@ async def open_agent(
     **asked: Any,
 ) -> OpenAgent:
     """Check that the searcher answers, choose how to ask (`asked`, see `choose_solver`), and load the model."""
-    from quaere.policies.catalogue import needs_guide
-
     await check_reachable(searcher)
     notes, load = _find_model(model, {**engine, "max_rows": max_rows, "interactive": True, "report": on_note})
     is_small = not isinstance(model, Run) and needs_guide(str(model))
@@ -351,13 +342,10 @@ async def open_agent(
 def _find_model(model: str | Path | Run, engine: dict[str, Any]) -> tuple[Notes, Callable[[], Policy]]:
     """How the model was trained to be asked, and what loads it."""
     if isinstance(model, Run):
-        from quaere.dialects.notes import find_role, role_policy, use_role
-
         find = partial(find_role, model.path, "solver")
         weights, _ = use_role(find, lambda weights: None)
         load = partial(role_policy, **engine)
         return weights.notes, lambda: use_role(find, load, found=weights)[1]
-    from quaere.dialects.notes import find_notes
     from quaere.rollout.policy import open_policy
 
     return find_notes(str(model)), partial(open_policy, str(model), **engine)

@@ -12,26 +12,36 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from msgspec import Struct, structs
 
 from quaere.api.background import BackgroundLoop
 from quaere.api.index import Index
+from quaere.api.printing import count, format_duration
 from quaere.api.run import Run
 from quaere.api.search_function import FunctionSearcher, SearchFunction
+from quaere.dialects.notes import find_notes, find_role, use_role
+from quaere.dialects.registry import SolverDialectName
 from quaere.errors import BadInput
-from quaere.recipes.registry import find_recipe
+from quaere.recipes.registry import Recipe, find_recipe
+from quaere.runs import Run as Store
+from quaere.runs import list_runs, runs_root
+from quaere.runs.checkpoints import Which
 from quaere.search.index import open_index
-
-if TYPE_CHECKING:
-    from quaere.dialects.registry import SolverDialectName
-    from quaere.recipes.registry import Recipe
-    from quaere.runs import Run as Store
-    from quaere.search.searcher import Searcher
-    from quaere.training.progress import Reporter, StepProgress, StepReport
-if TYPE_CHECKING:
-    from quaere.runs.checkpoints import Which
+from quaere.search.searcher import Searcher
+from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs, load_config
+from quaere.training.exports import export_role
+from quaere.training.health import check_learned
+from quaere.training.progress import (
+    Reporter,
+    Reporters,
+    StepProgress,
+    StepReport,
+    check_writers,
+    find_missing,
+    open_writers,
+)
 
 
 def evolve(
@@ -151,9 +161,6 @@ class ConfigOptions(Struct, frozen=True):
 
     def load(self, recipe: Recipe, file: Path | None = None) -> Any:
         """The config: the preset, the file and what was said, checked by the recipe's schema."""
-        from quaere.dialects.notes import find_notes
-        from quaere.training.config import load_config
-
         given = {"model": self.model, "index": self.index, "solver.dialect": self.dialect}
         given |= {"trainer.kind": self.trainer, "trainer.url": self.trainer_url}
         if self.questions is not None:
@@ -174,7 +181,6 @@ class ConfigOptions(Struct, frozen=True):
 
     def _find_questions(self, recipe: Recipe) -> str:
         """The questions: a file or data set as given, a run by its directory, so that it is found from anywhere."""
-        from quaere.runs import runs_root
         from quaere.training.given import find_source
 
         if not recipe.takes_questions:
@@ -199,11 +205,7 @@ def create_store(
     has_function: bool = False,
 ) -> Store:
     """A new run directory at `out`, else in the folder of runs, with the config and a copy of what it was given."""
-    from quaere.runs import Run as Store
-    from quaere.runs import runs_root
-    from quaere.training.config import config_to_yaml
     from quaere.training.given import copy_given
-    from quaere.training.progress import check_writers
 
     check_writers(writers)
     settings = {"recipe": recipe.name, "model": config.model, "index": config.index}
@@ -232,10 +234,6 @@ def expect_time(recipe: str, model: str, runs: str | Path | None) -> str:
 
     "41 s a step, by the 96 steps of runs/drzero-1 (same recipe and model; larger batches take longer)"
     """
-    from quaere.api.printing import count, format_duration
-    from quaere.runs import Run as Store
-    from quaere.runs import list_runs, runs_root
-
     for summary in reversed(list_runs(runs_root(runs))):
         if summary.kind != "evolve" or not summary.step:
             continue
@@ -274,10 +272,6 @@ def open_stopped(
     has_function: bool = False,
 ) -> Stopped:
     """Open a training run to go on with it. Settings or documents that have changed are refused without `force`."""
-    from quaere.runs import Run as Store
-    from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs
-    from quaere.training.progress import check_writers
-
     with Store.open(path) as stored:
         if stored.info.kind != "evolve":
             raise BadInput(
@@ -332,8 +326,6 @@ async def train_to_end(
     A `searcher` replaces the index or server of the config. Metrics also go to the `writers` that are asked for and to
     those `remembered` from the beginning of the run.
     """
-    from quaere.training.health import check_learned
-    from quaere.training.progress import Reporters, find_missing, open_writers
     from quaere.training.run_setup import searching_with
 
     with store, searching_with(searcher):
@@ -376,9 +368,6 @@ def export(
     unless `merge` adds it to its base. `dtype` is that of the weights that are written. With `force`, an earlier export
     at `out` is replaced.
     """
-    from quaere.dialects.notes import find_role, use_role
-    from quaere.training.exports import export_role
-
     path = run.path if isinstance(run, Run) else Run.open(run).path
     _, written = use_role(
         lambda: find_role(path, role or "", checkpoint),

@@ -8,19 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import yaml
 
+from quaere.api.search_function import SearchFunction
 from quaere.errors import BadInput, IndexMissing
+from quaere.runs.config_yaml import parse_yaml
 from quaere.runs.directory import DATABASE, connect
 from quaere.runs.list import find_run, runs_root
 from quaere.runs.reader import RunReader
 from quaere.search.index import Index, open_index
-
-if TYPE_CHECKING:
-    from quaere.api.search_function import SearchFunction
-    from quaere.training.progress import StepReport
+from quaere.training.progress import StepReport
 
 
 class Run(RunReader):
@@ -39,8 +38,6 @@ class Run(RunReader):
     @property
     def config(self) -> dict[str, Any]:
         """Every setting of a training run, by section: `run.config["solver"]["batch"]`."""
-        from quaere.runs.config_yaml import parse_yaml
-
         config = parse_yaml(self.config_text(), str(self.path))
         assert isinstance(config, dict)
         return config

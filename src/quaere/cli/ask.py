@@ -16,15 +16,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta
 from msgspec.structs import asdict
 
+from quaere.api.answer import (
+    Answer,
+    answer_scores,
+    find_span,
+    find_support,
+    read_answer,
+    refuse_all_failed,
+    refuse_unanswered,
+)
 from quaere.api.printing import counting, plain_table
 from quaere.cli import options
 from quaere.cli.terminal import interruptible, open_console
 from quaere.dialects.registry import SOLVER_DIALECTS
+from quaere.records import Question, SolveTask
 
 if TYPE_CHECKING:
     from quaere.api.agent import OpenAgent
-    from quaere.api.answer import Answer
-    from quaere.records import Question
     from quaere.runs import Run
     from quaere.search.searcher import Searcher
 
@@ -108,9 +116,7 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
 
 async def _ask_one(args: argparse.Namespace, question: Question, agent: OpenAgent, stored: Run) -> None:
     """Answer one question; print every turn as it is sampled, then the answer."""
-    from quaere.api.answer import read_answer, refuse_all_failed, refuse_unanswered
     from quaere.cli.episode_view import render_doubt, render_end, render_evidence, render_support, render_turn
-    from quaere.records import SolveTask
 
     console = open_console()
     show = None if args.json else lambda turn: console.print(render_turn(turn))
@@ -129,9 +135,6 @@ async def _ask_one(args: argparse.Namespace, question: Question, agent: OpenAgen
 
 async def _ask_many(args: argparse.Namespace, questions: list[Question], agent: OpenAgent, stored: Run) -> None:
     """Answer all questions of a file in batches, and score them against the file's answers."""
-    from quaere.api.answer import answer_scores, read_answer, refuse_all_failed
-    from quaere.records import SolveTask
-
     answers: list[Answer] = []
     with counting("answering", len(questions)) as advance:
         async for episode in agent.play_many([SolveTask(question) for question in questions]):
@@ -149,7 +152,6 @@ async def _ask_many(args: argparse.Namespace, questions: list[Question], agent: 
 
 
 def _print_json(answer: Answer, agent: OpenAgent, stored: Run) -> None:
-    from quaere.api.answer import answer_scores, find_span, find_support
     from quaere.cli.episode_view import episode_row
 
     episode = answer.episode
@@ -176,7 +178,6 @@ def _print_json(answer: Answer, agent: OpenAgent, stored: Run) -> None:
 
 
 def _print_table(answers: list[Answer], stored: Run, *, show_first: bool, evidence: bool) -> None:
-    from quaere.api.answer import answer_scores
     from quaere.cli.episode_view import render_episode, trim
 
     console = open_console()

@@ -21,7 +21,9 @@ from quaere.api.printing import as_json, between
 from quaere.cli import options
 from quaere.cli.terminal import open_console, printable
 from quaere.errors import BadInput, IndexMissing
+from quaere.recipes.registry import find_recipe
 from quaere.records import DropReason
+from quaere.rollout.question_files import read_questions
 from quaere.setting_types import Count
 
 if TYPE_CHECKING:
@@ -330,7 +332,6 @@ def _quality(args: argparse.Namespace) -> None:
 def _ask_file(args: argparse.Namespace) -> list[Asked]:
     """The questions of a file, with the documents that should prove their answers."""
     from quaere.evaluation.qa.curriculum_quality import of_question
-    from quaere.rollout.question_files import read_questions
     from quaere.search.index import open_index
 
     if any(getattr(args, name) is not None for name in _FILTERS):
@@ -410,7 +411,6 @@ def _open_documents(run: Run, args: argparse.Namespace, items: list[Item]) -> tu
 
 
 def _solver_protocol(run: Run) -> Any:
-    from quaere.recipes.registry import find_recipe
     from quaere.training.config import config_from_yaml
 
     if "recipe" not in run.info.settings:

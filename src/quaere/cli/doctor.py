@@ -22,6 +22,7 @@ from msgspec import Struct
 from quaere.cli.options import FolderName, JsonOption, command
 from quaere.cli.terminal import open_console
 from quaere.errors import MODEL_LIBRARIES, BadInput, ExtraMissing, QuaereError, check_model_libraries
+from quaere.policies.catalogue import CATALOGUE, find_pulled, models_directory
 
 TESTED_PYTHONS = ((3, 11), (3, 12), (3, 13))
 WANTED_MEMORY_GIB = 4
@@ -89,8 +90,6 @@ def _memory() -> Check:
 
 
 def _disk() -> Check:
-    from quaere.policies.catalogue import models_directory
-
     place = models_directory()
     while not place.exists():
         place = place.parent
@@ -101,8 +100,6 @@ def _disk() -> Check:
 
 
 def _models() -> Check:
-    from quaere.policies.catalogue import CATALOGUE, find_pulled, models_directory
-
     pulled = [entry.name for entry in CATALOGUE.values() if find_pulled(entry)]
     if pulled:
         return Check("models", "ok", f"{', '.join(pulled)} in {models_directory()}")

@@ -18,22 +18,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct, structs
 
-from quaere.chat.protocol import PromptStyle
+from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.cli import options
 from quaere.cli.terminal import interruptible, note_line
 from quaere.dialects.registry import SOLVER_DIALECTS, usual_limits
 from quaere.errors import BadInput
+from quaere.policies.catalogue import needs_guide
+from quaere.rollout.policy import Policy
+from quaere.rollout.question_files import read_questions
+from quaere.search.json_lines import is_rows_file
 from quaere.setting_types import PositiveCount
 
 if TYPE_CHECKING:
-    from quaere.chat.protocol import Protocol
     from quaere.dialects.notes import Notes, RoleWeights
     from quaere.evaluation.judges.judge import Judge
     from quaere.evaluation.qa.differences import ArmDifference
     from quaere.evaluation.qa.scores import Judging, Scored
     from quaere.records import Question
     from quaere.rollout.episode import Limits
-    from quaere.rollout.policy import Policy
     from quaere.runs import Run
     from quaere.search.searcher import Searcher
 
@@ -131,7 +133,6 @@ def _run(args: argparse.Namespace) -> None:
     """Check all input first, then load the model, answer, score and print."""
     from quaere.evaluation.qa.items import keep_whole_gold
     from quaere.evaluation.qa.scores import read_scored, refuse_unanswerable
-    from quaere.rollout.question_files import read_questions
     from quaere.search.searcher import NoSearcher, open_searcher
 
     others = [read_scored(path) for path in args.compare]
@@ -182,7 +183,6 @@ def _check(args: argparse.Namespace) -> None:
 
 def _check_output(args: argparse.Namespace) -> None:
     from quaere.evaluation.qa.items import SUFFIX, check_items_path
-    from quaere.search.json_lines import is_rows_file
 
     if args.out is not None and is_rows_file(args.out):
         raise BadInput(f"--out writes one JSON object, not JSON Lines: {args.out}", hint=f"--items {args.out}")
@@ -292,7 +292,6 @@ def _compare_arms(args: argparse.Namespace, results: list[Scored]) -> list[ArmDi
 def _arrange(args: argparse.Namespace, notes: Notes) -> tuple[Protocol, Limits]:
     """How to ask: as the command line says, else as the model was trained, else as the paper has it."""
     from quaere.api.agent import choose_solver
-    from quaere.policies.catalogue import needs_guide
 
     how = {name: getattr(args, name) for name in ("style", "evidence", "guided", "closed_book")}
     limits = options.given_limits(args, "max_searches", "tool_response_tokens", "answer_turn", "titles_first")

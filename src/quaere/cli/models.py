@@ -12,20 +12,19 @@ import argparse
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Struct, structs
 
+from quaere.chat.renderer import Renderer
 from quaere.cli.doctor import Check, guard, print_checks
 from quaere.cli.options import Flag, JsonOption, command, command_of_actions
 from quaere.errors import QuaereError
 from quaere.policies.catalogue import CATALOGUE, find_pulled, resolve_model
 from quaere.policies.model_folders import load_tokenizer
-
-if TYPE_CHECKING:
-    from quaere.chat.renderer import Renderer
-
+from quaere.recipes.registry import find_recipe
+from quaere.records import Answer, Question, SolveTask
 
 _DEFAULT = next(iter(CATALOGUE))
 
@@ -115,8 +114,6 @@ _QUESTION = "Who built the Halm bridge?"
 
 def open_renderer(model: str, *, pull: bool) -> Renderer:
     """The renderer of a model's tokenizer."""
-    from quaere.chat.renderer import Renderer
-
     return Renderer(load_tokenizer(resolve_model(model, pull=pull).tokenizer))
 
 
@@ -167,7 +164,6 @@ def _check_renderer(renderer: Renderer) -> list[Check]:
 
 def _check_memory(model: str) -> list[Check]:
     """The estimated memory of a run with each preset."""
-    from quaere.recipes.registry import find_recipe
     from quaere.training.config import load_config
 
     recipe = find_recipe(_RECIPE)
@@ -188,7 +184,6 @@ def _check_memory(model: str) -> list[Check]:
 def _check_episode(model: str, report: Callable[[str], None]) -> Check:
     """Plays one episode; what the model answers does not matter."""
     from quaere.api.agent import Agent
-    from quaere.records import Answer, Question, SolveTask
 
     asked: dict[str, Any] = {"dialect": "tool-call", "style": "full", "evidence": False, "guided": False}
     limits: dict[str, Any] = {"turn_tokens": TURN_TOKENS, "sequence_tokens": 2048, "tool_response_tokens": 128}

@@ -26,13 +26,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_a
 from msgspec import NODEFAULT, Meta, Struct
 
 from quaere.cli.terminal import note_line, say_line
+from quaere.endpoint import read_secret
 from quaere.errors import BadInput
+from quaere.policies.catalogue import plain_name
 from quaere.policies.native.device import Precision
+from quaere.records import Question
+from quaere.rollout.question_files import read_questions
 from quaere.setting_types import File, NonNegativeFloat, PositiveCount, check_value, fields_of, read_attributes
 
 if TYPE_CHECKING:
     from quaere.dialects.notes import RoleWeights
-    from quaere.records import Question
     from quaere.rollout.episode import Limits
     from quaere.serving.server import ServerSettings
 
@@ -364,8 +367,6 @@ class ServerOptions(Struct):
 def choose_plain(args: argparse.Namespace) -> None:
     """With --plain, replace the model's name by that of its plain form."""
     if args.plain:
-        from quaere.policies.catalogue import plain_name
-
         args.model = plain_name(args.model or "")
 
 
@@ -376,9 +377,6 @@ def given_limits(args: argparse.Namespace, *others: str) -> dict[str, Any]:
 
 def read_asked(args: argparse.Namespace, command: str) -> list[Question]:
     """The question of the command line, or the questions of the file."""
-    from quaere.records import Question
-    from quaere.rollout.question_files import read_questions
-
     hint = f'quaere {command} "your question" --index DIR'
     if (args.question is None) == (args.questions is None):
         raise BadInput("give either a question or --questions FILE", hint=hint)
@@ -439,8 +437,6 @@ def server_settings(args: argparse.Namespace) -> ServerSettings:
 
 def read_key(args: argparse.Namespace) -> str:
     """The key that clients must send; "" if none is needed."""
-    from quaere.endpoint import read_secret
-
     if args.api_key is not None:
         hint = f"export {KEY}=..., or --api-key-file FILE"
         raise BadInput("--api-key was removed: every user of this machine can read a command line", hint=hint)

@@ -22,7 +22,10 @@ from quaere.api.checked_questions import count_searches, summarise, write_checke
 from quaere.api.printing import counting
 from quaere.cli.options import DeviceOption, JsonOption, command, exclusive, group, read_options
 from quaere.cli.terminal import interruptible, note_line
+from quaere.cli.work_progress import show_progress
 from quaere.errors import BadInput
+from quaere.policies.catalogue import needs_guide
+from quaere.rollout.policy import open_policy
 from quaere.setting_types import Count, File, Folder, Number, PositiveCount
 
 if TYPE_CHECKING:
@@ -170,8 +173,6 @@ def _ask_index(args: argparse.Namespace) -> tuple[list[Any], Counter[str]]:
 async def _rewrite(
     args: argparse.Namespace, index: Index, drawn: list[OpenQuestion]
 ) -> tuple[list[OpenQuestion], Counter[str]]:
-    from quaere.policies.catalogue import needs_guide
-    from quaere.rollout.policy import open_policy
     from quaere.rollout.topic_questions import rewrite_questions
 
     note_line(f"loading {args.model}")
@@ -204,7 +205,6 @@ def _print_summary(
 
 def run_checked(args: argparse.Namespace) -> None:
     """Write the questions to a file, and print how many were kept and why others were dropped."""
-    from quaere.cli.work_progress import show_progress
     from quaere.warmup.documents.checked_question import WriterSettings
 
     settings = read_options(args, WriterSettings, topk=args.topk or 10, concurrency=args.max_rows)

@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import structs
 
+from quaere.api.answer import refuse_all_failed
 from quaere.api.printing import count, counting, plain_table
 from quaere.cli import options
 from quaere.cli.terminal import interruptible, open_console
+from quaere.policies.catalogue import needs_guide
+from quaere.records import Episode, Question, Report, ReportTask
 
 if TYPE_CHECKING:
     from quaere.api.agent import OpenAgent
     from quaere.api.report import ReportPlace
-    from quaere.records import Episode, Question, Report
     from quaere.runs import Run
     from quaere.search.searcher import Searcher
 
@@ -79,9 +81,7 @@ async def _write(
 ) -> None:
     """Open the model, write every report, and close everything."""
     from quaere.api.agent import open_agent
-    from quaere.api.answer import refuse_all_failed
     from quaere.api.report import choose_writer
-    from quaere.policies.catalogue import needs_guide
     from quaere.runs import Run, runs_root
 
     agent = await open_agent(args.model, searcher, limits={}, **options.sampling_settings(args))
@@ -108,7 +108,6 @@ class _Reports:
     async def write_one(self, question: Question) -> list[Episode]:
         """Write one report; print every turn as it is sampled, then the report."""
         from quaere.cli.episode_view import render_end, render_report, render_turn
-        from quaere.records import ReportTask
 
         show = None if self.args.json else lambda turn: self.console.print(render_turn(turn))
         episode = await self.agent.play(ReportTask(question), on_turn=show)
@@ -120,8 +119,6 @@ class _Reports:
 
     async def write_many(self, questions: list[Question]) -> list[Episode]:
         """A report for every question of a file, and a table."""
-        from quaere.records import ReportTask
-
         episodes: list[Episode] = []
         reports: list[Report | None] = []
         with counting("writing", len(questions)) as advance:
@@ -182,7 +179,6 @@ def report_scores(report: Report) -> dict[str, float]:
 
 def _row(episode: Episode, report: Report | None, files: list[Path], stored: Run) -> dict[str, Any]:
     from quaere.cli.episode_view import episode_row, report_row
-    from quaere.records import ReportTask
 
     assert isinstance(episode.task, ReportTask)
     row = report_row(report) if report else {"report": None}

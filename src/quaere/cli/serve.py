@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from quaere.cli import options
 from quaere.errors import BadInput, install_hint
+from quaere.policies.catalogue import needs_guide
+from quaere.rollout.policy import TokenPolicy, open_policy
 from quaere.setting_types import Count, Folder, PositiveCount
 
 if TYPE_CHECKING:
     from quaere.dialects.notes import Notes
-    from quaere.rollout.policy import TokenPolicy
 
 _DESCRIPTION = """\
 Serve a model at /v1/chat/completions, /v1/completions and /v1/embeddings, in the form OpenAI's clients speak. With
@@ -70,7 +71,6 @@ def _run(args: argparse.Namespace) -> None:
     listener = bind(settings, key)  # an error in the address is reported before the model is loaded
 
     from quaere.api.served_agent import ServedAgent
-    from quaere.policies.catalogue import needs_guide
     from quaere.search.index import open_index
     from quaere.serving.model.app import Service
     from quaere.serving.model.retriever import Documents, open_embedder
@@ -121,7 +121,6 @@ def _check(args: argparse.Namespace) -> None:
 def _open_policy(args: argparse.Namespace) -> tuple[TokenPolicy, Notes | None]:
     """The policy, and how it was trained to answer questions; None for a role that answers none."""
     from quaere.dialects.notes import find_notes, role_policy
-    from quaere.rollout.policy import TokenPolicy, open_policy
 
     def report(line: str) -> None:
         print(line, file=sys.stderr)

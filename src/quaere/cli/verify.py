@@ -19,6 +19,8 @@ from quaere.cli import options
 from quaere.cli.terminal import interruptible, note_line
 from quaere.disk import write_file
 from quaere.errors import BadInput
+from quaere.policies.catalogue import needs_guide
+from quaere.rollout.policy import Policy, open_policy
 from quaere.setting_types import Folder, PositiveCount
 
 if TYPE_CHECKING:
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 
     from quaere.evaluation.claims import SupportingScore, Verified
     from quaere.records import Support
-    from quaere.rollout.policy import Policy
     from quaere.training.verification import Claim, Form, VerifierSettings
 
 _QUESTION_CHARS = 60
@@ -94,7 +95,6 @@ register = options.command(
 
 
 def _settings(args: argparse.Namespace) -> VerifierSettings:
-    from quaere.policies.catalogue import needs_guide
     from quaere.training.verification import VerifierSettings
 
     if not 0 <= args.temperature < float("inf"):
@@ -112,7 +112,6 @@ def _settings(args: argparse.Namespace) -> VerifierSettings:
 
 
 async def _verify(args: argparse.Namespace, settings: VerifierSettings, claims: list[Claim]) -> list[Support | None]:
-    from quaere.rollout.policy import open_policy
     from quaere.training.verification import open_hosted, verify_claims
 
     policy: Policy

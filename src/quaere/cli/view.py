@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import webbrowser
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -80,8 +81,6 @@ class AskingOptions(options.DeviceOption):
 
 
 def _run(args: argparse.Namespace) -> None:
-    import webbrowser
-
     from quaere.serving.server import run_server
     from quaere.viewer.app import make_view_server
     from quaere.viewer.page_formats import path_to
@@ -125,8 +124,6 @@ register = options.command(
 
 
 def _export(folder: RunFolder, args: argparse.Namespace) -> None:
-    import webbrowser
-
     from quaere.viewer.page_files import export_pages
 
     if args.ask or args.model or args.index or args.history:
