@@ -11,13 +11,12 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from msgspec import Struct, structs
 
 from quaere.api.answer import Answer, read_answer, refuse_all_failed
-from quaere.api.background import BackgroundLoop, Started
+from quaere.api.background import BackgroundLoop, Closing, Started
 from quaere.api.index import Index
 from quaere.api.printing import counting
 from quaere.api.run import Run
@@ -55,7 +54,7 @@ class LimitOptions(TypedDict, total=False):
     titles_first: bool
 
 
-class Agent:
+class Agent(Closing):
     """A model with something to search. It holds the model until `close`, or to the end of a `with` block.
 
     `model` is a catalogue name, a folder, a hub id, `openai:MODEL@BASE_URL`, or a training run, whose best solver is
@@ -135,8 +134,7 @@ class Agent:
 
     async def _ask(self, question: str | Question, on_turn: Callable[[Turn], None] | None) -> Answer:
         name = self.new_id("ask")
-        task = SolveTask(make_question(question, name))
-        episode = await self.opened.play(task, episode_id=name, on_turn=on_turn)
+        episode = await self.opened.play(SolveTask(make_question(question, name)), episode_id=name, on_turn=on_turn)
         refuse_all_failed([episode])
         return read_answer(episode, self.min_overlap)
 
@@ -192,12 +190,6 @@ class Agent:
 
     async def _release(self) -> None:
         await (self.opened.close() if hasattr(self, "opened") else self.searcher.close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "closed" if self._loop.is_closed else f"{self.protocol.name}, {self.limits.max_turns} turns"
@@ -288,8 +280,7 @@ class OpenAgent(Struct, frozen=True):
     ) -> Episode:
         """One episode; `protocol` and `limits` are the agent's own unless others are given."""
         given = (self.policy, protocol or self.protocol, self.searcher, task, limits or self.limits)
-        params = self._params()
-        return await run_episode(*given, episode_id=episode_id, seed=self.seed, params=params, on_turn=on_turn)
+        return await run_episode(*given, episode_id=episode_id, seed=self.seed, params=self._params(), on_turn=on_turn)
 
     def play_many(
         self,

@@ -33,7 +33,21 @@ def set_library_defaults() -> None:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 
-class BackgroundLoop:
+class Closing:
+    """Something that is closed at the end of a `with` block."""
+
+    def close(self) -> None:
+        """Let go of what is held."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class BackgroundLoop(Closing):
     """An event loop on a daemon thread. `run` may be called from any thread but that one, several at a time."""
 
     def __init__(self, name: str = "quaere") -> None:
@@ -77,12 +91,6 @@ class BackgroundLoop:
         if not self.is_closed:
             self._loop.call_soon_threadsafe(self._stopped.set)
             self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 class Started(Generic[T]):
@@ -143,7 +151,6 @@ def run_in_thread(work: Callable[[Callable[[], None]], T]) -> T:
 
 
 def _hand_over(task: asyncio.Task[T], result: Future[T]) -> None:
-    """Give the outcome of a task to whoever waits for it in another thread."""
     if task.cancelled():
         result.set_exception(CancelledError())
     elif error := task.exception():

@@ -124,18 +124,13 @@ def resume(
     return Run.open(path)
 
 
-class _Callbacks:
-    """A reporter that calls functions."""
+class _Callbacks(Struct):
+    """A reporter that calls functions; progress within a step is ignored."""
 
-    def __init__(self, on_step: Callable[[StepReport], None], on_note: Callable[[str], None]) -> None:
-        self.step = on_step
-        self.note = on_note
-
-    def progress(self, progress: StepProgress) -> None:
-        """Ignore progress within a step."""
-
-    def close(self) -> None:
-        """Nothing is held."""
+    step: Callable[[StepReport], None]
+    note: Callable[[str], None]
+    progress: Callable[[StepProgress], None] = lambda progress: None
+    close: Callable[[], None] = lambda: None
 
 
 # ------------------------------------------------------------------------------------------- what a run is made with
@@ -205,28 +200,19 @@ def create_store(
     has_function: bool = False,
 ) -> Store:
     """A new run directory at `out`, else in the folder of runs, with the config and a copy of what it was given."""
-    from quaere.training.given import copy_given
+    from quaere.training.given import QUESTIONS, copy_given, encode_questions, read_source
 
     check_writers(writers)
     settings = {"recipe": recipe.name, "model": config.model, "index": config.index}
-    settings["index_fingerprint"] = _fingerprint(config)
-    if has_function:
-        settings["search"] = _FUNCTION
-    if writers:
-        settings["writers"] = list(writers)
+    settings |= {"index_fingerprint": open_index(Path(config.index)).fingerprint}
+    settings |= ({"search": _FUNCTION} if has_function else {}) | ({"writers": list(writers)} if writers else {})
     kept: dict[str, Any] = {"config": config_to_yaml(config), "files": copy_given(recipe.given(config))}
     if recipe.takes_questions:
-        from quaere.training.given import QUESTIONS, encode_questions, read_source
-
         settings["questions"] = config.questions
         kept["files"] = {QUESTIONS: encode_questions(read_source(config.questions, answered=recipe.needs_answers))}
     if out is not None:
         return Store.create(out, "evolve", settings, **kept)
     return Store.start(runs_root(runs), "evolve", settings, **kept)
-
-
-def _fingerprint(config: Any) -> str:
-    return open_index(Path(config.index)).fingerprint
 
 
 def expect_time(recipe: str, model: str, runs: str | Path | None) -> str:
@@ -297,7 +283,7 @@ def open_stopped(
     in_place = structs.replace(config, trainer=structs.replace(config.trainer, url=before.trainer.url))
     changes = diff_configs(before, in_place)
     found.check(config)
-    if _fingerprint(config) != fingerprint:
+    if open_index(Path(config.index)).fingerprint != fingerprint:
         changes.append(f"index: {config.index} holds other documents than when the run began")
     if changes and not force:
         raise BadInput(

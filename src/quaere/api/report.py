@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, Unpack
@@ -144,16 +145,12 @@ def write_report(report: Report, place: ReportPlace, name: str, index: Index | N
     In a folder, cited documents that are not files of their own (rows of JSON Lines) are written beside the reports, so
     that every source can be opened.
     """
-
-    def link(passage: Passage) -> str:
-        return _document_path(passage, place, index)
-
+    link = partial(_document_path, place=place, index=index)
     stem = _file_name(name)
     paths = {"md": place.folder / f"{stem}.md", "html": place.folder / f"{stem}.html"}
     wanted = paths if place.kind == "folder" else {place.kind: place.path}
     for kind, path in wanted.items():
-        page = (to_markdown if kind == "md" else to_html)(report, link, index=index_name)
-        write_file(path, page)
+        write_file(path, (to_markdown if kind == "md" else to_html)(report, link, index=index_name))
     return list(wanted.values())
 
 

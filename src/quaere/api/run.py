@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import yaml
 
+from quaere.api.background import Closing
 from quaere.api.search_function import SearchFunction
 from quaere.errors import BadInput, IndexMissing
 from quaere.runs.config_yaml import parse_yaml
@@ -22,7 +22,7 @@ from quaere.search.index import Index, open_index
 from quaere.training.progress import StepReport
 
 
-class Run(RunReader):
+class Run(Closing, RunReader):
     """A run, open for reading: its metrics, episodes, curriculum, events and settings.
 
     It may be read while it is written. Everything is read when it is asked for, so a run that goes on is followed by
@@ -63,12 +63,6 @@ class Run(RunReader):
     def close(self) -> None:
         """Close the database; otherwise it is closed when the object is deleted."""
         self._database.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<Run {self.path}: {self.info.kind}>"

@@ -88,19 +88,15 @@ class Display(Protocol):
 
     def note(self, line: str) -> None:
         """Report a line of text."""
-        ...
 
     def progress(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
         """A part of the work is further than before."""
-        ...
 
     def step(self, step: TeachingStep) -> None:
         """A step of teaching was taken."""
-        ...
 
     def teaching(self) -> AbstractContextManager[None]:
         """Context of the teaching, in which a stop may be requested (`training/progress.py`)."""
-        ...
 
 
 class _Callbacks:
@@ -192,7 +188,6 @@ def _find_model(settings: WarmupSettings, display: Display) -> Iterator[ModelPat
 
 
 def _play(settings: WarmupSettings, renderer: Renderer, display: Display) -> Demonstrations:
-    """Demonstrate in a temporary world."""
     lessons = LessonSettings(
         num_episodes=settings.num_episodes,
         roles=cast("tuple[Role, ...] | None", settings.roles),

@@ -287,9 +287,10 @@ def _import(args: argparse.Namespace) -> None:
     from quaere.runs.item_files import read_verdict_rows
 
     with _open(args) as run:
-        plan = plan_import(read_verdict_rows(args.file), read_items(run), str(args.file), args.name)
-    give_verdicts(run.path, plan.verdicts, clear=plan.clear)
-    _tell(plan.counts, args)
+        rows, items = read_verdict_rows(args.file), read_items(run)
+        verdicts, clear, counts = plan_import(rows, items, str(args.file), args.name)
+    give_verdicts(run.path, verdicts, clear=clear)
+    _tell(counts, args)
 
 
 def _add(args: argparse.Namespace) -> None:
@@ -304,13 +305,13 @@ def _add(args: argparse.Namespace) -> None:
             said = f"run {run.info.id} is of kind {run.info.kind}: it has no solver to train on questions"
             raise BadInput(said, hint="name a run of `quaere evolve`")
         rows = read_question_rows(args.file)
-        plan = plan_add(rows, read_items(run), str(args.file), iteration=args.only, take_all=args.all)
-        checked, _, said = _check_evidence(run, args, [Item(item.candidate) for item in plan.added])
-        added = [settle_evidence(item, one) for item, one in zip(plan.added, checked, strict=True)]
+        planned, counts = plan_add(rows, read_items(run), str(args.file), iteration=args.only, take_all=args.all)
+        checked, _, said = _check_evidence(run, args, [Item(item.candidate) for item in planned])
+        added = [settle_evidence(item, one) for item, one in zip(planned, checked, strict=True)]
     add_questions(run.path, added)
-    num_reduced = sum(before != after for before, after in zip(plan.added, added, strict=True))
+    num_reduced = sum(before != after for before, after in zip(planned, added, strict=True))
     reduced = {"with evidence kept as mere text": num_reduced} if num_reduced else {}
-    _tell({**plan.counts, **reduced}, args, said)
+    _tell({**counts, **reduced}, args, said)
 
 
 def _quality(args: argparse.Namespace) -> None:

@@ -26,6 +26,7 @@ Train a model by reinforcement learning: on questions that it writes itself abou
 questions (evalact, evalrar, search-r1, autorefine), or by writing reports on open questions and grading them (score,
 report-grpo, report-dpo).
 """
+_STEP = "the step under way, once its checkpoint is saved"
 
 
 class EvolveOptions(JsonOption):
@@ -72,13 +73,16 @@ class EvolveOptions(JsonOption):
 
 
 def _run(args: argparse.Namespace) -> None:
+    from quaere.api.evolution import create_store, open_stopped
+
     if args.resume:
-        _resume(args)
+        found = open_stopped(
+            named_run(args, args.resume), _options(args), recipe=args.recipe, force=args.force, writers=args.writer
+        )
+        _train(found.recipe, found.config, found.store, args, found.writers)
         return
     if not args.recipe:
         raise BadInput("name a recipe or a run to resume", hint=f"quaere evolve {RECIPES[0]} --index DIR --model M")
-    from quaere.api.evolution import create_store
-
     recipe = find_recipe(args.recipe)
     config = _options(args).load(recipe)
     if args.print_config:
@@ -91,8 +95,7 @@ def _run(args: argparse.Namespace) -> None:
     if args.dry_run:
         _print_plan(recipe, config, args)
         return
-    store = create_store(recipe, config, out=args.out, runs=args.runs, writers=args.writer)
-    _train(recipe, config, store, args)
+    _train(recipe, config, create_store(recipe, config, out=args.out, runs=args.runs, writers=args.writer), args)
 
 
 register = command(
@@ -113,25 +116,15 @@ def _options(args: argparse.Namespace) -> ConfigOptions:
     return read_options(args, ConfigOptions, **places, dialect=args.solver_dialect, file=args.config)
 
 
-def _resume(args: argparse.Namespace) -> None:
-    from quaere.api.evolution import open_stopped
-
-    path = named_run(args, args.resume)
-    stopped = open_stopped(path, _options(args), recipe=args.recipe, force=args.force, writers=args.writer)
-    _train(stopped.recipe, stopped.config, stopped.store, args, stopped.writers)
-
-
 def _train(recipe: Recipe, config: Any, store: Run, args: argparse.Namespace, remembered: Sequence[str] = ()) -> None:
     """Train to the end. The first Ctrl-C stops after the step under way, the second at once."""
     from quaere.api.evolution import train_to_end
     from quaere.cli.progress_view import open_reporter
 
-    step = "the step under way, once its checkpoint is saved"
     kept = "a step that is broken off is taken again from the last checkpoint"
     then = f"stopped; go on with: quaere evolve --resume {shlex.quote(str(store.path))}"
-    with accept_stop() as stop, interruptible(kept, after=step, ask=stop, then=then):
-        reporter = open_reporter(json=args.json)
-        asyncio.run(train_to_end(recipe, config, store, reporter, args.writer, remembered))
+    with accept_stop() as stop, interruptible(kept, after=_STEP, ask=stop, then=then):
+        asyncio.run(train_to_end(recipe, config, store, open_reporter(json=args.json), args.writer, remembered))
 
 
 def _print_plan(recipe: Recipe, config: Any, args: argparse.Namespace) -> None:

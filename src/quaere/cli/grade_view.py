@@ -142,7 +142,6 @@ def _print_citations(console: Console, evaluations: list[ReportEvaluation]) -> N
 
 
 def _result_table(title: str, evaluations: list[ReportEvaluation], rows: dict[str, list[str]]) -> Table:
-    """A row per measure, with a column per result."""
     names = [one.name for one in evaluations]
     return plain_table(title, *names, rows=[(name, *row) for name, row in rows.items()], whole=names)
 

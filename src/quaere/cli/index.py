@@ -173,7 +173,6 @@ def _build(args: argparse.Namespace) -> None:
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    """Refuse what does not go together."""
     if not args.update:
         if not args.sources:
             raise BadInput("no SOURCE is named", hint="quaere index FOLDER --out DIR, or quaere index --update DIR")

@@ -15,11 +15,11 @@ from functools import partial
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from quaere.chat.renderer import Renderer
 from quaere.cli.doctor import Check, guard, print_checks
-from quaere.cli.options import Flag, JsonOption, command, command_of_actions
+from quaere.cli.options import Flag, JsonOption, actions_of, command
 from quaere.errors import QuaereError
 from quaere.policies.catalogue import CATALOGUE, find_pulled, resolve_model
 from quaere.policies.model_folders import load_tokenizer
@@ -27,9 +27,11 @@ from quaere.recipes.registry import find_recipe
 from quaere.records import Answer, Question, SolveTask
 
 _DEFAULT = next(iter(CATALOGUE))
+_PULLED = "download a model, so that later commands need no network"
+_CHECKED = "check a model: template, tools, thoughts, joints, memory of each preset, one episode"
 
 
-class ModelOptions(Struct):
+class ModelOptions(JsonOption):
     """Options of the actions on one model.
 
     Attributes:
@@ -68,38 +70,20 @@ def _check(args: argparse.Namespace) -> None:
     print_checks(check_model(args.name, with_episode=not args.no_episode, report=report), as_json=args.json)
 
 
-def _show(args: argparse.Namespace, *, pull: bool) -> None:
+def _show(args: argparse.Namespace, *, pull: bool = False) -> None:
     """Print the directory of a model; with `pull` it is downloaded unless it is on this machine."""
     model = resolve_model(args.name, pull=pull, report=lambda line: print(line, file=sys.stderr))
     folder = model.path if args.name in CATALOGUE else model.folders[0]
     print(msgspec.json.encode(model).decode() if args.json else folder)
 
 
-register = command_of_actions(
+register = actions_of(
     "models",
     "list and pull models",
     command("list", _list, "list the built-in catalogue, and which models have been pulled", JsonOption),
-    command(
-        "pull",
-        partial(_show, pull=True),
-        "download a model, so that later commands need no network",
-        ModelOptions,
-        JsonOption,
-    ),
-    command(
-        "path",
-        partial(_show, pull=False),
-        "print the directory of a model that has been pulled",
-        ModelOptions,
-        JsonOption,
-    ),
-    command(
-        "check",
-        _check,
-        "check a model: template, tools, thoughts, joints, memory of each preset, one episode",
-        CheckOptions,
-        JsonOption,
-    ),
+    command("pull", partial(_show, pull=True), _PULLED, ModelOptions),
+    command("path", _show, "print the directory of a model that has been pulled", ModelOptions),
+    command("check", _check, _CHECKED, CheckOptions),
 )
 
 
@@ -110,6 +94,7 @@ TURN_TOKENS = 256
 _RECIPE = "drzero"  # whose presets are estimated; its runs train two roles
 _TEXT = "The Halm bridge was built by Orsolya Venn in 1702."
 _QUESTION = "Who built the Halm bridge?"
+_NO_TEMPLATE = "none: conversations are plain paragraphs"
 
 
 def open_renderer(model: str, *, pull: bool) -> Renderer:
@@ -145,20 +130,15 @@ def check_model(model: str, *, with_episode: bool, report: Callable[[str], None]
 
 
 def _check_renderer(renderer: Renderer) -> list[Check]:
-    kind = "its own chat template" if renderer.has_template else "none: conversations are plain paragraphs"
     tools = "listed by the template" if renderer.lists_tools else "described in the prompt"
     results = "in turns of their own" if renderer.speaks_tools else "in user turns"
-    if renderer.opened:
-        thinking = f"the template opens a thought before each turn ({renderer.opened!r})"
-    else:
-        thinking = "the model opens its thoughts itself"
-    differs = renderer.note or "episodes are what the template writes"
+    opens = f"the template opens a thought before each turn ({renderer.opened!r})"
     return [
-        Check("template", "ok", kind),
+        Check("template", "ok", "its own chat template" if renderer.has_template else _NO_TEMPLATE),
         Check("tools", "ok", f"{tools}; calls: {renderer.template.markup.name}; results {results}"),
-        Check("thinking", "ok", thinking),
+        Check("thinking", "ok", opens if renderer.opened else "the model opens its thoughts itself"),
         Check("joints", "ok", describe_joint(renderer)),
-        Check("history", "ok", differs),
+        Check("history", "ok", renderer.note or "episodes are what the template writes"),
     ]
 
 
@@ -172,8 +152,7 @@ def _check_memory(model: str) -> list[Check]:
         config = load_config(
             recipe.schema, presets=recipe.presets, preset=preset, file=None, assignments=(), given={"model": model}
         )
-        planned = dict(recipe.plan(config))
-        return Check("memory", "ok", f"{_RECIPE} {preset}: {planned['memory']}")
+        return Check("memory", "ok", f"{_RECIPE} {preset}: {dict(recipe.plan(config))['memory']}")
 
     checks = [guard("memory", lambda preset=preset: check(preset)) for preset in recipe.presets]  # type: ignore[misc]
     if {check.status for check in checks} == {"fail"} and len({check.detail for check in checks}) == 1:

@@ -153,7 +153,7 @@ def command(
     return register
 
 
-def command_of_actions(name: str, help: str, *actions: Register, **said: Any) -> Register:
+def actions_of(name: str, help: str, *actions: Register, **said: Any) -> Register:
     """Adds a command that does nothing without one of its actions, such as `quaere runs`."""
 
     def register(commands: Any) -> None:
@@ -362,6 +362,16 @@ class ServerOptions(Struct):
 
 
 # ------------------------------------------------------------------------------------------------- values of options
+
+
+def refuse(*rules: tuple[object, str, str]) -> None:
+    """Raise `BadInput` for the first broken rule: a condition, what is wrong if it holds, and what to type instead.
+
+    refuse((args.language and not args.bench, "--language needs --bench", "--bench DIR --language en"))
+    """
+    for is_broken, said, hint in rules:
+        if is_broken:
+            raise BadInput(said, hint=hint)
 
 
 def choose_plain(args: argparse.Namespace) -> None:

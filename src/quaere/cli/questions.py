@@ -20,10 +20,9 @@ from msgspec import Meta, Struct
 
 from quaere.api.checked_questions import count_searches, summarise, write_checked, write_lines
 from quaere.api.printing import counting
-from quaere.cli.options import DeviceOption, JsonOption, command, exclusive, group, read_options
+from quaere.cli.options import DeviceOption, JsonOption, command, exclusive, group, read_options, refuse
 from quaere.cli.terminal import interruptible, note_line
 from quaere.cli.work_progress import show_progress
-from quaere.errors import BadInput
 from quaere.policies.catalogue import needs_guide
 from quaere.rollout.policy import open_policy
 from quaere.setting_types import Count, File, Folder, Number, PositiveCount
@@ -131,7 +130,7 @@ register = command(
 
 def _write(args: argparse.Namespace) -> None:
     if args.checked:
-        run_checked(args)
+        _write_checked(args)
         return
     lines, faults = _ask_index(args) if args.world is None else _ask_world(args)
     write_lines(args.out, lines)
@@ -141,14 +140,14 @@ def _write(args: argparse.Namespace) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    if args.checked and (args.index is None or not args.model):
-        raise BadInput("--checked needs --index and --model", hint="--index DIR --model NAME")
-    if args.world is not None and args.model:
-        raise BadInput("--model works with --index only: questions of a world use templates", hint="--index DIR")
-    if args.out.is_dir():
-        raise BadInput(f"{args.out} is a folder; --out must name a file", hint=f"--out {args.out}/questions.jsonl")
-    if args.out.exists() and not args.force:
-        raise BadInput(f"{args.out} exists already", hint="choose another --out, or add --force to replace it")
+    lacks, exists = args.index is None or not args.model, args.out.exists() and not args.force
+    templates = "--model works with --index only: questions of a world use templates"
+    refuse(
+        (args.checked and lacks, "--checked needs --index and --model", "--index DIR --model NAME"),
+        (args.world is not None and args.model, templates, "--index DIR"),
+        (args.out.is_dir(), f"{args.out} is a folder; --out must name a file", f"--out {args.out}/questions.jsonl"),
+        (exists, f"{args.out} exists already", "choose another --out, or add --force to replace it"),
+    )
 
 
 def _ask_world(args: argparse.Namespace) -> tuple[list[Any], Counter[str]]:
@@ -203,8 +202,7 @@ def _print_summary(
 # ---------------------------------------------------------------------------------------------------- checked questions
 
 
-def run_checked(args: argparse.Namespace) -> None:
-    """Write the questions to a file, and print how many were kept and why others were dropped."""
+def _write_checked(args: argparse.Namespace) -> None:
     from quaere.warmup.documents.checked_question import WriterSettings
 
     settings = read_options(args, WriterSettings, topk=args.topk or 10, concurrency=args.max_rows)

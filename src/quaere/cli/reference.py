@@ -46,7 +46,6 @@ def commands_page(parser: argparse.ArgumentParser) -> str:
 
 
 def _summaries(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
-    """Each command's call and its help line."""
     for each in walk_parsers(parser):
         for action in each._actions:
             if isinstance(action, argparse._SubParsersAction):

@@ -79,7 +79,6 @@ register = options.command(
 async def _write(
     args: argparse.Namespace, questions: list[Question], place: ReportPlace | None, searcher: Searcher
 ) -> None:
-    """Open the model, write every report, and close everything."""
     from quaere.api.agent import open_agent
     from quaere.api.report import choose_writer
     from quaere.runs import Run, runs_root
@@ -106,7 +105,6 @@ class _Reports:
         self.console = open_console()
 
     async def write_one(self, question: Question) -> list[Episode]:
-        """Write one report; print every turn as it is sampled, then the report."""
         from quaere.cli.episode_view import render_end, render_report, render_turn
 
         show = None if self.args.json else lambda turn: self.console.print(render_turn(turn))
@@ -118,7 +116,6 @@ class _Reports:
         return [episode]
 
     async def write_many(self, questions: list[Question]) -> list[Episode]:
-        """A report for every question of a file, and a table."""
         episodes: list[Episode] = []
         reports: list[Report | None] = []
         with counting("writing", len(questions)) as advance:
@@ -137,7 +134,7 @@ class _Reports:
         from quaere.dialects.report.report_writer import bind_report
 
         report = bind_report(episode)
-        self.stored.add_episode(episode, report_scores(report) if report else None)
+        self.stored.add_episode(episode, _scores(report) if report else None)
         files: list[Path] = []
         if report is not None and self.place is not None:
             index = getattr(self.agent.searcher, "index", None)
@@ -154,8 +151,7 @@ class _Reports:
             row = [trim(question.text, 60), trim(report.conclusion, 60) if report else "(no report)"]
             counted = (report.statements, report.citations, report.unresolved) if report else ()
             rows.append([*row, *(str(len(each)) for each in counted)])
-        names = ("question", "conclusion", "statements", "citations", "unresolved")
-        self.console.print(plain_table(*names, rows=rows))
+        self.console.print(plain_table("question", "conclusion", "statements", "citations", "unresolved", rows=rows))
         written = [report for report in reports if report]
         num_citations = sum(len(report.citations) for report in written)
         num_lost = sum(len(report.unresolved) for report in written)
@@ -170,8 +166,7 @@ class _Reports:
         self.console.print(f"quaere runs show {self.stored.path}", style="dim", markup=False)
 
 
-def report_scores(report: Report) -> dict[str, float]:
-    """Metrics of a report's citations, stored with its episode."""
+def _scores(report: Report) -> dict[str, float]:
     counted = {"statements": report.statements, "citations": report.citations, "unresolved": report.unresolved}
     numbers = {f"report/num_{name}": float(len(found)) for name, found in counted.items()}
     return {**numbers, "report/resolved_share": report.resolved_share}

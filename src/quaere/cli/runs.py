@@ -25,8 +25,8 @@ from quaere.cli.options import (
     RunName,
     RunsFolder,
     Several,
+    actions_of,
     command,
-    command_of_actions,
     exclusive,
     named_run,
 )
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from quaere.runs import EpisodeRow, Run
 
 ALL_STEPS = -1
+_EXPORTED = "hand a run to Inspect (its episodes) or Trackio (its metrics)"
 
 
 class ShownPart(Struct):
@@ -58,7 +59,7 @@ class ShownPart(Struct):
     episodes: Annotated[int, "STEP", Flag(nargs="?", const=ALL_STEPS)] | None = None
 
 
-class ShowOptions(Struct):
+class ShowOptions(JsonOption, kw_only=True):
     """Options of `quaere runs show`.
 
     Attributes:
@@ -76,7 +77,7 @@ class ShowOptions(Struct):
     tokens: bool = False
 
 
-class DeleteOptions(Struct):
+class DeleteOptions(JsonOption, kw_only=True):
     """Options of `quaere runs delete`.
 
     Attributes:
@@ -90,7 +91,7 @@ class DeleteOptions(Struct):
     yes: bool = False
 
 
-class ExportOptions(Struct):
+class ExportOptions(JsonOption, kw_only=True):
     """Options of `quaere runs export`.
 
     Attributes:
@@ -338,18 +339,11 @@ def _export_metrics(run: Run, args: argparse.Namespace) -> dict[str, object]:
     return {"to": "trackio", "project": PROJECT, "num_steps": num}
 
 
-register = command_of_actions(
+register = actions_of(
     "runs",
     "list runs, read their episodes, export and delete them",
     command("list", _list, "every run, the oldest first", RunsFolder, JsonOption),
-    command("show", _show, "one run, or one episode of it", ShowOptions, RunsFolder, JsonOption, exclusive(ShownPart)),
-    command("delete", _delete, "delete runs, or what they can do without", DeleteOptions, RunsFolder, JsonOption),
-    command(
-        "export",
-        _export,
-        "hand a run to Inspect (its episodes) or Trackio (its metrics)",
-        ExportOptions,
-        RunsFolder,
-        JsonOption,
-    ),
+    command("show", _show, "one run, or one episode of it", ShowOptions, RunsFolder, exclusive(ShownPart)),
+    command("delete", _delete, "delete runs, or what they can do without", DeleteOptions, RunsFolder),
+    command("export", _export, _EXPORTED, ExportOptions, RunsFolder),
 )

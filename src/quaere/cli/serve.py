@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -80,9 +81,8 @@ def _run(args: argparse.Namespace) -> None:
     documents = Documents(index, args.retriever_topk) if index is not None else None
     policy, notes = _open_policy(args)
     name = args.name or Path(policy.name).name
-    agent = None
-    if index is not None and notes is not None:
-        agent = ServedAgent(policy, index, notes, needs_guide=needs_guide(args.model))
+    guide = {"needs_guide": needs_guide(args.model)}
+    agent = ServedAgent(policy, index, notes, **guide) if index is not None and notes is not None else None
     bounds = {"max_tokens": args.max_tokens, "max_waiting": args.max_waiting, "temperature": args.temperature}
     service = Service(name=name, policy=policy, embedder=embedder, documents=documents, agent=agent, **bounds)
 
@@ -122,9 +122,7 @@ def _open_policy(args: argparse.Namespace) -> tuple[TokenPolicy, Notes | None]:
     """The policy, and how it was trained to answer questions; None for a role that answers none."""
     from quaere.dialects.notes import find_notes, role_policy
 
-    def report(line: str) -> None:
-        print(line, file=sys.stderr)
-
+    report = partial(print, file=sys.stderr)
     setting = {"device": args.device, "dtype": args.dtype, "max_rows": args.max_rows}
     setting |= {"interactive": True, "report": report}
     report(f"loading {args.model or args.run_name}")

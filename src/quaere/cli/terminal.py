@@ -118,7 +118,6 @@ def _say(line: str) -> None:
 
 
 def _leave(then: str) -> None:
-    """End the process, whatever its threads do."""
     with suppress(OSError):
         if os.isatty(2):
             os.write(2, _SHOW_CURSOR)  # a live display hides it

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Struct
 
-from quaere.cli.options import Flag, FolderName, JsonOption, command, command_of_actions, read_options
+from quaere.cli.options import Flag, FolderName, JsonOption, actions_of, command, read_options
 from quaere.errors import BadInput
 from quaere.setting_types import Count
 
@@ -68,8 +68,7 @@ def _start(args: argparse.Namespace) -> None:
         raise BadInput("--gpus must be 0 or more, --max-rank 1 or more and --port below 65536")
     if args.backend != "jax" and not args.gpus:
         raise BadInput(f"--backend {args.backend} needs GPUs", hint=f"--backend {args.backend} --gpus 1")
-    config = _read_json(args.backend_config)
-    options = read_options(args, TrainerOptions, num_gpus=args.gpus, backend_config=config)
+    options = read_options(args, TrainerOptions, num_gpus=args.gpus, backend_config=_read_json(args.backend_config))
     trainer = start_trainer(args.model, options, lambda line: print(line, file=sys.stderr))
     print(trainer.url)
     train = f"quaere evolve RECIPE --trainer tinker --trainer-url {trainer.url} --model {args.model} --index DIR"
@@ -115,7 +114,7 @@ def _read_json(text: str | None) -> dict[str, Any]:
     return read
 
 
-register = command_of_actions(
+register = actions_of(
     "trainer",
     "start, list and stop servers that train (SkyRL)",
     command("start", _start, "start a server and wait until it has loaded the model", StartOptions),

@@ -147,14 +147,13 @@ def _show(args: argparse.Namespace, settings: VerifierSettings, items: list[Veri
     if args.json:
         print(told)
     else:
-        print_items(score, items)
+        _print_items(score, items)
 
 
 # ------------------------------------------------------------------------------------------------------ what is printed
 
 
-def print_items(score: SupportingScore, items: list[Verified]) -> None:
-    """Print the table, the means with their intervals, and how many spans help, have no effect or hurt."""
+def _print_items(score: SupportingScore, items: list[Verified]) -> None:
     console = wide_console(140)
     console.print(_table(items, with_places=score.num_verbatim is not None))
     console.print()

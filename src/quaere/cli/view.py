@@ -138,7 +138,6 @@ def _export(folder: RunFolder, args: argparse.Namespace) -> None:
 
 
 def _check_results(files: list[Path]) -> None:
-    """Refuse files that are not results, or that could not be told apart."""
     from quaere.evaluation.qa.scores import read_scored
 
     for path in files:
@@ -165,5 +164,4 @@ def _open_queue(args: argparse.Namespace, folder: RunFolder, held: ExitStack) ->
     history = AskHistory(args.history)
     held.callback(history.close)
     how = {"evidence": args.evidence, "device": args.device, "max_rows": 1, "on_note": say_line}
-    agent = held.enter_context(Agent(model, index, **how))
-    return held.enter_context(AskQueue(agent, history))
+    return held.enter_context(AskQueue(held.enter_context(Agent(model, index, **how)), history))

@@ -107,7 +107,6 @@ register = command(
 
 
 def _print_result(args: argparse.Namespace, manifest: WarmupManifest) -> None:
-    """What the model has learned, and the command to go on with."""
     print(f"{args.out}: loss of held-out episodes {manifest.loss_before:.3f} before, {manifest.loss_after:.3f} after")
     if manifest.stopped:
         documents = f" --index {args.index}" if args.index else ""
