@@ -86,10 +86,10 @@ class Agent(Closing):
         on_note: Callable[[str], None] = lambda line: None,
         **limits: Unpack[LimitOptions],
     ) -> None:
-        """Open what is searched, then load the model; `on_note` is told what is downloaded or loaded.
+        """Open what is searched, then load the model; `on_note` is called with a line for each download or load.
 
         `evidence` asks for the sentence each answer rests on; `dialect`, `style` and `guided` say how the model is
-        spoken to. `min_overlap` is the share of a question's key words that the passage with the answer must have to
+        prompted. `min_overlap` is the share of a question's key words that the passage with the answer must have to
         count as found; 0 lets every answer count. Each is by default as the model was trained. `max_rows` is how many
         episodes run at once.
         """
@@ -145,7 +145,7 @@ class Agent(Closing):
         progress: bool = True,
         on_answer: Callable[[Answer], None] = lambda answer: None,
     ) -> list[Answer]:
-        """Answer many questions together, `max_rows` at a time; answers stand in the order of the questions.
+        """Answer many questions together, `max_rows` at a time; answers are in the order of the questions.
 
         `progress` shows how far it is on stderr; `on_answer` is called with each answer, in the same order.
         """
@@ -180,16 +180,13 @@ class Agent(Closing):
         return self._loop.run(coroutine)
 
     def close(self) -> None:
-        """Let go of the model, the index and the thread; closing twice is closing once."""
+        """Release the model, the index and the thread; a second call does nothing."""
         if self._loop.is_closed:
             return
         try:
-            self._loop.run(self._release())
+            self._loop.run(self.opened.close() if hasattr(self, "opened") else self.searcher.close())
         finally:
             self._loop.close()
-
-    async def _release(self) -> None:
-        await (self.opened.close() if hasattr(self, "opened") else self.searcher.close())
 
     def __repr__(self) -> str:
         state = "closed" if self._loop.is_closed else f"{self.protocol.name}, {self.limits.max_turns} turns"
@@ -200,7 +197,7 @@ class Agent(Closing):
 
 
 def check_limits(limits: Mapping[str, object]) -> None:
-    """Refuse limits that do not exist, or below 1."""
+    """Raise `BadInput` for unknown limits and for numbers below 1."""
     refuse_unknown(limits, LimitOptions.__annotations__, "option of an agent called")
     for name, value in limits.items():
         if not isinstance(value, int) or (value < 1 and name not in _SWITCHES):
@@ -236,12 +233,8 @@ def open_search(
 
 
 def show_progress(doing: str, total: int, progress: bool) -> Any:
-    """A context that gives a function to call after each of `total` things; it says nothing without `progress`."""
-    if not progress or not total:
-        return nullcontext(lambda stands: None)
-    from rich.console import Console
-
-    return counting(doing, total, Console(stderr=True, highlight=False))
+    """A context that gives a function to call after each of `total` things; without `progress` nothing is shown."""
+    return counting(doing, total) if progress and total else nullcontext(lambda stands: None)
 
 
 # ---------------------------------------------------------------------------------------------- in an event loop
@@ -300,7 +293,7 @@ class OpenAgent(Struct, frozen=True):
         return SamplingParams(temperature=self.temperature)
 
     async def close(self) -> None:
-        """Let go of the model and of what is searched."""
+        """Release the model and what is searched."""
         await self.searcher.close()
         await self.policy.stop()
 

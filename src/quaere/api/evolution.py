@@ -137,7 +137,7 @@ class _Callbacks(Struct):
 
 
 class ConfigOptions(Struct, frozen=True):
-    """What a user says about the config of a run; `settings` are `assignments` whose values are Python's.
+    """What a user sets of a run's config. `assignments` are texts of the command line, `settings` the same as values.
 
     ConfigOptions(model="warm", index="notes-index", preset="demo", assignments=("solver.batch=8",))
     """
@@ -155,7 +155,7 @@ class ConfigOptions(Struct, frozen=True):
     runs: str | Path | None = None
 
     def load(self, recipe: Recipe, file: Path | None = None) -> Any:
-        """The config: the preset, the file and what was said, checked by the recipe's schema."""
+        """The config: the preset, the file and the options, checked by the recipe's schema."""
         given = {"model": self.model, "index": self.index, "solver.dialect": self.dialect}
         given |= {"trainer.kind": self.trainer, "trainer.url": self.trainer_url}
         if self.questions is not None:
@@ -279,7 +279,7 @@ def open_stopped(
         raise BadInput("the questions of a run cannot be changed", hint="start another run with --questions")
     if found.given(config) != found.given(before):
         raise BadInput("generation.given of a run cannot be changed", hint="start another run with generation.given")
-    # Where the run's trainer answers now is no change of the run.
+    # A new trainer URL is not a config change.
     in_place = structs.replace(config, trainer=structs.replace(config.trainer, url=before.trainer.url))
     changes = diff_configs(before, in_place)
     found.check(config)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import yaml
+from msgspec import Struct
 
 from quaere.api.background import Closing
 from quaere.api.search_function import SearchFunction
@@ -51,7 +52,7 @@ class Run(Closing, RunReader):
         on_step: Callable[[StepReport], None] = lambda report: None,
         on_note: Callable[[str], None] = lambda line: None,
     ) -> Run:
-        """Go on with a training run that was stopped, until its end; returns it.
+        """Resume a training run that was stopped, train it to its end, and return it.
 
         Settings that differ from those it began with are refused without `force`. `search` is the function that a run
         began with, if it did.
@@ -71,19 +72,16 @@ class Run(Closing, RunReader):
 # ------------------------------------------------------------------------------------------------------------ documents
 
 
-class RunDocuments:
+class RunDocuments(Struct, frozen=True):
     """The index of a run, if it is still there; `said` is one line about it where it is not, or has changed."""
 
-    def __init__(self, index: Index | None, said: str = "") -> None:
-        self.index = index
-        self.said = said
+    index: Index | None
+    said: str = ""
 
     def read(self, doc_id: str) -> str:
         """The text of a document; "" if it cannot be read."""
-        if self.index is None:
-            return ""
         try:
-            return self.index.document(doc_id)
+            return self.index.document(doc_id) if self.index is not None else ""
         except BadInput:
             return ""
 

@@ -63,8 +63,8 @@ def warmup(
     """Teach a model the protocol of a recipe, write it to the folder `out`, and return that: `Agent(out, index)`.
 
     It learns from episodes in a fictional world. With `index`, it then learns from checked questions about those
-    documents as well: those of the file `questions`, written there first if there is no such file. `also` names recipes
-    taught beside the first. `settings` are the options of `quaere warmup` by name: `{"episodes": 200}`. `on_step` is
+    documents as well: those of the file `questions`, written there first if there is no such file. `also` names further
+    recipes to teach. `settings` are the options of `quaere warmup` by name: `{"episodes": 200}`. `on_step` is
     called after every step of teaching.
     """
     refuse_unknown((recipe, *also), DIALECTS, "recipe to warm up for called")
@@ -318,7 +318,7 @@ def measure_dialects(
     limits: Callable[[Dialect], Limits],
     note: Callable[[str], None],
 ) -> dict[str, Learnt]:
-    """What the model at `settings.out` makes of what `teach` held out of these episodes, in the world they are of."""
+    """How well the model at `settings.out` follows each dialect on the episodes that `teach` held out."""
     from msgspec import structs
 
     from quaere.warmup.imitation import split_held_out
@@ -330,11 +330,8 @@ def measure_dialects(
     def bounded(dialect: Dialect) -> Limits:
         # Longer or more turns than were demonstrated were not learnt, and sampling them could take minutes.
         usual = limits(dialect)
-        allowed = {
-            "turn_tokens": min(usual.turn_tokens, longest + longest // 4),
-            "max_turns": min(usual.max_turns, most + 1),
-        }
-        return structs.replace(usual, **allowed)
+        turn_tokens = min(usual.turn_tokens, longest + longest // 4)
+        return structs.replace(usual, turn_tokens=turn_tokens, max_turns=min(usual.max_turns, most + 1))
 
     note(f"playing {len(held_out)} held-out tasks with the model that was taught")
     with tempfile.TemporaryDirectory(prefix=f".{settings.out.name}.world-", dir=settings.out.parent) as folder:

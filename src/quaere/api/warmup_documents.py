@@ -68,7 +68,7 @@ def refuse_others(settings: WarmupSettings) -> None:
 
 
 def obtain_questions(settings: WarmupSettings, note: Note, progress: Progress) -> list[CheckedQuestion]:
-    """The questions of the file, which the model writes first, as it is, if there is none."""
+    """The questions of the file; if it does not exist, the untrained model writes it first."""
     from quaere.warmup.documents.document_lessons import draw_evenly
 
     assert settings.index is not None
@@ -89,7 +89,7 @@ def obtain_questions(settings: WarmupSettings, note: Note, progress: Progress) -
 def teach_form(
     settings: WarmupSettings, warm_up: Callable[[WarmupSettings], WarmupManifest]
 ) -> Iterator[tuple[WarmupSettings, WarmupManifest | None]]:
-    """The settings with a model that knows the form: the one named, or one that is taught it first, in a world.
+    """The settings with a model that knows the dialects: the one named, or one that is first taught them in a world.
 
     If that is stopped by the user, what it was taught is written to `out`, and its manifest is given as well.
     """
@@ -129,7 +129,7 @@ def play_documents(
     if any("solver" in roles for roles in taught.values()):
         asked = {dialect: share for dialect, share in shares.items() if "solver" in taught[dialect]}
         own = asyncio.run(_play_solver(settings, asked, limits, note, progress))
-    # Of both roles there are about as many: a proposer's episodes are to be had in any number.
+    # About as many of both roles: proposals can be demonstrated in any number.
     wanted = {
         dialect: (share, len(own[dialect].episodes) if dialect in own else None)
         for dialect, share in shares.items()
@@ -188,7 +188,7 @@ async def _play_solver(
 
 
 def _count(dialect: Dialect, total: int, progress: Progress) -> Callable[[Episode], None]:
-    """Tells how many attempts there were, and how many tokens were sampled in a second."""
+    """A function that reports the number of attempts and the tokens sampled per second after each episode."""
     counted, started, num_tokens = itertools.count(1), time.monotonic(), 0
 
     def count(episode: Episode) -> None:

@@ -16,10 +16,6 @@ from quaere.cli.main import build_parser, walk_parsers
 from quaere.cli.options import Flag, command
 
 SHELLS = ("bash", "zsh", "fish")
-_EPILOG = """\
-bash: eval "$(quaere completion bash)" in ~/.bashrc; zsh: write it to a file _quaere in a folder of $fpath; fish: write
-it to ~/.config/fish/completions/quaere.fish
-"""
 
 
 class CompletionOptions(Struct):
@@ -45,7 +41,10 @@ register = command(
     "print a shell's completion script",
     CompletionOptions,
     description="Print a script that lets the shell complete commands, options and values with TAB.",
-    epilog=_EPILOG,
+    epilog="""\
+bash: eval "$(quaere completion bash)" in ~/.bashrc; zsh: write it to a file _quaere in a folder of $fpath; fish: write
+it to ~/.config/fish/completions/quaere.fish
+""",
 )
 
 

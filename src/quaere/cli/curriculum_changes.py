@@ -38,7 +38,12 @@ def plan_add(
     """
     if not rows:
         raise BadInput(f"{file} has no question", hint=QUESTION_SHAPE)
-    known = _known_words(items, iteration)
+    # Known are all added questions, and those the run wrote for the same iteration.
+    known = {
+        (item.candidate.question, item.candidate.answer): item.candidate.id
+        for item in items
+        if item.candidate.added or iteration is None or item.candidate.iteration == iteration
+    }
     added: list[Added] = []
     counts = Counter(dict.fromkeys(("added", "not learned from", "there already"), 0))
     for number, row in enumerate(rows, start=1):
@@ -72,15 +77,6 @@ def settle_evidence(item: Added, checked: Item) -> Added:
         return item
     candidate = msgspec.structs.replace(item.candidate, evidence=None, span=evidence.text)
     return msgspec.structs.replace(item, candidate=candidate)
-
-
-def _known_words(items: Sequence[Item], iteration: int | None) -> dict[tuple[str, str], str]:
-    """The ids of known questions: all added ones, and those the run wrote for the same iteration."""
-    return {
-        (item.candidate.question, item.candidate.answer): item.candidate.id
-        for item in items
-        if item.candidate.added or iteration is None or item.candidate.iteration == iteration
-    }
 
 
 def _answer(row: QuestionRow) -> str:
@@ -124,7 +120,11 @@ def plan_import(
     verdicts, clear = [], []
     for row in rows:
         item = known.get(row.id) or find_item(items, row.id, run_id)  # raises with the nearest id
-        _check_words(row, item, file)
+        # An edited question would be lost silently, and a verdict for another run's question would hit the wrong one.
+        for name in ("question", "answer"):
+            if getattr(row, name) not in (None, getattr(item.candidate, name)):
+                said = f"{file}: the {name} of {row.id} is not the one in the run"
+                raise BadInput(said, hint="only the columns verdict and note are imported; export the file again")
         kind, note = (row.verdict or "").strip(), row.note or ""
         now = (item.verdict.kind, item.verdict.note) if item.verdict else ("", "")
         if kind and (kind, note) != now:
@@ -134,15 +134,6 @@ def plan_import(
     counted: Counter[str] = Counter(verdict.kind for verdict in verdicts)
     num_unchanged = len(rows) - len(verdicts) - len(clear)
     return verdicts, clear, {**counted, "cleared": len(clear), "unchanged": num_unchanged}
-
-
-def _check_words(row: VerdictRow, item: Item, file: str) -> None:
-    # An edited question would be lost silently, and a verdict for another run's question would hit the wrong one.
-    for name in ("question", "answer"):
-        theirs = getattr(row, name)
-        if theirs is not None and theirs != getattr(item.candidate, name):
-            said = f"{file}: the {name} of {row.id} is not the one in the run"
-            raise BadInput(said, hint="only the columns verdict and note are imported; export the file again")
 
 
 def _read_kind(kind: str, id: str, file: str) -> Any:

@@ -42,10 +42,10 @@ def render_items(
         value = (f"{support.value:+.2f}" if support else "",) * with_value
         evidence = (item.evidence_state,) * with_evidence
         hops = str(candidate.hops) if candidate.episode_id else ""
-        words = (candidate.id, _iteration(candidate), hops, str(candidate.facts or ""), item.state)
-        table.add_row(
-            *cells(*words, _verdict_word(item), _votes(candidate), *value, *evidence, trim(candidate.question, 100))
-        )
+        iteration = "all" if candidate.iteration == EVERY_ITERATION else str(candidate.iteration)
+        verdict = item.verdict.kind if item.verdict else "(outdated)" if item.outdated else ""
+        words = (candidate.id, iteration, hops, str(candidate.facts or ""), item.state, verdict, _votes(candidate))
+        table.add_row(*cells(*words, *value, *evidence, trim(candidate.question, 100)))
     lines = [Text(_count_line(page, found, offset), "dim")]
     num_wrong = sum(item.evidence_state == "mismatch" for item in page)
     num_outdated = sum(item.outdated is not None for item in found) + num_lost
@@ -143,14 +143,6 @@ def _told(verdict: Verdict) -> str:
 
 def _minute(time: str) -> str:
     return time[:16].replace("T", " ")
-
-
-def _iteration(candidate: Candidate) -> str:
-    return "all" if candidate.iteration == EVERY_ITERATION else str(candidate.iteration)
-
-
-def _verdict_word(item: Item) -> str:
-    return item.verdict.kind if item.verdict else "(outdated)" if item.outdated else ""
 
 
 def _votes(candidate: Candidate) -> str:

@@ -42,7 +42,6 @@ class DoctorOptions(JsonOption):
 
 
 def _run(args: argparse.Namespace) -> None:
-    """Run and print every check; exit code 2 if one failed."""
     checks = [check() for check in (_python, _torch, _memory, _disk, _models, _extras)]
     if args.model:
         checks.append(guard("template", lambda: _template(args.model)))

@@ -58,10 +58,8 @@ def trim(text: str, num_chars: int = _TRIM_CHARS) -> str:
 
 def render_episode(episode: Episode, *, full: bool = False) -> Group:
     """The whole episode: task, turns and end. `full` shows passages uncut, and every reply."""
-    parts: list[RenderableType] = [_render_task(episode, full=full)]
-    parts += [render_turn(turn, full=full) for turn in episode.turns]
-    parts.append(render_end(episode))
-    return Group(*parts)
+    turns = (render_turn(turn, full=full) for turn in episode.turns)
+    return Group(_render_task(episode, full=full), *turns, render_end(episode))
 
 
 def render_turn(turn: Turn, *, full: bool = False) -> Group:
@@ -71,17 +69,15 @@ def render_turn(turn: Turn, *, full: bool = False) -> Group:
     timings = {"sampling": turn.sample_s, "search": turn.search_s}
     took += [f"{name} {seconds:.1f} s" for name, seconds in timings.items() if seconds]
     head = Text.assemble((f"\nTurn {turn.index + 1}", "bold"), (f"  {', '.join(took)}", "dim"))
-    parts: list[RenderableType] = [head]
-    parts.append(_indent(_style_model_text(turn.text)))
-    parts.append(_indent(_render_action(turn)))
-    parts += [_indent(_render_result(result, full=full)) for result in turn.results]
+    results = (_indent(_render_result(result, full=full)) for result in turn.results)
+    parts = [_indent(_style_model_text(turn.text)), _indent(_render_action(turn)), *results]
     if turn.reply and (full or not turn.results):  # after a search, the reply mostly repeats the passages
         reply = printable(turn.reply if full else trim(turn.reply))
         parts.append(_indent(Text(f"environment: {reply}", "dim")))
     if failure := turn.failure:
         said = printable(f"{failure.kind}: {failure.message}")
         parts.append(_indent(Text.assemble((f"failed at the {failure.boundary}: ", "bold red"), (said, "red"))))
-    return Group(*parts)
+    return Group(head, *parts)
 
 
 def render_end(episode: Episode) -> Group:
@@ -132,15 +128,14 @@ def render_tokens(episode: Episode) -> Table:
 def _render_task(episode: Episode, *, full: bool) -> Group:
     match episode.task:
         case records.SolveTask(question):
-            parts = [labelled("Question", question.text, "bold")]
-            if question.answers:
-                parts.append(labelled("Expected", " | ".join(question.answers), "dim"))
+            expected = [labelled("Expected", " | ".join(question.answers), "dim")] if question.answers else []
+            parts = [labelled("Question", question.text, "bold"), *expected]
         case records.ProposeTask(document=document, hops=hops):
             title = document.title if document else "anything"
             parts = [labelled(f"Propose a question of {count(hops, 'hop')} about", title, "bold")]
         case ReportTask(question, rubric):
-            parts = [labelled("Report on", question.text, "bold")]
-            parts += [labelled("Judged by", rubric.text, "dim")] if rubric else []
+            judged = [labelled("Judged by", rubric.text, "dim")] if rubric else []
+            parts = [labelled("Report on", question.text, "bold"), *judged]
         case records.RubricTask(questions=questions, harness=harness, hints=hints):
             parts = [labelled("Choose a rubric for reports on", " / ".join(questions), "bold")]
             rules = harness.dimensions
@@ -186,8 +181,8 @@ def _render_result(result: SearchResult, *, full: bool) -> Group:
         place = f", {passage.place}" if passage.place else ""
         source = f"  {passage.doc_id} {passage.start}-{passage.end}{place}, score {hit.score:.2f}"
         named = (f"[{rank}] ", "dim"), (printable(passage.title), "bold"), (printable(source), "dim")
-        parts.append(Text.assemble(*named))
-        parts.append(_indent(Text(printable(passage.text if full else trim(passage.text)))))
+        shown = Text(printable(passage.text if full else trim(passage.text)))
+        parts += [Text.assemble(*named), _indent(shown)]
     return Group(*parts)
 
 

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from quaere.api.evolution import ConfigOptions
     from quaere.runs import Run
 
-_DESCRIPTION = """\
-Train a model by reinforcement learning: on questions that it writes itself about your documents (drzero, eve), on given
-questions (evalact, evalrar, search-r1, autorefine), or by writing reports on open questions and grading them (score,
-report-grpo, report-dpo).
-"""
 _STEP = "the step under way, once its checkpoint is saved"
 
 
@@ -104,7 +99,11 @@ register = command(
     "train a search agent on your documents, with its own questions or with yours",
     EvolveOptions,
     RunsFolder,
-    description=_DESCRIPTION,
+    description="""\
+Train a model by reinforcement learning: on questions that it writes itself about your documents (drzero, eve), on given
+questions (evalact, evalrar, search-r1, autorefine), or by writing reports on open questions and grading them (score,
+report-grpo, report-dpo).
+""",
     epilog="quaere evolve drzero --index INDEX --model MODEL --preset demo",
 )
 

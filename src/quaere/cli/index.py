@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from quaere.search.walk import SourceFile
 
 _MAX_SHOWN = 20  # files named in the summary; the manifest names more
-_DESCRIPTION = """\
-Make an index of every SOURCE: a folder of documents (.md .txt .rst .html .pdf .docx .pptx .xlsx .csv .tsv .ipynb .epub
-.eml), one document, or a JSON Lines file (.jsonl, .jsonl.gz, .jsonl.zst) with {"id", "title", "text"} or
-{"id", "contents"} on each line. With --update, bring an index up to date: its sources and options are remembered, and
-only files that have changed are read and embedded.
-"""
 
 
 class IndexOptions(JsonOption, kw_only=True):
@@ -156,7 +150,12 @@ register = command(
     group("word search (bm25, hybrid, lance)", WordOptions),
     group("search by meaning (dense, hybrid, lance)", MeaningOptions),
     group("LanceDB (lance)", LanceOptions, about="passages and vectors stay on disk; options as above"),
-    description=_DESCRIPTION,
+    description="""\
+Make an index of every SOURCE: a folder of documents (.md .txt .rst .html .pdf .docx .pptx .xlsx .csv .tsv .ipynb .epub
+.eml), one document, or a JSON Lines file (.jsonl, .jsonl.gz, .jsonl.zst) with {"id", "title", "text"} or
+{"id", "contents"} on each line. With --update, bring an index up to date: its sources and options are remembered, and
+only files that have changed are read and embedded.
+""",
 )
 
 

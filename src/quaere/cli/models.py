@@ -103,7 +103,7 @@ def open_renderer(model: str, *, pull: bool) -> Renderer:
 
 
 def describe_joint(renderer: Renderer) -> str:
-    """What ends a turn and what stands between two, for a line of output."""
+    """The tokens that end a turn and those between two turns, for a line of output."""
     joint = renderer.joints["tool"]
     ends = " or ".join(repr(renderer.decode([token])) for token in renderer.stop_token_ids) or "nothing"
     between = renderer.decode([*joint.closing]) + "..." + renderer.decode([*joint.opening])

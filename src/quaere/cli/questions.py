@@ -30,16 +30,6 @@ from quaere.setting_types import Count, File, Folder, Number, PositiveCount
 if TYPE_CHECKING:
     from quaere.rollout.topic_questions import OpenQuestion
     from quaere.search.index import Index
-    from quaere.warmup.documents.checked_question import Written
-
-_DESCRIPTION = """\
-Write open-ended questions for reports to a JSONL file. From an index: about documents that a search for their title or
-one of their terms finds, worded by templates or by a model shown a passage. From a world: with all known facts for each
-question, for evaluation. With --checked: questions with short answers from the documents, for training without labels.
-Rules pick a sentence and a span of it, the model words the question, and it is kept if a search with it finds the
-passage and the model answers it with the passage among others and never without. Such facts are combined into chains,
-comparisons and choices.
-"""
 
 
 class QuestionOptions(JsonOption, kw_only=True):
@@ -124,7 +114,14 @@ register = command(
     QuestionOptions,
     group("questions written by a model", QuestionWriter),
     group("questions with checked answers", CheckOptions),
-    description=_DESCRIPTION,
+    description="""\
+Write open-ended questions for reports to a JSONL file. From an index: about documents that a search for their title or
+one of their terms finds, worded by templates or by a model shown a passage. From a world: with all known facts for each
+question, for evaluation. With --checked: questions with short answers from the documents, for training without labels.
+Rules pick a sentence and a span of it, the model words the question, and it is kept if a search with it finds the
+passage and the model answers it with the passage among others and never without. Such facts are combined into chains,
+comparisons and choices.
+""",
 )
 
 
@@ -210,7 +207,14 @@ def _write_checked(args: argparse.Namespace) -> None:
     with show_progress() as progress:
         written = write_checked(args.model, args.index, settings, **place, note=note_line, progress=progress)
     if args.json:
-        print(json.dumps(_counts(written)))
+        counts: dict[str, object] = {
+            "questions": len(written.questions),
+            "drafts": written.num_drafts,
+            "kinds": dict(Counter(question.kind for question in written.questions)),
+            "searches": {str(num): count for num, count in sorted(count_searches(written).items())},
+            "dropped": dict(written.reasons.most_common()),
+        }
+        print(json.dumps(counts))
         return
     for line in (*summarise(written, args.out), *next_commands(args.out, args.index, args.model)):
         print(line)
@@ -225,13 +229,3 @@ def next_commands(questions: Path, index: Path, model: str) -> tuple[str, str]:
         f"quaere warmup search-r1 --style brief --model {start} --lora-rank 32 --out {warm}",
         f"quaere evolve search-r1 {given} --model {warm} --preset single-gpu --out {runs}",
     )
-
-
-def _counts(written: Written) -> dict[str, object]:
-    return {
-        "questions": len(written.questions),
-        "drafts": written.num_drafts,
-        "kinds": dict(Counter(question.kind for question in written.questions)),
-        "searches": {str(num): count for num, count in sorted(count_searches(written).items())},
-        "dropped": dict(written.reasons.most_common()),
-    }

@@ -54,7 +54,6 @@ class ReportLimits(options.EpisodeLimits):
 
 
 def _run(args: argparse.Namespace) -> None:
-    """Write one report in full view, or one for every question of a file with a table at the end."""
     from quaere.api.report import report_place
     from quaere.search.searcher import open_searcher
 

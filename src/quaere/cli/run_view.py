@@ -99,13 +99,12 @@ def summarise_training(run: Run) -> TrainingSummary:
 
 def render_info(info: RunInfo) -> Group:
     """Name, kind, date and settings of a run."""
-    lines = [Text(printable(f"{info.id}  {info.kind}, {info.created}, quaere {info.version}"), "bold")]
-    lines += [Text(printable(f"  {name}: {value}"), "dim") for name, value in info.settings.items()]
-    return Group(*lines)
+    settings = (Text(printable(f"  {name}: {value}"), "dim") for name, value in info.settings.items())
+    return Group(Text(printable(f"{info.id}  {info.kind}, {info.created}, quaere {info.version}"), "bold"), *settings)
 
 
 def render_state(state: RunState, step: int = 0, then: str = "") -> list[Text]:
-    """How it stands and what to type next: "  stopped after step 12; go on with: quaere evolve --resume runs/notes"."""
+    """State and next command: "  stopped after step 12; go on with: quaere evolve --resume runs/notes"."""
     lines = [Text(printable(f"  {describe_state(state, step)}"), "red" if state.name == "failed" else "green")]
     how = "take the model out with" if state.name == "done" else "go on with"
     return [*lines, Text(printable(f"  {how}: {then}"), "dim")] if then else lines
@@ -263,9 +262,8 @@ def _candidate_line(counted: CandidateCount) -> Text:
 def _event_lines(events: Sequence[Event]) -> list[Text]:
     earlier = len(events) - _NUM_EVENTS
     lines = [Text(f"{count(earlier, 'earlier event')} (--json shows all)", "dim")] if earlier > 0 else []
-    for event in events[-_NUM_EVENTS:]:
-        lines.append(Text(printable(f"step {event.step}  {event.kind}: {event.message}"), "yellow"))
-    return lines
+    shown = (f"step {event.step}  {event.kind}: {event.message}" for event in events[-_NUM_EVENTS:])
+    return [*lines, *(Text(printable(line), "yellow") for line in shown)]
 
 
 # --------------------------------------------------------------------------------------------------------------- charts

@@ -177,11 +177,8 @@ def _show_metrics(run: Run, args: argparse.Namespace) -> None:
         print(as_json(found))
         return
     for name, metrics in found.items():
-        if args.chart:
-            print(draw_curve(printable(name), metrics))
-            continue
-        for metric in metrics:
-            print(f"{printable(name)}\t{metric.step}\t{metric.value:.6g}")
+        lines = (f"{printable(name)}\t{metric.step}\t{metric.value:.6g}" for metric in metrics)
+        print(draw_curve(printable(name), metrics) if args.chart else "\n".join(lines))
 
 
 def _show_candidates(run: Run, args: argparse.Namespace) -> None:
@@ -247,7 +244,7 @@ def _print(args: argparse.Namespace, found: object, *shown: RenderableType) -> N
 
 
 def _delete(args: argparse.Namespace) -> None:
-    """Refuse what is no run or is running before anything is deleted, ask, delete, and say what is free for it."""
+    """Raise `BadInput` for what is no run or is running; then ask, delete, and print the space that is freed."""
     from quaere.runs import check_deletable, delete_folders, hold_idle
 
     paths = list(dict.fromkeys(check_deletable(named_run(args, name)) for name in args.names))
@@ -259,7 +256,7 @@ def _delete(args: argparse.Namespace) -> None:
         return
     deleted: dict[Path, int] = {}
     for path in paths:
-        with hold_idle(path):  # again: it may have been gone on with while the question stood there
+        with hold_idle(path):  # again: it may have been resumed while the question was asked
             deleted[path] = delete_folders(_find_folders(path, args.checkpoints))
         if not args.json:
             what = "checkpoints deleted" if args.checkpoints else "deleted"
@@ -279,7 +276,7 @@ def _find_folders(path: Path, only_checkpoints: bool) -> list[Path]:
 
 
 def _agrees(args: argparse.Namespace, paths: list[Path]) -> bool:
-    """Ask at the terminal; what is deleted cannot be had again."""
+    """Ask at the terminal: a deletion cannot be undone."""
     from quaere.runs import measure_size
 
     if not sys.stdin.isatty():

@@ -43,7 +43,8 @@ class SearchOptions(JsonOption, kw_only=True):
 def _run(args: argparse.Namespace) -> None:
     found = asyncio.run(_search(args.index, args.queries, args.topk))
     if args.json:
-        _print_json(args.queries, found)
+        results = [{"query": query, "hits": hits} for query, hits in zip(args.queries, found, strict=True)]
+        print(msgspec.json.encode(results).decode())
     else:
         _print_hits(args.queries, found, full=args.full)
 
@@ -59,11 +60,6 @@ async def _search(where: str, queries: Sequence[str], topk: int) -> list[list[Hi
         return await searcher.search(queries, topk)
     finally:
         await searcher.close()
-
-
-def _print_json(queries: Sequence[str], found: list[list[Hit]]) -> None:
-    results = [{"query": query, "hits": hits} for query, hits in zip(queries, found, strict=True)]
-    print(msgspec.json.encode(results).decode())
 
 
 def _print_hits(queries: Sequence[str], found: list[list[Hit]], *, full: bool) -> None:

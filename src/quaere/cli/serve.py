@@ -23,13 +23,6 @@ from quaere.setting_types import Count, Folder, PositiveCount
 if TYPE_CHECKING:
     from quaere.dialects.notes import Notes
 
-_DESCRIPTION = """\
-Serve a model at /v1/chat/completions, /v1/completions and /v1/embeddings, in the form OpenAI's clients speak. With
---index, chat under the model's name is with the search agent: it answers from the documents and names the sentence and
-its place; NAME:model is the model alone. The documents are served too: a retriever for gpt-researcher and a page for
-each document. Only this machine can reach it; --host lets others in, and needs a key.
-"""
-
 
 class ServedModel(options.RoleOptions):
     """The model that is served, and the documents it answers from.
@@ -105,7 +98,12 @@ register = options.command(
     options.group("model and documents", ServedModel, options.RunsFolder),
     options.group("address and access", options.ServerOptions),
     options.group("engine", ServingEngine),
-    description=_DESCRIPTION,
+    description="""\
+Serve a model at /v1/chat/completions, /v1/completions and /v1/embeddings, in the form OpenAI's clients speak. With
+--index, chat under the model's name is with the search agent: it answers from the documents and names the sentence and
+its place; NAME:model is the model alone. The documents are served too: a retriever for gpt-researcher and a page for
+each document. Only this machine can reach it; --host lets others in, and needs a key.
+""",
 )
 
 

@@ -10,11 +10,6 @@ from msgspec import Struct
 from quaere.cli.options import ServerOptions, command, group, read_key, read_options, server_settings
 from quaere.setting_types import Count, Folder
 
-_DESCRIPTION = """\
-Serve an index at POST /retrieve, in the form Search-R1 and verl's search tool speak. Only this machine can reach it;
---host lets others in, and needs a key.
-"""
-
 
 class SearchServerOptions(Struct):
     """Options of `quaere serve-search`.
@@ -56,5 +51,8 @@ register = command(
     "serve an index over HTTP",
     SearchServerOptions,
     group("address and access", ServerOptions),
-    description=_DESCRIPTION,
+    description="""\
+Serve an index at POST /retrieve, in the form Search-R1 and verl's search tool speak. Only this machine can reach it;
+--host lets others in, and needs a key.
+""",
 )

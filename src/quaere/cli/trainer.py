@@ -13,11 +13,6 @@ from quaere.cli.options import Flag, FolderName, JsonOption, actions_of, command
 from quaere.errors import BadInput
 from quaere.setting_types import Count
 
-_DESCRIPTION = """\
-Start, list and stop SkyRL servers on this machine, which speak the Tinker interface. SkyRL is installed into an
-environment of its own by uv (Python 3.12), at the first start.
-"""
-
 
 class TrainerServer(Struct):
     """The server that is started, listed or stopped.
@@ -120,6 +115,9 @@ register = actions_of(
     command("start", _start, "start a server and wait until it has loaded the model", StartOptions),
     command("status", _status, "list servers: where they answer and what they serve", TrainerServer, JsonOption),
     command("stop", _stop, "stop a server; its log and checkpoints stay", StopOptions),
-    description=_DESCRIPTION,
+    description="""\
+Start, list and stop SkyRL servers on this machine, which speak the Tinker interface. SkyRL is installed into an
+environment of its own by uv (Python 3.12), at the first start.
+""",
     epilog="quaere trainer start skyrl --model MODEL",
 )

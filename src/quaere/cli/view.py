@@ -26,12 +26,6 @@ if TYPE_CHECKING:
     from quaere.viewer.ask_queue import AskQueue
     from quaere.viewer.run_folder import RunFolder
 
-_DESCRIPTION = """\
-Show runs in a browser: all of a folder, or one. Pages follow a run while it trains. Only this machine can reach them;
---host lets others in, and needs a key. With a model and an index there is also a page to ask questions. --export writes
-the pages to a folder instead: they open without a server.
-"""
-
 
 class ViewOptions(options.RunsFolder):
     """Options of `quaere view`.
@@ -119,7 +113,11 @@ register = options.command(
     options.group("pages as files", PageOptions),
     options.group("asking", AskingOptions, about="one of --ask, --model and --index adds a page to ask questions"),
     options.group("address and access", options.ServerOptions, port=8700),
-    description=_DESCRIPTION,
+    description="""\
+Show runs in a browser: all of a folder, or one. Pages follow a run while it trains. Only this machine can reach them;
+--host lets others in, and needs a key. With a model and an index there is also a page to ask questions. --export writes
+the pages to a folder instead: they open without a server.
+""",
 )
 
 

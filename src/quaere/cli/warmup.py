@@ -38,14 +38,6 @@ _GROUPS = {
     "teaching": tuple("epochs batch learning_rate lora_rank adapter micro_tokens seed device dtype".split()),
 }
 
-_DESCRIPTION = """\
-Demonstrate episodes on a fictional encyclopedia of the warm-up family, train the model to copy them, and write it as a
-Hugging Face folder. The model learns the dialect; the facts are invented. In eve's dialect both roles also quote,
-letter for letter, the sentence they rely on; the solvers of evalact, evalrar and autorefine note what each search found
-or missed, in evalact with a score; score has reports, rubrics and assessments of reports whose flaws are known. A model
-warmed up like this has learnt from demonstrations, and its warmup.json says so.
-"""
-
 
 class WarmupOptions(JsonOption, kw_only=True):
     """Options of `quaere warmup` that are typed in another way than `WarmupSettings` has them.
@@ -102,7 +94,13 @@ register = command(
         "demonstrations", WarmupOptions, WarmupSettings, only={"episodes", "style", "world_seed", "articles", *_TYPED}
     ),
     *(group(title, WarmupSettings, only=names) for title, names in _GROUPS.items()),
-    description=_DESCRIPTION,
+    description="""\
+Demonstrate episodes on a fictional encyclopedia of the warm-up family, train the model to copy them, and write it as a
+Hugging Face folder. The model learns the dialect; the facts are invented. In eve's dialect both roles also quote,
+letter for letter, the sentence they rely on; the solvers of evalact, evalrar and autorefine note what each search found
+or missed, in evalact with a score; score has reports, rubrics and assessments of reports whose flaws are known. A model
+warmed up like this has learnt from demonstrations, and its warmup.json says so.
+""",
 )
 
 

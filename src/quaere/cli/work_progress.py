@@ -65,7 +65,7 @@ def show_progress(describe: Describe = describe_count) -> Iterator[Progress]:
 
 
 class Lull:
-    """Has nothing been said for half a minute? A log shows that long work goes on, and not every part of it."""
+    """Tells when nothing was printed for half a minute, so that a log shows that work goes on, but not every part."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -95,7 +95,7 @@ class LogProgress:
         self.lull = Lull(clock)
 
     def __call__(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
-        """So much is done."""
+        """Print the progress if nothing was printed for half a minute."""
         if self.lull.ends():
             said = ", ".join(filter(None, (self._describe(doing, done, total), stands)))
             print(f"{doing}: {said}", file=self._stream, flush=True)

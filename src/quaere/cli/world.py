@@ -12,11 +12,6 @@ from quaere.api.printing import count
 from quaere.cli.options import JsonOption, command
 from quaere.setting_types import Count, Folder
 
-_DESCRIPTION = """\
-Write a seeded fictional encyclopedia: corpus.jsonl, questions.jsonl and world.json. The same arguments give the same
-bytes everywhere.
-"""
-
 
 class WorldOptions(JsonOption, kw_only=True):
     """Options of `quaere world`.
@@ -61,7 +56,14 @@ def _run(args: argparse.Namespace) -> None:
 
 
 register = command(
-    "world", _run, "write a fictional encyclopedia with gold questions", WorldOptions, description=_DESCRIPTION
+    "world",
+    _run,
+    "write a fictional encyclopedia with gold questions",
+    WorldOptions,
+    description="""\
+Write a seeded fictional encyclopedia: corpus.jsonl, questions.jsonl and world.json. The same arguments give the same
+bytes everywhere.
+""",
 )
 
 
