@@ -102,9 +102,11 @@ def render_end(episode: Episode) -> Group:
     return Group(*parts)
 
 
-def render_measures(metrics: Mapping[str, float]) -> Text:
-    """Metrics and rewards of an episode, on one line."""
-    return Text(printable(" · ".join(f"{name} {value:.3g}" for name, value in metrics.items())), "dim")
+def render_stored(episode: Episode, metrics: Mapping[str, float], *, full: bool, tokens: bool) -> Group:
+    """The whole episode with its metrics and rewards on one line; with `tokens` also a table of its segments."""
+    line = " · ".join(f"{name} {value:.3g}" for name, value in metrics.items())
+    measures = [Text(printable(line), "dim")] if metrics else []
+    return Group(render_episode(episode, full=full), *measures, *([render_tokens(episode)] if tokens else []))
 
 
 def render_tokens(episode: Episode) -> Table:

@@ -14,11 +14,11 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Struct, to_builtins
 
-from quaere.api.printing import as_json, count, plain_table
+from quaere.api.printing import as_json, plain_table
 from quaere.cli.options import (
     Flag,
     JsonOption,
@@ -35,11 +35,7 @@ from quaere.errors import BadInput
 from quaere.setting_types import Count, File
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
-    from quaere.records import Episode
-    from quaere.runs import EpisodeRow, Run
+    from quaere.runs import Run
 
 ALL_STEPS = -1
 _EXPORTED = "hand a run to Inspect (its episodes) or Trackio (its metrics)"
@@ -141,6 +137,7 @@ def _list(args: argparse.Namespace) -> None:
 
 
 def _show(args: argparse.Namespace) -> None:
+    from quaere.cli import episode_view, run_view
     from quaere.runs import Run
 
     part = args.metrics or args.candidates or args.episodes is not None
@@ -148,24 +145,28 @@ def _show(args: argparse.Namespace) -> None:
         raise BadInput("--metrics, --candidates and --episodes are of a run: leave EPISODE out")
     if args.chart and not args.metrics:
         raise BadInput("--chart draws metrics", hint=f"quaere runs show {args.name} --metrics reward/mean --chart")
+    found: Any
     with Run.open(named_run(args, args.name)) as run:
-        if args.episode is not None:
-            _show_episode(run.episode(args.episode), run.episode_metrics(args.episode), args)
-        elif args.metrics:
+        if args.metrics:
             _show_metrics(run, args)
+            return
+        if args.episode is not None:
+            episode, metrics = run.episode(args.episode), run.episode_metrics(args.episode)
+            found = {**to_builtins(episode), "metrics": metrics}
+            shown = episode_view.render_stored(episode, metrics, full=args.full, tokens=args.tokens)
         elif args.candidates:
-            _show_candidates(run, args)
+            found = run.candidates()
+            shown = run_view.render_candidates(found)
         elif args.episodes is None and (run.info.kind == "evolve" or run.metric_names()):
-            _show_training(run, args)
+            found = run_view.summarise_training(run)
+            shown = run_view.render_training(found, args.name)
         else:
-            _show_episodes(run, args)
-
-
-def _show_training(run: Run, args: argparse.Namespace) -> None:
-    from quaere.cli.run_view import render_training, summarise_training
-
-    summary = summarise_training(run)
-    _print(args, summary, render_training(summary, args.name))
+            found = run_view.list_episodes(run, None if args.episodes == ALL_STEPS else args.episodes)
+            shown = run_view.render_episodes(found, args.name)
+    if args.json:
+        print(as_json(found))
+    else:
+        open_console().print(shown)
 
 
 def _show_metrics(run: Run, args: argparse.Namespace) -> None:
@@ -179,65 +180,6 @@ def _show_metrics(run: Run, args: argparse.Namespace) -> None:
     for name, metrics in found.items():
         lines = (f"{printable(name)}\t{metric.step}\t{metric.value:.6g}" for metric in metrics)
         print(draw_curve(printable(name), metrics) if args.chart else "\n".join(lines))
-
-
-def _show_candidates(run: Run, args: argparse.Namespace) -> None:
-    from rich.text import Text
-
-    from quaere.cli.run_view import render_candidates
-
-    candidates = run.candidates()
-    counted = f"{count(len(candidates), 'candidate')}, {sum(candidate.kept for candidate in candidates)} kept"
-    table = [render_candidates(candidates)] if candidates else []
-    _print(args, candidates, *table, Text(counted, "dim"))
-
-
-def _show_episodes(run: Run, args: argparse.Namespace) -> None:
-    from rich.text import Text
-
-    from quaere.cli.run_view import render_info, render_state
-    from quaere.runs import next_command
-
-    rows = run.index(step=None if args.episodes in (None, ALL_STEPS) else args.episodes)
-    said = {"state": run.state(), "next": next_command(run, run.state()), "metrics": run.metric_names()}
-    num_answered = sum(row.end == "answered" for row in rows)
-    how = printable(f"quaere runs show {args.name} EPISODE")
-    counted = Text(f"{count(len(rows), 'episode')}, {num_answered} answered; {how}", "dim")
-    found = {"run": run.info, "episodes": rows, **said}
-    _print(args, found, render_info(run.info), *render_state(run.state()), _episode_table(rows), counted)
-
-
-def _episode_table(rows: list[EpisodeRow]) -> Table:
-    from quaere.cli.episode_view import trim
-
-    counts = ("turns", "searches", "tokens")
-    trained = any(row.step for row in rows)  # elsewhere there are no steps to tell of
-    place = ("step", "phase") if trained else ()
-    cells = []
-    for row in rows:
-        where = (str(row.step), row.phase) if trained else ()
-        numbers = (str(row.num_turns), str(row.num_searches), str(row.num_tokens))
-        cells.append((row.id, *where, trim(row.question, 60), trim(row.answer or "", 40), row.end, *numbers))
-    return plain_table("episode", *place, "question", "answer", "end", *counts, rows=cells, right=("step", *counts))
-
-
-def _show_episode(episode: Episode, metrics: dict[str, float], args: argparse.Namespace) -> None:
-    from quaere.cli.episode_view import render_episode, render_measures, render_tokens
-
-    measures = [render_measures(metrics)] if metrics else []
-    tokens = [render_tokens(episode)] if args.tokens else []
-    found = {**to_builtins(episode), "metrics": metrics}
-    _print(args, found, render_episode(episode, full=args.full), *measures, *tokens)
-
-
-def _print(args: argparse.Namespace, found: object, *shown: RenderableType) -> None:
-    """Print what was found: as JSON if asked for, else as it is shown."""
-    if args.json:
-        print(as_json(found))
-        return
-    console = open_console()
-    for part in shown:
-        console.print(part)
 
 
 # --------------------------------------------------------------------------------------------------------------- delete
