@@ -33,7 +33,7 @@ from quaere.rollout.policy import open_policy
 from quaere.search.index import open_index
 from quaere.search.json_lines import read_lines
 from quaere.search.searcher import LocalSearcher, open_searcher
-from quaere.warmup.dialects import ROLES, Dialect, roles_of
+from quaere.warmup.dialects import Dialect, Role, roles_of
 from quaere.warmup.documents.checked_question import CheckedQuestion, WriterSettings
 from quaere.warmup.documents.page_names import Pages
 from quaere.warmup.scripted_episodes import Demonstrations, open_protocol
@@ -122,9 +122,8 @@ def play_documents(
 ) -> Demonstrations:
     """Episodes on the questions in every dialect, with equal shares, and in each of its roles."""
     played = Demonstrations()
-    dialects, roles = settings.dialects, ROLES if settings.roles is None else settings.roles
-    shares = {dialect: questions[number :: len(dialects)] for number, dialect in enumerate(dialects)}
-    taught = {dialect: {role for role in roles_of(dialect) if role in roles} for dialect in dialects}
+    shares = _share(settings, questions)
+    taught = {dialect: _roles(settings, dialect) for dialect in shares}
     own: dict[Dialect, Demonstrations] = {}
     if any("solver" in roles for roles in taught.values()):
         asked = {dialect: share for dialect, share in shares.items() if "solver" in taught[dialect]}
@@ -145,6 +144,16 @@ def play_documents(
             hint="use a larger --model, more --drafts, or a longer warm-up of the dialect",
         )
     return played
+
+
+def _share(settings: WarmupSettings, questions: list[CheckedQuestion]) -> dict[Dialect, list[CheckedQuestion]]:
+    """The questions of each dialect, in equal shares."""
+    dialects = settings.dialects
+    return {dialect: questions[number :: len(dialects)] for number, dialect in enumerate(dialects)}
+
+
+def _roles(settings: WarmupSettings, dialect: Dialect) -> tuple[Role, ...]:
+    return tuple(role for role in roles_of(dialect) if settings.roles is None or role in settings.roles)
 
 
 async def _play_solver(

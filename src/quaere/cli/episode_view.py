@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import to_builtins
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from quaere import records
@@ -111,12 +111,11 @@ def render_stored(episode: Episode, metrics: Mapping[str, float], *, full: bool,
 
 def render_tokens(episode: Episode) -> Table:
     """A table of the segments: origin, length, tokens with loss, mean log-prob."""
-    table = Table("#", "origin", box=None, show_footer=True)
-    totals = [sum(len(s.token_ids) for s in episode.segments), sum(sum(s.loss_mask) for s in episode.segments)]
-    table.columns[1].footer = "all"
-    for name, total in zip(("tokens", "with loss"), totals, strict=True):
-        table.add_column(name, justify="right", footer=str(total))
-    table.add_column("mean log-prob", justify="right")
+    num_tokens = sum(len(segment.token_ids) for segment in episode.segments)
+    num_trained = sum(sum(segment.loss_mask) for segment in episode.segments)
+    counts = {"tokens": str(num_tokens), "with loss": str(num_trained), "mean log-prob": ""}
+    numbers = (Column(name, total, justify="right") for name, total in counts.items())
+    table = Table("#", Column("origin", "all"), *numbers, box=None, show_footer=True)
     for number, segment in enumerate(episode.segments):
         trained = [p for p, flag in zip(segment.logprobs, segment.loss_mask, strict=False) if flag]
         mean = f"{sum(trained) / len(trained):.3f}" if trained else ""

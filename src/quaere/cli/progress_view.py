@@ -21,7 +21,7 @@ from msgspec import Struct, structs
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from quaere.api.printing import format_duration
@@ -155,10 +155,8 @@ class _LiveReporter:
         if report is None:
             return Text(" · ".join(["the first step is under way", *doing, waited]), style="dim")
         left = describe_left(self._estimate, waited_s)
-        bars = Table.grid(padding=(0, 2), expand=True)
-        bars.add_column(no_wrap=True)
-        bars.add_column(ratio=1)
-        bars.add_column(no_wrap=True)
+        columns = Column(no_wrap=True), Column(ratio=1), Column(no_wrap=True)
+        bars = Table.grid(*columns, padding=(0, 2), expand=True)
         bars.add_row(
             "run", _bar(report.step, report.num_steps), " · ".join([f"{report.step}/{report.num_steps}", *left])
         )
