@@ -17,7 +17,9 @@ def says(monkeypatch):
 
     def script(turns, scripts=None):
         stopped = []
-        monkeypatch.setattr("quaere.rollout.policy.open_policy", scripted(scripts or EverySession(turns), stopped))
+        opened = scripted(scripts or EverySession(turns), stopped)
+        for module in ("quaere.rollout.policy", "quaere.api.warmup_documents"):
+            monkeypatch.setattr(f"{module}.open_policy", opened)
         return stopped
 
     return script

@@ -70,7 +70,8 @@ def trained(tmp_path, village_paths, monkeypatch):
     def teach_little(settings, display):
         return teach(structs.replace(settings, **LITTLE), display)
 
-    monkeypatch.setattr(catalogue, "resolve_model", resolved)
+    for module in (catalogue, work):
+        monkeypatch.setattr(module, "resolve_model", resolved)
     monkeypatch.setattr(work, "_warm_up", teach_little)
     monkeypatch.setitem(PRESETS, "demo", SMALL)
     return folder
@@ -87,7 +88,7 @@ def run(blocks, names):
 def test_examples_about_asking(notes, monkeypatch):
     monkeypatch.chdir(notes)
     monkeypatch.setattr(catalogue.CatalogueEntry, "adapters", ())  # the script has the turns of an untaught model
-    for place in ("quaere.policies.catalogue", "quaere.api.report"):
+    for place in ("quaere.api.agent", "quaere.api.report"):
         monkeypatch.setattr(f"{place}.needs_guide", lambda name: False)
     sections = read_sections(PAGE.read_text(encoding="utf-8"))
     names, said = {}, {}

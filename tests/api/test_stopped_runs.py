@@ -72,7 +72,7 @@ def test_other_documents_and_other_kinds_of_runs_are_refused(stopped, tmp_path):
 
 
 def test_writers_that_are_added_are_remembered(stopped, monkeypatch):
-    monkeypatch.setattr("quaere.training.progress.check_writers", lambda names: None)
+    monkeypatch.setattr("quaere.api.evolution.check_writers", lambda names: None)
     for added in (("tensorboard",), ("wandb", "tensorboard", "wandb"), ()):
         open_stopped(stopped, ConfigOptions(), writers=added).store.close()
     found = open_stopped(stopped, ConfigOptions())
@@ -117,7 +117,7 @@ async def test_a_run_that_learned_nothing_has_failed_until_it_is_gone_on_with(st
     with pytest.raises(TrainingStopped, match="nothing was learned"):
         await go_on(stopped, nothing)
     assert Run.open(stopped).state().name == "failed"
-    monkeypatch.setattr("quaere.training.health.check_learned", lambda *_, **__: None)
+    monkeypatch.setattr("quaere.api.evolution.check_learned", lambda *_, **__: None)
     assert (await go_on(stopped, nothing)).state == RunState("done")
 
 
@@ -136,8 +136,8 @@ async def test_a_run_that_is_interrupted_says_how_to_go_on(stopped, error, monke
 
 async def test_a_writer_that_is_no_longer_installed_is_said_and_left_out(stopped, monkeypatch):
     missing = {"wandb": ExtraMissing("wandb is not installed", extra="wandb")}
-    monkeypatch.setattr("quaere.training.progress.find_missing", lambda names: missing)
-    monkeypatch.setattr("quaere.training.health.check_learned", lambda *_, **__: None)
+    monkeypatch.setattr("quaere.api.evolution.find_missing", lambda names: missing)
+    monkeypatch.setattr("quaere.api.evolution.check_learned", lambda *_, **__: None)
     told = await go_on(stopped, nothing, remembered=("wandb",))
     assert told.notes[1].startswith("nothing is written to wandb, to which the run began to write: wandb is not")
     assert told.notes[-1] == f"done; look at it with: quaere runs show {stopped}"
@@ -152,7 +152,7 @@ def trained(monkeypatch):
     async def train(config, store, told):
         configs.append(config)
 
-    monkeypatch.setattr("quaere.training.health.check_learned", lambda *_, **__: None)
+    monkeypatch.setattr("quaere.api.evolution.check_learned", lambda *_, **__: None)
     monkeypatch.setattr(
         "quaere.api.evolution.find_recipe", lambda name: structs.replace(find_recipe(name), train=train)
     )
@@ -170,7 +170,7 @@ def test_a_resumed_run_writes_to_the_writers_that_it_began_with(stopped, trained
     with Run.open(stopped, write=True) as run:
         run.change_settings({"writers": ["wandb"]})
     missing = ExtraMissing("wandb is not installed", extra="wandb")
-    monkeypatch.setattr("quaere.training.progress.find_missing", lambda names: dict.fromkeys(names, missing))
+    monkeypatch.setattr("quaere.api.evolution.find_missing", lambda names: dict.fromkeys(names, missing))
     notes = []
     resume(stopped, on_note=notes.append)
     assert len(trained) == 1

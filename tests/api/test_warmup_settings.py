@@ -146,7 +146,7 @@ def test_a_form_whose_teaching_was_stopped_is_what_is_written(tmp_path):
 def test_a_model_that_knows_the_form_is_not_taught_it_again(monkeypatch, tmp_path):
     from quaere.dialects.notes import Notes
 
-    monkeypatch.setattr("quaere.dialects.notes.find_notes", lambda model: Notes(taught=("drzero", "eve")))
+    monkeypatch.setattr("quaere.api.warmup_documents.find_notes", lambda model: Notes(taught=("drzero", "eve")))
     known = settings(also=("eve",), adapter=True, lora_rank=8)
     with teach_form(known, lambda form: pytest.fail("taught again")) as (taught, _):
         assert taught is known

@@ -12,10 +12,10 @@ from rich.console import Console
 
 from quaere.cli.progress_view import (
     Estimate,
-    JsonReporter,
-    LiveReporter,
     Pace,
-    PlainReporter,
+    _JsonReporter,
+    _LiveReporter,
+    _PlainReporter,
     describe_left,
     describe_progress,
     open_reporter,
@@ -59,7 +59,7 @@ def lines(reporter_type, *told):
 
 
 def test_a_plain_line():
-    assert lines(PlainReporter, REPORT) == [
+    assert lines(_PlainReporter, REPORT) == [
         "proposer 3/50 · iteration 1 · reward 0.41 · passes 0.22 · valid 0.93 · entropy 0.81 · 812 tok/s · 41 s/step"
         " · about 34 min left"
     ]
@@ -67,12 +67,12 @@ def test_a_plain_line():
 
 def test_a_plain_line_leaves_out_what_it_does_not_know():
     report = StepReport(3, 53, 1, "generation", 1, 2, {"reward/mean": math.nan, "policy/entropy": math.inf})
-    assert lines(PlainReporter, report) == ["generation 1/2 · iteration 2"]
+    assert lines(_PlainReporter, report) == ["generation 1/2 · iteration 2"]
 
 
 def test_plain_alarms_and_notes_have_lines_of_their_own():
     report = StepReport(1, 2, 0, "solver", 1, 2, {}, alarms=("entropy: 0.01 nats",))
-    told = lines(PlainReporter, "checkpoint written\x1b[2J", report)
+    told = lines(_PlainReporter, "checkpoint written\x1b[2J", report)
     assert told == ["checkpoint written␛[2J", "solver 1/2 · iteration 1", "alarm: entropy: 0.01 nats"]
 
 
@@ -81,7 +81,7 @@ def test_plain_alarms_and_notes_have_lines_of_their_own():
 
 def test_json_lines():
     report = StepReport(3, 53, 0, "solver", 3, 53, {"reward/mean": math.nan, "step/seconds": 2.0}, ("low",))
-    step, note = (json.loads(line) for line in lines(JsonReporter, report, "phase\nsolver ends \udcff"))
+    step, note = (json.loads(line) for line in lines(_JsonReporter, report, "phase\nsolver ends \udcff"))
     assert step == {
         "event": "step",
         "step": 3,
@@ -98,7 +98,7 @@ def test_json_lines():
 
 
 def test_json_without_a_known_pace():
-    [line] = lines(JsonReporter, StepReport(1, 2, 0, "solver", 1, 2, {"x/y": math.inf}))
+    [line] = lines(_JsonReporter, StepReport(1, 2, 0, "solver", 1, 2, {"x/y": math.inf}))
     assert json.loads(line)["eta_s"] is None and json.loads(line)["metrics"] == {"x/y": None}
 
 
@@ -115,7 +115,7 @@ class Clock:
 def live(width=100, **options):
     clock = Clock()
     console = Console(file=io.StringIO(), width=width, highlight=False, force_terminal=True, **options)
-    return LiveReporter(console, clock), console, clock
+    return _LiveReporter(console, clock), console, clock
 
 
 def shown(reporter, width=100):
@@ -215,11 +215,11 @@ def test_whoever_suits_the_place(monkeypatch, capsys):
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    assert isinstance(open_reporter(stream=io.StringIO()), PlainReporter)
-    assert isinstance(open_reporter(stream=Terminal()), LiveReporter)
-    assert isinstance(open_reporter(json=True, stream=Terminal()), JsonReporter)
+    assert isinstance(open_reporter(stream=io.StringIO()), _PlainReporter)
+    assert isinstance(open_reporter(stream=Terminal()), _LiveReporter)
+    assert isinstance(open_reporter(json=True, stream=Terminal()), _JsonReporter)
     monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(open_reporter(stream=Terminal()), PlainReporter)
+    assert isinstance(open_reporter(stream=Terminal()), _PlainReporter)
     open_reporter().note("to stderr")
     open_reporter(json=True).note("to stdout")
     printed = capsys.readouterr()
@@ -227,7 +227,7 @@ def test_whoever_suits_the_place(monkeypatch, capsys):
 
 
 def test_several_are_told_and_all_are_closed():
-    class Failing(PlainReporter):
+    class Failing(_PlainReporter):
         def close(self):
             self.note("closed")
             raise OSError("no space left")
@@ -312,7 +312,7 @@ def test_the_part_that_runs_is_named():
     saving = StepProgress(4, 53, "proposer", "saving", "proposer")
     assert describe_progress(saving) == "saving the checkpoint"
     stream, clock = io.StringIO(), Clock()
-    reporter = PlainReporter(stream, clock)
+    reporter = _PlainReporter(stream, clock)
     clock.now = 30.0
     reporter.progress(saving)
     assert stream.getvalue() == "step 4/53 · saving the checkpoint\n"
@@ -320,7 +320,7 @@ def test_the_part_that_runs_is_named():
 
 def test_a_log_hears_of_a_long_step_every_half_minute():
     stream, clock = io.StringIO(), Clock()
-    reporter = PlainReporter(stream, clock)
+    reporter = _PlainReporter(stream, clock)
     for clock.now in (1.0, 29.0, 30.0, 31.0, 59.0, 61.0):
         reporter.progress(PLAYING)
     clock.now = 62.0
@@ -333,7 +333,7 @@ def test_a_log_hears_of_a_long_step_every_half_minute():
 
 def test_json_hears_of_it_as_seldom():
     stream, clock = io.StringIO(), Clock()
-    reporter = JsonReporter(stream, clock)
+    reporter = _JsonReporter(stream, clock)
     for clock.now in (1.0, 30.0, 31.0):
         reporter.progress(PLAYING)
     (line,) = map(json.loads, stream.getvalue().splitlines())
@@ -343,7 +343,7 @@ def test_json_hears_of_it_as_seldom():
 
 def test_a_terminal_shows_the_step_that_is_under_way():
     clock = Clock()
-    reporter = LiveReporter(Console(file=io.StringIO(), force_terminal=True, width=120), clock)
+    reporter = _LiveReporter(Console(file=io.StringIO(), force_terminal=True, width=120), clock)
     console = Console(file=io.StringIO(), width=120)
 
     def drawn():

@@ -11,6 +11,7 @@ import pytest
 START = """
 import faulthandler, os, sys
 from quaere.cli import doctor
+from quaere.cli.options import command
 from quaere.cli.main import main
 
 def crash(args):
@@ -26,7 +27,7 @@ def print_for_ever(args):
     while True:
         print("a line of many", file=getattr(sys, os.environ["STREAM"]), flush=True)
 
-doctor.run = globals()[sys.argv[1]]
+doctor.register = command("doctor", globals()[sys.argv[1]], "")
 sys.exit(main(["doctor"]))
 """
 

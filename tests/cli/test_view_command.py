@@ -1,6 +1,5 @@
 """`quaere view` as a person types it, up to the first request: what is said, and what is opened."""
 
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -22,7 +21,7 @@ def view(tmp_path, monkeypatch, capsys):
             on_ready(URL)
 
     monkeypatch.setattr("quaere.serving.server.run_server", run_server)
-    monkeypatch.setitem(sys.modules, "webbrowser", SimpleNamespace(open=opened.append))
+    monkeypatch.setattr("quaere.cli.view.webbrowser", SimpleNamespace(open=opened.append))
 
     def call(*words):
         assert main(["view", *words, "--runs", str(tmp_path / "runs"), "--port", "0"]) == 0

@@ -11,31 +11,29 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from msgspec import Struct, structs
 
 from quaere.api.answer import Answer, read_answer, refuse_all_failed
-from quaere.api.background import BackgroundLoop, Started
+from quaere.api.background import BackgroundLoop, Closing, Started
 from quaere.api.index import Index
 from quaere.api.printing import counting
 from quaere.api.run import Run
 from quaere.api.search_function import FunctionSearcher, SearchFunction
+from quaere.chat.protocol import PromptStyle, Protocol
+from quaere.dialects.notes import Notes, find_notes, find_role, role_policy, use_role
 from quaere.dialects.registry import SolverDialectName, check_turns, find_dialect, open_protocol, usual_limits
 from quaere.endpoint import refuse_login
 from quaere.errors import BadInput
+from quaere.policies.catalogue import needs_guide
+from quaere.policies.native.device import Precision
+from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Question, SolveTask, Task, Turn
+from quaere.rollout.episode import Job, Limits, run_episode, run_many
+from quaere.rollout.policy import Policy
 from quaere.search.searcher import LocalSearcher, NoSearcher, Searcher, check_reachable, open_searcher
 from quaere.setting_types import refuse_unknown
-
-if TYPE_CHECKING:
-    from quaere.chat.protocol import PromptStyle, Protocol
-    from quaere.dialects.notes import Notes
-    from quaere.policies.native.device import Precision
-    from quaere.policies.sampler import SamplingParams
-    from quaere.rollout.episode import Limits
-    from quaere.rollout.policy import Policy
 
 T = TypeVar("T")
 Device = Literal["auto", "cpu", "cuda"]
@@ -56,7 +54,7 @@ class LimitOptions(TypedDict, total=False):
     titles_first: bool
 
 
-class Agent:
+class Agent(Closing):
     """A model with something to search. It holds the model until `close`, or to the end of a `with` block.
 
     `model` is a catalogue name, a folder, a hub id, `openai:MODEL@BASE_URL`, or a training run, whose best solver is
@@ -88,10 +86,10 @@ class Agent:
         on_note: Callable[[str], None] = lambda line: None,
         **limits: Unpack[LimitOptions],
     ) -> None:
-        """Open what is searched, then load the model; `on_note` is told what is downloaded or loaded.
+        """Open what is searched, then load the model; `on_note` is called with a line for each download or load.
 
         `evidence` asks for the sentence each answer rests on; `dialect`, `style` and `guided` say how the model is
-        spoken to. `min_overlap` is the share of a question's key words that the passage with the answer must have to
+        prompted. `min_overlap` is the share of a question's key words that the passage with the answer must have to
         count as found; 0 lets every answer count. Each is by default as the model was trained. `max_rows` is how many
         episodes run at once.
         """
@@ -136,8 +134,7 @@ class Agent:
 
     async def _ask(self, question: str | Question, on_turn: Callable[[Turn], None] | None) -> Answer:
         name = self.new_id("ask")
-        task = SolveTask(make_question(question, name))
-        episode = await self.opened.play(task, episode_id=name, on_turn=on_turn)
+        episode = await self.opened.play(SolveTask(make_question(question, name)), episode_id=name, on_turn=on_turn)
         refuse_all_failed([episode])
         return read_answer(episode, self.min_overlap)
 
@@ -148,7 +145,7 @@ class Agent:
         progress: bool = True,
         on_answer: Callable[[Answer], None] = lambda answer: None,
     ) -> list[Answer]:
-        """Answer many questions together, `max_rows` at a time; answers stand in the order of the questions.
+        """Answer many questions together, `max_rows` at a time; answers are in the order of the questions.
 
         `progress` shows how far it is on stderr; `on_answer` is called with each answer, in the same order.
         """
@@ -183,22 +180,13 @@ class Agent:
         return self._loop.run(coroutine)
 
     def close(self) -> None:
-        """Let go of the model, the index and the thread; closing twice is closing once."""
+        """Release the model, the index and the thread; a second call does nothing."""
         if self._loop.is_closed:
             return
         try:
-            self._loop.run(self._release())
+            self._loop.run(self.opened.close() if hasattr(self, "opened") else self.searcher.close())
         finally:
             self._loop.close()
-
-    async def _release(self) -> None:
-        await (self.opened.close() if hasattr(self, "opened") else self.searcher.close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "closed" if self._loop.is_closed else f"{self.protocol.name}, {self.limits.max_turns} turns"
@@ -209,7 +197,7 @@ class Agent:
 
 
 def check_limits(limits: Mapping[str, object]) -> None:
-    """Refuse limits that do not exist, or below 1."""
+    """Raise `BadInput` for unknown limits and for numbers below 1."""
     refuse_unknown(limits, LimitOptions.__annotations__, "option of an agent called")
     for name, value in limits.items():
         if not isinstance(value, int) or (value < 1 and name not in _SWITCHES):
@@ -245,12 +233,8 @@ def open_search(
 
 
 def show_progress(doing: str, total: int, progress: bool) -> Any:
-    """A context that gives a function to call after each of `total` things; it says nothing without `progress`."""
-    if not progress or not total:
-        return nullcontext(lambda stands: None)
-    from rich.console import Console
-
-    return counting(doing, total, Console(stderr=True, highlight=False))
+    """A context that gives a function to call after each of `total` things; without `progress` nothing is shown."""
+    return counting(doing, total) if progress and total else nullcontext(lambda stands: None)
 
 
 # ---------------------------------------------------------------------------------------------- in an event loop
@@ -288,11 +272,8 @@ class OpenAgent(Struct, frozen=True):
         on_turn: Callable[[Turn], None] | None = None,
     ) -> Episode:
         """One episode; `protocol` and `limits` are the agent's own unless others are given."""
-        from quaere.rollout.episode import run_episode
-
         given = (self.policy, protocol or self.protocol, self.searcher, task, limits or self.limits)
-        params = self._params()
-        return await run_episode(*given, episode_id=episode_id, seed=self.seed, params=params, on_turn=on_turn)
+        return await run_episode(*given, episode_id=episode_id, seed=self.seed, params=self._params(), on_turn=on_turn)
 
     def play_many(
         self,
@@ -303,20 +284,16 @@ class OpenAgent(Struct, frozen=True):
         limits: Limits | None = None,
     ) -> AsyncIterator[Episode]:
         """Episodes in the order of their tasks; `names` are their ids, by default those of the tasks."""
-        from quaere.rollout.episode import Job, run_many
-
         chosen = protocol or self.protocol
         jobs = [Job(chosen, task, name) for task, name in zip(tasks, names or [""] * len(tasks), strict=True)]
         given = (self.policy, jobs, self.searcher, limits or self.limits)
         return run_many(*given, seed=self.seed, params=self._params(), concurrency=self.max_rows)
 
     def _params(self) -> SamplingParams:
-        from quaere.policies.sampler import SamplingParams
-
         return SamplingParams(temperature=self.temperature)
 
     async def close(self) -> None:
-        """Let go of the model and of what is searched."""
+        """Release the model and what is searched."""
         await self.searcher.close()
         await self.policy.stop()
 
@@ -335,8 +312,6 @@ async def open_agent(
     **asked: Any,
 ) -> OpenAgent:
     """Check that the searcher answers, choose how to ask (`asked`, see `choose_solver`), and load the model."""
-    from quaere.policies.catalogue import needs_guide
-
     await check_reachable(searcher)
     notes, load = _find_model(model, {**engine, "max_rows": max_rows, "interactive": True, "report": on_note})
     is_small = not isinstance(model, Run) and needs_guide(str(model))
@@ -351,13 +326,10 @@ async def open_agent(
 def _find_model(model: str | Path | Run, engine: dict[str, Any]) -> tuple[Notes, Callable[[], Policy]]:
     """How the model was trained to be asked, and what loads it."""
     if isinstance(model, Run):
-        from quaere.dialects.notes import find_role, role_policy, use_role
-
         find = partial(find_role, model.path, "solver")
         weights, _ = use_role(find, lambda weights: None)
         load = partial(role_policy, **engine)
         return weights.notes, lambda: use_role(find, load, found=weights)[1]
-    from quaere.dialects.notes import find_notes
     from quaere.rollout.policy import open_policy
 
     return find_notes(str(model)), partial(open_policy, str(model), **engine)

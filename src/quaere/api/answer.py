@@ -122,7 +122,7 @@ def is_about_question(episode: Episode, passage: Passage) -> bool:
 
 
 BY_CHANCE = "The answer's words, in a passage without any word of the question"
-"""What is said in place of "Found in" of a sentence that is not `is_about_question`."""
+"""The label in place of "Found in" for a sentence that is not `is_about_question`."""
 
 
 def passage_number(episode: Episode, passage: Passage) -> str:
@@ -145,7 +145,7 @@ def passage_name(passage: Passage) -> str:
 
 
 def describe_place(found: Evidence, passage: Passage) -> str:
-    """Where a sentence of a passage stands: "ops.md (Backups), characters 118 to 163"."""
+    """The place of a sentence in its document: "ops.md (Backups), characters 118 to 163"."""
     return f"{passage_name(passage)}, characters {found.start} to {found.end}"
 
 

@@ -24,16 +24,30 @@ T = TypeVar("T")
 
 
 def set_library_defaults() -> None:
-    """Set what torch, tokenizers and transformers read from the environment when they are loaded; what is set stays."""
+    """Set what torch, tokenizers and transformers read from the environment; a variable that is set already stays."""
     # OpenMP threads that spin while they wait collapse when something else uses the cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    # Downloads and loading are told through our own notes.
+    # Downloads and loading are reported by our own notes.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 
-class BackgroundLoop:
+class Closing:
+    """Something that is closed at the end of a `with` block."""
+
+    def close(self) -> None:
+        """Release what is held."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class BackgroundLoop(Closing):
     """An event loop on a daemon thread. `run` may be called from any thread but that one, several at a time."""
 
     def __init__(self, name: str = "quaere") -> None:
@@ -73,16 +87,10 @@ class BackgroundLoop:
         return Started(self._loop, coroutine)
 
     def close(self) -> None:
-        """Cancel what is still running, and end the thread; closing twice is closing once."""
+        """Cancel what is still running, and end the thread; a second call does nothing."""
         if not self.is_closed:
             self._loop.call_soon_threadsafe(self._stopped.set)
             self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 class Started(Generic[T]):
@@ -107,7 +115,7 @@ class Started(Generic[T]):
         wait([self._result])
 
     def cancel(self) -> None:
-        """Have the coroutine stop where it is; `wait` and `result` return once it has. Nothing if it is over."""
+        """Cancel the coroutine; `wait` and `result` return once it has stopped. Does nothing if it is over."""
         with suppress(RuntimeError):  # the loop was closed, which cancels everything
             self._loop.call_soon_threadsafe(self._cancel)
 
@@ -143,7 +151,6 @@ def run_in_thread(work: Callable[[Callable[[], None]], T]) -> T:
 
 
 def _hand_over(task: asyncio.Task[T], result: Future[T]) -> None:
-    """Give the outcome of a task to whoever waits for it in another thread."""
     if task.cancelled():
         result.set_exception(CancelledError())
     elif error := task.exception():

@@ -51,7 +51,7 @@ def write_checked(
 
 
 def journal_of(out: Path) -> Path:
-    """The file that keeps what is finished of the questions for `out`."""
+    """The journal of the questions for `out`: what is finished of them."""
     return out.with_name(f"{out.name}.unfinished")
 
 
@@ -100,7 +100,7 @@ def _reasons(written: Written, num: int) -> str:
 
 
 def count_searches(written: Written) -> Counter[int]:
-    """How many questions need so many searches."""
+    """The number of questions by the searches they need."""
     return Counter(question.searches for question in written.questions)
 
 

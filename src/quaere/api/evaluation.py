@@ -10,31 +10,29 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import structs
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from quaere.api.agent import Agent
 from quaere.api.answering import answer_questions
 from quaere.api.printing import as_json, between, cells, count, inflect, plain_table, share_table, wide_console
 from quaere.chat.terminal_text import printable
 from quaere.errors import BadInput
+from quaere.evaluation.intervals import Interval
+from quaere.evaluation.judges.judge import Judge, open_judge
+from quaere.evaluation.judges.judge_accuracy import validate_judge
 from quaere.evaluation.qa import differences, scores
-from quaere.evaluation.qa.differences import Difference
-from quaere.evaluation.qa.items import keep_whole_gold
+from quaere.evaluation.qa.answer_kinds import say_constant
+from quaere.evaluation.qa.differences import ArmDifference, Difference
+from quaere.evaluation.qa.items import EvidenceScore, keep_whole_gold
 from quaere.evaluation.qa.scores import Judging, QuestionScore, Scored, score_answering
 from quaere.records import Question
 from quaere.rollout.question_files import read_questions
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
-    from quaere.evaluation.intervals import Interval
-    from quaere.evaluation.judges.judge import Judge
-    from quaere.evaluation.qa.differences import ArmDifference
-    from quaere.evaluation.qa.items import EvidenceScore
-    from quaere.runs import Run
+from quaere.runs import Run
 
 
 class Evaluation(scores.Evaluation, frozen=True):
@@ -128,9 +126,6 @@ async def open_judging(
 
     `held` stops the judge at its end.
     """
-    from quaere.evaluation.judges.judge import open_judge
-    from quaere.evaluation.judges.judge_accuracy import validate_judge
-
     note(f"validating the judge {name} on {num_items} questions")
     judge = open_judge(name, report=note, **engine)
     held.push_async_callback(judge.stop)
@@ -165,10 +160,6 @@ def print_results(
     evaluation: Scored, others: list[Scored], stored: Run | None, arms: Sequence[ArmDifference] = ()
 ) -> None:
     """Print a table of all results, the paired differences, and where the episodes are stored."""
-    from rich.text import Text
-
-    from quaere.evaluation.qa.answer_kinds import say_constant
-
     # With seeds, one file's difference to another says less than that of their arms.
     compared = [] if arms else [differences.compare(evaluation, other) for other in others]
     console = wide_console(120)
@@ -310,8 +301,6 @@ def _evidence(evaluation: Scored) -> EvidenceScore:
 
 
 def _print_judging(console: Console, judging: Judging) -> None:
-    from rich.text import Text
-
     trust = judging.validation
     num = count(trust.balanced.num, "question")
     console.print(Text(printable(f"judge accuracy of {judging.judge!r}: {num} ({trust.world})")))

@@ -12,27 +12,36 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from msgspec import Struct, structs
 
 from quaere.api.background import BackgroundLoop
 from quaere.api.index import Index
+from quaere.api.printing import count, format_duration
 from quaere.api.run import Run
 from quaere.api.search_function import FunctionSearcher, SearchFunction
+from quaere.dialects.notes import Notes, find_notes, find_role, use_role
+from quaere.dialects.registry import SolverDialectName
 from quaere.errors import BadInput
-from quaere.recipes.registry import find_recipe
+from quaere.recipes.registry import Recipe, find_recipe
+from quaere.runs import Run as Store
+from quaere.runs import list_runs, runs_root
+from quaere.runs.checkpoints import Which
 from quaere.search.index import open_index
-
-if TYPE_CHECKING:
-    from quaere.dialects.registry import SolverDialectName
-    from quaere.recipes.registry import Recipe
-    from quaere.runs import Run as Store
-    from quaere.search.searcher import Searcher
-    from quaere.training.progress import Reporter, StepProgress, StepReport
-    from quaere.training.solver_phase import AbstentionSettings
-if TYPE_CHECKING:
-    from quaere.runs.checkpoints import Which
+from quaere.search.searcher import Searcher
+from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs, load_config
+from quaere.training.exports import export_role
+from quaere.training.health import check_learned
+from quaere.training.progress import (
+    Reporter,
+    Reporters,
+    StepProgress,
+    StepReport,
+    check_writers,
+    find_missing,
+    open_writers,
+)
 
 
 def evolve(
@@ -115,25 +124,20 @@ def resume(
     return Run.open(path)
 
 
-class _Callbacks:
-    """A reporter that calls functions."""
+class _Callbacks(Struct):
+    """A reporter that calls functions; progress within a step is ignored."""
 
-    def __init__(self, on_step: Callable[[StepReport], None], on_note: Callable[[str], None]) -> None:
-        self.step = on_step
-        self.note = on_note
-
-    def progress(self, progress: StepProgress) -> None:
-        """Ignore progress within a step."""
-
-    def close(self) -> None:
-        """Nothing is held."""
+    step: Callable[[StepReport], None]
+    note: Callable[[str], None]
+    progress: Callable[[StepProgress], None] = lambda progress: None
+    close: Callable[[], None] = lambda: None
 
 
 # ------------------------------------------------------------------------------------------- what a run is made with
 
 
 class ConfigOptions(Struct, frozen=True):
-    """What a user says about the config of a run; `settings` are `assignments` whose values are Python's.
+    """What a user sets of a run's config. `assignments` are texts of the command line, `settings` the same as values.
 
     ConfigOptions(model="warm", index="notes-index", preset="demo", assignments=("solver.batch=8",))
     """
@@ -151,10 +155,7 @@ class ConfigOptions(Struct, frozen=True):
     runs: str | Path | None = None
 
     def load(self, recipe: Recipe, file: Path | None = None) -> Any:
-        """The config: the preset, the file and what was said, checked by the recipe's schema."""
-        from quaere.dialects.notes import Notes, find_notes
-        from quaere.training.config import load_config
-
+        """The config: the preset, the file and the options, checked by the recipe's schema."""
         given = {"model": self.model, "index": self.index, "solver.dialect": self.dialect}
         given |= {"trainer.kind": self.trainer, "trainer.url": self.trainer_url}
         if self.questions is not None:
@@ -173,13 +174,12 @@ class ConfigOptions(Struct, frozen=True):
         notes = find_notes(config.model) if config.model else Notes()
         if notes.style is not None and hasattr(config, "prompts"):
             given["prompts"] = notes.style
-        if notes.abstention and _abstention(config) is not None and self.preset != "paper":
+        if notes.abstention and _may_abstain(config) is not None and self.preset != "paper":
             given["solver.abstention.allowed"] = "true"
         return load(given=given)
 
     def _find_questions(self, recipe: Recipe) -> str:
         """The questions: a file or data set as given, a run by its directory, so that it is found from anywhere."""
-        from quaere.runs import runs_root
         from quaere.training.given import find_source
 
         if not recipe.takes_questions:
@@ -191,9 +191,10 @@ class ConfigOptions(Struct, frozen=True):
         return find_source(self.questions, runs_root(self.runs))
 
 
-def _abstention(config: Any) -> AbstentionSettings | None:
-    """The settings of abstaining; None for a recipe that answers no questions."""
-    return getattr(getattr(config, "solver", None), "abstention", None)
+def _may_abstain(config: Any) -> bool | None:
+    """Whether the solver may abstain; None for a recipe that answers no questions."""
+    abstention = getattr(config.solver, "abstention", None)
+    return None if abstention is None else bool(abstention.allowed)
 
 
 _FUNCTION = "function"  # in the settings of a run that searches with a function
@@ -209,34 +210,20 @@ def create_store(
     has_function: bool = False,
 ) -> Store:
     """A new run directory at `out`, else in the folder of runs, with the config and a copy of what it was given."""
-    from quaere.runs import Run as Store
-    from quaere.runs import runs_root
-    from quaere.training.config import config_to_yaml
-    from quaere.training.given import copy_given
-    from quaere.training.progress import check_writers
+    from quaere.training.given import QUESTIONS, copy_given, encode_questions, read_source
 
     check_writers(writers)
     settings = {"recipe": recipe.name, "model": config.model, "index": config.index}
-    settings["index_fingerprint"] = _fingerprint(config)
-    if has_function:
-        settings["search"] = _FUNCTION
-    if writers:
-        settings["writers"] = list(writers)
+    settings |= {"index_fingerprint": open_index(Path(config.index)).fingerprint}
+    settings |= ({"search": _FUNCTION} if has_function else {}) | ({"writers": list(writers)} if writers else {})
     kept: dict[str, Any] = {"config": config_to_yaml(config), "files": copy_given(recipe.given(config))}
     if recipe.takes_questions:
-        from quaere.training.given import QUESTIONS, encode_questions, read_source
-
         settings["questions"] = config.questions
-        abstention = _abstention(config)
-        answered = recipe.needs_answers and not (abstention and abstention.allowed)
+        answered = recipe.needs_answers and not _may_abstain(config)
         kept["files"] = {QUESTIONS: encode_questions(read_source(config.questions, answered=answered))}
     if out is not None:
         return Store.create(out, "evolve", settings, **kept)
     return Store.start(runs_root(runs), "evolve", settings, **kept)
-
-
-def _fingerprint(config: Any) -> str:
-    return open_index(Path(config.index)).fingerprint
 
 
 def expect_time(recipe: str, model: str, runs: str | Path | None) -> str:
@@ -244,10 +231,6 @@ def expect_time(recipe: str, model: str, runs: str | Path | None) -> str:
 
     "41 s a step, by the 96 steps of runs/drzero-1 (same recipe and model; larger batches take longer)"
     """
-    from quaere.api.printing import count, format_duration
-    from quaere.runs import Run as Store
-    from quaere.runs import list_runs, runs_root
-
     for summary in reversed(list_runs(runs_root(runs))):
         if summary.kind != "evolve" or not summary.step:
             continue
@@ -286,10 +269,6 @@ def open_stopped(
     has_function: bool = False,
 ) -> Stopped:
     """Open a training run to go on with it. Settings or documents that have changed are refused without `force`."""
-    from quaere.runs import Run as Store
-    from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs
-    from quaere.training.progress import check_writers
-
     with Store.open(path) as stored:
         if stored.info.kind != "evolve":
             raise BadInput(
@@ -311,11 +290,11 @@ def open_stopped(
         raise BadInput("the questions of a run cannot be changed", hint="start another run with --questions")
     if found.given(config) != found.given(before):
         raise BadInput("generation.given of a run cannot be changed", hint="start another run with generation.given")
-    # Where the run's trainer answers now is no change of the run.
+    # A new trainer URL is not a config change.
     in_place = structs.replace(config, trainer=structs.replace(config.trainer, url=before.trainer.url))
     changes = diff_configs(before, in_place)
     found.check(config)
-    if _fingerprint(config) != fingerprint:
+    if open_index(Path(config.index)).fingerprint != fingerprint:
         changes.append(f"index: {config.index} holds other documents than when the run began")
     if changes and not force:
         raise BadInput(
@@ -344,8 +323,6 @@ async def train_to_end(
     A `searcher` replaces the index or server of the config. Metrics also go to the `writers` that are asked for and to
     those `remembered` from the beginning of the run.
     """
-    from quaere.training.health import check_learned
-    from quaere.training.progress import Reporters, find_missing, open_writers
     from quaere.training.run_setup import searching_with
 
     with store, searching_with(searcher):
@@ -388,9 +365,6 @@ def export(
     unless `merge` adds it to its base. `dtype` is that of the weights that are written. With `force`, an earlier export
     at `out` is replaced.
     """
-    from quaere.dialects.notes import find_role, use_role
-    from quaere.training.exports import export_role
-
     path = run.path if isinstance(run, Run) else Run.open(run).path
     _, written = use_role(
         lambda: find_role(path, role or "", checkpoint),

@@ -34,7 +34,6 @@ class Progress(Protocol):
 
     def __call__(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
         """Receive the progress of one part of the work."""
-        ...
 
 
 def no_progress(doing: str, done: int, total: int | None, stands: str = "") -> None:

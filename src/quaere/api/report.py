@@ -8,28 +8,28 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import Any, Literal, Unpack
 
 from msgspec import Struct, structs
 
 from quaere.api.agent import Agent, LimitOptions, check_limits, make_question
 from quaere.api.answer import refuse_all_failed
 from quaere.chat.report_pages import to_html, to_markdown
+from quaere.dialects.notes import Notes
 from quaere.dialects.registry import find_dialect
+from quaere.dialects.report.report_writer import ReportWriter as Writer
 from quaere.dialects.report.report_writer import bind_report
 from quaere.disk import write_file
 from quaere.errors import BadInput
 from quaere.policies.catalogue import needs_guide
+from quaere.recipes.registry import writes_reports
 from quaere.records import Episode, Passage, Question, Report, ReportTask, Turn
+from quaere.rollout.episode import Limits
 from quaere.search.index import Index
 from quaere.search.searcher import NoSearcher
-
-if TYPE_CHECKING:
-    from quaere.dialects.notes import Notes
-    from quaere.dialects.report.report_writer import ReportWriter as Writer
-    from quaere.rollout.episode import Limits
 
 
 class WrittenReport(Struct, frozen=True):
@@ -87,9 +87,6 @@ def report(
 
 def choose_writer(notes: Notes, *, guided: bool, limits: Mapping[str, Any]) -> tuple[Writer, Limits]:
     """Protocol and limits: as given, else as the model was trained to write reports, which its notes say."""
-    from quaere.recipes.registry import writes_reports
-    from quaere.rollout.episode import Limits
-
     taught = any(writes_reports(name) for name in (notes.recipe, *notes.taught))
     usual = Limits(10, turn_tokens=2048, sequence_tokens=12288, tool_response_tokens=1024, answer_tokens=1024)
     if guided:
@@ -148,16 +145,12 @@ def write_report(report: Report, place: ReportPlace, name: str, index: Index | N
     In a folder, cited documents that are not files of their own (rows of JSON Lines) are written beside the reports, so
     that every source can be opened.
     """
-
-    def link(passage: Passage) -> str:
-        return _document_path(passage, place, index)
-
+    link = partial(_document_path, place=place, index=index)
     stem = _file_name(name)
     paths = {"md": place.folder / f"{stem}.md", "html": place.folder / f"{stem}.html"}
     wanted = paths if place.kind == "folder" else {place.kind: place.path}
     for kind, path in wanted.items():
-        page = (to_markdown if kind == "md" else to_html)(report, link, index=index_name)
-        write_file(path, page)
+        write_file(path, (to_markdown if kind == "md" else to_html)(report, link, index=index_name))
     return list(wanted.values())
 
 

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import yaml
+from msgspec import Struct
 
+from quaere.api.background import Closing
+from quaere.api.search_function import SearchFunction
 from quaere.errors import BadInput, IndexMissing
+from quaere.runs.config_yaml import parse_yaml
 from quaere.runs.directory import DATABASE, connect
 from quaere.runs.list import find_run, runs_root
 from quaere.runs.reader import RunReader
 from quaere.search.index import Index, open_index
-
-if TYPE_CHECKING:
-    from quaere.api.search_function import SearchFunction
-    from quaere.training.progress import StepReport
+from quaere.training.progress import StepReport
 
 
-class Run(RunReader):
+class Run(Closing, RunReader):
     """A run, open for reading: its metrics, episodes, curriculum, events and settings.
 
     It may be read while it is written. Everything is read when it is asked for, so a run that goes on is followed by
@@ -39,8 +39,6 @@ class Run(RunReader):
     @property
     def config(self) -> dict[str, Any]:
         """Every setting of a training run, by section: `run.config["solver"]["batch"]`."""
-        from quaere.runs.config_yaml import parse_yaml
-
         config = parse_yaml(self.config_text(), str(self.path))
         assert isinstance(config, dict)
         return config
@@ -54,7 +52,7 @@ class Run(RunReader):
         on_step: Callable[[StepReport], None] = lambda report: None,
         on_note: Callable[[str], None] = lambda line: None,
     ) -> Run:
-        """Go on with a training run that was stopped, until its end; returns it.
+        """Resume a training run that was stopped, train it to its end, and return it.
 
         Settings that differ from those it began with are refused without `force`. `search` is the function that a run
         began with, if it did.
@@ -67,12 +65,6 @@ class Run(RunReader):
         """Close the database; otherwise it is closed when the object is deleted."""
         self._database.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return f"<Run {self.path}: {self.info.kind}>"
 
@@ -80,19 +72,16 @@ class Run(RunReader):
 # ------------------------------------------------------------------------------------------------------------ documents
 
 
-class RunDocuments:
+class RunDocuments(Struct, frozen=True):
     """The index of a run, if it is still there; `said` is one line about it where it is not, or has changed."""
 
-    def __init__(self, index: Index | None, said: str = "") -> None:
-        self.index = index
-        self.said = said
+    index: Index | None
+    said: str = ""
 
     def read(self, doc_id: str) -> str:
         """The text of a document; "" if it cannot be read."""
-        if self.index is None:
-            return ""
         try:
-            return self.index.document(doc_id)
+            return self.index.document(doc_id) if self.index is not None else ""
         except BadInput:
             return ""
 

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -79,12 +80,8 @@ class _Row(Struct):
 def _read_hits(found: object, topk: int) -> list[Hit]:
     if isinstance(found, str | Mapping) or not isinstance(found, Iterable):
         raise BadInput(f"a search function must return a list of passages, not {type(found).__name__}", hint=_SHAPES)
-    hits = []
-    for place, one in enumerate(found):
-        if place == topk:
-            break
-        hits.append(_read_hit(one, score=-float(place)))  # best first: unless it says so, the first is the best
-    return hits
+    # Best first: unless a result has a score of its own, the first is the best.
+    return [_read_hit(one, score=-float(place)) for place, one in enumerate(islice(found, topk))]
 
 
 def _read_hit(found: object, score: float) -> Hit:

@@ -10,17 +10,8 @@ import itertools
 
 from msgspec import structs
 
+from quaere.api import answer as answers
 from quaere.api.agent import choose_solver
-from quaere.api.answer import (
-    BY_CHANCE,
-    describe_place,
-    find_span,
-    find_support,
-    is_about_question,
-    passage_number,
-    refuse_all_failed,
-    refuse_unanswered,
-)
 from quaere.dialects.notes import Notes
 from quaere.errors import NotFound
 from quaere.policies.sampler import SamplingParams
@@ -55,7 +46,7 @@ class ServedAgent:
             seed=params.seed,
             params=params,
         )
-        refuse_all_failed([episode])
+        answers.refuse_all_failed([episode])
         num_sampled = sum(turn.num_tokens for turn in episode.turns)
         num_tokens = sum(len(segment.token_ids) for segment in episode.segments)
         return Reply(describe_answer(episode, self._min_overlap), num_tokens - num_sampled, num_sampled)
@@ -71,17 +62,16 @@ def describe_answer(episode: Episode, min_overlap: float = 0.0) -> str:
     "Orsolya Venn\\n\\nFound in: Orsolya Venn built the bridge.\\n[1] rivers.md (The Oss), characters 38 to 68"
     """
     try:
-        refuse_unanswered(episode, min_overlap)
+        answers.refuse_unanswered(episode, min_overlap)
     except NotFound as error:
         return str(error)
     assert isinstance(episode.outcome, Answer)
-    _, quoted, passage = find_span(episode)
-    found = (quoted, passage) if quoted and passage else find_support(episode)
+    _, quoted, passage = answers.find_span(episode)
+    found = (quoted, passage) if quoted and passage else answers.find_support(episode)
     if not found:
         return f"{episode.outcome.text}\n\nNo sentence it was shown contains this answer."
     sentence, source = found
-    label = "Evidence" if quoted else "Found in"
-    if not quoted and not is_about_question(episode, source):
-        label = BY_CHANCE
-    place = f"{passage_number(episode, source)} {describe_place(sentence, source)}"
+    found_in = "Found in" if answers.is_about_question(episode, source) else answers.BY_CHANCE
+    label = "Evidence" if quoted else found_in
+    place = f"{answers.passage_number(episode, source)} {answers.describe_place(sentence, source)}"
     return f"{episode.outcome.text}\n\n{label}: {sentence.text}\n{place}"

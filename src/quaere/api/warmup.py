@@ -18,28 +18,31 @@ from msgspec import structs
 
 from quaere.api.background import run_in_thread
 from quaere.api.index import Index
+from quaere.api.warmup_documents import obtain_questions, play_documents, refuse_others, teach_form
 from quaere.api.warmup_settings import BLANK, WarmupSettings, make_settings
+from quaere.chat.renderer import Renderer
 from quaere.disk import scratch_folder
-from quaere.errors import BadInput
+from quaere.errors import BadInput, check_model_libraries
+from quaere.policies.catalogue import ModelPath, resolve_model
+from quaere.policies.model_folders import load_tokenizer
+from quaere.records import Episode
+from quaere.rollout.episode import Limits
+from quaere.rollout.policy import ChatPolicy, open_policy
+from quaere.search.index import Index as SearchIndex
+from quaere.search.searcher import open_searcher
 from quaere.setting_types import refuse_unknown
+from quaere.training.settings import AdapterSettings
+from quaere.warmup.blank_model import blank_model
+from quaere.warmup.dialect_check import Learnt, describe_learnt, open_spoken, play_held_out
 from quaere.warmup.dialects import DIALECTS, ROLES, Dialect, Role, cites, roles_of
+from quaere.warmup.lessons import LessonSettings, build_world, plan_lessons
+from quaere.warmup.oracle import allow_turns, play_oracle, refuse_few_turns
+from quaere.warmup.scripted_episodes import Demonstrations
+from quaere.warmup.teacher import play_teacher
+from quaere.worlds import World
 
 if TYPE_CHECKING:
-    from quaere.chat.renderer import Renderer
-    from quaere.policies.catalogue import ModelPath
-    from quaere.records import Episode
-    from quaere.search.index import Index as SearchIndex
     from quaere.warmup.imitation import Taught, TeachingStep, WarmupManifest
-    from quaere.warmup.lessons import LessonSettings
-    from quaere.warmup.scripted_episodes import Demonstrations
-    from quaere.worlds import World
-if TYPE_CHECKING:
-    from quaere.api.warmup_settings import WarmupSettings
-    from quaere.records import Episode
-    from quaere.rollout.episode import Limits
-    from quaere.warmup.dialect_check import Learnt
-    from quaere.warmup.dialects import Dialect
-
 
 _ADAPTER = "warmup"
 
@@ -60,8 +63,8 @@ def warmup(
     """Teach a model the protocol of a recipe, write it to the folder `out`, and return that: `Agent(out, index)`.
 
     It learns from episodes in a fictional world. With `index`, it then learns from checked questions about those
-    documents as well: those of the file `questions`, written there first if there is no such file. `also` names recipes
-    taught beside the first. `settings` are the options of `quaere warmup` by name: `{"episodes": 200}`. `on_step` is
+    documents as well: those of the file `questions`, written there first if there is no such file. `also` names further
+    recipes to teach. `settings` are the options of `quaere warmup` by name: `{"episodes": 200}`. `on_step` is
     called after every step of teaching.
     """
     refuse_unknown((recipe, *also), DIALECTS, "recipe to warm up for called")
@@ -85,19 +88,15 @@ class Display(Protocol):
 
     def note(self, line: str) -> None:
         """Report a line of text."""
-        ...
 
     def progress(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
         """A part of the work is further than before."""
-        ...
 
     def step(self, step: TeachingStep) -> None:
         """A step of teaching was taken."""
-        ...
 
     def teaching(self) -> AbstractContextManager[None]:
         """Context of the teaching, in which a stop may be requested (`training/progress.py`)."""
-        ...
 
 
 class _Callbacks:
@@ -126,8 +125,6 @@ class _Callbacks:
 def warm_up(settings: WarmupSettings, display: Display) -> WarmupManifest:
     """Play, teach, save: in a world, or out of documents. What cannot be done is refused before a model is loaded."""
     from quaere.warmup.imitation import check_target
-    from quaere.warmup.lessons import plan_lessons
-    from quaere.warmup.oracle import refuse_few_turns
 
     settings.check()
     plan = plan_lessons(
@@ -146,9 +143,6 @@ def warm_up(settings: WarmupSettings, display: Display) -> WarmupManifest:
 
 def _warm_up_on_documents(settings: WarmupSettings, display: Display) -> WarmupManifest:
     """Questions by the untrained model, then the dialect if it was not taught, then lessons on the questions."""
-    from quaere.api.warmup_documents import obtain_questions, play_documents, refuse_others, teach_form
-    from quaere.warmup.oracle import allow_turns
-
     refuse_others(settings)
     questions = obtain_questions(settings, display.note, display.progress)
     limits = partial(allow_turns, settings.limits, settings.turn_limits)
@@ -163,8 +157,6 @@ def _warm_up_on_documents(settings: WarmupSettings, display: Display) -> WarmupM
 def _warm_up(
     settings: WarmupSettings, display: Display, play: Callable[[Renderer], Demonstrations] | None = None
 ) -> WarmupManifest:
-    from quaere.chat.renderer import Renderer
-    from quaere.policies.model_folders import load_tokenizer
     from quaere.warmup.imitation import save_adapter, save_folder, write_manifest
 
     with _find_model(settings, display) as found:
@@ -188,24 +180,15 @@ def _warm_up(
 @contextmanager
 def _find_model(settings: WarmupSettings, display: Display) -> Iterator[ModelPath]:
     """The model to teach; one made from nothing lies in a folder that is deleted at the end."""
-    from quaere.policies.catalogue import ModelPath, resolve_model
-
     if settings.model != BLANK:
         yield resolve_model(settings.model, report=display.note)
         return
-    from quaere.errors import check_model_libraries
-    from quaere.warmup.blank_model import blank_model
-
     check_model_libraries()
     with blank_model(settings.style, settings.seed, settings.out) as folder:
         yield ModelPath(name=BLANK, path=str(folder))
 
 
 def _play(settings: WarmupSettings, renderer: Renderer, display: Display) -> Demonstrations:
-    """Demonstrate in a temporary world."""
-    from quaere.warmup.lessons import LessonSettings, build_world
-    from quaere.warmup.oracle import play_oracle
-
     lessons = LessonSettings(
         num_episodes=settings.num_episodes,
         roles=cast("tuple[Role, ...] | None", settings.roles),
@@ -247,9 +230,6 @@ async def _play_teacher(
     lessons: LessonSettings,
     on_episode: Callable[[Episode], None],
 ) -> Demonstrations:
-    from quaere.rollout.policy import ChatPolicy, open_policy
-    from quaere.warmup.teacher import play_teacher
-
     if not teacher.startswith("openai:"):
         raise BadInput(f"--teacher must be an endpoint, openai:MODEL@URL, not {teacher}")
     policy = open_policy(teacher)
@@ -269,7 +249,6 @@ def _teach(settings: WarmupSettings, found: ModelPath, episodes: list[Episode], 
     from quaere.policies.native.weights import round_weights
     from quaere.training.adapters import add_adapters
     from quaere.training.learner import Learner
-    from quaere.training.settings import AdapterSettings
     from quaere.warmup.imitation import count_held_out, count_steps, imitation, teach
 
     device = choose_device(settings.device, display.note)
@@ -341,12 +320,10 @@ def measure_dialects(
     limits: Callable[[Dialect], Limits],
     note: Callable[[str], None],
 ) -> dict[str, Learnt]:
-    """What the model at `settings.out` makes of what `teach` held out of these episodes, in the world they are of."""
+    """How well the model at `settings.out` follows each dialect on the episodes that `teach` held out."""
     from msgspec import structs
 
-    from quaere.warmup.dialect_check import describe_learnt
     from quaere.warmup.imitation import split_held_out
-    from quaere.warmup.lessons import build_world
 
     held_out, _ = split_held_out(episodes, settings.seed)
     longest = max(turn.num_tokens for episode in episodes for turn in episode.turns)
@@ -355,11 +332,8 @@ def measure_dialects(
     def bounded(dialect: Dialect) -> Limits:
         # Longer or more turns than were demonstrated were not learnt, and sampling them could take minutes.
         usual = limits(dialect)
-        allowed = {
-            "turn_tokens": min(usual.turn_tokens, longest + longest // 4),
-            "max_turns": min(usual.max_turns, most + 1),
-        }
-        return structs.replace(usual, **allowed)
+        turn_tokens = min(usual.turn_tokens, longest + longest // 4)
+        return structs.replace(usual, turn_tokens=turn_tokens, max_turns=min(usual.max_turns, most + 1))
 
     note(f"playing {len(held_out)} held-out tasks with the model that was taught")
     with tempfile.TemporaryDirectory(prefix=f".{settings.out.name}.world-", dir=settings.out.parent) as folder:
@@ -373,10 +347,6 @@ def measure_dialects(
 async def _play_tasks(
     settings: WarmupSettings, held_out: Sequence[Episode], index: Path, limits: Callable[[Dialect], Limits]
 ) -> dict[str, Learnt]:
-    from quaere.rollout.policy import open_policy
-    from quaere.search.searcher import open_searcher
-    from quaere.warmup.dialect_check import open_spoken, play_held_out
-
     spoken = open_spoken(settings.dialects, settings.style, abstention=settings.abstention > 0)
     policy = open_policy(str(settings.out), device=settings.device, max_rows=settings.max_rows)
     searcher = open_searcher(str(index))

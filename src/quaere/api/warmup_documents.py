@@ -18,21 +18,28 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import structs
 
+from quaere.api.checked_questions import summarise, write_checked, write_lines
 from quaere.api.printing import Progress
+from quaere.api.warmup_settings import WarmupSettings
+from quaere.chat.renderer import Renderer
 from quaere.chat.terminal_text import shorten_number
+from quaere.dialects.notes import find_notes
 from quaere.disk import new_folder, scratch_folder
 from quaere.errors import BadInput
+from quaere.records import Episode
 from quaere.records.foreign_json import decode_json
+from quaere.rollout.episode import Limits
+from quaere.rollout.policy import open_policy
+from quaere.search.index import open_index
+from quaere.search.json_lines import read_lines
+from quaere.search.searcher import LocalSearcher, open_searcher
+from quaere.warmup.dialects import Dialect, Role, roles_of
+from quaere.warmup.documents.checked_question import CheckedQuestion, WriterSettings
+from quaere.warmup.documents.page_names import Pages
+from quaere.warmup.scripted_episodes import Demonstrations, open_protocol
 
 if TYPE_CHECKING:
-    from quaere.api.warmup_settings import WarmupSettings
-    from quaere.chat.renderer import Renderer
-    from quaere.records import Episode
-    from quaere.rollout.episode import Limits
-    from quaere.warmup.dialects import Dialect, Role
-    from quaere.warmup.documents.checked_question import CheckedQuestion
     from quaere.warmup.imitation import WarmupManifest
-    from quaere.warmup.scripted_episodes import Demonstrations
 
 Note = Callable[[str], None]
 GetLimits = Callable[["Dialect"], "Limits"]
@@ -40,9 +47,6 @@ GetLimits = Callable[["Dialect"], "Limits"]
 
 def read_checked(path: Path) -> list[CheckedQuestion]:
     """The questions of a file that `quaere questions --checked` wrote."""
-    from quaere.search.json_lines import read_lines
-    from quaere.warmup.documents.checked_question import CheckedQuestion
-
     found = []
     for number, line in read_lines(path):
         try:
@@ -64,9 +68,7 @@ def refuse_others(settings: WarmupSettings) -> None:
 
 
 def obtain_questions(settings: WarmupSettings, note: Note, progress: Progress) -> list[CheckedQuestion]:
-    """The questions of the file, which the model writes first, as it is, if there is none."""
-    from quaere.api.checked_questions import summarise, write_checked
-    from quaere.warmup.documents.checked_question import WriterSettings
+    """The questions of the file; if it does not exist, the untrained model writes it first."""
     from quaere.warmup.documents.document_lessons import draw_evenly
 
     assert settings.index is not None
@@ -87,12 +89,10 @@ def obtain_questions(settings: WarmupSettings, note: Note, progress: Progress) -
 def teach_form(
     settings: WarmupSettings, warm_up: Callable[[WarmupSettings], WarmupManifest]
 ) -> Iterator[tuple[WarmupSettings, WarmupManifest | None]]:
-    """The settings with a model that knows the form: the one named, or one that is taught it first, in a world.
+    """The settings with a model that knows the dialects: the one named, or one that is first taught them in a world.
 
     If that is stopped by the user, what it was taught is written to `out`, and its manifest is given as well.
     """
-    from quaere.dialects.notes import find_notes
-
     if set(settings.dialects) <= set(find_notes(settings.model).taught):
         yield settings, None
         return
@@ -121,8 +121,6 @@ def play_documents(
     progress: Progress,
 ) -> Demonstrations:
     """Episodes on the questions in every dialect, with equal shares, and in each of its roles."""
-    from quaere.warmup.scripted_episodes import Demonstrations
-
     played = Demonstrations()
     shares = _share(settings, questions)
     taught = {dialect: _roles(settings, dialect) for dialect in shares}
@@ -130,7 +128,7 @@ def play_documents(
     if any("solver" in roles for roles in taught.values()):
         asked = {dialect: share for dialect, share in shares.items() if "solver" in taught[dialect]}
         own = asyncio.run(_play_solver(settings, asked, limits, note, progress))
-    # Of both roles there are about as many: a proposer's episodes are to be had in any number.
+    # About as many of both roles: proposals can be demonstrated in any number.
     wanted = {
         dialect: (share, len(own[dialect].episodes) if dialect in own else None)
         for dialect, share in shares.items()
@@ -155,8 +153,6 @@ def _share(settings: WarmupSettings, questions: list[CheckedQuestion]) -> dict[D
 
 
 def _roles(settings: WarmupSettings, dialect: Dialect) -> tuple[Role, ...]:
-    from quaere.warmup.dialects import roles_of
-
     return tuple(role for role in roles_of(dialect) if settings.roles is None or role in settings.roles)
 
 
@@ -168,11 +164,7 @@ async def _play_solver(
     progress: Progress,
 ) -> dict[Dialect, Demonstrations]:
     """The model's own right episodes, by dialect; questions it is unsure of are written to `--practice`."""
-    from quaere.api.checked_questions import write_lines
-    from quaere.rollout.policy import open_policy
-    from quaere.search.searcher import open_searcher
     from quaere.warmup.documents.document_lessons import play_own
-    from quaere.warmup.scripted_episodes import open_protocol
 
     played: dict[Dialect, Demonstrations] = {}
     unsure: list[CheckedQuestion] = []
@@ -205,7 +197,7 @@ async def _play_solver(
 
 
 def _count(dialect: Dialect, total: int, progress: Progress) -> Callable[[Episode], None]:
-    """Tells how many attempts there were, and how many tokens were sampled in a second."""
+    """A function that reports the number of attempts and the tokens sampled per second after each episode."""
     counted, started, num_tokens = itertools.count(1), time.monotonic(), 0
 
     def count(episode: Episode) -> None:
@@ -225,10 +217,7 @@ async def _play_proposer(
     note: Note,
 ) -> dict[Dialect, Demonstrations]:
     """Demonstrated proposals, by dialect, at most the given number of each."""
-    from quaere.search.index import open_index
-    from quaere.search.searcher import LocalSearcher
     from quaere.warmup.documents.document_lessons import plan_proposals, play_proposals
-    from quaere.warmup.documents.page_names import Pages
 
     played = {}
     assert settings.index is not None

@@ -107,7 +107,7 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
     base_model: str = ""  # the model that was taught the form first, where `model` is the result of that
 
     def check(self) -> None:
-        """Refuse numbers and combinations that cannot be."""
+        """Raise `BadInput` for values out of range or in conflict."""
         positive = ("epochs", "batch", "max_turns", "topk", "turn_tokens", "sequence_tokens", "tool_response_tokens")
         check_positive(self, (*positive, "micro_tokens", "drafts", "attempts", "max_rows", "most"))
         if not 0 <= self.abstention < 1:
@@ -131,7 +131,7 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
             raise BadInput(f"--learning-rate must be above 0, not {self.learning_rate:g}")
 
     def _check_blank(self) -> None:
-        """Refuse what cannot be learned with the words of a hamlet, where every question is of one fact."""
+        """Raise `BadInput` for what a blank model cannot learn in a hamlet, where every question is of one fact."""
         if self.recipe != "drzero" or self.also or self.index or self.lora_rank:
             said = f"--model {BLANK} learns drzero in a hamlet, nothing else: no --also, --index or --lora-rank"
         elif len(self.facts) > 1 or len(self.proposer_hops) > 1:
@@ -158,7 +158,7 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def rate(self) -> float:
-        """The learning rate, where none is given that of the kind of teaching."""
+        """The learning rate: as given, else the default for LoRA or for all weights."""
         return float(self.learning_rate or (LORA_RATE if self.lora_rank else FULL_RATE))
 
     @property

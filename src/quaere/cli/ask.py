@@ -16,15 +16,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta
 from msgspec.structs import asdict
 
+from quaere.api.answer import (
+    Answer,
+    answer_scores,
+    find_span,
+    find_support,
+    read_answer,
+    refuse_all_failed,
+    refuse_unanswered,
+)
 from quaere.api.printing import counting, plain_table
 from quaere.cli import options
 from quaere.cli.terminal import interruptible, open_console
 from quaere.dialects.registry import SOLVER_DIALECTS
+from quaere.records import Question, SolveTask
 
 if TYPE_CHECKING:
     from quaere.api.agent import OpenAgent
-    from quaere.api.answer import Answer
-    from quaere.records import Question
     from quaere.runs import Run
     from quaere.search.searcher import Searcher
 
@@ -65,16 +73,7 @@ class AskLimits(options.EpisodeLimits):
     titles_first: bool | None = None
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `ask` to the command line."""
-    about = "default: as the model was trained, else the values in parentheses"
-    said = "let a model answer questions by searching an index"
-    parser = options.add_action(commands, "ask", run, said, AskOptions, options.PlainOption, options.RunsFolder)
-    options.add_options(parser, AskLimits, title="limits", about=about)
-    options.add_options(parser, options.SamplingOptions, title="sampling")
-
-
-def run(args: argparse.Namespace) -> None:
+def _run(args: argparse.Namespace) -> None:
     """Answer one question and show every turn, or answer a file of questions and print a table."""
     from quaere.search.searcher import open_searcher
 
@@ -82,6 +81,18 @@ def run(args: argparse.Namespace) -> None:
     options.choose_plain(args)
     with interruptible():
         asyncio.run(_ask(args, questions, open_searcher(args.index)))
+
+
+register = options.command(
+    "ask",
+    _run,
+    "let a model answer questions by searching an index",
+    AskOptions,
+    options.PlainOption,
+    options.RunsFolder,
+    options.group("limits", AskLimits, about="default: as the model was trained, else the values in parentheses"),
+    options.group("sampling", options.SamplingOptions),
+)
 
 
 async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Searcher) -> None:
@@ -105,9 +116,7 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
 
 async def _ask_one(args: argparse.Namespace, question: Question, agent: OpenAgent, stored: Run) -> None:
     """Answer one question; print every turn as it is sampled, then the answer."""
-    from quaere.api.answer import read_answer, refuse_all_failed, refuse_unanswered
     from quaere.cli.episode_view import render_doubt, render_end, render_evidence, render_support, render_turn
-    from quaere.records import SolveTask
 
     console = open_console()
     show = None if args.json else lambda turn: console.print(render_turn(turn))
@@ -126,9 +135,6 @@ async def _ask_one(args: argparse.Namespace, question: Question, agent: OpenAgen
 
 async def _ask_many(args: argparse.Namespace, questions: list[Question], agent: OpenAgent, stored: Run) -> None:
     """Answer all questions of a file in batches, and score them against the file's answers."""
-    from quaere.api.answer import answer_scores, read_answer, refuse_all_failed
-    from quaere.records import SolveTask
-
     answers: list[Answer] = []
     with counting("answering", len(questions)) as advance:
         async for episode in agent.play_many([SolveTask(question) for question in questions]):
@@ -146,7 +152,6 @@ async def _ask_many(args: argparse.Namespace, questions: list[Question], agent: 
 
 
 def _print_json(answer: Answer, agent: OpenAgent, stored: Run) -> None:
-    from quaere.api.answer import answer_scores, find_span, find_support
     from quaere.cli.episode_view import episode_row
 
     episode = answer.episode
@@ -173,7 +178,6 @@ def _print_json(answer: Answer, agent: OpenAgent, stored: Run) -> None:
 
 
 def _print_table(answers: list[Answer], stored: Run, *, show_first: bool, evidence: bool) -> None:
-    from quaere.api.answer import answer_scores
     from quaere.cli.episode_view import render_episode, trim
 
     console = open_console()

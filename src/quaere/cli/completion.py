@@ -7,39 +7,49 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Annotated
+
+import shtab
+from msgspec import Struct
 
 from quaere.cli.main import build_parser, walk_parsers
-from quaere.cli.options import add_action
+from quaere.cli.options import Flag, command
 
 SHELLS = ("bash", "zsh", "fish")
-_EPILOG = """\
-bash: eval "$(quaere completion bash)" in ~/.bashrc; zsh: write it to a file _quaere in a folder of $fpath; fish: write
-it to ~/.config/fish/completions/quaere.fish
-"""
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `completion` to the command line."""
-    description = "Print a script that lets the shell complete commands, options and values with TAB."
-    about = "print a shell's completion script"
-    parser = add_action(commands, "completion", run, about, description=description, epilog=_EPILOG)
-    parser.add_argument("shell", choices=SHELLS, help="the shell that will read the script")
+class CompletionOptions(Struct):
+    """Options of `quaere completion`.
+
+    Attributes:
+        shell: the shell that will read the script
+    """
+
+    shell: Annotated[str, Flag("shell", choices=SHELLS)]
 
 
-def run(args: argparse.Namespace) -> None:
-    """Print the completion script."""
-    import shtab
-
+def _run(args: argparse.Namespace) -> None:
     parser = build_parser()
     for each in walk_parsers(parser):
         _complete_paths(each)
     print(shtab.complete(parser, args.shell))
 
 
+register = command(
+    "completion",
+    _run,
+    "print a shell's completion script",
+    CompletionOptions,
+    description="Print a script that lets the shell complete commands, options and values with TAB.",
+    epilog="""\
+bash: eval "$(quaere completion bash)" in ~/.bashrc; zsh: write it to a file _quaere in a folder of $fpath; fish: write
+it to ~/.config/fish/completions/quaere.fish
+""",
+)
+
+
 def _complete_paths(parser: argparse.ArgumentParser) -> None:
     """Mark options whose values are files or folders, mostly by their metavar, for path completion."""
-    import shtab
-
     for action in parser._actions:
         metavar = action.metavar if isinstance(action.metavar, str) else ""
         is_folder = "DIR" in metavar and "FILE" not in metavar

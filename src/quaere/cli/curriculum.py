@@ -21,7 +21,9 @@ from quaere.api.printing import as_json, between
 from quaere.cli import options
 from quaere.cli.terminal import open_console, printable
 from quaere.errors import BadInput, IndexMissing
+from quaere.recipes.registry import find_recipe
 from quaere.records import DropReason
+from quaere.rollout.question_files import read_questions
 from quaere.setting_types import Count
 
 if TYPE_CHECKING:
@@ -191,49 +193,10 @@ class AddOptions(ImportOptions):
 _FILTERS = (*StateFilter.__struct_fields__, *Filters.__struct_fields__)
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `curriculum` with its actions to the command line."""
-    parser = commands.add_parser(
-        "curriculum",
-        help="list the questions a run wrote, and accept or reject them",
-        description="Without an action: list the candidates of a run that pass the filters.",
-    )
-    parser.set_defaults(run=run_list)
-    places = PlaceOptions.__struct_fields__
-    unset: dict[str, Any] = dict.fromkeys(places)
-    options.add_options(parser, ShownOptions, PlaceOptions, **unset)
-    _add_filters(parser)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
-    # With another default than `SUPPRESS`, argparse would overwrite options that were given before the action.
-    suppressed = dict.fromkeys(places, argparse.SUPPRESS)
-
-    def add(name: str, run: Callable[[argparse.Namespace], None], help: str, *schemas: type[Struct]) -> Any:
-        return options.add_action(actions, name, run, help, *schemas, PlaceOptions, **suppressed)
-
-    add("show", run_show, "one candidate in full", ShowOptions)
-    for action, help in _HELP.items():
-        add(action, run_judge, help, JudgeOptions)
-    add("clear", run_clear, "remove verdicts", ClearOptions)
-    export = add("export", run_export, "write candidates to FILE.parquet or FILE.jsonl", ExportOptions)
-    add("import", run_import, "read the verdicts of an edited export", ImportOptions)
-    add("add", run_add, "add the questions in FILE.jsonl or FILE.parquet to the curriculum", AddOptions)
-    quality = add("quality", run_quality, "the share of questions whose answer the documents prove")
-    _add_filters(export, argparse.SUPPRESS)
-    _add_filters(quality, argparse.SUPPRESS)
-
-
-def _add_filters(parser: argparse.ArgumentParser, default: str | None = None) -> None:
-    group = parser.add_argument_group("filters")
-    defaults = dict.fromkeys(_FILTERS, default)
-    options.add_options(group.add_mutually_exclusive_group(), StateFilter, **defaults)
-    options.add_options(group, Filters, **defaults)
-
-
 # ------------------------------------------------------------------------------------------------------------- actions
 
 
-def run_list(args: argparse.Namespace) -> None:
-    """Print the candidates that pass the filters."""
+def _list(args: argparse.Namespace) -> None:
     from quaere.cli.curriculum_view import render_items
     from quaere.runs.curriculum_audit import read_items
     from quaere.runs.item_files import item_rows
@@ -250,8 +213,7 @@ def run_list(args: argparse.Namespace) -> None:
     open_console().print(render_items(page, found, args.offset, args.name, said, num_lost))
 
 
-def run_show(args: argparse.Namespace) -> None:
-    """Print one candidate, with its span marked in the document."""
+def _show(args: argparse.Namespace) -> None:
     from quaere.cli.curriculum_view import render_item
     from quaere.runs.curriculum_audit import find_item, read_items
     from quaere.runs.item_files import item_rows
@@ -270,7 +232,7 @@ def run_show(args: argparse.Namespace) -> None:
     open_console().print(render_item(item, paid, document, said, args.name))
 
 
-def run_judge(args: argparse.Namespace) -> None:
+def _judge(args: argparse.Namespace) -> None:
     """Store a verdict on each of the candidates, or on none if one of them does not exist."""
     from quaere.runs import give_verdicts, judge
     from quaere.runs.curriculum_audit import find_item, read_items
@@ -283,7 +245,7 @@ def run_judge(args: argparse.Namespace) -> None:
     _tell({kind: len(verdicts)}, args)
 
 
-def run_clear(args: argparse.Namespace) -> None:
+def _clear(args: argparse.Namespace) -> None:
     """Remove verdicts, also those on candidates that no longer exist."""
     from quaere.runs import give_verdicts
 
@@ -296,8 +258,7 @@ def run_clear(args: argparse.Namespace) -> None:
     _tell({"cleared": len(set(args.ids))}, args)
 
 
-def run_export(args: argparse.Namespace) -> None:
-    """Write the candidates that pass the filters to a file."""
+def _export(args: argparse.Namespace) -> None:
     from quaere.runs.item_files import write_items, write_verl
 
     if args.file.exists() and not args.force:
@@ -318,7 +279,7 @@ def run_export(args: argparse.Namespace) -> None:
     _tell(counts, args, said)
 
 
-def run_import(args: argparse.Namespace) -> None:
+def _import(args: argparse.Namespace) -> None:
     """Set the verdicts of the candidates in a file to what the file says; an empty verdict removes one."""
     from quaere.cli.curriculum_changes import plan_import
     from quaere.runs import give_verdicts
@@ -326,12 +287,13 @@ def run_import(args: argparse.Namespace) -> None:
     from quaere.runs.item_files import read_verdict_rows
 
     with _open(args) as run:
-        plan = plan_import(read_verdict_rows(args.file), read_items(run), str(args.file), args.name)
-    give_verdicts(run.path, plan.verdicts, clear=plan.clear)
-    _tell(plan.counts, args)
+        rows, items = read_verdict_rows(args.file), read_items(run)
+        verdicts, clear, counts = plan_import(rows, items, str(args.file), args.name)
+    give_verdicts(run.path, verdicts, clear=clear)
+    _tell(counts, args)
 
 
-def run_add(args: argparse.Namespace) -> None:
+def _add(args: argparse.Namespace) -> None:
     """Add the questions of a file to the curriculum: all of them, or none if one is invalid."""
     from quaere.cli.curriculum_changes import plan_add, settle_evidence
     from quaere.runs import add_questions
@@ -343,17 +305,16 @@ def run_add(args: argparse.Namespace) -> None:
             said = f"run {run.info.id} is of kind {run.info.kind}: it has no solver to train on questions"
             raise BadInput(said, hint="name a run of `quaere evolve`")
         rows = read_question_rows(args.file)
-        plan = plan_add(rows, read_items(run), str(args.file), iteration=args.only, take_all=args.all)
-        checked, _, said = _check_evidence(run, args, [Item(item.candidate) for item in plan.added])
-        added = [settle_evidence(item, one) for item, one in zip(plan.added, checked, strict=True)]
+        planned, counts = plan_add(rows, read_items(run), str(args.file), iteration=args.only, take_all=args.all)
+        checked, _, said = _check_evidence(run, args, [Item(item.candidate) for item in planned])
+        added = [settle_evidence(item, one) for item, one in zip(planned, checked, strict=True)]
     add_questions(run.path, added)
-    num_reduced = sum(before != after for before, after in zip(plan.added, added, strict=True))
+    num_reduced = sum(before != after for before, after in zip(planned, added, strict=True))
     reduced = {"with evidence kept as mere text": num_reduced} if num_reduced else {}
-    _tell({**plan.counts, **reduced}, args, said)
+    _tell({**counts, **reduced}, args, said)
 
 
-def run_quality(args: argparse.Namespace) -> None:
-    """Print the share of questions of the curriculum whose answer is proven by rules."""
+def _quality(args: argparse.Namespace) -> None:
     from quaere.evaluation.qa.curriculum_quality import measure_quality
 
     asked = _ask_file(args) if Path(args.name).is_file() else _ask_run(args)
@@ -372,7 +333,6 @@ def run_quality(args: argparse.Namespace) -> None:
 def _ask_file(args: argparse.Namespace) -> list[Asked]:
     """The questions of a file, with the documents that should prove their answers."""
     from quaere.evaluation.qa.curriculum_quality import of_question
-    from quaere.rollout.question_files import read_questions
     from quaere.search.index import open_index
 
     if any(getattr(args, name) is not None for name in _FILTERS):
@@ -413,7 +373,6 @@ def _open(args: argparse.Namespace) -> Run:
 
 
 def _select(args: argparse.Namespace, run: Run) -> list[Item]:
-    """The candidates of the run that pass the filters."""
     from quaere.runs.curriculum_audit import ItemFilter, read_items
 
     items = read_items(run)
@@ -453,7 +412,6 @@ def _open_documents(run: Run, args: argparse.Namespace, items: list[Item]) -> tu
 
 
 def _solver_protocol(run: Run) -> Any:
-    from quaere.recipes.registry import find_recipe
     from quaere.training.config import config_from_yaml
 
     if "recipe" not in run.info.settings:
@@ -472,3 +430,51 @@ def _tell(counts: dict[str, int], args: argparse.Namespace, said: str = "") -> N
     console.print(Text(", ".join(f"{number} {what}" for what, number in counts.items())))
     if said:
         console.print(Text(printable(said), "yellow"))
+
+
+# ----------------------------------------------------------------------------------------------------- the command line
+
+
+def _add_filters(parser: argparse._ActionsContainer, default: str | None = argparse.SUPPRESS) -> None:
+    filters = parser.add_argument_group("filters")
+    defaults = dict.fromkeys(_FILTERS, default)
+    options.add_options(filters.add_mutually_exclusive_group(), StateFilter, **defaults)
+    options.add_options(filters, Filters, **defaults)
+
+
+def _action(
+    name: str, run: Callable[[argparse.Namespace], None], help: str, *parts: type[Struct] | options.Add
+) -> options.Register:
+    # With another default than `SUPPRESS`, argparse would overwrite options that were given before the action.
+    unset = dict.fromkeys(PlaceOptions.__struct_fields__, argparse.SUPPRESS)
+    return options.command(name, run, help, *parts, PlaceOptions, **unset)
+
+
+_ACTIONS = (
+    _action("show", _show, "one candidate in full", ShowOptions),
+    *(_action(name, _judge, help, JudgeOptions) for name, help in _HELP.items()),
+    _action("clear", _clear, "remove verdicts", ClearOptions),
+    _action("export", _export, "write candidates to FILE.parquet or FILE.jsonl", ExportOptions, _add_filters),
+    _action("import", _import, "read the verdicts of an edited export", ImportOptions),
+    _action("add", _add, "add the questions in FILE.jsonl or FILE.parquet to the curriculum", AddOptions),
+    _action("quality", _quality, "the share of questions whose answer the documents prove", _add_filters),
+)
+
+
+def _add_actions(parser: Any) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
+    for add_action in _ACTIONS:
+        add_action(actions)
+
+
+register = options.command(
+    "curriculum",
+    _list,
+    "list the questions a run wrote, and accept or reject them",
+    ShownOptions,
+    PlaceOptions,
+    lambda parser: _add_filters(parser, None),
+    _add_actions,
+    description="Without an action: list the candidates of a run that pass the filters.",
+    json=None,
+)

@@ -1,8 +1,9 @@
 """Plans changes of a run's curriculum from a file: questions to add, and verdicts of an edited export.
 
-plan_add([QuestionRow(question="Who built it?", answer="Venn")], items, "mine.jsonl").counts == {"added": 1}
-plan_import([VerdictRow(id="i0g-0001", verdict="rejected")], items, "mine.jsonl", "evolve-1").counts
--> {"rejected": 1, "cleared": 0, "unchanged": 0}
+plan_add([QuestionRow(question="Who built it?", answer="Venn")], items, "mine.jsonl")
+-> ([Added(...)], {"added": 1})
+plan_import([VerdictRow(id="i0g-0001", verdict="rejected")], items, "mine.jsonl", "evolve-1")
+-> ([Verdict(...)], [], {"rejected": 1, "cleared": 0, "unchanged": 0})
 
 Rows written by a person must all be valid, or the whole file is refused. Rows of an export (they have `learned`) come
 from a run, and runs repeat questions: of these, rows that the run has already are left out.
@@ -16,22 +17,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
-from msgspec import Struct
 
 from quaere.errors import BadInput
 from quaere.runs.curriculum_audit import Item, find_item
 from quaere.runs.item_files import QUESTION_SHAPE, QuestionRow, VerdictRow
 from quaere.runs.review import Added, Verdict, VerdictKind, judge, make_added
-
-
-class AddPlan(Struct, frozen=True):
-    """The questions to add, and the number of rows by what became of them.
-
-    AddPlan(added=[Added(...)], counts={"added": 1, "not learned from": 3, "there already": 1})
-    """
-
-    added: list[Added]
-    counts: dict[str, int]
 
 
 def plan_add(
@@ -41,11 +31,19 @@ def plan_add(
     *,
     iteration: int | None = None,
     take_all: bool = False,
-) -> AddPlan:
-    """The questions to add from these rows; `items` are the run's own."""
+) -> tuple[list[Added], dict[str, int]]:
+    """The questions to add from these rows, and the number of rows by what became of them; `items` are the run's own.
+
+    ([Added(...)], {"added": 1, "not learned from": 3, "there already": 1})
+    """
     if not rows:
         raise BadInput(f"{file} has no question", hint=QUESTION_SHAPE)
-    known = _known_words(items, iteration)
+    # Known are all added questions, and those the run wrote for the same iteration.
+    known = {
+        (item.candidate.question, item.candidate.answer): item.candidate.id
+        for item in items
+        if item.candidate.added or iteration is None or item.candidate.iteration == iteration
+    }
     added: list[Added] = []
     counts = Counter(dict.fromkeys(("added", "not learned from", "there already"), 0))
     for number, row in enumerate(rows, start=1):
@@ -69,7 +67,7 @@ def plan_add(
         known[question, answer] = f"row {number}"
         added.append(_make(row, question, answer, iteration, _origin(row, file, number)))
         counts["added"] += 1
-    return AddPlan(added, {what: number for what, number in counts.items() if number or what == "added"})
+    return added, {what: number for what, number in counts.items() if number or what == "added"}
 
 
 def settle_evidence(item: Added, checked: Item) -> Added:
@@ -79,15 +77,6 @@ def settle_evidence(item: Added, checked: Item) -> Added:
         return item
     candidate = msgspec.structs.replace(item.candidate, evidence=None, span=evidence.text)
     return msgspec.structs.replace(item, candidate=candidate)
-
-
-def _known_words(items: Sequence[Item], iteration: int | None) -> dict[tuple[str, str], str]:
-    """The ids of known questions: all added ones, and those the run wrote for the same iteration."""
-    return {
-        (item.candidate.question, item.candidate.answer): item.candidate.id
-        for item in items
-        if item.candidate.added or iteration is None or item.candidate.iteration == iteration
-    }
 
 
 def _answer(row: QuestionRow) -> str:
@@ -120,24 +109,22 @@ def _origin(row: QuestionRow, file: str, number: int) -> str:
 # ----------------------------------------------------------------------------------------- verdicts of an edited export
 
 
-class ImportPlan(Struct, frozen=True):
-    """The changes that an import makes.
+def plan_import(
+    rows: Sequence[VerdictRow], items: Sequence[Item], file: str, run_id: str
+) -> tuple[list[Verdict], list[str], dict[str, int]]:
+    """The verdicts to give, the ids whose verdicts to remove, and counts; `BadInput` for a row of another run.
 
-    ImportPlan(verdicts=[Verdict(...)], clear=["i0g-0002"], counts={"rejected": 1, "cleared": 1, "unchanged": 14})
+    ([Verdict(...)], ["i0g-0002"], {"rejected": 1, "cleared": 1, "unchanged": 14})
     """
-
-    verdicts: list[Verdict]
-    clear: list[str]
-    counts: dict[str, int]
-
-
-def plan_import(rows: Sequence[VerdictRow], items: Sequence[Item], file: str, run_id: str) -> ImportPlan:
-    """The changes from these rows; a row that does not belong to the run makes the whole file invalid."""
     known = {item.candidate.id: item for item in items}
     verdicts, clear = [], []
     for row in rows:
         item = known.get(row.id) or find_item(items, row.id, run_id)  # raises with the nearest id
-        _check_words(row, item, file)
+        # An edited question would be lost silently, and a verdict for another run's question would hit the wrong one.
+        for name in ("question", "answer"):
+            if getattr(row, name) not in (None, getattr(item.candidate, name)):
+                said = f"{file}: the {name} of {row.id} is not the one in the run"
+                raise BadInput(said, hint="only the columns verdict and note are imported; export the file again")
         kind, note = (row.verdict or "").strip(), row.note or ""
         now = (item.verdict.kind, item.verdict.note) if item.verdict else ("", "")
         if kind and (kind, note) != now:
@@ -146,17 +133,7 @@ def plan_import(rows: Sequence[VerdictRow], items: Sequence[Item], file: str, ru
             clear.append(row.id)
     counted: Counter[str] = Counter(verdict.kind for verdict in verdicts)
     num_unchanged = len(rows) - len(verdicts) - len(clear)
-    return ImportPlan(verdicts, clear, {**counted, "cleared": len(clear), "unchanged": num_unchanged})
-
-
-def _check_words(row: VerdictRow, item: Item, file: str) -> None:
-    """Raise `BadInput` if question or answer of a row differ from the run's."""
-    # An edited question would be lost silently, and a verdict for another run's question would hit the wrong one.
-    for name in ("question", "answer"):
-        theirs = getattr(row, name)
-        if theirs is not None and theirs != getattr(item.candidate, name):
-            said = f"{file}: the {name} of {row.id} is not the one in the run"
-            raise BadInput(said, hint="only the columns verdict and note are imported; export the file again")
+    return verdicts, clear, {**counted, "cleared": len(clear), "unchanged": num_unchanged}
 
 
 def _read_kind(kind: str, id: str, file: str) -> Any:

@@ -42,21 +42,18 @@ def render_items(
         value = (f"{support.value:+.2f}" if support else "",) * with_value
         evidence = (item.evidence_state,) * with_evidence
         hops = str(candidate.hops) if candidate.episode_id else ""
-        words = (candidate.id, _iteration(candidate), hops, str(candidate.facts or ""), item.state)
-        table.add_row(
-            *cells(*words, _verdict_word(item), _votes(candidate), *value, *evidence, trim(candidate.question, 100))
-        )
+        iteration = "all" if candidate.iteration == EVERY_ITERATION else str(candidate.iteration)
+        verdict = item.verdict.kind if item.verdict else "(outdated)" if item.outdated else ""
+        words = (candidate.id, iteration, hops, str(candidate.facts or ""), item.state, verdict, _votes(candidate))
+        table.add_row(*cells(*words, *value, *evidence, trim(candidate.question, 100)))
     lines = [Text(_count_line(page, found, offset), "dim")]
     num_wrong = sum(item.evidence_state == "mismatch" for item in page)
     num_outdated = sum(item.outdated is not None for item in found) + num_lost
-    if num_wrong:
-        told = f"{num_wrong} with evidence that is not in its document: quaere curriculum RUN show ID"
-        lines.append(Text(told, "red"))
-    if num_outdated:
-        told = f"{count(num_outdated, 'verdict')} on questions that were written anew since: not honoured"
-        lines.append(Text(told, "yellow"))
-    if said:
-        lines.append(Text(printable(said), "yellow"))
+    wrong = f"{num_wrong} with evidence that is not in its document: quaere curriculum RUN show ID"
+    outdated = f"{count(num_outdated, 'verdict')} on questions that were written anew since: not honoured"
+    lines += [Text(wrong, "red")] if num_wrong else []
+    lines += [Text(outdated, "yellow")] if num_outdated else []
+    lines += [Text(printable(said), "yellow")] if said else []
     lines.append(Text(printable(f"  quaere curriculum {name} show ID"), "dim"))
     return Group(*([table] if page else []), *lines)
 
@@ -64,16 +61,12 @@ def render_items(
 def render_item(item: Item, paid: Mapping[str, float], document: str, said: str, name: str) -> Group:
     """A candidate in full. `paid` are its episode's metrics; `document` is the text its evidence is in."""
     candidate = item.candidate
-    place = f"iteration {candidate.iteration}, step {candidate.step}, {count(candidate.hops, 'hop')}"
+    iteration = "every iteration" if candidate.iteration == EVERY_ITERATION else f"iteration {candidate.iteration}"
+    written = f"iteration {candidate.iteration}, step {candidate.step}, {count(candidate.hops, 'hop')}"
     needed = f"needs {count(candidate.facts, 'search')}" if candidate.facts else "searches needed unknown"
-    if candidate.added:
-        wanted = "every iteration" if candidate.iteration == EVERY_ITERATION else f"iteration {candidate.iteration}"
-        place = f"for {wanted}"
-    place += f", {needed}"
-    if candidate.question_type:
-        place += f", {candidate.question_type}"
-    if candidate.cluster >= 0:
-        place += f", cluster {candidate.cluster}"
+    cluster = f"cluster {candidate.cluster}" if candidate.cluster >= 0 else ""
+    known = (f"for {iteration}" if candidate.added else written, needed, candidate.question_type, cluster)
+    place = ", ".join(filter(None, known))
     parts: list[RenderableType] = [
         Text.assemble((printable(candidate.id), "bold"), (printable(f"  {place}"), "dim")),
         labelled("question", candidate.question or "none", "bold"),
@@ -81,10 +74,8 @@ def render_item(item: Item, paid: Mapping[str, float], document: str, said: str,
         labelled("document", candidate.document_id or "none", ""),
         *_evidence_lines(item, document),
     ]
-    if said:
-        parts.append(Text(printable(f"  {said}"), "yellow"))
-    support = candidate.support
-    if support:
+    parts += [Text(printable(f"  {said}"), "yellow")] if said else []
+    if support := candidate.support:
         how = f"of {support.num_samples} samples each" if support.num_samples else "computed"
         shown = f"p+ {support.chance_with:.3f}, p- {support.chance_without:.3f}, V {support.value:+.3f} ({how})"
         parts.append(labelled("support", shown, ""))
@@ -92,10 +83,8 @@ def render_item(item: Item, paid: Mapping[str, float], document: str, said: str,
     for label, numbers in (("scores", candidate.scores), ("paid", paid)):
         if numbers:
             parts.append(labelled(label, ", ".join(f"{key} {value:.4g}" for key, value in numbers.items()), ""))
-    parts += _decision_lines(item)
-    if candidate.episode_id:
-        parts.append(Text(printable(f"  quaere runs show {name} {candidate.episode_id}"), "dim"))
-    return Group(*parts)
+    more = [Text(printable(f"  quaere runs show {name} {candidate.episode_id}"), "dim")] if candidate.episode_id else []
+    return Group(*parts, *_decision_lines(item), *more)
 
 
 # ------------------------------------------------------------------------------------------------------------- details
@@ -154,14 +143,6 @@ def _told(verdict: Verdict) -> str:
 
 def _minute(time: str) -> str:
     return time[:16].replace("T", " ")
-
-
-def _iteration(candidate: Candidate) -> str:
-    return "all" if candidate.iteration == EVERY_ITERATION else str(candidate.iteration)
-
-
-def _verdict_word(item: Item) -> str:
-    return item.verdict.kind if item.verdict else "(outdated)" if item.outdated else ""
 
 
 def _votes(candidate: Candidate) -> str:

@@ -19,9 +19,10 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from quaere.cli.options import FolderName, JsonOption, add_action
+from quaere.cli.options import FolderName, JsonOption, command
 from quaere.cli.terminal import open_console
 from quaere.errors import MODEL_LIBRARIES, BadInput, ExtraMissing, QuaereError, check_model_libraries
+from quaere.policies.catalogue import CATALOGUE, find_pulled, models_directory
 
 TESTED_PYTHONS = ((3, 11), (3, 12), (3, 13))
 WANTED_MEMORY_GIB = 4
@@ -40,19 +41,16 @@ class DoctorOptions(JsonOption):
     index: FolderName | None = None
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `doctor` to the command line."""
-    add_action(commands, "doctor", run, "check this machine, a model's chat template, an index", DoctorOptions)
-
-
-def run(args: argparse.Namespace) -> None:
-    """Run and print every check; exit code 2 if one failed."""
+def _run(args: argparse.Namespace) -> None:
     checks = [check() for check in (_python, _torch, _memory, _disk, _models, _extras)]
     if args.model:
         checks.append(guard("template", lambda: _template(args.model)))
     if args.index:
         checks.append(guard("index", lambda: _index(Path(args.index))))
     print_checks(checks, as_json=args.json)
+
+
+register = command("doctor", _run, "check this machine, a model's chat template, an index", DoctorOptions)
 
 
 def _python() -> Check:
@@ -91,8 +89,6 @@ def _memory() -> Check:
 
 
 def _disk() -> Check:
-    from quaere.policies.catalogue import models_directory
-
     place = models_directory()
     while not place.exists():
         place = place.parent
@@ -103,8 +99,6 @@ def _disk() -> Check:
 
 
 def _models() -> Check:
-    from quaere.policies.catalogue import CATALOGUE, find_pulled, models_directory
-
     pulled = [entry.name for entry in CATALOGUE.values() if find_pulled(entry)]
     if pulled:
         return Check("models", "ok", f"{', '.join(pulled)} in {models_directory()}")

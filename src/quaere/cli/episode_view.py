@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import to_builtins
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from quaere import records
@@ -58,10 +58,8 @@ def trim(text: str, num_chars: int = _TRIM_CHARS) -> str:
 
 def render_episode(episode: Episode, *, full: bool = False) -> Group:
     """The whole episode: task, turns and end. `full` shows passages uncut, and every reply."""
-    parts: list[RenderableType] = [_render_task(episode, full=full)]
-    parts += [render_turn(turn, full=full) for turn in episode.turns]
-    parts.append(render_end(episode))
-    return Group(*parts)
+    turns = (render_turn(turn, full=full) for turn in episode.turns)
+    return Group(_render_task(episode, full=full), *turns, render_end(episode))
 
 
 def render_turn(turn: Turn, *, full: bool = False) -> Group:
@@ -71,17 +69,15 @@ def render_turn(turn: Turn, *, full: bool = False) -> Group:
     timings = {"sampling": turn.sample_s, "search": turn.search_s}
     took += [f"{name} {seconds:.1f} s" for name, seconds in timings.items() if seconds]
     head = Text.assemble((f"\nTurn {turn.index + 1}", "bold"), (f"  {', '.join(took)}", "dim"))
-    parts: list[RenderableType] = [head]
-    parts.append(_indent(_style_model_text(turn.text)))
-    parts.append(_indent(_render_action(turn)))
-    parts += [_indent(_render_result(result, full=full)) for result in turn.results]
+    results = (_indent(_render_result(result, full=full)) for result in turn.results)
+    parts = [_indent(_style_model_text(turn.text)), _indent(_render_action(turn)), *results]
     if turn.reply and (full or not turn.results):  # after a search, the reply mostly repeats the passages
         reply = printable(turn.reply if full else trim(turn.reply))
         parts.append(_indent(Text(f"environment: {reply}", "dim")))
     if failure := turn.failure:
         said = printable(f"{failure.kind}: {failure.message}")
         parts.append(_indent(Text.assemble((f"failed at the {failure.boundary}: ", "bold red"), (said, "red"))))
-    return Group(*parts)
+    return Group(head, *parts)
 
 
 def render_end(episode: Episode) -> Group:
@@ -106,19 +102,20 @@ def render_end(episode: Episode) -> Group:
     return Group(*parts)
 
 
-def render_measures(metrics: Mapping[str, float]) -> Text:
-    """Metrics and rewards of an episode, on one line."""
-    return Text(printable(" · ".join(f"{name} {value:.3g}" for name, value in metrics.items())), "dim")
+def render_stored(episode: Episode, metrics: Mapping[str, float], *, full: bool, tokens: bool) -> Group:
+    """The whole episode with its metrics and rewards on one line; with `tokens` also a table of its segments."""
+    line = " · ".join(f"{name} {value:.3g}" for name, value in metrics.items())
+    measures = [Text(printable(line), "dim")] if metrics else []
+    return Group(render_episode(episode, full=full), *measures, *([render_tokens(episode)] if tokens else []))
 
 
 def render_tokens(episode: Episode) -> Table:
     """A table of the segments: origin, length, tokens with loss, mean log-prob."""
-    table = Table("#", "origin", box=None, show_footer=True)
-    totals = [sum(len(s.token_ids) for s in episode.segments), sum(sum(s.loss_mask) for s in episode.segments)]
-    table.columns[1].footer = "all"
-    for name, total in zip(("tokens", "with loss"), totals, strict=True):
-        table.add_column(name, justify="right", footer=str(total))
-    table.add_column("mean log-prob", justify="right")
+    num_tokens = sum(len(segment.token_ids) for segment in episode.segments)
+    num_trained = sum(sum(segment.loss_mask) for segment in episode.segments)
+    counts = {"tokens": str(num_tokens), "with loss": str(num_trained), "mean log-prob": ""}
+    numbers = (Column(name, total, justify="right") for name, total in counts.items())
+    table = Table("#", Column("origin", "all"), *numbers, box=None, show_footer=True)
     for number, segment in enumerate(episode.segments):
         trained = [p for p, flag in zip(segment.logprobs, segment.loss_mask, strict=False) if flag]
         mean = f"{sum(trained) / len(trained):.3f}" if trained else ""
@@ -132,15 +129,14 @@ def render_tokens(episode: Episode) -> Table:
 def _render_task(episode: Episode, *, full: bool) -> Group:
     match episode.task:
         case records.SolveTask(question):
-            parts = [labelled("Question", question.text, "bold")]
-            if question.answers:
-                parts.append(labelled("Expected", " | ".join(question.answers), "dim"))
+            expected = [labelled("Expected", " | ".join(question.answers), "dim")] if question.answers else []
+            parts = [labelled("Question", question.text, "bold"), *expected]
         case records.ProposeTask(document=document, hops=hops):
             title = document.title if document else "anything"
             parts = [labelled(f"Propose a question of {count(hops, 'hop')} about", title, "bold")]
         case ReportTask(question, rubric):
-            parts = [labelled("Report on", question.text, "bold")]
-            parts += [labelled("Judged by", rubric.text, "dim")] if rubric else []
+            judged = [labelled("Judged by", rubric.text, "dim")] if rubric else []
+            parts = [labelled("Report on", question.text, "bold"), *judged]
         case records.RubricTask(questions=questions, harness=harness, hints=hints):
             parts = [labelled("Choose a rubric for reports on", " / ".join(questions), "bold")]
             rules = harness.dimensions
@@ -186,8 +182,8 @@ def _render_result(result: SearchResult, *, full: bool) -> Group:
         place = f", {passage.place}" if passage.place else ""
         source = f"  {passage.doc_id} {passage.start}-{passage.end}{place}, score {hit.score:.2f}"
         named = (f"[{rank}] ", "dim"), (printable(passage.title), "bold"), (printable(source), "dim")
-        parts.append(Text.assemble(*named))
-        parts.append(_indent(Text(printable(passage.text if full else trim(passage.text)))))
+        shown = Text(printable(passage.text if full else trim(passage.text)))
+        parts += [Text.assemble(*named), _indent(shown)]
     return Group(*parts)
 
 

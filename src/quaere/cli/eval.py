@@ -18,22 +18,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct, structs
 
-from quaere.chat.protocol import PromptStyle
+from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.cli import options
 from quaere.cli.terminal import interruptible, note_line
 from quaere.dialects.registry import SOLVER_DIALECTS, usual_limits
 from quaere.errors import BadInput
+from quaere.policies.catalogue import needs_guide
+from quaere.rollout.policy import Policy
+from quaere.rollout.question_files import read_questions
+from quaere.search.json_lines import is_rows_file
 from quaere.setting_types import PositiveCount
 
 if TYPE_CHECKING:
-    from quaere.chat.protocol import Protocol
     from quaere.dialects.notes import Notes, RoleWeights
     from quaere.evaluation.judges.judge import Judge
     from quaere.evaluation.qa.differences import ArmDifference
     from quaere.evaluation.qa.scores import Judging, Scored
     from quaere.records import Question
     from quaere.rollout.episode import Limits
-    from quaere.rollout.policy import Policy
     from quaere.runs import Run
     from quaere.search.searcher import Searcher
 
@@ -127,23 +129,10 @@ class OutputOptions(options.JsonOption):
     resume: Annotated[str, "RUN"] | None = None
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `eval` to the command line."""
-    parser = options.add_action(commands, "eval", run, "score a model on a set of questions")
-    options.add_options(parser, EvaluatedModel, title="model to evaluate")
-    options.add_options(parser, EvalOptions)
-    options.add_options(parser, EvidenceOptions, title="evidence")
-    about = "default: as the model was trained, else those of the paper"
-    options.add_options(parser, EvalLimits, title="limits", about=about)
-    options.add_options(parser, options.EngineOptions, title="engine")
-    options.add_options(parser, OutputOptions, options.RunsFolder, title="output")
-
-
-def run(args: argparse.Namespace) -> None:
+def _run(args: argparse.Namespace) -> None:
     """Check all input first, then load the model, answer, score and print."""
     from quaere.evaluation.qa.items import keep_whole_gold
     from quaere.evaluation.qa.scores import read_scored, refuse_unanswerable
-    from quaere.rollout.question_files import read_questions
     from quaere.search.searcher import NoSearcher, open_searcher
 
     others = [read_scored(path) for path in args.compare]
@@ -160,6 +149,19 @@ def run(args: argparse.Namespace) -> None:
     searcher = NoSearcher() if args.closed_book else open_searcher(args.index)
     with interruptible("episodes that are finished are stored, and `--resume RUN` goes on after them"):
         asyncio.run(_evaluate(args, weights, questions, searcher, others))
+
+
+register = options.command(
+    "eval",
+    _run,
+    "score a model on a set of questions",
+    options.group("model to evaluate", EvaluatedModel),
+    EvalOptions,
+    options.group("evidence", EvidenceOptions),
+    options.group("limits", EvalLimits, about="default: as the model was trained, else those of the paper"),
+    options.group("engine", options.EngineOptions),
+    options.group("output", OutputOptions, options.RunsFolder),
+)
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -181,7 +183,6 @@ def _check(args: argparse.Namespace) -> None:
 
 def _check_output(args: argparse.Namespace) -> None:
     from quaere.evaluation.qa.items import SUFFIX, check_items_path
-    from quaere.search.json_lines import is_rows_file
 
     if args.out is not None and is_rows_file(args.out):
         raise BadInput(f"--out writes one JSON object, not JSON Lines: {args.out}", hint=f"--items {args.out}")
@@ -291,7 +292,6 @@ def _compare_arms(args: argparse.Namespace, results: list[Scored]) -> list[ArmDi
 def _arrange(args: argparse.Namespace, notes: Notes) -> tuple[Protocol, Limits]:
     """How to ask: as the command line says, else as the model was trained, else as the paper has it."""
     from quaere.api.agent import choose_solver
-    from quaere.policies.catalogue import needs_guide
 
     how = {name: getattr(args, name) for name in ("style", "evidence", "guided", "closed_book")}
     limits = options.given_limits(args, "max_searches", "tool_response_tokens", "answer_turn", "titles_first")

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from quaere.cli.options import Flag, FolderName, JsonOption, Repeated, RunsFolder, add_action, named_run, read_options
+from quaere.cli.options import Flag, FolderName, JsonOption, Repeated, RunsFolder, command, named_run, read_options
 from quaere.cli.terminal import interruptible
 from quaere.dialects.registry import SOLVER_DIALECTS
 from quaere.errors import BadInput
@@ -21,11 +21,7 @@ if TYPE_CHECKING:
     from quaere.api.evolution import ConfigOptions
     from quaere.runs import Run
 
-_DESCRIPTION = """\
-Train a model by reinforcement learning: on questions that it writes itself about your documents (drzero, eve), on given
-questions (evalact, evalrar, search-r1, autorefine), or by writing reports on open questions and grading them (score,
-report-grpo, report-dpo).
-"""
+_STEP = "the step under way, once its checkpoint is saved"
 
 
 class EvolveOptions(JsonOption):
@@ -71,22 +67,17 @@ class EvolveOptions(JsonOption):
     writer: Annotated[tuple[str, ...], Repeated, Flag(choices=WRITERS)] = ()
 
 
-def register(commands: Any) -> None:
-    """Add `evolve` to the command line."""
-    about = "train a search agent on your documents, with its own questions or with yours"
-    said = {"description": _DESCRIPTION, "epilog": "quaere evolve drzero --index INDEX --model MODEL --preset demo"}
-    add_action(commands, "evolve", run, about, EvolveOptions, RunsFolder, **said)
+def _run(args: argparse.Namespace) -> None:
+    from quaere.api.evolution import create_store, open_stopped
 
-
-def run(args: argparse.Namespace) -> None:
-    """Start a run or resume one."""
     if args.resume:
-        _resume(args)
+        found = open_stopped(
+            named_run(args, args.resume), _options(args), recipe=args.recipe, force=args.force, writers=args.writer
+        )
+        _train(found.recipe, found.config, found.store, args, found.writers)
         return
     if not args.recipe:
         raise BadInput("name a recipe or a run to resume", hint=f"quaere evolve {RECIPES[0]} --index DIR --model M")
-    from quaere.api.evolution import create_store
-
     recipe = find_recipe(args.recipe)
     config = _options(args).load(recipe)
     if args.print_config:
@@ -99,8 +90,22 @@ def run(args: argparse.Namespace) -> None:
     if args.dry_run:
         _print_plan(recipe, config, args)
         return
-    store = create_store(recipe, config, out=args.out, runs=args.runs, writers=args.writer)
-    _train(recipe, config, store, args)
+    _train(recipe, config, create_store(recipe, config, out=args.out, runs=args.runs, writers=args.writer), args)
+
+
+register = command(
+    "evolve",
+    _run,
+    "train a search agent on your documents, with its own questions or with yours",
+    EvolveOptions,
+    RunsFolder,
+    description="""\
+Train a model by reinforcement learning: on questions that it writes itself about your documents (drzero, eve), on given
+questions (evalact, evalrar, search-r1, autorefine), or by writing reports on open questions and grading them (score,
+report-grpo, report-dpo).
+""",
+    epilog="quaere evolve drzero --index INDEX --model MODEL --preset demo",
+)
 
 
 def _options(args: argparse.Namespace) -> ConfigOptions:
@@ -110,25 +115,15 @@ def _options(args: argparse.Namespace) -> ConfigOptions:
     return read_options(args, ConfigOptions, **places, dialect=args.solver_dialect, file=args.config)
 
 
-def _resume(args: argparse.Namespace) -> None:
-    from quaere.api.evolution import open_stopped
-
-    path = named_run(args, args.resume)
-    stopped = open_stopped(path, _options(args), recipe=args.recipe, force=args.force, writers=args.writer)
-    _train(stopped.recipe, stopped.config, stopped.store, args, stopped.writers)
-
-
 def _train(recipe: Recipe, config: Any, store: Run, args: argparse.Namespace, remembered: Sequence[str] = ()) -> None:
     """Train to the end. The first Ctrl-C stops after the step under way, the second at once."""
     from quaere.api.evolution import train_to_end
     from quaere.cli.progress_view import open_reporter
 
-    step = "the step under way, once its checkpoint is saved"
     kept = "a step that is broken off is taken again from the last checkpoint"
     then = f"stopped; go on with: quaere evolve --resume {shlex.quote(str(store.path))}"
-    with accept_stop() as stop, interruptible(kept, after=step, ask=stop, then=then):
-        reporter = open_reporter(json=args.json)
-        asyncio.run(train_to_end(recipe, config, store, reporter, args.writer, remembered))
+    with accept_stop() as stop, interruptible(kept, after=_STEP, ask=stop, then=then):
+        asyncio.run(train_to_end(recipe, config, store, open_reporter(json=args.json), args.writer, remembered))
 
 
 def _print_plan(recipe: Recipe, config: Any, args: argparse.Namespace) -> None:

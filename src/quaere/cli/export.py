@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from quaere.cli.options import Checkpoint, JsonOption, Role, RunName, RunsFolder, add_action, add_options, find_weights
+from quaere.cli.options import Checkpoint, JsonOption, Role, RunName, RunsFolder, command, exclusive, find_weights
 from quaere.cli.terminal import interruptible, say_line
 from quaere.errors import BadInput
 from quaere.setting_types import Folder
@@ -54,15 +54,7 @@ class ExportOptions(JsonOption, kw_only=True):
     force: bool = False
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `export` to the command line."""
-    about = "write a trained model of a run to a folder"
-    parser = add_action(commands, "export", run, about, ExportOptions, RunsFolder)
-    add_options(parser.add_mutually_exclusive_group(), ExportForm)
-
-
-def run(args: argparse.Namespace) -> None:
-    """Write the folder and print what it contains."""
+def _run(args: argparse.Namespace) -> None:
     from quaere.dialects.notes import use_role
     from quaere.training.exports import export_role
 
@@ -84,3 +76,8 @@ def run(args: argparse.Namespace) -> None:
     if weights.role != "proposer":
         command = "report" if weights.role == "actor" else "ask"
         print(f'quaere {command} "your question" --index {weights.index or "INDEX"} --model {args.out}')
+
+
+register = command(
+    "export", _run, "write a trained model of a run to a folder", ExportOptions, RunsFolder, exclusive(ExportForm)
+)

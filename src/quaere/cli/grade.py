@@ -95,18 +95,7 @@ class OutputOptions(options.JsonOption):
     questions_out: File | None = None
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `grade` to the command line."""
-    usual = "default: coverage, insight, instruction following, clarity"
-    about = "check the citations of reports, and grade the reports"
-    parser = options.add_action(commands, "grade", run, about, GradeOptions)
-    options.add_options(parser, JudgeOptions, title="judge")
-    options.add_options(parser, CriteriaOptions, title="criteria", about=usual)
-    options.add_options(parser, options.TurnEngineOptions, title="engine")
-    options.add_options(parser, OutputOptions, options.RunsFolder, title="output")
-
-
-def run(args: argparse.Namespace) -> None:
+def _run(args: argparse.Namespace) -> None:
     """Check all input first, then measure the judge's accuracy, grade, and print."""
     from quaere.cli.grade_view import print_evaluations, results_json
     from quaere.evaluation.reports.criteria import read_bench
@@ -133,18 +122,29 @@ def run(args: argparse.Namespace) -> None:
         print_evaluations(evaluations, bench is not None)
 
 
+register = options.command(
+    "grade",
+    _run,
+    "check the citations of reports, and grade the reports",
+    GradeOptions,
+    options.group("judge", JudgeOptions),
+    options.group("criteria", CriteriaOptions, about="default: coverage, insight, instruction following, clarity"),
+    options.group("engine", options.TurnEngineOptions),
+    options.group("output", OutputOptions, options.RunsFolder),
+)
+
+
 def _check(args: argparse.Namespace) -> None:
-    if args.questions_out and not args.bench:
-        raise BadInput("--questions-out writes the prompts of --bench DIR", hint="quaere grade --bench DIR ...")
-    if not args.inputs and not args.questions_out:
-        raise BadInput("name a run of `quaere report` or a file of reports", hint="quaere grade RUN")
-    if args.bench and args.criteria:
-        raise BadInput("--bench and --criteria exclude each other", hint="leave one of them out")
-    if args.language and not args.bench:
-        raise BadInput("--language needs --bench", hint="quaere grade ... --bench DIR --language en")
-    if args.specific is not None and (args.judge == "checks" or args.bench or args.criteria):
-        hint = "quaere grade RUN --judge model:NAME --specific N"
-        raise BadInput("--specific needs a model as --judge, and neither --bench nor --criteria", hint=hint)
+    alone, named = args.questions_out and not args.bench, args.inputs or args.questions_out
+    graded = args.specific is not None and (args.judge == "checks" or args.bench or args.criteria)
+    modelled = "--specific needs a model as --judge, and neither --bench nor --criteria"
+    options.refuse(
+        (alone, "--questions-out writes the prompts of --bench DIR", "quaere grade --bench DIR ..."),
+        (not named, "name a run of `quaere report` or a file of reports", "quaere grade RUN"),
+        (args.bench and args.criteria, "--bench and --criteria exclude each other", "leave one of them out"),
+        (args.language and not args.bench, "--language needs --bench", "quaere grade ... --bench DIR --language en"),
+        (graded, modelled, "quaere grade RUN --judge model:NAME --specific N"),
+    )
     options.check_writable(args.out)
     options.check_writable(args.questions_out)
 
@@ -183,9 +183,12 @@ async def _grade(
 ) -> list[ReportEvaluation]:
     from quaere.cli.grade_view import print_agreement
     from quaere.evaluation.reports.criteria import read_criteria
+    from quaere.evaluation.reports.scores import open_judges
 
     book = bench.criteria if bench else read_criteria(args.criteria) if args.criteria else None
-    judges = _open_judges(args)
+    note_line(f"judge: {args.judge}")
+    how = options.engine_settings(args, "concurrency") | {"temperature": _temperature(args), "guided": args.guided}
+    judges = open_judges(args.judge, report=note_line, **how)
     try:
         agreement = await _probe(args, judges)
         if not args.json:
@@ -195,14 +198,6 @@ async def _grade(
         return [await _score(args, judges, one, book, made, agreement, facts) for one in sets]
     finally:
         await judges.stop()
-
-
-def _open_judges(args: argparse.Namespace) -> Judges:
-    from quaere.evaluation.reports.scores import open_judges
-
-    note_line(f"judge: {args.judge}")
-    engine = options.engine_settings(args, "concurrency")
-    return open_judges(args.judge, temperature=_temperature(args), guided=args.guided, report=note_line, **engine)
 
 
 def _temperature(args: argparse.Namespace) -> float:

@@ -79,10 +79,8 @@ def _warn_chance(console: Console, agreement: JudgeAgreement) -> None:
             "a report keeps to its sources' words, not whether it is true to them"
         )
         console.print(told, style="yellow", markup=False)
-    for is_trusted, what in (
-        (agreement.citations_trusted, "verdicts on citations"),
-        (agreement.grades_trusted, "grades"),
-    ):
+    trusted = {"verdicts on citations": agreement.citations_trusted, "grades": agreement.grades_trusted}
+    for what, is_trusted in trusted.items():
         if not is_trusted:
             told = f"this judge has not been shown to be better than chance at {what}: do not rely on them"
             console.print(told, style="yellow", markup=False)
@@ -142,7 +140,6 @@ def _print_citations(console: Console, evaluations: list[ReportEvaluation]) -> N
 
 
 def _result_table(title: str, evaluations: list[ReportEvaluation], rows: dict[str, list[str]]) -> Table:
-    """A row per measure, with a column per result."""
     names = [one.name for one in evaluations]
     return plain_table(title, *names, rows=[(name, *row) for name, row in rows.items()], whole=names)
 
@@ -165,12 +162,9 @@ def _print_knowing(console: Console, evaluations: list[ReportEvaluation]) -> Non
 
 def _truth_line(judge: str, truth: JudgeTruth) -> str:
     """The agreement of the judge's citation check with the known facts, in one line."""
-    found = []
-    for share, num, what in (
-        (truth.proving, truth.num_proving, "prove what is said"),
-        (truth.others, truth.num_others, "do not even name it"),
-    ):
-        found += [f"{between(share)} % of {num} citations that {what}"] if share else []
+    proving = (truth.proving, truth.num_proving, "prove what is said")
+    others = (truth.others, truth.num_others, "do not even name it")
+    found = (f"{between(share)} % of {num} citations that {what}" for share, num, what in (proving, others) if share)
     return f"{judge} agrees with the facts on {', '.join(found)}"
 
 

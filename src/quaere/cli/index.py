@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Struct
 
-from quaere.cli.options import Flag, JsonOption, Repeated, add_action, add_options
+from quaere.cli.options import Flag, JsonOption, Repeated, command, group
 from quaere.cli.terminal import interruptible, printable_line, say_line
 from quaere.cli.work_progress import describe_count, show_progress
 from quaere.errors import BadInput
@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from quaere.search.walk import SourceFile
 
 _MAX_SHOWN = 20  # files named in the summary; the manifest names more
-_DESCRIPTION = """\
-Make an index of every SOURCE: a folder of documents (.md .txt .rst .html .pdf .docx .pptx .xlsx .csv .tsv .ipynb .epub
-.eml), one document, or a JSON Lines file (.jsonl, .jsonl.gz, .jsonl.zst) with {"id", "title", "text"} or
-{"id", "contents"} on each line. With --update, bring an index up to date: its sources and options are remembered, and
-only files that have changed are read and embedded.
-"""
 
 
 class IndexOptions(JsonOption, kw_only=True):
@@ -136,21 +130,7 @@ class LanceOptions(Struct):
     lance_search: Literal["text", "dense", "hybrid"] | None = None
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `index` to the command line."""
-    globs = "GLOB is a pattern as in a .gitignore: *.md, drafts/, /top.txt"
-    stored = "passages and vectors stay on disk; options as above"
-    made = "make an index of a folder of documents"
-    parser = add_action(commands, "index", run, made, IndexOptions, description=_DESCRIPTION)
-    add_options(parser, FileOptions, title="files of a folder", about=globs)
-    add_options(parser, PassageOptions, title="passages")
-    add_options(parser, WordOptions, title="word search (bm25, hybrid, lance)")
-    add_options(parser, MeaningOptions, title="search by meaning (dense, hybrid, lance)")
-    add_options(parser, LanceOptions, title="LanceDB (lance)", about=stored)
-
-
-def run(args: argparse.Namespace) -> None:
-    """Build the index or bring it up to date, and print what is in it."""
+def _run(args: argparse.Namespace) -> None:
     _check_options(args)
     if args.update:
         _update(args.update, args.json, args.rerank)
@@ -158,6 +138,25 @@ def run(args: argparse.Namespace) -> None:
         _build(args)
     if args.watch:
         _watch(args.update or args.out, args.json)
+
+
+register = command(
+    "index",
+    _run,
+    "make an index of a folder of documents",
+    IndexOptions,
+    group("files of a folder", FileOptions, about="GLOB is a pattern as in a .gitignore: *.md, drafts/, /top.txt"),
+    group("passages", PassageOptions),
+    group("word search (bm25, hybrid, lance)", WordOptions),
+    group("search by meaning (dense, hybrid, lance)", MeaningOptions),
+    group("LanceDB (lance)", LanceOptions, about="passages and vectors stay on disk; options as above"),
+    description="""\
+Make an index of every SOURCE: a folder of documents (.md .txt .rst .html .pdf .docx .pptx .xlsx .csv .tsv .ipynb .epub
+.eml), one document, or a JSON Lines file (.jsonl, .jsonl.gz, .jsonl.zst) with {"id", "title", "text"} or
+{"id", "contents"} on each line. With --update, bring an index up to date: its sources and options are remembered, and
+only files that have changed are read and embedded.
+""",
+)
 
 
 def _build(args: argparse.Namespace) -> None:
@@ -173,7 +172,6 @@ def _build(args: argparse.Namespace) -> None:
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    """Refuse what does not go together."""
     if not args.update:
         if not args.sources:
             raise BadInput("no SOURCE is named", hint="quaere index FOLDER --out DIR, or quaere index --update DIR")

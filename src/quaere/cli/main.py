@@ -55,8 +55,7 @@ def check_command(argv: Sequence[str]) -> None:
     raise BadInput(f"there is no command {typed[:40]!r}: {meant}")
 
 
-def check_logins(args: argparse.Namespace) -> None:
-    """Raise `BadInput` for a URL with a password, before it is printed or stored."""
+def _check_logins(args: argparse.Namespace) -> None:
     for name, value in vars(args).items():
         if isinstance(value, str) and not set(value) & set(" \t\n"):  # a question may mention such a URL
             refuse_login(value, f"--{name.replace('_', '-')}")
@@ -95,11 +94,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> None:
-    """Run the command of these words and write all of its output."""
     try:
         check_command(words)
         args = build_parser(words[0] if words and not words[0].startswith("-") else None).parse_args(words)
-        check_logins(args)
+        _check_logins(args)  # before a URL with a password is printed or stored
         with catch_missing_libraries():
             args.run(args)
     except SystemExit:  # of --help, or a command's own exit code

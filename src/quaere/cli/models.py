@@ -12,25 +12,26 @@ import argparse
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
+from quaere.chat.renderer import Renderer
 from quaere.cli.doctor import Check, guard, print_checks
-from quaere.cli.options import Flag, JsonOption, add_action
+from quaere.cli.options import Flag, JsonOption, actions_of, command
 from quaere.errors import QuaereError
 from quaere.policies.catalogue import CATALOGUE, find_pulled, resolve_model
 from quaere.policies.model_folders import load_tokenizer
-
-if TYPE_CHECKING:
-    from quaere.chat.renderer import Renderer
-
+from quaere.recipes.registry import find_recipe
+from quaere.records import Answer, Question, SolveTask
 
 _DEFAULT = next(iter(CATALOGUE))
+_PULLED = "download a model, so that later commands need no network"
+_CHECKED = "check a model: template, tools, thoughts, joints, memory of each preset, one episode"
 
 
-class ModelOptions(Struct):
+class ModelOptions(JsonOption):
     """Options of the actions on one model.
 
     Attributes:
@@ -50,22 +51,7 @@ class CheckOptions(ModelOptions):
     no_episode: bool = False
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `models` with its actions to the command line."""
-    parser = commands.add_parser("models", help="list and pull models")
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-
-    pulled = "download a model, so that later commands need no network"
-    path = "print the directory of a model that has been pulled"
-    checked = "check a model: template, tools, thoughts, joints, memory of each preset, one episode"
-    catalogue = "list the built-in catalogue, and which models have been pulled"
-    add_action(actions, "list", run_list, catalogue, JsonOption)
-    add_action(actions, "pull", partial(_show, pull=True), pulled, ModelOptions, JsonOption)
-    add_action(actions, "path", partial(_show, pull=False), path, ModelOptions, JsonOption)
-    add_action(actions, "check", run_check, checked, CheckOptions, JsonOption)
-
-
-def run_list(args: argparse.Namespace) -> None:
+def _list(args: argparse.Namespace) -> None:
     """Print the catalogue, one model per line; a star marks models on this machine."""
     places = ((entry, find_pulled(entry)) for entry in CATALOGUE.values())
     rows = [{**msgspec.to_builtins(entry), "path": str(path) if path else None} for entry, path in places]
@@ -79,17 +65,26 @@ def run_list(args: argparse.Namespace) -> None:
     print("Any Hugging Face id, local directory or GGUF file is a model too.", file=sys.stderr)
 
 
-def run_check(args: argparse.Namespace) -> None:
-    """Check a model and print the results; exit code 2 if one failed."""
+def _check(args: argparse.Namespace) -> None:
     report = (lambda line: None) if args.json else (lambda line: print(line, file=sys.stderr))
     print_checks(check_model(args.name, with_episode=not args.no_episode, report=report), as_json=args.json)
 
 
-def _show(args: argparse.Namespace, *, pull: bool) -> None:
+def _show(args: argparse.Namespace, *, pull: bool = False) -> None:
     """Print the directory of a model; with `pull` it is downloaded unless it is on this machine."""
     model = resolve_model(args.name, pull=pull, report=lambda line: print(line, file=sys.stderr))
     folder = model.path if args.name in CATALOGUE else model.folders[0]
     print(msgspec.json.encode(model).decode() if args.json else folder)
+
+
+register = actions_of(
+    "models",
+    "list and pull models",
+    command("list", _list, "list the built-in catalogue, and which models have been pulled", JsonOption),
+    command("pull", partial(_show, pull=True), _PULLED, ModelOptions),
+    command("path", _show, "print the directory of a model that has been pulled", ModelOptions),
+    command("check", _check, _CHECKED, CheckOptions),
+)
 
 
 # ---------------------------------------------------------------------------------------------------------------- check
@@ -99,17 +94,16 @@ TURN_TOKENS = 256
 _RECIPE = "drzero"  # whose presets are estimated; its runs train two roles
 _TEXT = "The Halm bridge was built by Orsolya Venn in 1702."
 _QUESTION = "Who built the Halm bridge?"
+_NO_TEMPLATE = "none: conversations are plain paragraphs"
 
 
 def open_renderer(model: str, *, pull: bool) -> Renderer:
     """The renderer of a model's tokenizer."""
-    from quaere.chat.renderer import Renderer
-
     return Renderer(load_tokenizer(resolve_model(model, pull=pull).tokenizer))
 
 
 def describe_joint(renderer: Renderer) -> str:
-    """What ends a turn and what stands between two, for a line of output."""
+    """The tokens that end a turn and those between two turns, for a line of output."""
     joint = renderer.joints["tool"]
     ends = " or ".join(repr(renderer.decode([token])) for token in renderer.stop_token_ids) or "nothing"
     between = renderer.decode([*joint.closing]) + "..." + renderer.decode([*joint.opening])
@@ -136,26 +130,20 @@ def check_model(model: str, *, with_episode: bool, report: Callable[[str], None]
 
 
 def _check_renderer(renderer: Renderer) -> list[Check]:
-    kind = "its own chat template" if renderer.has_template else "none: conversations are plain paragraphs"
     tools = "listed by the template" if renderer.lists_tools else "described in the prompt"
     results = "in turns of their own" if renderer.speaks_tools else "in user turns"
-    if renderer.opened:
-        thinking = f"the template opens a thought before each turn ({renderer.opened!r})"
-    else:
-        thinking = "the model opens its thoughts itself"
-    differs = renderer.note or "episodes are what the template writes"
+    opens = f"the template opens a thought before each turn ({renderer.opened!r})"
     return [
-        Check("template", "ok", kind),
+        Check("template", "ok", "its own chat template" if renderer.has_template else _NO_TEMPLATE),
         Check("tools", "ok", f"{tools}; calls: {renderer.template.markup.name}; results {results}"),
-        Check("thinking", "ok", thinking),
+        Check("thinking", "ok", opens if renderer.opened else "the model opens its thoughts itself"),
         Check("joints", "ok", describe_joint(renderer)),
-        Check("history", "ok", differs),
+        Check("history", "ok", renderer.note or "episodes are what the template writes"),
     ]
 
 
 def _check_memory(model: str) -> list[Check]:
     """The estimated memory of a run with each preset."""
-    from quaere.recipes.registry import find_recipe
     from quaere.training.config import load_config
 
     recipe = find_recipe(_RECIPE)
@@ -164,8 +152,7 @@ def _check_memory(model: str) -> list[Check]:
         config = load_config(
             recipe.schema, presets=recipe.presets, preset=preset, file=None, assignments=(), given={"model": model}
         )
-        planned = dict(recipe.plan(config))
-        return Check("memory", "ok", f"{_RECIPE} {preset}: {planned['memory']}")
+        return Check("memory", "ok", f"{_RECIPE} {preset}: {dict(recipe.plan(config))['memory']}")
 
     checks = [guard("memory", lambda preset=preset: check(preset)) for preset in recipe.presets]  # type: ignore[misc]
     if {check.status for check in checks} == {"fail"} and len({check.detail for check in checks}) == 1:
@@ -176,7 +163,6 @@ def _check_memory(model: str) -> list[Check]:
 def _check_episode(model: str, report: Callable[[str], None]) -> Check:
     """Plays one episode; what the model answers does not matter."""
     from quaere.api.agent import Agent
-    from quaere.records import Answer, Question, SolveTask
 
     asked: dict[str, Any] = {"dialect": "tool-call", "style": "full", "evidence": False, "guided": False}
     limits: dict[str, Any] = {"turn_tokens": TURN_TOKENS, "sequence_tokens": 2048, "tool_response_tokens": 128}

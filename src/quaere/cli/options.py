@@ -9,7 +9,7 @@
 
         topk: PositiveCount = 3
 
-    add_options(parser, SearchOptions)      # --topk N    passages per query (default: 3)
+    register = command("search", run, "search an index", SearchOptions)    # --topk N   passages per query (default: 3)
 
 The docstring describes each option under `Attributes:`, as for the settings of recipes; a field without a description
 is no option. The type gives the kind of value; in `Annotated`, a text is the metavar and a `Flag` says the rest.
@@ -26,17 +26,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_a
 from msgspec import NODEFAULT, Meta, Struct
 
 from quaere.cli.terminal import note_line, say_line
+from quaere.endpoint import read_secret
 from quaere.errors import BadInput
+from quaere.policies.catalogue import plain_name
 from quaere.policies.native.device import Precision
+from quaere.records import Question
+from quaere.rollout.question_files import read_questions
 from quaere.setting_types import File, NonNegativeFloat, PositiveCount, check_value, fields_of, read_attributes
 
 if TYPE_CHECKING:
     from quaere.dialects.notes import RoleWeights
-    from quaere.records import Question
     from quaere.rollout.episode import Limits
     from quaere.serving.server import ServerSettings
 
 T = TypeVar("T", bound=Struct)
+Add = Callable[[argparse._ActionsContainer], None]
+Register = Callable[[Any], None]  # takes what `ArgumentParser.add_subparsers` returns
 
 
 class Flag:
@@ -59,24 +64,18 @@ KEY = "QUAERE_API_KEY"
 
 
 def add_options(
-    parser: argparse._ActionsContainer,
-    *schemas: type[Struct],
-    title: str = "",
-    about: str | None = None,
-    only: Collection[str] = (),
-    **defaults: Any,
+    parser: argparse._ActionsContainer, *schemas: type[Struct], only: Collection[str] = (), **defaults: Any
 ) -> None:
-    """Add an option for every described field of the schemas, in a group of their own if it has a title.
+    """Add an option for every described field of the schemas.
 
     `only` names the fields if not all are wanted; `defaults` replace those of the fields.
     """
-    group = parser.add_argument_group(title, about) if title else parser
     for schema in schemas:
         said = read_attributes(schema)
         for field in (field for field in fields_of(schema) if field.name in said and (not only or field.name in only)):
             default = defaults.get(field.name, field.default)
             default = [*default] if isinstance(default, tuple) else default  # argparse appends to it
-            _add_option(group, field.name, field.type, said[field.name], default)
+            _add_option(parser, field.name, field.type, said[field.name], default)
 
 
 def _add_option(group: argparse._ActionsContainer, name: str, kind: Any, said: str, default: Any) -> None:
@@ -121,21 +120,49 @@ def _bounded(kind: type, bounds: Meta, flag: str) -> Callable[[str], Any]:
     return read
 
 
-def add_action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+def group(title: str, *schemas: type[Struct], about: str | None = None, **how: Any) -> Add:
+    """Options under a title of their own in the help; `how` is as for `add_options`."""
+    return lambda parser: add_options(parser.add_argument_group(title, about), *schemas, **how)
+
+
+def exclusive(schema: type[Struct], *, required: bool = False) -> Add:
+    """Options of which one can be given, or must be."""
+    return lambda parser: add_options(parser.add_mutually_exclusive_group(required=required), schema)
+
+
+def command(
     name: str,
     run: Callable[[argparse.Namespace], None],
     help: str,
-    *schemas: type[Struct],
+    *parts: type[Struct] | Add,
     description: str | None = None,
     epilog: str | None = None,
     **defaults: Any,
-) -> argparse.ArgumentParser:
-    """Add a command, or an action of one such as `quaere runs list`, with its options."""
-    parser = actions.add_parser(name, help=help, description=description, epilog=epilog)
-    parser.set_defaults(run=run)
-    add_options(parser, *schemas, **defaults)
-    return parser
+) -> Register:
+    """Adds a command, or an action of one such as `quaere runs list`, with its options, to the command line.
+
+    register = command("search", _run, "search an index", SearchOptions, group("engine", EngineOptions))
+    """
+
+    def register(commands: Any) -> None:
+        parser = commands.add_parser(name, help=help, description=description, epilog=epilog)
+        parser.set_defaults(run=run)
+        for part in parts:
+            add_options(parser, part, **defaults) if isinstance(part, type) else part(parser)
+
+    return register
+
+
+def actions_of(name: str, help: str, *actions: Register, **said: Any) -> Register:
+    """Adds a command that does nothing without one of its actions, such as `quaere runs`."""
+
+    def register(commands: Any) -> None:
+        parser = commands.add_parser(name, help=help, **said)
+        choices = parser.add_subparsers(dest="action", required=True, metavar="ACTION", title="actions")
+        for add_action in actions:
+            add_action(choices)
+
+    return register
 
 
 def read_options(args: argparse.Namespace, kind: type[T], **others: Any) -> T:
@@ -337,11 +364,19 @@ class ServerOptions(Struct):
 # ------------------------------------------------------------------------------------------------- values of options
 
 
+def refuse(*rules: tuple[object, str, str]) -> None:
+    """Raise `BadInput` for the first broken rule: a condition, what is wrong if it holds, and what to type instead.
+
+    refuse((args.language and not args.bench, "--language needs --bench", "--bench DIR --language en"))
+    """
+    for is_broken, said, hint in rules:
+        if is_broken:
+            raise BadInput(said, hint=hint)
+
+
 def choose_plain(args: argparse.Namespace) -> None:
     """With --plain, replace the model's name by that of its plain form."""
     if args.plain:
-        from quaere.policies.catalogue import plain_name
-
         args.model = plain_name(args.model or "")
 
 
@@ -352,9 +387,6 @@ def given_limits(args: argparse.Namespace, *others: str) -> dict[str, Any]:
 
 def read_asked(args: argparse.Namespace, command: str) -> list[Question]:
     """The question of the command line, or the questions of the file."""
-    from quaere.records import Question
-    from quaere.rollout.question_files import read_questions
-
     hint = f'quaere {command} "your question" --index DIR'
     if (args.question is None) == (args.questions is None):
         raise BadInput("give either a question or --questions FILE", hint=hint)
@@ -415,8 +447,6 @@ def server_settings(args: argparse.Namespace) -> ServerSettings:
 
 def read_key(args: argparse.Namespace) -> str:
     """The key that clients must send; "" if none is needed."""
-    from quaere.endpoint import read_secret
-
     if args.api_key is not None:
         hint = f"export {KEY}=..., or --api-key-file FILE"
         raise BadInput("--api-key was removed: every user of this machine can read a command line", hint=hint)

@@ -21,7 +21,7 @@ from msgspec import Struct, structs
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from quaere.api.printing import format_duration
@@ -38,12 +38,12 @@ _NUM_ALARMS = 3
 def open_reporter(json: bool = False, stream: TextIO | None = None) -> Reporter:
     """The reporter for this stream: JSON if asked for, a live display on a terminal, else plain lines."""
     if json:
-        return JsonReporter(stream or sys.stdout)
+        return _JsonReporter(stream or sys.stdout)
     stream = stream or sys.stderr
     console = Console(file=stream, highlight=False)
     if console.is_terminal and not console.is_dumb_terminal:
-        return LiveReporter(console)
-    return PlainReporter(stream)
+        return _LiveReporter(console)
+    return _PlainReporter(stream)
 
 
 class _LineReporter:
@@ -62,53 +62,47 @@ class _LineReporter:
         print(line, file=self._stream, flush=True)
 
 
-class JsonReporter(_LineReporter):
+class _JsonReporter(_LineReporter):
     """One JSON object per line: {"event": "step", "step": 3, ..., "eta_s": 2100.0} or {"event": "note", ...}."""
 
     def progress(self, progress: StepProgress) -> None:
-        """A part of a step is further than before: an object every half minute at most."""
         if self._lull.ends():
             left = progress.seconds_left if math.isfinite(progress.seconds_left) else None
             self._tell("progress", **structs.asdict(progress), eta_s=left)
 
     def step(self, report: StepReport) -> None:
-        """Report a finished step. JSON has no NaN: values that are not finite become null."""
-        estimate = self._pace.add(report)
-        fields = structs.asdict(report)
+        estimate, fields = self._pace.add(report), structs.asdict(report)
+        # JSON has no NaN: values that are not finite become null.
         fields["metrics"] = {name: value if math.isfinite(value) else None for name, value in report.metrics.items()}
         self._tell("step", **fields, eta_s=estimate.seconds if estimate else None)
 
     def note(self, line: str) -> None:
-        """Report a line of text."""
         self._tell("note", line=line)
 
     def _tell(self, event: str, **fields: Any) -> None:
         self._put(jsonlib.dumps({"event": event, **fields}, allow_nan=False))
 
 
-class PlainReporter(_LineReporter):
+class _PlainReporter(_LineReporter):
     """One line per step, for logs.
 
     proposer 3/50 · iteration 1 · reward 0.41 · passes 0.22 · entropy 0.81 · 812 tok/s · 41 s/step · about 35 min left
     """
 
     def progress(self, progress: StepProgress) -> None:
-        """A part of a step is further than before: a line every half minute at most."""
         if self._lull.ends():
             self.note(f"step {progress.step}/{progress.num_steps} · {describe_progress(progress)}")
 
     def step(self, report: StepReport) -> None:
-        """Report a finished step and its alarms."""
-        left = describe_left(self._pace.add(report))
-        for line in (" · ".join([str(report), *left]), *(f"alarm: {alarm}" for alarm in report.alarms)):
-            self.note(line)
+        self.note(" · ".join([str(report), *describe_left(self._pace.add(report))]))
+        for alarm in report.alarms:
+            self.note(f"alarm: {alarm}")
 
     def note(self, line: str) -> None:
-        """Report a line of text."""
         self._put(printable(line))
 
 
-class LiveReporter:
+class _LiveReporter:
     """A display at the bottom of a terminal; notes scroll above it.
 
     The last alarms stay below it in red. It starts with the first report and leaves its last state on the screen.
@@ -132,7 +126,6 @@ class LiveReporter:
         )
 
     def step(self, report: StepReport) -> None:
-        """Report a finished step."""
         self._live.start()
         last, reward = self._report, report.metrics.get("reward/mean", math.nan)
         is_same_phase = last is not None and (last.iteration, last.phase) == (report.iteration, report.phase)
@@ -143,22 +136,18 @@ class LiveReporter:
         self._live.refresh()
 
     def progress(self, progress: StepProgress) -> None:
-        """A part of a step is further than before; it is drawn with the next refresh."""
         self._live.start()
-        self._progress = progress
+        self._progress = progress  # drawn with the next refresh
 
     def note(self, line: str) -> None:
-        """Report a line of text."""
         self._live.start()
         self._console.print(Text(printable(line), style="dim"))
 
     def close(self) -> None:
-        """Stop the display; its last state stays on the screen."""
         self._progress = None
         self._live.stop()
 
     def render(self) -> RenderableType:
-        """The display in its current state."""
         waited_s = max(0.0, self._clock() - self._told_s)
         report = self._report
         progress, waited = self._progress, format_duration(waited_s)
@@ -166,10 +155,8 @@ class LiveReporter:
         if report is None:
             return Text(" · ".join(["the first step is under way", *doing, waited]), style="dim")
         left = describe_left(self._estimate, waited_s)
-        bars = Table.grid(padding=(0, 2), expand=True)
-        bars.add_column(no_wrap=True)
-        bars.add_column(ratio=1)
-        bars.add_column(no_wrap=True)
+        columns = Column(no_wrap=True), Column(ratio=1), Column(no_wrap=True)
+        bars = Table.grid(*columns, padding=(0, 2), expand=True)
         bars.add_row(
             "run", _bar(report.step, report.num_steps), " · ".join([f"{report.step}/{report.num_steps}", *left])
         )

@@ -20,24 +20,16 @@ from msgspec import Meta, Struct
 
 from quaere.api.checked_questions import count_searches, summarise, write_checked, write_lines
 from quaere.api.printing import counting
-from quaere.cli.options import DeviceOption, JsonOption, add_action, add_options, read_options
+from quaere.cli.options import DeviceOption, JsonOption, command, exclusive, group, read_options, refuse
 from quaere.cli.terminal import interruptible, note_line
-from quaere.errors import BadInput
+from quaere.cli.work_progress import show_progress
+from quaere.policies.catalogue import needs_guide
+from quaere.rollout.policy import open_policy
 from quaere.setting_types import Count, File, Folder, Number, PositiveCount
 
 if TYPE_CHECKING:
     from quaere.rollout.topic_questions import OpenQuestion
     from quaere.search.index import Index
-    from quaere.warmup.documents.checked_question import Written
-
-_DESCRIPTION = """\
-Write open-ended questions for reports to a JSONL file. From an index: about documents that a search for their title or
-one of their terms finds, worded by templates or by a model shown a passage. From a world: with all known facts for each
-question, for evaluation. With --checked: questions with short answers from the documents, for training without labels.
-Rules pick a sentence and a span of it, the model words the question, and it is kept if a search with it finds the
-passage and the model answers it with the passage among others and never without. Such facts are combined into chains,
-comparisons and choices.
-"""
 
 
 class QuestionOptions(JsonOption, kw_only=True):
@@ -107,27 +99,35 @@ class CheckOptions(Struct):
     max_rows: Count = 32
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `questions` to the command line."""
-    about = "write questions about documents: open-ended ones, or ones with checked answers"
-    parser = add_action(commands, "questions", run, about, description=_DESCRIPTION)
-    add_options(parser.add_mutually_exclusive_group(required=True), QuestionSource)
-    add_options(parser, QuestionOptions)
-    add_options(parser, QuestionWriter, title="questions written by a model")
-    add_options(parser, CheckOptions, title="questions with checked answers")
-
-
-def run(args: argparse.Namespace) -> None:
-    """Draw the questions, let a model write them if one is named, and save them."""
+def _run(args: argparse.Namespace) -> None:
     _check(args)
     goes_on = "what is finished is kept, and the same command goes on"
     with interruptible(goes_on if args.checked else f"nothing is written to {args.out}"):
         _write(args)
 
 
+register = command(
+    "questions",
+    _run,
+    "write questions about documents: open-ended ones, or ones with checked answers",
+    exclusive(QuestionSource, required=True),
+    QuestionOptions,
+    group("questions written by a model", QuestionWriter),
+    group("questions with checked answers", CheckOptions),
+    description="""\
+Write open-ended questions for reports to a JSONL file. From an index: about documents that a search for their title or
+one of their terms finds, worded by templates or by a model shown a passage. From a world: with all known facts for each
+question, for evaluation. With --checked: questions with short answers from the documents, for training without labels.
+Rules pick a sentence and a span of it, the model words the question, and it is kept if a search with it finds the
+passage and the model answers it with the passage among others and never without. Such facts are combined into chains,
+comparisons and choices.
+""",
+)
+
+
 def _write(args: argparse.Namespace) -> None:
     if args.checked:
-        run_checked(args)
+        _write_checked(args)
         return
     lines, faults = _ask_index(args) if args.world is None else _ask_world(args)
     write_lines(args.out, lines)
@@ -137,14 +137,14 @@ def _write(args: argparse.Namespace) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    if args.checked and (args.index is None or not args.model):
-        raise BadInput("--checked needs --index and --model", hint="--index DIR --model NAME")
-    if args.world is not None and args.model:
-        raise BadInput("--model works with --index only: questions of a world use templates", hint="--index DIR")
-    if args.out.is_dir():
-        raise BadInput(f"{args.out} is a folder; --out must name a file", hint=f"--out {args.out}/questions.jsonl")
-    if args.out.exists() and not args.force:
-        raise BadInput(f"{args.out} exists already", hint="choose another --out, or add --force to replace it")
+    lacks, exists = args.index is None or not args.model, args.out.exists() and not args.force
+    templates = "--model works with --index only: questions of a world use templates"
+    refuse(
+        (args.checked and lacks, "--checked needs --index and --model", "--index DIR --model NAME"),
+        (args.world is not None and args.model, templates, "--index DIR"),
+        (args.out.is_dir(), f"{args.out} is a folder; --out must name a file", f"--out {args.out}/questions.jsonl"),
+        (exists, f"{args.out} exists already", "choose another --out, or add --force to replace it"),
+    )
 
 
 def _ask_world(args: argparse.Namespace) -> tuple[list[Any], Counter[str]]:
@@ -169,8 +169,6 @@ def _ask_index(args: argparse.Namespace) -> tuple[list[Any], Counter[str]]:
 async def _rewrite(
     args: argparse.Namespace, index: Index, drawn: list[OpenQuestion]
 ) -> tuple[list[OpenQuestion], Counter[str]]:
-    from quaere.policies.catalogue import needs_guide
-    from quaere.rollout.policy import open_policy
     from quaere.rollout.topic_questions import rewrite_questions
 
     note_line(f"loading {args.model}")
@@ -201,9 +199,7 @@ def _print_summary(
 # ---------------------------------------------------------------------------------------------------- checked questions
 
 
-def run_checked(args: argparse.Namespace) -> None:
-    """Write the questions to a file, and print how many were kept and why others were dropped."""
-    from quaere.cli.work_progress import show_progress
+def _write_checked(args: argparse.Namespace) -> None:
     from quaere.warmup.documents.checked_question import WriterSettings
 
     settings = read_options(args, WriterSettings, topk=args.topk or 10, concurrency=args.max_rows)
@@ -211,7 +207,14 @@ def run_checked(args: argparse.Namespace) -> None:
     with show_progress() as progress:
         written = write_checked(args.model, args.index, settings, **place, note=note_line, progress=progress)
     if args.json:
-        print(json.dumps(_counts(written)))
+        counts: dict[str, object] = {
+            "questions": len(written.questions),
+            "drafts": written.num_drafts,
+            "kinds": dict(Counter(question.kind for question in written.questions)),
+            "searches": {str(num): count for num, count in sorted(count_searches(written).items())},
+            "dropped": dict(written.reasons.most_common()),
+        }
+        print(json.dumps(counts))
         return
     for line in (*summarise(written, args.out), *next_commands(args.out, args.index, args.model)):
         print(line)
@@ -226,13 +229,3 @@ def next_commands(questions: Path, index: Path, model: str) -> tuple[str, str]:
         f"quaere warmup search-r1 --style brief --model {start} --lora-rank 32 --out {warm}",
         f"quaere evolve search-r1 {given} --model {warm} --preset single-gpu --out {runs}",
     )
-
-
-def _counts(written: Written) -> dict[str, object]:
-    return {
-        "questions": len(written.questions),
-        "drafts": written.num_drafts,
-        "kinds": dict(Counter(question.kind for question in written.questions)),
-        "searches": {str(num): count for num, count in sorted(count_searches(written).items())},
-        "dropped": dict(written.reasons.most_common()),
-    }

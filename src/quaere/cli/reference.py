@@ -18,6 +18,7 @@ from quaere.cli.main import build_parser, walk_parsers
 from quaere.recipes.registry import RECIPES, Recipe, find_recipe
 from quaere.training.config import OURS, PAPERS, Setting, describe_paper, list_settings, load_config
 
+_UNLISTED = (argparse._HelpAction, argparse._SubParsersAction)
 _MAX_VALUE = 60  # characters of a value that a table shows
 
 
@@ -40,23 +41,18 @@ def commands_page(parser: argparse.ArgumentParser) -> str:
         lines += [f"{'#' * min(depth, 4)} {each.prog}", "", said, ""]
         lines += ["```text", " ".join(each.format_usage().removeprefix("usage: ").split()), "```", ""]
         for group in each._action_groups:
-            rows = [_option_row(each, action) for action in group._group_actions if not _is_hidden(action)]
+            shown = (action for action in group._group_actions if not isinstance(action, _UNLISTED))
+            rows = [_option_row(each, action) for action in shown if action.help != argparse.SUPPRESS]
             lines += _table((group.title or "", "default", "what it does"), rows)
     return "\n".join(lines)
 
 
 def _summaries(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
-    """Each command's call and its help line."""
     for each in walk_parsers(parser):
         for action in each._actions:
             if isinstance(action, argparse._SubParsersAction):
                 for choice in action._choices_actions:
                     yield action.choices[choice.dest].prog, choice.help or ""
-
-
-def _is_hidden(action: argparse.Action) -> bool:
-    is_plain = isinstance(action, argparse._HelpAction | argparse._SubParsersAction)
-    return is_plain or action.help == argparse.SUPPRESS
 
 
 def _option_row(parser: argparse.ArgumentParser, action: argparse.Action) -> tuple[str, str, str]:

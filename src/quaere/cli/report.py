@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import structs
 
+from quaere.api.answer import refuse_all_failed
 from quaere.api.printing import count, counting, plain_table
 from quaere.cli import options
 from quaere.cli.terminal import interruptible, open_console
+from quaere.policies.catalogue import needs_guide
+from quaere.records import Episode, Question, Report, ReportTask
 
 if TYPE_CHECKING:
     from quaere.api.agent import OpenAgent
     from quaere.api.report import ReportPlace
-    from quaere.records import Episode, Question, Report
     from quaere.runs import Run
     from quaere.search.searcher import Searcher
 
@@ -51,18 +53,7 @@ class ReportLimits(options.EpisodeLimits):
     """
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `report` to the command line."""
-    about = "default: as the model was trained, else the values in parentheses"
-    said = "let a model write a cited report by searching an index"
-    model = "smollm2-135m-plain"  # its adapter was not taught to write reports
-    parser = options.add_action(commands, "report", run, said, ReportOptions, options.RunsFolder, model=model)
-    options.add_options(parser, ReportLimits, title="limits", about=about)
-    options.add_options(parser, options.SamplingOptions, title="sampling")
-
-
-def run(args: argparse.Namespace) -> None:
-    """Write one report in full view, or one for every question of a file with a table at the end."""
+def _run(args: argparse.Namespace) -> None:
     from quaere.api.report import report_place
     from quaere.search.searcher import open_searcher
 
@@ -72,14 +63,23 @@ def run(args: argparse.Namespace) -> None:
         asyncio.run(_write(args, questions, place, open_searcher(args.index)))
 
 
+register = options.command(
+    "report",
+    _run,
+    "let a model write a cited report by searching an index",
+    ReportOptions,
+    options.RunsFolder,
+    options.group("limits", ReportLimits, about="default: as the model was trained, else the values in parentheses"),
+    options.group("sampling", options.SamplingOptions),
+    model="smollm2-135m-plain",  # the adapter of smollm2-135m was not taught to write reports
+)
+
+
 async def _write(
     args: argparse.Namespace, questions: list[Question], place: ReportPlace | None, searcher: Searcher
 ) -> None:
-    """Open the model, write every report, and close everything."""
     from quaere.api.agent import open_agent
-    from quaere.api.answer import refuse_all_failed
     from quaere.api.report import choose_writer
-    from quaere.policies.catalogue import needs_guide
     from quaere.runs import Run, runs_root
 
     agent = await open_agent(args.model, searcher, limits={}, **options.sampling_settings(args))
@@ -104,9 +104,7 @@ class _Reports:
         self.console = open_console()
 
     async def write_one(self, question: Question) -> list[Episode]:
-        """Write one report; print every turn as it is sampled, then the report."""
         from quaere.cli.episode_view import render_end, render_report, render_turn
-        from quaere.records import ReportTask
 
         show = None if self.args.json else lambda turn: self.console.print(render_turn(turn))
         episode = await self.agent.play(ReportTask(question), on_turn=show)
@@ -117,9 +115,6 @@ class _Reports:
         return [episode]
 
     async def write_many(self, questions: list[Question]) -> list[Episode]:
-        """A report for every question of a file, and a table."""
-        from quaere.records import ReportTask
-
         episodes: list[Episode] = []
         reports: list[Report | None] = []
         with counting("writing", len(questions)) as advance:
@@ -138,7 +133,7 @@ class _Reports:
         from quaere.dialects.report.report_writer import bind_report
 
         report = bind_report(episode)
-        self.stored.add_episode(episode, report_scores(report) if report else None)
+        self.stored.add_episode(episode, _scores(report) if report else None)
         files: list[Path] = []
         if report is not None and self.place is not None:
             index = getattr(self.agent.searcher, "index", None)
@@ -155,8 +150,7 @@ class _Reports:
             row = [trim(question.text, 60), trim(report.conclusion, 60) if report else "(no report)"]
             counted = (report.statements, report.citations, report.unresolved) if report else ()
             rows.append([*row, *(str(len(each)) for each in counted)])
-        names = ("question", "conclusion", "statements", "citations", "unresolved")
-        self.console.print(plain_table(*names, rows=rows))
+        self.console.print(plain_table("question", "conclusion", "statements", "citations", "unresolved", rows=rows))
         written = [report for report in reports if report]
         num_citations = sum(len(report.citations) for report in written)
         num_lost = sum(len(report.unresolved) for report in written)
@@ -171,8 +165,7 @@ class _Reports:
         self.console.print(f"quaere runs show {self.stored.path}", style="dim", markup=False)
 
 
-def report_scores(report: Report) -> dict[str, float]:
-    """Metrics of a report's citations, stored with its episode."""
+def _scores(report: Report) -> dict[str, float]:
     counted = {"statements": report.statements, "citations": report.citations, "unresolved": report.unresolved}
     numbers = {f"report/num_{name}": float(len(found)) for name, found in counted.items()}
     return {**numbers, "report/resolved_share": report.resolved_share}
@@ -180,7 +173,6 @@ def report_scores(report: Report) -> dict[str, float]:
 
 def _row(episode: Episode, report: Report | None, files: list[Path], stored: Run) -> dict[str, Any]:
     from quaere.cli.episode_view import episode_row, report_row
-    from quaere.records import ReportTask
 
     assert isinstance(episode.task, ReportTask)
     row = report_row(report) if report else {"report": None}

@@ -6,8 +6,9 @@ Console().print(render_training(summarise_training(run), "evolve-20250301-101500
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 from msgspec import Struct
 from rich.console import Group, RenderableType
@@ -20,7 +21,7 @@ from quaere.cli.progress_view import BARS, bar_height
 from quaere.cli.terminal import printable
 from quaere.recipes.score.harness import HarnessVersion, Versions, describe_change
 from quaere.records import Candidate
-from quaere.runs import Event, Metric, Run, RunInfo, RunState, describe_state, next_command
+from quaere.runs import EpisodeRow, Event, Metric, Run, RunInfo, RunState, describe_state, next_command
 from quaere.runs.checkpoints import Best, find_checkpoints
 from quaere.runs.phases import CandidateCount, Change, PhaseSummary, count_candidates, summarise_phases
 
@@ -99,13 +100,12 @@ def summarise_training(run: Run) -> TrainingSummary:
 
 def render_info(info: RunInfo) -> Group:
     """Name, kind, date and settings of a run."""
-    lines = [Text(printable(f"{info.id}  {info.kind}, {info.created}, quaere {info.version}"), "bold")]
-    lines += [Text(printable(f"  {name}: {value}"), "dim") for name, value in info.settings.items()]
-    return Group(*lines)
+    settings = (Text(printable(f"  {name}: {value}"), "dim") for name, value in info.settings.items())
+    return Group(Text(printable(f"{info.id}  {info.kind}, {info.created}, quaere {info.version}"), "bold"), *settings)
 
 
 def render_state(state: RunState, step: int = 0, then: str = "") -> list[Text]:
-    """How it stands and what to type next: "  stopped after step 12; go on with: quaere evolve --resume runs/notes"."""
+    """State and next command: "  stopped after step 12; go on with: quaere evolve --resume runs/notes"."""
     lines = [Text(printable(f"  {describe_state(state, step)}"), "red" if state.name == "failed" else "green")]
     how = "take the model out with" if state.name == "done" else "go on with"
     return [*lines, Text(printable(f"  {how}: {then}"), "dim")] if then else lines
@@ -141,8 +141,8 @@ def render_training(summary: TrainingSummary, name: str) -> Group:
     return Group(*parts)
 
 
-def render_candidates(candidates: Sequence[Candidate]) -> Table:
-    """A table of candidates: question, answer, right attempts, and the reason if dropped."""
+def render_candidates(candidates: Sequence[Candidate]) -> Group:
+    """A table of candidates (question, answer, right attempts, the reason if dropped), and their number."""
     rows = []
     for candidate in candidates:
         right = f"{candidate.num_right}/{candidate.num_attempts}" if candidate.num_attempts else ""
@@ -150,7 +150,35 @@ def render_candidates(candidates: Sequence[Candidate]) -> Table:
         words = (name, trim(candidate.question, 80), trim(candidate.answer, 40), str(candidate.hops))
         rows.append((*words, str(candidate.facts), right, candidate.reason))
     heads = ("episode", "question", "answer", "hops", "searches", "right", "dropped")
-    return plain_table(*heads, rows=rows, right=("hops", "searches", "right"))
+    table = plain_table(*heads, rows=rows, right=("hops", "searches", "right"))
+    counted = f"{count(len(candidates), 'candidate')}, {sum(candidate.kept for candidate in candidates)} kept"
+    return Group(*([table] if candidates else []), Text(counted, "dim"))
+
+
+def list_episodes(run: Run, step: int | None) -> dict[str, Any]:
+    """A run and its episodes, all or those of a step: the content of `quaere runs show RUN --episodes`."""
+    state = run.state()
+    said = {"state": state, "next": next_command(run, state), "metrics": run.metric_names()}
+    return {"run": run.info, "episodes": run.index(step=step), **said}
+
+
+def render_episodes(found: Mapping[str, Any], name: str) -> Group:
+    """The run and a table of its episodes, and how to see one of what the user called `name`."""
+    rows: list[EpisodeRow] = found["episodes"]
+    counts = ("turns", "searches", "tokens")
+    trained = any(row.step for row in rows)  # elsewhere there are no steps to tell of
+    place = ("step", "phase") if trained else ()
+    cells = []
+    for row in rows:
+        where = (str(row.step), row.phase) if trained else ()
+        numbers = (str(row.num_turns), str(row.num_searches), str(row.num_tokens))
+        cells.append((row.id, *where, trim(row.question, 60), trim(row.answer or "", 40), row.end, *numbers))
+    heads = ("episode", *place, "question", "answer", "end", *counts)
+    table = plain_table(*heads, rows=cells, right=("step", *counts))
+    how = printable(f"quaere runs show {name} EPISODE")
+    answered = sum(row.end == "answered" for row in rows)
+    counted = Text(f"{count(len(rows), 'episode')}, {answered} answered; {how}", "dim")
+    return Group(render_info(found["run"]), *render_state(found["state"]), table, counted)
 
 
 # ----------------------------------------------------------------------------------------------------------- details
@@ -263,9 +291,8 @@ def _candidate_line(counted: CandidateCount) -> Text:
 def _event_lines(events: Sequence[Event]) -> list[Text]:
     earlier = len(events) - _NUM_EVENTS
     lines = [Text(f"{count(earlier, 'earlier event')} (--json shows all)", "dim")] if earlier > 0 else []
-    for event in events[-_NUM_EVENTS:]:
-        lines.append(Text(printable(f"step {event.step}  {event.kind}: {event.message}"), "yellow"))
-    return lines
+    shown = (f"step {event.step}  {event.kind}: {event.message}" for event in events[-_NUM_EVENTS:])
+    return [*lines, *(Text(printable(line), "yellow") for line in shown)]
 
 
 # --------------------------------------------------------------------------------------------------------------- charts

@@ -14,24 +14,31 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Struct, to_builtins
 
-from quaere.api.printing import as_json, count, plain_table
-from quaere.cli.options import Flag, JsonOption, RunName, RunsFolder, Several, add_action, add_options, named_run
+from quaere.api.printing import as_json, plain_table
+from quaere.cli.options import (
+    Flag,
+    JsonOption,
+    RunName,
+    RunsFolder,
+    Several,
+    actions_of,
+    command,
+    exclusive,
+    named_run,
+)
 from quaere.cli.terminal import open_console, printable, printable_line, say_line
 from quaere.errors import BadInput
 from quaere.setting_types import Count, File
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
-    from quaere.records import Episode
-    from quaere.runs import EpisodeRow, Run
+    from quaere.runs import Run
 
 ALL_STEPS = -1
+_EXPORTED = "hand a run to Inspect (its episodes) or Trackio (its metrics)"
 
 
 class ShownPart(Struct):
@@ -48,7 +55,7 @@ class ShownPart(Struct):
     episodes: Annotated[int, "STEP", Flag(nargs="?", const=ALL_STEPS)] | None = None
 
 
-class ShowOptions(Struct):
+class ShowOptions(JsonOption, kw_only=True):
     """Options of `quaere runs show`.
 
     Attributes:
@@ -66,7 +73,7 @@ class ShowOptions(Struct):
     tokens: bool = False
 
 
-class DeleteOptions(Struct):
+class DeleteOptions(JsonOption, kw_only=True):
     """Options of `quaere runs delete`.
 
     Attributes:
@@ -80,7 +87,7 @@ class DeleteOptions(Struct):
     yes: bool = False
 
 
-class ExportOptions(Struct):
+class ExportOptions(JsonOption, kw_only=True):
     """Options of `quaere runs export`.
 
     Attributes:
@@ -100,23 +107,7 @@ class ExportOptions(Struct):
     force: bool = False
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `runs` with its actions to the command line."""
-    parser = commands.add_parser("runs", help="list runs, read their episodes, export and delete them")
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-
-    listed, shown = "every run, the oldest first", "one run, or one episode of it"
-    deleted = "delete runs, or what they can do without"
-    handed = "hand a run to Inspect (its episodes) or Trackio (its metrics)"
-    add_action(actions, "list", run_list, listed, RunsFolder, JsonOption)
-    show = add_action(actions, "show", run_show, shown, ShowOptions, RunsFolder, JsonOption)
-    add_options(show.add_mutually_exclusive_group(), ShownPart)
-    add_action(actions, "delete", run_delete, deleted, DeleteOptions, RunsFolder, JsonOption)
-    add_action(actions, "export", run_export, handed, ExportOptions, RunsFolder, JsonOption)
-
-
-def run_list(args: argparse.Namespace) -> None:
-    """Print the runs under the folder of runs."""
+def _list(args: argparse.Namespace) -> None:
     from rich.text import Text
 
     from quaere.runs import describe_state, list_runs, runs_root
@@ -145,8 +136,8 @@ def run_list(args: argparse.Namespace) -> None:
             console.print(Text(said, "dim"), soft_wrap=True)  # a command that is to be copied stays on one line
 
 
-def run_show(args: argparse.Namespace) -> None:
-    """Print one run with its phases or its episodes, or a part of what it holds, or one whole episode."""
+def _show(args: argparse.Namespace) -> None:
+    from quaere.cli import episode_view, run_view
     from quaere.runs import Run
 
     part = args.metrics or args.candidates or args.episodes is not None
@@ -154,24 +145,28 @@ def run_show(args: argparse.Namespace) -> None:
         raise BadInput("--metrics, --candidates and --episodes are of a run: leave EPISODE out")
     if args.chart and not args.metrics:
         raise BadInput("--chart draws metrics", hint=f"quaere runs show {args.name} --metrics reward/mean --chart")
+    found: Any
     with Run.open(named_run(args, args.name)) as run:
-        if args.episode is not None:
-            _show_episode(run.episode(args.episode), run.episode_metrics(args.episode), args)
-        elif args.metrics:
+        if args.metrics:
             _show_metrics(run, args)
+            return
+        if args.episode is not None:
+            episode, metrics = run.episode(args.episode), run.episode_metrics(args.episode)
+            found = {**to_builtins(episode), "metrics": metrics}
+            shown = episode_view.render_stored(episode, metrics, full=args.full, tokens=args.tokens)
         elif args.candidates:
-            _show_candidates(run, args)
+            found = run.candidates()
+            shown = run_view.render_candidates(found)
         elif args.episodes is None and (run.info.kind == "evolve" or run.metric_names()):
-            _show_training(run, args)
+            found = run_view.summarise_training(run)
+            shown = run_view.render_training(found, args.name)
         else:
-            _show_episodes(run, args)
-
-
-def _show_training(run: Run, args: argparse.Namespace) -> None:
-    from quaere.cli.run_view import render_training, summarise_training
-
-    summary = summarise_training(run)
-    _print(args, summary, render_training(summary, args.name))
+            found = run_view.list_episodes(run, None if args.episodes == ALL_STEPS else args.episodes)
+            shown = run_view.render_episodes(found, args.name)
+    if args.json:
+        print(as_json(found))
+    else:
+        open_console().print(shown)
 
 
 def _show_metrics(run: Run, args: argparse.Namespace) -> None:
@@ -183,77 +178,15 @@ def _show_metrics(run: Run, args: argparse.Namespace) -> None:
         print(as_json(found))
         return
     for name, metrics in found.items():
-        if args.chart:
-            print(draw_curve(printable(name), metrics))
-            continue
-        for metric in metrics:
-            print(f"{printable(name)}\t{metric.step}\t{metric.value:.6g}")
-
-
-def _show_candidates(run: Run, args: argparse.Namespace) -> None:
-    from rich.text import Text
-
-    from quaere.cli.run_view import render_candidates
-
-    candidates = run.candidates()
-    counted = f"{count(len(candidates), 'candidate')}, {sum(candidate.kept for candidate in candidates)} kept"
-    table = [render_candidates(candidates)] if candidates else []
-    _print(args, candidates, *table, Text(counted, "dim"))
-
-
-def _show_episodes(run: Run, args: argparse.Namespace) -> None:
-    from rich.text import Text
-
-    from quaere.cli.run_view import render_info, render_state
-    from quaere.runs import next_command
-
-    rows = run.index(step=None if args.episodes in (None, ALL_STEPS) else args.episodes)
-    said = {"state": run.state(), "next": next_command(run, run.state()), "metrics": run.metric_names()}
-    num_answered = sum(row.end == "answered" for row in rows)
-    how = printable(f"quaere runs show {args.name} EPISODE")
-    counted = Text(f"{count(len(rows), 'episode')}, {num_answered} answered; {how}", "dim")
-    found = {"run": run.info, "episodes": rows, **said}
-    _print(args, found, render_info(run.info), *render_state(run.state()), _episode_table(rows), counted)
-
-
-def _episode_table(rows: list[EpisodeRow]) -> Table:
-    from quaere.cli.episode_view import trim
-
-    counts = ("turns", "searches", "tokens")
-    trained = any(row.step for row in rows)  # elsewhere there are no steps to tell of
-    place = ("step", "phase") if trained else ()
-    cells = []
-    for row in rows:
-        where = (str(row.step), row.phase) if trained else ()
-        numbers = (str(row.num_turns), str(row.num_searches), str(row.num_tokens))
-        cells.append((row.id, *where, trim(row.question, 60), trim(row.answer or "", 40), row.end, *numbers))
-    return plain_table("episode", *place, "question", "answer", "end", *counts, rows=cells, right=("step", *counts))
-
-
-def _show_episode(episode: Episode, metrics: dict[str, float], args: argparse.Namespace) -> None:
-    from quaere.cli.episode_view import render_episode, render_measures, render_tokens
-
-    measures = [render_measures(metrics)] if metrics else []
-    tokens = [render_tokens(episode)] if args.tokens else []
-    found = {**to_builtins(episode), "metrics": metrics}
-    _print(args, found, render_episode(episode, full=args.full), *measures, *tokens)
-
-
-def _print(args: argparse.Namespace, found: object, *shown: RenderableType) -> None:
-    """Print what was found: as JSON if asked for, else as it is shown."""
-    if args.json:
-        print(as_json(found))
-        return
-    console = open_console()
-    for part in shown:
-        console.print(part)
+        lines = (f"{printable(name)}\t{metric.step}\t{metric.value:.6g}" for metric in metrics)
+        print(draw_curve(printable(name), metrics) if args.chart else "\n".join(lines))
 
 
 # --------------------------------------------------------------------------------------------------------------- delete
 
 
-def run_delete(args: argparse.Namespace) -> None:
-    """Refuse what is no run or is running before anything is deleted, ask, delete, and say what is free for it."""
+def _delete(args: argparse.Namespace) -> None:
+    """Raise `BadInput` for what is no run or is running; then ask, delete, and print the space that is freed."""
     from quaere.runs import check_deletable, delete_folders, hold_idle
 
     paths = list(dict.fromkeys(check_deletable(named_run(args, name)) for name in args.names))
@@ -265,7 +198,7 @@ def run_delete(args: argparse.Namespace) -> None:
         return
     deleted: dict[Path, int] = {}
     for path in paths:
-        with hold_idle(path):  # again: it may have been gone on with while the question stood there
+        with hold_idle(path):  # again: it may have been resumed while the question was asked
             deleted[path] = delete_folders(_find_folders(path, args.checkpoints))
         if not args.json:
             what = "checkpoints deleted" if args.checkpoints else "deleted"
@@ -285,7 +218,7 @@ def _find_folders(path: Path, only_checkpoints: bool) -> list[Path]:
 
 
 def _agrees(args: argparse.Namespace, paths: list[Path]) -> bool:
-    """Ask at the terminal; what is deleted cannot be had again."""
+    """Ask at the terminal: a deletion cannot be undone."""
     from quaere.runs import measure_size
 
     if not sys.stdin.isatty():
@@ -305,8 +238,7 @@ def _megabytes(num_bytes: int) -> str:
 # --------------------------------------------------------------------------------------------------------------- export
 
 
-def run_export(args: argparse.Namespace) -> None:
-    """Write the log, or log the metrics."""
+def _export(args: argparse.Namespace) -> None:
     from quaere.runs import Run
 
     with Run.open(named_run(args, args.name)) as run:
@@ -344,3 +276,13 @@ def _export_metrics(run: Run, args: argparse.Namespace) -> dict[str, object]:
         reporter.close()
     say_line(f"{num} steps in Trackio's project {PROJECT}; look at them with: trackio show --project {PROJECT}")
     return {"to": "trackio", "project": PROJECT, "num_steps": num}
+
+
+register = actions_of(
+    "runs",
+    "list runs, read their episodes, export and delete them",
+    command("list", _list, "every run, the oldest first", RunsFolder, JsonOption),
+    command("show", _show, "one run, or one episode of it", ShowOptions, RunsFolder, exclusive(ShownPart)),
+    command("delete", _delete, "delete runs, or what they can do without", DeleteOptions, RunsFolder),
+    command("export", _export, _EXPORTED, ExportOptions, RunsFolder),
+)

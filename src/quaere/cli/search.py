@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from quaere.cli.options import Flag, IndexPlace, JsonOption, add_action
+from quaere.cli.options import Flag, IndexPlace, JsonOption, command
 from quaere.cli.terminal import open_console, printable, printable_line
 from quaere.search.words import question_words, terms
 from quaere.setting_types import Count
@@ -40,18 +40,16 @@ class SearchOptions(JsonOption, kw_only=True):
     full: bool = False
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `search` to the command line."""
-    add_action(commands, "search", run, "search an index", SearchOptions)
-
-
-def run(args: argparse.Namespace) -> None:
-    """Search and print the hits."""
+def _run(args: argparse.Namespace) -> None:
     found = asyncio.run(_search(args.index, args.queries, args.topk))
     if args.json:
-        _print_json(args.queries, found)
+        results = [{"query": query, "hits": hits} for query, hits in zip(args.queries, found, strict=True)]
+        print(msgspec.json.encode(results).decode())
     else:
         _print_hits(args.queries, found, full=args.full)
+
+
+register = command("search", _run, "search an index", SearchOptions)
 
 
 async def _search(where: str, queries: Sequence[str], topk: int) -> list[list[Hit]]:
@@ -62,11 +60,6 @@ async def _search(where: str, queries: Sequence[str], topk: int) -> list[list[Hi
         return await searcher.search(queries, topk)
     finally:
         await searcher.close()
-
-
-def _print_json(queries: Sequence[str], found: list[list[Hit]]) -> None:
-    results = [{"query": query, "hits": hits} for query, hits in zip(queries, found, strict=True)]
-    print(msgspec.json.encode(results).decode())
 
 
 def _print_hits(queries: Sequence[str], found: list[list[Hit]], *, full: bool) -> None:

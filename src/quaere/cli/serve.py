@@ -10,23 +10,18 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from quaere.cli import options
 from quaere.errors import BadInput, install_hint
+from quaere.policies.catalogue import needs_guide
+from quaere.rollout.policy import TokenPolicy, open_policy
 from quaere.setting_types import Count, Folder, PositiveCount
 
 if TYPE_CHECKING:
     from quaere.dialects.notes import Notes
-    from quaere.rollout.policy import TokenPolicy
-
-_DESCRIPTION = """\
-Serve a model at /v1/chat/completions, /v1/completions and /v1/embeddings, in the form OpenAI's clients speak. With
---index, chat under the model's name is with the search agent: it answers from the documents and names the sentence and
-its place; NAME:model is the model alone. The documents are served too: a retriever for gpt-researcher and a page for
-each document. Only this machine can reach it; --host lets others in, and needs a key.
-"""
 
 
 class ServedModel(options.RoleOptions):
@@ -62,17 +57,7 @@ class ServingEngine(options.PrecisionOptions):
     temperature: Annotated[float, "T"] | None = None
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `serve` to the command line."""
-    about = "serve a model or a search agent as an OpenAI-compatible endpoint"
-    parser = options.add_action(commands, "serve", run, about, description=_DESCRIPTION)
-    options.add_options(parser, ServedModel, options.RunsFolder, title="model and documents")
-    options.add_options(parser, options.ServerOptions, title="address and access")
-    options.add_options(parser, ServingEngine, title="engine")
-
-
-def run(args: argparse.Namespace) -> None:
-    """Serve until Ctrl-C."""
+def _run(args: argparse.Namespace) -> None:
     from quaere.serving.server import bind, make_model_server, run_server
 
     _check(args)
@@ -80,7 +65,6 @@ def run(args: argparse.Namespace) -> None:
     listener = bind(settings, key)  # an error in the address is reported before the model is loaded
 
     from quaere.api.served_agent import ServedAgent
-    from quaere.policies.catalogue import needs_guide
     from quaere.search.index import open_index
     from quaere.serving.model.app import Service
     from quaere.serving.model.retriever import Documents, open_embedder
@@ -90,9 +74,8 @@ def run(args: argparse.Namespace) -> None:
     documents = Documents(index, args.retriever_topk) if index is not None else None
     policy, notes = _open_policy(args)
     name = args.name or Path(policy.name).name
-    agent = None
-    if index is not None and notes is not None:
-        agent = ServedAgent(policy, index, notes, needs_guide=needs_guide(args.model))
+    guide = {"needs_guide": needs_guide(args.model)}
+    agent = ServedAgent(policy, index, notes, **guide) if index is not None and notes is not None else None
     bounds = {"max_tokens": args.max_tokens, "max_waiting": args.max_waiting, "temperature": args.temperature}
     service = Service(name=name, policy=policy, embedder=embedder, documents=documents, agent=agent, **bounds)
 
@@ -108,6 +91,22 @@ def run(args: argparse.Namespace) -> None:
     run_server(make_model_server(service, settings, key=key, listener=listener), say_ready)
 
 
+register = options.command(
+    "serve",
+    _run,
+    "serve a model or a search agent as an OpenAI-compatible endpoint",
+    options.group("model and documents", ServedModel, options.RunsFolder),
+    options.group("address and access", options.ServerOptions),
+    options.group("engine", ServingEngine),
+    description="""\
+Serve a model at /v1/chat/completions, /v1/completions and /v1/embeddings, in the form OpenAI's clients speak. With
+--index, chat under the model's name is with the search agent: it answers from the documents and names the sentence and
+its place; NAME:model is the model alone. The documents are served too: a retriever for gpt-researcher and a page for
+each document. Only this machine can reach it; --host lets others in, and needs a key.
+""",
+)
+
+
 def _check(args: argparse.Namespace) -> None:
     if (args.model is None) == (args.run_name is None):
         raise BadInput("give either --model or --run", hint="quaere serve --model smollm2-135m")
@@ -120,11 +119,8 @@ def _check(args: argparse.Namespace) -> None:
 def _open_policy(args: argparse.Namespace) -> tuple[TokenPolicy, Notes | None]:
     """The policy, and how it was trained to answer questions; None for a role that answers none."""
     from quaere.dialects.notes import find_notes, role_policy
-    from quaere.rollout.policy import TokenPolicy, open_policy
 
-    def report(line: str) -> None:
-        print(line, file=sys.stderr)
-
+    report = partial(print, file=sys.stderr)
     setting = {"device": args.device, "dtype": args.dtype, "max_rows": args.max_rows}
     setting |= {"interactive": True, "report": report}
     report(f"loading {args.model or args.run_name}")

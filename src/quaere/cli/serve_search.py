@@ -7,13 +7,8 @@ import sys
 
 from msgspec import Struct
 
-from quaere.cli.options import ServerOptions, add_action, add_options, read_key, read_options, server_settings
+from quaere.cli.options import ServerOptions, command, group, read_key, read_options, server_settings
 from quaere.setting_types import Count, Folder
-
-_DESCRIPTION = """\
-Serve an index at POST /retrieve, in the form Search-R1 and verl's search tool speak. Only this machine can reach it;
---host lets others in, and needs a key.
-"""
 
 
 class SearchServerOptions(Struct):
@@ -34,15 +29,7 @@ class SearchServerOptions(Struct):
     max_queries: Count | None = None
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `serve-search` to the command line."""
-    about = "serve an index over HTTP"
-    parser = add_action(commands, "serve-search", run, about, SearchServerOptions, description=_DESCRIPTION)
-    add_options(parser, ServerOptions, title="address and access")
-
-
-def run(args: argparse.Namespace) -> None:
-    """Serve until Ctrl-C."""
+def _run(args: argparse.Namespace) -> None:
     from quaere.search.index import open_index
     from quaere.serving.search_app import ServerLimits
     from quaere.serving.server import make_search_server, run_server
@@ -56,3 +43,16 @@ def run(args: argparse.Namespace) -> None:
         print(f"serving {len(index)} passages ({how}) at {url}/retrieve, Ctrl-C ends", file=sys.stderr)
 
     run_server(make_search_server(index, settings, key=key, limits=limits), say_ready)
+
+
+register = command(
+    "serve-search",
+    _run,
+    "serve an index over HTTP",
+    SearchServerOptions,
+    group("address and access", ServerOptions),
+    description="""\
+Serve an index at POST /retrieve, in the form Search-R1 and verl's search tool speak. Only this machine can reach it;
+--host lets others in, and needs a key.
+""",
+)

@@ -73,10 +73,10 @@ _SHOW_CURSOR = b"\x1b[?25h"
 def interruptible(
     kept: str = "what is finished is stored", *, after: str = "", ask: Callable[[], None] | None = None, then: str = ""
 ) -> Iterator[None]:
-    """Answer Ctrl-C within this: it is acknowledged, then there are a few seconds to stop in order.
+    """Handle Ctrl-C in this block: a line acknowledges it, and after a few seconds the process exits.
 
     `kept` says what becomes of the work so far. With `ask`, the first Ctrl-C only asks to stop `after` something that
-    may take its time, and the second one stops. `then` is said by a process that leaves without being able to say more.
+    may take its time, and the second one stops. `then` is printed by a process that exits before the block could end.
     """
     if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
         yield
@@ -118,7 +118,6 @@ def _say(line: str) -> None:
 
 
 def _leave(then: str) -> None:
-    """End the process, whatever its threads do."""
     with suppress(OSError):
         if os.isatty(2):
             os.write(2, _SHOW_CURSOR)  # a live display hides it

@@ -9,14 +9,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Struct
 
-from quaere.cli.options import Flag, FolderName, JsonOption, add_action, read_options
+from quaere.cli.options import Flag, FolderName, JsonOption, actions_of, command, read_options
 from quaere.errors import BadInput
 from quaere.setting_types import Count
-
-_DESCRIPTION = """\
-Start, list and stop SkyRL servers on this machine, which speak the Tinker interface. SkyRL is installed into an
-environment of its own by uv (Python 3.12), at the first start.
-"""
 
 
 class TrainerServer(Struct):
@@ -61,36 +56,21 @@ class StopOptions(TrainerServer):
     port: Count | None = None
 
 
-def register(commands: Any) -> None:
-    """Add `trainer` to the command line."""
-    about, epilog = "start, list and stop servers that train (SkyRL)", "quaere trainer start skyrl --model MODEL"
-    parser = commands.add_parser("trainer", help=about, description=_DESCRIPTION, epilog=epilog)
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    started = "start a server and wait until it has loaded the model"
-    listed = "list servers: where they answer and what they serve"
-    add_action(actions, "start", run_start, started, StartOptions)
-    add_action(actions, "status", run_status, listed, TrainerServer, JsonOption)
-    add_action(actions, "stop", run_stop, "stop a server; its log and checkpoints stay", StopOptions)
-
-
-def run_start(args: argparse.Namespace) -> None:
-    """Start a server, and print its URL."""
+def _start(args: argparse.Namespace) -> None:
     from quaere.serving.trainer_server import TrainerOptions, start_trainer
 
     if args.gpus < 0 or args.max_rank < 1 or not 0 <= args.port < 65536:
         raise BadInput("--gpus must be 0 or more, --max-rank 1 or more and --port below 65536")
     if args.backend != "jax" and not args.gpus:
         raise BadInput(f"--backend {args.backend} needs GPUs", hint=f"--backend {args.backend} --gpus 1")
-    config = _read_json(args.backend_config)
-    options = read_options(args, TrainerOptions, num_gpus=args.gpus, backend_config=config)
+    options = read_options(args, TrainerOptions, num_gpus=args.gpus, backend_config=_read_json(args.backend_config))
     trainer = start_trainer(args.model, options, lambda line: print(line, file=sys.stderr))
     print(trainer.url)
     train = f"quaere evolve RECIPE --trainer tinker --trainer-url {trainer.url} --model {args.model} --index DIR"
     print(f"train on it with: {train}", file=sys.stderr)
 
 
-def run_status(args: argparse.Namespace) -> None:
-    """List the servers that were started here."""
+def _status(args: argparse.Namespace) -> None:
     from quaere.serving.trainer_server import list_trainers
 
     found = list_trainers()
@@ -104,8 +84,7 @@ def run_status(args: argparse.Namespace) -> None:
         print("no trainer was started; start one with: quaere trainer start skyrl --model MODEL")
 
 
-def run_stop(args: argparse.Namespace) -> None:
-    """Stop the server on a port, or the only one."""
+def _stop(args: argparse.Namespace) -> None:
     from quaere.serving.trainer_server import list_trainers, stop_trainer
 
     found = [one for one in list_trainers() if args.port is None or one.url.endswith(f":{args.port}")]
@@ -128,3 +107,17 @@ def _read_json(text: str | None) -> dict[str, Any]:
     if not isinstance(read, dict):
         raise BadInput("--backend-config must be a JSON object, as in '{\"max_lora_adapters\": 4}'")
     return read
+
+
+register = actions_of(
+    "trainer",
+    "start, list and stop servers that train (SkyRL)",
+    command("start", _start, "start a server and wait until it has loaded the model", StartOptions),
+    command("status", _status, "list servers: where they answer and what they serve", TrainerServer, JsonOption),
+    command("stop", _stop, "stop a server; its log and checkpoints stay", StopOptions),
+    description="""\
+Start, list and stop SkyRL servers on this machine, which speak the Tinker interface. SkyRL is installed into an
+environment of its own by uv (Python 3.12), at the first start.
+""",
+    epilog="quaere trainer start skyrl --model MODEL",
+)

@@ -19,6 +19,8 @@ from quaere.cli import options
 from quaere.cli.terminal import interruptible, note_line
 from quaere.disk import write_file
 from quaere.errors import BadInput
+from quaere.policies.catalogue import needs_guide
+from quaere.rollout.policy import Policy, open_policy
 from quaere.setting_types import Folder, PositiveCount
 
 if TYPE_CHECKING:
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 
     from quaere.evaluation.claims import SupportingScore, Verified
     from quaere.records import Support
-    from quaere.rollout.policy import Policy
     from quaere.training.verification import Claim, Form, VerifierSettings
 
 _QUESTION_CHARS = 60
@@ -69,15 +70,7 @@ class OutputOptions(options.JsonOption):
     out: Annotated[Path, "FILE.json"] | None = None
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `verify` to the command line."""
-    about = "measure how much evidence helps a model to answer"
-    parser = options.add_action(commands, "verify", run, about, VerifyOptions)
-    options.add_options(parser, options.TurnEngineOptions, title="engine")
-    options.add_options(parser, OutputOptions, title="output")
-
-
-def run(args: argparse.Namespace) -> None:
+def _run(args: argparse.Namespace) -> None:
     """Check all input first, then load the model, verify and print."""
     from quaere.evaluation.claims import locate_evidence, pair_results, read_claims
     from quaere.search.index import open_index
@@ -91,8 +84,17 @@ def run(args: argparse.Namespace) -> None:
     _show(args, settings, pair_results(found, supports, places))
 
 
+register = options.command(
+    "verify",
+    _run,
+    "measure how much evidence helps a model to answer",
+    VerifyOptions,
+    options.group("engine", options.TurnEngineOptions),
+    options.group("output", OutputOptions),
+)
+
+
 def _settings(args: argparse.Namespace) -> VerifierSettings:
-    from quaere.policies.catalogue import needs_guide
     from quaere.training.verification import VerifierSettings
 
     if not 0 <= args.temperature < float("inf"):
@@ -110,7 +112,6 @@ def _settings(args: argparse.Namespace) -> VerifierSettings:
 
 
 async def _verify(args: argparse.Namespace, settings: VerifierSettings, claims: list[Claim]) -> list[Support | None]:
-    from quaere.rollout.policy import open_policy
     from quaere.training.verification import open_hosted, verify_claims
 
     policy: Policy
@@ -146,14 +147,13 @@ def _show(args: argparse.Namespace, settings: VerifierSettings, items: list[Veri
     if args.json:
         print(told)
     else:
-        print_items(score, items)
+        _print_items(score, items)
 
 
 # ------------------------------------------------------------------------------------------------------ what is printed
 
 
-def print_items(score: SupportingScore, items: list[Verified]) -> None:
-    """Print the table, the means with their intervals, and how many spans help, have no effect or hurt."""
+def _print_items(score: SupportingScore, items: list[Verified]) -> None:
     console = wide_console(140)
     console.print(_table(items, with_places=score.num_verbatim is not None))
     console.print()

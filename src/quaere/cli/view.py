@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import webbrowser
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,12 +25,6 @@ from quaere.setting_types import File, Folder, PositiveCount
 if TYPE_CHECKING:
     from quaere.viewer.ask_queue import AskQueue
     from quaere.viewer.run_folder import RunFolder
-
-_DESCRIPTION = """\
-Show runs in a browser: all of a folder, or one. Pages follow a run while it trains. Only this machine can reach them;
---host lets others in, and needs a key. With a model and an index there is also a page to ask questions. --export writes
-the pages to a folder instead: they open without a server.
-"""
 
 
 class ViewOptions(options.RunsFolder):
@@ -79,19 +74,7 @@ class AskingOptions(options.DeviceOption):
     history: File | None = None
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `view` to the command line."""
-    said, about = "show runs in a browser", "one of --ask, --model and --index adds a page to ask questions"
-    parser = options.add_action(commands, "view", run, said, ViewOptions, description=_DESCRIPTION)
-    options.add_options(parser, PageOptions, title="pages as files")
-    options.add_options(parser, AskingOptions, title="asking", about=about)
-    options.add_options(parser, options.ServerOptions, title="address and access", port=8700)
-
-
-def run(args: argparse.Namespace) -> None:
-    """Serve until Ctrl-C, or write the pages."""
-    import webbrowser
-
+def _run(args: argparse.Namespace) -> None:
     from quaere.serving.server import run_server
     from quaere.viewer.app import make_view_server
     from quaere.viewer.page_formats import path_to
@@ -122,9 +105,23 @@ def run(args: argparse.Namespace) -> None:
         run_server(server, say_ready)
 
 
-def _export(folder: RunFolder, args: argparse.Namespace) -> None:
-    import webbrowser
+register = options.command(
+    "view",
+    _run,
+    "show runs in a browser",
+    ViewOptions,
+    options.group("pages as files", PageOptions),
+    options.group("asking", AskingOptions, about="one of --ask, --model and --index adds a page to ask questions"),
+    options.group("address and access", options.ServerOptions, port=8700),
+    description="""\
+Show runs in a browser: all of a folder, or one. Pages follow a run while it trains. Only this machine can reach them;
+--host lets others in, and needs a key. With a model and an index there is also a page to ask questions. --export writes
+the pages to a folder instead: they open without a server.
+""",
+)
 
+
+def _export(folder: RunFolder, args: argparse.Namespace) -> None:
     from quaere.viewer.page_files import export_pages
 
     if args.ask or args.model or args.index or args.history:
@@ -139,7 +136,6 @@ def _export(folder: RunFolder, args: argparse.Namespace) -> None:
 
 
 def _check_results(files: list[Path]) -> None:
-    """Refuse files that are not results, or that could not be told apart."""
     from quaere.evaluation.qa.scores import read_scored
 
     for path in files:
@@ -166,5 +162,4 @@ def _open_queue(args: argparse.Namespace, folder: RunFolder, held: ExitStack) ->
     history = AskHistory(args.history)
     held.callback(history.close)
     how = {"evidence": args.evidence, "device": args.device, "max_rows": 1, "on_note": say_line}
-    agent = held.enter_context(Agent(model, index, **how))
-    return held.enter_context(AskQueue(agent, history))
+    return held.enter_context(AskQueue(held.enter_context(Agent(model, index, **how)), history))

@@ -21,7 +21,7 @@ import msgspec
 
 from quaere.api.printing import count
 from quaere.api.warmup_settings import WarmupSettings, make_settings
-from quaere.cli.options import Flag, JsonOption, Repeated, add_action, add_options
+from quaere.cli.options import Flag, JsonOption, Repeated, add_options, command, group
 from quaere.cli.terminal import interruptible
 from quaere.cli.work_progress import open_display
 from quaere.errors import BadInput
@@ -33,19 +33,10 @@ if TYPE_CHECKING:
 _FACTS, _HOPS, _LESSONS = "4,3,2,1", "4,3,2,1", "5,2,3"
 # Settings of a warm-up by the heading they have in the help.
 _GROUPS = {
-    "demonstrations": ("episodes", "style", "world_seed", "articles"),
     "lessons from your own documents": ("index", "questions", "drafts", "attempts", "most", "practice", "max_rows"),
     "limits of an episode": ("max_turns", "topk", "turn_tokens", "sequence_tokens", "tool_response_tokens"),
     "teaching": tuple("epochs batch learning_rate lora_rank adapter micro_tokens seed device dtype".split()),
 }
-
-_DESCRIPTION = """\
-Demonstrate episodes on a fictional encyclopedia of the warm-up family, train the model to copy them, and write it as a
-Hugging Face folder. The model learns the dialect; the facts are invented. In eve's dialect both roles also quote,
-letter for letter, the sentence they rely on; the solvers of evalact, evalrar and autorefine note what each search found
-or missed, in evalact with a score; score has reports, rubrics and assessments of reports whose flaws are known. A model
-warmed up like this has learnt from demonstrations, and its warmup.json says so.
-"""
 
 
 class WarmupOptions(JsonOption, kw_only=True):
@@ -72,19 +63,7 @@ class WarmupOptions(JsonOption, kw_only=True):
     lessons: Annotated[str, "LIST"] = _LESSONS
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `warmup` to the command line."""
-    about = "teach a small model a dialect by demonstration"
-    parser = add_action(commands, "warmup", run, about, description=_DESCRIPTION)
-    add_options(parser, WarmupOptions, WarmupSettings, only=("recipe", "model", "out", "force", "teacher", "json"))
-    typed = set(WarmupOptions.__struct_fields__) - {"recipe", "json"}
-    for title, names in _GROUPS.items():
-        schemas = (WarmupOptions, WarmupSettings) if title == "demonstrations" else (WarmupSettings,)
-        add_options(parser, *schemas, title=title, only={*names, *typed})
-
-
-def run(args: argparse.Namespace) -> None:
-    """Demonstrate, teach, and save the model."""
+def _run(args: argparse.Namespace) -> None:
     from quaere.api.warmup import warm_up
 
     if args.roles is not None:
@@ -103,8 +82,29 @@ def run(args: argparse.Namespace) -> None:
         raise KeyboardInterrupt
 
 
+_TYPED = set(WarmupOptions.__struct_fields__) - {"recipe", "json"}
+register = command(
+    "warmup",
+    _run,
+    "teach a small model a dialect by demonstration",
+    lambda parser: add_options(
+        parser, WarmupOptions, WarmupSettings, only=("recipe", "model", "out", "force", "teacher", "json")
+    ),
+    group(
+        "demonstrations", WarmupOptions, WarmupSettings, only={"episodes", "style", "world_seed", "articles", *_TYPED}
+    ),
+    *(group(title, WarmupSettings, only=names) for title, names in _GROUPS.items()),
+    description="""\
+Demonstrate episodes on a fictional encyclopedia of the warm-up family, train the model to copy them, and write it as a
+Hugging Face folder. The model learns the dialect; the facts are invented. In eve's dialect both roles also quote,
+letter for letter, the sentence they rely on; the solvers of evalact, evalrar and autorefine note what each search found
+or missed, in evalact with a score; score has reports, rubrics and assessments of reports whose flaws are known. A model
+warmed up like this has learnt from demonstrations, and its warmup.json says so.
+""",
+)
+
+
 def _print_result(args: argparse.Namespace, manifest: WarmupManifest) -> None:
-    """What the model has learned, and the command to go on with."""
     print(f"{args.out}: loss of held-out episodes {manifest.loss_before:.3f} before, {manifest.loss_after:.3f} after")
     if manifest.stopped:
         documents = f" --index {args.index}" if args.index else ""

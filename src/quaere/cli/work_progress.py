@@ -65,7 +65,7 @@ def show_progress(describe: Describe = describe_count) -> Iterator[Progress]:
 
 
 class Lull:
-    """Has nothing been said for half a minute? A log shows that long work goes on, and not every part of it."""
+    """Tells when nothing was printed for half a minute, so that a log shows that work goes on, but not every part."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -95,7 +95,7 @@ class LogProgress:
         self.lull = Lull(clock)
 
     def __call__(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
-        """So much is done."""
+        """Print the progress if nothing was printed for half a minute."""
         if self.lull.ends():
             said = ", ".join(filter(None, (self._describe(doing, done, total), stands)))
             print(f"{doing}: {said}", file=self._stream, flush=True)
@@ -104,12 +104,12 @@ class LogProgress:
 # -------------------------------------------------------------------------------------------------------------- warm-up
 
 
-def open_display(as_json: bool) -> Display:
+def open_display(as_json: bool) -> _Display:
     """The display: JSON if asked for, else a bar or lines."""
-    return _JsonDisplay() if as_json else Display()
+    return _JsonDisplay() if as_json else _Display()
 
 
-class Display:
+class _Display:
     """Progress on stderr: a bar on a terminal, with notes above it; elsewhere plain lines."""
 
     def __init__(self) -> None:
@@ -117,24 +117,20 @@ class Display:
         self._held = ExitStack()
         self._is_live = sys.stderr.isatty()
 
-    def __enter__(self) -> Display:
+    def __enter__(self) -> _Display:
         self._show = self._held.enter_context(show_progress())
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the display."""
         self._held.close()
 
     def note(self, line: str) -> None:
-        """Print a line of text."""
         print(line, file=sys.stderr, flush=True)
 
     def progress(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
-        """A part of the work is further than before."""
         self._show(doing, done, total, stands)
 
     def step(self, step: TeachingStep) -> None:
-        """A step was taken."""
         loss, pace = f"loss {step.loss:.3f}", f"{step.tokens_per_s:.0f} tok/s"
         if self._is_live:
             self.progress("teaching", step.step, step.num_steps, f"{loss}, {pace}")
@@ -152,10 +148,10 @@ class Display:
             yield
 
 
-class _JsonDisplay(Display):
+class _JsonDisplay(_Display):
     """Progress as lines of JSON on stdout: {"event": "step", "step": 3, "loss": 1.62, ...}."""
 
-    def __enter__(self) -> Display:
+    def __enter__(self) -> _Display:
         self._lull = Lull(time.monotonic)
         return self
 

@@ -9,13 +9,8 @@ from typing import Literal
 import msgspec
 
 from quaere.api.printing import count
-from quaere.cli.options import JsonOption, add_action
+from quaere.cli.options import JsonOption, command
 from quaere.setting_types import Count, Folder
-
-_DESCRIPTION = """\
-Write a seeded fictional encyclopedia: corpus.jsonl, questions.jsonl and world.json. The same arguments give the same
-bytes everywhere.
-"""
 
 
 class WorldOptions(JsonOption, kw_only=True):
@@ -40,14 +35,7 @@ class WorldOptions(JsonOption, kw_only=True):
     force: bool = False
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `world` to the command line."""
-    about = "write a fictional encyclopedia with gold questions"
-    add_action(commands, "world", run, about, WorldOptions, description=_DESCRIPTION)
-
-
-def run(args: argparse.Namespace) -> None:
-    """Generate and write the world that the options describe."""
+def _run(args: argparse.Namespace) -> None:
     from quaere.worlds import generate_world, write_world
     from quaere.worlds.world import check_destination
 
@@ -65,6 +53,18 @@ def run(args: argparse.Namespace) -> None:
     )
     print(f"{args.out}: {manifest.num_articles} articles, {manifest.num_facts} facts (seed {manifest.seed})")
     print(f"{manifest.num_questions} questions" + (f": {by_facts}" if by_facts else ""))
+
+
+register = command(
+    "world",
+    _run,
+    "write a fictional encyclopedia with gold questions",
+    WorldOptions,
+    description="""\
+Write a seeded fictional encyclopedia: corpus.jsonl, questions.jsonl and world.json. The same arguments give the same
+bytes everywhere.
+""",
+)
 
 
 def _show(what: str, num: int) -> None:
