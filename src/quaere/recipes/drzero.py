@@ -25,12 +25,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from msgspec import structs
+
 from quaere.chat.protocol import Protocol
 from quaere.dialects.registry import find_dialect, open_protocol
 from quaere.dialects.roles import Solver
-from quaere.recipes.proposer_documents import Documents, UniformDocuments
+from quaere.recipes.proposer_documents import Documents
 from quaere.recipes.registry import Recipe
-from quaere.records import Candidate, DropReason, Episode, ProposeTask
+from quaere.records import Candidate, DropReason, ProposeTask
 from quaere.rewards.proposer import proposer_reward
 from quaere.runs import Run
 from quaere.search.searcher import Searcher
@@ -49,7 +51,6 @@ from quaere.training.rollouts import Stage, learn, rights
 from quaere.training.run_setup import check_openable, open_run
 from quaere.training.self_play import (
     ROLES,
-    Judged,
     count_steps,
     generation_steps,
     measure_proposer,
@@ -135,7 +136,7 @@ PRESETS: dict[str, dict[str, object]] = {
 # --------------------------------------------------------------------------------------------------------------- reward
 
 
-def judge_proposal(proposed: Proposed, rights: Sequence[float], config: ProposerConfig) -> Judged:
+def judge_proposal(proposed: Proposed, rights: Sequence[float], config: ProposerConfig) -> Proposed:
     """A proposal with its reward (Eq. 4). An invalid proposal is not attempted and earns its format part alone."""
     num_right, num_attempts = int(sum(rights)), len(rights)
     reward = proposer_reward(
@@ -145,7 +146,7 @@ def judge_proposal(proposed: Proposed, rights: Sequence[float], config: Proposer
         shape=config.reward.shape,
         format_weight=config.reward.format_weight,
     )
-    return Judged(proposed, num_right, num_attempts, reward)
+    return structs.replace(proposed, num_right=num_right, num_attempts=num_attempts, reward=reward)
 
 
 # ------------------------------------------------------------------------------------------------------------- the loop
@@ -200,17 +201,15 @@ class DrZero:
         for step in steps:
             tasks = self.draw(step, range(step.number * config.batch, (step.number + 1) * config.batch))
             judged = await self.judge(step, await self.propose(step, tasks, config.questions))
-            rewards, learned = [item.reward.total for item in judged], [item.proposed for item in judged]
-            advantages = proposer_advantages(rewards, learned, config, step.seed)
-            learn(step, [proposed.episode for proposed in learned], advantages)
+            advantages = proposer_advantages([item.reward.total for item in judged], judged, config, step.seed)
+            learn(step, [item.episode for item in judged], advantages)
             measure_proposer(step, judged, advantages, len(tasks), config.attempts)
 
     async def generate_questions(self, iteration: int) -> None:
         """Let the trained proposer write the solver's curriculum, from the tasks it was trained on."""
         config, training = self.config.generation, self.training
         seen = remember_questions(training.store.candidates(iteration=iteration))
-        steps = generation_steps(self.config, training, self.stage, self.asking, iteration, seen)
-        async for step, numbers in steps:
+        async for step, numbers in generation_steps(self.config, training, self.stage, self.asking, iteration, seen):
             written = await self.propose(step, self.draw(step, numbers), config.questions * config.samples)
             proposals = keep_best(step, written, config.samples, config.max_words)
             step.candidates += await self.examine(step, proposals, seen)
@@ -244,24 +243,20 @@ class DrZero:
         played = await self.stage.play(step, "proposer", jobs, config.limits)
         return [config.reward.read(episode) for episode in played.episodes]
 
-    async def judge(self, step: Step, proposals: Sequence[Proposed]) -> Sequence[Judged]:
+    async def judge(self, step: Step, proposals: Sequence[Proposed]) -> list[Proposed]:
         """Let the solver attempt the proposals, and reward them; those with too many failed searches are left out."""
         config = self.config.proposer
         asked = [proposed.question for proposed in proposals]
         attempts = await self.stage.attempt(step, self.asking, asked, config.attempts, self.limits)
         return [
-            judge_proposal(proposed, rights(group, config.reward.min_searches(proposed.hops)), config)
+            judge_proposal(proposed, rights(group, config.reward.min_searches(proposed.task.hops)), config)
             for proposed, group in zip(proposals, attempts, strict=True)
             if can_be_judged(proposed, group)
         ]
 
     async def examine(self, step: Step, proposals: Sequence[Proposed], seen: set[str]) -> list[Candidate]:
         """The proposals as candidates of the curriculum: kept, or dropped with a reason."""
-        screened = await self.screen(step, proposals, seen)
-        return [
-            self.record(step, proposed, reason, group)
-            for proposed, (reason, group) in zip(proposals, screened, strict=True)
-        ]
+        return [self.record(step, *screened) for screened in await self.screen(step, proposals, seen)]
 
     def paid_solver(self, curriculum: Sequence[Candidate]) -> Solver:
         """The solver with the reward function for answers to this curriculum; here, its dialect's."""
@@ -271,31 +266,24 @@ class DrZero:
 
     async def screen(
         self, step: Step, proposals: Sequence[Proposed], seen: set[str]
-    ) -> list[tuple[DropReason, list[Episode]]]:
-        """Per proposal, the reason to drop it by its form or the solver's attempts ("" if none), and the attempts."""
+    ) -> list[tuple[Proposed, DropReason]]:
+        """The proposals with the solver's attempts, and the reason to drop each by these or by its form, "" if none."""
         config = self.config.generation
         reasons = [judge_form(proposed, seen, config.max_words) for proposed in proposals]
         tried = [None if reason else item.question for item, reason in zip(proposals, reasons, strict=True)]
         attempts = await self.stage.attempt(step, self.asking, tried, config.attempts, self.limits)
-        if config.attempts:
-            reasons = [
-                reason or judge_attempts(int(sum(rights(group))), len(group))
-                for reason, group in zip(reasons, attempts, strict=True)
-            ]
-        return list(zip(reasons, attempts, strict=True))
+        screened = []
+        for proposed, reason, group in zip(proposals, reasons, attempts, strict=True):
+            num_right = int(sum(rights(group)))
+            found = reason or (judge_attempts(num_right, len(group)) if config.attempts else "")
+            screened.append((structs.replace(proposed, num_right=num_right, num_attempts=len(group)), found))
+        return screened
 
-    def record(self, step: Step, proposed: Proposed, reason: DropReason, group: Sequence[Episode]) -> Candidate:
+    def record(self, step: Step, proposed: Proposed, reason: DropReason) -> Candidate:
         """The proposal as a candidate of the curriculum; its episode is stored unless one of its searches failed."""
         if not proposed.episode.search_failed:
             step.keep(proposed.episode, {"format/total": proposed.score.total})
-        return make_candidate(
-            proposed,
-            step=step.step,
-            iteration=step.iteration,
-            reason=reason,
-            num_right=int(sum(rights(group))),
-            num_attempts=len(group),
-        )
+        return make_candidate(proposed, step=step.step, iteration=step.iteration, reason=reason)
 
 
 # --------------------------------------------------------------------------------------------------------- registration
@@ -317,7 +305,7 @@ async def train(config: SelfPlayConfig, store: Run, reporter: Reporter, loop: ty
     async with open_run(config, ROLES, reporter) as opened:
         reads = opened.read_document
         training = TrainingRun(config, store, opened.actors, reporter, count_steps(config), read_document=reads)
-        documents = UniformDocuments(opened.index, config.proposer)
+        documents = Documents(opened.index, config.proposer)
         await loop(config, training, opened.searcher, first=documents, second=documents).evolve()
 
 

@@ -40,19 +40,9 @@ from quaere.errors import BadInput
 from quaere.recipes import drzero
 from quaere.recipes.drzero import DrZero
 from quaere.recipes.passage_clusters import embed_index, sklearn_missing
-from quaere.recipes.proposal_evidence import EvidenceConfig, Traced, Verifier, check_evidence, hear, trace
-from quaere.recipes.proposer_documents import (
-    Documents,
-    FoundPassages,
-    Mask,
-    SelectedDocuments,
-    Shard,
-    UniformDocuments,
-    find_passages,
-    split_documents,
-)
+from quaere.recipes.proposer_documents import Documents, Shard, find_passages, split_documents
 from quaere.recipes.registry import Recipe
-from quaere.recipes.selector import Choice, Selector, SelectorSettings, last_reward, pulled_questions
+from quaere.recipes.selector import Selector, SelectorSettings, last_reward, pulled_questions
 from quaere.records import Answer, Candidate, DropReason, Episode, SolveTask, Support
 from quaere.rewards.guards import OURS
 from quaere.rewards.proposer import brevity_score, cited_answer_reward, triple_reward
@@ -62,10 +52,10 @@ from quaere.runs import Run
 from quaere.search.searcher import Searcher
 from quaere.setting_types import PositiveInt, ProperFraction
 from quaere.training.progress import Reporter
-from quaere.training.proposals import Proposed, can_be_judged
+from quaere.training.proposals import EvidenceConfig, Proposed, can_be_judged, check_evidence, hear, trace
 from quaere.training.rollouts import Passages, rights
 from quaere.training.run_setup import Opened, check_openable, open_run
-from quaere.training.self_play import ROLES, Judged, count_steps, plan_self_play
+from quaere.training.self_play import ROLES, count_steps, plan_self_play
 from quaere.training.self_play_config import (
     GenerationConfig,
     ProposerConfig,
@@ -78,7 +68,7 @@ from quaere.training.settings import LearnerSettings
 from quaere.training.solver_phase import SolverConfig
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun
-from quaere.training.verification import VerifierSettings, open_hosted
+from quaere.training.verification import Verifier, VerifierSettings, open_hosted
 
 MAX_GRAD_NORM = 0.1  # EVE-Agent's value; Dr. Zero's tables have two
 
@@ -200,36 +190,9 @@ def check_config(config: EveConfig) -> None:
 # -------------------------------------------------------------------------------------------------------------- rewards
 
 
-class JudgedTriple(Judged, frozen=True):
-    """A proposal with the results of solver and verifier, and its reward.
-
-    JudgedTriple(Proposed(...), num_right=2, num_attempts=5, reward=TripleReward(...), traced=Traced(...),
-                 support=Support(0.8, 0.2, 5), cluster=-1)
-    """
-
-    traced: Traced
-    support: Support | None
-    cluster: int  # chosen by the selector; -1 without one
-
-    def measured(self) -> dict[str, float]:
-        """Every component of the reward, as metrics for the store."""
-        found = super().measured() | {
-            "evidence/verbatim": float(self.traced.is_verbatim),
-            "evidence/tokens": float(self.traced.triple.num_span_tokens),
-            "evidence/refused": float(bool(self.traced.refusals)),
-        }
-        if self.support is not None:
-            found["evidence/chance_with"] = self.support.chance_with
-            found["evidence/chance_without"] = self.support.chance_without
-            found["evidence/value"] = self.support.value
-        if self.cluster >= 0:
-            found["selector/cluster"] = float(self.cluster)
-        return found
-
-
 def judge_triple(
-    traced: Traced, rights: Sequence[float], support: Support | None, config: EveConfig, cluster: int = -1
-) -> JudgedTriple:
+    proposed: Proposed, rights: Sequence[float], support: Support | None, config: EveConfig, cluster: int = -1
+) -> Proposed:
     """A proposal with its reward (Eq. 16 to 18).
 
     An invalid proposal is not attempted and earns its format part alone.
@@ -237,12 +200,12 @@ def judge_triple(
     evidence, reward_config = config.evidence, config.proposer.reward
     num_right, num_attempts = int(sum(rights)), len(rights)
     reward = triple_reward(
-        traced.proposed.score,
+        proposed.score,
         num_right,
         max(2, num_attempts),  # an unattempted proposal has no right attempt; the reward needs a number of at least 2
         value=support.value if support else 0.0,
-        num_span_tokens=traced.triple.num_span_tokens,
-        is_verbatim=traced.is_verbatim,
+        num_span_tokens=proposed.triple.num_span_tokens,
+        is_verbatim=proposed.is_verbatim,
         evidence_check=evidence.check,
         value_weight=evidence.value_weight,
         brevity_weight=evidence.brevity_weight,
@@ -250,12 +213,8 @@ def judge_triple(
         shape=reward_config.shape,
         format_weight=reward_config.format_weight,
     )
-    return JudgedTriple(traced.proposed, num_right, num_attempts, reward, traced, support, cluster)
-
-
-def candidate_scores(traced: Traced, config: EveConfig) -> dict[str, float]:
-    """The brevity score of a candidate's span, to be stored with its format scores."""
-    return {"brevity": brevity_score(traced.triple.num_span_tokens, config.evidence.brevity_tokens)}
+    tried = {"num_right": num_right, "num_attempts": num_attempts}
+    return structs.replace(proposed, **tried, reward=reward, support=support, cluster=cluster)
 
 
 def pay_cited_answer(
@@ -317,30 +276,30 @@ class Eve(DrZero):
         await super().iterate(iteration)
         self.teach_selector(iteration)
 
-    async def judge(self, step: Step, proposals: Sequence[Proposed]) -> Sequence[JudgedTriple]:
+    async def judge(self, step: Step, proposals: Sequence[Proposed]) -> list[Proposed]:
         """Let solver and verifier judge the triples, and reward them (Algorithm 1).
 
         Triples with too many failed searches, or without the verifier's result where it is needed, are left out.
         """
         config, triples = self.config.proposer, self.trace(proposals)
-        asked = [traced.proposed.question for traced in triples]
+        asked = [traced.question for traced in triples]
         attempts = await self.stage.attempt(step, self.asking, asked, config.attempts, self.limits)
         supports = await self.verify(step, triples, self.config.verifies_proposals)
         return [
             self.judge_traced(traced, group, support)
             for traced, group, support in zip(triples, attempts, supports, strict=True)
-            if can_be_judged(traced.proposed, group)
+            if can_be_judged(traced, group)
             and not (self.config.verifies_proposals and self.verifier.is_silent(traced, support))
         ]
 
     async def examine(self, step: Step, proposals: Sequence[Proposed], seen: set[str]) -> list[Candidate]:
         """The triples as candidates of the curriculum: kept, or dropped with a reason."""
         triples = self.trace(proposals)
-        screened = await self.screen(step, [traced.proposed for traced in triples], seen)
+        screened = await self.screen(step, triples, seen)
         supports = await self.verify(step, triples, self.config.verifies_candidates)
         return [
-            self.decide(step, traced, reason, group, support)
-            for traced, (reason, group), support in zip(triples, screened, supports, strict=True)
+            self.decide(step, traced, reason, support)
+            for (traced, reason), support in zip(screened, supports, strict=True)
         ]
 
     def paid_solver(self, curriculum: Sequence[Candidate]) -> Solver:
@@ -365,53 +324,38 @@ class Eve(DrZero):
 
     # --------------------------------------------------------------------------------------- parts of a judgement
 
-    def trace(self, proposals: Sequence[Proposed]) -> list[Traced]:
+    def trace(self, proposals: Sequence[Proposed]) -> list[Proposed]:
         """The proposals with their evidence located and checked by the guards."""
         return trace(proposals, self.config.evidence, self.count_tokens)
 
-    async def verify(self, step: Step, triples: Sequence[Traced], is_wanted: bool) -> list[Support | None]:
+    async def verify(self, step: Step, triples: Sequence[Proposed], is_wanted: bool) -> list[Support | None]:
         """The value of each span to the solver; None for all if `is_wanted` is false."""
         return await self.verifier.ask(step, triples) if is_wanted else [None] * len(triples)
 
-    def judge_traced(self, traced: Traced, group: list[Episode], support: Support | None) -> JudgedTriple:
+    def judge_traced(self, traced: Proposed, group: list[Episode], support: Support | None) -> Proposed:
         """The proposal with its reward, by the solver's attempts (`group`) and the verifier's result (`support`)."""
-        choice = choice_of(self.first, traced)
+        choice = self.first.chosen.get(traced.task.id)
+        right = rights(group, self.config.proposer.reward.min_searches(traced.task.hops))
         traced = hear(traced, support, self.config.evidence)
-        right = rights(group, self.config.proposer.reward.min_searches(traced.proposed.hops))
         return judge_triple(traced, right, support, self.config, choice.cluster if choice else -1)
 
-    def decide(
-        self, step: Step, traced: Traced, reason: DropReason, group: list[Episode], support: Support | None
-    ) -> Candidate:
+    def decide(self, step: Step, traced: Proposed, reason: DropReason, support: Support | None) -> Candidate:
         """The proposal as a candidate of the curriculum, kept or dropped, after the verifier's result (`support`)."""
-        traced = hear(traced, support, self.config.evidence)
+        evidence = self.config.evidence
+        traced = hear(traced, support, evidence)
         if traced.refusals and reason in ("", "invalid"):
             reason = "refused"
-        made = self.record(step, traced.proposed, reason, group)
-        if not self.config.evidence.cite:
+        made = self.record(step, traced, reason)
+        if not evidence.cite:
             return made
-        choice = choice_of(self.second, traced)
-        return structs.replace(
-            made,
-            span=traced.triple.span,
-            evidence=traced.evidence,
-            support=support,
-            refusals=traced.refusals,
-            cluster=choice.cluster if choice else -1,
-            question_type=choice.question_type if choice else "",
-            scores=made.scores | candidate_scores(traced, self.config),
-        )
+        if choice := self.second.chosen.get(traced.task.id):
+            made = structs.replace(made, cluster=choice.cluster, question_type=choice.question_type)
+        brevity = brevity_score(traced.triple.num_span_tokens, evidence.brevity_tokens)
+        return structs.replace(made, scores=made.scores | {"brevity": brevity})
 
     def count_tokens(self, text: str) -> int:
         """The number of tokens of a text in the proposer's tokenizer."""
         return len(self.stage.actors.policy.renderer.encode_parts((Quoted(text),))) if text else 0
-
-
-def choice_of(documents: Documents, traced: Traced) -> Choice | None:
-    """The selector's choice for this proposal; None without a selector."""
-    if not isinstance(documents, SelectedDocuments):
-        return None
-    return documents.chosen.get(traced.proposed.episode.task.id)
 
 
 # --------------------------------------------------------------------------------------------------------- registration
@@ -459,20 +403,13 @@ async def _open_shards(config: EveConfig, opened: Opened, selector: Selector | N
     passages: Passages = opened.index
     if config.prompt_source == "questions":
         found = await find_passages(config.prompt_questions, opened.searcher)
-        passages = FoundPassages(found)
+        passages = Shard(found.__getitem__, range(len(found)))
     if config.phase_b_documents == "same":
-        same = _documents(config, passages, None, selector)
+        same = Documents(passages, config.proposer, None, selector)
         return same, same
     masks = split_documents(passages, config.held_out_share, config.seed)
-    first, second = (_documents(config, passages, mask, selector) for mask in masks)
+    first, second = (Documents(passages, config.proposer, mask, selector) for mask in masks)
     return first, second
-
-
-def _documents(config: EveConfig, passages: Passages, mask: Mask | None, selector: Selector | None) -> Documents:
-    if selector is not None:
-        return SelectedDocuments(selector, passages, mask, config.proposer.hop_ratio)
-    shard = passages if mask is None else Shard(passages, mask.nonzero()[0].tolist())
-    return UniformDocuments(shard, config.proposer)
 
 
 def check(config: EveConfig) -> None:

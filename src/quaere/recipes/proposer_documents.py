@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quaere.errors import BadInput
+from quaere.recipes.passage_clusters import Mask
 from quaere.recipes.selector import Choice, Selector
 from quaere.records import Passage, ProposeTask
 from quaere.rollout.policy import derive_seed
@@ -17,16 +16,6 @@ from quaere.rollout.question_files import read_questions
 from quaere.search.searcher import Searcher
 from quaere.training.rollouts import Passages, draw_hops, draw_tasks
 from quaere.training.self_play_config import ProposerConfig
-
-Mask = NDArray[np.bool_]
-
-
-class Documents(Protocol):
-    """A source of the proposer's tasks, each a document with a number of hops."""
-
-    def draw(self, numbers: Sequence[int], *, seed: int, name: str, step_seed: int) -> list[ProposeTask]:
-        """The tasks with these numbers; `name` begins their ids, and a selector chooses documents by `step_seed`."""
-        ...
 
 
 def split_documents(passages: Passages, held_out_share: float, seed: int) -> tuple[Mask, Mask]:
@@ -51,84 +40,58 @@ def split_documents(passages: Passages, held_out_share: float, seed: int) -> tup
 
 
 class Shard:
-    """A subset of the passages, renumbered from 0.
+    """Some of the passages that `read` returns by their numbers, renumbered from 0.
 
-    Shard(index, mask).passage(0)      # the first passage the mask holds
+    Shard(index.passage, [4, 17]).passage(0)      # passage 4 of the index
     """
 
-    def __init__(self, passages: Passages, numbers: Sequence[int]) -> None:
-        self._passages = passages
-        self.numbers = list(numbers)
+    def __init__(self, read: Callable[[int], Passage], numbers: Sequence[int]) -> None:
+        self._read = read
+        self._numbers = numbers
 
     def __len__(self) -> int:
-        return len(self.numbers)
+        return len(self._numbers)
 
     def passage(self, number: int) -> Passage:
         """The passage with this number in the shard."""
-        return self._passages.passage(self.numbers[number])
-
-
-class FoundPassages:
-    """A list of passages with the interface of an index.
-
-    FoundPassages([passage]).passage(0)
-    """
-
-    def __init__(self, passages: Sequence[Passage]) -> None:
-        self._passages = list(passages)
-
-    def __len__(self) -> int:
-        return len(self._passages)
-
-    def passage(self, number: int) -> Passage:
-        """The passage with this number."""
-        return self._passages[number]
+        return self._read(self._numbers[number])
 
 
 async def find_passages(questions: str | Path, searcher: Searcher) -> list[Passage]:
     """The best hit for each question of a file or data set, without duplicates."""
-    asked = read_questions(questions)
-    found = await searcher.search([question.text for question in asked], 1)
+    found = await searcher.search([question.text for question in read_questions(questions)], 1)
     passages = dict.fromkeys(hits[0].passage for hits in found if hits)
     if not passages:
         raise BadInput(f"no question of {questions} finds a passage of the index", hint="check --index and the file")
     return list(passages)
 
 
-class UniformDocuments:
-    """Tasks on documents of an index or a shard, drawn uniformly."""
+class Documents:
+    """Documents that a proposer's tasks are drawn from: those of `among`, uniformly or by a selector's choice.
 
-    def __init__(self, passages: Passages, config: ProposerConfig) -> None:
-        self._passages = passages
-        self._config = config
+    Documents(index, ProposerConfig()).draw(range(64), seed=7, name="i0p", step_seed=3) -> [ProposeTask(...), ...]
+    """
 
-    def draw(self, numbers: Sequence[int], *, seed: int, name: str, step_seed: int) -> list[ProposeTask]:
-        """The tasks with these numbers; equal for equal seeds."""
-        config = self._config
-        return draw_tasks(self._passages, numbers, config.hop_ratio, seed=seed, name=name, document=config.document)
-
-
-class SelectedDocuments:
-    """Tasks on documents of a shard that the selector chose, with a type of question for each."""
-
-    def __init__(self, selector: Selector, passages: Passages, among: Mask | None, hop_ratio: Sequence[int]) -> None:
-        self._selector = selector
-        self._passages = passages
-        self._among = among
-        self._hop_ratio = hop_ratio
-        self.chosen: dict[str, Choice] = {}  # the choices of the last draw, by task id
+    def __init__(
+        self, passages: Passages, config: ProposerConfig, among: Mask | None = None, selector: Selector | None = None
+    ) -> None:
+        self._passages, self._config, self._among, self._selector = passages, config, among, selector
+        self._shard = passages if among is None else Shard(passages.passage, among.nonzero()[0].tolist())
+        self.chosen: dict[str, Choice] = {}  # the selector's choices in the last draw, by task id
 
     def draw(self, numbers: Sequence[int], *, seed: int, name: str, step_seed: int) -> list[ProposeTask]:
-        """New choices of the selector for this step; the numbers only name the tasks and determine the hops."""
+        """The tasks with these numbers, equal for equal seeds; `name` begins their ids.
+
+        A selector chooses documents anew for the step, by `step_seed`; the numbers then determine only the hops.
+        """
+        config, passages = self._config, self._passages
+        if self._selector is None:
+            return draw_tasks(self._shard, numbers, config.hop_ratio, seed=seed, name=name, document=config.document)
         choices = self._selector.draw(len(numbers), derive_seed(step_seed, "selector"), self._among)
-        tasks = [
+        self.chosen = dict(zip([f"{name}-{number:06d}" for number in numbers], choices, strict=True))
+        return [
             ProposeTask(
-                f"{name}-{number:06d}",
-                self._passages.passage(choice.passage),
-                draw_hops(number, self._hop_ratio, seed),
-                choice.question_type,
+                task, passages.passage(choice.passage), draw_hops(number, config.hop_ratio, seed), choice.question_type
             )
-            for number, choice in zip(numbers, choices, strict=True)
+            for number, (task, choice) in zip(numbers, self.chosen.items(), strict=True)
         ]
-        self.chosen = {task.id: choice for task, choice in zip(tasks, choices, strict=True)}
-        return tasks

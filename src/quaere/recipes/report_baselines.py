@@ -280,8 +280,7 @@ async def assess_groups(
 ) -> Assessed:
     """Assessments of all finished reports by this role; reports on one question are assessed together."""
     finished = [[item.report for item in group if item.report is not None] for group in groups]
-    passes = config.evaluator.passes
-    viewings = view_reports(finished, rubrics, harness, passes=passes, name=step.name, seed=step.seed)
+    viewings = view_reports(finished, rubrics, harness, passes=config.evaluator.passes, name=step.name, seed=step.seed)
     return await assess_reports(stage, step, role, viewings, config.evaluator.evaluating(config.prompts))
 
 

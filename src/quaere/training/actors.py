@@ -274,8 +274,7 @@ def open_actors(config: RunConfig, roles: Sequence[str], report: Callable[[str],
     if adapter.rank:
         base = load_model(found, device, choose_dtype(engine.base_dtype, device), packed=False, as_base=True)
         torch.manual_seed(config.seed)  # adapters are initialised at random
-        shared = add_adapters(base, roles, adapter)
-        models = dict.fromkeys(roles, shared)
+        models = dict.fromkeys(roles, add_adapters(base, roles, adapter))
     else:
         first = load_model(found, device, "float32", packed=False)
         # A copy in memory takes a fraction of what a second reading of the files does.

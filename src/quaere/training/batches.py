@@ -130,8 +130,7 @@ def _lay_out(samples: Sequence[Sample], prompts: Sequence[tuple[int, ...]]) -> t
         first = pack.add(shared)
         prefix = len(pack.lengths) - 1 if shared else None
         for sample in alike:
-            own = pack.add(sample.token_ids[len(shared) : _num_needed(sample)], prefix)
-            places.append([*first, *own])
+            places.append([*first, *pack.add(sample.token_ids[len(shared) : _num_needed(sample)], prefix)])
     return pack, places
 
 

@@ -136,9 +136,8 @@ def needs_checkpointing(
     shape = _Shape.read(model.config)
     num_trained = sum(parameter.numel() for parameter in parameters)
     num_all = sum(parameter.numel() for parameter in model.parameters())
-    moments = 0 if learner.offload_optimizer else 2
     needed = (
-        num_trained * _FLOAT32 * (1 + moments)
+        num_trained * _FLOAT32 * (1 + (0 if learner.offload_optimizer else 2))
         + (num_all * 2 if base_bytes == _FLOAT32 else 0)
         + _logits_bytes(shape)
         + _activation_bytes(shape, learner, _micro_tokens(learner, sequence_tokens), base_bytes, 2)

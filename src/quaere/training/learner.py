@@ -216,8 +216,7 @@ class Learner:
 
     def _split(self, samples: Sequence[Sample]) -> Iterator[MicroBatch]:
         # The GPU kernel for packed sequences does not support shared prompts.
-        shares = self.device.type != "cuda"
-        return split_batch(samples, self.settings.micro_tokens, self.device, share_prompts=shares)
+        return split_batch(samples, self.settings.micro_tokens, self.device, share_prompts=self.device.type != "cuda")
 
     def _activate(self) -> None:
         """Select this learner's adapter; another learner may have selected its own since."""

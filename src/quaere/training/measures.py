@@ -165,9 +165,8 @@ def mean_parts(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
     names = dict.fromkeys(name for values in measured for name in values)
     found = {}
     for name in names:
-        area = name.partition("/")[0]
         if (
-            area in ("reward", "format", "answer", "evidence") and name != "format/valid"
+            name.partition("/")[0] in ("reward", "format", "answer", "evidence") and name != "format/valid"
         ):  # `format/valid` is measured elsewhere, by hops as well
             values = [values[name] for values in measured if name in values]
             found["reward/mean" if name == "reward/total" else name] = sum(values) / len(values)

@@ -370,8 +370,7 @@ def _import_extra(module: str, extra: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        said = f"writing to {_NAMES[extra]} needs {extra}"
-        raise ExtraMissing(said, extra=extra) from error
+        raise ExtraMissing(f"writing to {_NAMES[extra]} needs {extra}", extra=extra) from error
 
 
 # -------------------------------------------------------------------------------------------------- the request to stop

@@ -349,8 +349,7 @@ def _fetch_export(service: TinkerService, client: Any, name: str) -> dict[str, b
 
 def _adapted_modules(weights: bytes) -> list[str]:
     """Names of the layers that an adapter's tensors belong to, from the header of the safetensors file."""
-    size = int.from_bytes(weights[:8], "little")
-    names = msgspec.json.decode(weights[8 : 8 + size], type=dict[str, Any])
+    names = msgspec.json.decode(weights[8 : 8 + int.from_bytes(weights[:8], "little")], type=dict[str, Any])
     return sorted({name.partition(".lora_A")[0].rpartition(".")[2] for name in names if ".lora_A" in name})
 
 

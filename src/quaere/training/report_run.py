@@ -417,8 +417,7 @@ def measure_groups(groups: Sequence[Sequence[Written]], measured: Sequence[Mappi
     means: dict[str, float] = {}
     for name in dict.fromkeys(name for values in measured for name in values):
         unfinished = 0.0 if name.startswith("check/") else None
-        found = [values.get(name, unfinished) for values in measured]
-        known = [value for value in found if value is not None]
+        known = [value for values in measured if (value := values.get(name, unfinished)) is not None]
         means[name] = sum(known) / len(known)
     agreements = [consistency_score([item.conclusion for item in group]) for group in groups]
     spreads = [diversity_score([item.report.text for item in group if item.report]) for group in groups]

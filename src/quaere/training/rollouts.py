@@ -244,8 +244,7 @@ class Stage:
         if not num_attempts:
             return [[] for _ in questions]
         asked = [question for question in questions if question is not None]
-        jobs = attempt_jobs(protocol, asked, num_attempts, step.name)
-        played = await self.play(step, "solver", jobs, limits)
+        played = await self.play(step, "solver", attempt_jobs(protocol, asked, num_attempts, step.name), limits)
         for episode in played.episodes:
             if not episode.search_failed:
                 step.keep(episode, {"answer/exact_match": solver_reward(episode)})

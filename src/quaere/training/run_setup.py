@@ -272,10 +272,9 @@ def _check_clipping(config: RunConfig, described: dict[str, Any]) -> None:
     clipping = [name for name, learner in find_learners(config) if learner.max_grad_norm]
     adam = described.get("AdamParams")
     if clipping and adam and "grad_clip_norm" not in adam:
-        sets = " ".join(f"--set {name}.max_grad_norm=0" for name in clipping)
         raise BadInput(
             f"the trainer at {config.trainer.url} does not clip gradients, and {clipping[0]}.max_grad_norm is set",
-            hint=sets,
+            hint=" ".join(f"--set {name}.max_grad_norm=0" for name in clipping),
         )
 
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from msgspec import Struct, structs
-
 from quaere.chat.protocol import Protocol
 from quaere.objectives.policy_gradient import Advantages, grpo, hrpo, reinforce_global
-from quaere.rewards.proposer import ProposerReward
 from quaere.rollout.policy import derive_seed
 from quaere.training.given import count_given_steps, plan_given, take_given
 from quaere.training.health import check_curriculum
@@ -143,42 +140,20 @@ def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
 # ---------------------------------------------------------------------------------- rewards and metrics of the proposer
 
 
-class Judged(Struct, frozen=True):
-    """A proposal with the results of the solver's attempts and its reward.
-
-    Judged(proposed=Proposed(...), num_right=1, num_attempts=5, reward=ProposerReward(0.4375, 1.0, 1.4375))
-    """
-
-    proposed: Proposed
-    num_right: int
-    num_attempts: int
-    reward: ProposerReward
-
-    def measured(self) -> dict[str, float]:
-        """Every component of the reward, as metrics for the store."""
-        return {
-            "reward/total": self.reward.total,
-            **{f"reward/{name}": value for name, value in structs.asdict(self.reward).items()},
-            **self.proposed.measured(),
-            "attempts/right": float(self.num_right),
-            "attempts/num": float(self.num_attempts),
-        }
-
-
 def measure_proposer(
-    step: Step, judged: Sequence[Judged], advantages: Advantages, num_documents: int, num_attempts: int
+    step: Step, judged: Sequence[Proposed], advantages: Advantages, num_documents: int, num_attempts: int
 ) -> None:
     """Add metrics of rewards, question format, the solver's attempts and cost to the step, and keep its episodes."""
     measured = [item.measured() for item in judged]
     for item, values, advantage in zip(judged, measured, advantages.values.tolist(), strict=True):
-        step.keep(item.proposed.episode, {**values, "advantage": advantage})
+        step.keep(item.episode, {**values, "advantage": advantage})
     step.metrics |= mean_parts(measured)
     step.metrics |= measure_advantages(advantages)
     step.metrics |= measure_proposals(
-        [item.proposed.episode for item in judged],
-        [item.proposed.hops for item in judged],
-        [item.proposed.score.valid for item in judged],
-        [item.proposed.text for item in judged],
+        [item.episode for item in judged],
+        [item.task.hops for item in judged],
+        [item.score.valid for item in judged],
+        [item.written.question for item in judged],
     )
     tried = [item for item in judged if item.num_attempts]
     step.metrics |= pass_histogram(
@@ -195,8 +170,7 @@ def measure_proposer(
 
 def measure_generation(step: Step) -> None:
     """Add to the step's metrics: candidates, kept ones, the searches those need, and the count of each drop reason."""
-    count = len(step.candidates)
-    step.metrics["curriculum/candidates"] = float(count)
+    step.metrics["curriculum/candidates"] = float(len(step.candidates))
     step.metrics["curriculum/kept"] = float(sum(candidate.kept for candidate in step.candidates))
     if needs := [candidate.num_searches for candidate in step.candidates if candidate.kept]:
         step.metrics["curriculum/searches_needed"] = sum(needs) / len(needs)
@@ -212,11 +186,10 @@ def proposer_advantages(
     check_finite(rewards)
     options: dict[str, Any] = {"delta": config.delta, "unbiased": config.unbiased_std}
     if config.advantage == "hrpo":
-        found = hrpo(rewards, [item.hops for item in proposals], lone_group=config.lone_group, **options)
+        found = hrpo(rewards, [item.task.hops for item in proposals], lone_group=config.lone_group, **options)
     elif config.advantage == "grpo":
-        tasks = [item.episode.task for item in proposals]
-        documents = {task.id: number for number, task in enumerate(tasks)}
-        found = grpo(rewards, [documents[task.id] for task in tasks], lone_group=config.lone_group, **options)
+        documents = {item.task.id: number for number, item in enumerate(proposals)}
+        found = grpo(rewards, [documents[item.task.id] for item in proposals], lone_group=config.lone_group, **options)
     else:
         found = reinforce_global(rewards, **options)
     return shuffled(found, seed) if config.shuffle_advantages else found

@@ -164,8 +164,7 @@ async def practise(
     questions, held_back = hold_back(questions, validation, seed)
     num_steps = count_steps_with_questions(config.steps, len(questions), config.batch, config.max_draws)
     drawing = Drawing(config.batch, num_steps, config.max_draws, config.several_share)
-    every = validation.every
-    validator = Validator(stage, solver.protocol, held_back, config.limits, every=every, num_steps=num_steps)
+    validator = Validator(stage, solver.protocol, held_back, config.limits, every=validation.every, num_steps=num_steps)
     for step in training.steps(iteration, "solver", num_steps, role="solver", settings=config.learner):
         if step.number == 0 and num_steps < config.steps:
             training.reporter.note(

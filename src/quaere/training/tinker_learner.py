@@ -77,16 +77,14 @@ class TinkerLearner:
         reference = [np.array(row) for row in self.score_reference(counted)] if settings.kl_beta else []
         weights = [token_weight(sum(sample.loss_mask), counts, settings.aggregation) for sample in counted]
         self.on_batch(1, 2, time.perf_counter() - started)
-        folded = _fold(counted, policy, reference, settings)
-        sent = self._for_server(counted, policy, folded, weights)
+        sent = self._for_server(counted, policy, _fold(counted, policy, reference, settings), weights)
         client = self._role.client
         self._service.call(lambda: client.forward_backward(sent, "importance_sampling").result())
         rate = settings.learning_rate * min(1.0, (self.num_steps + 1) / max(1, self.warmup_steps))
         measured = self._update(rate, settings)
         self._role.has_stepped = True
         self.num_steps += how is None
-        metrics = _measure(counted, policy, reference, weights, settings)
-        return metrics | measured | {"learner/rate": rate}
+        return _measure(counted, policy, reference, weights, settings) | measured | {"learner/rate": rate}
 
     def score(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Log-prob of every token that carries loss, in order, per sample."""
