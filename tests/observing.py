@@ -47,12 +47,13 @@ from quaere.rollout.episode import Job, Limits, Sample, run_episode
 from quaere.rollout.policy import TokenPolicy
 from quaere.training.actors import Actors
 from quaere.training.adapters import add_adapters
+from quaere.training.assessments import assess_reports, view_reports
 from quaere.training.health import Watch
 from quaere.training.learner import Learner
 from quaere.training.proposals import trace
 from quaere.training.report_run import Written
-from quaere.training.self_play_config import ProposerConfig
-from quaere.training.self_play_config import check_self_play as check_config
+from quaere.training.self_play import ProposerConfig
+from quaere.training.self_play import check_self_play as check_config
 from quaere.training.settings import RunConfig
 from quaere.training.solver_phase import solver_of
 from quaere.training.verification import Claim, claim_of, verification_jobs
@@ -354,3 +355,18 @@ def compared(solver):
     score = Score(config, SimpleNamespace(training=None, stage=None), SimpleNamespace(), None)
     values = score.update_solver(SimpleNamespace(seed=0, metrics={}), judged).values.tolist()
     return [round(value, 6) for value in values], solver.writing_limits
+
+
+def assessed(evaluator):
+    """How an evaluator is sampled, and what it reads when it assesses two reports."""
+    asked = []
+
+    class Watching:
+        async def play(self, step, role, jobs, limits, **how):
+            asked.append((limits, how, [job.protocol.opening(job.task) for job in jobs]))
+            ended = [Episode(job.episode_id, job.task, "e", "m", 0, (), (), None, "turn_limit") for job in jobs]
+            return SimpleNamespace(episodes=ended)
+
+    viewings = view_reports([[report(), report()]], [RUBRIC], HARNESS, passes=1, name="i0", seed=0)
+    asyncio.run(assess_reports(Watching(), None, "actor", viewings, evaluator))
+    return asked

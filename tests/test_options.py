@@ -28,7 +28,7 @@ from quaere.rollout.episode import Limits
 from quaere.training.given import PracticeConfig
 from quaere.training.proposals import EvidenceConfig
 from quaere.training.report_run import EvaluatorConfig, ResearchConfig
-from quaere.training.self_play_config import GenerationConfig, ProposerConfig, RewardConfig
+from quaere.training.self_play import GenerationConfig, ProposerConfig, RewardConfig
 from quaere.training.settings import (
     AdapterSettings,
     CheckpointSettings,
@@ -265,11 +265,7 @@ SEEN = [
         HarnessSettings(),
         {"pool": HarnessSettings().pool[:5], "extra": (Dimension("order", "In order."),), "notes": "Look twice."},
     ),
-    (
-        lambda evaluator: evaluator.evaluating("full"),
-        EvaluatorConfig(),
-        {"temperature": 0.5, "score_scale": 5.0, "validity": "separate"},
-    ),
+    (observing.assessed, EvaluatorConfig(), {"temperature": 0.5, "score_scale": 5.0, "validity": "separate"}),
     (observing.compared, ScoreSolverConfig(), {"cap": "tool_calls", "unbiased_std": False, "delta": 1.0}),
 ]
 

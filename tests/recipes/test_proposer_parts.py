@@ -10,14 +10,13 @@ from msgspec import structs
 
 import tiny
 from quaere.errors import BadInput
-from quaere.recipes.eve import EveConfig, _open_shards, judge_triple
-from quaere.recipes.proposer_documents import Documents, find_passages
+from quaere.recipes.drzero import Documents
+from quaere.recipes.eve import EveConfig, _open_shards, find_passages, judge_triple
 from quaere.records import Answer, Episode, Hit, Proposal, ProposeTask, Search, SearchResult, Support, Turn
 from quaere.search.searcher import NoSearcher
 from quaere.training.proposals import EvidenceConfig, hear, make_candidate, read_proposal, trace
 from quaere.training.rollouts import Stage
-from quaere.training.self_play import proposer_advantages
-from quaere.training.self_play_config import ProposerConfig
+from quaere.training.self_play import ProposerConfig, proposer_advantages
 from quaere.training.step import Step
 from quaere.training.verification import Verifier, VerifierSettings
 

@@ -10,8 +10,17 @@ from quaere.records import Candidate, Episode, ProposeTask
 from quaere.rewards.proposer import ProposerReward
 from quaere.training import self_play
 from quaere.training.proposals import read_proposal
-from quaere.training.self_play import _check_curriculum, count_batches, count_steps, measure_proposer, place_tasks
-from quaere.training.self_play_config import GenerationConfig, ProposerConfig, SelfPlayConfig, needed_dialects
+from quaere.training.self_play import (
+    GenerationConfig,
+    ProposerConfig,
+    SelfPlayConfig,
+    _check_curriculum,
+    count_batches,
+    count_steps,
+    measure_proposer,
+    needed_dialects,
+    place_tasks,
+)
 from quaere.training.settings import HealthSettings
 from quaere.training.solver_phase import SolverConfig
 from quaere.training.step import Step

@@ -25,12 +25,14 @@ With `evidence.cite=false`, its three weights 0, `phase_b_documents=same`, and `
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from msgspec import structs
 
 from quaere.chat.messages import Quoted
@@ -38,15 +40,14 @@ from quaere.chat.spans import find_evidence, shown_passages
 from quaere.dialects.roles import Solver
 from quaere.errors import BadInput
 from quaere.recipes import drzero
-from quaere.recipes.drzero import DrZero
-from quaere.recipes.passage_clusters import embed_index, sklearn_missing
-from quaere.recipes.proposer_documents import Documents, Shard, find_passages, split_documents
+from quaere.recipes.drzero import Documents, DrZero, Shard
+from quaere.recipes.passage_clusters import Mask, embed_index, sklearn_missing
 from quaere.recipes.registry import Recipe
 from quaere.recipes.selector import Selector, SelectorSettings, last_reward, pulled_questions
-from quaere.records import Answer, Candidate, DropReason, Episode, SolveTask, Support
+from quaere.records import Answer, Candidate, DropReason, Episode, Passage, SolveTask, Support
 from quaere.rewards.guards import OURS
 from quaere.rewards.proposer import brevity_score, cited_answer_reward, triple_reward
-from quaere.rollout.policy import ChatPolicy
+from quaere.rollout.policy import ChatPolicy, derive_seed
 from quaere.rollout.question_files import read_questions
 from quaere.runs import Run
 from quaere.search.searcher import Searcher
@@ -55,14 +56,16 @@ from quaere.training.progress import Reporter
 from quaere.training.proposals import EvidenceConfig, Proposed, can_be_judged, check_evidence, hear, trace
 from quaere.training.rollouts import Passages, rights
 from quaere.training.run_setup import Opened, check_openable, open_run
-from quaere.training.self_play import ROLES, count_steps, plan_self_play
-from quaere.training.self_play_config import (
+from quaere.training.self_play import (
+    ROLES,
     GenerationConfig,
     ProposerConfig,
     RewardConfig,
     SelfPlayConfig,
     check_self_play,
+    count_steps,
     needed_dialects,
+    plan_self_play,
 )
 from quaere.training.settings import LearnerSettings
 from quaere.training.solver_phase import SolverConfig
@@ -363,7 +366,10 @@ class Eve(DrZero):
 
 async def train(config: EveConfig, store: Run, reporter: Reporter) -> None:
     """Train from the run's last checkpoint, or from the start; close all resources at the end."""
-    async with open_run(config, ROLES, reporter) as opened, _open_scorer(config) as scorer:
+    async with open_run(config, ROLES, reporter) as opened, AsyncExitStack() as stack:
+        scorer = open_hosted(config.verifier) if config.verifier.form == "hosted" else None
+        if scorer:
+            stack.push_async_callback(scorer.stop)
         selector = _open_selector(config, opened, store)
         first, second = await _open_shards(config, opened, selector)
         training = TrainingRun(
@@ -377,19 +383,6 @@ async def train(config: EveConfig, store: Run, reporter: Reporter) -> None:
         )
         documents = {"first": first, "second": second}
         await Eve(config, training, opened.searcher, **documents, selector=selector, scorer=scorer).evolve()
-
-
-@asynccontextmanager
-async def _open_scorer(config: EveConfig) -> AsyncIterator[ChatPolicy | None]:
-    """Context that opens, and closes, the endpoint of a hosted verifier; None for the other forms."""
-    if config.verifier.form != "hosted":
-        yield None
-        return
-    scorer = open_hosted(config.verifier)
-    try:
-        yield scorer
-    finally:
-        await scorer.stop()
 
 
 def _open_selector(config: EveConfig, opened: Opened, store: Run) -> Selector | None:
@@ -410,6 +403,36 @@ async def _open_shards(config: EveConfig, opened: Opened, selector: Selector | N
     masks = split_documents(passages, config.held_out_share, config.seed)
     first, second = (Documents(passages, config.proposer, mask, selector) for mask in masks)
     return first, second
+
+
+def split_documents(passages: Passages, held_out_share: float, seed: int) -> tuple[Mask, Mask]:
+    """Masks of the passages the proposer learns from and of those held out; a document is never split.
+
+    first, held_out = split_documents(index, 0.2, seed=7)      # first[17] != held_out[17]
+    """
+    limit = int(held_out_share * 2**63)
+    sides: dict[str, bool] = {}
+    held_out = np.zeros(len(passages), dtype=bool)
+    for number in range(len(passages)):
+        document = passages.passage(number).doc_id
+        if document not in sides:
+            sides[document] = derive_seed(seed, "shard", document) % 2**63 < limit
+        held_out[number] = sides[document]
+    if held_out.all() or not held_out.any():
+        raise BadInput(
+            f"{len(sides)} documents cannot be split into two shards with held_out_share={held_out_share:g}",
+            hint="--set phase_b_documents=same",
+        )
+    return ~held_out, held_out
+
+
+async def find_passages(questions: str | Path, searcher: Searcher) -> list[Passage]:
+    """The best hit for each question of a file or data set, without duplicates."""
+    found = await searcher.search([question.text for question in read_questions(questions)], 1)
+    passages = dict.fromkeys(hits[0].passage for hits in found if hits)
+    if not passages:
+        raise BadInput(f"no question of {questions} finds a passage of the index", hint="check --index and the file")
+    return list(passages)
 
 
 def check(config: EveConfig) -> None:

@@ -281,7 +281,7 @@ async def assess_groups(
     """Assessments of all finished reports by this role; reports on one question are assessed together."""
     finished = [[item.report for item in group if item.report is not None] for group in groups]
     viewings = view_reports(finished, rubrics, harness, passes=config.evaluator.passes, name=step.name, seed=step.seed)
-    return await assess_reports(stage, step, role, viewings, config.evaluator.evaluating(config.prompts))
+    return await assess_reports(stage, step, role, viewings, config.evaluator, config.prompts)
 
 
 def pair_verdicts(

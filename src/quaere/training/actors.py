@@ -24,16 +24,13 @@ from msgspec import Struct, structs
 from quaere.disk import link_file
 from quaere.errors import TrainingStopped
 from quaere.policies.sampler import SamplingParams
-from quaere.records import Episode, Turn
+from quaere.records import Episode
 from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import TokenPolicy, derive_seed
 from quaere.search.searcher import Searcher
 from quaere.training.adapters import add_adapters, copy_weights, load_weights, save_weights
 from quaere.training.learner import Learner
-from quaere.training.settings import (
-    LearnerSettings,
-    RunConfig,
-)
+from quaere.training.settings import LearnerSettings, RunConfig
 
 if TYPE_CHECKING:
     from quaere.training.tinker_learner import TinkerLearner
@@ -54,12 +51,7 @@ class Played(Struct, frozen=True):
 class RolePlay(ABC):
     """Several roles that share one policy; each has weights that are trained, saved and loaded separately."""
 
-    def __init__(
-        self,
-        policy: TokenPolicy,
-        roles: Iterable[str],
-        config: RunConfig | None = None,
-    ) -> None:
+    def __init__(self, policy: TokenPolicy, roles: Iterable[str], config: RunConfig | None = None) -> None:
         config = config or RunConfig()
         self.policy = policy
         self.sampling = config.sampling
@@ -147,26 +139,17 @@ class RolePlay(ABC):
     async def _run(
         self, role: str, jobs: Sequence[Job], searcher: Searcher, limits: Limits, seed: int, params: SamplingParams
     ) -> list[Episode]:
-        started, num_done, num_tokens = time.perf_counter(), 0, 0
+        started, amounts = time.perf_counter(), {"num_done": 0, "num_all": len(jobs), "num_tokens": 0}
 
-        def tell() -> None:
-            amounts = {"num_done": num_done, "num_all": len(jobs), "num_tokens": num_tokens}
+        def count(name: str, number: int) -> None:
+            amounts[name] += number
             self.on_progress(role, **amounts, seconds=time.perf_counter() - started)
 
-        def count_episode(episode: Episode) -> None:
-            nonlocal num_done
-            num_done += 1
-            tell()
-
-        def count_turn(turn: Turn) -> None:
-            # By the turn: episodes that run side by side end late and together, and a rate is wanted before that.
-            nonlocal num_tokens
-            num_tokens += turn.num_tokens
-            tell()
-
-        tell()
+        count("num_done", 0)
         how: dict[str, Any] = {"seed": seed, "params": params, "concurrency": self.concurrency}
-        how |= {"on_episode": count_episode, "on_turn": count_turn}
+        how["on_episode"] = lambda episode: count("num_done", 1)
+        # By the turn: episodes that run side by side end late and together, and a rate is wanted before that.
+        how["on_turn"] = lambda turn: count("num_tokens", turn.num_tokens)
         return [episode async for episode in run_many(self.policy, jobs, searcher, limits, **how)]
 
 

@@ -1,7 +1,7 @@
 """Assessment of reports: all reports on a question together, in several passes, each in another order.
 
     viewings = view_reports(groups, rubrics, harness, passes=2, name="i0-r3", seed=step.seed)
-    assessed = await assess_reports(stage, step, "actor", viewings, evaluating)
+    assessed = await assess_reports(stage, step, "actor", viewings, EvaluatorConfig())
     assessed["q1"][0] -> Verdict(scores=Scores(1, {"factuality": 7.0}), num_searches=2)
 
 The order is shuffled so that no score depends on a report's position, and position bias can be measured
@@ -22,26 +22,14 @@ from quaere.dialects.registry import find_dialect
 from quaere.dialects.report.assessment import count_searches
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Assessment, AssessTask, Episode, Harness, Report, Rubric, Scores
-from quaere.rewards.reports import SCALE, mean_scores
-from quaere.rollout.episode import Job, Limits
+from quaere.rewards.reports import mean_scores
+from quaere.rollout.episode import Job
 from quaere.rollout.policy import derive_seed
+from quaere.training.report_run import EvaluatorConfig
 from quaere.training.rollouts import Stage
 from quaere.training.step import Step
 
 NAME = "assessments"  # prefix of the episodes' metrics
-
-
-class Evaluating(Struct, frozen=True):
-    """Settings of an evaluator's assessments: limits, sampling, scale and prompt style.
-
-    Evaluating(limits=Limits(max_turns=10, turn_tokens=2048), temperature=0.8)
-    """
-
-    limits: Limits
-    temperature: float = 0.8
-    scale: float = SCALE
-    separate_validity: bool = False
-    style: PromptStyle = "full"
 
 
 class Viewing(Struct, frozen=True):
@@ -110,9 +98,11 @@ def draw_order(num_reports: int, seed: int) -> tuple[int, ...]:
     return tuple(order)
 
 
-async def assess_reports(stage: Stage, step: Step, role: str, viewings: Sequence[Viewing], how: Evaluating) -> Assessed:
+async def assess_reports(
+    stage: Stage, step: Step, role: str, viewings: Sequence[Viewing], how: EvaluatorConfig, style: PromptStyle = "full"
+) -> Assessed:
     """Let `role` assess the reports of every viewing; passes in which a search failed are left out of the result."""
-    jobs = [Job(_assessor(viewing.task, how), viewing.task, viewing.task.id) for viewing in viewings]
+    jobs = [Job(_assessor(viewing.task, how, style), viewing.task, viewing.task.id) for viewing in viewings]
     params = SamplingParams(temperature=how.temperature)
     played = await stage.play(step, role, jobs, how.limits, name=NAME, params=params)
     passes = [
@@ -124,13 +114,13 @@ async def assess_reports(stage: Stage, step: Step, role: str, viewings: Sequence
     return Assessed(passes, {question: _verdicts(question, num, passes) for question, num in nums.items()})
 
 
-def _assessor(task: AssessTask, how: Evaluating) -> Protocol:
+def _assessor(task: AssessTask, how: EvaluatorConfig, style: PromptStyle) -> Protocol:
     return find_dialect("report", "assessment").open(
         task.rubric,
         len(task.reports),
-        style=how.style,
-        scale=how.scale,
-        separate_validity=how.separate_validity,
+        style=style,
+        scale=how.score_scale,
+        separate_validity=how.validity == "separate",
         process=task.harness.process,
     )
 

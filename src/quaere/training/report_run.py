@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
 
 from msgspec import Struct, field, structs
 
-from quaere.chat.protocol import PromptStyle, Protocol
+from quaere.chat.protocol import Protocol
 from quaere.dialects.report.report_writer import bind_report
 from quaere.errors import BadInput, ExtraMissing
 from quaere.objectives.policy_gradient import DELTA, Advantages
@@ -27,17 +28,11 @@ from quaere.rollout.policy import derive_seed
 from quaere.rollout.question_files import read_questions
 from quaere.runs import Run
 from quaere.setting_types import GroupSize, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from quaere.training.assessments import Evaluating
 from quaere.training.given import QUESTIONS, read_source
 from quaere.training.progress import Reporter
 from quaere.training.rollouts import Stage, draw_questions
 from quaere.training.run_setup import open_run, plan_memory
-from quaere.training.settings import (
-    LearnerSettings,
-    RunConfig,
-    check_limits,
-    check_run,
-)
+from quaere.training.settings import LearnerSettings, RunConfig, check_limits, check_run
 from quaere.training.step import Step, measure_update, trace_tokens
 from quaere.training.training_run import Memory, TrainingRun
 
@@ -137,16 +132,6 @@ class EvaluatorConfig(Struct, frozen=True, forbid_unknown_fields=True):
         answer_tokens=1024,
     )
 
-    def evaluating(self, style: PromptStyle) -> Evaluating:
-        """The assessment settings of this config."""
-        return Evaluating(
-            limits=self.limits,
-            temperature=self.temperature,
-            scale=self.score_scale,
-            separate_validity=self.validity == "separate",
-            style=style,
-        )
-
 
 class ResearchConfig(RunConfig, frozen=True, forbid_unknown_fields=True):
     """A whole run on open questions.
@@ -239,14 +224,14 @@ def parse_rubric(text: str, pool: Sequence[Dimension]) -> Rubric:
 # ------------------------------------------------------------------------------------------------------------- the run
 
 
+@dataclass(frozen=True)
 class Research:
     """A started run on open-ended questions: its training loop, its stage and its questions."""
 
-    def __init__(self, config: ResearchConfig, training: TrainingRun, stage: Stage, questions: list[Question]) -> None:
-        self.config = config
-        self.training = training
-        self.stage = stage
-        self.questions = questions
+    config: ResearchConfig
+    training: TrainingRun
+    stage: Stage
+    questions: list[Question]
 
     def draw(self, step: Step) -> list[Question]:
         """The questions of a step, from shuffled rounds over all questions of the run."""

@@ -27,20 +27,15 @@ from quaere.training.remote_actors import open_remote_actors
 from quaere.training.settings import LearnerSettings, RunConfig
 
 
-class Learning(Protocol):
-    """A phase in which a role is trained."""
+class _Learning(Protocol):
+    """Settings of a phase in which a role is trained, on at most `num_samples` episodes per update."""
 
     @property
-    def learner(self) -> LearnerSettings:
-        """Learner settings."""
-
+    def learner(self) -> LearnerSettings: ...
     @property
-    def limits(self) -> Limits:
-        """Episode limits."""
-
+    def limits(self) -> Limits: ...
     @property
-    def num_samples(self) -> int:
-        """Maximum number of episodes per update."""
+    def num_samples(self) -> int: ...
 
 
 class Opened(Struct, frozen=True):
@@ -81,20 +76,14 @@ async def open_run(config: RunConfig, roles: Sequence[str], reporter: Reporter) 
         if isinstance(searcher, SearchPool):
             with suppress(SearchFailed):  # a run waits for servers that are down; that they differ is an error at once
                 await searcher.check()
-        actors = _open_roles(config, roles, reporter.note)
+        is_remote = config.trainer.kind == "tinker"
+        actors = (open_remote_actors if is_remote else open_actors)(config, roles, reporter.note)
         try:
             yield Opened(index, searcher, actors)
         finally:
             await actors.policy.stop()
     finally:
         await searcher.close()
-
-
-def _open_roles(config: RunConfig, roles: Sequence[str], report: Callable[[str], None]) -> RolePlay:
-    """The roles in this process, or on the server that the config names."""
-    if config.trainer.kind == "tinker":
-        return open_remote_actors(config, roles, report)
-    return open_actors(config, roles, report)
 
 
 def check_openable(config: RunConfig, recipe: str, dialects: Sequence[str]) -> None:
@@ -150,7 +139,7 @@ def open_documents(config: RunConfig, recipe: str = "drzero") -> Index:
 
 
 def plan_memory(
-    config: RunConfig, phases: Sequence[Learning], *, sampled_tokens: int = 0, num_moments: int = 1
+    config: RunConfig, phases: Sequence[_Learning], *, sampled_tokens: int = 0, num_moments: int = 1
 ) -> list[tuple[str, str]]:
     """Lines of a dry run about parameters and memory of the largest phase; each phase trains its own role.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from msgspec import Struct, structs
 
@@ -246,28 +247,19 @@ def hold_back(
     return train, [question for question in questions if question.id in held]
 
 
+@dataclass(frozen=True)
 class Validator:
     """Evaluates the solver greedily on the held-back questions at certain steps of its phase.
 
     validator = Validator(stage, ToolCallSolver(), held_back, Limits(), every=10, num_steps=50)
     """
 
-    def __init__(
-        self,
-        stage: Stage,
-        protocol: Protocol,
-        questions: Sequence[Question],
-        limits: Limits,
-        *,
-        every: int,
-        num_steps: int,
-    ) -> None:
-        self.stage = stage
-        self.protocol = protocol
-        self.questions = questions
-        self.limits = limits
-        self.every = every
-        self.num_steps = num_steps
+    stage: Stage
+    protocol: Protocol
+    questions: Sequence[Question]
+    limits: Limits
+    every: int
+    num_steps: int
 
     async def before(self, step: Step) -> None:
         """Evaluate the weights at the start of the phase, in its first step."""
