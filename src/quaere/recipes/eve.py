@@ -284,7 +284,7 @@ class Eve(DrZero):
 
         Triples with too many failed searches, or without the verifier's result where it is needed, are left out.
         """
-        config, triples = self.config.proposer, self.trace(proposals)
+        config, triples = self.config.proposer, trace(proposals, self.config.evidence, self.count_tokens)
         asked = [traced.question for traced in triples]
         attempts = await self.stage.attempt(step, self.asking, asked, config.attempts, self.limits)
         supports = await self.verify(step, triples, self.config.verifies_proposals)
@@ -297,7 +297,7 @@ class Eve(DrZero):
 
     async def examine(self, step: Step, proposals: Sequence[Proposed], seen: set[str]) -> list[Candidate]:
         """The triples as candidates of the curriculum: kept, or dropped with a reason."""
-        triples = self.trace(proposals)
+        triples = trace(proposals, self.config.evidence, self.count_tokens)
         screened = await self.screen(step, triples, seen)
         supports = await self.verify(step, triples, self.config.verifies_candidates)
         return [
@@ -326,10 +326,6 @@ class Eve(DrZero):
         )
 
     # --------------------------------------------------------------------------------------- parts of a judgement
-
-    def trace(self, proposals: Sequence[Proposed]) -> list[Proposed]:
-        """The proposals with their evidence located and checked by the guards."""
-        return trace(proposals, self.config.evidence, self.count_tokens)
 
     async def verify(self, step: Step, triples: Sequence[Proposed], is_wanted: bool) -> list[Support | None]:
         """The value of each span to the solver; None for all if `is_wanted` is false."""
@@ -370,7 +366,9 @@ async def train(config: EveConfig, store: Run, reporter: Reporter) -> None:
         scorer = open_hosted(config.verifier) if config.verifier.form == "hosted" else None
         if scorer:
             stack.push_async_callback(scorer.stop)
-        selector = _open_selector(config, opened, store)
+        selector = None
+        if config.prompt_source == "selector":
+            selector = Selector(embed_index(opened.index, store.path / "embeddings"), config.selector, config.seed)
         first, second = await _open_shards(config, opened, selector)
         training = TrainingRun(
             config,
@@ -383,12 +381,6 @@ async def train(config: EveConfig, store: Run, reporter: Reporter) -> None:
         )
         documents = {"first": first, "second": second}
         await Eve(config, training, opened.searcher, **documents, selector=selector, scorer=scorer).evolve()
-
-
-def _open_selector(config: EveConfig, opened: Opened, store: Run) -> Selector | None:
-    if config.prompt_source != "selector":
-        return None
-    return Selector(embed_index(opened.index, store.path / "embeddings"), config.selector, config.seed)
 
 
 async def _open_shards(config: EveConfig, opened: Opened, selector: Selector | None) -> tuple[Documents, Documents]:

@@ -177,7 +177,7 @@ class FixedJudge:
     async def practise(self, iteration: int) -> None:
         """Run all steps of the training loop."""
         config, solver = self.config, self.config.solver
-        writer = find_dialect("report", "writer").open(style=config.prompts)
+        writer = report_protocol(config)
         steps = self.research.training.steps(iteration, "reports", solver.steps, role=ROLE, settings=solver.learner)
         for step in steps:
             questions = self.research.draw(step)
@@ -188,7 +188,8 @@ class FixedJudge:
             if isinstance(config, ReportDpoConfig):
                 advantages, kept = self.prefer(step, paid, config.dpo_beta)
             else:
-                advantages, kept = self.compare(step, paid)
+                graded = [(item.written, item.place, item.reward) for item in paid]
+                advantages, kept = compare_reports(config, step, graded), paid
             self.measure(step, groups, paid, advantages, kept)
 
     async def judge(self, step: Step, groups: Sequence[Sequence[Written]]) -> list[Paid]:
@@ -214,12 +215,7 @@ class FixedJudge:
             if written.report is None or verdict is not None
         ]
 
-    # ------------------------------------------------------------------------------------------------- the two updates
-
-    def compare(self, step: Step, paid: Sequence[Paid]) -> tuple[Advantages, list[Paid]]:
-        """Make a GRPO update that compares the reports on each question; returns the advantages and their reports."""
-        graded = [(item.written, item.place, item.reward) for item in paid]
-        return compare_reports(self.config, step, graded), list(paid)
+    # ------------------------------------------------------------------------------------------------ the update of DPO
 
     def prefer(self, step: Step, paid: Sequence[Paid], beta: float) -> tuple[Advantages, list[Paid]]:
         """Make one DPO update on pairs of the best and the worst report on each question; no pair if rewards are equal.

@@ -60,6 +60,7 @@ class RolePlay(ABC):
         self.on_progress: Callable[..., None] = lambda role, **amounts: None  # takes the amounts of `StepProgress`
         self._speaking = ""  # the role whose weights the policy has
         self._saved: Path | None = None  # checkpoint with the current weights of all roles not in `_changed`
+        self.roles = tuple(roles)
         self._changed = set(roles)
 
     @abstractmethod
@@ -67,20 +68,47 @@ class RolePlay(ABC):
         """A new learner of the role's weights, without optimizer moments and at the start of its schedule."""
 
     @abstractmethod
+    def _speak(self, role: str) -> None:
+        """Load the role's weights into the policy."""
+
+    @abstractmethod
+    def _save(self, folder: Path, role: str) -> None:
+        """Write the role's weights to this folder of its own."""
+
+    @abstractmethod
+    def _load(self, folder: Path, role: str) -> None:
+        """Load the role's weights from the folder of all roles."""
+
     def become(self, role: str) -> None:
         """Load the role's weights into the policy, unless it already has them. No episode may be in progress."""
+        if self._speaking != role:
+            self._speak(role)
+            self._speaking = role
 
-    @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write every role's weights to a folder named after the role, in Hugging Face layout."""
+        """Write every role's weights to a folder named after the role, in Hugging Face layout.
 
-    @abstractmethod
+        Weights that did not change since the last checkpoint are hard-linked from it instead of written again.
+        """
+        for role in self.roles:
+            if self._saved is None or role in self._changed:
+                self._save(folder / role, role)
+                continue
+            (folder / role).mkdir(parents=True)
+            for file in (self._saved / role).iterdir():
+                link_file(file, folder / role / file.name)
+
     def load(self, folder: Path) -> None:
         """Load the weights of every role from a folder that `save` wrote."""
+        for role in self.roles:
+            self._load(folder, role)
+        self._speaking = ""
+        self.saved_at(folder)
 
-    @abstractmethod
     def load_role(self, folder: Path, role: str) -> None:
         """Load the weights of one role from a folder that `save` wrote."""
+        self._load(folder, role)
+        self.weights_changed(role)
 
     def weights_changed(self, role: str) -> None:
         """Mark the role's weights as changed, so that the sampler and the next checkpoint get the new ones."""
@@ -88,18 +116,9 @@ class RolePlay(ABC):
         self._changed.add(role)
 
     def saved_at(self, folder: Path) -> None:
-        """Record that the checkpoint in `folder` has the current weights of all roles; `link_unchanged` uses it."""
+        """Record that the checkpoint in `folder` has the current weights of all roles, for `save` to link to."""
         self._saved = folder
         self._changed.clear()
-
-    def link_unchanged(self, role: str, folder: Path) -> bool:
-        """Hard-link the role's files from the last checkpoint; False, without links, if its weights have changed."""
-        if self._saved is None or role in self._changed:
-            return False
-        (folder / role).mkdir(parents=True)
-        for file in (self._saved / role).iterdir():
-            link_file(file, folder / role / file.name)
-        return True
 
     async def play(
         self,
@@ -179,7 +198,7 @@ class Actors(RolePlay):
         self._shared = shared  # one model with an adapter per role
         self._load_reference = load_reference  # loads the model all roles started from
 
-    def adapter_of(self, role: str) -> str:
+    def _adapter(self, role: str) -> str:
         """Name of the role's adapter; "" if the role has its own model."""
         return role if self._shared else ""
 
@@ -193,44 +212,23 @@ class Actors(RolePlay):
         return Learner(
             self.models[role],
             settings,
-            adapter=self.adapter_of(role),
+            adapter=self._adapter(role),
             warmup_steps=settings.warmup_steps(num_steps),
             reference=load() if load else None,
         )
 
-    def become(self, role: str) -> None:
-        """Copy the role's weights into the sampler, unless it already has them. No episode may be in progress."""
-        if self._speaking != role:
-            sampler: Any = self.policy.sampler
-            copy_weights(self.models[role], sampler.engine.model, self.adapter_of(role))
-            sampler.weights_changed()
-            self._speaking = role
+    def _speak(self, role: str) -> None:
+        sampler: Any = self.policy.sampler
+        copy_weights(self.models[role], sampler.engine.model, self._adapter(role))
+        sampler.weights_changed()
 
-    # ------------------------------------------------------------------------------------------------- save and load
+    def _save(self, folder: Path, role: str) -> None:
+        save_weights(self.models[role], folder, self._adapter(role))
+        if not self._shared:
+            self.policy.renderer.tokenizer.save_pretrained(folder)
 
-    def save(self, folder: Path) -> None:
-        """Write every role's weights to a folder named after the role, in Hugging Face layout.
-
-        Weights that did not change since the last checkpoint are hard-linked from it instead of written again.
-        """
-        for role, model in self.models.items():
-            if self.link_unchanged(role, folder):
-                continue
-            save_weights(model, folder / role, self.adapter_of(role))
-            if not self._shared:
-                self.policy.renderer.tokenizer.save_pretrained(folder / role)
-
-    def load(self, folder: Path) -> None:
-        """Load the weights of every role from a folder that `save` wrote."""
-        for role, model in self.models.items():
-            load_weights(model, folder / role, self.adapter_of(role))
-        self._speaking = ""
-        self.saved_at(folder)
-
-    def load_role(self, folder: Path, role: str) -> None:
-        """Load the weights of one role from a folder that `save` wrote."""
-        load_weights(self.models[role], folder / role, self.adapter_of(role))
-        self.weights_changed(role)
+    def _load(self, folder: Path, role: str) -> None:
+        load_weights(self.models[role], folder / role, self._adapter(role))
 
 
 def open_actors(config: RunConfig, roles: Sequence[str], report: Callable[[str], None] = lambda line: None) -> Actors:
