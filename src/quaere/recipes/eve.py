@@ -96,8 +96,7 @@ class EveConfig(SelfPlayConfig, frozen=True, forbid_unknown_fields=True):
 
     iterations: PositiveInt = 1
     proposer: ProposerConfig = ProposerConfig(
-        reward=RewardConfig(format_rule="eve"),
-        learner=LearnerSettings(max_grad_norm=MAX_GRAD_NORM),
+        reward=RewardConfig(format_rule="eve"), learner=LearnerSettings(max_grad_norm=MAX_GRAD_NORM)
     )
     solver: SolverConfig = SolverConfig(learner=LearnerSettings(max_grad_norm=MAX_GRAD_NORM))
     generation: GenerationConfig = GenerationConfig(questions=5)
@@ -151,11 +150,7 @@ PRESETS: dict[str, dict[str, object]] = {
         **_DRZERO["paper"],
         "evidence.gold": "written",  # the paper compares with whatever span the proposer wrote
     },
-    "single-gpu": {
-        **_DRZERO["single-gpu"],
-        **_OURS,
-        "generation.batch": 60,
-    },
+    "single-gpu": {**_DRZERO["single-gpu"], **_OURS, "generation.batch": 60},
     "large-gpu": {
         **_DRZERO["large-gpu"],
         **_OURS,

@@ -36,7 +36,7 @@ from quaere.rollout.episode import Sample, make_sample
 from quaere.runs import Run
 from quaere.setting_types import PositiveFloat
 from quaere.training.assessments import Assessed, Verdict, assess_reports, measure_assessments, view_reports
-from quaere.training.measures import mean_parts, measure_advantages
+from quaere.training.measures import grouped, mean_parts, measure_advantages
 from quaere.training.progress import Reporter
 from quaere.training.report_run import (
     DEMO,
@@ -95,23 +95,14 @@ class ReportDpoConfig(ReportGrpoConfig, frozen=True, forbid_unknown_fields=True)
     dpo_beta: PositiveFloat = 0.1
     solver: WriterConfig = WriterConfig(
         minibatch=0,  # DPO's weights of the pairs are computed once per step and go stale after an update
-        learner=LearnerSettings(
-            learning_rate=1e-6,
-            warmup_ratio=0.05,
-            aggregation="token_sum",
-            keep_reference=True,
-        ),
+        learner=LearnerSettings(learning_rate=1e-6, warmup_ratio=0.05, aggregation="token_sum", keep_reference=True),
     )
 
 
 # The settings that each preset changes, for both recipes; `paper` is SCORE's too.
 PRESETS: dict[str, dict[str, object]] = {
     # The paper reserves no turn for the report or the assessment.
-    "paper": {
-        "engine.max_rows": 256,
-        "solver.limits.answer_turn": False,
-        "evaluator.limits.answer_turn": False,
-    },
+    "paper": {"engine.max_rows": 256, "solver.limits.answer_turn": False, "evaluator.limits.answer_turn": False},
     "single-gpu": SINGLE_GPU,
     "demo": DEMO,
 }
@@ -228,7 +219,7 @@ class FixedJudge:
         sides = [pair[0] for pair in pairs] + [pair[1] for pair in pairs]
         if not pairs:
             return dpo_advantages([], [], beta=beta), []
-        ratios = log_ratios(step, [make_sample(item.written.episode, 0.0) for item in sides])
+        ratios = _log_ratios(step, [make_sample(item.written.episode, 0.0) for item in sides])
         chosen, rejected = ratios[: len(pairs)], ratios[len(pairs) :]
         advantages = dpo_advantages(chosen, rejected, beta=beta)
         samples = group_samples([item.written.episode for item in sides], [0] * len(sides), advantages)
@@ -323,17 +314,12 @@ def compare_reports(
 
 def find_pairs(paid: Sequence[Paid]) -> list[tuple[Paid, Paid]]:
     """The best and the worst report of every question, the first of equals; no pair if their rewards are equal."""
-    groups: dict[int, list[Paid]] = {}
-    for item in paid:
-        groups.setdefault(item.place, []).append(item)
-    pairs = [
-        (max(group, key=lambda item: item.reward), min(group, key=lambda item: item.reward))
-        for group in groups.values()
-    ]
+    groups = grouped((item.place, item) for item in paid).values()
+    pairs = [(max(same, key=lambda item: item.reward), min(same, key=lambda item: item.reward)) for same in groups]
     return [(best, worst) for best, worst in pairs if best.reward > worst.reward]
 
 
-def log_ratios(step: Step, samples: Sequence[Sample]) -> list[float]:
+def _log_ratios(step: Step, samples: Sequence[Sample]) -> list[float]:
     """log pi - log pi_ref of each sample, summed over all tokens that the model wrote."""
     now, before = step.learner.score(samples), step.learner.score_reference(samples)
     return [sum(new) - sum(old) for new, old in zip(now, before, strict=True)]

@@ -290,6 +290,10 @@ class SelectorState:
     uses: Uses
 
 
+# The parts of a state that consist of arrays, with their types.
+_PARTS: dict[str, Any] = {"clustering": Clustering, "clusters": Arms, "types": Arms}
+
+
 class Selector:
     """Draws choices and learns from their rewards. Passages are clustered at the first use."""
 
@@ -369,7 +373,10 @@ class Selector:
         from safetensors.numpy import save_file
 
         header = _Header(self.state.iteration, self._embedded.fingerprint)
-        save_file(_to_arrays(self.state), folder / STATE_FILE, {"selector": msgspec.json.encode(header).decode()})
+        parts = {name: vars(getattr(self.state, name)) for name in _PARTS}
+        arrays = {f"{part}.{name}": values for part, fields in parts.items() for name, values in fields.items()}
+        arrays["uses"] = self.state.uses
+        save_file(arrays, folder / STATE_FILE, {"selector": msgspec.json.encode(header).decode()})
 
     def load(self, folder: Path) -> None:
         """Restore what `save` wrote. The passages and their vectors must be the same."""
@@ -380,7 +387,13 @@ class Selector:
             with safe_open(file, framework="np") as opened:
                 header = msgspec.json.decode(opened.metadata()["selector"], type=_Header)
                 arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (it is no mapping)
-            state = _from_arrays(header.iteration, arrays)
+            made = {
+                part: kind(
+                    **{name.split(".")[1]: array for name, array in arrays.items() if name.startswith(f"{part}.")}
+                )
+                for part, kind in _PARTS.items()
+            }
+            state = SelectorState(header.iteration, **made, uses=arrays["uses"])
         except (OSError, SafetensorError, msgspec.DecodeError, KeyError, TypeError) as error:
             raise BadInput(f"{file} is missing or is not a selector's state") from error
         if header.embeddings != self._embedded.fingerprint or len(state.uses) != len(self._embedded.vectors):
@@ -407,18 +420,3 @@ class _Header(Struct, frozen=True, forbid_unknown_fields=True):
 
     iteration: int
     embeddings: str
-
-
-def _to_arrays(state: SelectorState) -> dict[str, Any]:
-    arrays: dict[str, Any] = {"uses": state.uses}
-    for prefix, record in (("clustering", state.clustering), ("clusters", state.clusters), ("types", state.types)):
-        arrays |= {f"{prefix}.{name}": values for name, values in vars(record).items()}
-    return arrays
-
-
-def _from_arrays(iteration: int, arrays: dict[str, Any]) -> SelectorState:
-    def part(prefix: str) -> dict[str, Any]:
-        return {name.split(".")[1]: values for name, values in arrays.items() if name.startswith(f"{prefix}.")}
-
-    clustering, clusters, types = Clustering(**part("clustering")), Arms(**part("clusters")), Arms(**part("types"))
-    return SelectorState(iteration, clustering, clusters, types, arrays["uses"])

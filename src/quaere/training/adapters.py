@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -41,12 +40,6 @@ def add_adapters(model: Any, names: Sequence[str], settings: AdapterSettings) ->
 def plain_model(model: Any) -> Any:
     """The transformers model without peft's wrapper; adapter layers stay in it."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-def without_adapter(model: Any) -> contextlib.AbstractContextManager[Any]:
-    """Context in which the model computes as its base, with adapters disabled."""
-    disable = getattr(model, "disable_adapter", None)
-    return disable() if disable else contextlib.nullcontext()
 
 
 def trainable_weights(model: Any, adapter: str) -> list[torch.Tensor]:

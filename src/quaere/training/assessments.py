@@ -25,6 +25,7 @@ from quaere.records import Assessment, AssessTask, Episode, Harness, Report, Rub
 from quaere.rewards.reports import mean_scores
 from quaere.rollout.episode import Job
 from quaere.rollout.policy import derive_seed
+from quaere.training.measures import mean_of
 from quaere.training.report_run import EvaluatorConfig
 from quaere.training.rollouts import Stage
 from quaere.training.step import Step
@@ -146,10 +147,10 @@ def _verdicts(question: str, num_reports: int, passes: Sequence[tuple[Viewing, E
 # ------------------------------------------------------------------------------------------------------------ measures
 
 
-def overall_score(scores: Scores, scale: float) -> float:
+def _overall_score(scores: Scores, scale: float) -> float:
     """Overall score of a report: the mean over the dimensions, from 0 to 1.
 
-    overall_score(Scores(1, {"factuality": 7.0, "coverage": 5.0}), 10.0) -> 0.6
+    _overall_score(Scores(1, {"factuality": 7.0, "coverage": 5.0}), 10.0) -> 0.6
     """
     return sum(scores.scores.values()) / len(scores.scores) / scale
 
@@ -163,16 +164,13 @@ def measure_assessments(assessed: Assessed, scale: float) -> dict[str, float]:
     """
     verdicts = [verdict for group in assessed.verdicts.values() for verdict in group]
     told = [verdict for verdict in verdicts if verdict is not None]
-    measured: dict[str, float] = {}
-    if assessed.passes:
-        read = [isinstance(episode.outcome, Assessment) for _, episode in assessed.passes]
-        measured["assessments/readable"] = sum(read) / len(read)
-    if verdicts:
-        measured["assessments/judged"] = len(told) / len(verdicts)
-    if told:
-        measured["verification/searches"] = sum(verdict.num_searches for verdict in told) / len(told)
-        measured |= measure_spread(assessed, scale)
-    return measured | measure_places(assessed.passes, scale)
+    return {
+        **mean_of("assessments/readable", [isinstance(one.outcome, Assessment) for _, one in assessed.passes]),
+        **mean_of("assessments/judged", [verdict is not None for verdict in verdicts]),
+        **mean_of("verification/searches", [verdict.num_searches for verdict in told]),
+        **(measure_spread(assessed, scale) if told else {}),
+        **measure_places(assessed.passes, scale),
+    }
 
 
 def measure_spread(assessed: Assessed, scale: float) -> dict[str, float]:
@@ -183,16 +181,14 @@ def measure_spread(assessed: Assessed, scale: float) -> dict[str, float]:
         measure_spread(assessed, 10.0) -> {"scores/num": 64.0, "scores/mean": 0.6, "scores/spread": 0.08, ...}
     """
     groups = [[verdict.scores for verdict in group if verdict is not None] for group in assessed.verdicts.values()]
-    overall = [[overall_score(scores, scale) for scores in group] for group in groups]
+    overall = [[_overall_score(scores, scale) for scores in group] for group in groups]
     whole = [score for group in overall for score in group]
-    measured = {
+    return {
         "scores/mean": sum(whole) / len(whole),
         "scores/num": float(len(whole)),
         "scores/ceiling": sum(score >= 0.95 for score in whole) / len(whole),
+        **mean_of("scores/spread", [_deviation(group) for group in overall if len(group) > 1]),
     }
-    if spreads := [_deviation(group) for group in overall if len(group) > 1]:
-        measured["scores/spread"] = sum(spreads) / len(spreads)
-    return measured
 
 
 def measure_places(passes: Sequence[tuple[Viewing, Episode]], scale: float) -> dict[str, float]:
@@ -209,17 +205,14 @@ def measure_places(passes: Sequence[tuple[Viewing, Episode]], scale: float) -> d
     for viewing, episode in passes:
         if not isinstance(episode.outcome, Assessment) or len(episode.outcome.reports) < 2:
             continue
-        found = {item.number: overall_score(item, scale) for item in episode.outcome.reports}
+        found = {item.number: _overall_score(item, scale) for item in episode.outcome.reports}
         places += _centred(list(found))
         scores += _centred(list(found.values()))
         if 1 in found and len(viewing.order) in found:
             gaps.append(found[1] - found[len(viewing.order)])
-    measured: dict[str, float] = {}
-    if (correlation := correlate(places, scores)) is not None:
-        measured["position/correlation"] = correlation
-    if gaps:
-        measured["position/first_minus_last"] = sum(gaps) / len(gaps)
-    return measured
+    correlation = correlate(places, scores)
+    bias = {} if correlation is None else {"position/correlation": correlation}
+    return bias | mean_of("position/first_minus_last", gaps)
 
 
 def correlate(first: Sequence[float], second: Sequence[float]) -> float | None:

@@ -39,7 +39,6 @@ from quaere.training.adapters import (
     refuse_non_finite,
     save_weights,
     trainable_weights,
-    without_adapter,
 )
 from quaere.training.batches import MicroBatch, packed_logprobs, split_batch
 from quaere.training.estimate import needs_checkpointing
@@ -56,13 +55,7 @@ class Learner:
     """
 
     def __init__(
-        self,
-        model: Any,
-        settings: LearnerSettings,
-        *,
-        adapter: str = "",
-        warmup_steps: int = 0,
-        reference: Any = None,
+        self, model: Any, settings: LearnerSettings, *, adapter: str = "", warmup_steps: int = 0, reference: Any = None
     ) -> None:
         self.settings = settings
         self.adapter = adapter
@@ -202,7 +195,7 @@ class Learner:
     def _make_optimizer(self) -> torch.optim.Optimizer:
         """AdamW, fused where torch has a kernel."""
         settings = self.settings
-        kind = OffloadedAdamW if settings.offload_optimizer else torch.optim.AdamW
+        kind = _OffloadedAdamW if settings.offload_optimizer else torch.optim.AdamW
         options = {"lr": settings.learning_rate, "betas": settings.betas, "weight_decay": settings.weight_decay}
         return kind(self.parameters, fused=self.device.type in ("cpu", "cuda"), **options)
 
@@ -238,7 +231,7 @@ class Learner:
         if self.reference is not None:
             with torch.no_grad(), self._autocast():
                 return packed_logprobs(self.reference, batch)
-        with without_adapter(self.model):
+        with self.model.disable_adapter():  # without a copy, the base under the adapter is the reference
             found = self._score_batch(batch)
         self.model.train()
         return found
@@ -343,7 +336,7 @@ def _with_gradient(samples: Sequence[Sample]) -> Sequence[Sample]:
 # ------------------------------------------------------------------------------- AdamW with its moments in host memory
 
 
-class OffloadedAdamW(torch.optim.AdamW):  # type: ignore[misc]
+class _OffloadedAdamW(torch.optim.AdamW):  # type: ignore[misc]
     """AdamW with its moments in host memory; they are copied to the device for the update, weight by weight.
 
     Updates and saved state are bit-identical to plain AdamW.
@@ -356,7 +349,6 @@ class OffloadedAdamW(torch.optim.AdamW):  # type: ignore[misc]
         super().__init__([{"params": [weight]} for weight in parameters], **options)
 
     def step(self, closure: None = None) -> None:
-        """Update every weight; only one weight's moments are on the device at a time."""
         groups = self.param_groups
         try:
             for group in groups:
@@ -373,7 +365,6 @@ class OffloadedAdamW(torch.optim.AdamW):  # type: ignore[misc]
         _finish_copies()
 
     def load_state_dict(self, state_dict: Any) -> None:
-        """Load a saved state; the moments stay in host memory."""
         super().load_state_dict(state_dict)
         for weight in list(self.state):
             self._put_away(weight, {})

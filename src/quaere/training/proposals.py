@@ -197,9 +197,7 @@ def can_be_judged(proposed: Proposed, attempts: Sequence[Episode]) -> bool:
 
     It cannot if a search of the proposer failed, or if fewer than two of the solver's attempts had no failed search.
     """
-    if proposed.episode.search_failed:
-        return False
-    return proposed.question is None or len(attempts) >= 2
+    return not proposed.episode.search_failed and (proposed.question is None or len(attempts) >= 2)
 
 
 # ------------------------------------------------------------------------------------------------------------- evidence

@@ -29,6 +29,7 @@ from quaere.rollout.question_files import read_questions
 from quaere.runs import Run
 from quaere.setting_types import GroupSize, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from quaere.training.given import QUESTIONS, read_source
+from quaere.training.measures import grouped, mean_of
 from quaere.training.progress import Reporter
 from quaere.training.rollouts import Stage, draw_questions
 from quaere.training.run_setup import open_run, plan_memory
@@ -288,7 +289,7 @@ def learn_in_parts(step: Step, groups: Sequence[Sequence[Sample]], minibatch: in
     parts = [
         [sample for group in groups[first : first + size] for sample in group] for first in range(0, len(groups), size)
     ]
-    everything = [sample for group in groups for sample in group]
+    everything = [sample for several in groups for sample in several]
     measured = measure_update(step.learner, everything) if step.measures_update else {}
     told = [part for part in parts if any(any(sample.advantages) for sample in part)]
     trace_tokens(step, [sample for part in told for sample in part])
@@ -296,10 +297,10 @@ def learn_in_parts(step: Step, groups: Sequence[Sequence[Sample]], minibatch: in
     updates = [
         step.learner.step(part, None if number + 1 == len(told) else settings) for number, part in enumerate(told)
     ]
-    return measured | merge_updates(updates)
+    return measured | _merge_updates(updates)
 
 
-def merge_updates(updates: Sequence[dict[str, float]]) -> dict[str, float]:
+def _merge_updates(updates: Sequence[dict[str, float]]) -> dict[str, float]:
     """Metrics of several updates of one step: means, except the maximum of the mismatch and the sum of tokens.
 
     merge_updates([{"loss/policy": 0.2, "batch/model_tokens": 10.0}, {"loss/policy": 0.4, "batch/model_tokens": 30.0}])
@@ -316,10 +317,8 @@ def merge_updates(updates: Sequence[dict[str, float]]) -> dict[str, float]:
 
 def group_samples(episodes: Sequence[Episode], places: Sequence[int], advantages: Advantages) -> list[list[Sample]]:
     """Samples of these episodes, grouped by question (equal `places`)."""
-    groups: dict[int, list[Sample]] = {}
-    for episode, place, value in zip(episodes, places, advantages.values.tolist(), strict=True):
-        groups.setdefault(place, []).append(make_sample(episode, value))
-    return list(groups.values())
+    samples = [make_sample(*pair) for pair in zip(episodes, advantages.values.tolist(), strict=True)]
+    return list(grouped(zip(places, samples, strict=True)).values())
 
 
 # ------------------------------------------------------------------------------------------------------ report episodes
@@ -399,14 +398,13 @@ def measure_groups(groups: Sequence[Sequence[Written]], measured: Sequence[Mappi
 
         measure_groups(groups, measured) -> {"check/resolved": 0.6, "consistency/mean": 0.4, "diversity/mean": 0.7, ...}
     """
+    names = dict.fromkeys(name for values in measured for name in values)
     means: dict[str, float] = {}
-    for name in dict.fromkeys(name for values in measured for name in values):
-        unfinished = 0.0 if name.startswith("check/") else None
-        known = [value for values in measured if (value := values.get(name, unfinished)) is not None]
-        means[name] = sum(known) / len(known)
+    for name in names:
+        counted = [values for values in measured if name in values or name.startswith("check/")]
+        means |= mean_of(name, [values.get(name, 0.0) for values in counted])
     agreements = [consistency_score([item.conclusion for item in group]) for group in groups]
     spreads = [diversity_score([item.report.text for item in group if item.report]) for group in groups]
     for name, values in (("consistency/mean", agreements), ("diversity/mean", spreads)):
-        if told := [value for value in values if value is not None]:
-            means[name] = sum(told) / len(told)
+        means |= mean_of(name, [value for value in values if value is not None])
     return means

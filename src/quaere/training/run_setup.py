@@ -207,7 +207,15 @@ def check_trainer(config: RunConfig) -> None:
             raise BadInput("--trainer-url is the URL of a Tinker server", hint="add --trainer tinker")
         return
     check_sdk()
-    _check_adapter(config)
+    if not config.adapter.rank:
+        raise BadInput(
+            "a Tinker server trains adapters, and adapter.rank is 0: all weights", hint="--set adapter.rank=16"
+        )
+    if config.adapter.alpha != ALPHA:
+        raise BadInput(
+            f"adapters of a Tinker server have alpha {ALPHA}, and adapter.alpha is {config.adapter.alpha}",
+            hint=f"--set adapter.alpha={ALPHA}",
+        )
     if config.engine.mode == "deterministic":
         raise BadInput("a trainer's samples do not repeat bit for bit", hint="--set engine.mode=fast")
     if config.traced_episodes:
@@ -231,18 +239,6 @@ def plan_trainer(config: RunConfig, num_roles: int) -> list[tuple[str, str]]:
     """Lines of a dry run about the Tinker server, on which weights and memory are."""
     where = config.trainer.url or HOSTED
     return [("trainer", f"{where}: {num_roles} adapters of rank {config.adapter.rank}; weights and memory are there")]
-
-
-def _check_adapter(config: RunConfig) -> None:
-    if not config.adapter.rank:
-        raise BadInput(
-            "a Tinker server trains adapters, and adapter.rank is 0: all weights", hint="--set adapter.rank=16"
-        )
-    if config.adapter.alpha != ALPHA:
-        raise BadInput(
-            f"adapters of a Tinker server have alpha {ALPHA}, and adapter.alpha is {config.adapter.alpha}",
-            hint=f"--set adapter.alpha={ALPHA}",
-        )
 
 
 def _check_version(url: str, described: dict[str, Any]) -> None:

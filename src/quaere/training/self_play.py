@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any, Literal
 
@@ -19,7 +20,7 @@ from quaere.rollout.policy import derive_seed
 from quaere.setting_types import NonNegativeFloat, NonNegativeInt, PositiveInt
 from quaere.training.given import LARGE_GPU, count_given_steps, plan_given, take_given
 from quaere.training.health import check_curriculum
-from quaere.training.measures import mean_parts, measure_advantages, measure_proposals, pass_histogram
+from quaere.training.measures import mean_of, mean_parts, measure_advantages, measure_proposals, pass_histogram
 from quaere.training.proposals import Proposed, measure_overlap, read_proposal
 from quaere.training.rollouts import Stage, check_finite, shuffled
 from quaere.training.run_setup import plan_memory
@@ -290,7 +291,7 @@ async def generation_steps(
         else:
             first = (step.number - num_given) * size
             yield step, range(first, min(total, first + size))
-        measure_generation(step)
+        _measure_generation(step)
         if step.number + 1 == num_steps:
             _check_curriculum(config, training, step)
 
@@ -371,15 +372,14 @@ def measure_proposer(
     }
 
 
-def measure_generation(step: Step) -> None:
+def _measure_generation(step: Step) -> None:
     """Add to the step's metrics: candidates, kept ones, the searches those need, and the count of each drop reason."""
     step.metrics["curriculum/candidates"] = float(len(step.candidates))
     step.metrics["curriculum/kept"] = float(sum(candidate.kept for candidate in step.candidates))
-    if needs := [candidate.num_searches for candidate in step.candidates if candidate.kept]:
-        step.metrics["curriculum/searches_needed"] = sum(needs) / len(needs)
-    for reason in {candidate.reason for candidate in step.candidates if candidate.reason}:
-        dropped = sum(candidate.reason == reason for candidate in step.candidates)
-        step.metrics[f"curriculum/{reason.replace(' ', '_')}"] = float(dropped)
+    needs = [candidate.num_searches for candidate in step.candidates if candidate.kept]
+    step.metrics |= mean_of("curriculum/searches_needed", needs)
+    for reason, count in Counter(candidate.reason for candidate in step.candidates if candidate.reason).items():
+        step.metrics[f"curriculum/{reason.replace(' ', '_')}"] = float(count)
 
 
 def proposer_advantages(

@@ -22,6 +22,7 @@ from quaere.rollout.episode import Limits
 from quaere.rollout.policy import derive_seed
 from quaere.setting_types import Fraction, GroupSize, NonNegativeFloat, NonNegativeInt, PositiveInt
 from quaere.training.measures import (
+    grouped,
     mean_parts,
     measure_advantages,
     measure_asked,
@@ -106,11 +107,7 @@ def solver_of(config: SolverConfig, style: PromptStyle, *, evidence: bool = Fals
     solver_of(SolverConfig(dialect="evalrar"), "brief").protocol.name == "evalrar-solver"
     """
     return open_solver(
-        config.dialect,
-        style=style,
-        evidence=evidence,
-        settings=config.evaluation,
-        answer_score=config.answer_score,
+        config.dialect, style=style, evidence=evidence, settings=config.evaluation, answer_score=config.answer_score
     )
 
 
@@ -204,10 +201,8 @@ def measure_solver(
     episodes: Sequence[Episode], paid: Sequence[Mapping[str, float]], advantages: Advantages, num_attempts: int
 ) -> dict[str, float]:
     """Metrics of rewards, advantages and groups, and the histogram of right attempts per question."""
-    rights: dict[str, list[float]] = {}
-    for episode, parts in zip(episodes, paid, strict=True):
-        rights.setdefault(episode.task.id, []).append(parts["answer/exact_match"])
-    whole = [int(sum(group)) for group in rights.values() if len(group) == num_attempts]
+    rights = grouped((one.task.id, parts["answer/exact_match"]) for one, parts in zip(episodes, paid, strict=True))
+    whole = [int(sum(several)) for several in rights.values() if len(several) == num_attempts]
     measured = {"reward/mean": 0.0} | mean_parts(paid) | measure_advantages(advantages)
     return measured | measure_groups(advantages) | pass_histogram(whole, num_attempts)
 
@@ -233,16 +228,15 @@ def hold_back(
     a question is added or rejected, hardly any other changes sides.
     """
     size, total = count_held_back(len(questions), settings), len(questions)
-    groups: dict[int, list[Question]] = {}
     # Sorted by a hash of the id, not shuffled: a shuffle would change completely with one added question.
-    for question in sorted(questions, key=lambda question: derive_seed(seed, "validation", question.id)):
-        groups.setdefault(question.hops, []).append(question)
+    order = sorted(questions, key=lambda question: derive_seed(seed, "validation", question.id))
+    groups = grouped((question.hops, question) for question in order)
     # Largest remainder method: each group's share rounded down, plus one for those with the largest remainders.
-    counts = {hops: len(group) * size // total for hops, group in groups.items()}
+    counts = {hops: len(several) * size // total for hops, several in groups.items()}
     by_remainder = sorted(groups, key=lambda hops: (-(len(groups[hops]) * size % total), hops))
     for hops in by_remainder[: size - sum(counts.values())]:
         counts[hops] += 1
-    held = {question.id for hops, group in groups.items() for question in group[: counts[hops]]}
+    held = {question.id for hops, several in groups.items() for question in several[: counts[hops]]}
     train = [question for question in questions if question.id not in held]
     return train, [question for question in questions if question.id in held]
 

@@ -139,11 +139,12 @@ class TinkerLearner:
         self, samples: Sequence[Sample], policy: Sequence[Floats], folded: Sequence[Floats], weights: Sequence[float]
     ) -> list[Any]:
         """The samples as `Datum` objects of the SDK: targets, policy log-probs, advantages scaled for the server."""
+        assert self._normalisation != "auto", "`score` has not been called"
         rows = [number for number, sample in enumerate(samples) if any(sample.loss_mask)]
         data = []
         for number in rows:
             tokens = _needed(samples[number])
-            factor = server_factor(len(tokens) - 1, len(rows), self._sums_how())
+            factor = server_factor(len(tokens) - 1, len(rows), self._normalisation)
             inputs = {
                 "target_tokens": tokens[1:],
                 "logprobs": _spread(samples[number], policy[number]),
@@ -151,10 +152,6 @@ class TinkerLearner:
             }
             data.append(self._make_datum(tokens[:-1], inputs))
         return data
-
-    def _sums_how(self) -> Normalisation:
-        assert self._normalisation != "auto", "`score` has not been called"
-        return self._normalisation
 
     def _update(self, rate: float, settings: LearnerSettings) -> dict[str, float]:
         """Make the optimizer step; returns the gradient norm if the server reports it; raises if it is not finite."""
