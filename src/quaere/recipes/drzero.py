@@ -46,6 +46,7 @@ from quaere.training.proposals import (
     judge_form,
     keep_best,
     make_candidate,
+    measure_verdicts,
     propose_jobs,
     remember_questions,
 )
@@ -65,7 +66,7 @@ from quaere.training.self_play import (
     plan_self_play,
     proposer_advantages,
 )
-from quaere.training.solver_phase import solver_of, train_solver
+from quaere.training.solver_phase import practise, solver_of
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun
 
@@ -267,17 +268,29 @@ class DrZero:
             step.candidates += await self.examine(step, proposals, seen)
 
     async def train_solver(self, iteration: int) -> None:
-        """GRPO on groups of answers to each question; the reward is exact match (Eq. 5), or the dialect's own."""
-        curriculum = self.training.store.curriculum(iteration)
-        await train_solver(
-            self.training,
+        """GRPO on groups of answers to each question; the reward is exact match (Eq. 5), or the dialect's own.
+
+        The questions are the kept candidates with people's verdicts and added questions applied. They are read once,
+        since people may change them at any time, and questions and rewards must come from the same version.
+        """
+        config, training = self.config, self.training
+        curriculum = training.store.curriculum(iteration)
+        kept = training.store.candidates(iteration=iteration, kept=True)
+        if not curriculum:
+            why = "every question that was kept was rejected" if kept else "no question was kept"
+            training.reporter.note(f"iteration {iteration + 1}: {why}, so the solver learns nothing")
+            training.skip(config.solver.steps)
+            return
+        await practise(
+            training,
             self.stage,
             iteration,
-            self.config.solver,
+            config.solver,
             solver=self.paid_solver(curriculum),
-            curriculum=curriculum,
-            validation=self.config.validation,
-            seed=self.config.seed,
+            questions=[candidate.to_question() for candidate in curriculum],
+            validation=config.validation,
+            seed=config.seed,
+            also=measure_verdicts(kept, curriculum),
         )
 
     # --------------------------------------------------------------------------------------------- parts of a phase

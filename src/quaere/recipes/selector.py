@@ -44,6 +44,7 @@ from quaere.rollout.policy import derive_seed
 from quaere.runs import Run
 from quaere.runs.phases import PHASES
 from quaere.setting_types import NonNegativeFloat, PositiveInt, check_settings
+from quaere.training.measures import grouped
 
 PreviousMean = Literal["raw reward", "arm mean"]
 RunScore = Literal["clip", "rescale"]
@@ -387,12 +388,8 @@ class Selector:
             with safe_open(file, framework="np") as opened:
                 header = msgspec.json.decode(opened.metadata()["selector"], type=_Header)
                 arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (it is no mapping)
-            made = {
-                part: kind(
-                    **{name.split(".")[1]: array for name, array in arrays.items() if name.startswith(f"{part}.")}
-                )
-                for part, kind in _PARTS.items()
-            }
+            named = grouped((name.partition(".")[0], (name.partition(".")[2], array)) for name, array in arrays.items())
+            made = {part: kind(**dict(named[part])) for part, kind in _PARTS.items()}
             state = SelectorState(header.iteration, **made, uses=arrays["uses"])
         except (OSError, SafetensorError, msgspec.DecodeError, KeyError, TypeError) as error:
             raise BadInput(f"{file} is missing or is not a selector's state") from error

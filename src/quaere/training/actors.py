@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -31,9 +31,7 @@ from quaere.search.searcher import Searcher
 from quaere.training.adapters import add_adapters, copy_weights, load_weights, save_weights
 from quaere.training.learner import Learner
 from quaere.training.settings import LearnerSettings, RunConfig
-
-if TYPE_CHECKING:
-    from quaere.training.tinker_learner import TinkerLearner
+from quaere.training.tinker_learner import TinkerLearner
 
 
 class Played(Struct, frozen=True):

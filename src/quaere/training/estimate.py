@@ -11,16 +11,18 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import torch
 from msgspec import Struct, structs
 
 from quaere.errors import ModelMissing
 from quaere.policies.model_folders import check_config
-from quaere.training.settings import AdapterSettings, EngineSettings
-
-if TYPE_CHECKING:
-    from quaere.training.settings import LearnerSettings
+from quaere.policies.native.bridge import refuse_unsupported
+from quaere.policies.native.slots import STRIDE
+from quaere.training.adapters import add_adapters, trainable_weights
+from quaere.training.batches import CHUNK_TOKENS
+from quaere.training.settings import AdapterSettings, EngineSettings, LearnerSettings
 
 Device = Literal["cpu", "cuda"]
 
@@ -148,8 +150,6 @@ def needs_checkpointing(
 def machine_bytes(device: Device) -> float:
     """Memory of the GPU, or of the machine; infinite if the system does not say."""
     if device == "cuda":
-        import torch
-
         return float(torch.cuda.mem_get_info()[1])
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -159,8 +159,6 @@ def machine_bytes(device: Device) -> float:
 
 def _free_bytes() -> float:
     """Free memory of the GPU including torch's unused reserve; infinite without a GPU."""
-    import torch
-
     if not torch.cuda.is_available():
         return math.inf
     return float(torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
@@ -220,12 +218,8 @@ def _one_line(error: Exception) -> str:
 
 def _count_parameters(config: Any, adapter: AdapterSettings) -> tuple[int, int]:
     """Number of all parameters and of those one role trains; tied weights count once."""
-    import torch
     from transformers import AutoModelForCausalLM
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-
-    from quaere.policies.native.bridge import refuse_unsupported
-    from quaere.training.adapters import add_adapters, trainable_weights
 
     # transformers would refuse it too, but loads the configs of all its models to list them.
     if config.model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
@@ -249,16 +243,12 @@ def _count_parameters(config: Any, adapter: AdapterSettings) -> tuple[int, int]:
 
 def _kv_numbers(shape: _Shape, num_rows: int, sequence_tokens: int) -> int:
     """Number of values in the key-value cache of all slots, rounded up like the sampler's storage."""
-    from quaere.policies.native.slots import STRIDE
-
     num_slots = num_rows + 1  # one slot is for padding: see `Decoder`
     capacity = -(-sequence_tokens // STRIDE) * STRIDE
     return num_slots * capacity * shape.num_layers * 2 * shape.num_kv_heads * shape.head_dim
 
 
 def _logits_bytes(shape: _Shape) -> int:
-    from quaere.training.batches import CHUNK_TOKENS
-
     return CHUNK_TOKENS * shape.vocabulary * _FLOAT32 * _NUM_LOGITS
 
 

@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 from msgspec import structs
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from quaere.errors import TrainingStopped
@@ -162,8 +163,6 @@ class Learner:
 
     def save_optimizer(self, folder: Path) -> None:
         """Write the optimizer's moments and the place in the schedule."""
-        from safetensors.torch import save_file
-
         saved = {
             f"{moments}/{number}.{name}": value.detach().cpu()
             for moments, optimizer in {"": self.optimizer, **self._further}.items()
@@ -176,8 +175,6 @@ class Learner:
 
     def load_optimizer(self, file: Path) -> None:
         """Restore the moments and the place in the schedule from a file that `save_optimizer` wrote."""
-        from safetensors.torch import load_file
-
         saved = load_file(file)
         self.num_steps = int(saved.pop("num_steps"))
         self._further.clear()

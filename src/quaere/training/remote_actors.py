@@ -190,7 +190,11 @@ class RemoteRole:
 
     def go_back(self, state: str) -> None:
         """Close the client, so that the next one is opened from this saved state, without its optimizer moments."""
-        self._close()
+        if self._client is not None:
+            for path in self.service.saved_samplers(self._client.model_id):
+                self.service.delete_saved(path)
+            self.service.forget_model(self._client.model_id)
+        self._client, self.has_stepped = None, False
         self._delete_passing()
         self._state, self._with_moments = state, False
 
@@ -240,14 +244,6 @@ class RemoteRole:
                 "server, or the server's folder was deleted",
                 hint=f"begin another run from what was learned: {_BEGIN_ANOTHER}",
             ) from error
-
-    def _close(self) -> None:
-        if self._client is not None:
-            for path in self.service.saved_samplers(self._client.model_id):
-                self.service.delete_saved(path)
-            self.service.forget_model(self._client.model_id)
-        self._client = None
-        self.has_stepped = False
 
     def _delete_passing(self) -> None:
         if self._is_passing:

@@ -351,35 +351,34 @@ def measure_proposer(
     measured = [item.measured() for item in judged]
     for item, values, advantage in zip(judged, measured, advantages.values.tolist(), strict=True):
         step.keep(item.episode, {**values, "advantage": advantage})
-    step.metrics |= mean_parts(measured)
-    step.metrics |= measure_advantages(advantages)
-    step.metrics |= measure_proposals(
-        [item.episode for item in judged],
-        [item.task.hops for item in judged],
-        [item.score.valid for item in judged],
-        [item.written.question for item in judged],
-    )
-    tried = [item for item in judged if item.num_attempts]
-    step.metrics |= pass_histogram(
-        [item.num_right for item in tried if item.num_attempts == num_attempts], num_attempts
-    )
     step.metrics |= {
+        **mean_parts(measured),
+        **measure_advantages(advantages),
+        **measure_proposals(
+            [item.episode for item in judged],
+            [item.task.hops for item in judged],
+            [item.score.valid for item in judged],
+            [item.written.question for item in judged],
+        ),
+        **pass_histogram([item.num_right for item in judged if item.num_attempts == num_attempts], num_attempts),
         "cost/documents": float(num_documents),
         "cost/proposer_episodes": step.metrics["proposer/episodes"],
         "cost/solver_episodes": step.metrics.get("solver/episodes", 0.0),
-        "cost/valid_questions": float(len(tried)),
+        "cost/valid_questions": float(sum(item.num_attempts > 0 for item in judged)),
         "cost/grpo_episodes": float(GRPO_ROLLOUTS * num_documents),
     }
 
 
 def _measure_generation(step: Step) -> None:
     """Add to the step's metrics: candidates, kept ones, the searches those need, and the count of each drop reason."""
-    step.metrics["curriculum/candidates"] = float(len(step.candidates))
-    step.metrics["curriculum/kept"] = float(sum(candidate.kept for candidate in step.candidates))
-    needs = [candidate.num_searches for candidate in step.candidates if candidate.kept]
-    step.metrics |= mean_of("curriculum/searches_needed", needs)
-    for reason, count in Counter(candidate.reason for candidate in step.candidates if candidate.reason).items():
-        step.metrics[f"curriculum/{reason.replace(' ', '_')}"] = float(count)
+    kept = [candidate for candidate in step.candidates if candidate.kept]
+    reasons = Counter(candidate.reason for candidate in step.candidates if candidate.reason)
+    step.metrics |= {
+        "curriculum/candidates": float(len(step.candidates)),
+        "curriculum/kept": float(len(kept)),
+        **mean_of("curriculum/searches_needed", [candidate.num_searches for candidate in kept]),
+        **{f"curriculum/{reason.replace(' ', '_')}": float(count) for reason, count in reasons.items()},
+    }
 
 
 def proposer_advantages(

@@ -16,7 +16,7 @@ from quaere.dialects.registry import SolverDialectName, check_turns, find_dialec
 from quaere.dialects.roles import AnswerScore, DialectSettings, Solver
 from quaere.objectives.policy_gradient import DELTA, Advantages, grpo
 from quaere.policies.sampler import SamplingParams
-from quaere.records import Answer, Candidate, Episode, Question, SolveTask
+from quaere.records import Answer, Episode, Question, SolveTask
 from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import derive_seed
@@ -32,7 +32,6 @@ from quaere.training.measures import (
     measure_searches_kept,
     pass_histogram,
 )
-from quaere.training.proposals import measure_verdicts
 from quaere.training.rollouts import (
     Drawing,
     Stage,
@@ -111,41 +110,6 @@ def solver_of(config: SolverConfig, style: PromptStyle, *, evidence: bool = Fals
     )
 
 
-async def train_solver(
-    training: TrainingRun,
-    stage: Stage,
-    iteration: int,
-    config: SolverConfig,
-    *,
-    solver: Solver,
-    curriculum: Sequence[Candidate],
-    validation: ValidationSettings,
-    seed: int,
-) -> None:
-    """Train on the curriculum of the iteration: the kept candidates with people's verdicts and added questions applied.
-
-    The caller reads the curriculum once, since people may change it at any time, and questions and rewards must come
-    from the same version. With an empty curriculum, the phase is skipped.
-    """
-    kept = training.store.candidates(iteration=iteration, kept=True)
-    if not curriculum:
-        why = "every question that was kept was rejected" if kept else "no question was kept"
-        training.reporter.note(f"iteration {iteration + 1}: {why}, so the solver learns nothing")
-        training.skip(config.steps)
-        return
-    await practise(
-        training,
-        stage,
-        iteration,
-        config,
-        solver=solver,
-        questions=[candidate.to_question() for candidate in curriculum],
-        validation=validation,
-        seed=seed,
-        also=measure_verdicts(kept, curriculum),
-    )
-
-
 async def practise(
     training: TrainingRun,
     stage: Stage,
@@ -185,13 +149,15 @@ async def practise(
         learn(step, episodes, advantages, solver.weigh)
         for episode, parts, advantage in zip(episodes, paid, advantages.values.tolist(), strict=True):
             step.keep(episode, {**parts, "advantage": advantage})
-        step.metrics |= measure_solver(episodes, paid, advantages, config.attempts)
-        step.metrics |= measure_draws(step.number + 1, config.batch, len(questions))
-        step.metrics |= measure_asked(asked) | measure_attempts(episodes, paid)
+        step.metrics |= {
+            **measure_solver(episodes, paid, advantages, config.attempts),
+            **measure_draws(step.number + 1, config.batch, len(questions)),
+            **measure_asked(asked),
+            **measure_attempts(episodes, paid),
+        }
         levels = (training.phase_values(step, name) for name in ("solver/searches", "questions/searches_needed"))
-        step.metrics |= measure_searches_kept(*levels)
-        step.metrics |= solver.measure(episodes) if solver.measure else {}
-        step.metrics |= also or {}
+        own = solver.measure(episodes) if solver.measure else {}
+        step.metrics |= {**measure_searches_kept(*levels), **own, **(also or {})}
         await validator.after(step)
     training.take_best("solver")
     training.skip(config.steps - num_steps)

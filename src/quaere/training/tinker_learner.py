@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
 
 from quaere.errors import TrainingStopped
 from quaere.objectives import Aggregation, Divergence
@@ -118,14 +119,10 @@ class TinkerLearner:
 
     def save_optimizer(self, folder: Path) -> None:
         """Write the place in the schedule; the moments are part of the state that the server saves."""
-        from safetensors.numpy import save_file
-
         save_file({"num_steps": np.array(self.num_steps)}, folder / OPTIMIZER_FILE)
 
     def load_optimizer(self, file: Path) -> None:
         """Restore the place in the schedule from `save_optimizer`, and the moments from the role's saved state."""
-        from safetensors.numpy import load_file
-
         self.num_steps = int(load_file(file)["num_steps"])
         self._role.keep_moments()
 

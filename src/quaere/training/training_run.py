@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct, structs
@@ -40,9 +41,7 @@ from quaere.training.measures import measure_memory, measure_pace
 from quaere.training.progress import Part, Reporter, StepProgress, StepReport, stop_requested
 from quaere.training.settings import LearnerSettings, RunConfig
 from quaere.training.step import Step
-
-if TYPE_CHECKING:
-    from quaere.training.tinker_learner import TinkerLearner
+from quaere.training.tinker_learner import TinkerLearner
 
 
 class Memory(Protocol):
@@ -236,8 +235,8 @@ class TrainingRun:
         self._restored = None
 
     def _finish(self, step: Step, role: str, count: int) -> None:
-        step.metrics |= measure_memory()
-        step.metrics |= {"run/iteration": float(step.iteration), "run/phase": number_phase(step.phase, self.store)}
+        place = {"run/iteration": float(step.iteration), "run/phase": number_phase(step.phase, self.store)}
+        step.metrics |= {**measure_memory(), **place}
         self.store.add_episodes(step.episodes, step.measured, step=step.step, phase=step.phase)
         self.store.add_traces(step.step, step.traces)
         validated, scores = [episode for episode, _ in step.validation], [scores for _, scores in step.validation]
@@ -374,12 +373,12 @@ def _is_due(every: int, number: int, count: int) -> bool:
 _PREFIX, _SUFFIX = "carried-", ".safetensors"
 
 
+@dataclass
 class CarriedOptimizers:
     """Optimizer states that roles keep from one iteration to the next, as files in the newest checkpoint."""
 
-    def __init__(self) -> None:
-        self._roles: set[str] = set()
-        self._files: dict[str, Path] = {}
+    _roles: set[str] = field(default_factory=set)
+    _files: dict[str, Path] = field(default_factory=dict)
 
     def plan(self, role: str, *, is_carried: bool) -> None:
         """Set whether the optimizer state at the end of the role's phase is kept for a later iteration."""
