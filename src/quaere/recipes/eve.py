@@ -339,11 +339,11 @@ class Eve(DrZero):
         traced = hear(traced, support, evidence)
         if traced.refusals and reason in ("", "invalid"):
             reason = "refused"
-        made = self.record(step, traced, reason)
         if not evidence.cite:
-            return made
+            return self.record(step, traced, reason)
         if choice := self.second.chosen.get(traced.task.id):
-            made = structs.replace(made, cluster=choice.cluster, question_type=choice.question_type)
+            traced = structs.replace(traced, cluster=choice.cluster, question_type=choice.question_type)
+        made = self.record(step, traced, reason)
         brevity = brevity_score(traced.triple.num_span_tokens, evidence.brevity_tokens)
         return structs.replace(made, scores=made.scores | {"brevity": brevity})
 

@@ -96,11 +96,12 @@ def estimate_run(
     """
     config = _read_config(model) if isinstance(model, str | Path) else model
     num_parameters, num_trainable = _count_parameters(config, adapter)
-    usual = "bfloat16" if device == "cuda" else "float32"
+    usual = _NUM_BYTES["bfloat16" if device == "cuda" else "float32"]
+    num_bytes = {**_NUM_BYTES, "auto": usual}
     has_adapters = adapter.rank > 0
-    base_bytes = _NUM_BYTES[_resolve(engine.base_dtype, usual)] if has_adapters else _FLOAT32
+    base_bytes = num_bytes[engine.base_dtype] if has_adapters else _FLOAT32
     is_offloaded = learner.offload_optimizer and device == "cuda"
-    sampling_bytes = _NUM_BYTES[_resolve(engine.dtype, usual)]
+    sampling_bytes = num_bytes[engine.dtype]
     shape = _Shape.read(config)
     num_tokens = _micro_tokens(learner, sequence_tokens, num_samples)
     memory = MemoryParts(
@@ -113,11 +114,11 @@ def estimate_run(
         sampling_copy=num_parameters * sampling_bytes,
         kv_cache=_kv_numbers(shape, engine.max_rows, max(sequence_tokens, sampled_tokens)) * sampling_bytes,
         logits=_logits_bytes(shape),
-        activations=_activation_bytes(shape, learner, num_tokens, base_bytes, _NUM_BYTES[usual]),
+        activations=_activation_bytes(shape, learner, num_tokens, base_bytes, usual),
     )
     if learner.gradient_checkpointing == "auto" and device == "cuda" and memory.total * _MARGIN > _free_bytes():
         checked = structs.replace(learner, gradient_checkpointing=True)
-        fewer = _activation_bytes(shape, checked, num_tokens, base_bytes, _NUM_BYTES[usual])
+        fewer = _activation_bytes(shape, checked, num_tokens, base_bytes, usual)
         memory = structs.replace(memory, activations=fewer)
     return RunEstimate(device, num_parameters, num_trainable, memory)
 
@@ -162,10 +163,6 @@ def _free_bytes() -> float:
     if not torch.cuda.is_available():
         return math.inf
     return float(torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
-
-
-def _resolve(dtype: str, usual: str) -> str:
-    return usual if dtype == "auto" else dtype
 
 
 # ------------------------------------------------------------------------------------------------------- the model

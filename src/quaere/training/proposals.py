@@ -240,11 +240,9 @@ def check_evidence(config: EvidenceConfig) -> None:
     for name in config.guards:
         if name not in GUARDS:
             raise BadInput(f"evidence.guards: there is no guard {name!r}; choose from {', '.join(GUARDS)}")
-    for name in ("value_weight", "brevity_weight", "span_weight"):
+    for name, off in {"value_weight": "0", "brevity_weight": "0", "span_weight": "0", "guards": "[]"}.items():
         if getattr(config, name) and not config.cite:
-            raise BadInput(f"evidence.cite=false asks for no evidence: set evidence.{name}=0 as well")
-    if config.guards and not config.cite:
-        raise BadInput("evidence.cite=false asks for no evidence: set evidence.guards=[] as well")
+            raise BadInput(f"evidence.cite=false asks for no evidence: set evidence.{name}={off} as well")
 
 
 def trace(proposals: Sequence[Proposed], config: EvidenceConfig, count_tokens: Callable[[str], int]) -> list[Proposed]:
