@@ -303,7 +303,7 @@ def learn_in_parts(step: Step, groups: Sequence[Sequence[Sample]], minibatch: in
 def _merge_updates(updates: Sequence[dict[str, float]]) -> dict[str, float]:
     """Metrics of several updates of one step: means, except the maximum of the mismatch and the sum of tokens.
 
-    merge_updates([{"loss/policy": 0.2, "batch/model_tokens": 10.0}, {"loss/policy": 0.4, "batch/model_tokens": 30.0}])
+    _merge_updates([{"loss/policy": 0.2, "batch/model_tokens": 10.0}, {"loss/policy": 0.4, "batch/model_tokens": 30.0}])
     -> {"loss/policy": 0.3, "batch/model_tokens": 40.0, "batch/updates": 2.0}
     """
     if not updates:
