@@ -23,8 +23,8 @@ from tables import as_table
 
 from quaere.dialects.tool_call_prompts import TYPE_NAMES
 from quaere.recipes.passage_clusters import Embedded
-from quaere.recipes.selector import Choice, Pulled, Selector, SelectorSettings
-from quaere.records import Passage
+from quaere.recipes.selector import Choice, Selector, SelectorSettings
+from quaere.records import Candidate, Passage
 from quaere.training.rollouts import draw_tasks
 
 NUM_TOPICS = 10
@@ -64,7 +64,11 @@ def play(way: str, selector: Selector, iterations: int, batch: int, seed: int) -
         if way == "selector":
             choices = selector.draw(batch, seed=seed * 1_000 + iteration)
             samples = [
-                Pulled(choice.cluster, choice.question_type, f"a question of a good length, number {number}", "answer")
+                Candidate(
+                    *("a", 1, iteration, "a", "", 1, f"a question of a good length, number {number}", "answer"),
+                    cluster=choice.cluster,
+                    question_type=choice.question_type,
+                )
                 for number, choice in enumerate(choices)
             ]
             selector.learn(iteration, samples, proposer_reward=0.9, solver_reward=0.4)

@@ -17,17 +17,17 @@ from quaere.dialects.report.rubric import RubricChooser
 from quaere.dialects.tool_call import ToolCallSolver
 from quaere.errors import BadInput, SearchFailed
 from quaere.recipes.drzero import DrZeroConfig, judge_proposal, proposer_protocol
-from quaere.recipes.eve import EveConfig, candidate_scores, judge_triple
+from quaere.recipes.eve import EveConfig, judge_triple
 from quaere.recipes.passage_clusters import Embedded
-from quaere.recipes.proposal_evidence import claim_of, trace
 from quaere.recipes.score.config import ScoreConfig
 from quaere.recipes.score.harness import Statistics, default_harness, parse_harness
 from quaere.recipes.score.memory import Scheduler
 from quaere.recipes.score.metaharness import RulesHarness
 from quaere.recipes.score.train import Judged, Score, open_meta
-from quaere.recipes.selector import Pulled, Selector
+from quaere.recipes.selector import Selector
 from quaere.records import (
     Answer,
+    Candidate,
     Dimension,
     Episode,
     Hit,
@@ -47,14 +47,16 @@ from quaere.rollout.episode import Job, Limits, Sample, run_episode
 from quaere.rollout.policy import TokenPolicy
 from quaere.training.actors import Actors
 from quaere.training.adapters import add_adapters
+from quaere.training.assessments import assess_reports, view_reports
 from quaere.training.health import Watch
 from quaere.training.learner import Learner
+from quaere.training.proposals import trace
 from quaere.training.report_run import Written
-from quaere.training.self_play_config import ProposerConfig
-from quaere.training.self_play_config import check_self_play as check_config
+from quaere.training.self_play import ProposerConfig
+from quaere.training.self_play import check_self_play as check_config
 from quaere.training.settings import RunConfig
 from quaere.training.solver_phase import solver_of
-from quaere.training.verification import Claim, verification_jobs
+from quaere.training.verification import Claim, claim_of, verification_jobs
 from scripted import ScriptedSampler
 
 # -------------------------------------------------------------------------------------------------------- the learner
@@ -231,7 +233,7 @@ def quoted(evidence):
         (traced,) = trace([read], evidence, lambda text: len(text.split()))
         support = Support(1.0, 0.5, 4)
         judged = judge_triple(traced, [1.0, 0.0], support if claim_of(traced, evidence) else None, config)
-        found.append((judged.reward, traced.refusals, candidate_scores(traced, config)))
+        found.append((judged.reward, traced.refusals))
     return found, proposer_protocol(config, evidence=evidence.cite).opening(task)
 
 
@@ -247,7 +249,8 @@ def selected(settings):
     choices = []
     for iteration in range(3):
         choices.append(selector.draw(12, seed=iteration))
-        written = [Pulled(one.cluster, one.question_type, "Who built the old bridge?", "Venn") for one in choices[-1]]
+        asked = Candidate("a", 1, 0, "a", "", 1, "Who built the old bridge?", "Venn")
+        written = [structs.replace(asked, cluster=one.cluster, question_type=one.question_type) for one in choices[-1]]
         selector.learn(iteration, written, proposer_reward=1.6, solver_reward=0.2)
     return choices, selector.state.clusters.rewards.tolist()
 
@@ -354,3 +357,18 @@ def compared(solver):
     score = Score(config, SimpleNamespace(training=None, stage=None), SimpleNamespace(), None)
     values = score.update_solver(SimpleNamespace(seed=0, metrics={}), judged).values.tolist()
     return [round(value, 6) for value in values], solver.writing_limits
+
+
+def assessed(evaluator):
+    """How an evaluator is sampled, and what it reads when it assesses two reports."""
+    asked = []
+
+    class Watching:
+        async def play(self, step, role, jobs, limits, **how):
+            asked.append((limits, how, [job.protocol.opening(job.task) for job in jobs]))
+            ended = [Episode(job.episode_id, job.task, "e", "m", 0, (), (), None, "turn_limit") for job in jobs]
+            return SimpleNamespace(episodes=ended)
+
+    viewings = view_reports([[report(), report()]], [RUBRIC], HARNESS, passes=1, name="i0", seed=0)
+    asyncio.run(assess_reports(Watching(), None, "actor", viewings, evaluator))
+    return asked

@@ -11,8 +11,7 @@ from observing import SEGMENTS, proposal
 from quaere.dialects.roles import Solver
 from quaere.dialects.tool_call import ToolCallSolver
 from quaere.errors import QuaereError, TrainingStopped
-from quaere.recipes.drzero import DrZero
-from quaere.recipes.proposer_documents import UniformDocuments
+from quaere.recipes.drzero import Documents, DrZero
 from quaere.records import Answer, Episode, ProposeTask, Question
 from quaere.rollout.policy import derive_seed
 from quaere.runs import Run
@@ -110,7 +109,7 @@ class Numbers:
 def evolved(config):
     """A whole run of Dr. Zero in which nobody thinks: everything that was asked, kept and learned from."""
     training = Training()
-    documents = UniformDocuments(Numbers(), config.proposer)
+    documents = Documents(Numbers(), config.proposer)
     asyncio.run(DrZero(config, training, tiny.ListSearcher(), first=documents, second=documents).evolve())
     return training.actors.asked, training.done
 

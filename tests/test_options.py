@@ -17,7 +17,6 @@ import observing_runs as runs
 from option_places import PLACES
 from quaere.recipes.drzero import DrZeroConfig
 from quaere.recipes.practice import EvalActConfig
-from quaere.recipes.proposal_evidence import EvidenceConfig
 from quaere.recipes.registry import RECIPES, find_recipe
 from quaere.recipes.score.config import HarnessSettings, ScoreConfig, ScoreSolverConfig
 from quaere.recipes.score.harness import HarnessLimits
@@ -27,8 +26,9 @@ from quaere.recipes.selector import SelectorSettings
 from quaere.records import Dimension, DimensionRules, ProcessRules, Question, ReportTask, SolveTask
 from quaere.rollout.episode import Limits
 from quaere.training.given import PracticeConfig
+from quaere.training.proposals import EvidenceConfig
 from quaere.training.report_run import EvaluatorConfig, ResearchConfig
-from quaere.training.self_play_config import GenerationConfig, ProposerConfig, RewardConfig
+from quaere.training.self_play import GenerationConfig, ProposerConfig, RewardConfig
 from quaere.training.settings import (
     AdapterSettings,
     CheckpointSettings,
@@ -267,11 +267,7 @@ SEEN = [
         HarnessSettings(),
         {"pool": HarnessSettings().pool[:5], "extra": (Dimension("order", "In order."),), "notes": "Look twice."},
     ),
-    (
-        lambda evaluator: evaluator.evaluating("full"),
-        EvaluatorConfig(),
-        {"temperature": 0.5, "score_scale": 5.0, "validity": "separate"},
-    ),
+    (observing.assessed, EvaluatorConfig(), {"temperature": 0.5, "score_scale": 5.0, "validity": "separate"}),
     (observing.compared, ScoreSolverConfig(), {"cap": "tool_calls", "unbiased_std": False, "delta": 1.0}),
 ]
 

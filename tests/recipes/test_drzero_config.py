@@ -10,7 +10,7 @@ from quaere.recipes import drzero as module
 from quaere.recipes.drzero import PRESETS, DrZeroConfig
 from quaere.recipes.registry import find_recipe
 from quaere.training.config import config_from_yaml, config_to_yaml, diff_configs, load_config
-from quaere.training.self_play_config import check_self_play as check_config
+from quaere.training.self_play import check_self_play as check_config
 
 
 def load(*assignments, preset="paper"):

@@ -9,14 +9,13 @@ import quoting
 from dictating import dictating
 from quaere.recipes.drzero import judge_proposal
 from quaere.recipes.eve import judge_triple
-from quaere.recipes.proposal_evidence import trace
 from quaere.records import Answer, Proposal, Support
 from quaere.rewards.format import FormatScore
 from quaere.rewards.guards import GUARDS, OURS
 from quaere.rewards.proposer import TripleReward, triple_reward
 from quaere.runs.checkpoints import find_checkpoints
 from quaere.search.index import open_index
-from quaere.training.proposals import read_proposal
+from quaere.training.proposals import read_proposal, trace
 from quoting import count_tokens
 from village_runs import about, make_quoting, proposals, run_eve
 
@@ -217,11 +216,11 @@ def test_without_its_weights_the_reward_of_stored_episodes_is_dr_zeros_to_the_la
     read = [read_proposal(episode) for phase in ("proposer", "generation") for episode, _ in proposals(run, phase)]
     assert len(read) == 44
     for traced in trace(read, off.evidence, count_tokens):
-        is_valid = traced.proposed.score.valid
+        is_valid = traced.score.valid
         for num_right in range(4 if is_valid else 1):
             rights = [1.0] * num_right + [0.0] * (3 - num_right) if is_valid else []
             ours = judge_triple(traced, rights, Support(1.0, 1 / 3, 3) if traced.is_verbatim else None, off)
-            theirs = judge_proposal(traced.proposed, rights, off.proposer)
+            theirs = judge_proposal(traced, rights, off.proposer)
             assert ours.reward.total == theirs.reward.total
             assert {name: ours.measured()[name] for name in theirs.measured()} == theirs.measured()
 

@@ -9,9 +9,9 @@ from dictating import dictating
 from quaere.errors import BadInput
 from quaere.runs.checkpoints import find_checkpoints
 from quaere.training.given import GIVEN, copy_given
+from quaere.training.self_play import check_self_play as check_config
 from quaere.training.self_play import count_steps
 from quaere.training.self_play import plan_self_play as plan
-from quaere.training.self_play_config import check_self_play as check_config
 from village import BRIDGES, builder, payer
 from village_runs import Told, make_config, make_quoting, run_drzero, run_eve
 

@@ -20,8 +20,7 @@ from quaere.training.health import check_curriculum
 from quaere.training.learner import OPTIMIZER_FILE
 from quaere.training.proposals import measure_overlap
 from quaere.training.rollouts import draw_tasks
-from quaere.training.self_play import place_tasks
-from quaere.training.self_play_config import GenerationConfig, ProposerConfig
+from quaere.training.self_play import GenerationConfig, ProposerConfig, place_tasks
 from quaere.training.settings import HealthSettings
 from village_runs import Told, make_config, make_quoting, run_drzero, run_eve
 

@@ -10,17 +10,15 @@ from msgspec import structs
 
 import tiny
 from quaere.errors import BadInput
-from quaere.recipes.eve import EveConfig, _open_shards, judge_triple
-from quaere.recipes.proposal_evidence import EvidenceConfig, Verifier, hear, trace
-from quaere.recipes.proposer_documents import UniformDocuments, find_passages
+from quaere.recipes.drzero import Documents
+from quaere.recipes.eve import EveConfig, _open_shards, find_passages, judge_triple
 from quaere.records import Answer, Episode, Hit, Proposal, ProposeTask, Search, SearchResult, Support, Turn
 from quaere.search.searcher import NoSearcher
-from quaere.training.proposals import make_candidate, read_proposal
+from quaere.training.proposals import EvidenceConfig, hear, make_candidate, read_proposal, trace
 from quaere.training.rollouts import Stage
-from quaere.training.self_play import proposer_advantages
-from quaere.training.self_play_config import ProposerConfig
+from quaere.training.self_play import ProposerConfig, proposer_advantages
 from quaere.training.step import Step
-from quaere.training.verification import VerifierSettings
+from quaere.training.verification import Verifier, VerifierSettings
 
 GIVEN = tiny.passage("The Halm bridge crosses the Oss at Korrin. Orsolya Venn built the Halm bridge in 1702.", number=1)
 FOUND = tiny.passage("Orsolya Venn was born at Tallow, a market town on the lower Oss.", number=2)
@@ -99,7 +97,7 @@ def test_the_given_document_is_not_found_by_a_search_though_one_brings_it_back(r
         [propose(span="Orsolya Venn built the Halm bridge in 1702.", results=results)], TRAVELLED, count_words
     )
     assert traced.triple.returned == tuple(passage.text for passage in results if passage is FOUND)
-    assert traced.is_verbatim and traced.refusals == ("travelled",) and not traced.proposed.score.valid
+    assert traced.is_verbatim and traced.refusals == ("travelled",) and not traced.score.valid
 
 
 def test_what_a_search_found_is_evidence_of_two_hops():
@@ -119,7 +117,7 @@ def test_what_a_search_found_is_evidence_of_two_hops():
 )
 def test_only_where_evidence_must_be_verbatim_a_made_up_span_makes_a_proposal_invalid(check, span, valid):
     (traced,) = trace([propose(span=span, results=(FOUND,))], EvidenceConfig(check=check), count_words)
-    assert traced.proposed.score.valid == valid == (traced.proposed.question is not None)
+    assert traced.score.valid == valid == (traced.question is not None)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +133,7 @@ def test_a_span_that_nobody_needs_is_refused_where_that_guard_is_on(guards, supp
     config = EvidenceConfig(guards=guards)
     (traced,) = trace([propose(span=FOUND.text, results=(FOUND,))], config, count_words)
     heard = hear(traced, support, config)
-    assert heard.refusals == refused and heard.proposed.score.valid == (not refused)
+    assert heard.refusals == refused and heard.score.valid == (not refused)
 
 
 # ------------------------------------------------------------------------------------------ the reward and the verifier
@@ -194,7 +192,7 @@ class Numbered(list):
 
 @pytest.mark.parametrize("document", [True, False])
 def test_eves_uniform_draws_show_a_document_if_so_wished(document):
-    drawn = UniformDocuments(Numbered([GIVEN, FOUND]), ProposerConfig(hop_ratio=(1, 1), document=document))
+    drawn = Documents(Numbered([GIVEN, FOUND]), ProposerConfig(hop_ratio=(1, 1), document=document))
     tasks = drawn.draw(range(6), seed=1, name="i0", step_seed=2)
     assert len(tasks) == 6 and {task.hops for task in tasks} == {1, 2}
     assert all((task.document is not None) == document for task in tasks)

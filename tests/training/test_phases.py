@@ -214,7 +214,7 @@ def test_the_best_of_several_samples_by_hand():
 
 def test_a_question_of_too_many_words_is_not_kept():
     long = sample(0, "Who built it " + "again " * 48)
-    assert len(long.text.split()) == 51
+    assert len(long.written.question.split()) == 51
     assert judge_form(long, set(), 50) == "invalid" and judge_form(long, set(), 51) == "" == judge_form(long, set(), 0)
     assert best_samples([long, sample(1, answer="Marta Oleen")], 2, 50)[0].episode.id == "p1"
     assert best_samples([long, sample(1, answer="Marta Oleen")], 2, 0)[0].episode.id == "p0"
@@ -243,7 +243,7 @@ def test_a_resumed_generation_drops_the_same_duplicates(written, cut):
             if not reason:
                 reason = judge_attempts(num_right, num_attempts)
                 tries = {"num_right": num_right, "num_attempts": num_attempts}
-            candidates.append(make_candidate(proposed, step=1, iteration=0, reason=reason, **tries))
+            candidates.append(make_candidate(structs.replace(proposed, **tries), step=1, iteration=0, reason=reason))
         return candidates
 
     straight = judge(written, set())

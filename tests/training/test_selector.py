@@ -10,8 +10,8 @@ import pytest
 from quaere.dialects.tool_call_prompts import TYPE_NAMES
 from quaere.errors import BadInput
 from quaere.recipes.passage_clusters import Embedded, embed_index
-from quaere.recipes.selector import STATE_FILE, Pulled, Selector, SelectorSettings
-from quaere.records import Passage
+from quaere.recipes.selector import STATE_FILE, Selector, SelectorSettings
+from quaere.records import Candidate, Passage
 from quaere.search.index import IndexSettings, build_index
 from quaere.training.rollouts import draw_tasks
 
@@ -33,7 +33,11 @@ def skewed_corpus(seed, num_passages=1000, share=0.9):
 
 def write_samples(choices):
     return [
-        Pulled(choice.cluster, choice.question_type, f"question number {n} about something", "answer")
+        Candidate(
+            *("a", 1, 0, "a", "", 1, f"question number {n} about something", "answer"),
+            cluster=choice.cluster,
+            question_type=choice.question_type,
+        )
         for n, choice in enumerate(choices)
     ]
 

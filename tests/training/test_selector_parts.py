@@ -19,8 +19,6 @@ from quaere.recipes.passage_clusters import (
 )
 from quaere.recipes.selector import (
     Arms,
-    Choice,
-    Pulled,
     batch_probabilities,
     inherit,
     judge_quality,
@@ -30,6 +28,7 @@ from quaere.recipes.selector import (
     run_score,
     score_arms,
 )
+from quaere.records import Candidate
 
 
 def make_arms(pulls, rewards, raw=None):
@@ -290,9 +289,8 @@ def test_run_score_is_cut_off_or_rescaled():
 
 
 def test_raw_reward_is_score_times_quality_and_copies_share():
-    choice = Choice(0, 0, "factual")
     rows = [("q" * 30, "a"), ("Why?", "a"), ("q" * 30, "another")]
-    earned = raw_rewards([Pulled(choice.cluster, choice.question_type, *row) for row in rows], 0.8)
+    earned = raw_rewards([Candidate("a", 1, 0, "a", "", 1, *row) for row in rows], 0.8)
     assert earned == pytest.approx([0.8 / math.sqrt(2), 0.8 * 0.65, 0.8 / math.sqrt(2)])
     assert raw_rewards([], 0.8).shape == (0,)
 

@@ -3,13 +3,24 @@
 from types import SimpleNamespace
 
 import pytest
+from msgspec import structs
 
 from quaere.objectives.policy_gradient import grpo
 from quaere.records import Candidate, Episode, ProposeTask
+from quaere.rewards.proposer import ProposerReward
 from quaere.training import self_play
 from quaere.training.proposals import read_proposal
-from quaere.training.self_play import _check_curriculum, count_batches, count_steps, measure_proposer, place_tasks
-from quaere.training.self_play_config import GenerationConfig, ProposerConfig, SelfPlayConfig, needed_dialects
+from quaere.training.self_play import (
+    GenerationConfig,
+    ProposerConfig,
+    SelfPlayConfig,
+    _check_curriculum,
+    count_batches,
+    count_steps,
+    measure_proposer,
+    needed_dialects,
+    place_tasks,
+)
 from quaere.training.settings import HealthSettings
 from quaere.training.solver_phase import SolverConfig
 from quaere.training.step import Step
@@ -85,10 +96,9 @@ def test_the_metrics_of_a_proposers_step():
     step, paid = Step(1, 0, "proposer", 0, 0, None), []
     for number, (num_right, num_attempts) in enumerate([(1, 2), (0, 0)]):
         episode = Episode(f"p{number}", ProposeTask(f"p{number}", None, 1), "p", "m", 0, (), (), None, "turn_limit")
-        proposed, reward = read_proposal(episode), {"reward/total": 1.0 - number}
-        paid.append(
-            SimpleNamespace(proposed=proposed, num_right=num_right, num_attempts=num_attempts, measured=reward.copy)
-        )
+        reward = ProposerReward(0.0, 1.0 - number, 1.0 - number)
+        tried = {"num_right": num_right, "num_attempts": num_attempts}
+        paid.append(structs.replace(read_proposal(episode), reward=reward, **tried))
     step.metrics |= {"proposer/episodes": 2.0, "solver/episodes": 2.0}
     measure_proposer(step, paid, grpo([1.0, 0.0], [0, 0], delta=0.0), num_documents=2, num_attempts=2)
     found = step.metrics

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +11,7 @@ from observing_runs import SEGMENTS, Acting, Training
 from quaere.dialects.roles import Solver
 from quaere.dialects.tool_call import ToolCallSolver
 from quaere.errors import TrainingStopped
+from quaere.recipes.drzero import DrZero
 from quaere.records import Answer, Candidate, Episode, Question
 from quaere.training.rollouts import Stage, check_finite
 from quaere.training.settings import ValidationSettings
@@ -19,7 +21,6 @@ from quaere.training.solver_phase import (
     Validator,
     practise,
     solver_of,
-    train_solver,
 )
 from quaere.training.step import Step, Validated
 
@@ -96,7 +97,9 @@ def test_an_iteration_without_questions_is_skipped_and_says_why(is_kept):
     training, config = Watched(), SolverConfig(steps=7)
     if is_kept:
         training.done = [(0, "generation", [Candidate("c", 1, 0, "c", "d", 1, "Who?", "Venn")], [], [])]
-    asyncio.run(train_solver(training, None, 0, config, curriculum=[], **UNVALIDATED))
+    training.curriculum = lambda iteration: []
+    run = SimpleNamespace(training=training, config=SimpleNamespace(solver=config))
+    asyncio.run(DrZero.train_solver(run, 0))
     why = "every question that was kept was rejected" if is_kept else "no question was kept"
     assert training.notes == [f"iteration 1: {why}, so the solver learns nothing"]
     assert training.num_skipped == 7 and training.metrics == []

@@ -13,7 +13,6 @@ from quaere.rollout.policy import TokenPolicy
 from quaere.training.actors import Played
 from quaere.training.assessments import (
     Assessed,
-    Evaluating,
     Verdict,
     Viewing,
     assess_reports,
@@ -24,7 +23,14 @@ from quaere.training.assessments import (
     measure_spread,
     view_reports,
 )
-from quaere.training.report_run import Written, measure_groups, measure_report, write_jobs, write_reports
+from quaere.training.report_run import (
+    EvaluatorConfig,
+    Written,
+    measure_groups,
+    measure_report,
+    write_jobs,
+    write_reports,
+)
 from quaere.training.rollouts import Stage
 from quaere.training.step import Step
 from scripted import ScriptedSampler
@@ -162,7 +168,7 @@ def scoring(score_of, searches="<search>all of them</search>", leave_out=()):
     return script
 
 
-HOW = Evaluating(LIMITS, temperature=0.8)
+HOW = EvaluatorConfig(limits=LIMITS)
 
 
 async def test_scores_come_back_to_the_reports_they_belong_to():

@@ -22,16 +22,20 @@ its ablations is one value:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+
+from msgspec import structs
 
 from quaere.chat.protocol import Protocol
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.roles import Solver
-from quaere.recipes.proposer_documents import Documents, UniformDocuments
+from quaere.recipes.passage_clusters import Mask
 from quaere.recipes.registry import Recipe
-from quaere.records import Candidate, DropReason, Episode, ProposeTask
+from quaere.recipes.selector import Choice, Selector
+from quaere.records import Candidate, DropReason, Passage, ProposeTask
 from quaere.rewards.proposer import proposer_reward
+from quaere.rollout.policy import derive_seed
 from quaere.runs import Run
 from quaere.search.searcher import Searcher
 from quaere.training.progress import Reporter
@@ -42,29 +46,27 @@ from quaere.training.proposals import (
     judge_form,
     keep_best,
     make_candidate,
+    measure_verdicts,
     propose_jobs,
     remember_questions,
 )
-from quaere.training.rollouts import Stage, learn, rights
+from quaere.training.rollouts import Passages, Stage, draw_hops, draw_tasks, learn, rights
 from quaere.training.run_setup import check_openable, open_run
 from quaere.training.self_play import (
+    LARGE_LOOP,
     ROLES,
-    Judged,
+    ProposerConfig,
+    SelfPlayConfig,
+    check_self_play,
     count_steps,
     generation_steps,
     measure_proposer,
+    needed_dialects,
     place_tasks,
     plan_self_play,
     proposer_advantages,
 )
-from quaere.training.self_play_config import (
-    LARGE_LOOP,
-    ProposerConfig,
-    SelfPlayConfig,
-    check_self_play,
-    needed_dialects,
-)
-from quaere.training.solver_phase import solver_of, train_solver
+from quaere.training.solver_phase import practise, solver_of
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun
 
@@ -135,7 +137,7 @@ PRESETS: dict[str, dict[str, object]] = {
 # --------------------------------------------------------------------------------------------------------------- reward
 
 
-def judge_proposal(proposed: Proposed, rights: Sequence[float], config: ProposerConfig) -> Judged:
+def judge_proposal(proposed: Proposed, rights: Sequence[float], config: ProposerConfig) -> Proposed:
     """A proposal with its reward (Eq. 4). An invalid proposal is not attempted and earns its format part alone."""
     num_right, num_attempts = int(sum(rights)), len(rights)
     reward = proposer_reward(
@@ -145,7 +147,59 @@ def judge_proposal(proposed: Proposed, rights: Sequence[float], config: Proposer
         shape=config.reward.shape,
         format_weight=config.reward.format_weight,
     )
-    return Judged(proposed, num_right, num_attempts, reward)
+    return structs.replace(proposed, num_right=num_right, num_attempts=num_attempts, reward=reward)
+
+
+# ------------------------------------------------------------------------------------------------------------ documents
+
+
+class Shard:
+    """Some of the passages that `read` returns by their numbers, renumbered from 0.
+
+    Shard(index.passage, [4, 17]).passage(0)      # passage 4 of the index
+    """
+
+    def __init__(self, read: Callable[[int], Passage], numbers: Sequence[int]) -> None:
+        self._read = read
+        self._numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def passage(self, number: int) -> Passage:
+        """The passage with this number in the shard."""
+        return self._read(self._numbers[number])
+
+
+class Documents:
+    """Documents that a proposer's tasks are drawn from: those of `among`, uniformly or by a selector's choice.
+
+    Documents(index, ProposerConfig()).draw(range(64), seed=7, name="i0p", step_seed=3) -> [ProposeTask(...), ...]
+    """
+
+    def __init__(
+        self, passages: Passages, config: ProposerConfig, among: Mask | None = None, selector: Selector | None = None
+    ) -> None:
+        self._passages, self._config, self._among, self._selector = passages, config, among, selector
+        self._shard = passages if among is None else Shard(passages.passage, among.nonzero()[0].tolist())
+        self.chosen: dict[str, Choice] = {}  # the selector's choices in the last draw, by task id
+
+    def draw(self, numbers: Sequence[int], *, seed: int, name: str, step_seed: int) -> list[ProposeTask]:
+        """The tasks with these numbers, equal for equal seeds; `name` begins their ids.
+
+        A selector chooses documents anew for the step, by `step_seed`; the numbers then determine only the hops.
+        """
+        config, passages = self._config, self._passages
+        if self._selector is None:
+            return draw_tasks(self._shard, numbers, config.hop_ratio, seed=seed, name=name, document=config.document)
+        choices = self._selector.draw(len(numbers), derive_seed(step_seed, "selector"), self._among)
+        self.chosen = dict(zip([f"{name}-{number:06d}" for number in numbers], choices, strict=True))
+        return [
+            ProposeTask(
+                task, passages.passage(choice.passage), draw_hops(number, config.hop_ratio, seed), choice.question_type
+            )
+            for number, (task, choice) in zip(numbers, self.chosen.items(), strict=True)
+        ]
 
 
 # ------------------------------------------------------------------------------------------------------------- the loop
@@ -200,33 +254,43 @@ class DrZero:
         for step in steps:
             tasks = self.draw(step, range(step.number * config.batch, (step.number + 1) * config.batch))
             judged = await self.judge(step, await self.propose(step, tasks, config.questions))
-            rewards, learned = [item.reward.total for item in judged], [item.proposed for item in judged]
-            advantages = proposer_advantages(rewards, learned, config, step.seed)
-            learn(step, [proposed.episode for proposed in learned], advantages)
+            advantages = proposer_advantages([item.reward.total for item in judged], judged, config, step.seed)
+            learn(step, [item.episode for item in judged], advantages)
             measure_proposer(step, judged, advantages, len(tasks), config.attempts)
 
     async def generate_questions(self, iteration: int) -> None:
         """Let the trained proposer write the solver's curriculum, from the tasks it was trained on."""
         config, training = self.config.generation, self.training
         seen = remember_questions(training.store.candidates(iteration=iteration))
-        steps = generation_steps(self.config, training, self.stage, self.asking, iteration, seen)
-        async for step, numbers in steps:
+        async for step, numbers in generation_steps(self.config, training, self.stage, self.asking, iteration, seen):
             written = await self.propose(step, self.draw(step, numbers), config.questions * config.samples)
             proposals = keep_best(step, written, config.samples, config.max_words)
             step.candidates += await self.examine(step, proposals, seen)
 
     async def train_solver(self, iteration: int) -> None:
-        """GRPO on groups of answers to each question; the reward is exact match (Eq. 5), or the dialect's own."""
-        curriculum = self.training.store.curriculum(iteration)
-        await train_solver(
-            self.training,
+        """GRPO on groups of answers to each question; the reward is exact match (Eq. 5), or the dialect's own.
+
+        The questions are the kept candidates with people's verdicts and added questions applied. They are read once,
+        since people may change them at any time, and questions and rewards must come from the same version.
+        """
+        config, training = self.config, self.training
+        curriculum = training.store.curriculum(iteration)
+        kept = training.store.candidates(iteration=iteration, kept=True)
+        if not curriculum:
+            why = "every question that was kept was rejected" if kept else "no question was kept"
+            training.reporter.note(f"iteration {iteration + 1}: {why}, so the solver learns nothing")
+            training.skip(config.solver.steps)
+            return
+        await practise(
+            training,
             self.stage,
             iteration,
-            self.config.solver,
+            config.solver,
             solver=self.paid_solver(curriculum),
-            curriculum=curriculum,
-            validation=self.config.validation,
-            seed=self.config.seed,
+            questions=[candidate.to_question() for candidate in curriculum],
+            validation=config.validation,
+            seed=config.seed,
+            also=measure_verdicts(kept, curriculum),
         )
 
     # --------------------------------------------------------------------------------------------- parts of a phase
@@ -244,24 +308,20 @@ class DrZero:
         played = await self.stage.play(step, "proposer", jobs, config.limits)
         return [config.reward.read(episode) for episode in played.episodes]
 
-    async def judge(self, step: Step, proposals: Sequence[Proposed]) -> Sequence[Judged]:
+    async def judge(self, step: Step, proposals: Sequence[Proposed]) -> list[Proposed]:
         """Let the solver attempt the proposals, and reward them; those with too many failed searches are left out."""
         config = self.config.proposer
         asked = [proposed.question for proposed in proposals]
         attempts = await self.stage.attempt(step, self.asking, asked, config.attempts, self.limits)
         return [
-            judge_proposal(proposed, rights(group, config.reward.min_searches(proposed.hops)), config)
+            judge_proposal(proposed, rights(group, config.reward.min_searches(proposed.task.hops)), config)
             for proposed, group in zip(proposals, attempts, strict=True)
             if can_be_judged(proposed, group)
         ]
 
     async def examine(self, step: Step, proposals: Sequence[Proposed], seen: set[str]) -> list[Candidate]:
         """The proposals as candidates of the curriculum: kept, or dropped with a reason."""
-        screened = await self.screen(step, proposals, seen)
-        return [
-            self.record(step, proposed, reason, group)
-            for proposed, (reason, group) in zip(proposals, screened, strict=True)
-        ]
+        return [self.record(step, *screened) for screened in await self.screen(step, proposals, seen)]
 
     def paid_solver(self, curriculum: Sequence[Candidate]) -> Solver:
         """The solver with the reward function for answers to this curriculum; here, its dialect's."""
@@ -271,31 +331,24 @@ class DrZero:
 
     async def screen(
         self, step: Step, proposals: Sequence[Proposed], seen: set[str]
-    ) -> list[tuple[DropReason, list[Episode]]]:
-        """Per proposal, the reason to drop it by its form or the solver's attempts ("" if none), and the attempts."""
+    ) -> list[tuple[Proposed, DropReason]]:
+        """The proposals with the solver's attempts, and the reason to drop each by these or by its form, "" if none."""
         config = self.config.generation
         reasons = [judge_form(proposed, seen, config.max_words) for proposed in proposals]
         tried = [None if reason else item.question for item, reason in zip(proposals, reasons, strict=True)]
         attempts = await self.stage.attempt(step, self.asking, tried, config.attempts, self.limits)
-        if config.attempts:
-            reasons = [
-                reason or judge_attempts(int(sum(rights(group))), len(group))
-                for reason, group in zip(reasons, attempts, strict=True)
-            ]
-        return list(zip(reasons, attempts, strict=True))
+        screened = []
+        for proposed, reason, group in zip(proposals, reasons, attempts, strict=True):
+            num_right = int(sum(rights(group)))
+            found = reason or (judge_attempts(num_right, len(group)) if config.attempts else "")
+            screened.append((structs.replace(proposed, num_right=num_right, num_attempts=len(group)), found))
+        return screened
 
-    def record(self, step: Step, proposed: Proposed, reason: DropReason, group: Sequence[Episode]) -> Candidate:
+    def record(self, step: Step, proposed: Proposed, reason: DropReason) -> Candidate:
         """The proposal as a candidate of the curriculum; its episode is stored unless one of its searches failed."""
         if not proposed.episode.search_failed:
             step.keep(proposed.episode, {"format/total": proposed.score.total})
-        return make_candidate(
-            proposed,
-            step=step.step,
-            iteration=step.iteration,
-            reason=reason,
-            num_right=int(sum(rights(group))),
-            num_attempts=len(group),
-        )
+        return make_candidate(proposed, step=step.step, iteration=step.iteration, reason=reason)
 
 
 # --------------------------------------------------------------------------------------------------------- registration
@@ -316,7 +369,7 @@ async def train(config: SelfPlayConfig, store: Run, reporter: Reporter, loop: ty
     async with open_run(config, ROLES, reporter) as opened:
         reads = opened.read_document
         training = TrainingRun(config, store, opened.actors, reporter, count_steps(config), read_document=reads)
-        documents = UniformDocuments(opened.index, config.proposer)
+        documents = Documents(opened.index, config.proposer)
         await loop(config, training, opened.searcher, first=documents, second=documents).evolve()
 
 

@@ -25,12 +25,14 @@ With `evidence.cite=false`, its three weights 0, `phase_b_documents=same`, and `
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from msgspec import structs
 
 from quaere.chat.messages import Quoted
@@ -38,47 +40,38 @@ from quaere.chat.spans import find_evidence, shown_passages
 from quaere.dialects.roles import Solver
 from quaere.errors import BadInput
 from quaere.recipes import drzero
-from quaere.recipes.drzero import DrZero
-from quaere.recipes.passage_clusters import embed_index, sklearn_missing
-from quaere.recipes.proposal_evidence import EvidenceConfig, Traced, Verifier, check_evidence, hear, trace
-from quaere.recipes.proposer_documents import (
-    Documents,
-    FoundPassages,
-    Mask,
-    SelectedDocuments,
-    Shard,
-    UniformDocuments,
-    find_passages,
-    split_documents,
-)
+from quaere.recipes.drzero import Documents, DrZero, Shard
+from quaere.recipes.passage_clusters import Mask, embed_index, sklearn_missing
 from quaere.recipes.registry import Recipe
-from quaere.recipes.selector import Choice, Selector, SelectorSettings, last_reward, pulled_questions
-from quaere.records import Answer, Candidate, DropReason, Episode, SolveTask, Support
+from quaere.recipes.selector import Selector, SelectorSettings, last_reward, pulled_questions
+from quaere.records import Answer, Candidate, DropReason, Episode, Passage, SolveTask, Support
 from quaere.rewards.guards import OURS
 from quaere.rewards.proposer import brevity_score, cited_answer_reward, triple_reward
-from quaere.rollout.policy import ChatPolicy
+from quaere.rollout.policy import ChatPolicy, derive_seed
 from quaere.rollout.question_files import read_questions
 from quaere.runs import Run
 from quaere.search.searcher import Searcher
 from quaere.setting_types import PositiveInt, ProperFraction
 from quaere.training.progress import Reporter
-from quaere.training.proposals import Proposed, can_be_judged
+from quaere.training.proposals import EvidenceConfig, Proposed, can_be_judged, check_evidence, hear, trace
 from quaere.training.rollouts import Passages, rights
 from quaere.training.run_setup import Opened, check_openable, open_run
-from quaere.training.self_play import ROLES, Judged, count_steps, plan_self_play
-from quaere.training.self_play_config import (
+from quaere.training.self_play import (
+    ROLES,
     GenerationConfig,
     ProposerConfig,
     RewardConfig,
     SelfPlayConfig,
     check_self_play,
+    count_steps,
     needed_dialects,
+    plan_self_play,
 )
 from quaere.training.settings import LearnerSettings
 from quaere.training.solver_phase import SolverConfig
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun
-from quaere.training.verification import VerifierSettings, open_hosted
+from quaere.training.verification import Verifier, VerifierSettings, open_hosted
 
 MAX_GRAD_NORM = 0.1  # EVE-Agent's value; Dr. Zero's tables have two
 
@@ -103,8 +96,7 @@ class EveConfig(SelfPlayConfig, frozen=True, forbid_unknown_fields=True):
 
     iterations: PositiveInt = 1
     proposer: ProposerConfig = ProposerConfig(
-        reward=RewardConfig(format_rule="eve"),
-        learner=LearnerSettings(max_grad_norm=MAX_GRAD_NORM),
+        reward=RewardConfig(format_rule="eve"), learner=LearnerSettings(max_grad_norm=MAX_GRAD_NORM)
     )
     solver: SolverConfig = SolverConfig(learner=LearnerSettings(max_grad_norm=MAX_GRAD_NORM))
     generation: GenerationConfig = GenerationConfig(questions=5)
@@ -158,11 +150,7 @@ PRESETS: dict[str, dict[str, object]] = {
         **_DRZERO["paper"],
         "evidence.gold": "written",  # the paper compares with whatever span the proposer wrote
     },
-    "single-gpu": {
-        **_DRZERO["single-gpu"],
-        **_OURS,
-        "generation.batch": 60,
-    },
+    "single-gpu": {**_DRZERO["single-gpu"], **_OURS, "generation.batch": 60},
     "large-gpu": {
         **_DRZERO["large-gpu"],
         **_OURS,
@@ -200,36 +188,9 @@ def check_config(config: EveConfig) -> None:
 # -------------------------------------------------------------------------------------------------------------- rewards
 
 
-class JudgedTriple(Judged, frozen=True):
-    """A proposal with the results of solver and verifier, and its reward.
-
-    JudgedTriple(Proposed(...), num_right=2, num_attempts=5, reward=TripleReward(...), traced=Traced(...),
-                 support=Support(0.8, 0.2, 5), cluster=-1)
-    """
-
-    traced: Traced
-    support: Support | None
-    cluster: int  # chosen by the selector; -1 without one
-
-    def measured(self) -> dict[str, float]:
-        """Every component of the reward, as metrics for the store."""
-        found = super().measured() | {
-            "evidence/verbatim": float(self.traced.is_verbatim),
-            "evidence/tokens": float(self.traced.triple.num_span_tokens),
-            "evidence/refused": float(bool(self.traced.refusals)),
-        }
-        if self.support is not None:
-            found["evidence/chance_with"] = self.support.chance_with
-            found["evidence/chance_without"] = self.support.chance_without
-            found["evidence/value"] = self.support.value
-        if self.cluster >= 0:
-            found["selector/cluster"] = float(self.cluster)
-        return found
-
-
 def judge_triple(
-    traced: Traced, rights: Sequence[float], support: Support | None, config: EveConfig, cluster: int = -1
-) -> JudgedTriple:
+    proposed: Proposed, rights: Sequence[float], support: Support | None, config: EveConfig, cluster: int = -1
+) -> Proposed:
     """A proposal with its reward (Eq. 16 to 18).
 
     An invalid proposal is not attempted and earns its format part alone.
@@ -237,12 +198,12 @@ def judge_triple(
     evidence, reward_config = config.evidence, config.proposer.reward
     num_right, num_attempts = int(sum(rights)), len(rights)
     reward = triple_reward(
-        traced.proposed.score,
+        proposed.score,
         num_right,
         max(2, num_attempts),  # an unattempted proposal has no right attempt; the reward needs a number of at least 2
         value=support.value if support else 0.0,
-        num_span_tokens=traced.triple.num_span_tokens,
-        is_verbatim=traced.is_verbatim,
+        num_span_tokens=proposed.triple.num_span_tokens,
+        is_verbatim=proposed.is_verbatim,
         evidence_check=evidence.check,
         value_weight=evidence.value_weight,
         brevity_weight=evidence.brevity_weight,
@@ -250,12 +211,8 @@ def judge_triple(
         shape=reward_config.shape,
         format_weight=reward_config.format_weight,
     )
-    return JudgedTriple(traced.proposed, num_right, num_attempts, reward, traced, support, cluster)
-
-
-def candidate_scores(traced: Traced, config: EveConfig) -> dict[str, float]:
-    """The brevity score of a candidate's span, to be stored with its format scores."""
-    return {"brevity": brevity_score(traced.triple.num_span_tokens, config.evidence.brevity_tokens)}
+    tried = {"num_right": num_right, "num_attempts": num_attempts}
+    return structs.replace(proposed, **tried, reward=reward, support=support, cluster=cluster)
 
 
 def pay_cited_answer(
@@ -317,30 +274,30 @@ class Eve(DrZero):
         await super().iterate(iteration)
         self.teach_selector(iteration)
 
-    async def judge(self, step: Step, proposals: Sequence[Proposed]) -> Sequence[JudgedTriple]:
+    async def judge(self, step: Step, proposals: Sequence[Proposed]) -> list[Proposed]:
         """Let solver and verifier judge the triples, and reward them (Algorithm 1).
 
         Triples with too many failed searches, or without the verifier's result where it is needed, are left out.
         """
-        config, triples = self.config.proposer, self.trace(proposals)
-        asked = [traced.proposed.question for traced in triples]
+        config, triples = self.config.proposer, trace(proposals, self.config.evidence, self.count_tokens)
+        asked = [traced.question for traced in triples]
         attempts = await self.stage.attempt(step, self.asking, asked, config.attempts, self.limits)
         supports = await self.verify(step, triples, self.config.verifies_proposals)
         return [
             self.judge_traced(traced, group, support)
             for traced, group, support in zip(triples, attempts, supports, strict=True)
-            if can_be_judged(traced.proposed, group)
+            if can_be_judged(traced, group)
             and not (self.config.verifies_proposals and self.verifier.is_silent(traced, support))
         ]
 
     async def examine(self, step: Step, proposals: Sequence[Proposed], seen: set[str]) -> list[Candidate]:
         """The triples as candidates of the curriculum: kept, or dropped with a reason."""
-        triples = self.trace(proposals)
-        screened = await self.screen(step, [traced.proposed for traced in triples], seen)
+        triples = trace(proposals, self.config.evidence, self.count_tokens)
+        screened = await self.screen(step, triples, seen)
         supports = await self.verify(step, triples, self.config.verifies_candidates)
         return [
-            self.decide(step, traced, reason, group, support)
-            for traced, (reason, group), support in zip(triples, screened, supports, strict=True)
+            self.decide(step, traced, reason, support)
+            for (traced, reason), support in zip(screened, supports, strict=True)
         ]
 
     def paid_solver(self, curriculum: Sequence[Candidate]) -> Solver:
@@ -365,53 +322,34 @@ class Eve(DrZero):
 
     # --------------------------------------------------------------------------------------- parts of a judgement
 
-    def trace(self, proposals: Sequence[Proposed]) -> list[Traced]:
-        """The proposals with their evidence located and checked by the guards."""
-        return trace(proposals, self.config.evidence, self.count_tokens)
-
-    async def verify(self, step: Step, triples: Sequence[Traced], is_wanted: bool) -> list[Support | None]:
+    async def verify(self, step: Step, triples: Sequence[Proposed], is_wanted: bool) -> list[Support | None]:
         """The value of each span to the solver; None for all if `is_wanted` is false."""
         return await self.verifier.ask(step, triples) if is_wanted else [None] * len(triples)
 
-    def judge_traced(self, traced: Traced, group: list[Episode], support: Support | None) -> JudgedTriple:
+    def judge_traced(self, traced: Proposed, group: list[Episode], support: Support | None) -> Proposed:
         """The proposal with its reward, by the solver's attempts (`group`) and the verifier's result (`support`)."""
-        choice = choice_of(self.first, traced)
+        choice = self.first.chosen.get(traced.task.id)
+        right = rights(group, self.config.proposer.reward.min_searches(traced.task.hops))
         traced = hear(traced, support, self.config.evidence)
-        right = rights(group, self.config.proposer.reward.min_searches(traced.proposed.hops))
         return judge_triple(traced, right, support, self.config, choice.cluster if choice else -1)
 
-    def decide(
-        self, step: Step, traced: Traced, reason: DropReason, group: list[Episode], support: Support | None
-    ) -> Candidate:
+    def decide(self, step: Step, traced: Proposed, reason: DropReason, support: Support | None) -> Candidate:
         """The proposal as a candidate of the curriculum, kept or dropped, after the verifier's result (`support`)."""
-        traced = hear(traced, support, self.config.evidence)
+        evidence = self.config.evidence
+        traced = hear(traced, support, evidence)
         if traced.refusals and reason in ("", "invalid"):
             reason = "refused"
-        made = self.record(step, traced.proposed, reason, group)
-        if not self.config.evidence.cite:
-            return made
-        choice = choice_of(self.second, traced)
-        return structs.replace(
-            made,
-            span=traced.triple.span,
-            evidence=traced.evidence,
-            support=support,
-            refusals=traced.refusals,
-            cluster=choice.cluster if choice else -1,
-            question_type=choice.question_type if choice else "",
-            scores=made.scores | candidate_scores(traced, self.config),
-        )
+        if not evidence.cite:
+            return self.record(step, traced, reason)
+        if choice := self.second.chosen.get(traced.task.id):
+            traced = structs.replace(traced, cluster=choice.cluster, question_type=choice.question_type)
+        made = self.record(step, traced, reason)
+        brevity = brevity_score(traced.triple.num_span_tokens, evidence.brevity_tokens)
+        return structs.replace(made, scores=made.scores | {"brevity": brevity})
 
     def count_tokens(self, text: str) -> int:
         """The number of tokens of a text in the proposer's tokenizer."""
         return len(self.stage.actors.policy.renderer.encode_parts((Quoted(text),))) if text else 0
-
-
-def choice_of(documents: Documents, traced: Traced) -> Choice | None:
-    """The selector's choice for this proposal; None without a selector."""
-    if not isinstance(documents, SelectedDocuments):
-        return None
-    return documents.chosen.get(traced.proposed.episode.task.id)
 
 
 # --------------------------------------------------------------------------------------------------------- registration
@@ -419,8 +357,13 @@ def choice_of(documents: Documents, traced: Traced) -> Choice | None:
 
 async def train(config: EveConfig, store: Run, reporter: Reporter) -> None:
     """Train from the run's last checkpoint, or from the start; close all resources at the end."""
-    async with open_run(config, ROLES, reporter) as opened, _open_scorer(config) as scorer:
-        selector = _open_selector(config, opened, store)
+    async with open_run(config, ROLES, reporter) as opened, AsyncExitStack() as stack:
+        scorer = open_hosted(config.verifier) if config.verifier.form == "hosted" else None
+        if scorer:
+            stack.push_async_callback(scorer.stop)
+        selector = None
+        if config.prompt_source == "selector":
+            selector = Selector(embed_index(opened.index, store.path / "embeddings"), config.selector, config.seed)
         first, second = await _open_shards(config, opened, selector)
         training = TrainingRun(
             config,
@@ -435,44 +378,48 @@ async def train(config: EveConfig, store: Run, reporter: Reporter) -> None:
         await Eve(config, training, opened.searcher, **documents, selector=selector, scorer=scorer).evolve()
 
 
-@asynccontextmanager
-async def _open_scorer(config: EveConfig) -> AsyncIterator[ChatPolicy | None]:
-    """Context that opens, and closes, the endpoint of a hosted verifier; None for the other forms."""
-    if config.verifier.form != "hosted":
-        yield None
-        return
-    scorer = open_hosted(config.verifier)
-    try:
-        yield scorer
-    finally:
-        await scorer.stop()
-
-
-def _open_selector(config: EveConfig, opened: Opened, store: Run) -> Selector | None:
-    if config.prompt_source != "selector":
-        return None
-    return Selector(embed_index(opened.index, store.path / "embeddings"), config.selector, config.seed)
-
-
 async def _open_shards(config: EveConfig, opened: Opened, selector: Selector | None) -> tuple[Documents, Documents]:
     """The documents of phase A, and those of the solver's questions."""
     passages: Passages = opened.index
     if config.prompt_source == "questions":
         found = await find_passages(config.prompt_questions, opened.searcher)
-        passages = FoundPassages(found)
+        passages = Shard(found.__getitem__, range(len(found)))
     if config.phase_b_documents == "same":
-        same = _documents(config, passages, None, selector)
+        same = Documents(passages, config.proposer, None, selector)
         return same, same
     masks = split_documents(passages, config.held_out_share, config.seed)
-    first, second = (_documents(config, passages, mask, selector) for mask in masks)
+    first, second = (Documents(passages, config.proposer, mask, selector) for mask in masks)
     return first, second
 
 
-def _documents(config: EveConfig, passages: Passages, mask: Mask | None, selector: Selector | None) -> Documents:
-    if selector is not None:
-        return SelectedDocuments(selector, passages, mask, config.proposer.hop_ratio)
-    shard = passages if mask is None else Shard(passages, mask.nonzero()[0].tolist())
-    return UniformDocuments(shard, config.proposer)
+def split_documents(passages: Passages, held_out_share: float, seed: int) -> tuple[Mask, Mask]:
+    """Masks of the passages the proposer learns from and of those held out; a document is never split.
+
+    first, held_out = split_documents(index, 0.2, seed=7)      # first[17] != held_out[17]
+    """
+    limit = int(held_out_share * 2**63)
+    sides: dict[str, bool] = {}
+    held_out = np.zeros(len(passages), dtype=bool)
+    for number in range(len(passages)):
+        document = passages.passage(number).doc_id
+        if document not in sides:
+            sides[document] = derive_seed(seed, "shard", document) % 2**63 < limit
+        held_out[number] = sides[document]
+    if held_out.all() or not held_out.any():
+        raise BadInput(
+            f"{len(sides)} documents cannot be split into two shards with held_out_share={held_out_share:g}",
+            hint="--set phase_b_documents=same",
+        )
+    return ~held_out, held_out
+
+
+async def find_passages(questions: str | Path, searcher: Searcher) -> list[Passage]:
+    """The best hit for each question of a file or data set, without duplicates."""
+    found = await searcher.search([question.text for question in read_questions(questions)], 1)
+    passages = dict.fromkeys(hits[0].passage for hits in found if hits)
+    if not passages:
+        raise BadInput(f"no question of {questions} finds a passage of the index", hint="check --index and the file")
+    return list(passages)
 
 
 def check(config: EveConfig) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import floor
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 import numpy as np
@@ -26,7 +25,6 @@ from quaere.search.dense import read_vectors
 from quaere.search.index import Index
 from quaere.search.words import terms
 
-Method = Literal["dense", "tfidf-svd"]
 Vectors = NDArray[np.float32]
 Labels = NDArray[np.int32]
 Uses = NDArray[np.int32]
@@ -45,17 +43,6 @@ def sklearn_missing() -> ExtraMissing:
     return ExtraMissing("the corpus selector needs scikit-learn", extra="select")
 
 
-class About(msgspec.Struct, frozen=True):
-    """The origin of stored vectors: method and index.
-
-    About(method="tfidf-svd", index="5f2c...", num_passages=23_784)
-    """
-
-    method: Method
-    index: str
-    num_passages: int
-
-
 @dataclass(frozen=True)
 class Embedded:
     """Vectors (row n belongs to passage n) and their fingerprint.
@@ -69,13 +56,14 @@ class Embedded:
 
 def embed_index(index: Index, folder: Path) -> Embedded:
     """Vectors of an index's passages, read from `folder` or computed and stored there."""
-    method: Method = "dense" if "dense" in index.manifest.settings.engine_names else "tfidf-svd"
-    about = About(method, index.fingerprint, len(index))
-    if _read_about(folder) != about:
-        vectors = _unit_length(read_vectors(index.path / "dense")) if method == "dense" else embed_words(index)
+    method = "dense" if "dense" in index.manifest.settings.engine_names else "tfidf-svd"
+    origin = {"method": method, "index": index.fingerprint, "num_passages": len(index)}
+    about = msgspec.json.format(msgspec.json.encode(origin), indent=1)
+    if not (folder / _ABOUT).is_file() or (folder / _ABOUT).read_bytes() != about:
+        vectors = _unit_length(read_vectors(index.path / "dense")) if method == "dense" else _embed_words(index)
         with new_folder(folder) as partial:
             np.save(partial / _VECTORS, vectors)
-            (partial / _ABOUT).write_bytes(msgspec.json.format(msgspec.json.encode(about), indent=1))
+            (partial / _ABOUT).write_bytes(about)
     try:
         kept = np.load(folder / _VECTORS, mmap_mode="r")
     except (OSError, ValueError, EOFError) as error:
@@ -83,14 +71,7 @@ def embed_index(index: Index, folder: Path) -> Embedded:
     return Embedded(kept, f"{method} of {index.fingerprint}")
 
 
-def _read_about(folder: Path) -> About | None:
-    try:
-        return msgspec.json.decode((folder / _ABOUT).read_bytes(), type=About)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return None
-
-
-def embed_words(index: Index) -> Vectors:
+def _embed_words(index: Index) -> Vectors:
     """TF-IDF of each passage's terms, reduced by a truncated SVD; a passage without terms is a row of zeros."""
     try:
         from sklearn.feature_extraction.text import TfidfVectorizer
@@ -219,10 +200,10 @@ class _Pool:
         sums and accepted with probability new weight / old weight; only on rejection are the sums updated and a passage
         drawn by them. The resulting probabilities are exactly those of the new weights.
         """
-        place = int(draw_places(self._sums, 1, chance)[0])
+        place = int(_draw_places(self._sums, 1, chance)[0])
         if place in self._old and chance.random() * self._old[place] >= self._weights[place] > 0:
             self._add_up()
-            place = int(draw_places(self._sums, 1, chance)[0])
+            place = int(_draw_places(self._sums, 1, chance)[0])
         number = int(self._numbers[place])
         self._uses[number] += 1
         self._old.setdefault(place, float(self._weights[place]))
@@ -230,7 +211,7 @@ class _Pool:
         return number
 
     def _add_up(self) -> None:
-        self._sums = add_up(self._weights)
+        self._sums = _add_up(self._weights)
         self._old: dict[int, float] = {}  # weights in `_sums` of the passages drawn since then
 
 
@@ -239,16 +220,16 @@ def draw_weighted(weights: Floats, num: int, chance: np.random.Generator) -> Int
 
     draw_weighted([0.0, 2.0, 0.0], 3, np.random.default_rng(7)) -> [1, 1, 1]
     """
-    return draw_places(add_up(weights), num, chance)
+    return _draw_places(_add_up(weights), num, chance)
 
 
-def add_up(weights: Floats) -> Floats:
-    """Cumulative sums for `draw_places`; weights that are all zero count as ones: `add_up([0, 0]) -> [1, 2]`."""
+def _add_up(weights: Floats) -> Floats:
+    """Cumulative sums for `_draw_places`; weights that are all zero count as ones: `_add_up([0, 0]) -> [1, 2]`."""
     sums = np.cumsum(weights)
     return sums if sums[-1] > 0 else np.arange(1.0, len(weights) + 1)
 
 
-def draw_places(sums: Floats, num: int, chance: np.random.Generator) -> Integers:
+def _draw_places(sums: Floats, num: int, chance: np.random.Generator) -> Integers:
     """Indices drawn with replacement from the cumulative sums of their weights."""
     places = np.searchsorted(sums, chance.random(num) * sums[-1], side="right")
     # A product that rounds up to the total would give an index after the last one with a weight.

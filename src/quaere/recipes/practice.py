@@ -38,12 +38,7 @@ Presets = dict[str, dict[str, object]]
 _LEARNER = LearnerSettings(learning_rate=1e-6)
 # Eval-RAR's values, also for Search-R1 and AutoRefine, so that runs of the three differ in dialect and reward alone.
 _TAGGED = SolverConfig(
-    dialect="evalrar",
-    steps=200,
-    batch=512,
-    attempts=5,
-    limits=Limits(topk=3, sequence_tokens=4096),
-    learner=_LEARNER,
+    dialect="evalrar", steps=200, batch=512, attempts=5, limits=Limits(topk=3, sequence_tokens=4096), learner=_LEARNER
 )
 
 # ------------------------------------------------------------------------------------------------------------- settings
@@ -194,7 +189,5 @@ SEARCH_R1 = practice_recipe(
     "search-r1", SearchR1Config, "a solver that searches between tags, paid for the right answer"
 )
 AUTOREFINE = practice_recipe(
-    "autorefine",
-    AutoRefineConfig,
-    "Search-R1 with a note on what was found after each search, which may be paid for",
+    "autorefine", AutoRefineConfig, "Search-R1 with a note on what was found after each search, which may be paid for"
 )

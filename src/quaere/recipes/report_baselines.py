@@ -28,12 +28,12 @@ from quaere.chat.protocol import Protocol
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.report.rubric import default_rubric
 from quaere.errors import BadInput
-from quaere.grouping import group_by
+from quaere.grouping import grouped
 from quaere.objectives.policy_gradient import Advantages, dpo_advantages, grpo
 from quaere.recipes.registry import Recipe
 from quaere.records import Harness, Rubric
 from quaere.rewards.reports import ReportPay, check_report, report_reward
-from quaere.rollout.episode import make_sample
+from quaere.rollout.episode import Sample, make_sample
 from quaere.runs import Run
 from quaere.setting_types import PositiveFloat
 from quaere.training.assessments import Assessed, Verdict, assess_reports, measure_assessments, view_reports
@@ -96,23 +96,14 @@ class ReportDpoConfig(ReportGrpoConfig, frozen=True, forbid_unknown_fields=True)
     dpo_beta: PositiveFloat = 0.1
     solver: WriterConfig = WriterConfig(
         minibatch=0,  # DPO's weights of the pairs are computed once per step and go stale after an update
-        learner=LearnerSettings(
-            learning_rate=1e-6,
-            warmup_ratio=0.05,
-            aggregation="token_sum",
-            keep_reference=True,
-        ),
+        learner=LearnerSettings(learning_rate=1e-6, warmup_ratio=0.05, aggregation="token_sum", keep_reference=True),
     )
 
 
 # The settings that each preset changes, for both recipes; `paper` is SCORE's too.
 PRESETS: dict[str, dict[str, object]] = {
     # The paper reserves no turn for the report or the assessment.
-    "paper": {
-        "engine.max_rows": 256,
-        "solver.limits.answer_turn": False,
-        "evaluator.limits.answer_turn": False,
-    },
+    "paper": {"engine.max_rows": 256, "solver.limits.answer_turn": False, "evaluator.limits.answer_turn": False},
     "single-gpu": SINGLE_GPU,
     "demo": DEMO,
 }
@@ -176,7 +167,7 @@ class FixedJudge:
     async def practise(self, iteration: int) -> None:
         """Run all steps of the training loop."""
         config, solver = self.config, self.config.solver
-        writer = find_dialect("report", "writer").open(style=config.prompts)
+        writer = report_protocol(config)
         steps = self.research.training.steps(iteration, "reports", solver.steps, role=ROLE, settings=solver.learner)
         for step in steps:
             questions = self.research.draw(step)
@@ -224,10 +215,9 @@ class FixedJudge:
         if self.config.shuffle_advantages:
             pairs = [pair if coin(step.seed, number) > 0 else pair[::-1] for number, pair in enumerate(pairs)]
         sides = [pair[0] for pair in pairs] + [pair[1] for pair in pairs]
-        scored = [make_sample(item.written.episode, 0.0) for item in sides]
-        now, before = step.learner.score(scored), step.learner.score_reference(scored)
-        # log pi - log pi_ref of each report, summed over all tokens that the model wrote.
-        ratios = [sum(new) - sum(old) for new, old in zip(now, before, strict=True)]
+        if not pairs:
+            return dpo_advantages([], [], beta=beta), []
+        ratios = _log_ratios(step, [make_sample(item.written.episode, 0.0) for item in sides])
         chosen, rejected = ratios[: len(pairs)], ratios[len(pairs) :]
         advantages = dpo_advantages(chosen, rejected, beta=beta)
         samples = group_samples([item.written.episode for item in sides], [0] * len(sides), advantages)
@@ -275,9 +265,8 @@ async def assess_groups(
 ) -> Assessed:
     """Assessments of all finished reports by this role; reports on one question are assessed together."""
     finished = [[item.report for item in group if item.report is not None] for group in groups]
-    passes = config.evaluator.passes
-    viewings = view_reports(finished, rubrics, harness, passes=passes, name=step.name, seed=step.seed)
-    return await assess_reports(stage, step, role, viewings, config.evaluator.evaluating(config.prompts))
+    viewings = view_reports(finished, rubrics, harness, passes=config.evaluator.passes, name=step.name, seed=step.seed)
+    return await assess_reports(stage, step, role, viewings, config.evaluator, config.prompts)
 
 
 def pair_verdicts(
@@ -323,11 +312,15 @@ def compare_reports(
 
 def _find_pairs(paid: Sequence[Paid]) -> list[tuple[Paid, Paid]]:
     """The best and the worst report of every question, the first of equals; no pair if their rewards are equal."""
-    pairs = [
-        (max(group, key=lambda item: item.reward), min(group, key=lambda item: item.reward))
-        for group in group_by(paid, lambda item: item.place).values()
-    ]
+    groups = grouped((item.place, item) for item in paid).values()
+    pairs = [(max(same, key=lambda item: item.reward), min(same, key=lambda item: item.reward)) for same in groups]
     return [(best, worst) for best, worst in pairs if best.reward > worst.reward]
+
+
+def _log_ratios(step: Step, samples: Sequence[Sample]) -> list[float]:
+    """log pi - log pi_ref of each sample, summed over all tokens that the model wrote."""
+    now, before = step.learner.score(samples), step.learner.score_reference(samples)
+    return [sum(new) - sum(old) for new, old in zip(now, before, strict=True)]
 
 
 # --------------------------------------------------------------------------------------------------------- registration

@@ -25,6 +25,7 @@ from msgspec import Struct
 
 from quaere.dialects.tool_call_prompts import TYPE_NAMES, QuestionType
 from quaere.errors import BadInput
+from quaere.grouping import grouped
 from quaere.recipes.passage_clusters import (
     Clustering,
     Embedded,
@@ -39,6 +40,7 @@ from quaere.recipes.passage_clusters import (
     fit_clusters,
     nearest,
 )
+from quaere.records import Candidate
 from quaere.rollout.policy import derive_seed
 from quaere.runs import Run
 from quaere.runs.phases import PHASES
@@ -133,8 +135,7 @@ def learn_pulls(arms: Arms, pulled: Integers, earned: Floats, previous_mean: Pre
         raise ValueError("rewards of pulls must be finite")
     if len(pulled) and not 0 <= pulled.min() <= pulled.max() < len(arms):
         raise ValueError(f"arms must be below {len(arms)}, not {int(pulled.min())} to {int(pulled.max())}")
-    pulls = np.maximum(arms.pulls, 1)
-    before = (arms.raw_rewards if previous_mean == "raw reward" else arms.rewards) / pulls
+    before = (arms.raw_rewards if previous_mean == "raw reward" else arms.rewards) / np.maximum(arms.pulls, 1)
     rarity = -np.log(arms.pulls / max(int(arms.pulls.sum()), 1) + _NEVER)
     paid = rarity[pulled] + UTILITY_WEIGHT * (earned - before[pulled])
     return Arms(
@@ -181,18 +182,6 @@ class Choice(Struct, frozen=True):
     question_type: QuestionType
 
 
-class Pulled(Struct, frozen=True):
-    """A question with its answer, and the arms that led to it.
-
-    Pulled(cluster=3, question_type="factual", question="Who built the bridge at Halmgate?", answer="Orsolya Venn")
-    """
-
-    cluster: int
-    question_type: str
-    question: str
-    answer: str
-
-
 def judge_quality(question: str, answer: str, num_copies: int) -> float:
     """Quality of a sample's form in [0, 1], from its lengths in characters and the number of copies of its question.
 
@@ -200,8 +189,7 @@ def judge_quality(question: str, answer: str, num_copies: int) -> float:
     judge_quality("Who?", "", num_copies=1) -> 0.65 * 0.55
     """
     length = 1.0 if 20 <= len(question) <= 220 else 0.65
-    brevity = 1.0 if 1 <= len(answer) <= 80 else 0.55
-    return length * brevity / sqrt(max(num_copies, 1))
+    return length * (1.0 if 1 <= len(answer) <= 80 else 0.55) / sqrt(max(num_copies, 1))
 
 
 def run_score(
@@ -231,7 +219,7 @@ def _rescale(value: float, low: float, high: float) -> float:
     return min(max((value - low) / (high - low), 0.0), 1.0)
 
 
-def raw_rewards(samples: Sequence[Pulled], score: float) -> Floats:
+def raw_rewards(samples: Sequence[Candidate], score: float) -> Floats:
     """Raw reward of each sample: the run's score times the sample's quality.
 
     raw_rewards([sample, sample], score=0.8) -> [0.8 / sqrt(2), 0.8 / sqrt(2)], as each is a copy of the other
@@ -241,13 +229,9 @@ def raw_rewards(samples: Sequence[Pulled], score: float) -> Floats:
     return score * np.array(qualities, dtype=np.float64)
 
 
-def pulled_questions(store: Run, iteration: int) -> list[Pulled]:
-    """The iteration's kept questions, each with the arms that led to it."""
-    return [
-        Pulled(item.cluster, item.question_type, item.question, item.answer)
-        for item in store.candidates(iteration=iteration, kept=True)
-        if item.cluster >= 0
-    ]
+def pulled_questions(store: Run, iteration: int) -> list[Candidate]:
+    """The iteration's kept questions that arms led to."""
+    return [item for item in store.candidates(iteration=iteration, kept=True) if item.cluster >= 0]
 
 
 def last_reward(store: Run, iteration: int, phase: str) -> float:
@@ -307,6 +291,10 @@ class SelectorState:
     uses: Uses
 
 
+# The parts of a state that consist of arrays, with their types.
+_PARTS: dict[str, Any] = {"clustering": Clustering, "clusters": Arms, "types": Arms}
+
+
 class Selector:
     """Draws choices and learns from their rewards. Passages are clustered at the first use."""
 
@@ -348,7 +336,7 @@ class Selector:
     def learn(
         self,
         iteration: int,
-        samples: Sequence[Pulled],
+        samples: Sequence[Candidate],
         *,
         proposer_reward: float,
         solver_reward: float,
@@ -386,7 +374,10 @@ class Selector:
         from safetensors.numpy import save_file
 
         header = _Header(self.state.iteration, self._embedded.fingerprint)
-        save_file(_to_arrays(self.state), folder / STATE_FILE, {"selector": msgspec.json.encode(header).decode()})
+        parts = {name: vars(getattr(self.state, name)) for name in _PARTS}
+        arrays = {f"{part}.{name}": values for part, fields in parts.items() for name, values in fields.items()}
+        arrays["uses"] = self.state.uses
+        save_file(arrays, folder / STATE_FILE, {"selector": msgspec.json.encode(header).decode()})
 
     def load(self, folder: Path) -> None:
         """Restore what `save` wrote. The passages and their vectors must be the same."""
@@ -397,11 +388,12 @@ class Selector:
             with safe_open(file, framework="np") as opened:
                 header = msgspec.json.decode(opened.metadata()["selector"], type=_Header)
                 arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (it is no mapping)
-            state = _from_arrays(header.iteration, arrays)
+            named = grouped((name.partition(".")[0], (name.partition(".")[2], array)) for name, array in arrays.items())
+            made = {part: kind(**dict(named[part])) for part, kind in _PARTS.items()}
+            state = SelectorState(header.iteration, **made, uses=arrays["uses"])
         except (OSError, SafetensorError, msgspec.DecodeError, KeyError, TypeError) as error:
             raise BadInput(f"{file} is missing or is not a selector's state") from error
-        same_size = len(state.uses) == len(self._embedded.vectors)
-        if header.embeddings != self._embedded.fingerprint or not same_size:
+        if header.embeddings != self._embedded.fingerprint or len(state.uses) != len(self._embedded.vectors):
             raise BadInput(f"{file} belongs to another index: resume with the index the run was started with")
         self._state = state
 
@@ -425,18 +417,3 @@ class _Header(Struct, frozen=True, forbid_unknown_fields=True):
 
     iteration: int
     embeddings: str
-
-
-def _to_arrays(state: SelectorState) -> dict[str, Any]:
-    arrays: dict[str, Any] = {"uses": state.uses}
-    for prefix, record in (("clustering", state.clustering), ("clusters", state.clusters), ("types", state.types)):
-        arrays |= {f"{prefix}.{name}": values for name, values in vars(record).items()}
-    return arrays
-
-
-def _from_arrays(iteration: int, arrays: dict[str, Any]) -> SelectorState:
-    def part(prefix: str) -> dict[str, Any]:
-        return {name.split(".")[1]: values for name, values in arrays.items() if name.startswith(f"{prefix}.")}
-
-    clustering, clusters, types = Clustering(**part("clustering")), Arms(**part("clusters")), Arms(**part("types"))
-    return SelectorState(iteration, clustering, clusters, types, arrays["uses"])

@@ -17,26 +17,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, structs
 
 from quaere.disk import link_file
 from quaere.errors import TrainingStopped
 from quaere.policies.sampler import SamplingParams
-from quaere.records import Episode, Turn
+from quaere.records import Episode
 from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import TokenPolicy, derive_seed
 from quaere.search.searcher import Searcher
 from quaere.training.adapters import add_adapters, copy_weights, load_weights, save_weights
 from quaere.training.learner import Learner
-from quaere.training.settings import (
-    LearnerSettings,
-    RunConfig,
-)
-
-if TYPE_CHECKING:
-    from quaere.training.tinker_learner import TinkerLearner
+from quaere.training.settings import LearnerSettings, RunConfig
+from quaere.training.tinker_learner import TinkerLearner
 
 
 class Played(Struct, frozen=True):
@@ -54,12 +49,7 @@ class Played(Struct, frozen=True):
 class RolePlay(ABC):
     """Several roles that share one policy; each has weights that are trained, saved and loaded separately."""
 
-    def __init__(
-        self,
-        policy: TokenPolicy,
-        roles: Iterable[str],
-        config: RunConfig | None = None,
-    ) -> None:
+    def __init__(self, policy: TokenPolicy, roles: Iterable[str], config: RunConfig | None = None) -> None:
         config = config or RunConfig()
         self.policy = policy
         self.sampling = config.sampling
@@ -68,6 +58,7 @@ class RolePlay(ABC):
         self.on_progress: Callable[..., None] = lambda role, **amounts: None  # takes the amounts of `StepProgress`
         self._speaking = ""  # the role whose weights the policy has
         self._saved: Path | None = None  # checkpoint with the current weights of all roles not in `_changed`
+        self.roles = tuple(roles)
         self._changed = set(roles)
 
     @abstractmethod
@@ -75,20 +66,47 @@ class RolePlay(ABC):
         """A new learner of the role's weights, without optimizer moments and at the start of its schedule."""
 
     @abstractmethod
+    def _speak(self, role: str) -> None:
+        """Load the role's weights into the policy."""
+
+    @abstractmethod
+    def _save(self, folder: Path, role: str) -> None:
+        """Write the role's weights to this folder of its own."""
+
+    @abstractmethod
+    def _load(self, folder: Path, role: str) -> None:
+        """Load the role's weights from the folder of all roles."""
+
     def become(self, role: str) -> None:
         """Load the role's weights into the policy, unless it already has them. No episode may be in progress."""
+        if self._speaking != role:
+            self._speak(role)
+            self._speaking = role
 
-    @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write every role's weights to a folder named after the role, in Hugging Face layout."""
+        """Write every role's weights to a folder named after the role, in Hugging Face layout.
 
-    @abstractmethod
+        Weights that did not change since the last checkpoint are hard-linked from it instead of written again.
+        """
+        for role in self.roles:
+            if self._saved is None or role in self._changed:
+                self._save(folder / role, role)
+                continue
+            (folder / role).mkdir(parents=True)
+            for file in (self._saved / role).iterdir():
+                link_file(file, folder / role / file.name)
+
     def load(self, folder: Path) -> None:
         """Load the weights of every role from a folder that `save` wrote."""
+        for role in self.roles:
+            self._load(folder, role)
+        self._speaking = ""
+        self.saved_at(folder)
 
-    @abstractmethod
     def load_role(self, folder: Path, role: str) -> None:
         """Load the weights of one role from a folder that `save` wrote."""
+        self._load(folder, role)
+        self.weights_changed(role)
 
     def weights_changed(self, role: str) -> None:
         """Mark the role's weights as changed, so that the sampler and the next checkpoint get the new ones."""
@@ -96,18 +114,9 @@ class RolePlay(ABC):
         self._changed.add(role)
 
     def saved_at(self, folder: Path) -> None:
-        """Record that the checkpoint in `folder` has the current weights of all roles; `link_unchanged` uses it."""
+        """Record that the checkpoint in `folder` has the current weights of all roles, for `save` to link to."""
         self._saved = folder
         self._changed.clear()
-
-    def link_unchanged(self, role: str, folder: Path) -> bool:
-        """Hard-link the role's files from the last checkpoint; False, without links, if its weights have changed."""
-        if self._saved is None or role in self._changed:
-            return False
-        (folder / role).mkdir(parents=True)
-        for file in (self._saved / role).iterdir():
-            link_file(file, folder / role / file.name)
-        return True
 
     async def play(
         self,
@@ -147,26 +156,17 @@ class RolePlay(ABC):
     async def _run(
         self, role: str, jobs: Sequence[Job], searcher: Searcher, limits: Limits, seed: int, params: SamplingParams
     ) -> list[Episode]:
-        started, num_done, num_tokens = time.perf_counter(), 0, 0
+        started, amounts = time.perf_counter(), {"num_done": 0, "num_all": len(jobs), "num_tokens": 0}
 
-        def tell() -> None:
-            amounts = {"num_done": num_done, "num_all": len(jobs), "num_tokens": num_tokens}
+        def count(name: str, number: int) -> None:
+            amounts[name] += number
             self.on_progress(role, **amounts, seconds=time.perf_counter() - started)
 
-        def count_episode(episode: Episode) -> None:
-            nonlocal num_done
-            num_done += 1
-            tell()
-
-        def count_turn(turn: Turn) -> None:
-            # By the turn: episodes that run side by side end late and together, and a rate is wanted before that.
-            nonlocal num_tokens
-            num_tokens += turn.num_tokens
-            tell()
-
-        tell()
+        count("num_done", 0)
         how: dict[str, Any] = {"seed": seed, "params": params, "concurrency": self.concurrency}
-        how |= {"on_episode": count_episode, "on_turn": count_turn}
+        how["on_episode"] = lambda episode: count("num_done", 1)
+        # By the turn: episodes that run side by side end late and together, and a rate is wanted before that.
+        how["on_turn"] = lambda turn: count("num_tokens", turn.num_tokens)
         return [episode async for episode in run_many(self.policy, jobs, searcher, limits, **how)]
 
 
@@ -196,7 +196,7 @@ class Actors(RolePlay):
         self._shared = shared  # one model with an adapter per role
         self._load_reference = load_reference  # loads the model all roles started from
 
-    def adapter_of(self, role: str) -> str:
+    def _adapter(self, role: str) -> str:
         """Name of the role's adapter; "" if the role has its own model."""
         return role if self._shared else ""
 
@@ -210,44 +210,23 @@ class Actors(RolePlay):
         return Learner(
             self.models[role],
             settings,
-            adapter=self.adapter_of(role),
+            adapter=self._adapter(role),
             warmup_steps=settings.warmup_steps(num_steps),
             reference=load() if load else None,
         )
 
-    def become(self, role: str) -> None:
-        """Copy the role's weights into the sampler, unless it already has them. No episode may be in progress."""
-        if self._speaking != role:
-            sampler: Any = self.policy.sampler
-            copy_weights(self.models[role], sampler.engine.model, self.adapter_of(role))
-            sampler.weights_changed()
-            self._speaking = role
+    def _speak(self, role: str) -> None:
+        sampler: Any = self.policy.sampler
+        copy_weights(self.models[role], sampler.engine.model, self._adapter(role))
+        sampler.weights_changed()
 
-    # ------------------------------------------------------------------------------------------------- save and load
+    def _save(self, folder: Path, role: str) -> None:
+        save_weights(self.models[role], folder, self._adapter(role))
+        if not self._shared:
+            self.policy.renderer.tokenizer.save_pretrained(folder)
 
-    def save(self, folder: Path) -> None:
-        """Write every role's weights to a folder named after the role, in Hugging Face layout.
-
-        Weights that did not change since the last checkpoint are hard-linked from it instead of written again.
-        """
-        for role, model in self.models.items():
-            if self.link_unchanged(role, folder):
-                continue
-            save_weights(model, folder / role, self.adapter_of(role))
-            if not self._shared:
-                self.policy.renderer.tokenizer.save_pretrained(folder / role)
-
-    def load(self, folder: Path) -> None:
-        """Load the weights of every role from a folder that `save` wrote."""
-        for role, model in self.models.items():
-            load_weights(model, folder / role, self.adapter_of(role))
-        self._speaking = ""
-        self.saved_at(folder)
-
-    def load_role(self, folder: Path, role: str) -> None:
-        """Load the weights of one role from a folder that `save` wrote."""
-        load_weights(self.models[role], folder / role, self.adapter_of(role))
-        self.weights_changed(role)
+    def _load(self, folder: Path, role: str) -> None:
+        load_weights(self.models[role], folder / role, self._adapter(role))
 
 
 def open_actors(config: RunConfig, roles: Sequence[str], report: Callable[[str], None] = lambda line: None) -> Actors:
@@ -274,8 +253,7 @@ def open_actors(config: RunConfig, roles: Sequence[str], report: Callable[[str],
     if adapter.rank:
         base = load_model(found, device, choose_dtype(engine.base_dtype, device), packed=False, as_base=True)
         torch.manual_seed(config.seed)  # adapters are initialised at random
-        shared = add_adapters(base, roles, adapter)
-        models = dict.fromkeys(roles, shared)
+        models = dict.fromkeys(roles, add_adapters(base, roles, adapter))
     else:
         first = load_model(found, device, "float32", packed=False)
         # A copy in memory takes a fraction of what a second reading of the files does.

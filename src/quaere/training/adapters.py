@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from quaere.errors import BadInput, ExtraMissing, TrainingStopped
@@ -41,12 +41,6 @@ def add_adapters(model: Any, names: Sequence[str], settings: AdapterSettings) ->
 def plain_model(model: Any) -> Any:
     """The transformers model without peft's wrapper; adapter layers stay in it."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-def without_adapter(model: Any) -> contextlib.AbstractContextManager[Any]:
-    """Context in which the model computes as its base, with adapters disabled."""
-    disable = getattr(model, "disable_adapter", None)
-    return disable() if disable else contextlib.nullcontext()
 
 
 def trainable_weights(model: Any, adapter: str) -> list[torch.Tensor]:
@@ -82,8 +76,6 @@ def save_tensors(tensors: dict[str, torch.Tensor], path: Path, dtype: str) -> No
 
     Rounding to nearest is safe here: an adapter's tensors are not sums in which a small update could be lost.
     """
-    from safetensors.torch import save_file
-
     cast = {name: tensor.to(getattr(torch, dtype)).contiguous() for name, tensor in tensors.items()}
     refuse_non_finite(cast.items())  # after the cast: a float32 value may overflow in float16
     save_file(cast, path)
@@ -91,8 +83,6 @@ def save_tensors(tensors: dict[str, torch.Tensor], path: Path, dtype: str) -> No
 
 def load_weights(model: Any, folder: Path, adapter: str = "") -> None:
     """Load weights written by `save_weights` into the model they came from."""
-    from safetensors.torch import load_file
-
     if adapter:
         from peft import set_peft_model_state_dict
 

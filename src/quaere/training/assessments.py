@@ -1,7 +1,7 @@
 """Assessment of reports: all reports on a question together, in several passes, each in another order.
 
     viewings = view_reports(groups, rubrics, harness, passes=2, name="i0-r3", seed=step.seed)
-    assessed = await assess_reports(stage, step, "actor", viewings, evaluating)
+    assessed = await assess_reports(stage, step, "actor", viewings, EvaluatorConfig())
     assessed["q1"][0] -> Verdict(scores=Scores(1, {"factuality": 7.0}), num_searches=2)
 
 The order is shuffled so that no score depends on a report's position, and position bias can be measured
@@ -22,26 +22,15 @@ from quaere.dialects.registry import find_dialect
 from quaere.dialects.report.assessment import count_searches
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Assessment, AssessTask, Episode, Harness, Report, Rubric, Scores
-from quaere.rewards.reports import SCALE, mean_scores
-from quaere.rollout.episode import Job, Limits
+from quaere.rewards.reports import mean_scores
+from quaere.rollout.episode import Job
 from quaere.rollout.policy import derive_seed
+from quaere.training.measures import mean_of
+from quaere.training.report_run import EvaluatorConfig
 from quaere.training.rollouts import Stage
 from quaere.training.step import Step
 
 NAME = "assessments"  # prefix of the episodes' metrics
-
-
-class Evaluating(Struct, frozen=True):
-    """Settings of an evaluator's assessments: limits, sampling, scale and prompt style.
-
-    Evaluating(limits=Limits(max_turns=10, turn_tokens=2048), temperature=0.8)
-    """
-
-    limits: Limits
-    temperature: float = 0.8
-    scale: float = SCALE
-    separate_validity: bool = False
-    style: PromptStyle = "full"
 
 
 class Viewing(Struct, frozen=True):
@@ -110,9 +99,11 @@ def draw_order(num_reports: int, seed: int) -> tuple[int, ...]:
     return tuple(order)
 
 
-async def assess_reports(stage: Stage, step: Step, role: str, viewings: Sequence[Viewing], how: Evaluating) -> Assessed:
+async def assess_reports(
+    stage: Stage, step: Step, role: str, viewings: Sequence[Viewing], how: EvaluatorConfig, style: PromptStyle = "full"
+) -> Assessed:
     """Let `role` assess the reports of every viewing; passes in which a search failed are left out of the result."""
-    jobs = [Job(_assessor(viewing.task, how), viewing.task, viewing.task.id) for viewing in viewings]
+    jobs = [Job(_assessor(viewing.task, how, style), viewing.task, viewing.task.id) for viewing in viewings]
     params = SamplingParams(temperature=how.temperature)
     played = await stage.play(step, role, jobs, how.limits, name=NAME, params=params)
     passes = [
@@ -124,13 +115,13 @@ async def assess_reports(stage: Stage, step: Step, role: str, viewings: Sequence
     return Assessed(passes, {question: _verdicts(question, num, passes) for question, num in nums.items()})
 
 
-def _assessor(task: AssessTask, how: Evaluating) -> Protocol:
+def _assessor(task: AssessTask, how: EvaluatorConfig, style: PromptStyle) -> Protocol:
     return find_dialect("report", "assessment").open(
         task.rubric,
         len(task.reports),
-        style=how.style,
-        scale=how.scale,
-        separate_validity=how.separate_validity,
+        style=style,
+        scale=how.score_scale,
+        separate_validity=how.validity == "separate",
         process=task.harness.process,
     )
 
@@ -156,10 +147,10 @@ def _verdicts(question: str, num_reports: int, passes: Sequence[tuple[Viewing, E
 # ------------------------------------------------------------------------------------------------------------ measures
 
 
-def overall_score(scores: Scores, scale: float) -> float:
+def _overall_score(scores: Scores, scale: float) -> float:
     """Overall score of a report: the mean over the dimensions, from 0 to 1.
 
-    overall_score(Scores(1, {"factuality": 7.0, "coverage": 5.0}), 10.0) -> 0.6
+    _overall_score(Scores(1, {"factuality": 7.0, "coverage": 5.0}), 10.0) -> 0.6
     """
     return sum(scores.scores.values()) / len(scores.scores) / scale
 
@@ -173,16 +164,13 @@ def measure_assessments(assessed: Assessed, scale: float) -> dict[str, float]:
     """
     verdicts = [verdict for group in assessed.verdicts.values() for verdict in group]
     told = [verdict for verdict in verdicts if verdict is not None]
-    measured: dict[str, float] = {}
-    if assessed.passes:
-        read = [isinstance(episode.outcome, Assessment) for _, episode in assessed.passes]
-        measured["assessments/readable"] = sum(read) / len(read)
-    if verdicts:
-        measured["assessments/judged"] = len(told) / len(verdicts)
-    if told:
-        measured["verification/searches"] = sum(verdict.num_searches for verdict in told) / len(told)
-        measured |= measure_spread(assessed, scale)
-    return measured | measure_places(assessed.passes, scale)
+    return {
+        **mean_of("assessments/readable", [isinstance(one.outcome, Assessment) for _, one in assessed.passes]),
+        **mean_of("assessments/judged", [verdict is not None for verdict in verdicts]),
+        **mean_of("verification/searches", [verdict.num_searches for verdict in told]),
+        **(measure_spread(assessed, scale) if told else {}),
+        **measure_places(assessed.passes, scale),
+    }
 
 
 def measure_spread(assessed: Assessed, scale: float) -> dict[str, float]:
@@ -193,16 +181,14 @@ def measure_spread(assessed: Assessed, scale: float) -> dict[str, float]:
         measure_spread(assessed, 10.0) -> {"scores/num": 64.0, "scores/mean": 0.6, "scores/spread": 0.08, ...}
     """
     groups = [[verdict.scores for verdict in group if verdict is not None] for group in assessed.verdicts.values()]
-    overall = [[overall_score(scores, scale) for scores in group] for group in groups]
+    overall = [[_overall_score(scores, scale) for scores in group] for group in groups]
     whole = [score for group in overall for score in group]
-    measured = {
+    return {
         "scores/mean": sum(whole) / len(whole),
         "scores/num": float(len(whole)),
         "scores/ceiling": sum(score >= 0.95 for score in whole) / len(whole),
+        **mean_of("scores/spread", [_deviation(group) for group in overall if len(group) > 1]),
     }
-    if spreads := [_deviation(group) for group in overall if len(group) > 1]:
-        measured["scores/spread"] = sum(spreads) / len(spreads)
-    return measured
 
 
 def measure_places(passes: Sequence[tuple[Viewing, Episode]], scale: float) -> dict[str, float]:
@@ -219,17 +205,14 @@ def measure_places(passes: Sequence[tuple[Viewing, Episode]], scale: float) -> d
     for viewing, episode in passes:
         if not isinstance(episode.outcome, Assessment) or len(episode.outcome.reports) < 2:
             continue
-        found = {item.number: overall_score(item, scale) for item in episode.outcome.reports}
+        found = {item.number: _overall_score(item, scale) for item in episode.outcome.reports}
         places += _centred(list(found))
         scores += _centred(list(found.values()))
         if 1 in found and len(viewing.order) in found:
             gaps.append(found[1] - found[len(viewing.order)])
-    measured: dict[str, float] = {}
-    if (correlation := correlate(places, scores)) is not None:
-        measured["position/correlation"] = correlation
-    if gaps:
-        measured["position/first_minus_last"] = sum(gaps) / len(gaps)
-    return measured
+    correlation = correlate(places, scores)
+    bias = {} if correlation is None else {"position/correlation": correlation}
+    return bias | mean_of("position/first_minus_last", gaps)
 
 
 def correlate(first: Sequence[float], second: Sequence[float]) -> float | None:

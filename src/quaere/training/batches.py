@@ -102,43 +102,44 @@ def _prompt(sample: Sample) -> tuple[int, ...]:
     return sample.token_ids[: sample.loss_mask.index(True)] if any(sample.loss_mask) else ()
 
 
-class _Pack:
-    """A packed sequence under construction, as pieces; a piece may continue an earlier one, such as a shared prompt."""
+class _Layout(Struct, frozen=True):
+    """A packed sequence of pieces; a piece may continue an earlier one, its prefix, such as a shared prompt.
 
-    def __init__(self) -> None:
-        self.token_ids: list[int] = []
-        self.lengths: list[int] = []
-        self.prefixes: list[int | None] = []
+    `places[n]` are the positions of sample n's tokens in `token_ids`.
+    """
+
+    token_ids: list[int] = []
+    lengths: list[int] = []
+    prefixes: list[int | None] = []
+    places: list[list[int]] = []
 
     def add(self, token_ids: Sequence[int], prefix: int | None = None) -> range:
         """Append tokens as a piece and return their positions; `prefix` is the number of the piece they continue."""
-        start = len(self.token_ids)
         if token_ids:
-            self.token_ids += token_ids
+            self.token_ids.extend(token_ids)
             self.lengths.append(len(token_ids))
             self.prefixes.append(prefix)
-        return range(start, len(self.token_ids))
+        return range(len(self.token_ids) - len(token_ids), len(self.token_ids))
 
 
-def _lay_out(samples: Sequence[Sample], prompts: Sequence[tuple[int, ...]]) -> tuple[_Pack, list[list[int]]]:
-    """Pack samples, with one copy of a prompt that neighbours share; the pack, and each sample's positions in it."""
-    pack = _Pack()
-    places: list[list[int]] = []
+def _lay_out(samples: Sequence[Sample], prompts: Sequence[tuple[int, ...]]) -> _Layout:
+    """Pack samples, with one copy of a prompt that neighbours share."""
+    layout = _Layout()
     for prompt, group in groupby(zip(samples, prompts, strict=True), key=operator.itemgetter(1)):
         alike = [sample for sample, _ in group]
         shared = prompt if len(alike) > 1 else ()
-        first = pack.add(shared)
-        prefix = len(pack.lengths) - 1 if shared else None
+        first = layout.add(shared)
+        prefix = len(layout.lengths) - 1 if shared else None
         for sample in alike:
-            own = pack.add(sample.token_ids[len(shared) : _num_needed(sample)], prefix)
-            places.append([*first, *own])
-    return pack, places
+            own = layout.add(sample.token_ids[len(shared) : _num_needed(sample)], prefix)
+            layout.places.append([*first, *own])
+    return layout
 
 
 def _pack(
     samples: Sequence[Sample], rows: tuple[int, ...], prompts: Sequence[tuple[int, ...]], device: torch.device
 ) -> MicroBatch:
-    pack, stands = _lay_out(samples, prompts)
+    pack = _lay_out(samples, prompts)
     marked = [[place for place, flag in enumerate(sample.loss_mask) if flag] for sample in samples]
     width = max(map(len, marked))
 
@@ -155,7 +156,9 @@ def _pack(
         rows=rows,
         token_ids_T=torch.tensor(pack.token_ids, device=device),
         packing=Packing(pack.lengths, device, pack.prefixes),
-        before_N=tensor([[where[p - 1] for p in ps] for where, ps in zip(stands, marked, strict=True)], torch.long),
+        before_N=tensor(
+            [[where[p - 1] for p in ps] for where, ps in zip(pack.places, marked, strict=True)], torch.long
+        ),
         targets_N=tensor(pick("token_ids"), torch.long),
         logprobs_N=tensor(pick("logprobs"), torch.float32),
         places_N=tensor([[number * width + n for n in range(len(p))] for number, p in enumerate(marked)], torch.long),

@@ -11,16 +11,18 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import torch
 from msgspec import Struct, structs
 
 from quaere.errors import ModelMissing
 from quaere.policies.model_folders import check_config
-from quaere.training.settings import AdapterSettings, EngineSettings
-
-if TYPE_CHECKING:
-    from quaere.training.settings import LearnerSettings
+from quaere.policies.native.bridge import refuse_unsupported
+from quaere.policies.native.slots import STRIDE
+from quaere.training.adapters import add_adapters, trainable_weights
+from quaere.training.batches import CHUNK_TOKENS
+from quaere.training.settings import AdapterSettings, EngineSettings, LearnerSettings
 
 Device = Literal["cpu", "cuda"]
 
@@ -94,11 +96,12 @@ def estimate_run(
     """
     config = _read_config(model) if isinstance(model, str | Path) else model
     num_parameters, num_trainable = _count_parameters(config, adapter)
-    usual = "bfloat16" if device == "cuda" else "float32"
+    usual = _NUM_BYTES["bfloat16" if device == "cuda" else "float32"]
+    num_bytes = {**_NUM_BYTES, "auto": usual}
     has_adapters = adapter.rank > 0
-    base_bytes = _NUM_BYTES[_resolve(engine.base_dtype, usual)] if has_adapters else _FLOAT32
+    base_bytes = num_bytes[engine.base_dtype] if has_adapters else _FLOAT32
     is_offloaded = learner.offload_optimizer and device == "cuda"
-    sampling_bytes = _NUM_BYTES[_resolve(engine.dtype, usual)]
+    sampling_bytes = num_bytes[engine.dtype]
     shape = _Shape.read(config)
     num_tokens = _micro_tokens(learner, sequence_tokens, num_samples)
     memory = MemoryParts(
@@ -111,11 +114,11 @@ def estimate_run(
         sampling_copy=num_parameters * sampling_bytes,
         kv_cache=_kv_numbers(shape, engine.max_rows, max(sequence_tokens, sampled_tokens)) * sampling_bytes,
         logits=_logits_bytes(shape),
-        activations=_activation_bytes(shape, learner, num_tokens, base_bytes, _NUM_BYTES[usual]),
+        activations=_activation_bytes(shape, learner, num_tokens, base_bytes, usual),
     )
     if learner.gradient_checkpointing == "auto" and device == "cuda" and memory.total * _MARGIN > _free_bytes():
         checked = structs.replace(learner, gradient_checkpointing=True)
-        fewer = _activation_bytes(shape, checked, num_tokens, base_bytes, _NUM_BYTES[usual])
+        fewer = _activation_bytes(shape, checked, num_tokens, base_bytes, usual)
         memory = structs.replace(memory, activations=fewer)
     return RunEstimate(device, num_parameters, num_trainable, memory)
 
@@ -136,9 +139,8 @@ def needs_checkpointing(
     shape = _Shape.read(model.config)
     num_trained = sum(parameter.numel() for parameter in parameters)
     num_all = sum(parameter.numel() for parameter in model.parameters())
-    moments = 0 if learner.offload_optimizer else 2
     needed = (
-        num_trained * _FLOAT32 * (1 + moments)
+        num_trained * _FLOAT32 * (1 + (0 if learner.offload_optimizer else 2))
         + (num_all * 2 if base_bytes == _FLOAT32 else 0)
         + _logits_bytes(shape)
         + _activation_bytes(shape, learner, _micro_tokens(learner, sequence_tokens), base_bytes, 2)
@@ -149,8 +151,6 @@ def needs_checkpointing(
 def machine_bytes(device: Device) -> float:
     """Memory of the GPU, or of the machine; infinite if the system does not say."""
     if device == "cuda":
-        import torch
-
         return float(torch.cuda.mem_get_info()[1])
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -160,15 +160,9 @@ def machine_bytes(device: Device) -> float:
 
 def _free_bytes() -> float:
     """Free memory of the GPU including torch's unused reserve; infinite without a GPU."""
-    import torch
-
     if not torch.cuda.is_available():
         return math.inf
     return float(torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
-
-
-def _resolve(dtype: str, usual: str) -> str:
-    return usual if dtype == "auto" else dtype
 
 
 # ------------------------------------------------------------------------------------------------------- the model
@@ -221,12 +215,8 @@ def _one_line(error: Exception) -> str:
 
 def _count_parameters(config: Any, adapter: AdapterSettings) -> tuple[int, int]:
     """Number of all parameters and of those one role trains; tied weights count once."""
-    import torch
     from transformers import AutoModelForCausalLM
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-
-    from quaere.policies.native.bridge import refuse_unsupported
-    from quaere.training.adapters import add_adapters, trainable_weights
 
     # transformers would refuse it too, but loads the configs of all its models to list them.
     if config.model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
@@ -250,16 +240,12 @@ def _count_parameters(config: Any, adapter: AdapterSettings) -> tuple[int, int]:
 
 def _kv_numbers(shape: _Shape, num_rows: int, sequence_tokens: int) -> int:
     """Number of values in the key-value cache of all slots, rounded up like the sampler's storage."""
-    from quaere.policies.native.slots import STRIDE
-
     num_slots = num_rows + 1  # one slot is for padding: see `Decoder`
     capacity = -(-sequence_tokens // STRIDE) * STRIDE
     return num_slots * capacity * shape.num_layers * 2 * shape.num_kv_heads * shape.head_dim
 
 
 def _logits_bytes(shape: _Shape) -> int:
-    from quaere.training.batches import CHUNK_TOKENS
-
     return CHUNK_TOKENS * shape.vocabulary * _FLOAT32 * _NUM_LOGITS
 
 

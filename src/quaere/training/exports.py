@@ -93,9 +93,7 @@ def _describe(weights: RoleWeights) -> dict[str, Any]:
     described: dict[str, Any] = {name: getattr(weights, name) for name in ("run", "role", "step", "base")}
     described |= {name: getattr(weights.notes, name) for name in _NOTED}
     # The base must be present (no download): without it, whether it was warmed up would stay undisclosed.
-    for folder in resolve_model(weights.base, pull=False).folders:
-        warmup = Path(folder) / WARMUP
-        if warmup.is_file():
-            described["warmup"] = read_json(warmup, dict[str, Any])
-            break
+    files = (Path(folder) / WARMUP for folder in resolve_model(weights.base, pull=False).folders)
+    if warmup := next((file for file in files if file.is_file()), None):
+        described["warmup"] = read_json(warmup, dict[str, Any])
     return described

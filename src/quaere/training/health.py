@@ -11,7 +11,7 @@ The reaction to an alarm (warn, stop, roll back) is decided elsewhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -276,7 +276,7 @@ FIRST_STEPS = 3
 """Number of steps without a usable episode after which a note is shown; one or two batches may be bad luck."""
 
 # By phase: the metric for the share of episodes that followed the protocol, and what such an episode did.
-_FOLLOWED = {
+FOLLOWED = {
     "proposer": ("proposer/valid", "wrote a valid question"),
     "solver": ("solver/answered", "gave an answer"),
     "reports": ("report/finished", "finished a report"),
@@ -285,38 +285,28 @@ _LEARNED = "gradient/norm"
 _AFTER_WARMUP = "a longer warm-up (--episodes, --epochs), a larger model or longer limits may help"
 
 
-def describe_useless(phase: str, values: Mapping[str, list[float]], number: int, recipe: str, model: str) -> str:
-    """A note for the user after step `FIRST_STEPS` of a phase if no episode followed the protocol so far; else "".
+def describe_useless(phase: str, shares: Sequence[float], recipe: str, model: str) -> str:
+    """A note for the user if no episode of a phase's first steps followed the protocol; "" if one did.
 
-    describe_useless("proposer", {"proposer/valid": [0.0, 0.0, 0.0]}, 3, "drzero", "M")
+    describe_useless("proposer", [0.0, 0.0, 0.0], "drzero", "M")
     -> "no episode of the first 3 steps wrote a valid question: M may need `quaere warmup drzero --model M --out DIR`"
 
     For a model that was warmed up, the note suggests other remedies than a warm-up.
     """
-    if number != FIRST_STEPS or phase not in _FOLLOWED:
-        return ""
-    name, what = _FOLLOWED[phase]
-    shares = values.get(name, [])
     if not shares or any(shares):
         return ""
-    useless = f"no episode of the first {number} steps {what}"
-    if is_taught(model):
+    useless = f"no episode of the first {len(shares)} steps {FOLLOWED[phase][1]}"
+    if _is_taught(model):
         return f"{useless}, though {model} was warmed up: {_AFTER_WARMUP}"
-    return f"{useless}: {model} may need `{warmup_hint(recipe, model)}`"
+    return f"{useless}: {model} may need `{_warmup_hint(recipe, model)}`"
 
 
-def followed_metric(phase: str) -> str:
-    """Name of the metric for the share of a phase's episodes that followed the protocol; "" if the phase has none."""
-    return _FOLLOWED[phase][0] if phase in _FOLLOWED else ""
-
-
-def is_taught(model: str) -> bool:
+def _is_taught(model: str) -> bool:
     """True if a warm-up taught the model any dialect; `evolve` has refused models that were taught only other ones."""
     return bool(find_notes(model).taught)
 
 
-def warmup_hint(recipe: str, model: str) -> str:
-    """The command, `quaere warmup ...`, that teaches the model the recipe's protocol."""
+def _warmup_hint(recipe: str, model: str) -> str:
     dialect = "score" if recipe.startswith("report-") else recipe
     return f"quaere warmup {dialect} --model {model} --out DIR"
 
@@ -330,12 +320,12 @@ def check_learned(store: Run, recipe: str, model: str, *, writes_questions: bool
         return
     if writes_questions and store.curriculum():
         return
-    shares = [metric.value for name, _ in _FOLLOWED.values() for metric in store.metrics(name)]
+    shares = [metric.value for name, _ in FOLLOWED.values() for metric in store.metrics(name)]
     has_followed = any(share > 0 for share in shares) or any(
         candidate.reason not in ("invalid", "unfinished") for candidate in store.candidates()
     )
     why = "no question was kept" if writes_questions else "no episode could be learned from"
-    if not has_followed and is_taught(model):
+    if not has_followed and _is_taught(model):
         raise TrainingStopped(
             f"nothing was learned: {why}, because {model} never followed the protocol, though it was warmed up; "
             f"{_AFTER_WARMUP}",
@@ -344,7 +334,7 @@ def check_learned(store: Run, recipe: str, model: str, *, writes_questions: bool
     if not has_followed:
         raise TrainingStopped(
             f"nothing was learned: {why}, because {model} never followed the protocol; it needs a warm-up first",
-            hint=f"{warmup_hint(recipe, model)}, then quaere evolve {recipe} --model DIR ...",
+            hint=f"{_warmup_hint(recipe, model)}, then quaere evolve {recipe} --model DIR ...",
         )
     if writes_questions:
         raise TrainingStopped(f"nothing was learned: {why}", hint=f"quaere runs show {store.path} --candidates")

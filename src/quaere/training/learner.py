@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 from msgspec import structs
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from quaere.errors import TrainingStopped
@@ -39,7 +40,6 @@ from quaere.training.adapters import (
     refuse_non_finite,
     save_weights,
     trainable_weights,
-    without_adapter,
 )
 from quaere.training.batches import MicroBatch, packed_logprobs, split_batch
 from quaere.training.estimate import needs_checkpointing
@@ -56,13 +56,7 @@ class Learner:
     """
 
     def __init__(
-        self,
-        model: Any,
-        settings: LearnerSettings,
-        *,
-        adapter: str = "",
-        warmup_steps: int = 0,
-        reference: Any = None,
+        self, model: Any, settings: LearnerSettings, *, adapter: str = "", warmup_steps: int = 0, reference: Any = None
     ) -> None:
         self.settings = settings
         self.adapter = adapter
@@ -169,8 +163,6 @@ class Learner:
 
     def save_optimizer(self, folder: Path) -> None:
         """Write the optimizer's moments and the place in the schedule."""
-        from safetensors.torch import save_file
-
         saved = {
             f"{moments}/{number}.{name}": value.detach().cpu()
             for moments, optimizer in {"": self.optimizer, **self._further}.items()
@@ -183,8 +175,6 @@ class Learner:
 
     def load_optimizer(self, file: Path) -> None:
         """Restore the moments and the place in the schedule from a file that `save_optimizer` wrote."""
-        from safetensors.torch import load_file
-
         saved = load_file(file)
         self.num_steps = int(saved.pop("num_steps"))
         self._further.clear()
@@ -202,7 +192,7 @@ class Learner:
     def _make_optimizer(self) -> torch.optim.Optimizer:
         """AdamW, fused where torch has a kernel."""
         settings = self.settings
-        kind = OffloadedAdamW if settings.offload_optimizer else torch.optim.AdamW
+        kind = _OffloadedAdamW if settings.offload_optimizer else torch.optim.AdamW
         options = {"lr": settings.learning_rate, "betas": settings.betas, "weight_decay": settings.weight_decay}
         return kind(self.parameters, fused=self.device.type in ("cpu", "cuda"), **options)
 
@@ -216,8 +206,7 @@ class Learner:
 
     def _split(self, samples: Sequence[Sample]) -> Iterator[MicroBatch]:
         # The GPU kernel for packed sequences does not support shared prompts.
-        shares = self.device.type != "cuda"
-        return split_batch(samples, self.settings.micro_tokens, self.device, share_prompts=shares)
+        return split_batch(samples, self.settings.micro_tokens, self.device, share_prompts=self.device.type != "cuda")
 
     def _activate(self) -> None:
         """Select this learner's adapter; another learner may have selected its own since."""
@@ -239,7 +228,7 @@ class Learner:
         if self.reference is not None:
             with torch.no_grad(), self._autocast():
                 return packed_logprobs(self.reference, batch)
-        with without_adapter(self.model):
+        with self.model.disable_adapter():  # without a copy, the base under the adapter is the reference
             found = self._score_batch(batch)
         self.model.train()
         return found
@@ -344,7 +333,7 @@ def _with_gradient(samples: Sequence[Sample]) -> Sequence[Sample]:
 # ------------------------------------------------------------------------------- AdamW with its moments in host memory
 
 
-class OffloadedAdamW(torch.optim.AdamW):  # type: ignore[misc]
+class _OffloadedAdamW(torch.optim.AdamW):  # type: ignore[misc]
     """AdamW with its moments in host memory; they are copied to the device for the update, weight by weight.
 
     Updates and saved state are bit-identical to plain AdamW.
@@ -357,7 +346,6 @@ class OffloadedAdamW(torch.optim.AdamW):  # type: ignore[misc]
         super().__init__([{"params": [weight]} for weight in parameters], **options)
 
     def step(self, closure: None = None) -> None:
-        """Update every weight; only one weight's moments are on the device at a time."""
         groups = self.param_groups
         try:
             for group in groups:
@@ -374,7 +362,6 @@ class OffloadedAdamW(torch.optim.AdamW):  # type: ignore[misc]
         _finish_copies()
 
     def load_state_dict(self, state_dict: Any) -> None:
-        """Load a saved state; the moments stay in host memory."""
         super().load_state_dict(state_dict)
         for weight in list(self.state):
             self._put_away(weight, {})

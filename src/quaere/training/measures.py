@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from quaere.grouping import grouped
 from quaere.records import LIMIT_ENDS, Episode, Malformed, Question, SolveTask, searches_needed
 from quaere.rewards.answers import normalise_answer
 
@@ -96,10 +97,7 @@ def measure_draws(num_steps: int, batch: int, num_questions: int) -> dict[str, f
         measure_draws(3, 4, num_questions=8) -> {"questions/distinct": 8.0, "questions/epochs": 1.5}
     """
     num_draws = num_steps * min(batch, num_questions)
-    return {
-        "questions/distinct": float(min(num_draws, num_questions)),
-        "questions/epochs": num_draws / num_questions,
-    }
+    return {"questions/distinct": float(min(num_draws, num_questions)), "questions/epochs": num_draws / num_questions}
 
 
 def measure_pace(metrics: Mapping[str, float], seconds: float) -> dict[str, float]:
@@ -126,16 +124,13 @@ def measure_proposals(
     """
     if not episodes:
         return {}
-    searches: dict[int, list[int]] = {}
-    for episode, wanted, _, _ in zip(episodes, hops, valid, questions, strict=True):
-        searches.setdefault(wanted, []).append(episode.num_searches)
+    searches = grouped((wanted, episode.num_searches) for wanted, episode in zip(hops, episodes, strict=True))
+    needs = [searches_needed(wanted) for wanted, is_valid in zip(hops, valid, strict=True) if is_valid]
     measured = {"proposer/valid": _mean(valid)}
     if texts := [text for text in map(normalise_answer, questions) if text]:
         measured["proposer/duplicates"] = 1 - len(set(texts)) / len(texts)
-    if needs := [searches_needed(wanted) for wanted, is_valid in zip(hops, valid, strict=True) if is_valid]:
-        measured["proposer/searches_needed"] = _mean(needs)
-    for wanted in sorted(searches):
-        measured[f"proposer/searches_h{wanted}"] = _mean(searches[wanted])
+    measured |= mean_of("proposer/searches_needed", needs)
+    measured |= {f"proposer/searches_h{wanted}": _mean(searches[wanted]) for wanted in sorted(searches)}
     gaps = [abs(number - (wanted - 1)) for wanted, numbers in searches.items() for number in numbers]
     return measured | {"proposer/search_gap": _mean(gaps)}
 
@@ -163,15 +158,12 @@ def mean_parts(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
     -> {"reward/mean": 0.5, "format/think": 0.5}
     """
     names = dict.fromkeys(name for values in measured for name in values)
-    found = {}
-    for name in names:
-        area = name.partition("/")[0]
-        if (
-            area in ("reward", "format", "answer", "evidence") and name != "format/valid"
-        ):  # `format/valid` is measured elsewhere, by hops as well
-            values = [values[name] for values in measured if name in values]
-            found["reward/mean" if name == "reward/total" else name] = sum(values) / len(values)
-    return found
+    areas = ("reward/", "format/", "answer/", "evidence/")
+    return {
+        "reward/mean" if name == "reward/total" else name: _mean([one[name] for one in measured if name in one])
+        for name in names
+        if name.startswith(areas) and name != "format/valid"  # measured elsewhere, by hops as well
+    }
 
 
 def measure_memory() -> dict[str, float]:
@@ -204,6 +196,11 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
+def mean_of(name: str, values: Sequence[float]) -> dict[str, float]:
+    """The mean of the values as a metric; {} if there are none: `mean_of("a/b", [1, 2]) -> {"a/b": 1.5}`."""
+    return {name: _mean(values)} if values else {}
+
+
 # ------------------------------------------------------------------------------------- by the searches a question needs
 
 
@@ -216,8 +213,7 @@ def measure_asked(questions: Sequence[Question]) -> dict[str, float]:
     measure_asked([Question("q1", "Who?", searches=1), Question("q2", "Where?", searches=2)])
     -> {"questions/searches_needed": 1.5}
     """
-    needs = [question.searches for question in questions if question.searches]
-    return {"questions/searches_needed": _mean(needs)} if needs else {}
+    return mean_of("questions/searches_needed", [question.searches for question in questions if question.searches])
 
 
 def measure_attempts(episodes: Sequence[Episode], paid: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -227,16 +223,16 @@ def measure_attempts(episodes: Sequence[Episode], paid: Sequence[Mapping[str, fl
 
     -> {"solver/searches_n1": 1.0, "answer/exact_match_n1": 0.5, "reward/mean_n1": 0.5, "solver/searches_n2": 1.7, ...}
     """
-    groups: dict[int, list[tuple[Episode, Mapping[str, float]]]] = {}
-    for episode, parts in zip(episodes, paid, strict=True):
-        assert isinstance(episode.task, SolveTask)
-        groups.setdefault(episode.task.question.searches, []).append((episode, parts))
-    groups.pop(0, None)
+    pairs = zip(episodes, paid, strict=True)
+    groups = grouped(
+        (one.task.question.searches, (one, parts)) for one, parts in pairs if isinstance(one.task, SolveTask)
+    )
     measured = {}
-    for need, group in sorted(groups.items()):
-        measured[f"solver/searches_n{need}"] = _mean([episode.num_searches for episode, _ in group])
-        measured[f"answer/exact_match_n{need}"] = _mean([parts["answer/exact_match"] for _, parts in group])
-        measured[f"reward/mean_n{need}"] = _mean([parts["reward/total"] for _, parts in group])
+    for need, played in sorted(groups.items()):
+        if need:
+            measured[f"solver/searches_n{need}"] = _mean([episode.num_searches for episode, _ in played])
+            measured[f"answer/exact_match_n{need}"] = _mean([parts["answer/exact_match"] for _, parts in played])
+            measured[f"reward/mean_n{need}"] = _mean([parts["reward/total"] for _, parts in played])
     return measured
 
 

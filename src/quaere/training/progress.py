@@ -237,7 +237,9 @@ class TensorBoardReporter(_Sink):
     def step(self, report: StepReport) -> None:
         """Write the step's metrics and alarms and flush them to disk."""
         if self._writer is None or report.step <= self._step:
-            self._begin_file(report.step)
+            if self._writer is not None:
+                self._writer.close()
+            self._writer = self._writer_class(str(self._folder), purge_step=report.step)
         self._step = report.step
         for name, value in report.metrics.items():
             self._writer.add_scalar(name, value, report.step)
@@ -259,11 +261,6 @@ class TensorBoardReporter(_Sink):
             self._writer.add_text("notes", line, self._step)
         self._writer.close()
         self._writer = None
-
-    def _begin_file(self, step: int) -> None:
-        if self._writer is not None:
-            self._writer.close()
-        self._writer = self._writer_class(str(self._folder), purge_step=step)
 
 
 class WandbReporter(_Sink):
@@ -370,8 +367,7 @@ def _import_extra(module: str, extra: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        said = f"writing to {_NAMES[extra]} needs {extra}"
-        raise ExtraMissing(said, extra=extra) from error
+        raise ExtraMissing(f"writing to {_NAMES[extra]} needs {extra}", extra=extra) from error
 
 
 # -------------------------------------------------------------------------------------------------- the request to stop

@@ -1,50 +1,112 @@
-"""The proposer's questions: jobs and format scores, which of them the curriculum keeps, and their stored records."""
+"""The proposer's questions, from draft to curriculum: jobs, format scores, evidence, and every check of a question.
+
+A proposal is one record, `Proposed`, which each stage extends:
+
+    reward.read(episode)              the format score, and whether the solver should attempt the question
+    trace(proposals, ...)             EVE: its evidence, and the guards that refuse it
+    judge_form, judge_attempts        the reason for which the curriculum drops it
+    make_candidate(proposed, ...)     the candidate that the run stores
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from quaere.chat.protocol import Protocol
+from quaere.chat.spans import find_evidence, shown_passages
 from quaere.chat.tags import find_blocks
-from quaere.records import Candidate, DropReason, Episode, Proposal, ProposeTask, Question, Search, searches_needed
+from quaere.errors import BadInput
+from quaere.records import (
+    Candidate,
+    DropReason,
+    Episode,
+    Evidence,
+    Passage,
+    Proposal,
+    ProposeTask,
+    Question,
+    Search,
+    Support,
+    searches_needed,
+)
 from quaere.rewards.answers import normalise_answer, year_aliases
 from quaere.rewards.format import Containment, FormatRule, FormatScore, InvalidRule, format_score
+from quaere.rewards.guards import GUARDS, PAPER, Triple, count_earlier, guarded, refusals
+from quaere.rewards.proposer import (
+    BREVITY_TOKENS,
+    BREVITY_WEIGHT,
+    SPAN_WEIGHT,
+    VALUE_WEIGHT,
+    EvidenceCheck,
+    ProposerReward,
+    TripleReward,
+)
 from quaere.rollout.episode import Job
+from quaere.setting_types import NonNegativeFloat, PositiveInt
 from quaere.training.step import Step
 
 
 class Proposed(Struct, frozen=True):
     """An episode of the proposer with its format score, and its question if the solver should attempt it.
 
-    Proposed(episode=Episode(...), score=FormatScore(...), question=Question(id="i0-000001", text="Who ...?", ...))
+    The solver's attempts (`num_right` of `num_attempts`) and the reward follow in a recipe's `judge`. Where evidence is
+    asked for, `triple` is what the guards see, `evidence` the span's place in a text that was shown (None if it is not
+    verbatim), `refusals` are the guards that refuse it, and `support` is the verifier's result. `cluster` and
+    `question_type` are the choices of a corpus selector.
+
+        Proposed(episode=Episode(...), score=FormatScore(...), question=Question(id="i0-000001", text="Who ...?", ...))
     """
 
     episode: Episode
     score: FormatScore
     question: Question | None
+    num_right: int = 0
+    num_attempts: int = 0
+    reward: ProposerReward = ProposerReward(0.0, 0.0, 0.0)
+    triple: Triple = Triple("", "", "", 0, "", 1)
+    evidence: Evidence | None = None
+    refusals: tuple[str, ...] = ()
+    support: Support | None = None
+    cluster: int = -1
+    question_type: str = ""
 
     @property
-    def text(self) -> str:
-        """The question as written; "" if there is none."""
-        return self.episode.outcome.question if isinstance(self.episode.outcome, Proposal) else ""
+    def task(self) -> ProposeTask:
+        """The document, and the number of hops asked for."""
+        assert isinstance(self.episode.task, ProposeTask)
+        return self.episode.task
+
+    @property
+    def written(self) -> Proposal:
+        """Question, answer and span as written; "" for each if there are none."""
+        return self.episode.outcome if isinstance(self.episode.outcome, Proposal) else Proposal("", "")
+
+    @property
+    def is_verbatim(self) -> bool:
+        """True if a text that was shown contains the span."""
+        return self.evidence is not None
 
     def measured(self) -> dict[str, float]:
-        """Components of the format score, as metrics of the episode."""
-        score = self.score
-        return {
-            "format/think": score.think,
-            "format/tool": score.tool,
-            "format/answer": score.answer,
-            "format/valid": float(score.valid),
+        """Every component of the reward, as metrics for the store."""
+        found = {
+            "reward/total": self.reward.total,
+            **{f"reward/{name}": value for name, value in structs.asdict(self.reward).items()},
+            **{f"format/{name}": float(getattr(self.score, name)) for name in ("think", "tool", "answer", "valid")},
+            "attempts/right": float(self.num_right),
+            "attempts/num": float(self.num_attempts),
         }
-
-    @property
-    def hops(self) -> int:
-        """Number of hops the task asked for."""
-        assert isinstance(self.episode.task, ProposeTask)
-        return self.episode.task.hops
+        if isinstance(self.reward, TripleReward):
+            found["evidence/verbatim"] = float(self.is_verbatim)
+            found["evidence/tokens"] = float(self.triple.num_span_tokens)
+            found["evidence/refused"] = float(bool(self.refusals))
+            for name in ("chance_with", "chance_without", "value") if self.support else ():
+                found[f"evidence/{name}"] = getattr(self.support, name)
+            if self.cluster >= 0:
+                found["selector/cluster"] = float(self.cluster)
+        return found
 
 
 def propose_jobs(protocol: Protocol, tasks: Sequence[ProposeTask], num_questions: int) -> list[Job]:
@@ -88,8 +150,9 @@ def read_proposal(
         return Proposed(episode, score, None)
     facts = searches_needed(task.hops)
     accepted = (outcome.answer, *year_aliases(outcome.question, outcome.answer))
-    question = Question(episode.id, outcome.question, accepted, task.hops, facts=facts, searches=facts)
-    return Proposed(episode, score, question)
+    return Proposed(
+        episode, score, Question(episode.id, outcome.question, accepted, task.hops, facts=facts, searches=facts)
+    )
 
 
 def opens_with_plan(text: str) -> bool:
@@ -101,9 +164,9 @@ def opens_with_plan(text: str) -> bool:
     return first is not None and bool(first.content.strip()) and text.lstrip().startswith("<think>")
 
 
-def is_too_long(proposed: Proposed, max_words: int) -> bool:
+def _is_too_long(proposed: Proposed, max_words: int) -> bool:
     """True if the question has more than `max_words` words; never for 0."""
-    return bool(max_words) and len(proposed.text.split()) > max_words
+    return bool(max_words) and len(proposed.written.question.split()) > max_words
 
 
 def best_samples(proposals: Sequence[Proposed], num_samples: int, max_words: int) -> list[Proposed]:
@@ -113,8 +176,7 @@ def best_samples(proposals: Sequence[Proposed], num_samples: int, max_words: int
     """
 
     def preference(item: Proposed) -> tuple[bool, bool, float]:
-        could_be_kept = item.score.valid and not is_too_long(item, max_words)
-        return not item.episode.search_failed, could_be_kept, item.score.total
+        return not item.episode.search_failed, item.score.valid and not _is_too_long(item, max_words), item.score.total
 
     starts = range(0, len(proposals), num_samples)
     return [max(proposals[start : start + num_samples], key=preference) for start in starts]
@@ -135,9 +197,108 @@ def can_be_judged(proposed: Proposed, attempts: Sequence[Episode]) -> bool:
 
     It cannot if a search of the proposer failed, or if fewer than two of the solver's attempts had no failed search.
     """
-    if proposed.episode.search_failed:
-        return False
-    return proposed.question is None or len(attempts) >= 2
+    return not proposed.episode.search_failed and (proposed.question is None or len(attempts) >= 2)
+
+
+# ------------------------------------------------------------------------------------------------------------- evidence
+
+
+class EvidenceConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Evidence: what is asked for, how it is rewarded, and which guards refuse it.
+
+        EvidenceConfig(check="zero_value", value_weight=0.5, brevity_weight=0.1, span_weight=0.3, guards=("verbatim",))
+
+    Attributes:
+        cite: Both roles are asked to quote their evidence. [EVE-Agent]
+        check: A span that is in no text shown: zero_value: it earns neither value nor brevity; none: it is
+            rewarded like any other; invalid: its proposal earns the format reward alone. [EVE-Agent]
+        value_weight: Weight of the verifier's value in the proposer's reward: lambda_V. [EVE-Agent, Eq. 16]
+        brevity_weight: Weight of the brevity bonus in the proposer's reward: lambda_B. [EVE-Agent, Eq. 16]
+        brevity_tokens: Span length at which the brevity bonus is 0: L_max. [EVE-Agent, Eq. 15]
+        span_weight: Weight of the quoted span in the solver's reward: lambda_E. [EVE-Agent, Eq. 19]
+        gold: Spans that the solver's quotation is compared with: verbatim ones only, or any as it was written,
+            also a made-up one (preset paper). [Quaere; EVE-Agent]
+        paid: Quotations of the solver that earn the reward of span_weight: written: any; verbatim: only those in a
+            text it was shown. [EVE-Agent; Quaere]
+        guards: Names of the rules that refuse evidence which proves nothing (`rewards/guards.py`); the paper has
+            none. [Quaere]
+    """
+
+    cite: bool = True
+    check: EvidenceCheck = "zero_value"
+    value_weight: NonNegativeFloat = VALUE_WEIGHT
+    brevity_weight: NonNegativeFloat = BREVITY_WEIGHT
+    brevity_tokens: PositiveInt = BREVITY_TOKENS
+    span_weight: NonNegativeFloat = SPAN_WEIGHT
+    gold: Literal["verbatim", "written"] = "verbatim"
+    paid: Literal["written", "verbatim"] = "written"
+    guards: tuple[str, ...] = PAPER
+
+
+def check_evidence(config: EvidenceConfig) -> None:
+    """Raise `BadInput` for an unknown guard, and for rewards and guards of evidence that is not asked for."""
+    for name in config.guards:
+        if name not in GUARDS:
+            raise BadInput(f"evidence.guards: there is no guard {name!r}; choose from {', '.join(GUARDS)}")
+    for name, off in {"value_weight": "0", "brevity_weight": "0", "span_weight": "0", "guards": "[]"}.items():
+        if getattr(config, name) and not config.cite:
+            raise BadInput(f"evidence.cite=false asks for no evidence: set evidence.{name}={off} as well")
+
+
+def trace(proposals: Sequence[Proposed], config: EvidenceConfig, count_tokens: Callable[[str], int]) -> list[Proposed]:
+    """Locate every span in the texts shown, and apply all guards except `needed`, which depends on the verifier.
+
+    A proposal that is refused, or that lacks verbatim evidence where it is required (`check="invalid"`), is invalid
+    from here on: the solver does not attempt it, and it earns its format part alone.
+    """
+    earlier = count_earlier([proposed.written.question for proposed in proposals])
+    guards = [name for name in config.guards if name != "needed"]
+    found = []
+    for proposed, num_earlier in zip(proposals, earlier, strict=True):
+        passages = shown_passages(proposed.episode)
+        evidence = find_evidence(proposed.written.span, passages)
+        span = evidence.text if evidence else proposed.written.span
+        triple = _read_triple(proposed, passages, span, count_tokens(span), num_earlier)
+        refused = refusals(triple, guards) if proposed.score.valid else ()
+        is_lacking = config.check == "invalid" and config.cite and evidence is None
+        found.append(_refuse(structs.replace(proposed, triple=triple, evidence=evidence), refused, is_lacking))
+    return found
+
+
+def _refuse(proposed: Proposed, refused: tuple[str, ...], is_lacking: bool = False) -> Proposed:
+    if not refused and not is_lacking:
+        return structs.replace(proposed, refusals=refused)
+    score = structs.replace(guarded(proposed.score, refused), valid=False)
+    return structs.replace(proposed, score=score, question=None, refusals=refused)
+
+
+def _read_triple(
+    proposed: Proposed, passages: Sequence[Passage], span: str, num_tokens: int, num_earlier: int
+) -> Triple:
+    """Question, answer and span, with the texts, thoughts and queries that the guards check."""
+    task, turns = proposed.task, proposed.episode.turns
+    searches = [turn.action for turn in turns if isinstance(turn.action, Search)]
+    return Triple(
+        question=proposed.written.question,
+        answer=proposed.written.answer,
+        span=span,
+        num_span_tokens=num_tokens,
+        document=task.document.text if task.document else "",
+        hops=task.hops,
+        returned=tuple(passage.text for passage in passages if passage != task.document),
+        thoughts=tuple(block.content for turn in turns for block in find_blocks(turn.text, ("think",))[:1]),
+        queries=tuple(query for search in searches for query in search.queries),
+        num_earlier=num_earlier,
+    )
+
+
+def hear(proposed: Proposed, support: Support | None, config: EvidenceConfig) -> Proposed:
+    """Add the verifier's result, and apply the guard `needed` to it if there is a result and the guard is on."""
+    proposed = structs.replace(proposed, support=support)
+    if support is None or "needed" not in config.guards:
+        return proposed
+    chances = {"chance_with": support.chance_with, "chance_without": support.chance_without}
+    return _refuse(proposed, refusals(structs.replace(proposed.triple, **chances), ["needed"]))
 
 
 # -------------------------------------------------------------------------------- which questions the solver trains on
@@ -152,7 +313,7 @@ def judge_form(proposed: Proposed, seen: set[str], max_words: int = 0) -> DropRe
         return "unfinished"
     if proposed.score.leaked:
         return "leaked answer"
-    if proposed.question is None or is_too_long(proposed, max_words):
+    if proposed.question is None or _is_too_long(proposed, max_words):
         return "invalid"
     text = normalise_answer(proposed.question.text)
     if text in seen:
@@ -186,14 +347,9 @@ def judge_attempts(num_right: int, num_attempts: int) -> DropReason:
     return "always solved" if num_right == num_attempts else ""
 
 
-def make_candidate(
-    proposed: Proposed, *, step: int, iteration: int, reason: DropReason, num_right: int = 0, num_attempts: int = 0
-) -> Candidate:
+def make_candidate(proposed: Proposed, *, step: int, iteration: int, reason: DropReason) -> Candidate:
     """The proposal as a candidate of the curriculum, for the store; `reason` is why it is dropped, "" if it is kept."""
-    task, outcome = proposed.episode.task, proposed.episode.outcome
-    assert isinstance(task, ProposeTask)
-    written = outcome if isinstance(outcome, Proposal) else Proposal("", "")
-    score = proposed.score
+    task, written, score = proposed.task, proposed.written, proposed.score
     return Candidate(
         id=proposed.episode.id,
         step=step,
@@ -203,10 +359,16 @@ def make_candidate(
         hops=task.hops,
         question=written.question,
         answer=written.answer,
-        num_right=num_right,
-        num_attempts=num_attempts,
+        num_right=proposed.num_right,
+        num_attempts=proposed.num_attempts,
         reason=reason,
         scores={"format": score.total, "think": score.think, "tool": score.tool, "answer": score.answer},
+        span=proposed.triple.span,
+        evidence=proposed.evidence,
+        support=proposed.support,
+        refusals=proposed.refusals,
+        cluster=proposed.cluster,
+        question_type=proposed.question_type,
         aliases=year_aliases(written.question, written.answer),
     )
 
@@ -222,10 +384,9 @@ def measure_verdicts(kept: Sequence[Candidate], curriculum: Sequence[Candidate])
     """
     num_added = sum(candidate.added for candidate in curriculum)
     num_accepted = sum(not candidate.kept for candidate in curriculum)
-    num_rejected = len(kept) - (len(curriculum) - num_accepted - num_added)
     return {
         "curriculum/questions": float(len(curriculum)),
-        "curriculum/rejected": float(num_rejected),
+        "curriculum/rejected": float(len(kept) - (len(curriculum) - num_accepted - num_added)),
         "curriculum/accepted": float(num_accepted),
         "curriculum/added": float(num_added),
     }

@@ -62,28 +62,6 @@ class RemoteActors(RolePlay):
         super().weights_changed(role)
         self._samplers.pop(role, None)
 
-    def become(self, role: str) -> None:
-        """Switch the sampler to the role's current weights, unless it already has them."""
-        if self._speaking == role:
-            return
-        if role not in self._samplers:
-            self._samplers[role] = self._roles[role].open_sampler()
-        sampler: Any = self.policy.sampler
-        sampler.use(self._samplers[role])
-        self._speaking = role
-
-    # ------------------------------------------------------------------------------------------------- save and load
-
-    def save(self, folder: Path) -> None:
-        """Save each role's state on the server; write its adapter and the state's path to a folder named after it."""
-        for name, role in self._roles.items():
-            if self.link_unchanged(name, folder):
-                continue
-            role.download(folder / name, self._base)
-            saved = SavedState(role.save_state(), role.service.url)
-            self._states.add(saved.path)
-            (folder / name / STATE_FILE).write_bytes(msgspec.json.encode(saved))
-
     def saved_at(self, folder: Path) -> None:
         """Record the checkpoint as the newest, and delete the states on the server that no checkpoint refers to."""
         super().saved_at(folder)
@@ -93,22 +71,24 @@ class RemoteActors(RolePlay):
             service.delete_saved(path)
         self._states &= named
 
-    def load(self, folder: Path) -> None:
-        """Continue every role from the server state whose path this checkpoint has."""
-        for name in self._roles:
-            self._go_back(folder, name)
-        self._states |= _named_states(folder.parent)  # for when their checkpoints go
-        self._speaking = ""
-        self.saved_at(folder)
+    def _speak(self, role: str) -> None:
+        if role not in self._samplers:
+            self._samplers[role] = self._roles[role].open_sampler()
+        sampler: Any = self.policy.sampler
+        sampler.use(self._samplers[role])
 
-    def load_role(self, folder: Path, role: str) -> None:
-        """Continue one role from the server state whose path this checkpoint has."""
-        self._go_back(folder, role)
-        self.weights_changed(role)
-
-    def _go_back(self, folder: Path, role: str) -> None:
-        saved = read_state(folder / role)
+    def _save(self, folder: Path, role: str) -> None:
+        """Save the role's state on the server; write its adapter, and the state's path."""
+        remote = self._roles[role]
+        remote.download(folder, self._base)
+        saved = SavedState(remote.save_state(), remote.service.url)
         self._states.add(saved.path)
+        (folder / STATE_FILE).write_bytes(msgspec.json.encode(saved))
+
+    def _load(self, folder: Path, role: str) -> None:
+        """Continue the role from the server state whose path this checkpoint has."""
+        saved = read_state(folder / role)
+        self._states |= _named_states(folder.parent)  # with those of other checkpoints, for when these go
         self._roles[role].go_back(saved.path)
         self._samplers.pop(role, None)
 
@@ -210,7 +190,11 @@ class RemoteRole:
 
     def go_back(self, state: str) -> None:
         """Close the client, so that the next one is opened from this saved state, without its optimizer moments."""
-        self._close()
+        if self._client is not None:
+            for path in self.service.saved_samplers(self._client.model_id):
+                self.service.delete_saved(path)
+            self.service.forget_model(self._client.model_id)
+        self._client, self.has_stepped = None, False
         self._delete_passing()
         self._state, self._with_moments = state, False
 
@@ -260,14 +244,6 @@ class RemoteRole:
                 "server, or the server's folder was deleted",
                 hint=f"begin another run from what was learned: {_BEGIN_ANOTHER}",
             ) from error
-
-    def _close(self) -> None:
-        if self._client is not None:
-            for path in self.service.saved_samplers(self._client.model_id):
-                self.service.delete_saved(path)
-            self.service.forget_model(self._client.model_id)
-        self._client = None
-        self.has_stepped = False
 
     def _delete_passing(self) -> None:
         if self._is_passing:
@@ -349,8 +325,7 @@ def _fetch_export(service: TinkerService, client: Any, name: str) -> dict[str, b
 
 def _adapted_modules(weights: bytes) -> list[str]:
     """Names of the layers that an adapter's tensors belong to, from the header of the safetensors file."""
-    size = int.from_bytes(weights[:8], "little")
-    names = msgspec.json.decode(weights[8 : 8 + size], type=dict[str, Any])
+    names = msgspec.json.decode(weights[8 : 8 + int.from_bytes(weights[:8], "little")], type=dict[str, Any])
     return sorted({name.partition(".lora_A")[0].rpartition(".")[2] for name in names if ".lora_A" in name})
 
 

@@ -17,7 +17,7 @@ from typing import Literal
 
 from msgspec import Struct, field, structs
 
-from quaere.chat.protocol import PromptStyle, Protocol
+from quaere.chat.protocol import Protocol
 from quaere.dialects.report.report_writer import bind_report
 from quaere.errors import BadInput, ExtraMissing
 from quaere.grouping import group_by
@@ -29,17 +29,11 @@ from quaere.rollout.policy import derive_seed
 from quaere.rollout.question_files import read_questions
 from quaere.runs import Run
 from quaere.setting_types import GroupSize, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from quaere.training.assessments import Evaluating
 from quaere.training.given import QUESTIONS, read_source
 from quaere.training.progress import Reporter
 from quaere.training.rollouts import Stage, draw_questions
 from quaere.training.run_setup import open_run, plan_memory
-from quaere.training.settings import (
-    LearnerSettings,
-    RunConfig,
-    check_limits,
-    check_run,
-)
+from quaere.training.settings import LearnerSettings, RunConfig, check_limits, check_run
 from quaere.training.step import Step, measure_update, trace_tokens
 from quaere.training.training_run import Memory, TrainingRun
 
@@ -137,16 +131,6 @@ class EvaluatorConfig(Struct, frozen=True, forbid_unknown_fields=True):
         topk=3,
         answer_tokens=1024,
     )
-
-    def evaluating(self, style: PromptStyle) -> Evaluating:
-        """The assessment settings of this config."""
-        return Evaluating(
-            limits=self.limits,
-            temperature=self.temperature,
-            scale=self.score_scale,
-            separate_validity=self.validity == "separate",
-            style=style,
-        )
 
 
 class ResearchConfig(RunConfig, frozen=True, forbid_unknown_fields=True):
@@ -311,13 +295,13 @@ def learn_in_parts(step: Step, groups: Sequence[Sequence[Sample]], minibatch: in
     updates = [
         step.learner.step(part, None if number + 1 == len(told) else settings) for number, part in enumerate(told)
     ]
-    return measured | merge_updates(updates)
+    return measured | _merge_updates(updates)
 
 
-def merge_updates(updates: Sequence[dict[str, float]]) -> dict[str, float]:
+def _merge_updates(updates: Sequence[dict[str, float]]) -> dict[str, float]:
     """Metrics of several updates of one step: means, except the maximum of the mismatch and the sum of tokens.
 
-    merge_updates([{"loss/policy": 0.2, "batch/model_tokens": 10.0}, {"loss/policy": 0.4, "batch/model_tokens": 30.0}])
+    _merge_updates([{"loss/policy": 0.2, "batch/model_tokens": 10.0}, {"loss/policy": 0.4, "batch/model_tokens": 30.0}])
     -> {"loss/policy": 0.3, "batch/model_tokens": 40.0, "batch/updates": 2.0}
     """
     if not updates:

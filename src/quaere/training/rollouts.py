@@ -15,6 +15,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd
 from typing import Protocol as Interface
@@ -192,12 +193,8 @@ def attempt_jobs(protocol: Protocol, questions: Sequence[Question], num_attempts
 
 def rights(attempts: Sequence[Episode], min_searches: int = 0) -> list[float]:
     """1.0 per attempt that was right with at least `min_searches` queries that had results, else 0.0: [1.0, 0.0]."""
-    return [solver_reward(attempt) * (count_found(attempt) >= min_searches) for attempt in attempts]
-
-
-def count_found(episode: Episode) -> int:
-    """Number of queries of an episode that returned results."""
-    return sum(bool(result.hits) for turn in episode.turns for result in turn.results)
+    found = [sum(bool(result.hits) for turn in one.turns for result in turn.results) for one in attempts]
+    return [solver_reward(one) * (number >= min_searches) for one, number in zip(attempts, found, strict=True)]
 
 
 def group_attempts(episodes: Sequence[Episode], num_attempts: int) -> list[list[Episode]]:
@@ -209,15 +206,15 @@ def group_attempts(episodes: Sequence[Episode], num_attempts: int) -> list[list[
 # ------------------------------------------------------------------------------------------------------------- playing
 
 
+@dataclass(frozen=True)
 class Stage:
     """Plays the episodes of a step: the roles, and the searcher they share.
 
     played = await Stage(actors, searcher).play(step, "proposer", jobs, Limits())
     """
 
-    def __init__(self, actors: RolePlay, searcher: Searcher) -> None:
-        self.actors = actors
-        self.searcher = searcher
+    actors: RolePlay
+    searcher: Searcher
 
     async def play(
         self,
@@ -253,8 +250,7 @@ class Stage:
         if not num_attempts:
             return [[] for _ in questions]
         asked = [question for question in questions if question is not None]
-        jobs = attempt_jobs(protocol, asked, num_attempts, step.name)
-        played = await self.play(step, "solver", jobs, limits)
+        played = await self.play(step, "solver", attempt_jobs(protocol, asked, num_attempts, step.name), limits)
         for episode in played.episodes:
             if not episode.search_failed:
                 step.keep(episode, {"answer/exact_match": solver_reward(episode)})

@@ -27,20 +27,15 @@ from quaere.training.remote_actors import open_remote_actors
 from quaere.training.settings import LearnerSettings, RunConfig
 
 
-class Learning(Protocol):
-    """A phase in which a role is trained."""
+class _Learning(Protocol):
+    """Settings of a phase in which a role is trained, on at most `num_samples` episodes per update."""
 
     @property
-    def learner(self) -> LearnerSettings:
-        """Learner settings."""
-
+    def learner(self) -> LearnerSettings: ...
     @property
-    def limits(self) -> Limits:
-        """Episode limits."""
-
+    def limits(self) -> Limits: ...
     @property
-    def num_samples(self) -> int:
-        """Maximum number of episodes per update."""
+    def num_samples(self) -> int: ...
 
 
 class Opened(Struct, frozen=True):
@@ -81,20 +76,14 @@ async def open_run(config: RunConfig, roles: Sequence[str], reporter: Reporter) 
         if isinstance(searcher, SearchPool):
             with suppress(SearchFailed):  # a run waits for servers that are down; that they differ is an error at once
                 await searcher.check()
-        actors = _open_roles(config, roles, reporter.note)
+        is_remote = config.trainer.kind == "tinker"
+        actors = (open_remote_actors if is_remote else open_actors)(config, roles, reporter.note)
         try:
             yield Opened(index, searcher, actors)
         finally:
             await actors.policy.stop()
     finally:
         await searcher.close()
-
-
-def _open_roles(config: RunConfig, roles: Sequence[str], report: Callable[[str], None]) -> RolePlay:
-    """The roles in this process, or on the server that the config names."""
-    if config.trainer.kind == "tinker":
-        return open_remote_actors(config, roles, report)
-    return open_actors(config, roles, report)
 
 
 def check_openable(config: RunConfig, recipe: str, dialects: Sequence[str]) -> None:
@@ -150,7 +139,7 @@ def open_documents(config: RunConfig, recipe: str = "drzero") -> Index:
 
 
 def plan_memory(
-    config: RunConfig, phases: Sequence[Learning], *, sampled_tokens: int = 0, num_moments: int = 1
+    config: RunConfig, phases: Sequence[_Learning], *, sampled_tokens: int = 0, num_moments: int = 1
 ) -> list[tuple[str, str]]:
     """Lines of a dry run about parameters and memory of the largest phase; each phase trains its own role.
 
@@ -218,7 +207,15 @@ def check_trainer(config: RunConfig) -> None:
             raise BadInput("--trainer-url is the URL of a Tinker server", hint="add --trainer tinker")
         return
     check_sdk()
-    _check_adapter(config)
+    if not config.adapter.rank:
+        raise BadInput(
+            "a Tinker server trains adapters, and adapter.rank is 0: all weights", hint="--set adapter.rank=16"
+        )
+    if config.adapter.alpha != ALPHA:
+        raise BadInput(
+            f"adapters of a Tinker server have alpha {ALPHA}, and adapter.alpha is {config.adapter.alpha}",
+            hint=f"--set adapter.alpha={ALPHA}",
+        )
     if config.engine.mode == "deterministic":
         raise BadInput("a trainer's samples do not repeat bit for bit", hint="--set engine.mode=fast")
     if config.traced_episodes:
@@ -244,18 +241,6 @@ def plan_trainer(config: RunConfig, num_roles: int) -> list[tuple[str, str]]:
     return [("trainer", f"{where}: {num_roles} adapters of rank {config.adapter.rank}; weights and memory are there")]
 
 
-def _check_adapter(config: RunConfig) -> None:
-    if not config.adapter.rank:
-        raise BadInput(
-            "a Tinker server trains adapters, and adapter.rank is 0: all weights", hint="--set adapter.rank=16"
-        )
-    if config.adapter.alpha != ALPHA:
-        raise BadInput(
-            f"adapters of a Tinker server have alpha {ALPHA}, and adapter.alpha is {config.adapter.alpha}",
-            hint=f"--set adapter.alpha={ALPHA}",
-        )
-
-
 def _check_version(url: str, described: dict[str, Any]) -> None:
     """Raise BadInput if the installed SDK requires sample ids, which this server's answers lack (SkyRL 0.4)."""
     answer = described.get("FutureResponse")
@@ -272,10 +257,9 @@ def _check_clipping(config: RunConfig, described: dict[str, Any]) -> None:
     clipping = [name for name, learner in find_learners(config) if learner.max_grad_norm]
     adam = described.get("AdamParams")
     if clipping and adam and "grad_clip_norm" not in adam:
-        sets = " ".join(f"--set {name}.max_grad_norm=0" for name in clipping)
         raise BadInput(
             f"the trainer at {config.trainer.url} does not clip gradients, and {clipping[0]}.max_grad_norm is set",
-            hint=sets,
+            hint=" ".join(f"--set {name}.max_grad_norm=0" for name in clipping),
         )
 
 

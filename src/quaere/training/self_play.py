@@ -1,26 +1,227 @@
-"""Self-play of a proposer and a solver: steps and their maximum cost, generation of questions, rewards of proposals."""
+"""Self-play of a proposer and a solver: settings, steps and their maximum cost, generation of questions, metrics."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, field
 
 from quaere.chat.protocol import Protocol
-from quaere.objectives.policy_gradient import Advantages, grpo, hrpo, reinforce_global
-from quaere.rewards.proposer import ProposerReward
+from quaere.dialects.registry import taught_name
+from quaere.errors import BadInput
+from quaere.objectives.policy_gradient import DELTA, Advantages, LoneGroup, grpo, hrpo, reinforce_global
+from quaere.records import Episode, searches_needed
+from quaere.rewards.format import Containment, FormatRule, InvalidRule
+from quaere.rewards.proposer import FORMAT_WEIGHT, DifficultyShape
+from quaere.rollout.episode import Limits
 from quaere.rollout.policy import derive_seed
-from quaere.training.given import count_given_steps, plan_given, take_given
+from quaere.setting_types import NonNegativeFloat, NonNegativeInt, PositiveInt
+from quaere.training.given import LARGE_GPU, count_given_steps, plan_given, take_given
 from quaere.training.health import check_curriculum
-from quaere.training.measures import mean_parts, measure_advantages, measure_proposals, pass_histogram
-from quaere.training.proposals import Proposed, measure_overlap
+from quaere.training.measures import mean_of, mean_parts, measure_advantages, measure_proposals, pass_histogram
+from quaere.training.proposals import Proposed, measure_overlap, read_proposal
 from quaere.training.rollouts import Stage, check_finite, shuffled
 from quaere.training.run_setup import plan_memory
-from quaere.training.self_play_config import GenerationConfig, ProposerConfig, SelfPlayConfig
-from quaere.training.solver_phase import plan_validation
+from quaere.training.settings import LearnerSettings, RunConfig, ValidationSettings, check_hops, check_limits, check_run
+from quaere.training.solver_phase import SolverConfig, check_solver, plan_validation
 from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun
+
+HopRatio = Annotated[
+    tuple[NonNegativeInt, ...], Meta(min_length=1, extra={"why": "it gives a weight for 1, 2, ... hops"})
+]
+Attempts = Annotated[int, Meta(ge=2, extra={"why": "a question's difficulty is measured by comparing attempts"})]
+
+
+class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """The proposer's reward.
+
+        RewardConfig(shape="single", format_weight=0.5)
+
+    Attributes:
+        shape: Difficulty reward: single is highest when exactly one attempt of n is right; parabola, 4p(1-p),
+            when half are. [Dr. Zero, Eq. 4]
+        format_weight: Weight of the format reward. [Dr. Zero; EVE-Agent, Eq. 16]
+        format_rule: Format reward: released is that of Dr. Zero's code; eve gives a leaked answer the full format
+            reward, and several hops without a search 1 / hops. [Dr. Zero; EVE-Agent, Eq. 9]
+        invalid_rule: text: a question that holds its answer is invalid; algorithm: it is not. [EVE-Agent]
+        containment: How an answer is looked for in a text: as whole words or as characters. [Quaere]
+        needed_searches: Count a right attempt only if it made as many searches with results as the question
+            claims to need. [Quaere]
+    """
+
+    shape: DifficultyShape = "single"
+    format_weight: NonNegativeFloat = FORMAT_WEIGHT
+    format_rule: FormatRule = "released"
+    invalid_rule: InvalidRule = "text"
+    containment: Containment = "words"
+    needed_searches: bool = False
+
+    def min_searches(self, hops: int) -> int:
+        """Minimum number of searches with results for a right attempt at a question of `hops` hops to count.
+
+        RewardConfig(needed_searches=True).min_searches(3) == 2
+        """
+        return searches_needed(hops) if self.needed_searches else 0
+
+    def read(self, episode: Episode) -> Proposed:
+        """The proposer's episode with its format score by these rules."""
+        return read_proposal(
+            episode, format_rule=self.format_rule, invalid_rule=self.invalid_rule, containment=self.containment
+        )
+
+
+class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """The proposer's phase: it writes questions about documents, and the solver tries to answer them.
+
+        ProposerConfig(steps=50, batch=256, hop_ratio=(4, 3, 2, 1), attempts=5, advantage="hrpo")
+
+    Attributes:
+        steps: Steps of the phase in each iteration; 0: the proposer is not trained. [Dr. Zero, Table 5]
+        batch: Documents a step. [Dr. Zero, Table 5]
+        hop_ratio: Weights of questions of 1, 2, 3, ... hops. [Dr. Zero]
+        document: Show the proposer a document to begin with. [Dr. Zero]
+        questions: Questions that are written about each document. [Dr. Zero, Table 5]
+        attempts: Attempts of the solver at each question. [Dr. Zero, Table 5]
+        advantage: Baseline of a reward: hrpo compares questions of the same number of hops, grpo those of the
+            same document, global the whole batch. [Dr. Zero, Eq. 3; GRPO; REINFORCE++]
+        unbiased_std: Standard deviation of rewards with n - 1 in place of n. [Quaere]
+        lone_group: Advantage of a question with nothing to compare it with: zero, or raw, its reward as it is.
+            [Quaere]
+        delta: Added to the standard deviation that rewards are divided by. [Dr. Zero, Eq. 3]
+        shuffle_advantages: A control that must not learn: advantages go to the wrong episodes. [Quaere]
+        carry_on: Each iteration goes on where the last one ended: with the optimizer's moments, the place in the
+            learning-rate schedule and the next documents. Else each starts anew, with documents drawn afresh.
+            [Dr. Zero, released code]
+    """
+
+    steps: NonNegativeInt = 50
+    batch: PositiveInt = 256
+    hop_ratio: HopRatio = (4, 3, 2, 1)
+    document: bool = True
+    questions: PositiveInt = 1
+    attempts: Attempts = 5
+    advantage: Literal["hrpo", "grpo", "global"] = "hrpo"
+    unbiased_std: bool = True
+    lone_group: LoneGroup = "zero"
+    delta: NonNegativeFloat = DELTA
+    shuffle_advantages: bool = False  # a control: nothing is left to learn from
+    carry_on: bool = False
+    reward: RewardConfig = RewardConfig()
+    limits: Limits = Limits(sequence_tokens=4096, answer_tokens=128)
+    learner: LearnerSettings = LearnerSettings()
+
+    @property
+    def num_samples(self) -> int:
+        """Maximum number of episodes per update."""
+        return self.batch * self.questions
+
+
+class GenerationConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Writing the questions that the solver learns from.
+
+        GenerationConfig(candidates=512, batch=256, attempts=5, given="checked.jsonl")
+
+    Attributes:
+        candidates: Questions to write; 0: as many as the proposer's phase did. With `proposer.steps=0` they are
+            those of an untrained proposer, the baseline for a trained one. [Dr. Zero]
+        batch: Documents at a time. [Quaere]
+        questions: Questions about each document. [EVE-Agent]
+        samples: Samples of each question, of which the best by its format is taken. [Dr. Zero]
+        max_words: A question of more words is dropped; 0: none is. [Dr. Zero]
+        attempts: Attempts of the solver at each candidate: those it never or always solves are dropped. 0: no
+            attempts, nothing is dropped. [Quaere]
+        given: A file, run or data set (hub:OWNER/NAME) whose questions the first iteration's curriculum begins with.
+            [Quaere]
+        given_again: Begin every iteration with them: with `attempts`, each keeps those that its solver solves
+            sometimes. [Quaere]
+    """
+
+    candidates: NonNegativeInt = 0
+    batch: PositiveInt = 256
+    questions: PositiveInt = 1
+    samples: PositiveInt = 1
+    max_words: NonNegativeInt = 50
+    attempts: NonNegativeInt = 0
+    given: str = ""
+    given_again: bool = False
+
+
+class SelfPlayConfig(RunConfig, frozen=True, forbid_unknown_fields=True):
+    """A whole run in which a proposer and a solver teach each other.
+
+        SelfPlayConfig(model="smollm2-135m", index="demo/index", iterations=3)
+
+    Attributes:
+        iterations: Rounds of proposer's phase, generation and solver's phase. [Dr. Zero]
+    """
+
+    iterations: PositiveInt = 3
+    proposer: ProposerConfig = field(default_factory=ProposerConfig)
+    generation: GenerationConfig = field(default_factory=GenerationConfig)
+    solver: SolverConfig = field(default_factory=SolverConfig)
+    validation: ValidationSettings = ValidationSettings()
+
+
+# One iteration takes about 25 minutes. Questions of 3 and 4 hops need two and three searches. Those of 2 hops need one
+# search, as those of 1 hop do, so they are left out.
+LARGE_LOOP: dict[str, object] = {
+    **LARGE_GPU,
+    "proposer.steps": 10,
+    "proposer.batch": 64,
+    "proposer.hop_ratio": (1, 0, 2, 2),
+    "proposer.limits.turn_tokens": 192,
+    "proposer.limits.sequence_tokens": 4864,
+    "proposer.limits.tool_response_tokens": 560,
+    "proposer.learner.learning_rate": 5e-5,
+    "proposer.learner.warmup_ratio": 0.1,
+    "proposer.learner.min_warmup_steps": 5,
+    "proposer.learner.micro_tokens": 32768,
+    "generation.candidates": 1500,
+    "generation.attempts": 4,
+}
+
+
+def needed_dialects(config: SelfPlayConfig, own: str) -> list[str]:
+    """Names of the warm-ups that a warmed-up model needs in order to play all roles of this config.
+
+    `own` is the name of the recipe's own warm-up, which teaches its proposer and the tool-call solver. It is left out
+    if all questions are given, so that no proposer plays, and the solver has another dialect.
+    """
+    solver = own if config.solver.dialect == "tool-call" else taught_name(config.solver.dialect)
+    proposes = config.proposer.steps > 0 or config.generation.candidates > 0
+    return list(dict.fromkeys([own, solver] if proposes else [solver]))
+
+
+def check_self_play(config: SelfPlayConfig) -> None:
+    """Raise BadInput for invalid or contradictory values."""
+    proposer, solver, generation = config.proposer, config.solver, config.generation
+    check_run(config)
+    check_limits("proposer.limits", proposer.limits)
+    check_solver(solver)
+    config.validation.check()
+    if generation.attempts == 1:
+        raise BadInput("generation.attempts=1 would drop every question, as one is all or none: set 0, or 2 or more")
+    if generation.given_again and not generation.given:
+        raise BadInput("generation.given_again=true repeats given questions: set generation.given=FILE as well")
+    if not any(proposer.hop_ratio):
+        raise BadInput(f"proposer.hop_ratio gives a weight for 1, 2, ... hops, not {list(proposer.hop_ratio)}")
+    check_hops(proposer.hop_ratio, proposer.limits, document=proposer.document)
+    if proposer.advantage == "grpo" and proposer.questions < 2:
+        raise BadInput(
+            "proposer.advantage=grpo compares questions about one document: set proposer.questions=2 or more"
+        )
+    if solver.steps and not proposer.steps and not generation.candidates:
+        if not generation.given:
+            raise BadInput("proposer.steps=0 leaves the solver no questions: set generation.candidates=256 or so")
+        if config.iterations > 1 and not generation.given_again:
+            raise BadInput(
+                "generation.given is for the first iteration, and proposer.steps=0 leaves the others no questions: "
+                "set iterations=1, generation.given_again=true, or generation.candidates=256 or so"
+            )
+
 
 ROLES = ("proposer", "solver")
 
@@ -90,7 +291,7 @@ async def generation_steps(
         else:
             first = (step.number - num_given) * size
             yield step, range(first, min(total, first + size))
-        measure_generation(step)
+        _measure_generation(step)
         if step.number + 1 == num_steps:
             _check_curriculum(config, training, step)
 
@@ -143,66 +344,41 @@ def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
 # ---------------------------------------------------------------------------------- rewards and metrics of the proposer
 
 
-class Judged(Struct, frozen=True):
-    """A proposal with the results of the solver's attempts and its reward.
-
-    Judged(proposed=Proposed(...), num_right=1, num_attempts=5, reward=ProposerReward(0.4375, 1.0, 1.4375))
-    """
-
-    proposed: Proposed
-    num_right: int
-    num_attempts: int
-    reward: ProposerReward
-
-    def measured(self) -> dict[str, float]:
-        """Every component of the reward, as metrics for the store."""
-        return {
-            "reward/total": self.reward.total,
-            **{f"reward/{name}": value for name, value in structs.asdict(self.reward).items()},
-            **self.proposed.measured(),
-            "attempts/right": float(self.num_right),
-            "attempts/num": float(self.num_attempts),
-        }
-
-
 def measure_proposer(
-    step: Step, judged: Sequence[Judged], advantages: Advantages, num_documents: int, num_attempts: int
+    step: Step, judged: Sequence[Proposed], advantages: Advantages, num_documents: int, num_attempts: int
 ) -> None:
     """Add metrics of rewards, question format, the solver's attempts and cost to the step, and keep its episodes."""
     measured = [item.measured() for item in judged]
     for item, values, advantage in zip(judged, measured, advantages.values.tolist(), strict=True):
-        step.keep(item.proposed.episode, {**values, "advantage": advantage})
-    step.metrics |= mean_parts(measured)
-    step.metrics |= measure_advantages(advantages)
-    step.metrics |= measure_proposals(
-        [item.proposed.episode for item in judged],
-        [item.proposed.hops for item in judged],
-        [item.proposed.score.valid for item in judged],
-        [item.proposed.text for item in judged],
-    )
-    tried = [item for item in judged if item.num_attempts]
-    step.metrics |= pass_histogram(
-        [item.num_right for item in tried if item.num_attempts == num_attempts], num_attempts
-    )
+        step.keep(item.episode, {**values, "advantage": advantage})
     step.metrics |= {
+        **mean_parts(measured),
+        **measure_advantages(advantages),
+        **measure_proposals(
+            [item.episode for item in judged],
+            [item.task.hops for item in judged],
+            [item.score.valid for item in judged],
+            [item.written.question for item in judged],
+        ),
+        **pass_histogram([item.num_right for item in judged if item.num_attempts == num_attempts], num_attempts),
         "cost/documents": float(num_documents),
         "cost/proposer_episodes": step.metrics["proposer/episodes"],
         "cost/solver_episodes": step.metrics.get("solver/episodes", 0.0),
-        "cost/valid_questions": float(len(tried)),
+        "cost/valid_questions": float(sum(item.num_attempts > 0 for item in judged)),
         "cost/grpo_episodes": float(GRPO_ROLLOUTS * num_documents),
     }
 
 
-def measure_generation(step: Step) -> None:
+def _measure_generation(step: Step) -> None:
     """Add to the step's metrics: candidates, kept ones, the searches those need, and the count of each drop reason."""
-    count = len(step.candidates)
-    step.metrics["curriculum/candidates"] = float(count)
-    step.metrics["curriculum/kept"] = float(sum(candidate.kept for candidate in step.candidates))
-    if needs := [candidate.num_searches for candidate in step.candidates if candidate.kept]:
-        step.metrics["curriculum/searches_needed"] = sum(needs) / len(needs)
-    for reason in {candidate.reason for candidate in step.candidates if candidate.reason}:
-        dropped = sum(candidate.reason == reason for candidate in step.candidates)
-        step.metrics[f"curriculum/{reason.replace(' ', '_')}"] = float(dropped)
+    kept = [candidate for candidate in step.candidates if candidate.kept]
+    reasons = Counter(candidate.reason for candidate in step.candidates if candidate.reason)
+    step.metrics |= {
+        "curriculum/candidates": float(len(step.candidates)),
+        "curriculum/kept": float(len(kept)),
+        **mean_of("curriculum/searches_needed", [candidate.num_searches for candidate in kept]),
+        **{f"curriculum/{reason.replace(' ', '_')}": float(count) for reason, count in reasons.items()},
+    }
 
 
 def proposer_advantages(
@@ -212,11 +388,10 @@ def proposer_advantages(
     check_finite(rewards)
     options: dict[str, Any] = {"delta": config.delta, "unbiased": config.unbiased_std}
     if config.advantage == "hrpo":
-        found = hrpo(rewards, [item.hops for item in proposals], lone_group=config.lone_group, **options)
+        found = hrpo(rewards, [item.task.hops for item in proposals], lone_group=config.lone_group, **options)
     elif config.advantage == "grpo":
-        tasks = [item.episode.task for item in proposals]
-        documents = {task.id: number for number, task in enumerate(tasks)}
-        found = grpo(rewards, [documents[task.id] for task in tasks], lone_group=config.lone_group, **options)
+        documents = {item.task.id: number for number, item in enumerate(proposals)}
+        found = grpo(rewards, [documents[item.task.id] for item in proposals], lone_group=config.lone_group, **options)
     else:
         found = reinforce_global(rewards, **options)
     return shuffled(found, seed) if config.shuffle_advantages else found

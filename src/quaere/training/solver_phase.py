@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from msgspec import Struct, structs
 
 from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.dialects.registry import SolverDialectName, check_turns, find_dialect, open_solver
 from quaere.dialects.roles import AnswerScore, DialectSettings, Solver, is_right
+from quaere.grouping import grouped
 from quaere.objectives.policy_gradient import DELTA, Advantages, grpo
 from quaere.policies.sampler import SamplingParams
-from quaere.records import Answer, Candidate, Episode, Question, SolveTask
+from quaere.records import Answer, Episode, Question, SolveTask
 from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import derive_seed
@@ -30,7 +32,6 @@ from quaere.training.measures import (
     measure_searches_kept,
     pass_histogram,
 )
-from quaere.training.proposals import measure_verdicts
 from quaere.training.rollouts import (
     Drawing,
     Stage,
@@ -135,41 +136,6 @@ def solver_of(config: SolverConfig, style: PromptStyle, *, evidence: bool = Fals
     )
 
 
-async def train_solver(
-    training: TrainingRun,
-    stage: Stage,
-    iteration: int,
-    config: SolverConfig,
-    *,
-    solver: Solver,
-    curriculum: Sequence[Candidate],
-    validation: ValidationSettings,
-    seed: int,
-) -> None:
-    """Train on the curriculum of the iteration: the kept candidates with people's verdicts and added questions applied.
-
-    The caller reads the curriculum once, since people may change it at any time, and questions and rewards must come
-    from the same version. With an empty curriculum, the phase is skipped.
-    """
-    kept = training.store.candidates(iteration=iteration, kept=True)
-    if not curriculum:
-        why = "every question that was kept was rejected" if kept else "no question was kept"
-        training.reporter.note(f"iteration {iteration + 1}: {why}, so the solver learns nothing")
-        training.skip(config.steps)
-        return
-    await practise(
-        training,
-        stage,
-        iteration,
-        config,
-        solver=solver,
-        questions=[candidate.to_question() for candidate in curriculum],
-        validation=validation,
-        seed=seed,
-        also=measure_verdicts(kept, curriculum),
-    )
-
-
 async def practise(
     training: TrainingRun,
     stage: Stage,
@@ -221,13 +187,15 @@ async def practise(
         learn(step, episodes, advantages, solver.weigh)
         for episode, parts, advantage in zip(episodes, paid, advantages.values.tolist(), strict=True):
             step.keep(episode, {**parts, "advantage": advantage})
-        step.metrics |= measure_solver(episodes, paid, advantages, config.attempts)
-        step.metrics |= measure_draws(step.number + 1, config.batch, len(questions))
-        step.metrics |= measure_asked(asked) | measure_attempts(episodes, paid)
+        step.metrics |= {
+            **measure_solver(episodes, paid, advantages, config.attempts),
+            **measure_draws(step.number + 1, config.batch, len(questions)),
+            **measure_asked(asked),
+            **measure_attempts(episodes, paid),
+        }
         levels = (training.phase_values(step, name) for name in ("solver/searches", "questions/searches_needed"))
-        step.metrics |= measure_searches_kept(*levels)
-        step.metrics |= solver.measure(episodes) if solver.measure else {}
-        step.metrics |= also or {}
+        own = solver.measure(episodes) if solver.measure else {}
+        step.metrics |= {**measure_searches_kept(*levels), **own, **(also or {})}
         await validator.after(step)
     training.take_best("solver")
     training.skip(config.steps - num_steps)
@@ -237,10 +205,8 @@ def measure_solver(
     episodes: Sequence[Episode], paid: Sequence[Mapping[str, float]], advantages: Advantages, num_attempts: int
 ) -> dict[str, float]:
     """Metrics of rewards, advantages and groups, and the histogram of right attempts per question."""
-    rights: dict[str, list[bool]] = {}
-    for episode in episodes:
-        rights.setdefault(episode.task.id, []).append(is_right(episode))
-    whole = [sum(group) for group in rights.values() if len(group) == num_attempts]
+    rights = grouped((episode.task.id, is_right(episode)) for episode in episodes)
+    whole = [sum(several) for several in rights.values() if len(several) == num_attempts]
     measured = {"reward/mean": 0.0} | mean_parts(paid) | measure_advantages(advantages)
     return measured | measure_groups(advantages) | pass_histogram(whole, num_attempts)
 
@@ -266,20 +232,20 @@ def hold_back(
     a question is added or rejected, hardly any other changes sides.
     """
     size, total = count_held_back(len(questions), settings), len(questions)
-    groups: dict[int, list[Question]] = {}
     # Sorted by a hash of the id, not shuffled: a shuffle would change completely with one added question.
-    for question in sorted(questions, key=lambda question: derive_seed(seed, "validation", question.id)):
-        groups.setdefault(question.hops, []).append(question)
+    order = sorted(questions, key=lambda question: derive_seed(seed, "validation", question.id))
+    groups = grouped((question.hops, question) for question in order)
     # Largest remainder method: each group's share rounded down, plus one for those with the largest remainders.
-    counts = {hops: len(group) * size // total for hops, group in groups.items()}
+    counts = {hops: len(several) * size // total for hops, several in groups.items()}
     by_remainder = sorted(groups, key=lambda hops: (-(len(groups[hops]) * size % total), hops))
     for hops in by_remainder[: size - sum(counts.values())]:
         counts[hops] += 1
-    held = {question.id for hops, group in groups.items() for question in group[: counts[hops]]}
+    held = {question.id for hops, several in groups.items() for question in several[: counts[hops]]}
     train = [question for question in questions if question.id not in held]
     return train, [question for question in questions if question.id in held]
 
 
+@dataclass(frozen=True)
 class Validator:
     """Evaluates the solver greedily on the held-back questions at certain steps of its phase.
 
@@ -288,24 +254,13 @@ class Validator:
     validator = Validator(stage, ToolCallSolver(), held_back, Limits(), every=10, num_steps=50)
     """
 
-    def __init__(
-        self,
-        stage: Stage,
-        protocol: Protocol,
-        questions: Sequence[Question],
-        limits: Limits,
-        *,
-        every: int,
-        num_steps: int,
-        abstention_reward: float = 0.0,
-    ) -> None:
-        self.stage = stage
-        self.protocol = protocol
-        self.questions = questions
-        self.limits = limits
-        self.every = every
-        self.num_steps = num_steps
-        self.abstention_reward = abstention_reward
+    stage: Stage
+    protocol: Protocol
+    questions: Sequence[Question]
+    limits: Limits
+    every: int
+    num_steps: int
+    abstention_reward: float = 0.0
 
     async def before(self, step: Step) -> None:
         """Evaluate the weights at the start of the phase, in its first step."""

@@ -88,8 +88,7 @@ def trace_tokens(step: Step, samples: Sequence[Sample]) -> None:
     if not step.num_traced:
         return
     usable = [sample for sample in samples if sample.episode_id and any(sample.loss_mask)]
-    order = sorted(usable, key=lambda sample: derive_seed(step.seed, "trace", sample.episode_id))
-    chosen = order[: step.num_traced]
+    chosen = sorted(usable, key=lambda sample: derive_seed(step.seed, "trace", sample.episode_id))[: step.num_traced]
     for sample, scores in zip(chosen, step.learner.score_tokens(chosen), strict=True):
         places = tuple(place for place, flag in enumerate(sample.loss_mask) if flag)
         advantages = tuple(sample.advantages[place] for place in places)

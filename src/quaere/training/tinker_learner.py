@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
 
 from quaere.errors import TrainingStopped
 from quaere.objectives import Aggregation, Divergence
@@ -77,16 +78,14 @@ class TinkerLearner:
         reference = [np.array(row) for row in self.score_reference(counted)] if settings.kl_beta else []
         weights = [token_weight(sum(sample.loss_mask), counts, settings.aggregation) for sample in counted]
         self.on_batch(1, 2, time.perf_counter() - started)
-        folded = _fold(counted, policy, reference, settings)
-        sent = self._for_server(counted, policy, folded, weights)
+        sent = self._for_server(counted, policy, _fold(counted, policy, reference, settings), weights)
         client = self._role.client
         self._service.call(lambda: client.forward_backward(sent, "importance_sampling").result())
         rate = settings.learning_rate * min(1.0, (self.num_steps + 1) / max(1, self.warmup_steps))
         measured = self._update(rate, settings)
         self._role.has_stepped = True
         self.num_steps += how is None
-        metrics = _measure(counted, policy, reference, weights, settings)
-        return metrics | measured | {"learner/rate": rate}
+        return _measure(counted, policy, reference, weights, settings) | measured | {"learner/rate": rate}
 
     def score(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Log-prob of every token that carries loss, in order, per sample."""
@@ -120,14 +119,10 @@ class TinkerLearner:
 
     def save_optimizer(self, folder: Path) -> None:
         """Write the place in the schedule; the moments are part of the state that the server saves."""
-        from safetensors.numpy import save_file
-
         save_file({"num_steps": np.array(self.num_steps)}, folder / OPTIMIZER_FILE)
 
     def load_optimizer(self, file: Path) -> None:
         """Restore the place in the schedule from `save_optimizer`, and the moments from the role's saved state."""
-        from safetensors.numpy import load_file
-
         self.num_steps = int(load_file(file)["num_steps"])
         self._role.keep_moments()
 
@@ -141,11 +136,12 @@ class TinkerLearner:
         self, samples: Sequence[Sample], policy: Sequence[Floats], folded: Sequence[Floats], weights: Sequence[float]
     ) -> list[Any]:
         """The samples as `Datum` objects of the SDK: targets, policy log-probs, advantages scaled for the server."""
+        assert self._normalisation != "auto", "`score` has not been called"
         rows = [number for number, sample in enumerate(samples) if any(sample.loss_mask)]
         data = []
         for number in rows:
             tokens = _needed(samples[number])
-            factor = server_factor(len(tokens) - 1, len(rows), self._sums_how())
+            factor = server_factor(len(tokens) - 1, len(rows), self._normalisation)
             inputs = {
                 "target_tokens": tokens[1:],
                 "logprobs": _spread(samples[number], policy[number]),
@@ -153,10 +149,6 @@ class TinkerLearner:
             }
             data.append(self._make_datum(tokens[:-1], inputs))
         return data
-
-    def _sums_how(self) -> Normalisation:
-        assert self._normalisation != "auto", "`score` has not been called"
-        return self._normalisation
 
     def _update(self, rate: float, settings: LearnerSettings) -> dict[str, float]:
         """Make the optimizer step; returns the gradient norm if the server reports it; raises if it is not finite."""

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct, structs
@@ -34,15 +35,13 @@ from quaere.runs.checkpoints import (
 )
 from quaere.runs.phases import number_phase
 from quaere.training.actors import RolePlay
-from quaere.training.health import FIRST_STEPS, Alarm, Watch, describe_useless, followed_metric
+from quaere.training.health import FIRST_STEPS, FOLLOWED, Alarm, Watch, describe_useless
 from quaere.training.learner import OPTIMIZER_FILE, Learner
 from quaere.training.measures import measure_memory, measure_pace
 from quaere.training.progress import Part, Reporter, StepProgress, StepReport, stop_requested
 from quaere.training.settings import LearnerSettings, RunConfig
 from quaere.training.step import Step
-
-if TYPE_CHECKING:
-    from quaere.training.tinker_learner import TinkerLearner
+from quaere.training.tinker_learner import TinkerLearner
 
 
 class Memory(Protocol):
@@ -111,7 +110,12 @@ class TrainingRun:
         """Resume from the newest checkpoint, or save the first one. Call it once, before the loops."""
         newest = newest_checkpoint(self._root, self.reporter.note, lambda found: _read_state(found) is not None)
         if newest is None:
-            self._refuse_lost()
+            if done := self.store.metrics("run/iteration"):  # starting over would delete them
+                raise BadInput(
+                    f"{self.store.path} has {done[-1].step} steps but no checkpoint to resume from; "
+                    "nothing was changed",
+                    hint=f"restore {self._root} from a backup, or start a new run",
+                )
             self.store.truncate_after(0)
             self._save("", 0)
             return
@@ -216,7 +220,9 @@ class TrainingRun:
     ) -> None:
         self._learner = self.actors.learner(role, settings, count) if role and settings else None
         if self._learner:
-            self._learner.on_batch = partial(self._tell_learning, role)
+            self._learner.on_batch = lambda done, count, seconds: self._tell(
+                "learning", role, num_done=done, num_all=count, seconds=seconds
+            )
         if is_new:
             self._watch.reset()
             if self._best and self._best.role == role:
@@ -230,11 +236,11 @@ class TrainingRun:
 
     def _finish(self, step: Step, role: str, count: int) -> None:
         place = {"run/iteration": float(step.iteration), "run/phase": number_phase(step.phase, self.store)}
-        step.metrics |= measure_memory() | place
+        step.metrics |= {**measure_memory(), **place}
         self.store.add_episodes(step.episodes, step.measured, step=step.step, phase=step.phase)
         self.store.add_traces(step.step, step.traces)
-        played, scores = [episode for episode, _ in step.validation], [scores for _, scores in step.validation]
-        self.store.add_episodes(played, scores, step=step.step, phase="validation")
+        validated, scores = [episode for episode, _ in step.validation], [scores for _, scores in step.validation]
+        self.store.add_episodes(validated, scores, step=step.step, phase="validation")
         self.store.add_candidates(step.candidates, read_document=self.read_document)
         self.store.log_metrics(step.step, step.metrics)
         if role:
@@ -269,17 +275,12 @@ class TrainingRun:
         if step := self._step:
             self.reporter.progress(StepProgress(step.step, self.num_steps, step.phase, part, role, **amounts))
 
-    def _tell_learning(self, role: str, num_done: int, num_all: int, seconds: float) -> None:
-        self._tell("learning", role, num_done=num_done, num_all=num_all, seconds=seconds)
-
     def _say_if_useless(self, step: Step) -> None:
         """After the run's first steps, report a note if no episode followed the protocol, so that the user can act."""
-        name = followed_metric(step.phase)
-        if step.iteration == 0 and name:
-            values = {name: self.phase_values(step, name)} if step.number + 1 == FIRST_STEPS else {}
-            settings = self.store.info.settings
+        if step.iteration == 0 and step.number + 1 == FIRST_STEPS and step.phase in FOLLOWED:
+            shares, settings = self.phase_values(step, FOLLOWED[step.phase][0]), self.store.info.settings
             recipe, model = str(settings.get("recipe", "drzero")), str(settings.get("model", "the model"))
-            if line := describe_useless(step.phase, values, step.number + 1, recipe, model):
+            if line := describe_useless(step.phase, shares, recipe, model):
                 self.reporter.note(line)
 
     def _choose_best(self, step: Step, role: str) -> Best | None:
@@ -325,8 +326,7 @@ class TrainingRun:
 
     def _save(self, phase: str, iteration: int, role: str = "", *, suspect: bool = False) -> None:
         state = _State(phase, iteration, self._watch.state(), suspect or self._watch.suspect, self._best)
-        kept = msgspec.to_builtins(state)
-        write = partial(self._write, role=role)
+        kept, write = msgspec.to_builtins(state), partial(self._write, role=role)
         saved = save_checkpoint(self._root, self._position, write, kept, keep=self.config.checkpoints.keep)
         self.actors.saved_at(saved.path)
         self._carried.find(saved.path, role)
@@ -354,14 +354,6 @@ class TrainingRun:
         optimizer = checkpoint.path / OPTIMIZER_FILE
         self._restored = optimizer if optimizer.exists() else None
 
-    def _refuse_lost(self) -> None:
-        """Raise BadInput if the store has steps but there is no checkpoint: starting over would delete them."""
-        if done := self.store.metrics("run/iteration"):
-            raise BadInput(
-                f"{self.store.path} has {done[-1].step} steps but no checkpoint to resume from; nothing was changed",
-                hint=f"restore {self._root} from a backup, or start a new run",
-            )
-
 
 def _read_state(checkpoint: Checkpoint) -> _State:
     try:
@@ -381,12 +373,12 @@ def _is_due(every: int, number: int, count: int) -> bool:
 _PREFIX, _SUFFIX = "carried-", ".safetensors"
 
 
+@dataclass
 class CarriedOptimizers:
     """Optimizer states that roles keep from one iteration to the next, as files in the newest checkpoint."""
 
-    def __init__(self) -> None:
-        self._roles: set[str] = set()
-        self._files: dict[str, Path] = {}
+    _roles: set[str] = field(default_factory=set)
+    _files: dict[str, Path] = field(default_factory=dict)
 
     def plan(self, role: str, *, is_carried: bool) -> None:
         """Set whether the optimizer state at the end of the role's phase is kept for a later iteration."""

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
@@ -32,6 +33,11 @@ from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import ChatPolicy, Policy, TokenPolicy, open_policy
 from quaere.search.searcher import NoSearcher
 from quaere.setting_types import NonNegativeFloat, PositiveInt, check_settings
+
+if TYPE_CHECKING:  # an endpoint verifies without torch
+    from quaere.training.proposals import EvidenceConfig, Proposed
+    from quaere.training.rollouts import Stage
+    from quaere.training.step import Step
 
 Form = Literal["sampled", "teacher_forced", "hosted"]
 
@@ -158,34 +164,24 @@ async def score_supports(
     sequence exceeds `sequence_tokens`.
     """
     forced = [_force_answers(policy, claim, guided) for claim in claims]
-    fits = [all(len(row.token_ids) <= sequence_tokens for row in rows) for rows in forced]
+    fits = [all(len(token_ids) <= sequence_tokens for token_ids, _ in rows) for rows in forced]
     flat = [row for rows, fit in zip(forced, fits, strict=True) if fit for row in rows]
-    scores = iter(await policy.sampler.score_many([row.token_ids for row in flat], [row.start for row in flat]))
-    supports: list[Support | None] = []
-    for claim, rows, fit in zip(claims, forced, fits, strict=True):
-        if not fit:
-            supports.append(None)
-            continue
-        logprobs = [sum(next(scores)[row.start :]) for row in rows]
-        supports.append(_best_support(logprobs[: len(claim.answers)], logprobs[len(claim.answers) :]))
-    return supports
+    scored = await policy.sampler.score_many([token_ids for token_ids, _ in flat], [start for _, start in flat])
+    logprobs = (sum(row[start:]) for row, (_, start) in zip(scored, flat, strict=True))
+    return [
+        _best_support(*([next(logprobs) for _ in claim.answers] for _ in range(2))) if fit else None
+        for claim, fit in zip(claims, fits, strict=True)
+    ]
 
 
-class _Forced(Struct, frozen=True):
-    """A prompt followed by an answer, which begins at `start`."""
-
-    token_ids: list[int]
-    start: int
-
-
-def _force_answers(policy: TokenPolicy, claim: Claim, guided: bool) -> list[_Forced]:
-    """Every accepted answer after the prompt with the span, then every one after the prompt without it."""
+def _force_answers(policy: TokenPolicy, claim: Claim, guided: bool) -> list[tuple[list[int], int]]:
+    """Tokens, and where the answer begins: every answer after the prompt with the span, then after that without it."""
     if not claim.answers:
         raise ValueError(f"claim {claim.id} has no answer to score")
     ask = find_dialect("closed-book", "verifier").open
     prompts = [_open_answer(policy, claim, ask(guided=guided, span=span)) for span in (claim.span, "")]
     answers = [_answer_ids(policy.renderer, answer) for answer in claim.answers]
-    return [_Forced(prompt + answer, len(prompt)) for prompt in prompts for answer in answers]
+    return [(prompt + answer, len(prompt)) for prompt in prompts for answer in answers]
 
 
 def _open_answer(policy: TokenPolicy, claim: Claim, protocol: Protocol) -> list[int]:
@@ -278,3 +274,56 @@ async def _sampled_supports(
             group = []
     if failures and not num_written:
         raise SamplingFailed(failures[0])
+
+
+# ------------------------------------------------------------------------------------------ the verifier of a run
+
+
+def claim_of(proposed: Proposed, config: EvidenceConfig) -> Claim | None:
+    """The claim that the verifier checks; None if the proposal is invalid, or if its span cannot earn a value."""
+    if proposed.question is None or not (proposed.is_verbatim or config.check == "none"):
+        return None
+    return Claim(proposed.question.id, proposed.question.text, proposed.question.answers, proposed.triple.span)
+
+
+@dataclass(frozen=True)
+class Verifier:
+    """Asks the solver, or a frozen scorer, each question with its span and without it.
+
+    await Verifier(stage, evidence, settings).ask(step, proposals) -> [Support(0.8, 0.2, 5), None]
+    """
+
+    stage: Stage
+    evidence: EvidenceConfig
+    settings: VerifierSettings
+    scorer: ChatPolicy | None = None  # used by the hosted form only
+
+    async def ask(self, step: Step, proposals: Sequence[Proposed]) -> list[Support | None]:
+        """The value of each span; None if the verifier was not asked or gave no result."""
+        claims = [claim_of(proposed, self.evidence) for proposed in proposals]
+        asked = [claim for claim in claims if claim is not None]
+        supports = await self._verify(step, asked) if asked else []
+        found = {claim.id: support for claim, support in zip(asked, supports, strict=True)}
+        return [found[claim.id] if claim else None for claim in claims]
+
+    def is_silent(self, proposed: Proposed, support: Support | None) -> bool:
+        """True if the verifier was asked and gave no result, so that the value of the span is unknown."""
+        return support is None and claim_of(proposed, self.evidence) is not None
+
+    async def _verify(self, step: Step, claims: list[Claim]) -> list[Support | None]:
+        settings = self.settings
+        if settings.form == "hosted":
+            assert self.scorer is not None
+            return await verify_claims(self.scorer, claims, settings, name=step.name, seed=step.seed)
+        if settings.form == "teacher_forced":
+            self.stage.actors.become("solver")
+            policy, longest = self.stage.actors.policy, settings.sequence_tokens
+            return await score_supports(policy, claims, guided=settings.guided, sequence_tokens=longest)
+        jobs = verification_jobs(claims, settings.samples, step.name, guided=settings.guided)
+        params = SamplingParams(temperature=settings.temperature)
+        played = await self.stage.play(
+            step, "solver", jobs, settings.limits, searcher=NoSearcher(), name="verifier", params=params
+        )
+        for episode in played.episodes:
+            step.keep(episode, {"answer/exact_match": solver_reward(episode)})
+        return read_supports(played.episodes, settings.samples)
