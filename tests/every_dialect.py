@@ -38,6 +38,7 @@ from quaere.warmup.documents.prompts import (
     answer_question,
     describe_name,
     propose_answer,
+    word_missing,
     word_pair,
     word_question,
     write_query,
@@ -118,6 +119,7 @@ def _write_lines(document):
         describe_name(passage, short),
         word_pair(short, (short, short), "earlier"),
         propose_answer(short, short),
+        word_missing(document[:2000], "name", short),
         write_query(short),
         answer_question(short, [document]),
     )

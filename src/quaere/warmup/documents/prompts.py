@@ -62,6 +62,11 @@ _JUDGING = (
     "You check questions that were written about a text. Say yes if the question makes sense, can be understood by "
     "someone who has not seen the text, and has this answer and no other. Otherwise say no."
 )
+_MISSING = (
+    "You look for what a text leaves out. You write a question for one short fact that the text does not give, about a "
+    "program, page, person or thing that it names, as people ask who hope to find it there. The reader of the question "
+    "has not seen the text, so the question says what it is about. You write the question alone, in one line."
+)
 _PROPOSING = "You turn a question and a proposed answer into a question for yes or no. You write it alone, in one line."
 
 
@@ -95,7 +100,7 @@ class OneLine(OneTurn):
 
 def word_question(fact: Fact, style: Style, name: str) -> list[Message]:
     """The prompt for a question whose answer is the fact's span, in this style; it should contain `name`, if any."""
-    return _WORD(_show_place(fact.passage), fact.answer, fact.kind, style, name)
+    return _WORD(show_place(fact.passage), fact.answer, fact.kind, style, name)
 
 
 def answer_question(question: str, texts: Sequence[str] = ()) -> list[Message]:
@@ -111,12 +116,12 @@ def write_query(question: str) -> list[Message]:
 
 def judge_question(passage: Passage, question: str, answer: str) -> list[Message]:
     """The prompt for a yes/no verdict: is the question clear without the passage, and is this its only answer?"""
-    return _JUDGE(_show_place(passage), question, answer)
+    return _JUDGE(show_place(passage), question, answer)
 
 
 def describe_name(passage: Passage, name: str) -> list[Message]:
     """The prompt to describe a name by what the passage says about it, without using the name."""
-    return _DESCRIBE(_show_place(passage), name)
+    return _DESCRIBE(show_place(passage), name)
 
 
 def word_pair(question: str, names: tuple[str, str], form: Form) -> list[Message]:
@@ -129,7 +134,12 @@ def propose_answer(question: str, answer: str) -> list[Message]:
     return _PROPOSE(question, answer)
 
 
-def _show_place(passage: Passage) -> str:
+def word_missing(text: str, kind: Kind, name: str) -> list[Message]:
+    """The prompt for a question of a kind of answer that the text does not give; it should contain `name`, if any."""
+    return _MISS(text, kind, name)
+
+
+def show_place(passage: Passage) -> str:
     """The passage with its title, and with its path if it is in a folder, whose name often is the program's."""
     file = f"File: {passage.doc_id}\n" if "/" in passage.doc_id else ""
     return f"{file}{passage.titled_text}"
@@ -160,6 +170,11 @@ def _ask_comparison(question: str, names: tuple[str, str], form: Form) -> tuple[
     return (*asked, f"\nWrite one question: {_REQUESTS[form]} Name both.")
 
 
+def _ask_missing(text: str, kind: Kind, name: str) -> tuple[Part, ...]:
+    named: tuple[Part, ...] = (" Name ", Quoted(f'"{name}"'), ".") if name else ()
+    return (Quoted(text), f"\n\nWrite a question that it does not answer. Begin with {BEGINNINGS[kind]}.", *named)
+
+
 def _ask_proposed(question: str, answer: str) -> tuple[Part, ...]:
     return ("Question: ", Quoted(question), "\nProposed answer: ", Quoted(answer))
 
@@ -183,4 +198,5 @@ _QUERY = _prompt(_QUERYING, lambda question: ("Question: ", question), examples.
 _DESCRIBE = _prompt(_DESCRIBING, _ask_description, examples.DESCRIPTIONS)
 _PROPOSE = _prompt(_PROPOSING, _ask_proposed, examples.PROPOSALS)
 _COMPARE = _prompt(_ASKING, _ask_comparison, examples.COMPARISONS)
+_MISS = _prompt(_MISSING, _ask_missing, examples.MISSING)
 _JUDGE = _prompt(_JUDGING, _ask_judgement, examples.JUDGED)
