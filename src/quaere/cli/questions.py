@@ -104,7 +104,7 @@ class CheckOptions(Struct):
     tries: Count = 5
     min_right: Count = 3
     minutes: Number = 0.0
-    unanswerable: Number = 0.0
+    unanswerable: Annotated[float, "SHARE"] = 0.0
     dropped: File | None = None
     max_rows: Count = 32
 
