@@ -34,7 +34,7 @@ from quaere.search.json_lines import read_lines
 from quaere.warmup.documents.askable_facts import Fact, find_facts
 from quaere.warmup.documents.checks import word_overlap
 from quaere.warmup.documents.prompt_examples import JUDGED
-from quaere.warmup.documents.prompts import answer_question, judge_question, word_question
+from quaere.warmup.documents.prompts import answer_question, judge_question, show_place, word_question
 
 NUM_WORDINGS = 6
 MAX_TOKENS = 1536
@@ -203,7 +203,10 @@ def put_into(items: list[Item], name: str, values: Sequence[float]) -> None:
 def add_scores(model: Model, items: list[Item]) -> None:
     """Every signal that is a log-prob of a text that is there."""
     put = partial(put_into, items)
-    put("yes: with the text", model.choose([judge_question(item.passage, item.text, item.answer) for item in items]))
+    put(
+        "yes: with the text",
+        model.choose([judge_question(show_place(item.passage), item.text, item.answer) for item in items]),
+    )
     put("yes: question alone", model.choose([judge(ALONE, show_question, item) for item in items]))
     put("yes: answer fits", model.choose([judge(FITTING, show_both, item) for item in items]))
     questions = [item.text for item in items]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 import tiny
-from quaere.chat.messages import Message
+from quaere.chat.messages import Message, Quoted
 from quaere.chat.protocol import Protocol
 from quaere.chat.question_wordings import QuestionWriter
 from quaere.dialects.closed_book import ClosedBook
@@ -38,6 +38,7 @@ from quaere.warmup.documents.prompts import (
     answer_question,
     describe_name,
     propose_answer,
+    show_place,
     word_missing,
     word_pair,
     word_question,
@@ -116,11 +117,11 @@ def _write_lines(document):
     fact = Fact("a#0:0", passage, short, passage.text, 0, 0, min(60, len(passage.text)), "name")
     prompts = (
         word_question(fact, "everyday", fact.name),
-        describe_name(passage, short),
+        describe_name(show_place(passage), short),
         word_pair(short, (short, short), "earlier"),
         propose_answer(short, short),
         word_missing(document[:2000], "name", short),
-        write_query(short),
+        write_query(Quoted(short)),
         answer_question(short, [document]),
     )
     return OneLine([prompts[0][0], *(message for prompt in prompts for message in prompt[1:])])

@@ -25,7 +25,7 @@ FLOORS = [
     {"rollout", "runs"},
     {"policies", "search", "worlds"},
     {"chat", "rewards", "objectives"},
-    {"disk", "endpoint", "plugins", "setting_types", "whole_words"},
+    {"disk", "endpoint", "grouping", "plugins", "setting_types", "whole_words"},
     {"records", "errors"},
 ]
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

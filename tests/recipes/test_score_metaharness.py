@@ -18,7 +18,7 @@ from quaere.policies.sampler import ChatReply
 from quaere.recipes.score import train
 from quaere.recipes.score.config import HarnessSettings
 from quaere.recipes.score.harness import HarnessLimits, Statistics, compare, default_harness, encode_harness, find_fault
-from quaere.recipes.score.metaharness import FixedHarness, LlmHarness, Regenerated, RuleSettings, RulesHarness
+from quaere.recipes.score.metaharness import LlmHarness, MetaHarness, Regenerated, RuleSettings, RulesHarness
 from quaere.records import DimensionRules, ProcessRules
 
 DEFAULT = default_harness()
@@ -204,7 +204,7 @@ def test_the_harness_is_revised_by_whom_and_what_was_set(kind, found, monkeypatc
 
 def test_no_meta_harness():
     statistics = structs.replace(HEALTHY, score_spread=0.0)
-    assert asyncio.run(FixedHarness().regenerate(statistics, PREVIOUS, DEFAULT)) == Regenerated(PREVIOUS)
+    assert asyncio.run(MetaHarness().regenerate(statistics, PREVIOUS, DEFAULT)) == Regenerated(PREVIOUS)
 
 
 # --------------------------------------------------------------------------------------------------------- statistics

@@ -28,11 +28,12 @@ from quaere.chat.protocol import Protocol
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.report.rubric import default_rubric
 from quaere.errors import BadInput
+from quaere.grouping import group_by
 from quaere.objectives.policy_gradient import Advantages, dpo_advantages, grpo
 from quaere.recipes.registry import Recipe
 from quaere.records import Harness, Rubric
 from quaere.rewards.reports import ReportPay, check_report, report_reward
-from quaere.rollout.episode import Sample, make_sample
+from quaere.rollout.episode import make_sample
 from quaere.runs import Run
 from quaere.setting_types import PositiveFloat
 from quaere.training.assessments import Assessed, Verdict, assess_reports, measure_assessments, view_reports
@@ -168,9 +169,7 @@ class FixedJudge:
     """The training loop of both recipes; their judge is never trained."""
 
     def __init__(self, config: ReportGrpoConfig, research: Research) -> None:
-        self.config = config
-        self.research = research
-        self.stage = research.stage
+        self.config, self.research, self.stage = config, research, research.stage
         fixed = parse_rubric(config.fixed_rubric, POOL) if config.fixed_rubric else default_rubric(HARNESS)
         self.rubric: Rubric | None = fixed if config.judge == "model" or config.fixed_rubric else None
 
@@ -188,7 +187,8 @@ class FixedJudge:
             if isinstance(config, ReportDpoConfig):
                 advantages, kept = self.prefer(step, paid, config.dpo_beta)
             else:
-                advantages, kept = self.compare(step, paid)
+                graded = [(item.written, item.place, item.reward) for item in paid]
+                advantages, kept = compare_reports(config, step, graded), paid
             self.measure(step, groups, paid, advantages, kept)
 
     async def judge(self, step: Step, groups: Sequence[Sequence[Written]]) -> list[Paid]:
@@ -207,32 +207,27 @@ class FixedJudge:
         for viewing, episode in assessed.passes:
             step.keep(episode, {"assessment/reports": float(len(viewing.order))})
         step.metrics |= measure_assessments(assessed, evaluator.score_scale)
-        tau = HARNESS.process.min_tool_calls
         return [
-            Paid(written, place, pay_report(verdict, self.rubric, evaluator, tau).parts)
+            Paid(written, place, pay_report(verdict, self.rubric, evaluator, HARNESS.process.min_tool_calls).parts)
             for place, written, verdict in pair_verdicts(groups, assessed)
             if written.report is None or verdict is not None
         ]
-
-    # ------------------------------------------------------------------------------------------------- the two updates
-
-    def compare(self, step: Step, paid: Sequence[Paid]) -> tuple[Advantages, list[Paid]]:
-        """Make a GRPO update that compares the reports on each question; returns the advantages and their reports."""
-        graded = [(item.written, item.place, item.reward) for item in paid]
-        return compare_reports(self.config, step, graded), list(paid)
 
     def prefer(self, step: Step, paid: Sequence[Paid], beta: float) -> tuple[Advantages, list[Paid]]:
         """Make one DPO update on pairs of the best and the worst report on each question; no pair if rewards are equal.
 
         Returns the advantages and their reports: first the better of every pair, then the worse.
         """
-        pairs = find_pairs(paid)
+        pairs = _find_pairs(paid)
+        if not pairs:
+            return dpo_advantages([], [], beta=beta), []
         if self.config.shuffle_advantages:
             pairs = [pair if coin(step.seed, number) > 0 else pair[::-1] for number, pair in enumerate(pairs)]
         sides = [pair[0] for pair in pairs] + [pair[1] for pair in pairs]
-        if not pairs:
-            return dpo_advantages([], [], beta=beta), []
-        ratios = log_ratios(step, [make_sample(item.written.episode, 0.0) for item in sides])
+        scored = [make_sample(item.written.episode, 0.0) for item in sides]
+        now, before = step.learner.score(scored), step.learner.score_reference(scored)
+        # log pi - log pi_ref of each report, summed over all tokens that the model wrote.
+        ratios = [sum(new) - sum(old) for new, old in zip(now, before, strict=True)]
         chosen, rejected = ratios[: len(pairs)], ratios[len(pairs) :]
         advantages = dpo_advantages(chosen, rejected, beta=beta)
         samples = group_samples([item.written.episode for item in sides], [0] * len(sides), advantages)
@@ -326,22 +321,13 @@ def compare_reports(
 # ----------------------------------------------------------------------------------------------------------------- DPO
 
 
-def find_pairs(paid: Sequence[Paid]) -> list[tuple[Paid, Paid]]:
+def _find_pairs(paid: Sequence[Paid]) -> list[tuple[Paid, Paid]]:
     """The best and the worst report of every question, the first of equals; no pair if their rewards are equal."""
-    groups: dict[int, list[Paid]] = {}
-    for item in paid:
-        groups.setdefault(item.place, []).append(item)
     pairs = [
         (max(group, key=lambda item: item.reward), min(group, key=lambda item: item.reward))
-        for group in groups.values()
+        for group in group_by(paid, lambda item: item.place).values()
     ]
     return [(best, worst) for best, worst in pairs if best.reward > worst.reward]
-
-
-def log_ratios(step: Step, samples: Sequence[Sample]) -> list[float]:
-    """log pi - log pi_ref of each sample, summed over all tokens that the model wrote."""
-    now, before = step.learner.score(samples), step.learner.score_reference(samples)
-    return [sum(new) - sum(old) for new, old in zip(now, before, strict=True)]
 
 
 # --------------------------------------------------------------------------------------------------------- registration

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
+from itertools import chain
 from typing import Literal
 
 from msgspec import Struct, field, structs
@@ -19,6 +20,7 @@ from msgspec import Struct, field, structs
 from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.dialects.report.report_writer import bind_report
 from quaere.errors import BadInput, ExtraMissing
+from quaere.grouping import group_by
 from quaere.objectives.policy_gradient import DELTA, Advantages
 from quaere.records import Dimension, Episode, Question, Report, ReportTask, Rubric, Weight
 from quaere.rewards.reports import SCALE, check_report, consistency_score, diversity_score
@@ -105,9 +107,8 @@ class WriterConfig(Struct, frozen=True, forbid_unknown_fields=True):
         WriterConfig(cap="tool_calls").writing_limits.max_turns == 12
         """
         num = self.limits.max_turns
-        if self.cap == "turns":
-            return self.limits
-        return structs.replace(self.limits, max_turns=num + 2, max_searches=num)
+        in_calls = structs.replace(self.limits, max_turns=num + 2, max_searches=num)
+        return self.limits if self.cap == "turns" else in_calls
 
 
 class EvaluatorConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -239,14 +240,16 @@ def parse_rubric(text: str, pool: Sequence[Dimension]) -> Rubric:
 # ------------------------------------------------------------------------------------------------------------- the run
 
 
-class Research:
-    """A started run on open-ended questions: its training loop, its stage and its questions."""
+class Research(Struct, frozen=True):
+    """A started run on open-ended questions: its training loop, its stage and its questions.
 
-    def __init__(self, config: ResearchConfig, training: TrainingRun, stage: Stage, questions: list[Question]) -> None:
-        self.config = config
-        self.training = training
-        self.stage = stage
-        self.questions = questions
+    Research(config=ResearchConfig(...), training=TrainingRun(...), stage=Stage(...), questions=[Question(...)])
+    """
+
+    config: ResearchConfig
+    training: TrainingRun
+    stage: Stage
+    questions: list[Question]
 
     def draw(self, step: Step) -> list[Question]:
         """The questions of a step, from shuffled rounds over all questions of the run."""
@@ -300,13 +303,10 @@ def learn_in_parts(step: Step, groups: Sequence[Sequence[Sample]], minibatch: in
     one step, at the last update.
     """
     size = minibatch or max(1, len(groups))
-    parts = [
-        [sample for group in groups[first : first + size] for sample in group] for first in range(0, len(groups), size)
-    ]
-    everything = [sample for group in groups for sample in group]
-    measured = measure_update(step.learner, everything) if step.measures_update else {}
+    parts = [list(chain.from_iterable(groups[first : first + size])) for first in range(0, len(groups), size)]
+    measured = measure_update(step.learner, list(chain.from_iterable(groups))) if step.measures_update else {}
     told = [part for part in parts if any(any(sample.advantages) for sample in part)]
-    trace_tokens(step, [sample for part in told for sample in part])
+    trace_tokens(step, list(chain.from_iterable(told)))
     settings = step.learner.settings
     updates = [
         step.learner.step(part, None if number + 1 == len(told) else settings) for number, part in enumerate(told)
@@ -331,10 +331,8 @@ def merge_updates(updates: Sequence[dict[str, float]]) -> dict[str, float]:
 
 def group_samples(episodes: Sequence[Episode], places: Sequence[int], advantages: Advantages) -> list[list[Sample]]:
     """Samples of these episodes, grouped by question (equal `places`)."""
-    groups: dict[int, list[Sample]] = {}
-    for episode, place, value in zip(episodes, places, advantages.values.tolist(), strict=True):
-        groups.setdefault(place, []).append(make_sample(episode, value))
-    return list(groups.values())
+    groups = group_by(zip(places, episodes, advantages.values.tolist(), strict=True), lambda one: one[0])
+    return [[make_sample(episode, value) for _, episode, value in group] for group in groups.values()]
 
 
 # ------------------------------------------------------------------------------------------------------ report episodes
@@ -398,13 +396,13 @@ def measure_report(written: Written) -> dict[str, float]:
     report = written.report
     if report is None:
         return {"report/finished": 0.0}
-    counts = {
+    return {
         "report/finished": 1.0,
         "report/citations": float(len(report.citations)),
         "report/words": float(len(report.text.split())),
         "report/repeated": report.repeated_share,
+        **check_report(report).parts,
     }
-    return counts | check_report(report).parts
 
 
 def measure_groups(groups: Sequence[Sequence[Written]], measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -414,15 +412,11 @@ def measure_groups(groups: Sequence[Sequence[Written]], measured: Sequence[Mappi
 
         measure_groups(groups, measured) -> {"check/resolved": 0.6, "consistency/mean": 0.4, "diversity/mean": 0.7, ...}
     """
-    means: dict[str, float] = {}
-    for name in dict.fromkeys(name for values in measured for name in values):
-        unfinished = 0.0 if name.startswith("check/") else None
-        found = [values.get(name, unfinished) for values in measured]
-        known = [value for value in found if value is not None]
-        means[name] = sum(known) / len(known)
-    agreements = [consistency_score([item.conclusion for item in group]) for group in groups]
-    spreads = [diversity_score([item.report.text for item in group if item.report]) for group in groups]
-    for name, values in (("consistency/mean", agreements), ("diversity/mean", spreads)):
-        if told := [value for value in values if value is not None]:
-            means[name] = sum(told) / len(told)
-    return means
+    found: dict[str, list[float | None]] = {
+        name: [values.get(name, 0.0 if name.startswith("check/") else None) for values in measured]
+        for name in dict.fromkeys(name for values in measured for name in values)
+    }
+    found["consistency/mean"] = [consistency_score([item.conclusion for item in group]) for group in groups]
+    found["diversity/mean"] = [diversity_score([item.report.text for item in group if item.report]) for group in groups]
+    known = {name: [value for value in values if value is not None] for name, values in found.items()}
+    return {name: sum(values) / len(values) for name, values in known.items() if values}

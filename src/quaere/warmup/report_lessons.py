@@ -10,6 +10,7 @@ assessor's text is a function of the flaws that were put into a report.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from quaere.chat.dimensions import POOL
 from quaere.chat.protocol import PromptStyle
@@ -18,11 +19,9 @@ from quaere.dialects.report.assessment import count_searches
 from quaere.dialects.report.report_writer import (
     bind_report,
     numbered_sources,
-    write_assessment,
     write_entry,
-    write_report,
     write_rubric,
-    write_search,
+    write_turn,
 )
 from quaere.errors import BadInput, SamplingFailed
 from quaere.records import (
@@ -92,51 +91,42 @@ class Research:
     """Draws attempts of SCORE's three kinds of lesson; no question is used twice."""
 
     def __init__(self, world: World, index: Index, limits: Limits, *, style: PromptStyle, seed: int) -> None:
-        self.world = world
-        self.index = index
+        self.world, self.index, self.seed, self.topk = world, index, seed, limits.topk
         self.style: PromptStyle = style
-        self.seed = seed
-        self.topk = limits.topk
         self.max_searches = min(MAX_SEARCHES, limits.max_turns - 1)
         self._questions: Iterator[ReportLine] = ask_open_questions(world.graph, world.seed, 1 << 30)
 
     def draw(self, kind: LessonKind) -> Attempt:
         """The next lesson of this kind; raises BadInput when the world has no more questions."""
+        draw = {"report": self._report, "rubric": self._rubric, "assessment": self._assessment}[kind]
         while True:
             gold = self._next_question()
-            dice = Dice(self.seed, "warmup", kind, gold.id)
-            draw = {"report": self._report, "rubric": self._rubric, "assessment": self._assessment}[kind]
-            try:
-                return draw(gold, dice)
-            except SamplingFailed:
-                continue  # the sources state too few facts for reports on this question
+            with suppress(SamplingFailed):  # the sources state too few facts for reports on this question
+                return draw(gold, Dice(self.seed, "warmup", kind, gold.id))
 
     def _next_question(self) -> ReportLine:
         try:
             return next(self._questions)
         except BadInput as error:
-            num = len(self.world.entities)
-            raise BadInput(
-                f"a world of {num} articles has too few open questions for this", hint="--articles 2000"
-            ) from error
+            said = f"a world of {len(self.world.entities)} articles has too few open questions for this"
+            raise BadInput(said, hint="--articles 2000") from error
 
     def _report(self, gold: ReportLine, dice: Dice) -> Attempt:
         rubric = _any_rubric(gold.kind, dice)[1] if dice.chance(_RUBRIC_PERCENT) else None
         task = ReportTask(gold.to_question(), rubric)
         protocol = find_dialect("report", "writer").open(style=self.style)
         script = _Writer(self.world, gold, dice, self.max_searches)
-        return Attempt(f"report-{gold.id}", task, script, protocol, find_report_fault)
+        return Attempt(f"report-{gold.id}", task, script, protocol, _find_report_fault)
 
     def _rubric(self, gold: ReportLine, dice: Dice) -> Attempt:
         golds = [gold, *(self._next_question() for _ in range(dice.below(3)))]
         harness = draw_harness(dice)
         hints = draw_hints(harness, dice)
         num_shown = dice.below(3)
-        hits = self.index.search([gold.question], num_shown)[0] if num_shown else []
-        passages = tuple(hit.passage for hit in hits)
+        passages = tuple(hit.passage for hit in self.index.search([gold.question], num_shown)[0]) if num_shown else ()
         task = RubricTask(f"rubric-{gold.id}", tuple(one.question for one in golds), harness, hints, passages)
         rubric = draw_rubric(harness, hints, [one.kind for one in golds], dice)
-        text = write_rubric(think_of(rubric, hints, dice), rubric)
+        text = write_rubric(_think_of(rubric, hints, dice), rubric)
         protocol = find_dialect("report", "rubric").open(harness, style=self.style)
 
         def find_fault(episode: Episode) -> str:
@@ -174,7 +164,6 @@ def _any_rubric(kind: str, dice: Dice, max_k: int = 6) -> tuple[Harness, Rubric]
 
 
 def _draw_flaws(dice: Dice) -> tuple[Flaw, ...]:
-    """Draw the flaws to put into a report: none, one or two."""
     if dice.chance(_SOUND_PERCENT):
         return ()
     flaws = list(FLAWS)
@@ -196,12 +185,10 @@ class _Plan:
 
     def next_query(self, turns: Sequence[Turn]) -> str | None:
         """The next query; None if the searches are done and the report should be written."""
-        if len(self.looked_up) == self.num_searches:
-            return None
         number = len(self.looked_up)
         if number < len(self.named):
             name, index = self.world.graph.entities[self.named[number]].name, self.named[number]
-        elif related := self._find_related(turns):
+        elif number < self.num_searches and (related := self._find_related(turns)):
             name, index = self.dice.pick(related)
         else:
             return None
@@ -224,15 +211,15 @@ class _Writer(_Plan):
         if query is not None:
             form = "start" if not turns else "second" if len(turns) < len(self.named) else "follow"
             slots = {"X": self.looked_up[-1][0]}
-            return write_search(write_thought(REPORT_FORMS[form], self.dice, slots, min_words=3), query)
+            return write_turn(write_thought(REPORT_FORMS[form], self.dice, slots, min_words=3), "search", query)
         if len(turns) < min(MIN_SEARCHES, self.num_searches):
             raise SamplingFailed("there was nothing to follow")
         draft = write_draft(self.world, self.gold, numbered_sources(turns), self.dice)
         thought = write_thought(REPORT_FORMS["write"], self.dice, {"X": self.looked_up[0][0]}, min_words=3)
-        return write_report(thought, draft.text)
+        return write_turn(thought, "answer", draft.text)
 
 
-def find_report_fault(episode: Episode) -> str:
+def _find_report_fault(episode: Episode) -> str:
     """Why a report should not be learnt from; "" if it is complete and every citation resolves."""
     if fault := find_failure(episode):
         return fault
@@ -271,8 +258,7 @@ def draw_hints(harness: Harness, dice: Dice) -> Hints:
     required = tuple(free.pop() for _ in range(dice.between(0, min(2, rules.k - 1))))
     spare = len(free) - (rules.k - 1 - len(required))
     avoided = tuple(free.pop() for _ in range(dice.between(0, min(2, spare))))
-    explore = (free[-1],) if free and dice.chance(40) else ()
-    return Hints(required, avoided, explore)
+    return Hints(required, avoided, explore=(free[-1],) if free and dice.chance(40) else ())
 
 
 def draw_rubric(harness: Harness, hints: Hints, kinds: Sequence[str], dice: Dice) -> Rubric:
@@ -293,8 +279,7 @@ def _draw_weight(rules: DimensionRules, dice: Dice) -> float:
     return round(rules.weight_min + _GRID * dice.between(0, steps), 2)
 
 
-def think_of(rubric: Rubric, hints: Hints, dice: Dice) -> str:
-    """A thought that explains why the rubric's dimensions were chosen."""
+def _think_of(rubric: Rubric, hints: Hints, dice: Dice) -> str:
     advised = [name for name in (*hints.required, *hints.explore) if name in rubric.dimensions]
     form, named = "choose", [item.dimension for item in rubric.weights]
     if advised and dice.chance(50):
@@ -318,17 +303,16 @@ class _Judge:
     def __call__(self, turns: Sequence[Turn], news: str) -> str:
         if len(turns) < len(self.searches):
             thought, query = self.searches[len(turns)]
-            return write_search(thought, query)
+            return write_turn(thought, "search", query)
         shown = [hit.passage for turn in turns for result in turn.results for hit in result.hits]
         if all(passage.doc_id != self.gold.entities[0] for passage in shown):
             raise SamplingFailed("nothing was found about what was asked")
         thought = write_thought(REPORT_FORMS["judge"], self.dice, {}, min_words=3)
         entries = []
         for number, draft in enumerate(self.drafts, start=1):
-            verification, gaps = explain(self.world, draft, self.dice, shown)
             scores = {name: mark(draft, name) for name in self.rubric.dimensions}
-            entries.append(write_entry(number, verification, gaps, scores))
-        return write_assessment(thought, entries)
+            entries.append(write_entry(number, *explain(self.world, draft, self.dice, shown), scores))
+        return write_turn(thought, "assessment", "".join(["\n", *entries]))
 
     def _plan_searches(self, min_calls: int) -> list[tuple[str, str]]:
         """The searches as (thought, query): as many about all reports as required, then about a doubtful one.

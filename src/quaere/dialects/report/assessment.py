@@ -29,6 +29,7 @@ from quaere.chat.tags import Block, Element, find_blocks, has_unclosed, read_mar
 from quaere.chat.tools import is_text
 from quaere.dialects.report.evaluator_prompts import assessment_system, dimension_parts, report_parts
 from quaere.dialects.roles import PlainProtocol, RoleDialect, no_action
+from quaere.grouping import group_by
 from quaere.records import (
     Action,
     Assessment,
@@ -81,12 +82,9 @@ class Assessor(PlainProtocol):
         separate_validity: bool = False,
         process: ProcessRules = ProcessRules(),  # noqa: B008 (it is frozen)
     ) -> None:
-        self.rubric = task_rubric
-        self.num_reports = num_reports
-        self.style = style
-        self.scale = scale
-        self.separate_validity = separate_validity
-        self.process = process
+        self.rubric, self.num_reports = task_rubric, num_reports
+        self.style, self.process = style, process
+        self.scale, self.separate_validity = scale, separate_validity
 
     def opening(self, task: Task) -> list[Message]:
         """The system prompt, then the question, the meaning of the dimensions, and the reports."""
@@ -158,9 +156,7 @@ def read_assessment(
     )
     if isinstance(root, str):
         return Malformed(f"the assessment cannot be read: {root}")
-    entries: dict[int, list[Element]] = {}
-    for element in root.find_all("report"):
-        entries.setdefault(_read_id(element), []).append(element)
+    entries = group_by(root.find_all("report"), _read_id)
     read = (
         _read_report(number, entries[number][0], rubric, scale, separate_validity)
         for number in range(1, num_reports + 1)
@@ -177,31 +173,27 @@ def _read_id(element: Element) -> int:
 
 
 def _read_report(number: int, element: Element, rubric: Rubric, scale: float, separate_validity: bool) -> Scores | None:
-    given: dict[str, list[Element]] = {}
-    for child in element.find_all("score"):
-        given.setdefault(child.attributes.get("dimension", "").strip(), []).append(child)
+    given = group_by(element.find_all("score"), lambda child: child.attributes.get("dimension", "").strip())
     scores = {name: _read_score(given.get(name, ()), scale) for name in rubric.dimensions}
     valid = {name: score for name, score in scores.items() if score is not None}
     validity = _read_score(element.find_all("validity"), scale) if separate_validity else None
     if len(valid) < len(scores) or (separate_validity and validity is None):
         return None
-    verification, gaps = (_first_text(element, name) for name in ("verification", "gaps"))
+    verification, gaps = (
+        next((child.text for child in element.find_all(name)), "") for name in ("verification", "gaps")
+    )
     return Scores(number, valid, verification, gaps, validity)
 
 
 def _read_score(elements: Sequence[Element], scale: float) -> float | None:
     """The score, if exactly one is given and it is on the scale; else None."""
-    written = _SCORE.fullmatch(elements[0].text) if len(elements) == 1 else None
+    # With another element inside, which was not closed, the number may belong to that element.
+    is_one = len(elements) == 1 and all(child.name == "reason" for child in elements[0].children)
+    written = _SCORE.fullmatch(elements[0].text) if is_one else None
     if written is None or (written[2] is not None and float(written[2]) != scale):
         return None
-    if any(child.name != "reason" for child in elements[0].children):
-        return None  # an element inside the score was not closed, so the number may belong to that element
     score = float(written[1])
     return score if score <= scale else None
-
-
-def _first_text(element: Element, name: str) -> str:
-    return next((child.text for child in element.find_all(name)), "")
 
 
 def count_searches(episode: Episode, num_reports: int) -> list[int]:

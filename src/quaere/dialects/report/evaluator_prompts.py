@@ -52,11 +52,9 @@ def rubric_form(rules: DimensionRules) -> str:
 
 def pool_parts(harness: Harness, hints: Hints, style: PromptStyle) -> tuple[Part, ...]:
     """The dimensions to choose from, with their meanings, and the advice of harness and scheduler."""
-    parts: list[Part] = ["Dimensions:\n"]
-    if style == "brief":
-        parts.append(", ".join(item.name for item in harness.pool) + "\n")
-    for item in harness.pool if style == "full" else ():
-        parts += [f"- {item.name}: ", Quoted(item.text), "\n"]
+    names = ", ".join(item.name for item in harness.pool) + "\n"
+    meanings = [part for item in harness.pool for part in (f"- {item.name}: ", Quoted(item.text), "\n")]
+    parts: list[Part] = ["Dimensions:\n", *([names] if style == "brief" else meanings)]
     advice = (("Take, if it fits", hints.required), ("Leave out, if you can", hints.avoided), ("Try", hints.explore))
     parts += [f"{words}: {', '.join(names)}\n" for words, names in advice if names]
     return (*parts, *_notes(harness))
@@ -120,7 +118,6 @@ def assessment_system(
 
 
 def _process_words(process: ProcessRules) -> str:
-    """The active process rules, one sentence each."""
     calls = process.min_tool_calls
     at_least = (
         f"Make at least {calls} search{'' if calls == 1 else 'es'} for each report; one about all counts for each."

@@ -20,7 +20,7 @@ read from their text, so a document that contains "[3]" or "Conclusion:" cannot 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from quaere.chat.dimensions import POOL
 from quaere.chat.messages import Message, Part, Quoted, format_results
@@ -84,9 +84,7 @@ def report_system(style: PromptStyle, *, guided: bool) -> str:
     report_system("brief", guided=False)
     -> "Write a report on the question and cite the passages. Think, then search or answer."
     """
-    if guided:
-        return GUIDED_SYSTEM
-    return FULL_SYSTEM if style == "full" else BRIEF_SYSTEM
+    return GUIDED_SYSTEM if guided else FULL_SYSTEM if style == "full" else BRIEF_SYSTEM
 
 
 def describe_rubric(rubric: Rubric, pool: Sequence[Dimension], style: PromptStyle) -> tuple[Part, ...]:
@@ -98,13 +96,11 @@ def describe_rubric(rubric: Rubric, pool: Sequence[Dimension], style: PromptStyl
         -> ("\\n\\nJudged by ", Quoted("factuality"), ", ", Quoted("coverage"), " 0.4", ".")
     """
     if style == "brief":
-        parts: list[Part] = ["\n\nJudged by ", Quoted(rubric.primary)]
-        for item in rubric.weights:
-            parts += [", ", Quoted(item.dimension), f" {item.weight:g}"]
-        return (*parts, ".")
+        others = (part for one in rubric.weights for part in (", ", Quoted(one.dimension), f" {one.weight:g}"))
+        return ("\n\nJudged by ", Quoted(rubric.primary), *others, ".")
     meanings = {dimension.name: dimension.text for dimension in pool}
     counts = ["above all", *(f"weight {item.weight:g}" for item in rubric.weights)]
-    parts = ["\n\nThe report will be judged by:"]
+    parts: list[Part] = ["\n\nThe report will be judged by:"]
     for name, count in zip(rubric.dimensions, counts, strict=True):
         parts += ["\n- ", Quoted(name), f" ({count})"]
         parts += [": ", Quoted(meanings[name])] if meanings.get(name) else []
@@ -193,9 +189,8 @@ class ReportWriter(PlainProtocol):
 
     def prefix(self, turn: int, is_last: bool) -> str:
         """The start of a guided turn: a report in the last turn, else a search; "" if not guided."""
-        if not self.guided:
-            return ""
-        return "<answer>[1]" if is_last else "<search>"
+        start = "<answer>[1]" if is_last else "<search>"
+        return start if self.guided else ""
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The first search or report outside a thought."""
@@ -220,7 +215,7 @@ class ReportWriter(PlainProtocol):
 
     def show(self, results: Sequence[SearchResult], earlier: Sequence[Turn]) -> Message:
         """The message with the found passages and their numbers."""
-        return Message("user", format_results(results, _number(results, earlier)), tag=RESULTS_TAG)
+        return Message("user", format_results(results, _Shown(earlier).add(results)), tag=RESULTS_TAG)
 
 
 def _closed(text: str) -> str:
@@ -236,15 +231,15 @@ def _closed(text: str) -> str:
 
 def _read_report(written: str) -> Answer | Malformed:
     text = written.strip()
-    if not text:
-        return Malformed(reason="the report is empty")
     if len(text) > MAX_REPORT_CHARS:
         return Malformed(reason=f"a report may have at most {MAX_REPORT_CHARS} characters")
-    if not is_text(text):
-        return Malformed(reason="the report holds half a character")
-    if not Statement(text, 0, len(text)).states:
-        return Malformed(reason="the report states nothing")
-    return Answer(text=text)
+    faults = (
+        ("the report is empty", not text),
+        ("the report holds half a character", not is_text(text)),
+        ("the report states nothing", not Statement(text, 0, len(text)).states),
+    )
+    fault = next((fault for fault, is_found in faults if is_found), "")
+    return Malformed(fault) if fault else Answer(text)
 
 
 # ------------------------------------------------------------------------------------------------ citations and sources
@@ -258,35 +253,26 @@ def numbered_sources(turns: Sequence[Turn]) -> dict[int, Source]:
 
         numbered_sources(episode.turns)[2].passage.title -> "The Oss"
     """
-    return _collect(turns).sources
-
-
-def _number(results: Sequence[SearchResult], earlier: Sequence[Turn]) -> list[int]:
-    """The numbers of these passages: known passages keep theirs, new ones get the next numbers."""
-    shown = _collect(earlier)
-    return [shown.add(passage) for passage in _passages(results)]
-
-
-def _collect(turns: Sequence[Turn]) -> _Shown:
-    shown = _Shown()
-    for passage in _passages(result for turn in turns if turn.failure is None for result in turn.results):
-        shown.add(passage)
-    return shown
+    return _Shown(turns).sources
 
 
 class _Shown:
-    """The passages that were shown, by number.
+    """The passages that were shown in these turns, by number; further ones can be added.
 
     A passage is identified by its id and by its text as far as it was shown: a remote retriever may give all passages
     of a document the same id, and a citation must not resolve to the wrong one of them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, turns: Sequence[Turn]) -> None:
         self.sources: dict[int, Source] = {}
         self._numbers: dict[str, list[int]] = {}
+        self.add([result for turn in turns if turn.failure is None for result in turn.results])
 
-    def add(self, passage: Passage) -> int:
-        """Record a passage as shown and return its number: the next free one if the passage is new."""
+    def add(self, results: Sequence[SearchResult]) -> list[int]:
+        """Record the passages of these results and return their numbers: known ones keep theirs."""
+        return [self._add(hit.passage) for result in results for hit in result.hits]
+
+    def _add(self, passage: Passage) -> int:
         numbers = self._numbers.setdefault(passage.id, [])
         for number in numbers:
             known = self.sources[number].passage.titled_text
@@ -301,10 +287,6 @@ class _Shown:
         return number
 
 
-def _passages(results: Iterable[SearchResult]) -> Iterable[Passage]:
-    return (hit.passage for result in results for hit in result.hits)
-
-
 def bind_report(episode: Episode) -> Report | None:
     """The report an episode ended with, each citation resolved to its passage; None if there is no report.
 
@@ -317,27 +299,22 @@ def bind_report(episode: Episode) -> Report | None:
     text = episode.outcome.text
     statements = split_statements(text)
     cited = {number for statement in statements for number in statement.citations}
-    shown = numbered_sources(episode.turns)
-    return Report(
-        question=episode.task.question,
-        text=text,
-        statements=statements,
-        sources=tuple(source for number, source in shown.items() if number in cited),
-        conclusion=extract_conclusion(text),
-    )
+    sources = tuple(source for number, source in numbered_sources(episode.turns).items() if number in cited)
+    return Report(episode.task.question, text, statements, sources, extract_conclusion(text))
 
 
 # ------------------------------------------------------------------------------------------------------ demonstrations
 
 
-def write_search(thought: str, query: str) -> str:
-    """A turn with one query; an assessor's query begins with a report's number in brackets, or is about all reports."""
-    return f"{think(thought)}<search>{query}</search>"
+def write_turn(thought: str, tag: str, content: str) -> str:
+    """A turn of any of the three roles: a thought, then a search, a report, a rubric or an assessment.
 
+    An assessor's query begins with a report's number in brackets, or is about all reports.
 
-def write_report(thought: str, text: str) -> str:
-    """The writer's last turn: a thought and the report."""
-    return f"{think(thought)}<answer>{text}</answer>"
+        write_turn("First the source.", "search", "source of the Oss")
+        -> "<think>First the source.</think>\\n<search>source of the Oss</search>"
+    """
+    return f"{think(thought)}<{tag}>{content}</{tag}>"
 
 
 def write_rubric(thought: str, rubric: Rubric) -> str:
@@ -346,13 +323,8 @@ def write_rubric(thought: str, rubric: Rubric) -> str:
     write_rubric("Dates differ.", rubric)
     -> "<think>Dates differ.</think>\\n<rubric>\\nfactuality\\nbalance: 0.4\\n</rubric>"
     """
-    lines = [rubric.primary, *(f"{item.dimension}: {item.weight:g}" for item in rubric.weights)]
-    return f"{think(thought)}<rubric>\n" + "\n".join(lines) + "\n</rubric>"
-
-
-def write_assessment(thought: str, entries: Iterable[str]) -> str:
-    """The assessor's last turn: a thought and one entry per report."""
-    return f"{think(thought)}<assessment>\n{''.join(entries)}</assessment>"
+    lines = ["", rubric.primary, *(f"{item.dimension}: {item.weight:g}" for item in rubric.weights), ""]
+    return write_turn(thought, "rubric", "\n".join(lines))
 
 
 def write_entry(number: int, verification: str, gaps: str, scores: Mapping[str, int]) -> str:

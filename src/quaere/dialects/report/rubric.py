@@ -13,6 +13,7 @@ The primary dimension is alone on its line; the others have weights. A rubric th
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -74,9 +75,8 @@ class RubricChooser(PlainProtocol):
     ) -> Message:
         """The error in the rubric and how to write one, used where a second turn is allowed."""
         reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
-        return Message(
-            "user", (f"That rubric could not be used: {reason}. Write {rubric_form(self.harness.dimensions)}.",)
-        )
+        form = rubric_form(self.harness.dimensions)
+        return Message("user", (f"That rubric could not be used: {reason}. Write {form}.",))
 
 
 def read_rubric(text: str, harness: Harness) -> Rubric | Malformed:
@@ -94,46 +94,35 @@ def read_rubric(text: str, harness: Harness) -> Rubric | Malformed:
     if not blocks:
         unclosed = has_unclosed(text, "rubric")
         return Malformed("the rubric block is not closed" if unclosed else "there is no rubric")
-    content = blocks[0].content
+    content, rules = blocks[0].content, harness.dimensions
     if len(content) > MAX_RUBRIC_CHARS:
         return Malformed("the rubric is too long")
-    try:
-        return _check(_read_lines(content, harness), harness)
-    except _RubricRefused as refusal:
-        return Malformed(str(refusal))
-
-
-class _RubricRefused(Exception):
-    """A rubric breaks a rule; the message is a few fixed words, safe to show to the policy."""
-
-
-def _read_lines(content: str, harness: Harness) -> list[tuple[str, float | None]]:
-    """Each line as a dimension and its weight (None without a weight)."""
-    rules, lines = harness.dimensions, []
-    for line in filter(str.strip, content.splitlines()):
-        found = _LINE.fullmatch(line)
-        name = found[1].strip() if found else ""
-        if found is None or harness.find(name) is None:
-            raise _RubricRefused("a line names no dimension of the list")
-        written = None if found[2] is None else _WEIGHT.fullmatch(found[2])
-        if found[2] is not None and (written is None or not written[1]):
-            raise _RubricRefused(f"a weight must be a number from {rules.weight_min:g} to {rules.weight_max:g}")
-        lines.append((name, float(written[1]) if written else None))
-    return lines
-
-
-def _check(lines: Sequence[tuple[str, float | None]], harness: Harness) -> Rubric:
-    rules = harness.dimensions
-    if len({name for name, _ in lines}) < len(lines):
-        raise _RubricRefused("a dimension stands in the rubric twice")
-    if len(lines) != rules.k:
-        raise _RubricRefused(f"the rubric must have exactly {rules.k} dimensions")
-    if [name for name, weight in lines if weight is None] != [rules.must_include]:
-        raise _RubricRefused(f"{rules.must_include} must stand without a weight, and no other dimension may")
+    lines = [_read_line(line) for line in filter(str.strip, content.splitlines())]
     weights = tuple(Weight(name, weight) for name, weight in lines if weight is not None)
-    if not all(rules.weight_min <= item.weight <= rules.weight_max for item in weights):
-        raise _RubricRefused(f"a weight must be a number from {rules.weight_min:g} to {rules.weight_max:g}")
-    return Rubric(rules.must_include, weights)
+    are_fit = all(rules.weight_min <= item.weight <= rules.weight_max for item in weights)
+    bounds = f"a weight must be a number from {rules.weight_min:g} to {rules.weight_max:g}"
+    alone = f"{rules.must_include} must stand without a weight, and no other dimension may"
+    faults: list[tuple[str, bool]] = []
+    for name, weight in lines:
+        is_unread = weight is not None and math.isnan(weight)
+        faults += [("a line names no dimension of the list", harness.find(name) is None), (bounds, is_unread)]
+    faults += [
+        ("a dimension stands in the rubric twice", len({name for name, _ in lines}) < len(lines)),
+        (f"the rubric must have exactly {rules.k} dimensions", len(lines) != rules.k),
+        (alone, [name for name, weight in lines if weight is None] != [rules.must_include]),
+        (bounds, not are_fit),
+    ]
+    fault = next((fault for fault, is_found in faults if is_found), "")
+    return Malformed(fault) if fault else Rubric(rules.must_include, weights)
+
+
+def _read_line(line: str) -> tuple[str, float | None]:
+    """The name and the weight of a line; None without a weight, NaN if it is not a number. "" is no name."""
+    found = _LINE.fullmatch(line)
+    if found is None or found[2] is None:
+        return found[1].strip() if found else "", None
+    written = _WEIGHT.fullmatch(found[2])
+    return found[1].strip(), float(written[1]) if written and written[1] else math.nan
 
 
 def default_rubric(harness: Harness) -> Rubric:

@@ -111,10 +111,9 @@ def negate(text: str) -> str:
     verb = _VERB.search(text)
     if verb is None:
         return f"It is not true that {text}"
-    rest = text[verb.end() :]
-    if num_negations(rest[:5]) and rest.startswith(" not"):
-        return text[: verb.end()] + rest.removeprefix(" not")
-    return f"{text[: verb.end()]} not{rest}"
+    start, rest = text[: verb.end()], text[verb.end() :]
+    is_negated = num_negations(rest[:5]) and rest.startswith(" not")
+    return start + rest.removeprefix(" not") if is_negated else f"{start} not{rest}"
 
 
 def _replace_sentence(report: Report, draw: random.Random) -> Found:
@@ -177,14 +176,16 @@ def _drop_citations(report: Report, draw: random.Random) -> Found:
 def _repeat_paragraph(report: Report, draw: random.Random) -> Found:
     """The report with a paragraph before the conclusion repeated three times."""
     limit = conclusion_start(report)
-    holding = []
-    for start, end in (match.span() for match in re.finditer(r"[^\n]+(?:\n[^\n]+)*", report.text)):
-        inside = [one for one in report.statements if start <= one.start and one.end <= end]
-        if inside and end <= limit:
-            holding.append((start, end, inside))
+    spans = (match.span() for match in re.finditer(r"[^\n]+(?:\n[^\n]+)*", report.text))
+    holding = [
+        (start, end)
+        for start, end in spans
+        if end <= limit and any(start <= one.start and one.end <= end for one in report.statements)
+    ]
     if not holding:
         return None
-    start, end, inside = draw.choice(holding)
+    start, end = draw.choice(holding)
+    inside = [one for one in report.statements if start <= one.start and one.end <= end]
     again = f"\n\n{report.text[start:end]}"
     before = [one for one in report.statements if one.end <= end]
     after = [_moved(one, 2 * len(again)) for one in report.statements if one.end > end]
@@ -196,11 +197,12 @@ def _repeat_paragraph(report: Report, draw: random.Random) -> Found:
 def _contradict_conclusion(report: Report, draw: random.Random) -> Found:
     start = conclusion_start(report)
     end = start + len(report.conclusion)
-    edits = {}
-    for place, one in enumerate(report.statements):
-        if start < one.end <= end:
-            lead = max(0, start - one.start)  # the word "Conclusion" and its colon
-            edits[place] = (one.text[:lead] + negate(one.text[lead:]), one.citations)
+    leads = [max(0, start - one.start) for one in report.statements]  # characters of "Conclusion" and its colon
+    edits = {
+        place: (one.text[:lead] + negate(one.text[lead:]), one.citations)
+        for place, (one, lead) in enumerate(zip(report.statements, leads, strict=True))
+        if start < one.end <= end
+    }
     if edits:
         return rewrite(report, edits), None
     if start == len(report.text) or any(one.end > start for one in report.statements):

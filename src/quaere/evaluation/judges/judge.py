@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
-from typing import Protocol as Interface
 
 import msgspec
 from msgspec import Struct, structs
@@ -58,10 +57,8 @@ class JudgeTurn(OneTurn, Generic[T]):
     def __init__(
         self, messages: Sequence[Message], parse: Callable[[str], T | None], *, stop: str = "", prefix: str = ""
     ) -> None:
-        self.parse = parse
         self.stop: tuple[str, ...] = (stop,) if stop else ()
-        self._messages = list(messages)
-        self._prefix = prefix
+        self.parse, self._messages, self._prefix = parse, list(messages), prefix
 
     def opening(self, task: Task) -> list[Message]:
         """The messages given to the constructor."""
@@ -94,12 +91,12 @@ class JudgeModel:
         temperature: float = 0.0,
         concurrency: int = 32,
     ) -> None:
-        self.name = policy.name
-        self._policy = policy
-        self._listed = listed
-        self._guided = guided and not listed
-        self._params = SamplingParams(temperature=temperature)
-        self._concurrency = concurrency
+        self.name, self._policy = policy.name, policy
+        self._listed, self._guided = listed, guided and not listed
+        self._how: dict[str, Any] = {
+            "params": SamplingParams(temperature=temperature),
+            "concurrency": concurrency,
+        }
 
     async def ask(
         self,
@@ -116,10 +113,9 @@ class JudgeModel:
         """
         asked = questions or [Question(f"judge-{number}", "") for number in range(len(turns))]
         jobs = [Job(turn, SolveTask(question)) for turn, question in zip(turns, asked, strict=True)]
-        how: dict[str, Any] = {"seed": seed, "params": self._params, "concurrency": self._concurrency}
         found: list[T | None] = []
         failures: list[Failure] = []
-        async for episode in run_many(self._policy, jobs, NoSearcher(), limits, **how):
+        async for episode in run_many(self._policy, jobs, NoSearcher(), limits, seed=seed, **self._how):
             outcome = episode.outcome
             found.append(turns[len(found)].parse(outcome.text) if isinstance(outcome, Answer) else None)
             failures += [turn.failure for turn in episode.turns if turn.stop_reason == "failed" and turn.failure]
@@ -178,20 +174,6 @@ class Citation(Struct, frozen=True):
     span: str
 
 
-class Judge(Interface):
-    """A judge of whether question and span suffice to recover an accepted answer."""
-
-    name: str
-
-    async def judge(self, citations: Sequence[Citation]) -> list[Verdict]:
-        """One decision per citation, in order: does the span support an accepted answer?"""
-        ...
-
-    async def stop(self) -> None:
-        """Stop the judge's model, if it has one."""
-        ...
-
-
 class StringCheck:
     """A rule instead of a model: the span contains an accepted answer and at least three other words.
 
@@ -218,12 +200,13 @@ def holds_answer(span: str, answers: Sequence[str]) -> bool:
     holds_answer("Orsolya Venn built it in 1702.", ("Venn",)) -> True
     """
     words = normalise_answer(span).split()
-    for wanted in (normalise_answer(answer).split() for answer in answers):
-        num_others = len(words) - len(wanted)
-        places = range(num_others + 1) if wanted and num_others >= MIN_OTHER_WORDS else ()
-        if any(words[start : start + len(wanted)] == wanted for start in places):
-            return True
-    return False
+    wanted = (normalise_answer(answer).split() for answer in answers)
+    return any(
+        words[start : start + len(one)] == one
+        for one in wanted
+        if one and len(words) >= len(one) + MIN_OTHER_WORDS
+        for start in range(len(words) - len(one) + 1)
+    )
 
 
 _SYSTEM = """\
@@ -258,8 +241,7 @@ class VerdictTurn(JudgeTurn[bool]):
 
     def __init__(self, span: str, *, guided: bool = False) -> None:
         super().__init__((), _WORDS.get, stop="</verdict>", prefix="<verdict>" if guided else "")
-        self.span = span
-        self.guided = guided
+        self.span, self.guided = span, guided
 
     def opening(self, task: Task) -> list[Message]:
         """The instructions, then question, answers and span as quoted text."""
@@ -271,18 +253,15 @@ class VerdictTurn(JudgeTurn[bool]):
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The decision outside thoughts; `Malformed` if there is none or if several differ."""
         blocks = [block for block in find_blocks(text, ("think", "verdict")) if block.name == "verdict"]
-        said = {" ".join(block.content.lower().split()).rstrip(".") for block in blocks}
+        said = sorted({" ".join(block.content.lower().split()).rstrip(".") for block in blocks})
         if len(said) != 1:
             return Malformed("there is more than one verdict" if said else "there is no verdict")
-        word = said.pop()
-        return Answer(word) if word in _WORDS else Malformed("the verdict is neither of the two")
+        return Answer(said[0]) if said[0] in _WORDS else Malformed("the verdict is neither of the two")
 
 
 def _put(asked: Citation) -> Message:
-    parts: list[Part] = ["Question:\n", quote(asked.question), "\n\nRight answer:\n"]
-    for number, answer in enumerate(asked.answers):
-        parts += ["\nor: "] if number else []
-        parts.append(quote(answer))
+    answers: list[Part] = [part for answer in asked.answers for part in ("\nor: ", quote(answer))]
+    parts = ("Question:\n", quote(asked.question), "\n\nRight answer:\n", *answers[1:])
     return Message("user", (*parts, "\n\nQuotation:\n", quote(asked.span)))
 
 
@@ -291,8 +270,8 @@ def _examples() -> list[Message]:
     (question, _, _, passage, answer), (_, _, _, other, _) = EXAMPLES
     told: list[Message] = []
     for text, verdict in ((passage, "supported"), (other, "not supported")):
-        told.append(_put(Citation(question, (answer,), text.split(". ", 1)[1])))
-        told.append(Message("assistant", (f"<verdict>{verdict}</verdict>",)))
+        put = _put(Citation(question, (answer,), text.split(". ", 1)[1]))
+        told += [put, Message("assistant", (f"<verdict>{verdict}</verdict>",))]
     return told
 
 
@@ -308,6 +287,9 @@ class ModelJudge(JudgeModel):
         turns = [VerdictTurn(one.span, guided=self._guided) for one in citations]
         limits = structs.replace(_LIMITS, turn_tokens=_GUIDED_TOKENS) if self._guided else _LIMITS
         return await self.ask(turns, limits, questions=asked)
+
+
+Judge = StringCheck | ModelJudge
 
 
 def open_judge(name: str, *, guided: bool | None = None, concurrency: int = 32, **engine: Any) -> Judge:

@@ -116,8 +116,7 @@ def measure_accuracy(
 async def validate_judge(judge: Judge, num_questions: int = 100) -> Validation:
     """Accuracy of the judge on gold and corrupted spans of `num_questions` generated questions."""
     probes = make_probes(num_questions)
-    verdicts = await judge.judge([probe.asked for probe in probes])
-    return score_verdicts(probes, verdicts)
+    return score_verdicts(probes, await judge.judge([probe.asked for probe in probes]))
 
 
 def score_verdicts(probes: Sequence[Probe[Citation]], verdicts: Sequence[Verdict]) -> Validation:
@@ -146,23 +145,19 @@ def make_probes(num_questions: int) -> tuple[Probe[Citation], ...]:
     into the answer's own article, so no single sentence suffices.
     """
     world = generate_world(SEED, NUM_ARTICLES)
-    found = world.questions(num_questions + MAX_QUESTIONS // 4)
-    asked = [question for question in found if _names_answer(question)][:num_questions]
+    last = [(question, question.chain[-1]) for question in world.questions(num_questions + MAX_QUESTIONS // 4)]
+    asked = [item for item, fact in last if not fact.inverse and says(fact.evidence.text, fact.said)][:num_questions]
     corrupter = _Corrupter(world, asked)
     probes: list[Probe[Citation]] = []
     for number, question in enumerate(asked):
         gold = Citation(question.text, question.answers, question.chain[-1].evidence.text)
-        plural = "" if question.facts == 1 else "s"
-        probes.append(Probe(number, f"gold, {question.facts} fact{plural}", gold, True))
-        for kind, span in zip(CORRUPTIONS, corrupter.corrupt(number), strict=True):
-            if span is not None:
-                probes.append(Probe(number, kind, Citation(question.text, question.answers, span), False))
+        probes.append(Probe(number, f"gold, {question.facts} fact{'' if question.facts == 1 else 's'}", gold, True))
+        probes += [
+            Probe(number, kind, Citation(question.text, question.answers, span), False)
+            for kind, span in zip(CORRUPTIONS, corrupter.corrupt(number), strict=True)
+            if span is not None
+        ]
     return tuple(probes)
-
-
-def _names_answer(question: GoldQuestion) -> bool:
-    last = question.chain[-1]
-    return not last.inverse and says(last.evidence.text, last.said)
 
 
 class _Stated(Struct, frozen=True):
@@ -178,11 +173,16 @@ class _Corrupter:
     """Builds spans that do not support the answer, from the world of the questions."""
 
     def __init__(self, world: World, asked: Sequence[GoldQuestion]) -> None:
-        self._world = world
-        self._asked = asked
-        self._dice = random.Random(SEED)
+        self._world, self._asked, self._dice = world, asked, random.Random(SEED)
         self._stated = [
-            self._state(entity, support) for entity in world.entities for support in world.article(entity).supports
+            _Stated(
+                entity,
+                support,
+                sort=self._sort(world.graph.fact(entity.index, support.relation)),
+                is_named=any(says(support.evidence.text, name) for name in entity.names),
+            )
+            for entity in world.entities
+            for support in world.article(entity).supports
         ]
 
     def corrupt(self, number: int) -> tuple[str | None, ...]:
@@ -208,8 +208,7 @@ class _Corrupter:
         last = question.chain[-1]
         graph = self._world.graph
         if last.answer_id is not None:
-            kind = self._world.entity(last.answer_id).kind
-            names = [graph.entities[index].name for index in graph.members[kind]]
+            names = [graph.entities[index].name for index in graph.members[self._world.entity(last.answer_id).kind]]
         else:
             facts = (graph.fact(entity.index, last.relation) for entity in graph.entities)
             names = sorted({fact.value for fact in facts if fact is not None})
@@ -230,10 +229,6 @@ class _Corrupter:
             if stated.subject.id != last.evidence.doc_id and stated.is_named
         ]
         return self._pick([span for span in spans if not says(span, last.mention)])
-
-    def _state(self, subject: Entity, support: Support) -> _Stated:
-        sort = self._sort(self._world.graph.fact(subject.index, support.relation))
-        return _Stated(subject, support, sort, any(says(support.evidence.text, name) for name in subject.names))
 
     def _sort(self, fact: Fact | None) -> str:
         """Type of a fact's object: an entity kind, "year", "number" or "words"; objects of one type can be swapped."""

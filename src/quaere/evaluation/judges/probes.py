@@ -18,6 +18,7 @@ import random
 import re
 from collections.abc import Sequence
 from functools import cache
+from itertools import islice
 from statistics import fmean
 
 from msgspec import Struct, structs
@@ -113,8 +114,7 @@ async def probe_judges(
     """Measure both judges on good and corrupted reports; `advance` is called `num_steps(num_reports)` times."""
     probes = make_probes(num_reports)
     free = [Cited(said, passage) for passage, *both in PARAPHRASES for said in both]
-    asked = [*(probe.asked for probe in probes), *free]
-    checked = await citations.check(asked, seed=seed, advance=advance)
+    checked = await citations.check([*(probe.asked for probe in probes), *free], seed=seed, advance=advance)
     pairs = make_pairs(num_reports)
     criteria = grader.criteria_of(general_criteria())
     reports = [*make_reports(num_reports), *(spoiled for _, _, spoiled in pairs)]
@@ -145,8 +145,8 @@ def score_free(checked: Sequence[Checked]) -> FreeAgreement:
 
     Intervals resample passages.
     """
-    found = [one.verdict == "supported" for one in checked]
-    true, false = [float(one) for one in found[::2]], [float(not one) for one in found[1::2]]
+    true = [float(one.verdict == "supported") for one in checked[::2]]
+    false = [float(one.verdict != "supported") for one in checked[1::2]]
     return FreeAgreement(**measure_accuracy(true, false, bootstrap_interval))
 
 
@@ -184,11 +184,13 @@ def make_probes(num_reports: int) -> tuple[Probe[Cited], ...]:
     draw = random.Random(SEED)
     for number, report in enumerate(make_reports(num_reports)):
         probes += [Probe(number, GOOD, cited, True) for _, cited in find_cited(report) if cited is not None]
-        for kind in SPOILING_CITATIONS:
-            spoiled = corrupt(kind, report, draw)
-            for check, cited in find_cited(spoiled.report) if spoiled else ():
-                if spoiled and check.statement == spoiled.statement and cited is not None:
-                    probes.append(Probe(number, kind, cited, False))
+        spoiled = [one for kind in SPOILING_CITATIONS if (one := corrupt(kind, report, draw))]
+        probes += [
+            Probe(number, one.kind, cited, False)
+            for one in spoiled
+            for check, cited in find_cited(one.report)
+            if check.statement == one.statement and cited is not None
+        ]
     return tuple(probes)
 
 
@@ -236,14 +238,13 @@ _CUT_PERCENT = 35
 def make_reports(num_reports: int) -> tuple[Report, ...]:
     """`num_reports` good reports, each about an entity of the world and the entities linked to it; deterministic."""
     world = generate_world(SEED, NUM_ARTICLES)
-    draw = random.Random(SEED)
-    chosen = draw.sample(range(len(world.entities)), len(world.entities))
-    found: list[Report] = []
-    for index in chosen:
-        subjects = _subjects(world, world.entities[index])
-        if len(found) < num_reports and len(subjects) == _NUM_SOURCES:
-            found.append(_write_report(f"probe-{len(found)}", world, subjects, random.Random(SEED + index)))
-    return tuple(found)
+    order = random.Random(SEED).sample(range(len(world.entities)), len(world.entities))
+    linked = ((index, _subjects(world, world.entities[index])) for index in order)
+    chosen = islice((one for one in linked if len(one[1]) == _NUM_SOURCES), num_reports)
+    return tuple(
+        _write_report(f"probe-{number}", world, subjects, random.Random(SEED + index))
+        for number, (index, subjects) in enumerate(chosen)
+    )
 
 
 def _subjects(world: World, entity: Entity) -> list[Entity]:

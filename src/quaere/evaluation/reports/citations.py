@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Literal
-from typing import Protocol as Interface
 
 from msgspec import Struct, structs
 
@@ -33,6 +32,7 @@ from quaere.evaluation.reports.lexical import (
     split_clauses,
     strip_marks,
 )
+from quaere.grouping import group_by
 from quaere.records import Report
 from quaere.rollout.episode import Limits
 from quaere.search.words import count_words, fold, terms
@@ -82,16 +82,6 @@ class CitationCheck(Struct, frozen=True):
     is_read: bool = True
 
 
-class CitationJudge(Interface):
-    """A judge of whether passages support the statements that cite them."""
-
-    name: str
-
-    async def check(self, items: Sequence[Cited], *, seed: int = 0, advance: Advance = idle) -> list[Checked]:
-        """One result per item, in order; `advance` is called once per item."""
-        ...
-
-
 async def check_citations(
     judge: CitationJudge, reports: Sequence[Report], *, seed: int = 0, advance: Advance = idle
 ) -> list[list[CitationCheck]]:
@@ -124,19 +114,18 @@ def find_cited(report: Report) -> list[tuple[CitationCheck, Cited | None]]:
         cited: dict[int, tuple[CitationCheck, Cited | None]] = {}
         # Each number is looked up once: a statement that repeats one many times would otherwise cost quadratic time.
         numbers = dict.fromkeys(statement.citations)
+        known = {number: passages[number] for number in numbers if number in passages}
         for number in numbers:
             if said and said <= titles.get(number, set()):
                 continue
-            why, item = "", None
-            if number not in passages:
-                why = "no passage has this number"
-            elif number in empty:
-                why = "the passage is empty"
-            elif not said:
-                why = "nothing is stated"
-            else:
-                beside = tuple(passages[other] for other in numbers if other in passages and other != number)
-                item = Cited(words, passages[number], beside, report.text)
+            faults = (
+                ("no passage has this number", number not in known),
+                ("the passage is empty", number in empty),
+                ("nothing is stated", not said),
+            )
+            why = next((fault for fault, is_found in faults if is_found), "")
+            beside = tuple(text for other, text in known.items() if other != number)
+            item = None if why else Cited(words, known[number], beside, report.text)
             cited[number] = CitationCheck(place, number, "unknown", why), item
         found += [cited[number] for number in statement.citations if number in cited]
     return found
@@ -216,10 +205,8 @@ def _missing_name(statement: str, read: Sequence[_Read], ordinary: Collection[st
 
 def _missing_words(statement: str, read: Sequence[_Read]) -> str:
     words = set(content_words(statement))
-    if not words:
-        return ""
-    share = len(words.intersection(frozenset().union(*(one.words for one in read)))) / len(words)
-    share_of_one = len(words & read[0].words) / len(words)
+    known = frozenset[str]().union(*(one.words for one in read))
+    share, share_of_one = (len(words & some) / len(words) if words else 1.0 for some in (known, read[0].words))
     if share < MIN_SHARE:
         return f"{share:.0%} of its words are in the passage"
     return f"{share_of_one:.0%} of its words are in this passage" if share_of_one < MIN_SHARE_OF_ONE else ""
@@ -229,13 +216,10 @@ def _denial(statement: str, read: Sequence[_Read]) -> str:
     known = [clause for one in read for clause in one.clauses]
     for clause in split_clauses(statement):
         words = set(content_words(clause))
-        if len(words) < 2:
-            continue
-        fits = [(len(words & others) / len(words), denies) for others, denies in known]
+        fits = [(len(words & others) / len(words), denies) for others, denies in known] if len(words) > 1 else []
         best = max((share for share, _ in fits), default=0.0)
-        if best < MIN_CLAUSE_SHARE:
-            continue
-        if not any(denies == num_negations(clause) % 2 for share, denies in fits if share >= best - 1e-9):
+        nearest = [denies for share, denies in fits if share >= best - 1e-9]
+        if best >= MIN_CLAUSE_SHARE and num_negations(clause) % 2 not in nearest:
             return f"{fold(clause)!r} is said the other way round"
     return ""
 
@@ -317,9 +301,7 @@ class EndpointCitations(JudgeModel):
 
     async def check(self, items: Sequence[Cited], *, seed: int = 0, advance: Advance = idle) -> list[Checked]:
         """One decision per citation, in order; a turn has at most twenty statements on one passage."""
-        by_reference: dict[str, list[int]] = {}
-        for place, item in enumerate(items):
-            by_reference.setdefault(item.reference, []).append(place)
+        by_reference = group_by(range(len(items)), lambda place: items[place].reference)
         batches = [
             places[first : first + _PER_TURN]
             for places in by_reference.values()
@@ -334,6 +316,10 @@ class EndpointCitations(JudgeModel):
                     found[place] = Checked(verdict)
                 advance()
         return found
+
+
+CitationJudge = CitationChecks | ModelCitations | EndpointCitations
+"""A judge of whether passages support the statements that cite them."""
 
 
 def _list_turn(items: Sequence[Cited]) -> JudgeTurn[dict[int, Verdict]]:
@@ -351,7 +337,5 @@ def read_verdicts(text: str) -> dict[int, Verdict] | None:
     said = read_list(text, _Said)
     if said is None:
         return None
-    by_number: dict[int, set[Verdict]] = {}
-    for one in said:
-        by_number.setdefault(one.number, set()).add(one.verdict)
-    return {number: verdicts.pop() for number, verdicts in by_number.items() if len(verdicts) == 1}
+    by_number = group_by(dict.fromkeys((one.number, one.verdict) for one in said), lambda one: one[0])
+    return {number: found[0][1] for number, found in by_number.items() if len(found) == 1}

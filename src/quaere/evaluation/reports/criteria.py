@@ -65,9 +65,8 @@ class Criteria(Struct, frozen=True):
 
     def overall(self, grades: Mapping[str, float]) -> float | None:
         """Weighted mean of the grades; None if a dimension has no grade."""
-        if any(name not in grades for name in self.names):
-            return None
-        return weighted_mean([(grades[item.name], item.weight) for item in self.dimensions])
+        pairs = [(grades[item.name], item.weight) for item in self.dimensions if item.name in grades]
+        return weighted_mean(pairs) if len(pairs) == len(self.dimensions) else None
 
 
 def weighted_mean(pairs: Sequence[tuple[float, float]]) -> float:
@@ -97,15 +96,15 @@ def general_criteria(specific: Sequence[GradedDimension] = ()) -> Criteria:
 def check_dimensions(dimensions: Sequence[GradedDimension]) -> str:
     """Description of what is wrong with the dimensions; "" if nothing is."""
     names = [dimension.name for dimension in dimensions]
-    if not 1 <= len(names) <= MAX_DIMENSIONS:
-        return f"there must be 1 to {MAX_DIMENSIONS} dimensions, not {len(names)}"
-    if len(set(names)) < len(names) or not all(name.strip() for name in names):
-        return "dimensions need different names, none of them empty"
-    weights = [dimension.weight for dimension in dimensions]
-    weights += [criterion.weight for dimension in dimensions for criterion in dimension.criteria]
-    if not all(math.isfinite(weight) and weight > 0 for weight in weights):
-        return "weights must be numbers above 0"
-    return ""
+    criteria = [criterion for dimension in dimensions for criterion in dimension.criteria]
+    weights = [*(dimension.weight for dimension in dimensions), *(criterion.weight for criterion in criteria)]
+    are_named = len(set(names)) == len(names) and all(name.strip() for name in names)
+    faults = (
+        (f"there must be 1 to {MAX_DIMENSIONS} dimensions, not {len(names)}", not 1 <= len(names) <= MAX_DIMENSIONS),
+        ("dimensions need different names, none of them empty", not are_named),
+        ("weights must be numbers above 0", not all(math.isfinite(weight) and weight > 0 for weight in weights)),
+    )
+    return next((fault for fault, is_found in faults if is_found), "")
 
 
 class _Dimension(Struct):
@@ -217,18 +216,16 @@ class _Criteria(Struct):
 
 def read_bench(folder: Path, language: str | None = None) -> Bench:
     """The benchmark in a folder; an error names the number of the invalid line."""
-    for name in _FILES:
-        if not (folder / name).is_file():
-            said = f"{folder} is not a DeepResearch Bench folder: it has no {name}"
-            raise BadInput(said, hint="--bench DIR, with query.jsonl and criteria.jsonl")
+    if missing := [name for name in _FILES if not (folder / name).is_file()]:
+        said = f"{folder} is not a DeepResearch Bench folder: it has no {missing[0]}"
+        raise BadInput(said, hint="--bench DIR, with query.jsonl and criteria.jsonl")
     questions = _read_queries(folder / _FILES[0])
     chosen = [item for item in questions if language in (None, item.language)]
     if not chosen:
         known = " and ".join(sorted({item.language for item in questions})) or "none"
         raise BadInput(f"{folder} has no prompt in the language {language}; its languages are {known}")
     by_id = _read_criteria(folder / _FILES[1])
-    without = [item.question.id for item in chosen if item.question.id not in by_id]
-    if without:
+    if without := [item.question.id for item in chosen if item.question.id not in by_id]:
         raise BadInput(f"{folder / _FILES[1]} has no criteria for prompt {without[0]}")
     kept = {item.question.id: by_id[item.question.id] for item in chosen}
     texts = {item.question.text: kept[item.question.id] for item in chosen}
@@ -236,19 +233,17 @@ def read_bench(folder: Path, language: str | None = None) -> Bench:
 
 
 def _read_queries(path: Path) -> list[BenchQuestion]:
-    found: list[BenchQuestion] = []
-    seen: set[str] = set()
+    found: dict[str, BenchQuestion] = {}
     for number, row in decode_lines(path, _Query):
         name = str(row.id)
         if not row.prompt.strip():
             raise BadLines(path, "`prompt` is empty", line=number)
-        if name in seen:
+        if name in found:
             raise BadLines(path, f"the id {name} occurs twice; ids must be unique", line=number)
-        seen.add(name)
-        found.append(BenchQuestion(Question(name, row.prompt), row.language, row.topic))
+        found[name] = BenchQuestion(Question(name, row.prompt), row.language, row.topic)
     if not found:
         raise BadInput(f"{path} contains no prompt")
-    return found
+    return list(found.values())
 
 
 def _read_criteria(path: Path) -> dict[str, Criteria]:

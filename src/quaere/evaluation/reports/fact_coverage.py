@@ -32,6 +32,7 @@ from quaere.evaluation.reports.lexical import (
     split_words,
     strip_marks,
 )
+from quaere.grouping import group_by
 from quaere.records import Evidence, Passage, Report, Statement
 from quaere.search.words import terms
 from quaere.worlds.open_questions import KnownFact, ReportLine
@@ -114,13 +115,17 @@ class _Known:
     def __init__(self, line: ReportLine) -> None:
         self.line = line
         self.names = KnownNames(line.facts)
-        self.targets = []
-        for fact in line.facts:
-            subject, object = (frozenset(map(split_words, names)) for names in (fact.names, fact.answers))
-            words = frozenset(content_words(f"{fact.statement} {fact.evidence.text}"))
-            self.targets.append(_Target(fact, subject, object, words))
-        self.of_subjects: frozenset[Words] = frozenset().union(*(target.subject for target in self.targets))
-        self.ordinary: frozenset[str] = frozenset().union(
+        self.targets = [
+            _Target(
+                fact,
+                subject=frozenset(map(split_words, fact.names)),
+                object=frozenset(map(split_words, fact.answers)),
+                words=frozenset(content_words(f"{fact.statement} {fact.evidence.text}")),
+            )
+            for fact in line.facts
+        ]
+        self.of_subjects = frozenset[Words]().union(*(target.subject for target in self.targets))
+        self.ordinary = frozenset[str]().union(
             *(lower_words(text) for fact in line.facts for text in (fact.statement, fact.evidence.text))
         )
 
@@ -149,22 +154,20 @@ def know_report(report: Report, line: ReportLine) -> Knowing:
     """
     known = _Known(line)
     sources = {source.number: source.passage for source in report.sources}
-    told: list[list[int]] = [[] for _ in line.facts]
-    proven: list[list[int]] = [[] for _ in line.facts]
-    admitted: set[str] = set()
-    for place, statement in enumerate(report.statements):
-        cited = [sources[number] for number in dict.fromkeys(statement.citations) if number in sources]
-        for number in _find_told(statement, cited, known):
-            told[number].append(place)
-            if proves(cited, line.facts[number]):
-                proven[number].append(place)
-        admitted.update(gap for gap in line.unknown if _admits(statement.text, gap, len(line.entities) == 1))
-    found = (
-        FactTold(fact.entity, fact.relation, tuple(told[number]), tuple(proven[number]))
-        for number, fact in enumerate(line.facts)
-    )
-    gaps = tuple(dict.fromkeys(line.unknown))
-    return Knowing(tuple(found), len(gaps), tuple(gap for gap in gaps if gap in admitted))
+    cited = [
+        [sources[number] for number in dict.fromkeys(statement.citations) if number in sources]
+        for statement in report.statements
+    ]
+    told = [_find_told(statement, cited[place], known) for place, statement in enumerate(report.statements)]
+    places = group_by(((number, place) for place, numbers in enumerate(told) for number in numbers), lambda one: one[0])
+    found = []
+    for number, fact in enumerate(line.facts):
+        told_by = tuple(place for _, place in places.get(number, ()))
+        proven_by = tuple(place for place in told_by if proves(cited[place], fact))
+        found.append(FactTold(fact.entity, fact.relation, told_by, proven_by))
+    gaps, is_alone = dict.fromkeys(line.unknown), len(line.entities) == 1
+    admitted = [gap for gap in gaps if any(_admits(statement.text, gap, is_alone) for statement in report.statements)]
+    return Knowing(tuple(found), len(gaps), tuple(admitted))
 
 
 def _find_told(statement: Statement, cited: Sequence[Passage], known: _Known) -> list[int]:
@@ -198,17 +201,14 @@ def _cut(text: str, known: _Known) -> list[_Piece]:
     if not any(one & other for place, one in enumerate(relations) for other in relations[:place]):
         return [_Piece(text, named, subjects)]
     pieces: list[_Piece] = []
-    current: frozenset[str] = frozenset()
-    before = ""
+    current, before = frozenset[str](), ""
     for clause in split_clauses(text):
         whole = f"{before}, {clause}" if before else clause
         named = known.names.find(whole)
-        if all(name in known.of_subjects for name in named) and not _rest(whole, named):
-            before = whole
-            continue
-        before = ""
-        current = known.subjects_in(named) or current
-        pieces.append(_Piece(whole, named, current))
+        before = whole if named <= known.of_subjects and not _rest(whole, named) else ""
+        if not before:
+            current = known.subjects_in(named) or current
+            pieces.append(_Piece(whole, named, current))
     return pieces
 
 
@@ -279,14 +279,11 @@ def _admits(statement: str, gap: str, is_alone: bool) -> bool:
 
     It must name the subject of the gap, unless the question has no other subject.
     """
-    text = strip_marks(statement)
-    if not _ADMITS.search(text):
+    text, names = strip_marks(statement), set(find_names(gap, frozenset()))
+    is_named = names <= set(terms(text)) or (is_alone and not find_names(text, lower_words(gap)))
+    if not is_named or not _ADMITS.search(text):
         return False
-    names, said = set(find_names(gap, frozenset())), set(terms(text))
-    if not names <= said and not (is_alone and not find_names(text, lower_words(gap))):
-        return False
-    own = {word for name in names for word in content_words(name)}
-    wanted = set(content_words(gap)) - own
+    wanted = set(content_words(gap)) - {word for name in names for word in content_words(name)}
     return bool(wanted) and len(wanted & set(content_words(text))) >= MIN_GAP_SHARE * len(wanted)
 
 
@@ -312,19 +309,15 @@ def label_citations(report: Report, line: ReportLine, knowing: Knowing) -> dict[
     none, and no other passage cited by the statement proves any. Citations in between get no label.
     """
     sources = {source.number: source.passage for source in report.sources}
-    told: dict[int, list[int]] = {}
     proven = {place for fact in knowing.facts for place in fact.proven_by}
-    for number, fact in enumerate(knowing.facts):
-        for place in fact.told_by:
-            told.setdefault(place, []).append(number)
+    telling = [(place, fact) for told, fact in zip(knowing.facts, line.facts, strict=True) for place in told.told_by]
     found = {}
-    for place, numbers in told.items():
+    for place, told in group_by(telling, lambda one: one[0]).items():
         # All single words, since a passage may call Orsolya Venn just Venn.
-        objects = {word for number in numbers for answer in line.facts[number].answers for word in split_words(answer)}
-        for citation in report.statements[place].citations:
-            if (passage := sources.get(citation)) is None:
-                continue
-            if any(proves([passage], line.facts[number]) for number in numbers):
+        objects = {word for _, fact in told for answer in fact.answers for word in split_words(answer)}
+        for citation in (number for number in report.statements[place].citations if number in sources):
+            passage = sources[citation]
+            if any(proves([passage], fact) for _, fact in told):
                 found[place, citation] = True
             elif place not in proven and objects.isdisjoint(split_words(passage.titled_text)):
                 found[place, citation] = False
@@ -335,15 +328,16 @@ def judge_truth(
     checks: Sequence[Sequence[CitationCheck]], labels: Sequence[Mapping[tuple[int, int], bool]]
 ) -> JudgeTruth | None:
     """Accuracy of the judge's decisions on all reports against the labels; None if there are no labels."""
-    right: dict[bool, list[int]] = {True: [], False: []}
-    wholes: dict[bool, list[int]] = {True: [], False: []}
+    said: dict[bool, list[list[bool]]] = {True: [], False: []}  # by label and report, whether the judge was right
     for verdicts, known in zip(checks, labels, strict=True):
         by_place = {(check.statement, check.citation): check.verdict == "supported" for check in verdicts}
-        for truth in (True, False):
-            said = [by_place[key] for key, label in known.items() if label is truth and key in by_place]
-            right[truth].append(sum(one is truth for one in said))
-            wholes[truth].append(len(said))
-    shares = {truth: ratio_interval(right[truth], wholes[truth]) if sum(wholes[truth]) else None for truth in wholes}
-    if not any(shares.values()):
-        return None
-    return JudgeTruth(sum(wholes[True]), sum(wholes[False]), shares[True], shares[False])
+        for truth, reports in said.items():
+            reports.append(
+                [by_place[key] is truth for key, label in known.items() if label is truth and key in by_place]
+            )
+    wholes = {truth: [len(one) for one in reports] for truth, reports in said.items()}
+    proving, others = (
+        ratio_interval([sum(one) for one in said[truth]], wholes[truth]) if any(wholes[truth]) else None
+        for truth in (True, False)
+    )
+    return JudgeTruth(sum(wholes[True]), sum(wholes[False]), proving, others) if proving or others else None

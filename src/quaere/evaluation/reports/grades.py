@@ -15,7 +15,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Protocol as Interface
 
 from msgspec import Struct, structs
 
@@ -45,22 +44,6 @@ class Submission(Struct, frozen=True):
 
     report: Report
     criteria: Criteria
-
-
-class Grader(Interface):
-    """A judge that grades reports."""
-
-    name: str
-
-    def criteria_of(self, given: Criteria) -> Criteria:
-        """The criteria that the grader uses if `given` are requested."""
-        ...
-
-    async def grade(
-        self, items: Sequence[Submission], *, seed: int = 0, advance: Advance = idle
-    ) -> list[dict[str, float]]:
-        """Grades of each report by dimension; unreadable grades are missing. `advance` is called once per report."""
-        ...
 
 
 class ProxyGrader:
@@ -123,7 +106,7 @@ class ModelGrader(JudgeModel):
         self, items: Sequence[Submission], *, seed: int = 0, advance: Advance = idle
     ) -> list[dict[str, float]]:
         """Grades of each report, with one turn per dimension of every report that is not blank."""
-        blank = {place for place, item in enumerate(items) if is_blank(item.report)}
+        blank = {place for place, item in enumerate(items) if _is_blank(item.report)}
         asked = [
             (place, dimension)
             for place, item in enumerate(items)
@@ -138,7 +121,10 @@ class ModelGrader(JudgeModel):
                 advance()
 
         turns = [self._turn(items[place].report, dimension) for place, dimension in asked]
-        limits = self._limits(max((len(criteria_in(one)) for _, one in asked), default=1))
+        limits = _LIST_LIMITS if self._listed else _LIMITS
+        if self._guided:
+            most = max((len(_criteria_in(one)) for _, one in asked), default=1)
+            limits = structs.replace(_LIMITS, turn_tokens=_GUIDED_TOKENS * (most + 2))
         said = await self.ask(turns, limits, seed=seed, advance=answered)
         found = [dict.fromkeys(item.criteria.names if place in blank else (), 0.0) for place, item in enumerate(items)]
         for _ in blank:
@@ -148,17 +134,11 @@ class ModelGrader(JudgeModel):
                 found[place][dimension.name] = grade
         return found
 
-    def _limits(self, num_criteria: int) -> Limits:
-        if self._guided:
-            return structs.replace(_LIMITS, turn_tokens=_GUIDED_TOKENS * (num_criteria + 2))
-        return _LIST_LIMITS if self._listed else _LIMITS
-
     def _turn(self, report: Report, dimension: GradedDimension) -> JudgeTurn[float]:
-        criteria = criteria_in(dimension)
-        read = _read_list_grades if self._listed else _read_tagged_grades
+        criteria = _criteria_in(dimension)
 
         def parse(text: str) -> float | None:
-            grades = read(text)
+            grades = _read_grades(text, self._listed)
             if grades is None or set(grades) != set(range(1, len(criteria) + 1)):
                 return None
             return weighted_mean([(grades[number], item.weight) for number, item in enumerate(criteria, start=1)])
@@ -169,8 +149,11 @@ class ModelGrader(JudgeModel):
         return JudgeTurn(messages, parse, stop="" if self._listed else "</grades>", prefix=prefix)
 
 
-def criteria_in(dimension: GradedDimension) -> tuple[Criterion, ...]:
-    """The criteria of a dimension, or the dimension itself as one criterion if it has none."""
+Grader = ProxyGrader | ModelGrader
+
+
+def _criteria_in(dimension: GradedDimension) -> tuple[Criterion, ...]:
+    # A dimension without criteria is graded as a whole.
     return dimension.criteria or (Criterion(dimension.name.replace("_", " "), dimension.text),)
 
 
@@ -182,28 +165,19 @@ def _put(report: Report, dimension: GradedDimension, criteria: Sequence[Criterio
     return Message("user", tuple(parts))
 
 
-def _read_tagged_grades(text: str) -> dict[int, float] | None:
-    """Grades by number from lines between tags: "1: 6\\n2: 7.5"; None if any line has another form."""
-    block = read_block(text, "grades")
-    if block is None:
-        return None
-    pairs = []
-    for line in filter(None, (line.strip() for line in block.splitlines())):
-        number, _, grade = line.partition(":")
+def _read_grades(text: str, listed: bool) -> dict[int, float] | None:
+    """Grades by number, from a JSON list or from lines between tags ("1: 6\\n2: 7.5").
+
+    None if any has another form, if a number occurs twice, or if a grade is outside the scale.
+    """
+    if listed:
+        pairs = [(one.number, one.grade) for one in read_list(text, _Grade) or ()]
+    else:
+        lines = [line.partition(":") for line in (read_block(text, "grades") or "").splitlines() if line.strip()]
         try:
-            pairs.append((int(number.strip()), float(grade.strip().removesuffix("/10"))))
+            pairs = [(int(number), float(grade.strip().removesuffix("/10"))) for number, _, grade in lines]
         except ValueError:
             return None
-    return _checked_grades(pairs)
-
-
-def _read_list_grades(text: str) -> dict[int, float] | None:
-    said = read_list(text, _Grade)
-    return None if said is None else _checked_grades([(one.number, one.grade) for one in said])
-
-
-def _checked_grades(pairs: Sequence[tuple[int, float]]) -> dict[int, float] | None:
-    """The grades by number; None if a number occurs twice or a grade is outside the scale."""
     grades = dict(pairs)
     is_sound = len(grades) == len(pairs) and all(math.isfinite(one) and 0 <= one <= SCALE for one in grades.values())
     return grades if is_sound else None
@@ -270,14 +244,13 @@ PROXIES = Criteria(tuple(GradedDimension(name, meaning) for name, meaning in _ME
 """The features that `count_proxies` counts, as dimensions of equal weight."""
 
 
-def is_blank(report: Report) -> bool:
-    """True if the report contains no word."""
+def _is_blank(report: Report) -> bool:
     return not terms(report.text)
 
 
 def count_proxies(report: Report) -> dict[str, float]:
     """All proxies of a report, from 0 to 10; an empty report has 0 everywhere."""
-    if is_blank(report):
+    if _is_blank(report):
         return dict.fromkeys(PROXIES.names, 0.0)
     plain, asked = MARK.sub("", report.text), set(content_words(report.question.text))
     known, body = {source.number for source in report.sources}, _body(report)

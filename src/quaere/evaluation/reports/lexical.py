@@ -19,6 +19,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
+from quaere.grouping import group_by
 from quaere.rewards.answers import normalise_answer
 from quaere.search.words import fold, terms
 from quaere.worlds.open_questions import KnownFact
@@ -54,6 +55,7 @@ _FUNCTION_WORDS = frozenset(
     according conclusion finally moreover overall therefore meanwhile both short sum""".split()
 )
 _ORDINARY_ENDINGS = ("s", "ly", "ing", "ed", "tion")
+_STEM_ENDINGS = (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("ly", ""), ("s", ""), ("e", ""))
 _ROUNDED_SHARE = 0.05  # maximum relative rounding by trailing zeros: 1,900 may stand for 1,923, but 100 not for 140
 
 
@@ -121,12 +123,8 @@ def rounds_to(said: Number, known: Number) -> bool:
     distance = abs(said.value - known.value)
     if distance <= 1e-9 * max(1.0, abs(known.value)):
         return True
-    if said.is_year and known.is_year:
-        return False
-    reach = said.unit / 2
-    if said.unit > 1:
-        reach = min(reach, _ROUNDED_SHARE * abs(said.value))
-    return distance <= reach * (1 + 1e-9)
+    reach = min(said.unit / 2, _ROUNDED_SHARE * abs(said.value)) if said.unit > 1 else said.unit / 2
+    return not (said.is_year and known.is_year) and distance <= reach * (1 + 1e-9)
 
 
 # -------------------------------------------------------------------------------------------------------------- words
@@ -140,9 +138,7 @@ def content_words(text: str) -> list[str]:
 
 def _stem(word: str) -> str:
     """The word without its most common ending: crude, but applied to both sides of a comparison."""
-    if not word.isascii():
-        return word
-    for ending, rest in (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("ly", ""), ("s", ""), ("e", "")):
+    for ending, rest in _STEM_ENDINGS if word.isascii() else ():
         if word.endswith(ending) and len(word) - len(ending) >= 4:
             return word[: -len(ending)] + rest
     return word
@@ -164,14 +160,16 @@ def find_names(text: str, ordinary: Collection[str]) -> list[str]:
     """
     found = []
     for sentence in split_sentences(text):
-        for number, match in enumerate(_WORD.finditer(sentence)):
-            word = match.group()
+        for number, word in enumerate(_WORD.findall(sentence)):
             folded = fold(word)
-            if not word[0].isupper() or len(word) < 2 or folded in _FUNCTION_WORDS or folded in _NUMBER_WORDS:
-                continue
-            if number or not (folded in ordinary or folded.endswith(_ORDINARY_ENDINGS)):
+            is_name = _is_capitalised(word) and folded not in _NUMBER_WORDS
+            if is_name and (number or not (folded in ordinary or folded.endswith(_ORDINARY_ENDINGS))):
                 found.append(folded)
     return found
+
+
+def _is_capitalised(word: str) -> bool:
+    return word[0].isupper() and len(word) > 1 and fold(word) not in _FUNCTION_WORDS
 
 
 def name_runs(text: str) -> list[tuple[int, int]]:
@@ -180,10 +178,7 @@ def name_runs(text: str) -> list[tuple[int, int]]:
     name_runs("The builder Orsolya Venn died.") -> [(12, 24)]
     """
     runs: list[tuple[int, int]] = []
-    for match in _WORD.finditer(text):
-        word = match.group()
-        if not word[0].isupper() or len(word) < 2 or fold(word) in _FUNCTION_WORDS:
-            continue
+    for match in (one for one in _WORD.finditer(text) if _is_capitalised(one.group())):
         if runs and text[runs[-1][1] : match.start()] in (" ", "-"):
             runs[-1] = (runs[-1][0], match.end())
         else:
@@ -212,12 +207,7 @@ _PUNCTUATION = ".,;:!?'\"*_`’"  # ends a name
 Words = tuple[str, ...]
 
 
-class _Token(Struct, frozen=True):
-    """A normalised word and its place in the text."""
-
-    word: str
-    start: int
-    end: int
+_Token = tuple[str, int, int]  # a normalised word, and its start and end in the text
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -226,7 +216,7 @@ def _tokens(text: str) -> list[_Token]:
     for match in _CHUNK.finditer(text):
         word = normalise_answer(fold(_DECIMAL.sub("point", _strip_possessive(match.group()))))
         if word := "".join(character for character in word if character.isalnum()):
-            found.append(_Token(word, match.start(), match.start() + len(match.group().rstrip(_PUNCTUATION))))
+            found.append((word, match.start(), match.start() + len(match.group().rstrip(_PUNCTUATION))))
     return found
 
 
@@ -247,17 +237,16 @@ def split_words(text: str) -> Words:
 
     split_words("The Oss's mouth") == ("oss", "mouth")
     """
-    return tuple(token.word for token in _tokens(text))
+    return tuple(word for word, _, _ in _tokens(text))
 
 
 class KnownNames:
     """All names and values in the facts of a question, for finding their longest matches in text."""
 
     def __init__(self, facts: Sequence[KnownFact]) -> None:
-        self._by_first: dict[str, list[Words]] = {}
         known = {split_words(name) for fact in facts for name in (*fact.names, *fact.answers)}
-        for words in sorted(known - {()}, key=lambda words: (-len(words), words)):
-            self._by_first.setdefault(words[0], []).append(words)
+        longest_first = sorted(known - {()}, key=lambda words: (-len(words), words))
+        self._by_first = group_by(longest_first, lambda words: words[0])
 
     def find(self, text: str) -> frozenset[Words]:
         """Known names in the text that are not part of a longer name, known or capitalised."""
@@ -269,21 +258,16 @@ class KnownNames:
         matches: list[tuple[Words, int, int]] = []
         at = 0
         while at < len(tokens):
-            words = self._longest(tokens, at)
-            if words is None:
-                at += 1
-                continue
-            matches.append((words, tokens[at].start, tokens[at + len(words) - 1].end))
-            at += len(words)
+            if words := self._longest(tokens, at):
+                matches.append((words, tokens[at][1], tokens[at + len(words) - 1][2]))
+            at += len(words) or 1
         goes_on = _find_longer(text, [(start, end) for _, start, end in matches])
         longer = frozenset(words for words, start, end in matches if (start, end) in goes_on)
         return frozenset(words for words, _, _ in matches) - longer, longer
 
-    def _longest(self, tokens: Sequence[_Token], at: int) -> Words | None:
-        for words in self._by_first.get(tokens[at].word, ()):
-            if tuple(token.word for token in tokens[at : at + len(words)]) == words:
-                return words
-        return None
+    def _longest(self, tokens: Sequence[_Token], at: int) -> Words:
+        known = self._by_first.get(tokens[at][0], ())
+        return next((one for one in known if tuple(word for word, _, _ in tokens[at : at + len(one)]) == one), ())
 
 
 def _find_longer(text: str, spans: Sequence[tuple[int, int]]) -> set[tuple[int, int]]:
@@ -294,13 +278,10 @@ def _find_longer(text: str, spans: Sequence[tuple[int, int]]) -> set[tuple[int, 
     for first, last in name_runs(text):
         if any(not covered[at] and text[at].isalnum() for at in range(first, last)):
             unfinished[first:last] = b"\1" * (last - first)
-    found = set()
-    for start, end in spans:
+
+    def is_part(start: int, end: int) -> bool:
         epithet = _EPITHET.match(text, end)
-        if (
-            1 in unfinished[start:end]
-            or (text[start].isupper() and _ORDINAL.search(text[max(0, start - 20) : start]))
-            or (text[start].isupper() and epithet and not covered[epithet.end()])
-        ):
-            found.add((start, end))
-    return found
+        is_ranked = _ORDINAL.search(text[max(0, start - 20) : start]) or (epithet and not covered[epithet.end()])
+        return 1 in unfinished[start:end] or bool(text[start].isupper() and is_ranked)
+
+    return {(start, end) for start, end in spans if is_part(start, end)}

@@ -48,21 +48,14 @@ def read_report_run(path: Path, limit: int | None = None) -> ReportSet:
     from quaere.dialects.report.report_writer import bind_report
     from quaere.runs import Run
 
-    reports: list[Report] = []
-    num_unfinished = 0
     with Run.open(path) as run:
-        for episode in run.episodes():
-            if not isinstance(episode.task, ReportTask):
-                continue
-            if len(reports) == limit:
-                break
-            report = bind_report(episode)
-            num_unfinished += report is None
-            reports.append(report or Report(episode.task.question, ""))
-        if not reports:
+        written = ((one.task, bind_report(one)) for one in run.episodes() if isinstance(one.task, ReportTask))
+        found = list(islice(written, limit))
+        if not found:
             said = f"run {run.info.id} contains no report: it is a run of kind {run.info.kind}"
             raise BadInput(said, hint="quaere report --questions FILE --index DIR writes some")
-        return ReportSet(run.info.id, tuple(reports), num_unfinished)
+        reports = tuple(report or Report(task.question, "") for task, report in found)
+        return ReportSet(run.info.id, reports, sum(report is None for _, report in found))
 
 
 # ---------------------------------------------------------------------------------------------------------- known facts
@@ -105,7 +98,7 @@ def _find_fault(line: ReportLine) -> str:
     for fact in line.facts:
         if not any(map(split_words, fact.names)) or not any(map(split_words, fact.answers)):
             return f"the fact {fact.relation!r} names nothing"
-        evidence = fact.evidence
-        if not evidence.text.strip() or evidence.start < 0 or evidence.end - evidence.start != len(evidence.text):
+        text, start, end = fact.evidence.text, fact.evidence.start, fact.evidence.end
+        if not text.strip() or start < 0 or end - start != len(text):
             return f"the evidence of {fact.relation!r} is not a span of a document"
     return ""

@@ -10,7 +10,8 @@ question. The judge's accuracy (`judges/probes.py`) comes first, in the file and
 
 from __future__ import annotations
 
-from collections import Counter
+import itertools
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import variance
@@ -45,6 +46,7 @@ from quaere.evaluation.reports.criteria import SCALE, Criteria, weighted_mean
 from quaere.evaluation.reports.fact_coverage import JudgeTruth, Knowing, judge_truth, know_report, label_citations
 from quaere.evaluation.reports.grades import Grader, ModelGrader, ProxyGrader, Submission
 from quaere.evaluation.reports.report_sources import FactBook
+from quaere.grouping import group_by
 from quaere.records import Report
 from quaere.rollout.policy import Policy
 from quaere.search.words import count_words
@@ -203,13 +205,13 @@ async def score_reports(
             checks.append(await check_citations(judges.citations, reports, seed=seed + repeat, advance=advance))
         if with_grades:
             grades.append(await judges.grader.grade(items, seed=seed + repeat, advance=advance))
-    seen: Counter[str] = Counter()
-    found = []
-    for number, item in enumerate(items):
-        own = [one[number] for one in checks], [one[number] for one in grades]
-        found.append(_score_report(item, seen[item.report.question.id], *own))
-        seen[item.report.question.id] += 1
-    return found
+    seen: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)  # reports on each question so far
+    return [
+        _score_report(
+            item, next(seen[item.report.question.id]), [one[number] for one in checks], [one[number] for one in grades]
+        )
+        for number, item in enumerate(items)
+    ]
 
 
 def _score_report(
@@ -255,7 +257,9 @@ def values_of(scores: Sequence[ReportScore]) -> dict[str, list[tuple[float | Non
     if not scores:
         return {}
     shared = [name for name in scores[0].grades if all(name in score.grades for score in scores)]
-    found = {name: [score.grades[name] for score in scores] for name in shared}
+    found: dict[str, list[tuple[float | None, ...]]] = {
+        name: [score.grades[name] for score in scores] for name in shared
+    }
     if any(len(score.grades) > len(shared) for score in scores):
         found[SPECIFIC] = [_specific(score, shared) for score in scores]
     if all(score.overall for score in scores):
@@ -281,7 +285,7 @@ def _specific(score: ReportScore, shared: Sequence[str]) -> tuple[float | None, 
 def summarise(scores: Sequence[ReportScore]) -> ReportsScore:
     """Aggregate scores over all reports; intervals resample questions."""
     verdicts = Counter(check.verdict for score in scores for check in score.checks)
-    tops = [sum(score.supported) / len(score.supported) for score in scores if score.supported]
+    tops = [_mean(score.supported) for score in scores if score.supported]
     wholes = [score.num_citations for score in scores if score.supported]
     missing = sum(grade is None for score in scores for grades in score.grades.values() for grade in grades)
     measured = {name: _measure(scores, values) for name, values in values_of(scores).items()}
@@ -309,10 +313,9 @@ def _measure(scores: Sequence[ReportScore], values: Sequence[tuple[float | None,
     by_question = _by_question(scores, values)
     if not by_question:
         return None
-    repeats = tuple(sum(read) / len(read) for column in zip(*values, strict=True) if (read := _read(column)))
-    spread = [variance(read) for row in values if len(read := _read(row)) > 1]
-    mean = sum(spread) / len(spread) if spread else None
-    return Measure(bootstrap_interval(list(by_question.values())), repeats, mean)
+    repeats = tuple(_mean(_read(column)) for column in zip(*values, strict=True) if _read(column))
+    spread = [variance(_read(row)) for row in values if len(_read(row)) > 1]
+    return Measure(bootstrap_interval(list(by_question.values())), repeats, _mean(spread) if spread else None)
 
 
 def _read(values: Iterable[float | None]) -> list[float]:
@@ -320,15 +323,17 @@ def _read(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 
 
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
 def _by_question(
     scores: Sequence[ReportScore], values: Sequence[tuple[float | None, ...]]
 ) -> dict[tuple[str, str], float]:
     """Mean of a measure over repeats and over the reports on a question; questions without a value are missing."""
-    found: dict[tuple[str, str], list[float]] = {}
-    for score, row in zip(scores, values, strict=True):
-        if read := _read(row):
-            found.setdefault((score.id.rpartition("-r")[0], score.question), []).append(sum(read) / len(read))
-    return {key: sum(means) / len(means) for key, means in found.items()}
+    known = [(score, read) for score, row in zip(scores, values, strict=True) if (read := _read(row))]
+    groups = group_by(known, lambda one: (one[0].id.rpartition("-r")[0], one[0].question))
+    return {key: _mean([_mean(read) for _, read in group]) for key, group in groups.items()}
 
 
 class ReportDifference(Struct, frozen=True):
@@ -351,13 +356,11 @@ def compare_reports(ours: ReportEvaluation, theirs: ReportEvaluation) -> ReportD
     for name, values in values_of(ours.reports).items():
         mine = _by_question(ours.reports, values)
         yours = _by_question(theirs.reports, others[name]) if name in others else {}
-        shared = [key for key in mine if key in yours]
-        if not shared:
-            continue
-        sides = [mine[key] for key in shared], [yours[key] for key in shared]
-        scale = 1.0 if name in SHARES else SCALE  # `smallest_difference` assumes differences of at most 1
-        found[name] = paired_difference(*sides)
-        smallest[name] = scale * smallest_difference(*([value / scale for value in side] for side in sides))
+        if shared := [key for key in mine if key in yours]:
+            sides = [mine[key] for key in shared], [yours[key] for key in shared]
+            scale = 1.0 if name in SHARES else SCALE  # `smallest_difference` assumes differences of at most 1
+            found[name] = paired_difference(*sides)
+            smallest[name] = scale * smallest_difference(*([value / scale for value in side] for side in sides))
     return ReportDifference(theirs.name, found, smallest) if found else None
 
 

@@ -43,11 +43,8 @@ def read_history(store: Run, now: Mapping[str, float], after: int = 0) -> dict[s
 
     A step in which a metric was not measured contributes no value; older values are not carried forward.
     """
-    history = {}
-    for name in WATCHED:
-        values = [metric.value for metric in store.metrics(name) if metric.step > after]
-        history[name] = [*values, *([now[name]] if name in now else [])]
-    return history
+    stored = {name: [metric.value for metric in store.metrics(name) if metric.step > after] for name in WATCHED}
+    return {name: [*values, now[name]] if name in now else values for name, values in stored.items()}
 
 
 def measure_gauges(history: History) -> dict[str, float]:
@@ -55,17 +52,12 @@ def measure_gauges(history: History) -> dict[str, float]:
 
     Changes are taken since the start of the run, not over the last steps: a slow hack would not show in a few steps.
     """
-    gauges: dict[str, float] = {}
-    if (fall := _rise(history, CITATIONS)) is not None:
-        gauges["gauge/citations_change"] = fall
-    for name, metric in (("reward", REWARD), ("consistency", CONSISTENCY), ("spread", "scores/spread")):
-        if (rise := _rise(history, metric)) is not None:
-            gauges[f"gauge/{name}_change"] = rise
-    if "gauge/citations_change" in gauges:
-        gauges["gauge/citation_hack"] = hack_score(
-            gauges["gauge/citations_change"],
-            [gauges[name] for name in ("gauge/reward_change", "gauge/consistency_change") if name in gauges],
-        )
+    watched = {"citations": CITATIONS, "reward": REWARD, "consistency": CONSISTENCY, "spread": "scores/spread"}
+    changes = {name: _rise(history, metric) for name, metric in watched.items()}
+    gauges = {f"gauge/{name}_change": change for name, change in changes.items()}
+    if changes["citations"] is not None:
+        rises = [change for name in ("reward", "consistency") if (change := changes[name]) is not None]
+        gauges["gauge/citation_hack"] = hack_score(changes["citations"], rises)
     pairs = {
         "gauge/reward_citations": (REWARD, CITATIONS),
         "gauge/consistency_citations": (CONSISTENCY, CITATIONS),
@@ -73,9 +65,8 @@ def measure_gauges(history: History) -> dict[str, float]:
     }
     for name, (first, second) in pairs.items():
         a, b = history.get(first, ()), history.get(second, ())
-        if len(a) == len(b) >= _FEWEST and (correlation := correlate(a, b)) is not None:
-            gauges[name] = correlation
-    return gauges
+        gauges[name] = correlate(a, b) if len(a) == len(b) >= _FEWEST else None
+    return {name: value for name, value in gauges.items() if value is not None}
 
 
 def hack_score(citations_change: float, rises: Sequence[float]) -> float:
@@ -89,10 +80,8 @@ def hack_score(citations_change: float, rises: Sequence[float]) -> float:
 def _rise(history: History, name: str) -> float | None:
     """The mean of the last steps minus the mean of the first; None with too few steps."""
     values = history.get(name, ())
-    if len(values) < _FEWEST:
-        return None
     num = min(_ENDS, len(values) // 2)
-    return sum(values[-num:]) / num - sum(values[:num]) / num
+    return sum(values[-num:]) / num - sum(values[:num]) / num if len(values) >= _FEWEST else None
 
 
 def collect_statistics(step: int, history: History, counts: Mapping[str, int]) -> Statistics:

@@ -103,19 +103,17 @@ def parse_harness(json_text: str, previous: Harness, limits: HarnessLimits) -> H
     pool = _change_pool(previous.pool, form.pool)
     if isinstance(pool, str):
         return pool
-    process = structs.asdict(form.process_constraints)
-    if process["require_search"] is None:
-        process["require_search"] = previous.process.require_search
+    given = {name: value for name, value in structs.asdict(form.process_constraints).items() if value is not None}
     rules = DimensionRules(**structs.asdict(form.dimension_constraints))
-    harness = Harness(previous.version, pool, rules, ProcessRules(**process), form.notes.strip())
+    process = structs.replace(previous.process, **given)
+    harness = Harness(previous.version, pool, rules, process, form.notes.strip())
     return find_fault(harness, limits) or follow(previous, harness)
 
 
 def follow(previous: Harness, harness: Harness) -> Harness:
     """`harness` as the version after `previous`, or `previous` itself if nothing differs."""
-    if structs.replace(harness, version=previous.version) == previous:
-        return previous
-    return structs.replace(harness, version=previous.version + 1)
+    is_same = structs.replace(harness, version=previous.version) == previous
+    return previous if is_same else structs.replace(harness, version=previous.version + 1)
 
 
 def _change_pool(pool: Sequence[Dimension], changes: _PoolChanges) -> tuple[Dimension, ...] | str:
@@ -131,26 +129,26 @@ def find_fault(harness: Harness, limits: HarnessLimits) -> str:
 
     find_fault(Harness(0, POOL, DimensionRules(k=1)), HarnessLimits()) -> "k must be from 2 to 10, the size of the pool"
     """
-    rules, process, names = harness.dimensions, harness.process, [item.name for item in harness.pool]
-    if not all(_NAME.fullmatch(name) for name in names):
-        return "the name of a dimension must be a word of small letters, at most 32 characters long"
-    if len(set(names)) < len(names):
-        return "a dimension stands in the pool twice"
-    if len(names) > limits.max_pool:
-        return f"the pool may hold at most {limits.max_pool} dimensions"
-    if not all(0 < len(item.text) <= limits.max_dimension_chars for item in harness.pool):
-        return f"what a dimension means must be said, in at most {limits.max_dimension_chars} characters"
-    if not LEAST_K <= rules.k <= len(names):
-        return f"k must be from {LEAST_K} to {len(names)}, the size of the pool"
-    if rules.must_include not in names:
-        return "must_include must be a dimension of the pool"
-    if not 0 <= rules.weight_min <= rules.weight_max <= 1:
-        return "weight_min and weight_max must lie in this order between 0 and 1"
-    if not 0 <= process.min_tool_calls <= limits.max_tool_calls:
-        return f"min_number_of_tool_call must be from 0 to {limits.max_tool_calls}"
-    if len(harness.notes) > limits.max_notes_chars:
-        return f"the notes may have at most {limits.max_notes_chars} characters"
-    return ""
+    rules, names = harness.dimensions, [item.name for item in harness.pool]
+    are_words = all(_NAME.fullmatch(name) for name in names)
+    are_explained = all(0 < len(item.text) <= limits.max_dimension_chars for item in harness.pool)
+    are_ordered = 0 <= rules.weight_min <= rules.weight_max <= 1
+    has_fit_calls = 0 <= harness.process.min_tool_calls <= limits.max_tool_calls
+    bounds = (
+        ("the name of a dimension must be a word of small letters, at most 32 characters long", are_words),
+        ("a dimension stands in the pool twice", len(set(names)) == len(names)),
+        (f"the pool may hold at most {limits.max_pool} dimensions", len(names) <= limits.max_pool),
+        (f"what a dimension means must be said, in at most {limits.max_dimension_chars} characters", are_explained),
+        (f"k must be from {LEAST_K} to {len(names)}, the size of the pool", LEAST_K <= rules.k <= len(names)),
+        ("must_include must be a dimension of the pool", rules.must_include in names),
+        ("weight_min and weight_max must lie in this order between 0 and 1", are_ordered),
+        (f"min_number_of_tool_call must be from 0 to {limits.max_tool_calls}", has_fit_calls),
+        (
+            f"the notes may have at most {limits.max_notes_chars} characters",
+            len(harness.notes) <= limits.max_notes_chars,
+        ),
+    )
+    return next((fault for fault, is_kept in bounds if not is_kept), "")
 
 
 def default_harness(
@@ -238,8 +236,7 @@ def compare(now: Statistics, before: Statistics | None) -> Statistics:
 
     compare(Statistics(mean_reward=0.75), Statistics(mean_reward=0.5)).reward_change -> 0.25
     """
-    if before is None:
-        return structs.replace(now, reward_change=0.0, citation_change=0.0, entropy_change=0.0)
+    before = before or now
     return structs.replace(
         now,
         reward_change=now.mean_reward - before.mean_reward,
@@ -275,11 +272,8 @@ def describe_change(before: Harness, after: Harness) -> str:
 
     describe_change(old, new) -> "k 4 → 5, min_tool_calls 1 → 2, pool + chronology, notes"
     """
-    said = []
-    for old, new in ((before.dimensions, after.dimensions), (before.process, after.process)):
-        for name, value in structs.asdict(new).items():
-            if (was := getattr(old, name)) != value:
-                said.append(f"{name} {_say(was)} → {_say(value)}")
+    old, new = (structs.asdict(one.dimensions) | structs.asdict(one.process) for one in (before, after))
+    said = [f"{name} {_say(old[name])} → {_say(value)}" for name, value in new.items() if value != old[name]]
     names_before, names_after = ({item.name for item in harness.pool} for harness in (before, after))
     said += [f"pool + {item.name}" for item in after.pool if item.name not in names_before]
     said += [f"pool - {item.name}" for item in before.pool if item.name not in names_after]
@@ -319,8 +313,7 @@ class Versions:
 
     def append(self, version: HarnessVersion) -> None:
         """Add a version. Entries of the same or later steps belong to undone steps and are removed."""
-        versions = [one for one in self.read() if one.step < version.step]
-        self._write([*versions, version])
+        self._write([*(one for one in self.read() if one.step < version.step), version])
 
     def truncate_after(self, step: int) -> None:
         """Remove the versions of steps after this one."""

@@ -46,12 +46,9 @@ class ScoreMemory:
     """The state of a SCORE run after its last finished step, saved with every checkpoint."""
 
     def __init__(self, first: Harness, scheduler: SchedulerSettings, versions: Versions) -> None:
-        self.default = first
-        self.harness = first
-        self.scheduler = Scheduler(scheduler)
-        self.versions = versions
-        self.step = 0
-        self.baseline = 0.0
+        self.default, self.harness = first, first
+        self.scheduler, self.versions = Scheduler(scheduler), versions
+        self.step, self.baseline = 0, 0.0
         self.statistics: Statistics | None = None  # of the last revision of the harness
         if not versions.read():
             versions.append(HarnessVersion(0, first, why="default"))
@@ -126,13 +123,8 @@ class Chosen(Struct, frozen=True):
     consistencies: tuple[float, ...]
 
 
-class SchedulerState(Struct, frozen=True, forbid_unknown_fields=True):
-    """The state of a scheduler: the chosen rubrics, oldest first.
-
-    SchedulerState(chosen=(Chosen(...),))
-    """
-
-    chosen: tuple[Chosen, ...] = ()
+class _SchedulerState(Struct, frozen=True, forbid_unknown_fields=True):
+    chosen: tuple[Chosen, ...] = ()  # oldest first
 
 
 class Tally(Struct, frozen=True):
@@ -151,7 +143,7 @@ class Scheduler:
     def __init__(self, settings: SchedulerSettings = SchedulerSettings()) -> None:  # noqa: B008 (it is frozen)
         settings.check()
         self.settings = settings
-        self.state = SchedulerState()
+        self.state = _SchedulerState()
 
     def record(self, step: int, rubric: Rubric, consistencies: Sequence[float | None]) -> None:
         """Record a rubric that the evaluator chose; forget rubrics older than the window.
@@ -161,19 +153,15 @@ class Scheduler:
         """
         known = tuple(float(value) for value in consistencies if value is not None and math.isfinite(value))
         kept = [one for one in self.state.chosen if one.step > step - self.settings.window]
-        added = [Chosen(step, rubric.dimensions, known)] if known else []
-        self.state = SchedulerState((*kept, *added))
+        self.state = _SchedulerState((*kept, *([Chosen(step, rubric.dimensions, known)] if known else [])))
 
     def tally(self, names: Sequence[str]) -> dict[str, Tally]:
         """The record of each of these dimensions; the mean of one never chosen is 0.
 
         scheduler.tally(["coverage"]) -> {"coverage": Tally(tries=2, mean=0.45)}
         """
-        found: dict[str, Tally] = {}
-        for name in names:
-            under = [one for one in self.state.chosen if name in one.dimensions]
-            found[name] = Tally(len(under), _mean(under))
-        return found
+        under = {name: [one for one in self.state.chosen if name in one.dimensions] for name in names}
+        return {name: Tally(len(chosen), _mean(chosen)) for name, chosen in under.items()}
 
     def hints(self, harness: Harness) -> Hints:
         """The hints within this harness."""
@@ -210,7 +198,7 @@ class Scheduler:
         """Restore the state that `save` wrote."""
         file = folder / SCHEDULER_FILE
         try:
-            self.state = msgspec.json.decode(read_regular(file), type=SchedulerState)
+            self.state = msgspec.json.decode(read_regular(file), type=_SchedulerState)
         except (OSError, msgspec.DecodeError, UnicodeError) as error:
             raise BadInput(f"{file} is missing or is not the state of a scheduler") from error
 

@@ -31,7 +31,7 @@ notes.
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct, structs
@@ -65,31 +65,17 @@ class Regenerated(Struct, frozen=True):
     why: str = ""
 
 
-class MetaHarness(Protocol):
-    """Makes the next harness from the statistics of the training."""
-
-    name: str
-
-    async def regenerate(self, statistics: Statistics, previous: Harness, default: Harness) -> Regenerated:
-        """The next harness, or the previous one and the fault; never raises."""
-        ...
-
-    async def stop(self) -> None:
-        """Close connections."""
-        ...
-
-
-class FixedHarness:
-    """Ablation: the harness never changes."""
+class MetaHarness:
+    """Makes the next harness from the statistics of the training; this one never changes it (an ablation)."""
 
     name = "none"
 
     async def regenerate(self, statistics: Statistics, previous: Harness, default: Harness) -> Regenerated:
-        """The previous harness."""
+        """The next harness, or the previous one and the fault; never raises."""
         return Regenerated(previous)
 
     async def stop(self) -> None:
-        """Does nothing: no connection is held."""
+        """Close connections."""
 
 
 # -------------------------------------------------------------------------------------------------------- fixed rules
@@ -135,7 +121,7 @@ _NOTES = {
 }
 
 
-class RulesHarness:
+class RulesHarness(MetaHarness):
     """A meta-harness with fixed rules, without network or randomness: equal statistics give equal harnesses."""
 
     name = "rules"
@@ -145,13 +131,11 @@ class RulesHarness:
         settings: RuleSettings = RuleSettings(),  # noqa: B008 (it is frozen)
         limits: HarnessLimits = HarnessLimits(),  # noqa: B008
     ) -> None:
-        self.settings = settings
-        self.limits = limits
+        self.settings, self.limits = settings, limits
 
     async def regenerate(self, statistics: Statistics, previous: Harness, default: Harness) -> Regenerated:
         """The previous harness, changed by all rules whose condition holds."""
-        rules = self.find_rules(statistics)
-        harness = previous
+        rules, harness = self.find_rules(statistics), previous
         for rule in rules or ["calm"]:
             harness = self._apply(rule, harness, default)
         notes = " ".join(_NOTES[rule] for rule in rules)[: self.limits.max_notes_chars]
@@ -159,9 +143,6 @@ class RulesHarness:
         if fault := find_fault(harness, self.limits):
             return Regenerated(previous, fault)
         return Regenerated(follow(previous, harness), why=", ".join(rules) or "calm")
-
-    async def stop(self) -> None:
-        """Does nothing: no connection is held."""
 
     def find_rules(self, statistics: Statistics) -> list[str]:
         """The names of the rules whose condition holds, in the order in which they act.
@@ -204,28 +185,24 @@ class RulesHarness:
                 return self._calm(harness, default)
 
     def _demand(self, harness: Harness, *, k: int = 0, calls: int = 0) -> Harness:
-        """The harness with `k` and the required searches changed, within bounds."""
         rules, process = harness.dimensions, harness.process
-        most_k, least_calls = min(self.settings.max_k, len(harness.pool)), int(process.require_search)
-        wanted_k = _move(rules.k, k, LEAST_K, most_k)
-        wanted_calls = _move(process.min_tool_calls, calls, least_calls, self.limits.max_tool_calls)
+        wanted_k = _move(rules.k, k, LEAST_K, min(self.settings.max_k, len(harness.pool)))
+        wanted = _move(process.min_tool_calls, calls, int(process.require_search), self.limits.max_tool_calls)
         return structs.replace(
             harness,
             dimensions=structs.replace(rules, k=wanted_k),
-            process=structs.replace(process, min_tool_calls=wanted_calls),
+            process=structs.replace(process, min_tool_calls=wanted),
         )
 
     def _guard_citations(self, harness: Harness, default: Harness) -> Harness:
         """The harness with cross-check on and citations as the primary dimension."""
-        # If neither pool has the citation dimension, only the cross-check is turned on.
-        name, pool, rules = self.settings.citation_dimension, harness.pool, harness.dimensions
-        lost = default.find(name)
-        if harness.find(name) is None and lost is not None and len(pool) < self.limits.max_pool:
-            pool = (*pool, lost)
-        if any(item.name == name for item in pool):
-            rules = structs.replace(rules, must_include=name)
-        process = structs.replace(harness.process, citation_cross_check=True)
-        return structs.replace(harness, pool=pool, dimensions=rules, process=process)
+        name, lost = self.settings.citation_dimension, default.find(self.settings.citation_dimension)
+        harness = structs.replace(harness, process=structs.replace(harness.process, citation_cross_check=True))
+        if harness.find(name) is None and lost is not None and len(harness.pool) < self.limits.max_pool:
+            harness = structs.replace(harness, pool=(*harness.pool, lost))
+        if harness.find(name) is None:
+            return harness  # neither pool has the dimension
+        return structs.replace(harness, dimensions=structs.replace(harness.dimensions, must_include=name))
 
     def _widen(self, harness: Harness, default: Harness) -> Harness:
         rules, by = harness.dimensions, self.settings.widening
@@ -243,8 +220,8 @@ class RulesHarness:
             k=_sign(min(usual.k, len(harness.pool)) - rules.k),
             calls=_sign(default.process.min_tool_calls - harness.process.min_tool_calls),
         )
-        weights = {"weight_min": usual.weight_min, "weight_max": usual.weight_max}
-        return structs.replace(harness, dimensions=structs.replace(harness.dimensions, **weights))
+        rules = structs.replace(harness.dimensions, weight_min=usual.weight_min, weight_max=usual.weight_max)
+        return structs.replace(harness, dimensions=rules)
 
 
 def _move(value: int, by: int, least: int, most: int) -> int:
@@ -283,7 +260,7 @@ must_include is in the pool; names of dimensions are words of small letters; not
 characters. Under "pool", "drop" lists names and "add" lists objects with "name" and "text"; both may be empty."""
 
 
-class LlmHarness:
+class LlmHarness(MetaHarness):
     """A meta-harness that asks a model behind a `ChatSampler`; the reply is checked like all outside text.
 
     LlmHarness(OpenAISampler(parse_endpoint("openai:qwen3-32b@http://localhost:8000/v1")))
@@ -300,10 +277,8 @@ class LlmHarness:
         timeout_s: float = 180.0,
         seed: int = 0,
     ) -> None:
-        self._sampler = sampler
-        self._limits = limits
+        self._sampler, self._limits, self._timeout_s = sampler, limits, timeout_s
         self._params = SamplingParams(max_tokens=max_tokens, temperature=0.0, seed=seed)
-        self._timeout_s = timeout_s
 
     async def regenerate(self, statistics: Statistics, previous: Harness, default: Harness) -> Regenerated:
         """The harness the model proposes, or the previous one if the reply cannot be used."""
@@ -317,10 +292,8 @@ class LlmHarness:
             return Regenerated(previous, f"the model did not answer: {one_line(str(error))}")
         if reply.stop_reason == "length":
             return Regenerated(previous, "the model's answer was cut off")
-        harness = parse_harness(_find_object(reply.text), previous, self._limits)
-        return (
-            Regenerated(previous, harness) if isinstance(harness, str) else Regenerated(harness, why=self._sampler.name)
-        )
+        made = parse_harness(_find_object(reply.text), previous, self._limits)
+        return Regenerated(previous, made) if isinstance(made, str) else Regenerated(made, why=self._sampler.name)
 
     async def stop(self) -> None:
         """Close the connections."""
@@ -328,10 +301,9 @@ class LlmHarness:
 
     def messages(self, statistics: Statistics, previous: Harness, default: Harness) -> list[Message]:
         """The prompt for the model."""
-        limits = {"max_tool_calls": self._limits.max_tool_calls, "max_notes_chars": self._limits.max_notes_chars}
-        system = _SYSTEM.replace("{form}", encode_harness(structs.replace(default, notes="...")))
-        for name, value in limits.items():
-            system = system.replace(f"{{{name}}}", str(value))
+        system = _SYSTEM.format(
+            form=encode_harness(structs.replace(default, notes="...")), **structs.asdict(self._limits)
+        )
         # Parts of these texts were written by a model, so they are quoted.
         given = (
             ("Statistics:", msgspec.json.encode(statistics).decode()),

@@ -40,8 +40,8 @@ from quaere.recipes.score.config import PRESETS, HarnessSettings, ScoreConfig, c
 from quaere.recipes.score.gauges import collect_statistics, measure_gauges, read_history
 from quaere.recipes.score.harness import HarnessVersion, Versions, compare, describe_change
 from quaere.recipes.score.memory import ScoreMemory
-from quaere.recipes.score.metaharness import FixedHarness, LlmHarness, MetaHarness, RulesHarness
-from quaere.records import Episode, Harness, Passage, Question, Rubric, RubricTask
+from quaere.recipes.score.metaharness import LlmHarness, MetaHarness, RulesHarness
+from quaere.records import Episode, Harness, Hints, Passage, Question, Rubric, RubricTask
 from quaere.rewards.reports import ReportPay, consistency_score, most_reward
 from quaere.rollout.episode import Job, Limits, Sample, make_sample
 from quaere.runs import Run
@@ -100,16 +100,8 @@ class Score:
     """The training loop of SCORE; its methods are the parts of a step."""
 
     def __init__(self, config: ScoreConfig, research: Research, memory: ScoreMemory, meta: MetaHarness) -> None:
-        self.config = config
-        self.research = research
-        self.training = research.training
-        self.stage = research.stage
-        self.memory = memory
-        self.meta = meta
-
-    async def run(self) -> None:
-        """Run to the end, from the last checkpoint or from the start."""
-        await self.training.iterate(1, self.evolve)
+        self.config, self.memory, self.meta = config, memory, meta
+        self.research, self.training, self.stage = research, research.training, research.stage
 
     async def evolve(self, iteration: int) -> None:
         """Run all training steps, each one pass through the algorithm in the module's docstring."""
@@ -120,9 +112,10 @@ class Score:
             harness = memory.harness
             questions = self.research.draw(step)
             chosen = await self.choose_rubrics(step, questions, harness)
-            rubrics = spread_rubrics(chosen, len(questions))
+            rubrics = _spread_rubrics(chosen, len(questions))
             groups = await self.write(step, questions, rubrics, harness)
-            assessed = await self.assess(step, groups, rubrics, harness)
+            # By the same weights; reports on one question are assessed together.
+            assessed = await assess_groups(config, self.stage, step, ROLE, groups, rubrics, harness)
             judged = self.judge(groups, assessed, rubrics, harness)
             advantages = self.update_solver(step, judged)
             agreements = [consistency_score([item.conclusion for item in group]) for group in groups]
@@ -139,25 +132,28 @@ class Score:
             return [Chosen(parse_rubric(config.fixed_rubric, harness.pool), everywhere)]
         per_question = config.rubric_scope == "query"
         scopes = [(place,) for place in everywhere] if per_question else [everywhere]
-        tasks = []
+        evaluator, tasks = config.evaluator, []
         for places in scopes:
-            shown = [questions[place] for place in places[: config.evaluator.shown_questions]]
+            shown = [questions[place] for place in places[: evaluator.shown_questions]]
             name = f"{step.name}-{shown[0].id}-rubric" if per_question else f"{step.name}-rubric"
             tasks.append(await self.rubric_task(name, shown, harness, step))
-        evaluator = config.evaluator
         chooser = find_dialect("report", "rubric").open(harness, style=config.prompts)
         jobs = [Job(chooser, task, task.id) for task in tasks]
         limits = Limits(1, evaluator.limits.turn_tokens, evaluator.limits.sequence_tokens)
         params = SamplingParams(temperature=evaluator.temperature)
         played = await self.stage.play(step, ROLE, jobs, limits, name="rubrics", params=params)
-        return [read_choice(episode, places, harness) for episode, places in zip(played.episodes, scopes, strict=True)]
+        return [
+            Chosen(episode.outcome, places, episode, valid=True)
+            if isinstance(episode.outcome, Rubric)
+            else Chosen(default_rubric(harness), places, episode)
+            for episode, places in zip(played.episodes, scopes, strict=True)
+        ]
 
     async def rubric_task(self, name: str, shown: Sequence[Question], harness: Harness, step: Step) -> RubricTask:
         """The task of choosing a rubric: the questions, hints from earlier choices, a sample of the documents."""
-        hints = self.memory.scheduler.hints(harness) if self.config.schedule else None
+        hints = self.memory.scheduler.hints(harness) if self.config.schedule else Hints()
         passages = await self.look_up(shown, step)
-        task = RubricTask(name, tuple(question.text for question in shown), harness, passages=passages)
-        return task if hints is None else structs.replace(task, hints=hints)
+        return RubricTask(name, tuple(question.text for question in shown), harness, hints, passages)
 
     async def look_up(self, shown: Sequence[Question], step: Step) -> tuple[Passage, ...]:
         """A few passages for each question, without duplicates; none if the search fails."""
@@ -181,12 +177,6 @@ class Score:
         writer = find_dialect("report", "writer").open(style=self.config.prompts, pool=harness.pool)
         jobs = write_jobs(writer, questions, rubrics, solver.attempts, step.name)
         return await write_reports(self.stage, step, ROLE, jobs, solver.writing_limits)
-
-    async def assess(
-        self, step: Step, groups: Sequence[Sequence[Written]], rubrics: Sequence[Rubric], harness: Harness
-    ) -> Assessed:
-        """Assessments of all finished reports, by the same weights; reports on one question are assessed together."""
-        return await assess_groups(self.config, self.stage, step, ROLE, groups, rubrics, harness)
 
     def judge(
         self, groups: Sequence[Sequence[Written]], assessed: Assessed, rubrics: Sequence[Rubric], harness: Harness
@@ -292,12 +282,11 @@ class Score:
             if one.episode is not None and not one.episode.search_failed:
                 advantage = {} if signal is None else {"advantage": signal}
                 step.keep(one.episode, {"rubric/valid": float(one.valid), **advantage})
-        rubrics = spread_rubrics(chosen, len(groups))
+        rubrics = _spread_rubrics(chosen, len(groups))
         values, parts = iter(advantages.values.tolist()), []
         for item in judged:
-            paid = pay_parts(item, rubrics[item.place])
+            parts.append({**measure_report(item.written), **_pay_parts(item, rubrics[item.place])})
             advantage = {"advantage": next(values)} if item.pay is not None else {}
-            parts.append({**measure_report(item.written), **paid})
             step.keep(item.written.episode, {**parts[-1], **advantage})
         for viewing, episode in assessed.passes:
             step.keep(episode, {"assessment/reports": float(len(viewing.order))})
@@ -311,38 +300,27 @@ class Score:
             "harness/min_tool_calls": float(harness.process.min_tool_calls),
             "evaluator/baseline": self.memory.baseline,
         }
-        if tried := [one for one in chosen if one.episode is not None]:
-            step.metrics["rubrics/valid"] = sum(one.valid for one in tried) / len(tried)
-        if told := [signal for signal in signals if signal is not None]:
-            step.metrics["evaluator/advantage"] = sum(told) / len(told)
+        shares = {
+            "rubrics/valid": _mean([one.valid for one in chosen if one.episode is not None]),
+            "evaluator/advantage": _mean(signals),
+        }
+        step.metrics |= {name: value for name, value in shares.items() if value is not None}
 
 
-def read_choice(episode: Episode, places: tuple[int, ...], harness: Harness) -> Chosen:
-    """The rubric that this episode chose, or the default rubric if it chose no valid one."""
-    rubric = episode.outcome
-    if isinstance(rubric, Rubric):
-        return Chosen(rubric, places, episode, valid=True)
-    return Chosen(default_rubric(harness), places, episode)
-
-
-def spread_rubrics(chosen: Sequence[Chosen], num_questions: int) -> list[Rubric]:
-    """The rubric of every question, in order."""
+def _spread_rubrics(chosen: Sequence[Chosen], num_questions: int) -> list[Rubric]:
     found = {place: one.rubric for one in chosen for place in one.places}
     return [found[place] for place in range(num_questions)]
 
 
 def rubric_sample(episode: Episode, advantage: float, rubric_only: bool) -> Sample:
     """The training sample of a chosen rubric: the tokens of the rubric alone, or of the whole turn."""
-    sample = make_sample(episode, advantage)
-    if not rubric_only:
-        return sample
-    start = episode.turns[-1].acts_at
+    sample, start = make_sample(episode, advantage), episode.turns[-1].acts_at if rubric_only else 0
     mask = tuple(flag and place >= start for place, flag in enumerate(sample.loss_mask))
     advantages = tuple(value if flag else 0.0 for value, flag in zip(sample.advantages, mask, strict=True))
     return structs.replace(sample, loss_mask=mask, advantages=advantages)
 
 
-def pay_parts(item: Judged, rubric: Rubric) -> dict[str, float]:
+def _pay_parts(item: Judged, rubric: Rubric) -> dict[str, float]:
     """The reward components of a report, as metrics; {} if it was not assessed."""
     if item.pay is None:
         return {}
@@ -367,7 +345,7 @@ async def train(config: ScoreConfig, store: Run, reporter: Reporter) -> None:
     meta = open_meta(config.harness)
     try:
         async with open_research(config, store, reporter, memory=memory) as research:
-            await Score(config, research, memory, meta).run()
+            await research.training.iterate(1, Score(config, research, memory, meta).evolve)
     finally:
         await meta.stop()
 
@@ -378,7 +356,7 @@ def open_meta(settings: HarnessSettings) -> MetaHarness:
         return RulesHarness(settings.rules, settings.limits)
     if settings.kind == "llm":
         return LlmHarness(OpenAISampler(parse_endpoint(settings.model)), limits=settings.limits)
-    return FixedHarness()
+    return MetaHarness()
 
 
 def check(config: ScoreConfig) -> None:

@@ -19,6 +19,7 @@ from typing import Literal
 from msgspec import Struct
 
 from quaere.chat.statements import split_statements
+from quaere.grouping import group_by
 from quaere.records import Evidence, Passage
 from quaere.rewards.answers import DATE, normalise_answer, year_aliases, year_of
 from quaere.rollout.topic_questions import find_phrases, is_title
@@ -185,9 +186,7 @@ def _used_name(passage: Passage) -> str:
 
 def draw_facts(passage: Passage, dice: Dice, num: int) -> list[Fact]:
     """At most `num` facts of a passage in random order, at most one per statement."""
-    by_sentence: dict[int, list[Fact]] = {}
-    for fact in find_facts(passage):
-        by_sentence.setdefault(fact.sentence_start, []).append(fact)
+    by_sentence = group_by(find_facts(passage), lambda fact: fact.sentence_start)
     chosen = [_pick(facts, dice) for facts in by_sentence.values()]
     chosen.sort(key=lambda fact: _draw_lot(fact.weight, dice), reverse=True)
     return chosen[:num]
@@ -218,35 +217,25 @@ def find_facts(passage: Passage) -> Iterator[Fact]:
     for said in split_statements(passage.text):
         if said.end > end:
             return
-        if not _MIN_WORDS <= len(said.text.split()) <= _MAX_WORDS:
-            continue
-        if _CROSS_REFERENCE.match(said.text) or _NO_STATEMENT.search(said.text) or not _is_prose(said.text):
-            continue
-        for kind, start, stop in find_spans(said.text):
+        for kind, start, stop in find_spans(said.text) if _is_prose(said.text) else ():
             if _can_be_asked(said.text[start:stop], passage) and not _is_alternative(said.text, start, stop):
-                place = said.start + start
-                yield Fact(
-                    id=f"{passage.id}:{place}",
-                    passage=passage,
-                    name=name,
-                    sentence=said.text,
-                    sentence_start=said.start,
-                    start=place,
-                    end=said.start + stop,
-                    kind=kind,
-                )
+                start, stop = said.start + start, said.start + stop
+                yield Fact(f"{passage.id}:{start}", passage, name, said.text, said.start, start, stop, kind)
 
 
 def _is_prose(statement: str) -> bool:
-    """True for a table row, or if at least three words and half of all are plain words: bare commands state nothing.
+    """True for a sentence or table row of a fit length; no cross-reference, address or notice, and no bare command.
+
+    At least three words and half of all must be plain words, except in a table row.
 
     [_is_prose(said) for said in ("d.rast map=accum_5K", "F0 7F 08 0B ff", "| team | 5,000 |")] == [False, False, True]
     """
-    if _ROW.search(statement):
-        return True
     words = statement.split()
+    is_long = _MIN_WORDS <= len(words) <= _MAX_WORDS
+    if not is_long or _CROSS_REFERENCE.match(statement) or _NO_STATEMENT.search(statement):
+        return False
     num_plain = sum(_PLAIN.fullmatch(word) is not None for word in words)
-    return num_plain >= 3 and 2 * num_plain >= len(words)
+    return bool(_ROW.search(statement)) or (num_plain >= 3 and 2 * num_plain >= len(words))
 
 
 def find_spans(sentence: str) -> Iterator[tuple[Kind, int, int]]:
@@ -277,9 +266,8 @@ def _is_alternative(sentence: str, start: int, end: int) -> bool:
 def _can_be_asked(span: str, passage: Passage) -> bool:
     """True if the span can be an answer: short, no pronoun, without words of the title, more than folder names."""
     words = set(normalise_answer(span).split())
-    if not words or len(span.split()) > _MAX_SPAN_WORDS or span.split()[0].lower() in _NO_ANSWERS:
-        return False
-    if len(span) == 1:  # a digit is guessed too easily, and says too little to tell two facts apart
+    # A digit is guessed too easily, and says too little to tell two facts apart.
+    if len(span) == 1 or not words or len(span.split()) > _MAX_SPAN_WORDS or span.split()[0].lower() in _NO_ANSWERS:
         return False
     folders = normalise_answer(passage.doc_id.rpartition("/")[0].replace("/", " ")).split()
     return not words & set(normalise_answer(passage.title).split()) and not words <= set(folders)

@@ -93,9 +93,8 @@ def _find_page_name(passage: Passage) -> str:
 
 
 def _names_page(other: Passage, passage: Passage, name: str) -> bool:
-    if other.doc_id == passage.doc_id or name not in other.text or name in other.title:
-        return False
-    return _pattern(name).search(other.text) is not None
+    is_candidate = other.doc_id != passage.doc_id and name in other.text and name not in other.title
+    return is_candidate and _pattern(name).search(other.text) is not None
 
 
 def find_far(worded: Sequence[Worded], index: Index, topk: int) -> list[tuple[Worded, str]]:
@@ -141,17 +140,22 @@ def _drop_repeated(facts: Iterable[Fact]) -> Iterator[Fact]:
 def _leads(fact: Fact, worded: Worded, name: str) -> bool:
     """True if the fact's passage is of another document, has another title than the name, and lacks the answer."""
     source, shown = fact.passage, fact.passage.titled_text
-    if source.doc_id == worded.fact.passage.doc_id or any(contains(source.title, each) for each in (name, fact.answer)):
-        return False
-    return not any(contains(shown, said) for said in worded.answers)
+    is_other = source.doc_id != worded.fact.passage.doc_id
+    is_untitled = not any(contains(source.title, each) for each in (name, fact.answer))
+    return is_other and is_untitled and not any(contains(shown, said) for said in worded.answers)
 
 
 def _find_mention(source: Passage, name: str) -> Fact | None:
     """The first statement of the passage with the name, as a fact whose answer is the name; None if there is none."""
-    for said in split_statements(source.text):
-        if found := _pattern(name).search(said.text):
-            return _make_fact(source, said, said.start + found.start("name"), said.start + found.end("name"))
-    return None
+    found = ((said, _pattern(name).search(said.text)) for said in split_statements(source.text))
+    return next(
+        (
+            _make_fact(source, said, said.start + match.start("name"), said.start + match.end("name"))
+            for said, match in found
+            if match
+        ),
+        None,
+    )
 
 
 def _read_anchor(link: Backlink, worded: Worded, name: str) -> Fact | None:
@@ -178,9 +182,8 @@ def _is_name(said: Statement, start: int, end: int, question: str) -> bool:
     """True if the link text is short, contains a name, and does not occur in the question."""
     start, end = start - said.start, end - said.start
     anchor = said.text[start:end]
-    if len(anchor) < _MIN_CHARS or len(anchor.split()) > _MAX_ANCHOR_WORDS or _NUMBERED.match(anchor):
-        return False
-    if contains(question, anchor):
+    is_short = len(anchor) >= _MIN_CHARS and len(anchor.split()) <= _MAX_ANCHOR_WORDS
+    if not is_short or _NUMBERED.match(anchor) or contains(question, anchor):
         return False
     # An identifier usually names a part ("limits.cpu") and not the page.
     return any(kind == "name" and first < end and start < last for kind, first, last in find_spans(said.text))
@@ -204,17 +207,12 @@ def chain(bridge: Bridge, description: str) -> Worded | None:
     question, count = _pattern(name).subn(lambda found: description, second.question)
     if count != 1 or shares_words(description, second.answers[-1], ()):
         return None
-    draft_id = f"{first.id}>{second.fact.id}"
-    draft = Draft(draft_id, "chain", (first, second.fact), second.answers, hidden=name)
+    facts = (first, second.fact)
+    draft = Draft(f"{first.id}>{second.fact.id}", "chain", facts, second.answers, hidden=name)
     return Worded(draft, question[0].upper() + question[1:])
 
 
 # -------------------------------------------------------------------------------------------------------- descriptions
-
-
-def ask_description(description: str) -> str:
-    """The question that checks if a description leads to its name: "Who or what is the builder of Halm Bridge?"."""
-    return f"Who or what is {description}?"
 
 
 def find_description_fault(description: str, name: str) -> str:

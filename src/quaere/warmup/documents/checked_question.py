@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from quaere.errors import BadInput
+from quaere.grouping import group_by
 from quaere.records import Evidence, Passage, Question
 from quaere.rewards.answers import normalise_answer
 from quaere.rewards.format import contains
@@ -78,15 +79,13 @@ class Worded(Struct, frozen=True):
     @property
     def answers(self) -> tuple[str, ...]:
         """The accepted answers, which may depend on the wording (a year is accepted if the question asks for one)."""
-        draft = self.draft
-        return draft.answers if draft.is_choice else self.fact.accept(self.question)
+        return self.draft.answers if self.draft.is_choice else self.fact.accept(self.question)
 
     @property
     def template(self) -> str:
         """The normalised question without its page's name; "" if it has none. Pages asked the same have equal ones."""
-        if not self.fact.name or not contains(self.question, self.fact.name):
-            return ""
-        return normalise_answer(self.question.replace(self.fact.name, "{}"))
+        name = self.fact.name
+        return normalise_answer(self.question.replace(name, "{}")) if name and contains(self.question, name) else ""
 
 
 class Dropped(Struct, frozen=True):
@@ -213,9 +212,7 @@ def draw_drafts(passages: Sequence[Passage], num: int, seed: int) -> list[Draft]
 
 
 def _split_by_folder(passages: Sequence[Passage]) -> list[list[Passage]]:
-    by_folder: dict[str, list[Passage]] = {}
-    for passage in passages:
-        by_folder.setdefault(passage.doc_id.partition("/")[0] if "/" in passage.doc_id else "", []).append(passage)
+    by_folder = group_by(passages, lambda passage: passage.doc_id.partition("/")[0] if "/" in passage.doc_id else "")
     return list(by_folder.values()) if len(by_folder) <= _MAX_FOLDERS else [list(passages)]
 
 
@@ -232,15 +229,14 @@ def _iterate_facts(passages: Sequence[Passage], dice: Dice) -> Iterator[Fact]:
             (drawn if is_drawn(fact, dice) else seldom).append(fact)
         yield from drawn[:1]
         left.append(drawn[1:])
-    for later in itertools.zip_longest(*left):
-        yield from (fact for fact in later if fact is not None)
-    yield from seldom
+    later = itertools.chain.from_iterable(itertools.zip_longest(*left))
+    yield from (fact for fact in itertools.chain(later, seldom) if fact is not None)
 
 
 # ------------------------------------------------------------------------------------------------------ journal
 
 
-class Batch(msgspec.Struct, frozen=True):
+class Batch(Struct, frozen=True):
     """The questions of one batch of facts that were kept, and those that were dropped.
 
     Batch(number=3, kept=[Worded(...)], dropped=[Dropped(...)])
@@ -260,29 +256,26 @@ class Journal:
 
     def __init__(self, path: Path, written_with: Mapping[str, Any]) -> None:
         self.path = path
-        self.batches: dict[int, Batch] = {}
         self._head = msgspec.json.encode(written_with, order="deterministic")
         lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
         head, *whole = lines[:-1] or [self._head]  # what follows the last line break was cut
         if head != self._head:
-            said = f"{path} was begun with another model, index or settings"
-            raise BadInput(said, hint=f"the same command as then, or: rm {path}")
-        for line in whole:
-            try:
-                batch = msgspec.json.decode(line, type=Batch)
-            except msgspec.DecodeError as error:
-                raise BadInput(f"{path} is damaged: {error}", hint=f"rm {path}, to begin again") from error
-            self.batches[batch.number] = batch
+            hint = f"the same command as then, or: rm {path}"
+            raise BadInput(f"{path} was begun with another model, index or settings", hint=hint)
+        try:
+            batches = [msgspec.json.decode(line, type=Batch) for line in whole]
+        except msgspec.DecodeError as error:
+            raise BadInput(f"{path} is damaged: {error}", hint=f"rm {path}, to begin again") from error
+        self.batches = {batch.number: batch for batch in batches}
         if path.exists():
             with path.open("r+b") as file:
                 file.truncate(sum(len(line) + 1 for line in lines[:-1]))
 
     def add(self, batch: Batch) -> None:
         """Append a finished batch to the file."""
-        if not self.path.exists() or not self.path.stat().st_size:
-            self._append(self._head)
+        is_begun = self.path.exists() and self.path.stat().st_size
+        self._append((b"" if is_begun else self._head + b"\n") + msgspec.json.encode(batch))
         self.batches[batch.number] = batch
-        self._append(msgspec.json.encode(batch))
 
     def _append(self, line: bytes) -> None:
         with self.path.open("ab") as file:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from quaere.chat.messages import Message
+from quaere.chat.messages import Message, Quoted
 from quaere.chat.question_wordings import LEANING
 from quaere.errors import SamplingFailed
 from quaere.policies.sampler import SamplingParams
@@ -31,7 +31,7 @@ from quaere.search.searcher import NoSearcher
 from quaere.search.words import terms
 from quaere.warmup.documents.askable_facts import find_spans
 from quaere.warmup.documents.checked_question import Worded, WriterSettings
-from quaere.warmup.documents.prompts import OneLine, answer_question, judge_question, write_query
+from quaere.warmup.documents.prompts import OneLine, answer_question, judge_question, show_place, write_query
 from quaere.worlds.dice import Dice
 
 _MIN_WORDS, _MAX_WORDS = 4, 35
@@ -63,18 +63,15 @@ def find_fault(question: str, *, names: Sequence[str], answer: str, hidden: str 
 
         find_fault("Who built it?", names=("Halm bridge",), answer="Venn") == "does not name what it is about"
     """
-    num_words = len(question.split())
-    if not question.endswith("?") or question.count("?") > 1 or not _MIN_WORDS <= num_words <= _MAX_WORDS:
-        return "is not one question"
-    if LEANING.search(question):
-        return "speaks of a text"
-    if not all(contains(question, name) for name in names):
-        return "does not name what it is about"
-    if shares_words(question, answer, names):
-        return "gives its answer away"
-    if hidden and shares_words(question, hidden, names):
-        return "names what it should describe"
-    return ""
+    is_one = question.endswith("?") and question.count("?") == 1 and _MIN_WORDS <= len(question.split()) <= _MAX_WORDS
+    faults = (
+        ("is not one question", not is_one),
+        ("speaks of a text", LEANING.search(question)),
+        ("does not name what it is about", not all(contains(question, name) for name in names)),
+        ("gives its answer away", shares_words(question, answer, names)),
+        ("names what it should describe", hidden and shares_words(question, hidden, names)),
+    )
+    return next((fault for fault, is_found in faults if is_found), "")
 
 
 def shares_words(question: str, answer: str, names: Sequence[str]) -> bool:
@@ -137,24 +134,21 @@ class Lines:
             Job(OneLine(messages), SolveTask(Question(f"{name}-{number}", "")), seed=derive_seed(seed, number))
             for number, messages in enumerate(prompts)
         ]
-        lines = [""] * len(jobs)
+        params = SamplingParams(temperature=temperature)
+        found: dict[int, Episode] = {}
         going = list(range(len(jobs)))
         for _ in range(_REQUESTS):
-            episodes = await self._run([jobs[at] for at in going], temperature)
-            for at, episode in zip(going, episodes, strict=True):
-                lines[at] = episode.outcome.text if isinstance(episode.outcome, Answer) else ""
-            failures = {at: _find_failure(episode) for at, episode in zip(going, episodes, strict=True)}
-            going = [at for at in going if failures[at]]
+            asked = [jobs[at] for at in going]
+            played = run_many(self.policy, asked, NoSearcher(), _LIMITS, params=params, concurrency=self.concurrency)
+            found |= zip(going, [episode async for episode in played], strict=True)
+            going = [at for at in going if _find_failure(found[at])]
             if not going:
                 break
         if 2 * len(going) > len(jobs):
-            raise SamplingFailed(failures[going[0]], hint="type the same command again: it goes on where it stopped")
-        return lines
-
-    async def _run(self, jobs: Sequence[Job], temperature: float) -> list[Episode]:
-        params = SamplingParams(temperature=temperature)
-        episodes = run_many(self.policy, jobs, NoSearcher(), _LIMITS, params=params, concurrency=self.concurrency)
-        return [episode async for episode in episodes]
+            failure = _find_failure(found[going[0]])
+            raise SamplingFailed(failure, hint="type the same command again: it goes on where it stopped")
+        outcomes = [found[at].outcome for at in range(len(jobs))]
+        return [outcome.text if isinstance(outcome, Answer) else "" for outcome in outcomes]
 
 
 def search_all(index: Index, queries: Sequence[str], topk: int) -> Iterator[list[Hit]]:
@@ -192,11 +186,9 @@ class Examiner:
 
     async def search(self, queries: Sequence[str]) -> None:
         """Search with the new queries in a thread and store their passages in `hits`; sampling is not blocked."""
-        await asyncio.to_thread(self._search, [query for query in dict.fromkeys(queries) if query not in self.hits])
-
-    def _search(self, queries: list[str]) -> None:
-        for query, hits in zip(queries, search_all(self.index, queries, self.settings.topk), strict=True):
-            self.hits[query] = [hit.passage for hit in hits]
+        new = [query for query in dict.fromkeys(queries) if query not in self.hits]
+        found = await asyncio.to_thread(lambda: list(search_all(self.index, new, self.settings.topk)))
+        self.hits |= {query: [hit.passage for hit in hits] for query, hits in zip(new, found, strict=True)}
 
     def finds(self, query: str, worded: Worded, within: int | None = None) -> bool:
         """True if a search with the query returned the passages that state the answer, among its first `within`."""
@@ -208,21 +200,21 @@ class Examiner:
 
         That query's hits replace those of the question: they are shown with the passage when the question is answered.
         """
-        prompts = [write_query(item.question) for item in worded for _ in range(_OWN_QUERIES)]
+        prompts = [write_query(Quoted(item.question)) for item in worded for _ in range(_OWN_QUERIES)]
         queries = await self.lines.write(f"{name}: own queries", prompts, 1.0)
         await self.search(queries)
         found = []
         for at, item in enumerate(worded):
             own = queries[at * _OWN_QUERIES : (at + 1) * _OWN_QUERIES]
-            query = next((query for query in own if self.finds(query, item, within)), None)
-            if query is not None:
-                self.hits[item.question] = self.hits[query]
-            found.append(query is not None)
+            finding = [query for query in own if self.finds(query, item, within)]
+            if finding:
+                self.hits[item.question] = self.hits[finding[0]]
+            found.append(bool(finding))
         return found
 
     async def are_clear(self, name: str, worded: Sequence[Worded]) -> list[bool]:
         """Per question, whether the model judges it clear without its passage and answered by this answer alone."""
-        prompts = [judge_question(item.fact.passage, item.question, item.answers[-1]) for item in worded]
+        prompts = [judge_question(show_place(item.fact.passage), item.question, item.answers[-1]) for item in worded]
         return [line.lower().startswith("yes") for line in await self.lines.write(f"{name}: judged", prompts, 0.0)]
 
     async def attempt(self, name: str, worded: Sequence[Worded], *, is_composed: bool = False) -> list[Verdict]:
@@ -233,10 +225,8 @@ class Examiner:
         shares = await self.read(f"{name}: with the page", worded, is_composed=is_composed)
         going = [at for at, share in enumerate(shares) if share]
         known = await self._count_from_memory(f"{name}: from memory", [worded[at] for at in going], self.settings.tries)
-        faults = [UNREAD] * len(worded)
-        for at, num in zip(going, known, strict=True):
-            faults[at] = KNOWN if num else ""
-        return [Verdict(share, fault) for share, fault in zip(shares, faults, strict=True)]
+        faults = dict(zip(going, (KNOWN if num else "" for num in known), strict=True))
+        return [Verdict(share, faults.get(at, UNREAD)) for at, share in enumerate(shares)]
 
     async def read(self, name: str, worded: Sequence[Worded], *, is_composed: bool = False) -> list[float]:
         """Per question, the share of right answers with its passages among others; 0.0 if there are too few.
@@ -263,11 +253,8 @@ class Examiner:
         await self.search([worded.question for worded in both])
         read = await self._count(f"{name}: with the page", both, [self.show(item) for item in both], 0.0)
         known = await self._count_from_memory(f"{name}: from memory", both, 1)
-        verdicts = []
-        for at in range(0, len(both), 2):
-            fault = UNREAD if sum(read[at : at + 2]) < 2 else KNOWN if sum(known[at : at + 2]) == 2 else ""
-            verdicts.append(Verdict(sum(read[at : at + 2]) / 2, fault))
-        return verdicts
+        nums = [(sum(read[at : at + 2]), sum(known[at : at + 2])) for at in range(0, len(both), 2)]
+        return [Verdict(num / 2, UNREAD if num < 2 else KNOWN if num_known == 2 else "") for num, num_known in nums]
 
     async def _count_from_memory(self, name: str, worded: Sequence[Worded], tries: int) -> list[int]:
         """Per question, the number of right answers without a passage; only the greedy answer if that is right."""

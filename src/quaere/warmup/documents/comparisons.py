@@ -22,9 +22,10 @@ from itertools import chain, pairwise
 from msgspec import Struct
 
 from quaere.chat.question_wordings import fill_form
+from quaere.grouping import group_by
 from quaere.records import Passage
 from quaere.rewards.answers import normalise_answer
-from quaere.warmup.documents.askable_facts import find_facts
+from quaere.warmup.documents.askable_facts import Fact, find_facts
 from quaere.warmup.documents.chains import Bridge
 from quaere.warmup.documents.checked_question import Draft, QuestionKind, Worded
 from quaere.warmup.documents.prompt_examples import Form
@@ -77,12 +78,9 @@ class Pair(Struct, frozen=True):
 
 def comparable_pairs(kept: Sequence[Worded], dice: Dice) -> list[Pair]:
     """Pairs of questions with the same template: which date is earlier or later, or whether two answers are equal."""
-    by_template: dict[str, list[Worded]] = {}
-    for worded in kept:
-        if worded.template:
-            by_template.setdefault(worded.template, []).append(worded)
+    templated = [worded for worded in kept if worded.template]
     pairs: list[Pair] = []
-    for group in by_template.values():
+    for group in group_by(templated, lambda worded: worded.template).values():
         dice.shuffle(group)
         dated = [worded for worded in group if worded.fact.year]
         pairs += [_compare(one, other, dice) for one, other in _neighbours(dated) if _year(one) != _year(other)]
@@ -104,11 +102,9 @@ def _compare(one: Worded, other: Worded, dice: Dice) -> Pair:
 
 def _agreements(group: Sequence[Worded]) -> list[Pair]:
     """Pairs for "are they the same?": as many with equal answers as with different ones."""
-    by_answer: dict[str, list[Worded]] = {}
-    for worded in group:
-        by_answer.setdefault(normalise_answer(worded.fact.answer), []).append(worded)
-    same = [pair for members in by_answer.values() for pair in pairwise(members)]
-    same = [(one, other) for one, other in same if one.fact.name != other.fact.name]
+    by_answer = group_by(group, lambda worded: normalise_answer(worded.fact.answer))
+    alike = chain.from_iterable(pairwise(members) for members in by_answer.values())
+    same = [(one, other) for one, other in alike if one.fact.name != other.fact.name]
     apart = [pair for pair in _neighbours(group) if not _words(pair[0]) & _words(pair[1])]
     num = min(len(same), len(apart))
     agreeing = [Pair(one, other, "same", ("yes",)) for one, other in same[:num]]
@@ -137,18 +133,15 @@ def read_wording(line: str, pair: Pair) -> str:
 
 def comparison_questions(pairs: Iterable[Pair], wordings: Mapping[tuple[str, Form], Sequence[str]]) -> list[Worded]:
     """A question for every pair whose key has wordings; the wordings of a key are used in turn."""
-    made = []
-    for number, pair in enumerate(pairs):
-        forms = wordings.get(pair.key, ())
-        if not forms:
-            continue
-        facts = (pair.one.fact, pair.other.fact)
-        names = (facts[0].name, facts[1].name)
-        kind: QuestionKind = "agreement" if pair.form == "same" else "comparison"
-        draft = Draft(f"{facts[0].id}|{facts[1].id}", kind, facts, pair.answers, names)
-        question = fill_form(forms[number % len(forms)], X=names[0], Y=names[1])
-        made.append(Worded(draft, question, pair.scores))
-    return made
+    worded = [(pair, wordings.get(pair.key, ())) for pair in pairs]
+    return [_fill(pair, forms[number % len(forms)]) for number, (pair, forms) in enumerate(worded) if forms]
+
+
+def _fill(pair: Pair, form: str) -> Worded:
+    one, other = pair.one.fact, pair.other.fact
+    kind: QuestionKind = "agreement" if pair.form == "same" else "comparison"
+    draft = Draft(f"{one.id}|{other.id}", kind, (one, other), pair.answers, (one.name, other.name))
+    return Worded(draft, fill_form(form, X=one.name, Y=other.name), pair.scores)
 
 
 def chained_comparisons(
@@ -162,39 +155,36 @@ def chained_comparisons(
     "Who was born earlier, the builder of the Halm bridge or the painter of Ferrin Hall?"
     "Which film has the director who was born earlier, Low Water or Grey Coast?"
     """
-    by_template: dict[str, list[Bridge]] = {}
-    for bridge in bridges:
-        second = bridge.second
-        if bridge.fact.id in descriptions and bridge.fact.name and second.template and second.fact.year:
-            by_template.setdefault(second.template, []).append(bridge)
+    dated = [
+        bridge
+        for bridge in bridges
+        if bridge.fact.id in descriptions and bridge.fact.name and bridge.second.template and bridge.second.fact.year
+    ]
     made = []
-    for group in by_template.values():
+    for group in group_by(dated, lambda bridge: bridge.second.template).values():
         dice.shuffle(group)
         for one, other in chain(pairwise(group), zip(group, group[2:], strict=False)):
-            if _year(one.second) == _year(other.second) or one.second.fact.name == other.second.fact.name:
-                continue
-            pair = _compare(one.second, other.second, dice)
-            for form in wordings.get(pair.key, ())[:1]:
+            if _year(one.second) != _year(other.second) and one.second.fact.name != other.second.fact.name:
+                pair = _compare(one.second, other.second, dice)
                 described = (descriptions[one.fact.id], descriptions[other.fact.id])
-                made.append(_chained(pair, (one, other), described, form, dice))
+                forms = wordings.get(pair.key, ())[:1]
+                made += [_chained(pair, (one.fact, other.fact), described, form, dice) for form in forms]
     return made
 
 
-def _chained(pair: Pair, bridges: tuple[Bridge, Bridge], described: tuple[str, str], form: str, dice: Dice) -> Worded:
+def _chained(pair: Pair, firsts: tuple[Fact, Fact], described: tuple[str, str], form: str, dice: Dice) -> Worded:
     """The comparison of two described people; sometimes as a choice between the things that describe them.
 
     Its answer is the person, or the thing in the second case.
     """
-    second, fourth = pair.one.fact, pair.other.fact
-    first, third = bridges[0].fact, bridges[1].fact
-    names = (first.name, third.name)
-    place = 0 if pair.answers == (second.name,) else 1
+    people, names = (pair.one.fact, pair.other.fact), (firsts[0].name, firsts[1].name)
+    place = 0 if pair.answers == (people[0].name,) else 1
     answers, question = (*pair.answers, described[place]), fill_form(form, X=described[0], Y=described[1])
     choice = read_choice(form, described, names)
     if choice and dice.chance(_NAMED_PERCENT):
         answers, question = (names[place],), choice
-    facts = (first, second, third, fourth)
-    draft_id, hidden = "|".join(fact.id for fact in facts), f"{second.name} {fourth.name}"
+    facts = (firsts[0], people[0], firsts[1], people[1])
+    draft_id, hidden = "|".join(fact.id for fact in facts), f"{people[0].name} {people[1].name}"
     return Worded(Draft(draft_id, "comparison", facts, answers, names, hidden), question, pair.scores)
 
 
@@ -215,15 +205,12 @@ def asks_the_same(form: str, template: str, kind: Form, thing: str) -> bool:
     """
     begins = _YES_NO if kind == "same" else _WHICH
     is_choice = " or " in form or form.startswith("Which of {X} and {Y} ")
-    if not begins.match(form) or not form.endswith("?") or is_choice != (kind != "same"):
-        return False
-    words = set(normalise_answer(form.replace("{X}", "").replace("{Y}", "")).split())
-    asked = set(template.split())
+    is_question = begins.match(form) and form.endswith("?") and is_choice == (kind != "same")
+    words, asked = set(normalise_answer(form.replace("{X}", "").replace("{Y}", "")).split()), set(template.split())
     wanted, unwanted = _COMPARING[kind]
-    if not words & wanted or words & unwanted - asked:
+    if not is_question or not words & wanted or words & unwanted - asked:
         return False
-    added = words - _SMALL - wanted
-    return _all_alike(added, asked) and _all_alike(asked - _ASKING - {thing}, words)
+    return _all_alike(words - _SMALL - wanted, asked) and _all_alike(asked - _ASKING - {thing}, words)
 
 
 def _all_alike(words: set[str], others: set[str]) -> bool:
@@ -312,13 +299,10 @@ def make_choice(worded: Worded, wrong: str) -> Variants | None:
 
 def make_yes_no(worded: Worded, yes: str, no: str) -> Variants | None:
     """The model's yes/no questions for the right and the wrong answer; None if one is not a yes/no question."""
-    if not (_is_yes_no(yes) and _is_yes_no(no)) or yes == no:
+    are_both = all(line.endswith("?") and line.split(" ")[0] in _YES_NO_OPENINGS for line in (yes, no))
+    if not are_both or yes == no:
         return None
     return (_variant(worded, "yes-no", yes, ("yes",)), _variant(worded, "yes-no", no, ("no",)))
-
-
-def _is_yes_no(line: str) -> bool:
-    return line.endswith("?") and line.split(" ")[0] in _YES_NO_OPENINGS
 
 
 def _variant(worded: Worded, kind: QuestionKind, question: str, answers: tuple[str, ...]) -> Worded:

@@ -28,6 +28,7 @@ from quaere.chat.renderer import Renderer
 from quaere.chat.spans import find_evidence
 from quaere.dialects.roles import is_right
 from quaere.errors import SamplingFailed
+from quaere.grouping import group_by
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Evidence, Passage, Proposal, ProposeTask, Search, Turn
 from quaere.rewards.format import contains
@@ -128,15 +129,11 @@ def draw_evenly(questions: Iterable[CheckedQuestion], num: int, seed: int) -> li
 
     draw_evenly([one_a, one_b, one_c, two], 3, seed=0) -> [one_b, two, one_a]
     """
-    by_facts: dict[int, list[CheckedQuestion]] = {}
-    for question in questions:
-        by_facts.setdefault(question.facts, []).append(question)
-    dice = Dice(seed, "evenly")
+    dice, by_facts = Dice(seed, "evenly"), group_by(questions, lambda question: question.facts)
     groups = [by_facts[num_facts] for num_facts in sorted(by_facts)]
     for group in groups:
         dice.shuffle(group)
-    rounds = zip_longest(*groups)
-    return [question for question in chain.from_iterable(rounds) if question is not None][:num]
+    return [question for question in chain.from_iterable(zip_longest(*groups)) if question is not None][:num]
 
 
 def count_searches(episode: Episode) -> int:
@@ -151,10 +148,11 @@ def _find_fault(episode: Episode, question: CheckedQuestion, dialect: Dialect) -
     if count_searches(episode) < question.searches:
         return "fewer searches than needed"
     shown = [hit.passage for turn in episode.turns for result in turn.results for hit in result.hits]
-    for evidence in question.deciding:
-        if not any(passage.doc_id == evidence.doc_id and evidence.text in passage.text for passage in shown):
-            return "the answer rests on nothing shown"
-    return ""
+    is_shown = all(
+        any(passage.doc_id == evidence.doc_id and evidence.text in passage.text for passage in shown)
+        for evidence in question.deciding
+    )
+    return "" if is_shown else "the answer rests on nothing shown"
 
 
 # ------------------------------------------------------------------------------------------ the proposer's
@@ -191,10 +189,8 @@ def plan_proposals(
     three hops. Comparisons are left out: their facts do not lead from one to the next.
     """
     finder = _Finder(pages, questions, seed)
-    by_hops: dict[int, list[Proposing]] = {}
-    for question in questions:
-        for proposing in finder.find(question):
-            by_hops.setdefault(proposing.hops, []).append(proposing)
+    planned = chain.from_iterable(finder.find(question) for question in questions)
+    by_hops = group_by(planned, lambda proposing: proposing.hops)
     weights = dict(enumerate(hop_ratio, start=1))
     # The k-th item of weight w is placed at k/w, so that every prefix of the list has the ratio of the whole: playing
     # that stops at `num` episodes still covers all hops.
@@ -212,18 +208,15 @@ class _Finder:
 
     def __init__(self, pages: Pages, questions: Sequence[CheckedQuestion], seed: int) -> None:
         wanted = {evidence.doc_id for question in questions for evidence in question.evidence}
-        self._by_document: dict[str, list[Passage]] = {}
-        for passage in pages.passages:
-            if passage.doc_id in wanted:
-                self._by_document.setdefault(passage.doc_id, []).append(passage)
+        stating = [passage for passage in pages.passages if passage.doc_id in wanted]
+        self._by_document = group_by(stating, lambda passage: passage.doc_id)
         names = {page_name(found[0].title) for found in self._by_document.values()}
         self._sources: dict[str, list[Passage]] = {}
         order = list(pages.passages)
         Dice(seed, "sources").shuffle(order)
         for passage in order:
             for name in names.intersection(pages.find_named(passage)):
-                sources = self._sources.setdefault(name, [])
-                if len(sources) < _MAX_SOURCES:
+                if len(sources := self._sources.setdefault(name, [])) < _MAX_SOURCES:
                     sources.append(passage)
 
     def find(self, question: CheckedQuestion) -> list[Proposing]:

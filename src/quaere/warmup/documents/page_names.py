@@ -41,7 +41,9 @@ class FolderNames:
                 if key[1] in written:
                     users[key].append(written[key[1]])
         self._names = {
-            key: _find_usual(used) for key, used in users.items() if len(used) >= _MIN_SHARE * num_documents[key]
+            key: _find_usual(sum(used, Counter[str]()))
+            for key, used in users.items()
+            if len(used) >= _MIN_SHARE * num_documents[key]
         }
 
     def find(self, doc_id: str) -> str:
@@ -49,9 +51,8 @@ class FolderNames:
         return next((self._names[key] for key in _iterate_names(doc_id) if key in self._names), "")
 
 
-def _find_usual(used: Sequence[Counter[str]]) -> str:
-    """The most frequent spelling over all documents; of equally frequent ones the first in alphabetical order."""
-    forms = sum(used, Counter[str]())
+def _find_usual(forms: Counter[str]) -> str:
+    """The most frequent spelling; of equally frequent ones the first in alphabetical order."""
     return min(forms, key=lambda form: (-forms[form], form))
 
 
@@ -69,9 +70,8 @@ def _iterate_names(doc_id: str) -> Iterator[tuple[str, str]]:
     while "/" in folder:
         folder = folder.rpartition("/")[0]
         name = folder.rpartition("/")[2].casefold()
-        for word in dict.fromkeys((name, *_WORD.findall(name))):
-            if len(word) >= _MIN_CHARS:
-                yield folder, word
+        words = dict.fromkeys((name, *_WORD.findall(name)))
+        yield from ((folder, word) for word in words if len(word) >= _MIN_CHARS)
 
 
 # ---------------------------------------------------------------------------------------------------------------- pages
@@ -104,6 +104,5 @@ class Pages:
 def _words(name: str) -> tuple[str, ...]:
     """A name as words; () if it could be mistaken for an ordinary word."""
     words = tuple(_NAME_WORD.findall(name))
-    if not words or not words[0][0].isupper() or (len(words) == 1 and len(words[0]) < _MIN_NAME_CHARS):
-        return ()
-    return words
+    is_common = not words or not words[0][0].isupper() or (len(words) == 1 and len(words[0]) < _MIN_NAME_CHARS)
+    return () if is_common else words

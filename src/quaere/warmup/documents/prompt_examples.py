@@ -1,13 +1,11 @@
 """Few-shot examples for the prompts of the question writer, all invented; they cover different kinds of text.
 
-EXAMPLES[0].question == "How do I make tarnctl carry on when some of my backup volumes are broken?"
+EXAMPLES[0][-1] == "How do I make tarnctl carry on when some of my backup volumes are broken?"
 """
 
 from __future__ import annotations
 
 from typing import Literal
-
-from msgspec import Struct
 
 from quaere.warmup.documents.askable_facts import Kind
 
@@ -15,100 +13,97 @@ Form = Literal["earlier", "later", "same"]
 Style = Literal["plain", "everyday", "short"]
 
 
-class Example(Struct, frozen=True):
-    """A text of some kind, a span of it, and a question for that span in a style; `name` as in `Fact`.
-
-    Example("Ferrin Hall\\nBuilt in 1811.", "1811", "date", "plain", "When was Ferrin Hall built?", "Ferrin Hall")
-    """
-
-    text: str
-    answer: str
-    kind: Kind
-    style: Style
-    question: str
-    name: str = ""
-
-
-EXAMPLES: tuple[Example, ...] = (
-    Example(  # a manual
+# A text of some kind, a span of it that is the answer, its kind, a style, the page's name ("" if it has none), and a
+# question for the span in that style.
+EXAMPLES: tuple[tuple[str, str, Kind, Style, str, str], ...] = (
+    (  # a manual
         "File: tarnctl/restoring.html\nRestoring\nThe restore command reads the volumes in order and stops at the "
         "first damaged one. With --keep-going it skips damaged volumes and restores the rest.",
         "--keep-going",
         "option",
         "everyday",
+        "",
         "How do I make tarnctl carry on when some of my backup volumes are broken?",
     ),
-    Example(  # an encyclopedia
+    (  # an encyclopedia
         "Ferrin Town Hall\nFerrin Town Hall stands at the old market. It was finished in 1811, and Marta Oleen "
         "painted its ceiling.",
         "Marta Oleen",
         "name",
         "plain",
-        "Who painted the ceiling of Ferrin Town Hall?",
         "Ferrin Town Hall",
+        "Who painted the ceiling of Ferrin Town Hall?",
     ),
-    Example(  # a reference
+    (  # a reference
         "File: heron/settings.md\nHeron Server settings > Network\nidle_timeout: how long a connection may be silent "
         "before it is closed. Default: 90 seconds. Set it to 0 to keep connections open.",
         "90 seconds",
         "quantity",
         "everyday",
+        "",
         "After how long does Heron Server drop a client that sends nothing, if I change no settings?",
     ),
-    Example(  # a table
+    (  # a table
         "Mossberry API > Limits\nplan: free; requests per hour: 200; storage: 1 GB\nplan: team; requests per hour: "
         "5,000; storage: 50 GB",
         "5,000",
         "number",
         "plain",
+        "",
         "How many requests per hour does the Mossberry API allow on the team plan?",
     ),
-    Example(  # a change log
+    (  # a change log
         "File: apps/pelikan/NEWS.txt\nNEWS > 2.4.1\n- The map no longer crashes on empty tracks.\n- Export to GPX has "
         "moved to the File menu.",
         "File menu",
         "name",
         "everyday",
+        "",
         "Where do I find saving as GPX since Pelikan 2.4.1?",
     ),
-    Example(  # documentation of code
+    (  # documentation of code
         "quillpdf.Writer\nadd_page(width, height) appends an empty page. close() must be called once; it writes the "
         "index of pages and raises ClosedError if it is called again.",
         "ClosedError",
         "identifier",
         "plain",
+        "",
         "Which error does close() of a quillpdf Writer raise if it is called again?",
     ),
-    Example(  # questions with answers
+    (  # questions with answers
         "File: support/garnet/faq.html\nFAQ > Can I undo a merge?\nYes, for 30 days. Open History, choose the merge "
         "and press Split. Comments written since then stay with the first record.",
         "30 days",
         "quantity",
         "plain",
+        "",
         "For how long can a merge be undone in Garnet?",
     ),
-    Example(  # a ticket
+    (  # a ticket
         "File: tickets/4127.txt\nPrinter queue stuck after update\nThe queue is stuck since the update to Lindow 6.2. "
         "Cause: the spooler starts before the disk is mounted. Fixed by setting spool_delay to 20.",
         "the spooler starts before the disk is mounted",
         "phrase",
         "everyday",
+        "",
         "Why does my printer queue hang since the update to Lindow 6.2?",
     ),
-    Example(  # prose
+    (  # prose
         "The Salt Road\nCaravans left Osk in spring. They carried salt as far as Veldin, nine days away, and came home "
         "with copper.",
         "copper",
         "phrase",
         "plain",
+        "",
         "What did the caravans of the Salt Road bring home to Osk?",
     ),
-    Example(  # a mail
+    (  # a mail
         "Re: scanner on floor 3\nHi all, the new scanner saves to the share called inbox. Ask Jonna for the door "
         "code, and do not use it while the alarm test runs, on Mondays from 9 to 10.",
         "while the alarm test runs",
         "phrase",
         "everyday",
+        "",
         "When am I not supposed to use the new scanner on floor 3?",
     ),
 )

@@ -10,14 +10,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, ParamSpec
 
 from quaere.chat.messages import Message, Part, Quoted
 from quaere.chat.protocol import OneTurn
 from quaere.records import Action, Answer, Malformed, Passage, Task, Turn
-from quaere.warmup.documents import prompt_examples as examples
 from quaere.warmup.documents.askable_facts import Fact, Kind
-from quaere.warmup.documents.prompt_examples import Form, Style
+from quaere.warmup.documents.prompt_examples import (
+    COMPARISONS,
+    DESCRIPTIONS,
+    EXAMPLES,
+    JUDGED,
+    MISSING,
+    PROPOSALS,
+    QUERIES,
+    Form,
+    Style,
+)
+
+P = ParamSpec("P")
 
 _QUOTED = re.compile(r'["“]([^"“”]*)["”]')
 _LABEL = re.compile(r"^(?:Question|Answer|Description|Text|Title|Query|Search): ")
@@ -98,45 +109,25 @@ class OneLine(OneTurn):
 # ------------------------------------------------------------------------------------------------------------- prompts
 
 
-def word_question(fact: Fact, style: Style, name: str) -> list[Message]:
-    """The prompt for a question whose answer is the fact's span, in this style; it should contain `name`, if any."""
-    return _WORD(show_place(fact.passage), fact.answer, fact.kind, style, name)
+def _prompt(
+    system: str, examples: Iterable[tuple[Any, ...]]
+) -> Callable[[Callable[P, tuple[Part, ...]]], Callable[P, list[Message]]]:
+    """Decorator of a function that writes a request: the result is the whole prompt, with system message and examples.
 
+    An example is a tuple of the function's inputs, followed by the expected line.
+    """
 
-def answer_question(question: str, texts: Sequence[str] = ()) -> list[Message]:
-    """The prompt to answer the question with these texts; from memory if there are none."""
-    shown = [part for text in texts for part in (Quoted(text), "\n\n")]
-    return [Message("system", (_ANSWERING,)), Message("user", (*shown, "Question: ", Quoted(question)))]
+    def decorate(ask: Callable[..., tuple[Part, ...]]) -> Callable[P, list[Message]]:
+        opening = [Message("system", (system,))]
+        for *given, line in examples:
+            opening += [Message("user", ask(*given)), Message("assistant", (line,))]
 
+        def write(*args: P.args, **kwargs: P.kwargs) -> list[Message]:
+            return [*opening, Message("user", ask(*args, **kwargs))]
 
-def write_query(question: str) -> list[Message]:
-    """The prompt for a search query from the question alone."""
-    return _QUERY(Quoted(question))
+        return write
 
-
-def judge_question(passage: Passage, question: str, answer: str) -> list[Message]:
-    """The prompt for a yes/no verdict: is the question clear without the passage, and is this its only answer?"""
-    return _JUDGE(show_place(passage), question, answer)
-
-
-def describe_name(passage: Passage, name: str) -> list[Message]:
-    """The prompt to describe a name by what the passage says about it, without using the name."""
-    return _DESCRIBE(show_place(passage), name)
-
-
-def word_pair(question: str, names: tuple[str, str], form: Form) -> list[Message]:
-    """The prompt for one question that compares two pages: which date is earlier or later, or are they the same?"""
-    return _COMPARE(question, names, form)
-
-
-def propose_answer(question: str, answer: str) -> list[Message]:
-    """The prompt to turn a question and a proposed answer into a yes/no question."""
-    return _PROPOSE(question, answer)
-
-
-def word_missing(text: str, kind: Kind, name: str) -> list[Message]:
-    """The prompt for a question of a kind of answer that the text does not give; it should contain `name`, if any."""
-    return _MISS(text, kind, name)
+    return decorate
 
 
 def show_place(passage: Passage) -> str:
@@ -145,7 +136,13 @@ def show_place(passage: Passage) -> str:
     return f"{file}{passage.titled_text}"
 
 
-def _ask_question(text: str, answer: str, kind: Kind, style: Style, name: str) -> tuple[Part, ...]:
+def word_question(fact: Fact, style: Style, name: str) -> list[Message]:
+    """The prompt for a question whose answer is the fact's span, in this style; it should contain `name`, if any."""
+    return _word_question(show_place(fact.passage), fact.answer, fact.kind, style, name)
+
+
+@_prompt(_ASKING, EXAMPLES)
+def _word_question(text: str, answer: str, kind: Kind, style: Style, name: str) -> tuple[Part, ...]:
     named: tuple[Part, ...] = (" Name ", Quoted(f'"{name}"'), ".") if name else ()
     return (
         Quoted(text),
@@ -157,46 +154,45 @@ def _ask_question(text: str, answer: str, kind: Kind, style: Style, name: str) -
     )
 
 
-def _ask_judgement(text: str, question: str, answer: str) -> tuple[Part, ...]:
+def answer_question(question: str, texts: Sequence[str] = ()) -> list[Message]:
+    """The prompt to answer the question with these texts; from memory if there are none."""
+    shown = [part for text in texts for part in (Quoted(text), "\n\n")]
+    return [Message("system", (_ANSWERING,)), Message("user", (*shown, "Question: ", Quoted(question)))]
+
+
+@_prompt(_QUERYING, QUERIES)
+def write_query(question: Part) -> tuple[Part, ...]:
+    """The prompt for a search query from the question alone, which is `Quoted` in all but the examples."""
+    return ("Question: ", question)
+
+
+@_prompt(_JUDGING, JUDGED)
+def judge_question(text: str, question: str, answer: str) -> tuple[Part, ...]:
+    """The prompt for a yes/no verdict: is the question clear without the text, and is this its only answer?"""
     return (Quoted(text), "\n\nQuestion: ", Quoted(question), "\nAnswer: ", Quoted(answer))
 
 
-def _ask_description(text: str, name: str) -> tuple[Part, ...]:
+@_prompt(_DESCRIBING, DESCRIPTIONS)
+def describe_name(text: str, name: str) -> tuple[Part, ...]:
+    """The prompt to describe a name by what the text says about it, without using the name."""
     return (Quoted(text), "\n\nDescribe ", Quoted(f'"{name}"'), " without a word of its name.")
 
 
-def _ask_comparison(question: str, names: tuple[str, str], form: Form) -> tuple[Part, ...]:
+@_prompt(_ASKING, COMPARISONS)
+def word_pair(question: str, names: tuple[str, str], form: Form) -> tuple[Part, ...]:
+    """The prompt for one question that compares two pages: which date is earlier or later, or are they the same?"""
     asked = ("Asked of ", Quoted(names[0]), " and of ", Quoted(names[1]), ": ", Quoted(question))
     return (*asked, f"\nWrite one question: {_REQUESTS[form]} Name both.")
 
 
-def _ask_missing(text: str, kind: Kind, name: str) -> tuple[Part, ...]:
-    named: tuple[Part, ...] = (" Name ", Quoted(f'"{name}"'), ".") if name else ()
-    return (Quoted(text), f"\n\nWrite a question that it does not answer. Begin with {BEGINNINGS[kind]}.", *named)
-
-
-def _ask_proposed(question: str, answer: str) -> tuple[Part, ...]:
+@_prompt(_PROPOSING, PROPOSALS)
+def propose_answer(question: str, answer: str) -> tuple[Part, ...]:
+    """The prompt to turn a question and a proposed answer into a yes/no question."""
     return ("Question: ", Quoted(question), "\nProposed answer: ", Quoted(answer))
 
 
-def _prompt(
-    system: str, ask: Callable[..., tuple[Part, ...]], examples: Iterable[tuple[Any, ...]]
-) -> Callable[..., list[Message]]:
-    """A function from a prompt's inputs to its messages: system message, examples, and the request.
-
-    An example is a tuple of inputs followed by the expected line; `ask` turns inputs into a user message.
-    """
-    opening = [Message("system", (system,))]
-    for *given, line in examples:
-        opening += [Message("user", ask(*given)), Message("assistant", (line,))]
-    return lambda *given: [*opening, Message("user", ask(*given))]
-
-
-_WORDED = ((one.text, one.answer, one.kind, one.style, one.name, one.question) for one in examples.EXAMPLES)
-_WORD = _prompt(_ASKING, _ask_question, _WORDED)
-_QUERY = _prompt(_QUERYING, lambda question: ("Question: ", question), examples.QUERIES)
-_DESCRIBE = _prompt(_DESCRIBING, _ask_description, examples.DESCRIPTIONS)
-_PROPOSE = _prompt(_PROPOSING, _ask_proposed, examples.PROPOSALS)
-_COMPARE = _prompt(_ASKING, _ask_comparison, examples.COMPARISONS)
-_MISS = _prompt(_MISSING, _ask_missing, examples.MISSING)
-_JUDGE = _prompt(_JUDGING, _ask_judgement, examples.JUDGED)
+@_prompt(_MISSING, MISSING)
+def word_missing(text: str, kind: Kind, name: str) -> tuple[Part, ...]:
+    """The prompt for a question of a kind of answer that the text does not give; it should contain `name`, if any."""
+    named: tuple[Part, ...] = (" Name ", Quoted(f'"{name}"'), ".") if name else ()
+    return (Quoted(text), f"\n\nWrite a question that it does not answer. Begin with {BEGINNINGS[kind]}.", *named)

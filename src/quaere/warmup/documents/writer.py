@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec import Struct, structs
 
 from quaere.errors import BadInput
-from quaere.records import Passage
+from quaere.grouping import group_by
 from quaere.rewards.answers import normalise_answer
 from quaere.rewards.format import contains
 from quaere.rollout.policy import Policy
@@ -97,18 +97,22 @@ async def write_questions(
 
 
 class _Asking(Struct, frozen=True):
-    """A batch of drafts, the styles in which each is worded, and the minute after which it is no longer started."""
+    """A batch of drafts, about pages that others name or not, and the minute after which it is no longer started."""
 
     drafts: Sequence[Draft]
-    styles: tuple[Style, ...]
+    is_named: bool
     until: float
 
+    @property
+    def styles(self) -> tuple[Style, ...]:
+        return _NAMED_STYLES if self.is_named else _STYLES
 
-def _split(drafts: Sequence[Draft], styles: tuple[Style, ...], until: float) -> Iterator[_Asking]:
+
+def _split(drafts: Sequence[Draft], is_named: bool, until: float) -> Iterator[_Asking]:
     """Split the drafts into batches; the first is small, because it decides whether the writer continues."""
     for first in (0, *range(_FIRST, len(drafts), _BATCH)):
         if some := drafts[first : first + _BATCH if first else _FIRST]:
-            yield _Asking(some, styles, until)
+            yield _Asking(some, is_named, until)
 
 
 class _Writer:
@@ -138,11 +142,11 @@ class _Writer:
         others = others[: num - len(named)]
         if not others and not named:
             raise BadInput("no passage of the index states a fact to ask about", hint="index documents with sentences")
-        open_ones = draw_unanswerable(self.passages, self.settings.num_unanswerable, self.settings.seed)
-        total = len(others) + len(named) + len(open_ones)
-        shares = [len(others) / total, (len(others) + len(named)) / total]
-        batches = [*_split(others, _STYLES, minutes * shares[0]), *_split(named, _NAMED_STYLES, minutes * shares[1])]
-        batches += _split(open_ones, _STYLES, minutes)
+        unsaid = draw_unanswerable(self.passages, self.settings.num_unanswerable, self.settings.seed)
+        per_draft = minutes / (len(others) + len(named) + len(unsaid))
+        batches = [*_split(others, False, per_draft * len(others))]
+        batches += _split(named, True, per_draft * (len(others) + len(named)))
+        batches += _split(unsaid, False, minutes)
         self.report("facts asked about", 0, self.settings.drafts)
         kept = await self._finish_batch(batches[0], 0)
         if not kept and len(batches[0].drafts) == _FIRST:
@@ -167,11 +171,10 @@ class _Writer:
 
         async def work() -> None:
             for number in waiting:
-                if time.monotonic() > self._began_at + 60 * batches[number].until:
-                    continue
-                found[number] = await self._finish_batch(batches[number], number)
-                so_far = num_kept + sum(map(len, found))
-                self.report(f"facts asked about ({so_far} kept)", self.num_drafts, self.settings.drafts)
+                if time.monotonic() <= self._began_at + 60 * batches[number].until:
+                    found[number] = await self._finish_batch(batches[number], number)
+                    so_far = num_kept + sum(map(len, found))
+                    self.report(f"facts asked about ({so_far} kept)", self.num_drafts, self.settings.drafts)
 
         self.report(f"facts asked about ({num_kept} kept)", self.num_drafts, self.settings.drafts)
         await asyncio.gather(*(work() for _ in range(_AT_ONCE)))
@@ -204,20 +207,18 @@ class _Writer:
             going.append(sound)
         found = await self._keep_found(name, going)
         going = [wordings for wordings in await self._keep_clear(name, found) if wordings]
-        if asking.styles == _NAMED_STYLES:
+        if asking.is_named:
             going = await asyncio.to_thread(self._put_far_first, going)
-        num_wordings = {wordings[0].draft.id: len(wordings) for wordings in going}
-        kept: dict[str, Worded] = {}
-        for turn in range(len(asking.styles)):
-            worded = [wordings[turn] for wordings in going if turn < len(wordings)]
-            worded = [item for item in worded if item.draft.id not in kept]
-            verdicts = await self.examiner.attempt(f"{name}, wording {turn + 1}", worded)
-            for item, verdict in zip(worded, verdicts, strict=True):
-                if not verdict.fault:
-                    kept[item.draft.id] = _with_scores(item, verdict)
-                elif turn + 1 == num_wordings[item.draft.id]:
-                    self._drop(item, verdict.fault)
-        return list(kept.values())
+        kept: list[Worded] = []
+        for turn in range(1, len(asking.styles) + 1):
+            verdicts = await self.examiner.attempt(f"{name}, wording {turn}", [wordings[0] for wordings in going])
+            tried = list(zip(going, verdicts, strict=True))
+            kept += [_with_scores(wordings[0], verdict) for wordings, verdict in tried if not verdict.fault]
+            for wordings, verdict in tried:
+                if verdict.fault and len(wordings) == 1:
+                    self._drop(wordings[0], verdict.fault)
+            going = [wordings[1:] for wordings, verdict in tried if verdict.fault and len(wordings) > 1]
+        return kept
 
     async def _ask_unanswerable(self, name: str, drafts: Sequence[Draft]) -> list[Worded]:
         """Word and check a batch of questions about what their pages do not say, one wording each."""
@@ -229,7 +230,6 @@ class _Writer:
         return self._keep(sound, await find_answered(self.examiner, name, sound))
 
     async def _word(self, name: str, asking: _Asking) -> list[list[Worded]]:
-        """Per fact, the distinct wordings that the model writes in the batch's styles."""
         subjects = [self._choose_name(draft.facts[0]) for draft in asking.drafts]
         prompts = [
             word_question(draft.facts[0], style, subject)
@@ -262,14 +262,11 @@ class _Writer:
             for wordings in by_fact
         ]
         missing = [at for at, wordings in enumerate(by_fact) if wordings and not found[at]]
-        first = [by_fact[at][0] for at in missing]
-        for at, worded, is_found in zip(
-            missing, first, await self.examiner.find_by_own_queries(name, first, within), strict=True
-        ):
-            if is_found:
-                found[at] = [worded]
-            else:
-                self._drop(worded, "its passage is not found")
+        are_found = await self.examiner.find_by_own_queries(name, [by_fact[at][0] for at in missing], within)
+        for at, is_found in zip(missing, are_found, strict=True):
+            found[at] = [by_fact[at][0]] if is_found else []
+            if not is_found:
+                self._drop(by_fact[at][0], "its passage is not found")
         return found
 
     async def _keep_clear(self, name: str, by_fact: Sequence[Sequence[Worded]]) -> list[list[Worded]]:
@@ -290,24 +287,23 @@ class _Writer:
         A search with a description finds the fact's passage, and the model reads the name in it.
         """
         facts = list({bridge.fact.id: bridge.fact for bridge in bridges}.values())
-        prompts = [describe_name(fact.passage, fact.answer) for fact in facts for _ in range(_DESCRIPTIONS)]
+        prompts = [describe_name(show_place(fact.passage), fact.answer) for fact in facts for _ in range(_DESCRIPTIONS)]
         lines = await self.lines.write("descriptions: wording", prompts, self.settings.temperature)
         described: dict[str, str] = {}
         for turn in range(_DESCRIPTIONS):
-            written = zip(facts, lines[turn::_DESCRIPTIONS], strict=True)
-            texts = {fact.id: chains.clean_description(line) for fact, line in written}
+            cleaned = map(chains.clean_description, lines[turn::_DESCRIPTIONS])
+            texts = {fact.id: text for fact, text in zip(facts, cleaned, strict=True)}
             tried = [
-                Worded(Draft(fact.id, "single", (fact,), (fact.answer,)), chains.ask_description(texts[fact.id]))
+                Worded(Draft(fact.id, "single", (fact,), (fact.answer,)), f"Who or what is {texts[fact.id]}?")
                 for fact in facts
                 if fact.id not in described and not chains.find_description_fault(texts[fact.id], fact.answer)
             ]
             await self.examiner.search([worded.question for worded in tried])
             led = [worded for worded in tried if self.examiner.finds(worded.question, worded)]
             clear = await self.examiner.are_clear(f"descriptions {turn + 1}", led)
-            led = [worded for worded, is_clear in zip(led, clear, strict=True) if is_clear]
+            led = list(itertools.compress(led, clear))
             shares = await self.examiner.read(f"descriptions {turn + 1}", led)
-            good = [worded.draft.id for worded, share in zip(led, shares, strict=True) if share]
-            described |= {name: texts[name] for name in good}
+            described |= {worded.draft.id: texts[worded.draft.id] for worded in itertools.compress(led, shares)}
         self.report(f"names described ({len(described)} kept)", len(facts), len(facts))
         return described
 
@@ -321,53 +317,43 @@ class _Writer:
         verdicts = await self.examiner.attempt("chains", far, is_composed=True)
         kept = self._keep(far, [verdict.fault for verdict in verdicts])
         self.report(f"chains asked ({len(kept)} kept)", len(asked), len(asked))
-        shares = {worded.draft.id: verdict for worded, verdict in zip(far, verdicts, strict=True)}
-        return [_with_scores(worded, shares[worded.draft.id]) for worded in kept]
+        return [_with_scores(item, verdict) for item, verdict in zip(far, verdicts, strict=True) if not verdict.fault]
 
     # ------------------------------------------------------------------------------------------ comparisons and choices
 
     async def word_comparisons(self, pairs: Sequence[comparisons.Pair]) -> dict[tuple[str, Form], list[str]]:
         """Distinct wordings with slots for two names, by template and form; the model writes each for one pair."""
-        by_key: dict[tuple[str, Form], list[comparisons.Pair]] = {}
-        for pair in pairs:
-            by_key.setdefault(pair.key, []).append(pair)
-        asked = [pair for group in by_key.values() for pair in group[:_WORDINGS]]
+        asked = [pair for group in group_by(pairs, lambda pair: pair.key).values() for pair in group[:_WORDINGS]]
         prompts = [
             word_pair(pair.one.question, (pair.one.fact.name, pair.other.fact.name), pair.form) for pair in asked
         ]
         lines = await self.lines.write("comparison: wording", prompts, 0.0)
-        wordings: dict[tuple[str, Form], list[str]] = {}
-        for pair, line in zip(asked, lines, strict=True):
-            form = comparisons.read_wording(line, pair)
-            if form and form not in wordings.setdefault(pair.key, []):
-                wordings[pair.key].append(form)
-        return wordings
+        read = [(pair.key, comparisons.read_wording(line, pair)) for pair, line in zip(asked, lines, strict=True)]
+        distinct = dict.fromkeys((key, form) for key, form in read if form)
+        return {key: [form for _, form in forms] for key, forms in group_by(distinct, lambda one: one[0]).items()}
 
     async def check_comparisons(self, compared: Sequence[Worded]) -> list[Worded]:
         """The comparisons whose pages a search finds. The model does not answer them: half of all guesses are right."""
         self.num_drafts += len(compared)
         sound = self._keep_sound(compared)
-        by_name = [fact.name for item in sound for fact in item.draft.facts]
-        await self.examiner.search([*(item.question for item in sound), *by_name])
-        hits = self.examiner.hits
-
-        def is_found(item: Worded, fact: Fact) -> bool:
-            return any(passage.id == fact.passage.id for passage in (*hits[item.question], *hits[fact.name]))
-
-        found = [all(is_found(item, fact) for fact in item.draft.facts) for item in sound]
+        names = [fact.name for item in sound for fact in item.draft.facts]
+        await self.examiner.search([*(item.question for item in sound), *names])
+        hits = {query: {passage.id for passage in found} for query, found in self.examiner.hits.items()}
+        found = [
+            all(fact.passage.id in hits[item.question] | hits[fact.name] for fact in item.draft.facts) for item in sound
+        ]
         return self._keep(sound, ["" if each else "its passage is not found" for each in found])
 
     async def ask_choices(self, kept: Sequence[Worded], dice: Dice) -> list[Worded]:
         """Some single facts asked again as a choice of two answers, and as many as yes/no questions."""
-        num = int(_CHOICE_SHARE * len(kept))
-        pool = list(kept)
+        num, pool = int(_CHOICE_SHARE * len(kept)), list(kept)
         dice.shuffle(pool)
-        pool = pool[: 6 * num]  # several times what is kept
-        by_document: dict[str, list[Passage]] = {}
-        for passage in self.passages:
-            by_document.setdefault(passage.doc_id, []).append(passage)
-        wrong = [comparisons.find_wrong_answer(item, by_document[item.fact.passage.doc_id], dice) for item in pool]
-        able = [(item, other) for item, other in zip(pool, wrong, strict=True) if other]
+        by_document = group_by(self.passages, lambda passage: passage.doc_id)
+        wrong = [
+            (item, comparisons.find_wrong_answer(item, by_document[item.fact.passage.doc_id], dice))
+            for item in pool[: 6 * num]  # several times what is kept
+        ]
+        able = [(item, other) for item, other in wrong if other]
         asked = able[1::2]
         prompts = [propose_answer(item.question, said) for item, other in asked for said in (item.fact.answer, other)]
         lines = await self.lines.write("yes-no: wording", prompts, 0.0)
@@ -388,8 +374,7 @@ class _Writer:
 
     def finish(self, worded: Worded) -> CheckedQuestion:
         """The question as a line of the question file, with the number of searches it needs."""
-        draft = worded.draft
-        num_facts = len(draft.facts)
+        draft, num_facts = worded.draft, len(worded.draft.facts)
         return CheckedQuestion(
             id=draft.id,
             question=worded.question,
@@ -403,14 +388,11 @@ class _Writer:
         )
 
     def _keep_sound(self, worded: Sequence[Worded]) -> list[Worded]:
-        """The questions that break no rule and were not asked before; the others are recorded as dropped."""
         return self._keep_new(self._keep(worded, [_break_rules(item) for item in worded]))
 
     def _keep_new(self, worded: Sequence[Worded]) -> list[Worded]:
-        """The questions that were not asked before; the others are recorded as dropped."""
         faults = []
-        for item in worded:
-            text = normalise_answer(item.question)
+        for text in (normalise_answer(item.question) for item in worded):
             faults.append("was asked already" if text in self._asked else "")
             self._asked.add(text)
         return self._keep(worded, faults)
@@ -428,7 +410,6 @@ class _Writer:
 
 
 def _break_rules(worded: Worded) -> str:
-    """The rule that a wording breaks; "" if it breaks none."""
     draft = worded.draft
     answer = "" if draft.is_choice else draft.answers[-1]
     return find_fault(worded.question, names=draft.names, answer=answer, hidden=draft.hidden)
@@ -436,9 +417,9 @@ def _break_rules(worded: Worded) -> str:
 
 def _find_fault_of_single(worded: Worded) -> str:
     """The rule that a question about one fact breaks, "" if none; it must also name its subject."""
-    fault = _break_rules(worded)
-    if not fault and not names_subject(worded.question, worded.fact.passage, worded.fact.sentence):
-        return "does not name what it is about"
+    fact, fault = worded.fact, _break_rules(worded)
+    if not fault and not names_subject(worded.question, fact.passage, fact.sentence):
+        fault = "does not name what it is about"
     return fault
 
 
