@@ -1,10 +1,13 @@
 """Questions about what the documents do not say: written about a page, kept if no two readings give the same answer."""
 
+from types import SimpleNamespace
+
 import pytest
 from reading_endpoint import MISSING, PAGES, Reader, make_index, write
 
 from quaere.policies.sampler import ChatReply
 from quaere.records import Passage
+from quaere.warmup.documents import writer
 from quaere.warmup.documents.checked_question import Worded, WriterSettings
 from quaere.warmup.documents.prompt_examples import MISSING as EXAMPLES
 from quaere.warmup.documents.unanswerable import draw_unanswerable, find_fault_of_unanswerable, read_answer
@@ -153,6 +156,19 @@ async def test_a_share_of_the_drafts_is_of_this_kind_and_the_others_are_what_the
     assert reasons(both) == {"unanswerable: was asked already"}
     assert both.num_drafts == facts.num_drafts + 8
     assert [asked for asked in mixed.asked if asked in plain.asked] == plain.asked
+
+
+@pytest.mark.parametrize(("seconds", "num"), [(29, (8, 8)), (59, (7, 8)), (61, (3, 8)), (121, (3, 0))])
+async def test_each_kind_of_draft_has_its_share_of_the_minutes(pages_index, monkeypatch, seconds, num):
+    """4 facts of any pages until 0:30, 4 of pages that others name until 1:00, 8 unanswerable ones until 2:00."""
+    monkeypatch.setattr(writer, "_FIRST", 3)
+    monkeypatch.setattr(writer, "_BATCH", 2)
+    clock = iter([0])
+    monkeypatch.setattr(writer, "time", SimpleNamespace(monotonic=lambda: next(clock, seconds)))
+    reader = Reader()
+    await write(pages_index, reader, drafts=16, unanswerable=0.5, minutes=2)
+    worded = [asked for part, asked in reader.asked if part == "You write questions" and "the answer is" in asked]
+    assert (len(worded) // 3, reader.count("You look for")) == num
 
 
 def test_the_number_of_drafts():
