@@ -3,16 +3,26 @@
     python benchmarks/hold_back.py questions.jsonl --digits 0-4 --practice practice.jsonl --held held.jsonl
 
 A document is held back if the SHA-256 of its id begins with one of the digits. A question about documents of both
-halves is in neither file, nor is one without evidence, whose documents are not known.
+halves is in neither file, nor is one without evidence, whose documents are not known. An unanswerable question has no
+evidence: the document that it is about is in its id ("halm.md#0:16-unanswerable").
 """
 
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 from results_table import first_digit, parse_digits
 
 from quaere.search.json_lines import read_lines
+
+
+def find_documents(row: dict[str, Any]) -> list[str]:
+    """The ids of the documents that a question is about; [] if they are not known."""
+    if row.get("kind") == "unanswerable":
+        document, _, _ = row["id"].rpartition("#")
+        return [document] if document else []
+    return [span["doc_id"] for span in row.get("evidence", [])]
 
 
 def main() -> None:
@@ -26,7 +36,7 @@ def main() -> None:
     halves: dict[bool, list[bytes]] = {False: [], True: []}
     num_left_out = 0
     for _, line in read_lines(args.questions):
-        sides = {first_digit(span["doc_id"]) in digits for span in json.loads(line).get("evidence", [])}
+        sides = {first_digit(name) in digits for name in find_documents(json.loads(line))}
         if len(sides) == 1:
             halves[sides.pop()].append(line.rstrip(b"\n") + b"\n")
         else:

@@ -39,6 +39,7 @@ from quaere.warmup.documents.prompts import (
     describe_name,
     propose_answer,
     show_place,
+    word_missing,
     word_pair,
     word_question,
     write_query,
@@ -119,6 +120,7 @@ def _write_lines(document):
         describe_name(show_place(passage), short),
         word_pair(short, (short, short), "earlier"),
         propose_answer(short, short),
+        word_missing(document[:2000], "name", short),
         write_query(Quoted(short)),
         answer_question(short, [document]),
     )

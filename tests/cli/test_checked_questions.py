@@ -31,6 +31,10 @@ class Reader:
         asked = messages[-1]["content"]
         if messages[0]["content"].startswith("You check questions"):
             return ChatReply("yes", "end_of_turn", 1)
+        if messages[0]["content"].startswith("You look for what a text leaves out"):
+            return ChatReply("How long is Halm Bridge?", "end_of_turn", 5)
+        if asked.endswith("How long is Halm Bridge?"):
+            return ChatReply("unknown", "end_of_turn", 1)
         if not messages[0]["content"].startswith("You answer questions"):
             return ChatReply("Who built Halm Bridge?" if 'is "Orsolya Venn"' in asked else "Why?", "end_of_turn", 5)
         shown = asked.rpartition("Question: ")[0]
@@ -89,6 +93,22 @@ def test_the_next_commands_are_those_of_the_readme():
 def test_a_model_at_a_url_is_not_proposed_for_training():
     warmup, _ = next_commands(Path("own.jsonl"), Path("my index"), "openai:m@http://h/v1")
     assert "--model MODEL " in warmup
+
+
+def test_a_share_of_the_questions_is_not_answered_by_the_documents(monkeypatch, index, capsys):
+    code, out = run(monkeypatch, index, "--unanswerable", "0.5")
+    assert code == 0
+    answered, without = read_questions(out)
+    assert answered.answers and (without.text, without.answers, without.evidence) == (
+        "How long is Halm Bridge?",
+        (),
+        (),
+    )
+    assert without.id.startswith("halm#0:") and without.id.endswith("-unanswerable")
+    assert json.loads(out.read_text().splitlines()[1])["kind"] == "unanswerable"
+    said = capsys.readouterr().out
+    assert "2 questions of 2 drafts (1 single, 1 unanswerable)" in said
+    assert said.splitlines()[-2].startswith("quaere warmup search-r1 --style brief --abstention 0.5 --model reader ")
 
 
 def test_counts_as_json(monkeypatch, index, capsys):
@@ -154,6 +174,19 @@ def test_where_nothing_is_proven_nothing_is_written(monkeypatch, index, capsys, 
     code, out = run(monkeypatch, index, knows=knows)
     assert code == 2 and not out.exists()
     assert "drafts became a question that passed every check" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--unanswerable", "1"], "unanswerable must be at least 0 and below 1, not 1"),
+        (["--unanswerable", "-0.1"], "unanswerable must be at least 0 and below 1, not -0.1"),
+        (["--unanswerable", "0.2", "--tries", "1", "--min-right", "1"], "unanswerable needs at least 2 tries"),
+    ],
+)
+def test_an_impossible_share_is_refused(monkeypatch, index, capsys, more, said):
+    code, out = run(monkeypatch, index, *more)
+    assert code == 2 and not out.exists() and said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("missing", ["--model", "--index"])

@@ -60,5 +60,10 @@ def test_what_cannot_be_learned_from_is_refused(source, tmp_path):
     with pytest.raises(BadInput, match="question q2 and 1 more cannot be trained on"):
         read_source(str(tmp_path / "open.jsonl"))
     (tmp_path / "open.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:2]))
-    with pytest.raises(BadInput, match="question q2 cannot be trained on"):
+    with pytest.raises(BadInput, match="question q2 cannot be trained on") as caught:
         read_source(str(tmp_path / "open.jsonl"))
+    assert "leave them out" in caught.value.hint and "--set solver.abstention.allowed=true" in caught.value.hint
+    (tmp_path / "open.jsonl").write_text(json.dumps(rows[1]) + "\n")
+    with pytest.raises(BadInput, match="question q1 cannot be trained on") as caught:
+        read_source(str(tmp_path / "open.jsonl"))
+    assert "each line needs" in caught.value.hint  # a file of questions alone

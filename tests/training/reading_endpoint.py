@@ -37,6 +37,7 @@ DESCRIPTIONS = {
     "Orsolya Venn": "The builder of Halm Bridge.",
     "Marta Oleen": "the painter Marta Oleen of Ferrin Hall",  # names what it describes
 }
+MISSING = {name: f"Who gave a name to {name}?" for name in PAGES}  # no page says it
 ANSWERS = {question: answer for (_, answer), question in WORDINGS.items()} | {
     "What does Halm Bridge cross?": "the mill",  # not what was to be asked for
     "Who or what is the builder of Halm Bridge?": "Orsolya Venn",
@@ -51,12 +52,12 @@ class Reader:
     """Words questions by page and answer, and gives the answer of a question if the answer stands in what it is shown.
 
     A wording may be one line, or one for each style. `queries` are lines by question, `descriptions` by name; a yes/no
-    question is "Is ANSWER the answer to QUESTION". Questions of `unclear` are called so. `asked` counts the prompts of
-    each part.
+    question is "Is ANSWER the answer to QUESTION". Questions of `unclear` are called so. `missing` are questions by the
+    page's name that no page answers. `asked` counts the prompts of each part.
     """
 
     name = "reader"
-    wordings, answers, known, descriptions = WORDINGS, ANSWERS, KNOWN, DESCRIPTIONS
+    wordings, answers, known, descriptions, missing = WORDINGS, ANSWERS, KNOWN, DESCRIPTIONS, MISSING
 
     def __init__(self, **tables):
         self.queries = {}
@@ -73,6 +74,7 @@ class Reader:
             "You check questions": self.judge,
             "You turn a question": self.propose,
             "You write questions": self.word,
+            "You look for what a text leaves out": self.miss,
         }
         (part,) = (part for part in parts if system.startswith(part))
         self.asked.append((part, asked))
@@ -111,6 +113,10 @@ class Reader:
     def propose(self, asked):
         question, answer = re.fullmatch(r"Question: (.*)\nProposed answer: (.*)", asked).groups()
         return f"Is {answer} the answer to {question}"
+
+    def miss(self, asked):
+        name = re.search(r'Name "(.*?)"\.', asked)
+        return self.missing.get(name[1] if name else "", "Why?")
 
     def word(self, asked):
         if both := re.match(r"Asked of (.*) and of (.*): (.*)", asked):

@@ -22,7 +22,7 @@ def question(name, searches=1):
     return CheckedQuestion(name, "Who built it?", ("Venn",), "single", searches, searches, searches, ())
 
 
-async def play(scripts, questions, attempts=2, searcher=None):
+async def play(scripts, questions, attempts=2, searcher=None, abstention=False):
     tokenizer = tiny.tokenizer()
     named = {
         f"own-{item.id}-a{number}": script
@@ -36,7 +36,7 @@ async def play(scripts, questions, attempts=2, searcher=None):
         searcher or tiny.ListSearcher(),
         questions,
         "search-r1",
-        TagSolver("search-r1"),
+        TagSolver("search-r1", abstention=abstention),
         limits,
         attempts=attempts,
     )
@@ -73,6 +73,15 @@ async def test_a_right_answer_that_rests_on_nothing_shown_is_no_lesson():
     played = (await play(scripts, asked, attempts=1, searcher=tiny.ListSearcher(texts))).lessons
     assert [episode.id for episode in played.episodes] == ["own-both-a0", "own-chain-a0"]
     assert played.dropped == Counter({"the answer rests on nothing shown": 2})
+
+
+async def test_an_abstention_is_a_lesson_if_the_question_has_no_answer_and_was_searched():
+    asked = [structs.replace(question(name), answers=(), kind="unanswerable") for name in ("a", "b")]
+    silent = "<answer>not in these documents</answer>"
+    own = await play([[[SEARCH, silent]] * 2, [[silent], [SEARCH, WRONG]]], asked, abstention=True)
+    assert [episode.id for episode in own.lessons.episodes] == ["own-a-a0"]
+    assert own.lessons.dropped == Counter({"fewer searches than needed": 1, "wrong answer": 1})
+    assert [(item.id, item.scores) for item in own.unsure] == [("b", {"solved": 0.5})]
 
 
 async def test_an_episode_that_broke_the_protocol_is_not_learned_from():

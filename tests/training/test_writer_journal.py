@@ -41,11 +41,13 @@ class Dying(Reader):
         return await super().reply(messages, params)
 
 
-@pytest.mark.parametrize("last", [5, 60])
-async def test_a_writer_that_was_killed_goes_on_after_its_last_whole_batch(pages_index, tmp_path, monkeypatch, last):
+@pytest.mark.parametrize(("last", "share"), [(5, 0.0), (60, 0.0), (60, 0.5), (160, 0.5)])
+async def test_a_writer_that_was_killed_goes_on_after_its_last_whole_batch(
+    pages_index, tmp_path, monkeypatch, last, share
+):
     monkeypatch.setattr(writer, "_FIRST", 3)
     monkeypatch.setattr(writer, "_BATCH", 2)
-    settings = WriterSettings(drafts=40, topk=2)
+    settings = WriterSettings(drafts=40, topk=2, unanswerable=share)
     undisturbed, path = Reader(), tmp_path / "own.jsonl.unfinished"
     whole = await write_questions(ChatPolicy(undisturbed), pages_index, settings)
     with pytest.raises(Killed):
@@ -151,7 +153,7 @@ def series(request, pages_index, tmp_path):
     """The kind of moment, the command, its file and journal, what it writes undisturbed, and moments to die at."""
     out, counted = tmp_path / "own.jsonl", Value(0)
     words = ["questions", "--checked", "--index", str(pages_index.path), "--model", "reader", "--out", str(out)]
-    words += ["--drafts", "40", "--topk", "2"]
+    words += ["--drafts", "40", "--topk", "2", "--unanswerable", "0.25"]
     assert start(words, request.param, counted=counted) == 0
     expected = out.read_bytes()
     out.unlink()

@@ -86,6 +86,7 @@ class CheckOptions(Struct):
         tries: answers per check
         min_right: right answers needed with the page
         minutes: stop drafting after X minutes (default: 0, no limit)
+        unanswerable: share of the drafts that ask for what the documents do not say; from 0 to 1 (default: 0)
         dropped: also write what was dropped, with the reasons
         max_rows: questions at once
     """
@@ -95,6 +96,7 @@ class CheckOptions(Struct):
     tries: Count = 5
     min_right: Count = 3
     minutes: Number = 0.0
+    unanswerable: Annotated[float, "SHARE"] = 0.0
     dropped: File | None = None
     max_rows: Count = 32
 
@@ -216,16 +218,20 @@ def _write_checked(args: argparse.Namespace) -> None:
         }
         print(json.dumps(counts))
         return
-    for line in (*summarise(written, args.out), *next_commands(args.out, args.index, args.model)):
+    for line in (*summarise(written, args.out), *next_commands(args.out, args.index, args.model, args.unanswerable)):
         print(line)
 
 
-def next_commands(questions: Path, index: Path, model: str) -> tuple[str, str]:
-    """The commands that warm the model up and train it on the questions; MODEL stands in for a model at a URL."""
+def next_commands(questions: Path, index: Path, model: str, unanswerable: float = 0.0) -> tuple[str, str]:
+    """The commands that warm the model up and train it on the questions; MODEL stands in for a model at a URL.
+
+    Where a share of the questions is unanswerable, the warm-up teaches the model to abstain; `evolve` reads its notes.
+    """
     start = "MODEL" if model.startswith("openai:") else shlex.quote(model)
     warm, runs = shlex.quote(f"{questions.stem}-warm"), shlex.quote(f"runs/{questions.stem}")
     given = f"--index {shlex.quote(str(index))} --questions {shlex.quote(str(questions))}"
+    taught = f"--abstention {unanswerable} " if unanswerable else ""
     return (
-        f"quaere warmup search-r1 --style brief --model {start} --lora-rank 32 --out {warm}",
+        f"quaere warmup search-r1 --style brief {taught}--model {start} --lora-rank 32 --out {warm}",
         f"quaere evolve search-r1 {given} --model {warm} --preset single-gpu --out {runs}",
     )

@@ -102,9 +102,11 @@ def _refuse_unanswerable(questions: Sequence[Question], source: str) -> None:
     without = [question.id for question in questions if not any(answer.strip() for answer in question.answers)]
     if without:
         others = f" and {len(without) - 1} more" if len(without) > 1 else ""
+        needed = NO_ANSWERS if is_hub(source) else 'each line needs {"question": "...", "answers": ["..."]}'
+        allow = "leave them out; or, with --questions, let the solver abstain: --set solver.abstention.allowed=true"
         raise BadInput(
             f"{source}: question {without[0]}{others} cannot be trained on: `answers` is missing or empty",
-            hint=NO_ANSWERS if is_hub(source) else 'each line needs {"question": "...", "answers": ["..."]}',
+            hint=allow if len(without) < len(questions) else needed,
         )
 
 

@@ -25,13 +25,13 @@ from quaere.grouping import group_by
 from quaere.records import Evidence, Passage, Question
 from quaere.rewards.answers import normalise_answer
 from quaere.rewards.format import contains
-from quaere.setting_types import NonNegativeFloat, PositiveInt, check_settings
+from quaere.setting_types import FractionBelowOne, NonNegativeFloat, PositiveInt, check_settings
 from quaere.warmup.documents.askable_facts import Fact, draw_facts, is_drawn
 from quaere.worlds.dice import Dice
 
-QuestionKind = Literal["single", "chain", "comparison", "agreement", "choice", "yes-no"]
+QuestionKind = Literal["single", "chain", "comparison", "agreement", "choice", "yes-no", "unanswerable"]
 """Kinds of question: one fact; two facts in a row; two facts compared (a name, or yes/no); one fact with two answers to
-choose from; one fact with an answer to confirm."""
+choose from; one fact with an answer to confirm; what the fact's page does not say."""
 
 _MAX_FOLDERS = 50
 _MAX_ROUNDS = 4  # facts of one passage
@@ -57,7 +57,7 @@ class Draft(Struct, frozen=True):
 
     @property
     def is_choice(self) -> bool:
-        """True if there are only two possible answers, so that a guess is right half of the time."""
+        """True if the answer is no span of the facts: one of two is to be chosen, or there is none."""
         return self.kind not in ("single", "chain")
 
 
@@ -102,6 +102,8 @@ class Dropped(Struct, frozen=True):
 
 class CheckedQuestion(Struct, frozen=True):
     """A line of a question file: a question whose answer is in the documents, and its check results.
+
+    A question of kind "unanswerable" has neither answers nor evidence; the page that it is about is in its id.
 
     `facts` is the number of facts it combines, `searches` the number of searches it needs: 1 if a search with the
     question itself returns the passage that states the answer. `hops` repeats `facts` for programs that read `hops`.
@@ -156,7 +158,8 @@ class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
     Of `tries` answers with the passage among others, at least `min_right` must be right; of `tries` without it, none. A
     search returns `topk` passages: the passage of a single fact must be among the first `max_rank`; the last passage of
     a chain must not be among them at all. After `minutes` no further facts are drafted (0: no limit); chains and
-    comparisons are still made from the questions kept until then.
+    comparisons are still made from the questions kept until then. Of all drafts, the share `unanswerable` asks for what
+    the documents do not say.
 
         WriterSettings(drafts=6000, tries=5, min_right=3, topk=10, max_rank=2)
     """
@@ -170,12 +173,25 @@ class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
     minutes: NonNegativeFloat = 0.0
     seed: int = 0
     concurrency: PositiveInt = 32
+    unanswerable: FractionBelowOne = 0.0
+
+    @property
+    def num_unanswerable(self) -> int:
+        """The number of drafts that ask for what the documents do not say."""
+        return int(self.unanswerable * self.drafts)
+
+    @property
+    def num_facts(self) -> int:
+        """The number of drafts that ask for a fact."""
+        return self.drafts - self.num_unanswerable
 
     def check(self) -> None:
         """Raise `BadInput` for values out of bounds and for `min_right` above `tries`."""
         check_settings(self)
         if self.min_right > self.tries:
             raise BadInput(f"min_right must be at most tries ({self.tries}), not {self.min_right}")
+        if self.unanswerable and self.tries < 2:
+            raise BadInput("unanswerable needs at least 2 tries, to see if two answers are the same", hint="--tries 5")
 
 
 # ------------------------------------------------------------------------------------------------------- drafts

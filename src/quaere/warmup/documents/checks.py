@@ -245,7 +245,7 @@ class Examiner:
 
         Sampling stops as soon as it is clear whether there are enough right answers.
         """
-        shown = [self._show(item) for item in worded]
+        shown = [self.show(item) for item in worded]
         rights = await self._count(f"{name}, greedily", worded, shown, 0.0)
         tried = [1] * len(worded)
         needed = 1 if is_composed else self.settings.min_right
@@ -263,7 +263,7 @@ class Examiner:
         """Per pair, whether greedy decoding answers both questions with the page, and not both without it."""
         both = [worded for pair in pairs for worded in pair]
         await self.search([worded.question for worded in both])
-        read = await self._count(f"{name}: with the page", both, [self._show(item) for item in both], 0.0)
+        read = await self._count(f"{name}: with the page", both, [self.show(item) for item in both], 0.0)
         known = await self._count_from_memory(f"{name}: from memory", both, 1)
         nums = [(sum(read[at : at + 2]), sum(known[at : at + 2])) for at in range(0, len(both), 2)]
         return [Verdict(num / 2, UNREAD if num < 2 else KNOWN if num_known == 2 else "") for num, num_known in nums]
@@ -281,11 +281,17 @@ class Examiner:
         self, name: str, worded: Sequence[Worded], texts: Sequence[tuple[str, ...]], temperature: float
     ) -> list[int]:
         """Per question, 1 if the model answers it correctly given these texts, else 0."""
-        prompts = [answer_question(item.question, shown) for item, shown in zip(worded, texts, strict=True)]
-        written = await self.lines.write(name, prompts, temperature)
+        written = await self.answer(name, worded, texts, temperature)
         return [int(exact_match_score(line, item.answers)) for item, line in zip(worded, written, strict=True)]
 
-    def _show(self, worded: Worded) -> tuple[str, ...]:
+    async def answer(
+        self, name: str, worded: Sequence[Worded], texts: Sequence[tuple[str, ...]], temperature: float
+    ) -> list[str]:
+        """The model's answer to each question given these texts; "" if it wrote none."""
+        prompts = [answer_question(item.question, shown) for item, shown in zip(worded, texts, strict=True)]
+        return await self.lines.write(name, prompts, temperature)
+
+    def show(self, worded: Worded) -> tuple[str, ...]:
         """The texts to show with a question: the passages of its facts and some other hits, in random order."""
         own = {fact.passage.id: fact.passage for fact in worded.draft.facts}
         others = [passage for passage in self.hits.get(worded.question, ()) if passage.id not in own]

@@ -26,6 +26,7 @@ from msgspec import Struct, structs
 from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.chat.renderer import Renderer
 from quaere.chat.spans import find_evidence
+from quaere.dialects.roles import is_right
 from quaere.errors import SamplingFailed
 from quaere.grouping import group_by
 from quaere.policies.sampler import SamplingParams
@@ -34,7 +35,7 @@ from quaere.rewards.format import contains
 from quaere.rollout.episode import Limits, run_many
 from quaere.rollout.policy import Policy
 from quaere.search.searcher import Searcher
-from quaere.training.rollouts import attempt_jobs, group_attempts, rights
+from quaere.training.rollouts import attempt_jobs, group_attempts
 from quaere.warmup.dialects import Dialect, cites, proposer_turns
 from quaere.warmup.documents.askable_facts import page_name
 from quaere.warmup.documents.checked_question import CheckedQuestion
@@ -113,7 +114,7 @@ async def play_own(
         on_episode(episode)
     own = OwnEpisodes(Demonstrations(), [])
     for question, group in zip(questions, group_attempts(episodes, attempts), strict=True):
-        solved = sum(rights(group)) / len(group) if group else 1.0  # where every search failed nothing is known
+        solved = sum(map(is_right, group)) / len(group) if group else 1.0  # where every search failed nothing is known
         faults = [_find_fault(episode, question, dialect) for episode in group]
         own.lessons.dropped.update(fault for fault in faults if fault)
         if good := [episode for episode, fault in zip(group, faults, strict=True) if not fault]:

@@ -236,3 +236,55 @@ JUDGED: tuple[tuple[str, str, str, Literal["yes", "no"]], ...] = (
         "yes",
     ),
 )
+# A text, the kind of answer that is asked for, the page's name ("" if it has none), and a question that the text leaves
+# open.
+MISSING: tuple[tuple[str, Kind, str, str], ...] = (
+    (
+        "Ferrin Town Hall\nFerrin Town Hall stands at the old market. It was finished in 1811, and Marta Oleen "
+        "painted its ceiling.",
+        "name",
+        "Ferrin Town Hall",
+        "Who was the architect of Ferrin Town Hall?",
+    ),
+    (
+        "File: tarnctl/restoring.html\nRestoring\nThe restore command reads the volumes in order and stops at the "
+        "first damaged one. With --keep-going it skips damaged volumes and restores the rest.",
+        "option",
+        "",
+        "With which option does tarnctl restore the files to another folder?",
+    ),
+    (
+        "File: heron/settings.md\nHeron Server settings > Network\nidle_timeout: how long a connection may be silent "
+        "before it is closed. Default: 90 seconds. Set it to 0 to keep connections open.",
+        "number",
+        "",
+        "How many connections does Heron Server accept at the same time?",
+    ),
+    (
+        "Mossberry API > Limits\nplan: free; requests per hour: 200; storage: 1 GB\nplan: team; requests per hour: "
+        "5,000; storage: 50 GB",
+        "quantity",
+        "",
+        "How much does the team plan of the Mossberry API cost per month?",
+    ),
+    (
+        "Tidewater\nTidewater is a novel set in the port of Sall. It follows two pilots through one winter.",
+        "date",
+        "Tidewater",
+        "In which year was the novel Tidewater published?",
+    ),
+    (
+        "quillpdf.Writer\nadd_page(width, height) appends an empty page. close() must be called once; it writes the "
+        "index of pages and raises ClosedError if it is called again.",
+        "identifier",
+        "",
+        "Which method of a quillpdf Writer removes a page?",
+    ),
+    (
+        "The Salt Road\nCaravans left Osk in spring. They carried salt as far as Veldin, nine days away, and came home "
+        "with copper.",
+        "phrase",
+        "",
+        "How did the caravans of the Salt Road cross the rivers?",
+    ),
+)

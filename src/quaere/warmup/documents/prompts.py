@@ -21,6 +21,7 @@ from quaere.warmup.documents.prompt_examples import (
     DESCRIPTIONS,
     EXAMPLES,
     JUDGED,
+    MISSING,
     PROPOSALS,
     QUERIES,
     Form,
@@ -71,6 +72,11 @@ _QUERYING = "You search documents. You write the words to search for, in one lin
 _JUDGING = (
     "You check questions that were written about a text. Say yes if the question makes sense, can be understood by "
     "someone who has not seen the text, and has this answer and no other. Otherwise say no."
+)
+_MISSING = (
+    "You look for what a text leaves out. You write a question for one short fact that the text does not give, about a "
+    "program, page, person or thing that it names, as people ask who hope to find it there. The reader of the question "
+    "has not seen the text, so the question says what it is about. You write the question alone, in one line."
 )
 _PROPOSING = "You turn a question and a proposed answer into a question for yes or no. You write it alone, in one line."
 
@@ -183,3 +189,10 @@ def word_pair(question: str, names: tuple[str, str], form: Form) -> tuple[Part, 
 def propose_answer(question: str, answer: str) -> tuple[Part, ...]:
     """The prompt to turn a question and a proposed answer into a yes/no question."""
     return ("Question: ", Quoted(question), "\nProposed answer: ", Quoted(answer))
+
+
+@_prompt(_MISSING, MISSING)
+def word_missing(text: str, kind: Kind, name: str) -> tuple[Part, ...]:
+    """The prompt for a question of a kind of answer that the text does not give; it should contain `name`, if any."""
+    named: tuple[Part, ...] = (" Name ", Quoted(f'"{name}"'), ".") if name else ()
+    return (Quoted(text), f"\n\nWrite a question that it does not answer. Begin with {BEGINNINGS[kind]}.", *named)

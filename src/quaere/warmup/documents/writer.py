@@ -5,7 +5,7 @@
 
 A question is kept if it is understood without its page: a search with it (or with a query that the model wrote from it)
 finds its passage, the model calls it clear, answers it when shown that passage among three other hits, and never
-answers it without.
+answers it without. Questions that the documents do not answer are written and checked in unanswerable.py.
 The model is used untrained, before any warm-up: the lessons of the warm-up are made from these questions.
 """
 
@@ -49,7 +49,15 @@ from quaere.warmup.documents.checks import (
 )
 from quaere.warmup.documents.page_names import FolderNames
 from quaere.warmup.documents.prompt_examples import Form, Style
-from quaere.warmup.documents.prompts import describe_name, propose_answer, show_place, word_pair, word_question
+from quaere.warmup.documents.prompts import (
+    describe_name,
+    propose_answer,
+    show_place,
+    word_missing,
+    word_pair,
+    word_question,
+)
+from quaere.warmup.documents.unanswerable import draw_unanswerable, find_answered, find_fault_of_unanswerable
 from quaere.worlds.dice import Dice
 
 _WORDINGS = 3  # of a comparison, per template
@@ -77,13 +85,14 @@ async def write_questions(
     """
     settings.check()
     writer = _Writer(policy, index, settings, report, journal)
-    kept = await writer.ask_singles()
+    asked = await writer.ask_drafts()
+    kept = [worded for worded in asked if worded.draft.kind == "single"]
     if not kept:
         return Written([], writer.dropped, writer.num_drafts)
     dice = Dice(settings.seed, "compositions")
     bridges = await asyncio.to_thread(chains.find_bridges, kept, index, settings.topk)
     dice.shuffle(bridges)
-    bridges = bridges[: int(_BRIDGES_PER_DRAFT * settings.drafts)]
+    bridges = bridges[: int(_BRIDGES_PER_DRAFT * settings.num_facts)]
     descriptions = await writer.describe(bridges)
     chained = await writer.ask_chains(list(chains.iterate_chains(bridges, descriptions)))
     pairs = comparisons.comparable_pairs(kept, dice)
@@ -92,6 +101,7 @@ async def write_questions(
     compared += comparisons.chained_comparisons(bridges, descriptions, wordings, dice)
     choices = await writer.ask_choices(kept, dice)
     questions = [*kept, *chained, *await writer.check_comparisons(compared), *choices]
+    questions += [worded for worded in asked if worded.draft.kind == "unanswerable"]
     return Written([writer.finish(worded) for worded in questions], writer.dropped, writer.num_drafts)
 
 
@@ -132,18 +142,21 @@ class _Writer:
 
     # ----------------------------------------------------------------------------------------------------- single facts
 
-    async def ask_singles(self) -> list[Worded]:
-        """Word and check questions about single facts of any pages and of pages that others name; returns the kept."""
-        num, minutes = self.settings.drafts, self.settings.minutes or float("inf")
+    async def ask_drafts(self) -> list[Worded]:
+        """Ask about single facts of any pages and of pages that others name, and what pages do not say; the kept."""
+        num, minutes = self.settings.num_facts, self.settings.minutes or float("inf")
         named = await asyncio.to_thread(self._draw_named)
         drafted = {draft.id for draft in named}
         others = [draft for draft in draw_drafts(self.passages, num, self.settings.seed) if draft.id not in drafted]
         others = others[: num - len(named)]
         if not others and not named:
             raise BadInput("no passage of the index states a fact to ask about", hint="index documents with sentences")
-        share = len(others) / (len(others) + len(named))
-        batches = [*_split(others, False, minutes * share), *_split(named, True, minutes)]
-        self.report("facts asked about", 0, num)
+        unsaid = draw_unanswerable(self.passages, self.settings.num_unanswerable, self.settings.seed)
+        per_draft = minutes / (len(others) + len(named) + len(unsaid))
+        batches = [*_split(others, False, per_draft * len(others))]
+        batches += _split(named, True, per_draft * (len(others) + len(named)))
+        batches += _split(unsaid, False, minutes)
+        self.report("facts asked about", 0, self.settings.drafts)
         kept = await self._finish_batch(batches[0], 0)
         if not kept and len(batches[0].drafts) == _FIRST:
             return []
@@ -154,7 +167,7 @@ class _Writer:
 
     def _draw_named(self) -> list[Draft]:
         """Drafts about pages that other documents name: questions about them can end a chain."""
-        num = int(_NAMED_SHARE * self.settings.drafts)
+        num = int(_NAMED_SHARE * self.settings.num_facts)
         order = list(self.passages)
         Dice(self.settings.seed, "named pages").shuffle(order)
         named = list(itertools.islice(chains.iterate_named(order, self.examiner.index), num))
@@ -193,6 +206,8 @@ class _Writer:
     async def _ask_batch(self, asking: _Asking, number: int) -> list[Worded]:
         """Word and check a batch: one question per fact, its first wording that passes every check."""
         name = f"batch {number}"
+        if asking.drafts[0].kind == "unanswerable":
+            return await self._ask_unanswerable(name, asking.drafts)
         going: list[list[Worded]] = []  # of each fact, the wordings that are left
         for wordings in await self._word(name, asking):
             sound = [worded for worded in wordings if not _find_fault_of_single(worded)]
@@ -213,6 +228,15 @@ class _Writer:
                     self._drop(wordings[0], verdict.fault)
             going = [wordings[1:] for wordings, verdict in tried if verdict.fault and len(wordings) > 1]
         return kept
+
+    async def _ask_unanswerable(self, name: str, drafts: Sequence[Draft]) -> list[Worded]:
+        """Word and check a batch of questions about what their pages do not say, one wording each."""
+        facts = [draft.facts[0] for draft in drafts]
+        prompts = [word_missing(show_place(fact.passage), fact.kind, self._choose_name(fact)) for fact in facts]
+        lines = await self.lines.write(f"{name}: wording", prompts, self.settings.temperature)
+        worded = [Worded(draft, line) for draft, line in zip(drafts, lines, strict=True)]
+        sound = self._keep(worded, [find_fault_of_unanswerable(item) for item in worded])
+        return self._keep(sound, await find_answered(self.examiner, name, sound))
 
     async def _word(self, name: str, asking: _Asking) -> list[list[Worded]]:
         subjects = [self._choose_name(draft.facts[0]) for draft in asking.drafts]
@@ -381,7 +405,7 @@ class _Writer:
             facts=num_facts,
             searches=1 if self.examiner.finds(worded.question, worded) else num_facts,
             hops=num_facts,
-            evidence=tuple(fact.evidence for fact in draft.facts),
+            evidence=() if draft.kind == "unanswerable" else tuple(fact.evidence for fact in draft.facts),
             scores=worded.scores,
         )
 
@@ -402,8 +426,9 @@ class _Writer:
         return [item for item, fault in zip(worded, faults, strict=True) if not fault]
 
     def _drop(self, worded: Worded, reason: str) -> None:
-        kind = worded.draft.kind
-        self.dropped.append(Dropped(worded.draft.id, worded.question, worded.draft.answers[0], f"{kind}: {reason}"))
+        draft = worded.draft
+        answer = draft.answers[0] if draft.answers else ""
+        self.dropped.append(Dropped(draft.id, worded.question, answer, f"{draft.kind}: {reason}"))
 
 
 def _break_rules(worded: Worded) -> str:
