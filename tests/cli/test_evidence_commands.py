@@ -316,3 +316,66 @@ def test_the_order_of_results_is_stored_with_the_run(place, says, capsys):
         assert ask(place, "Who built the Halm bridge?", "--json", *option) == 0
         with Run.open(Path(json.loads(capsys.readouterr().out)["run"])) as stored:
             assert stored.info.settings["titles_first"] is ordered
+
+
+# ------------------------------------------------------------------------------------------------------ abstaining
+
+SILENT = {"ask": [CALL, "<answer>Not in these documents.</answer>"]}
+
+
+def test_an_abstention_is_said_in_one_line_with_the_queries(place, says, capsys):
+    says(SILENT)
+    assert ask(place, "Who brews the beer of Skeld?") == 3
+    streams = capsys.readouterr()
+    assert "quaere: not in these documents; searched for: Halm bridge" in " ".join(streams.err.split())
+    assert "Answer: not in these documents" in streams.out and "abstained (2 turns, 1 search" in streams.out
+    assert "Found in" not in streams.out and "No sentence" not in streams.out
+    says(SILENT)
+    assert ask(place, "Who brews the beer of Skeld?", "--json") == 3
+    found = json.loads(capsys.readouterr().out)
+    assert (found["abstained"], found["found"], found["support"]) == (True, False, None)
+    assert found["answer"] == "Not in these documents." and found["searches"] == ["Halm bridge"]
+    with Run.open(Path(found["run"])) as stored:
+        assert stored.info.settings["abstention"] is True and stored.info.settings["min_confidence"] == 0.0
+
+
+def test_without_abstention_the_phrase_is_an_answer_like_any_other(place, says, capsys):
+    says(SILENT)
+    assert ask(place, "Who brews the beer of Skeld?", "--json", "--no-abstention") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["abstained"], found["found"]) == (False, True)
+
+
+def test_an_answer_of_low_confidence_is_kept_in_json_and_not_shown_as_the_answer(place, says, capsys):
+    """Every token of the script has a probability of 0.37."""
+    says(GUESS)
+    assert ask(place, "Who built the Halm bridge?", "--min-confidence", "0.5") == 3
+    streams = capsys.readouterr()
+    assert "confidence of 0.37, below 0.5); searched for: Halm bridge" in " ".join(streams.err.split())
+    assert "Answer: Orsolya Venn" not in streams.out and "Answer: not in these documents" in streams.out
+    says(GUESS)
+    assert ask(place, "Who built the Halm bridge?", "--min-confidence", "0.5", "--json") == 3
+    found = json.loads(capsys.readouterr().out)
+    assert (found["answer"], found["abstained"], found["found"]) == ("Orsolya Venn", True, False)
+    assert found["confidence"] == pytest.approx(0.3679, abs=1e-4)
+    says(GUESS)
+    assert ask(place, "Who built the Halm bridge?", "--min-confidence", "0.3") == 0
+    assert "Answer: Orsolya Venn" in capsys.readouterr().out
+
+
+def test_a_table_counts_abstentions(place, says, capsys, tmp_path):
+    rows = [{"id": f"q{n}", "question": "Who built the Halm bridge?"} for n in range(2)]
+    (tmp_path / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    says({"q0": GUESS["ask"], "q1": SILENT["ask"]})
+    assert ask(place, "--questions", str(tmp_path / "asked.jsonl")) == 0
+    table = capsys.readouterr().out
+    assert table.count("(abstained)") == 1 and "2 questions, 1 answered, 1 not in these documents" in table
+
+
+def test_a_least_confidence_that_cannot_be_is_refused(place, capsys):
+    assert ask(place, "Who?", "--min-confidence", "50") == 2
+    assert "--min-confidence" in capsys.readouterr().err
+    endpoint = "openai:gpt@http://127.0.0.1:9/v1"
+    where = ["--index", str(place / "index"), "--runs", str(place / "runs"), "--model", endpoint]
+    assert main(["ask", "Who?", "--min-confidence", "0.5", *where]) == 2
+    assert "confidence of answers cannot be measured" in capsys.readouterr().err
