@@ -379,3 +379,51 @@ def test_a_least_confidence_that_cannot_be_is_refused(place, capsys):
     where = ["--index", str(place / "index"), "--runs", str(place / "runs"), "--model", endpoint]
     assert main(["ask", "Who?", "--min-confidence", "0.5", *where]) == 2
     assert "confidence of answers cannot be measured" in capsys.readouterr().err
+
+
+def test_an_evaluation_with_hidden_answers_counts_refusals_and_what_cannot_be_hidden(place, says, tmp_path, capsys):
+    rows = [
+        {"id": "q0", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"]},
+        {"id": "q1", "question": "Does the Oss rise in the Korrin hills?", "answers": ["yes"]},
+        {"id": "q2", "question": "Who brews the beer of Skeld?"},
+    ]
+    (tmp_path / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    turns = {"q0": GUESS["ask"], "q0-hidden": SILENT["ask"], "q1": ["<answer>yes</answer>"], "q2": GUESS["ask"]}
+    says(turns)
+    asked = ("--questions", str(tmp_path / "asked.jsonl"), "--hide-answers", "--abstention", "--json")
+    assert evaluate(place, *asked, judge=()) == 0
+    streams = capsys.readouterr()
+    assert "1 of 3 questions are asked once: what they name, yes and no cannot be hidden" in streams.err
+    found = json.loads(streams.out)
+    assert (found["settings"]["abstention"], found["settings"]["hide_answers"]) == (True, True)
+    assert found["score"]["exact_match"] == {"mean": 1.0, "low": pytest.approx(0.342, abs=1e-3), "high": 1.0, "num": 2}
+    assert (found["score"]["abstention"]["refused"]["mean"], found["score"]["abstention"]["refused"]["num"]) == (0.5, 2)
+    with Run.open(Path(found["run"])) as stored:
+        hidden = stored.episode("q0-hidden")
+        assert hidden.abstained and not [
+            hit
+            for turn in hidden.turns
+            for result in turn.results
+            for hit in result.hits
+            if "Orsolya Venn" in hit.passage.text
+        ]
+        metrics = {row.id: row.metrics for row in stored.index()}
+        assert metrics["q0-hidden"] == {"answer/abstained": 1.0} and metrics["q0"]["answer/exact_match"] == 1.0
+        assert stored.metrics("abstention/refused")[0].value == 0.5
+
+    # A stopped one goes on: the copy that was answered is not asked again.
+    path = tmp_path / "stopped"
+    with Run.create(path, "eval", found["settings"]) as run:
+        run.add_episode(hidden)
+    says({name: script for name, script in turns.items() if name != "q0-hidden"})
+    assert evaluate(place, *asked, "--resume", str(path), judge=()) == 0
+    assert json.loads(capsys.readouterr().out)["score"] == found["score"]
+
+
+def test_an_evaluation_lets_a_model_abstain_only_if_it_was_taught_or_told_to(place, says, capsys):
+    for more, allowed in (((), None), (("--abstention",), True), (("--no-abstention",), None)):
+        says({f"q{n}": SILENT["ask"] for n in range(3)})
+        assert evaluate(place, "--json", *more, judge=()) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["settings"]["abstention"] is allowed and found["settings"]["hide_answers"] is None
+        assert found["score"]["answered"] == (0.0 if allowed else 1.0)
