@@ -316,8 +316,9 @@ def make_abstention(arms: Sequence[Arm], baseline: Arm, group: Group, same_start
         refused = [one.refused for one in found if one]
         shares = [[one.mean for one in some if one] for some in (refused, lost)]
         shares.append([one.wrong_at_80 for one in found if one])
-        rows += [[arm.name, *(f"{100 * fmean(some):.1f}" if some else "" for some in shares)]] if any(found) else []
-    return "\n\n" + as_table(["abstention", "refused %", "lost %", "wrong at 80 %"], rows) if rows else ""
+        rows.append([arm.name, *(f"{100 * fmean(some):.1f}" if some else "" for some in shares)])
+    is_known = any("".join(shares) for _, *shares in rows)
+    return "\n\n" + as_table(["abstention", "refused %", "lost %", "wrong at 80 %"], rows) if is_known else ""
 
 
 def say_constants(arms: Sequence[Arm], group: Group) -> str:

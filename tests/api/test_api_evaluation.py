@@ -76,6 +76,12 @@ def test_questions_are_asked_again_with_their_answers_hidden(index, says, capsys
     assert "3 questions, 2 of them without an answer" in capsys.readouterr().out
 
 
+def test_nothing_can_be_hidden_from_a_closed_book(says):
+    says(TURNS)
+    with quaere.Agent("a-model", closed_book=True) as agent, pytest.raises(quaere.BadInput, match="is shown none"):
+        quaere.evaluate(agent, [ASKED], hide_answers=True)
+
+
 # ------------------------------------------------------------------------------------------------------------ reports
 
 SEARCH = "<search>backups</search>"

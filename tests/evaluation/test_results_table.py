@@ -264,4 +264,7 @@ def test_abstention_by_hand(table, tmp_path, capsys):
     out = run(table, capsys, "--arm", "one", *alone)
     assert "all: 1 questions, 1 of them without an answer" in out
     assert cells(out) == [{"one": {"abstention": "one", "refused %": "100.0", "lost %": "", "wrong at 80 %": "0.0"}}]
+    plain = write_both("plain", *(item(f"q{n}", float(n < 2)) for n in range(4)))
+    rows = cells(run(table, capsys, "--arm", "plain", plain, "--arm", "ours", ours))[-1]
+    assert list(rows["plain"].values()) == ["plain", "", "", ""] and rows["ours"]["lost %"] == "50.0"
     assert "abstention" not in run(table, capsys, "--arm", "base", write(tmp_path, "plain", [1, 0, 0, 0]))

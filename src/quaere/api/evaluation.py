@@ -26,6 +26,7 @@ from quaere.evaluation.qa.items import keep_whole_gold
 from quaere.evaluation.qa.scores import Judging, QuestionScore, Scored, score_answering
 from quaere.records import Question
 from quaere.rollout.question_files import read_questions
+from quaere.search.searcher import NoSearcher
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,6 +90,8 @@ def evaluate(
         hint = 'quaere.Question("q1", "Who built it?", answers=("Venn",))'
         raise BadInput("evaluate takes a JSONL file or a list of Question", hint=hint)
     asked = keep_whole_gold(asked, gold_sets)
+    if hide_answers and isinstance(agent.searcher, NoSearcher):
+        raise BadInput("hide_answers leaves out passages, and a closed-book agent is shown none")
     asked = add_hidden(asked)[0] if hide_answers else asked
     if judge and not agent.opened.cites:
         raise BadInput("a judge has nothing to judge without evidence", hint="Agent(..., evidence=True)")
@@ -290,14 +293,14 @@ def _count_asked(evaluation: Scored) -> str:
 
 def _print_abstention(console: Console, evaluations: list[Scored]) -> None:
     """Print how often results abstain, and how often they are wrong; of a single result also by kind of answer."""
-    found = {one.name: one.score.abstention for one in evaluations if one.score.abstention}
+    found = [(one.name, one.score.abstention) for one in evaluations if one.score.abstention]
     if not found:
         return
-    curves = [f"{name}: {', '.join(f'{100 * risk:.0f}' for _, risk in one.curve)}" for name, one in found.items()]
+    curves = [f"{name}: {', '.join(f'{100 * risk:.0f}' for _, risk in one.curve)}" for name, one in found]
     if len(evaluations) == 1:
-        found |= {f"  {kind}": each for one in [*found.values()] for kind, each in one.by_kind.items()}
+        found += [(f"  {kind}", one) for kind, one in found[0][1].by_kind.items()]
     names = ("unanswerable refused %", "answerable refused %", "wrong of answered %", "wrong at 80 %")
-    rows = [(name, *_abstention_cells(one)) for name, one in found.items()]
+    rows = [(name, *_abstention_cells(one)) for name, one in found]
     console.print(_result_table("abstention", *names, rows=rows))
     legend = "wrong % if only the surest 10, 20, ... 100 % of all questions are answered: "
     console.print(printable(legend + "; ".join(curves)), style="dim", markup=False)

@@ -43,8 +43,8 @@ class AskOptions(options.AskedOptions, kw_only=True):
             counts)
         abstention: let the model answer that the documents do not say (default: as it was trained; on for a model that
             was taught nothing)
-        min_confidence: least confidence of an answer, the mean probability of its tokens; one below it counts as an
-            abstention
+        min_confidence: least confidence of an answer, the geometric mean of its tokens' probabilities; one below it
+            counts as an abstention
         solver_dialect: prompts and protocol of the model (default: as it was trained, else tool-call)
         show: with --questions: also print the first episode in full
     """
