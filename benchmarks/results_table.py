@@ -22,6 +22,11 @@ Where all files have evidence, there are its shares: *verbatim*, *joint* (exact 
 accepts the span) where all were judged, and *gold joint* (exact match, and a verbatim span of a gold passage that holds
 the answer) over the questions whose gold every file knows.
 
+Scores are over questions with accepted answers. Where a file has abstentions, questions without an answer or the
+confidence of answers, another table has the share of unanswerable questions that were *refused*, the share of the
+baseline's right answers *lost* because the arm abstained, and the share of wrong questions among the 80 % of all
+questions that the arm is surest of (`evaluation/qa/abstaining.py`).
+
 `--where set=A,B` (or `facts=2,3`, `kind=name,number`) adds a table of those questions alone. `--digits 5-f` keeps only
 the questions whose sha256(id) begins with such a hex digit: a split that needs no list, 0-4 to choose by and 5-f to
 report.
@@ -42,6 +47,7 @@ from tables import as_table
 
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import SeededInterval, seeded_difference, seeded_interval
+from quaere.evaluation.qa.abstaining import find_lost, score_abstention
 from quaere.evaluation.qa.answer_kinds import CLOSED, KINDS, find_constants, say_constant
 from quaere.evaluation.qa.items import Item, read_items
 
@@ -295,6 +301,26 @@ def make_closed(arms: Sequence[Arm], group: Group) -> str:
     return "\n\n" + as_table(head, rows) if rows else ""
 
 
+def make_abstention(arms: Sequence[Arm], baseline: Arm, group: Group, same_start: bool) -> str:
+    """Means over each arm's seeds: unanswerable questions refused, right answers lost, wrong at 80 % coverage."""
+    rows = []
+    for arm in arms:
+        found = [score_abstention([seed[key] for key in group.keys]) for seed in arm.seeds]
+        starts = [[start] for start in baseline.seeds] if same_start else [baseline.seeds] * len(arm.seeds)
+        lost = [
+            find_lost([(seed[key], start[key]) for key in group.keys])
+            for seed, own in zip(arm.seeds, starts, strict=True)
+            for start in own
+            if arm.name != baseline.name
+        ]
+        refused = [one.refused for one in found if one]
+        shares = [[one.mean for one in some if one] for some in (refused, lost)]
+        shares.append([one.wrong_at_80 for one in found if one])
+        rows.append([arm.name, *(f"{100 * fmean(some):.1f}" if some else "" for some in shares)])
+    is_known = any("".join(shares) for _, *shares in rows)
+    return "\n\n" + as_table(["abstention", "refused %", "lost %", "wrong at 80 %"], rows) if is_known else ""
+
+
 def say_constants(arms: Sequence[Arm], group: Group) -> str:
     """A line for every file whose answers to closed questions of a set are nearly all the same."""
     lines = [
@@ -306,6 +332,24 @@ def say_constants(arms: Sequence[Arm], group: Group) -> str:
         if found.is_constant
     ]
     return "\n\n" + "\n".join(f"- {line}" for line in lines) if lines else ""
+
+
+def make_tables(arms: Sequence[Arm], baseline: Arm, group: Group, same_start: bool) -> str:
+    """All tables of a group; scores are over its questions with accepted answers."""
+    rated = [key for key in group.keys if arms[0].seeds[0][key].answerable]
+    num_left = len(group.keys) - len(rated)
+    said = f", {num_left:,} of them without an answer" if num_left else ""
+    abstention = make_abstention(arms, baseline, group, same_start)
+    if not rated:
+        return said + abstention
+    scored = Group(group.name, rated)
+    return (
+        f"{said}\n\n{make_table(arms, baseline, scored, same_start)}"
+        + make_split(arms, baseline, scored, same_start)
+        + make_closed(arms, scored)
+        + abstention
+        + say_constants(arms, scored)
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------- main
@@ -351,10 +395,7 @@ def report(args: argparse.Namespace) -> str:
     if args.same_start and any(len(arm.seeds) != len(baseline.seeds) for arm in arms):
         raise BadInput(f"--same-start needs as many files for every arm as for {baseline.name}, in the same order")
     parts = [
-        f"{group.name}: {len(group.keys):,} questions{digits}\n\n{make_table(arms, baseline, group, args.same_start)}"
-        + make_split(arms, baseline, group, args.same_start)
-        + make_closed(arms, group)
-        + say_constants(arms, group)
+        f"{group.name}: {len(group.keys):,} questions{digits}" + make_tables(arms, baseline, group, args.same_start)
         for group in make_groups(arms, keys, args.where)
     ]
     if left_out := len({key for arm in arms for seed in arm.seeds for key in seed}) - len(keys):

@@ -60,6 +60,7 @@ SCRIPTS = {
     "without proof": [call("moved backups Oslo"), "<answer>May 2019</answer>"],
     "out of nowhere": [call("Korrin"), "<answer>Atlantis</answer>"],
     "no answer": [call("Korrin")] * 9,
+    "not said": [call("Korrin"), call("Korrin hills"), "<answer>Not in these documents.</answer>"],
     "wait for it": [call("moved backups Oslo"), "hold"],
     "breaks": [ZeroDivisionError("a fault of the engine")],
 }

@@ -203,7 +203,7 @@ def write_eval(path, answers, *, titles=("",), evidence=False, sets=()):
     return path
 
 
-def write_asked(path, answers, *, titles=("",), spans=("",), scored=False, **settings):
+def write_asked(path, answers, *, titles=("",), spans=("",), scored=False, abstained=False, **settings):
     """A run of `quaere ask`: a question for each answer; None is no answer."""
     with Run.create(path, "ask", {"model": f"tiny {titles[-1]}", "min_overlap": 0.0, **settings}) as run:
         for number, answer in enumerate(answers):
@@ -211,9 +211,10 @@ def write_asked(path, answers, *, titles=("",), spans=("",), scored=False, **set
             made = make_episode(
                 f"ask-{number}", f"q{number}", title=title, answer=answer or "", ends=answer is not None
             )
-            outcome = None if answer is None else Answer(answer, span=span)
+            outcome = None if answer is None else Answer(answer, span=span, abstained=abstained)
             right = float(answer == "Orsolya Venn")
-            episode = structs.replace(made, outcome=outcome, seed=409_052_349_433_385_006)
+            turns = (*made.turns[:-1], structs.replace(made.turns[-1], start=10, num_tokens=4))
+            episode = structs.replace(made, outcome=outcome, turns=turns, seed=409_052_349_433_385_006)
             run.add_episode(episode, {"answer/exact_match": right, "answer/f1": right} if scored else None)
         run.note_end(RunState("done"))
     return path

@@ -1,9 +1,12 @@
 """`quaere.evaluate` and `quaere.report` with an agent."""
 
 import pytest
+from msgspec import structs
 
 import quaere
 from backups import SENTENCE, TURNS, call
+
+ASKED = quaere.Question("q1", "When?", answers=("May 2019",))
 
 
 @pytest.fixture
@@ -52,7 +55,7 @@ def test_evidence_is_judged_by_a_judge_whose_accuracy_is_measured_first(index, s
         ("nowhere.jsonl", {}, "nowhere.jsonl"),
         ([], {}, "a JSONL file or a list of Question"),
         (["When?"], {}, "a JSONL file or a list of Question"),
-        ([quaere.Question("q1", "When?")], {}, "question q1 cannot be scored"),
+        ([ASKED, structs.replace(ASKED, id="q1-hidden")], {"hide_answers": True}, "there is a question q1-hidden"),
         ("questions.jsonl", {"judge": "string"}, "nothing to judge without evidence"),
     ],
 )
@@ -60,6 +63,23 @@ def test_what_cannot_be_scored_is_refused(index, says, questions, options, said)
     says(TURNS)
     with quaere.Agent("a-model", index) as agent, pytest.raises(quaere.BadInput, match=said):
         quaere.evaluate(agent, questions, **options)
+
+
+def test_questions_are_asked_again_with_their_answers_hidden(index, says, capsys):
+    says([call("backups"), "<answer>not in these documents</answer>"])
+    with quaere.Agent("a-model", index) as agent:
+        result = quaere.evaluate(agent, [ASKED, quaere.Question("q2", "Who?")], hide_answers=True, progress=False)
+    assert [score.id for score in result.questions] == ["q1", "q1-hidden", "q2"]
+    assert (result.settings["abstention"], result.settings["hide_answers"]) == (True, True)
+    assert (result.score.abstention.refused.mean, result.score.abstention.refused_answerable.mean) == (1.0, 1.0)
+    result.table()
+    assert "3 questions, 2 of them without an answer" in capsys.readouterr().out
+
+
+def test_nothing_can_be_hidden_from_a_closed_book(says):
+    says(TURNS)
+    with quaere.Agent("a-model", closed_book=True) as agent, pytest.raises(quaere.BadInput, match="is shown none"):
+        quaere.evaluate(agent, [ASKED], hide_answers=True)
 
 
 # ------------------------------------------------------------------------------------------------------------ reports

@@ -103,7 +103,7 @@ def test_paired_differences_and_results_that_share_no_question(capsys):
     base, odd = evaluation("base", score("a", 0.0), score("b", 0.0)), evaluation("odd", score("c", 0.0))
     said = printed(capsys, base, odd, ours)
     assert "warm - base, over 2 shared questions: EM +100.0 [+100.0, +100.0] (" in said
-    assert "warm and odd share no question" in said
+    assert "warm and odd share no answerable question" in said
     assert said.count("the smallest difference that could be shown") == 1
     assert "smallest difference" not in printed(capsys, odd, ours)
 
@@ -190,3 +190,27 @@ def test_on_a_terminal_warnings_are_yellow_and_remarks_dim(capsys, monkeypatch):
         )
     ]
     assert [line[4:19] for line in lines if line.startswith("\x1b[2m")] == ["in brackets the", "3 questions; 2."]
+
+
+def test_abstention_of_one_result_by_kind_and_of_several_without(capsys):
+    abstained = {"answer": "not in these documents", "abstained": True}
+    found = [
+        score("a", 1.0, confidence=0.9, kind="name"),
+        score("b", 0.0, **abstained, kind="number"),
+        score("c", 0.0, **abstained, kind="number", answerable=False),
+    ]
+    said = printed(capsys, evaluation("warm", *found))
+    assert "abstention unanswerable refused % answerable refused % wrong of answered % wrong at 80 %" in said
+    assert "warm 100.0 [20.7, 100.0] 50.0 [0.0, 100.0] 0.0 [0.0, 79.3] 33.3" in said
+    assert " number 100.0 [20.7, 100.0] 100.0 [20.7, 100.0] 50.0" in said
+    curve = "10, 20, ... 100 % of all questions are answered: warm: 0, 0, 0, 25, 25, 25, 33, 33, 33, 33"
+    assert curve in said and "3 questions, 1 of them without an answer" in said
+    other = evaluation("base", score("a", 1.0), score("b", 1.0), score("c", 0.0, answerable=False))
+    said = printed(capsys, other, evaluation("warm", *found))
+    assert " number " not in said.split("EM % by group")[0]
+    assert "unanswerable refused +100.0 [+100.0, +100.0], right answers lost to abstention 50.0 [0.0, 100.0]" in said
+
+
+def test_a_result_of_unanswerable_questions_has_no_exact_match(capsys):
+    said = printed(capsys, evaluation("warm", score("a", 0.0, answerable=False, abstained=True)))
+    assert "warm 0 1.00 0.0%" in said and "warm 100.0 [20.7, 100.0] 0.0" in said

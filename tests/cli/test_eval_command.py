@@ -153,7 +153,9 @@ def test_every_episode_is_stored_with_its_scores(place, capsys):
     with Run.open(found["run"]) as run:
         assert run.info.kind == "eval"
         assert run.info.settings["model"] == "full/solver@2"
-        assert [row.metrics for row in run.index()] == [{"answer/exact_match": 0.0, "answer/f1": 0.0}] * 3
+        assert [row.metrics for row in run.index()] == [
+            dict.fromkeys(("answer/exact_match", "answer/f1", "answer/abstained"), 0.0)
+        ] * 3
         assert run.metrics("answer/exact_match")[0].value == 0.0
 
 
@@ -315,9 +317,8 @@ def test_refusals(place, tmp_path, capsys):
     assert "is not an index" in refused(capsys, [*where, "--index", str(tmp_path), *model])
     adapter = str(place / "runs" / "lora" / "checkpoints" / "step-000002" / "solver")
     assert "is an adapter, and it does not name its base model" in refused(capsys, [*where, *index, "--model", adapter])
-    (tmp_path / "open.jsonl").write_text('{"question": "Who?"}\n')
-    asked = ["eval", "--questions", str(tmp_path / "open.jsonl"), *index, *model]
-    assert "question q1 cannot be scored" in refused(capsys, asked)
+    hidden = [*where, *model, "--closed-book", "--hide-answers"]
+    assert "--hide-answers leaves out passages, and --closed-book shows none" in refused(capsys, hidden)
     endpoint = ["--model", "openai:m@http://127.0.0.1:9/v1", "--limit", "1"]
     assert "127.0.0.1:9" in refused(capsys, [*where, *index, *endpoint, "--json"])
     assert not list(tmp_path.glob("*.json"))

@@ -316,3 +316,114 @@ def test_the_order_of_results_is_stored_with_the_run(place, says, capsys):
         assert ask(place, "Who built the Halm bridge?", "--json", *option) == 0
         with Run.open(Path(json.loads(capsys.readouterr().out)["run"])) as stored:
             assert stored.info.settings["titles_first"] is ordered
+
+
+# ------------------------------------------------------------------------------------------------------ abstaining
+
+SILENT = {"ask": [CALL, "<answer>Not in these documents.</answer>"]}
+
+
+def test_an_abstention_is_said_in_one_line_with_the_queries(place, says, capsys):
+    says(SILENT)
+    assert ask(place, "Who brews the beer of Skeld?") == 3
+    streams = capsys.readouterr()
+    assert "quaere: not in these documents; searched for: Halm bridge" in " ".join(streams.err.split())
+    assert "Answer: not in these documents" in streams.out and "abstained (2 turns, 1 search" in streams.out
+    assert "Found in" not in streams.out and "No sentence" not in streams.out
+    says(SILENT)
+    assert ask(place, "Who brews the beer of Skeld?", "--json") == 3
+    found = json.loads(capsys.readouterr().out)
+    assert (found["abstained"], found["found"], found["support"]) == (True, False, None)
+    assert found["answer"] == "Not in these documents." and found["searches"] == ["Halm bridge"]
+    with Run.open(Path(found["run"])) as stored:
+        assert stored.info.settings["abstention"] is True and stored.info.settings["min_confidence"] == 0.0
+
+
+def test_without_abstention_the_phrase_is_an_answer_like_any_other(place, says, capsys):
+    says(SILENT)
+    assert ask(place, "Who brews the beer of Skeld?", "--json", "--no-abstention") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["abstained"], found["found"]) == (False, True)
+
+
+def test_an_answer_of_low_confidence_is_kept_in_json_and_not_shown_as_the_answer(place, says, capsys):
+    """Every token of the script has a probability of 0.37."""
+    says(GUESS)
+    assert ask(place, "Who built the Halm bridge?", "--min-confidence", "0.5") == 3
+    streams = capsys.readouterr()
+    assert "confidence of 0.37, below 0.5); searched for: Halm bridge" in " ".join(streams.err.split())
+    assert "Answer: Orsolya Venn" not in streams.out and "Answer: not in these documents" in streams.out
+    says(GUESS)
+    assert ask(place, "Who built the Halm bridge?", "--min-confidence", "0.5", "--json") == 3
+    found = json.loads(capsys.readouterr().out)
+    assert (found["answer"], found["abstained"], found["found"]) == ("Orsolya Venn", True, False)
+    assert found["confidence"] == pytest.approx(0.3679, abs=1e-4)
+    says(GUESS)
+    assert ask(place, "Who built the Halm bridge?", "--min-confidence", "0.3") == 0
+    assert "Answer: Orsolya Venn" in capsys.readouterr().out
+
+
+def test_a_table_counts_abstentions(place, says, capsys, tmp_path):
+    rows = [{"id": f"q{n}", "question": "Who built the Halm bridge?"} for n in range(2)]
+    (tmp_path / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    says({"q0": GUESS["ask"], "q1": SILENT["ask"]})
+    assert ask(place, "--questions", str(tmp_path / "asked.jsonl")) == 0
+    table = capsys.readouterr().out
+    assert table.count("(abstained)") == 1 and "2 questions, 1 answered, 1 not in these documents" in table
+
+
+def test_a_least_confidence_that_cannot_be_is_refused(place, capsys):
+    assert ask(place, "Who?", "--min-confidence", "50") == 2
+    assert "--min-confidence" in capsys.readouterr().err
+    endpoint = "openai:gpt@http://127.0.0.1:9/v1"
+    where = ["--index", str(place / "index"), "--runs", str(place / "runs"), "--model", endpoint]
+    assert main(["ask", "Who?", "--min-confidence", "0.5", *where]) == 2
+    assert "confidence of answers cannot be measured" in capsys.readouterr().err
+
+
+def test_an_evaluation_with_hidden_answers_counts_refusals_and_what_cannot_be_hidden(place, says, tmp_path, capsys):
+    rows = [
+        {"id": "q0", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"]},
+        {"id": "q1", "question": "Does the Oss rise in the Korrin hills?", "answers": ["yes"]},
+        {"id": "q2", "question": "Who brews the beer of Skeld?"},
+    ]
+    (tmp_path / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    turns = {"q0": GUESS["ask"], "q0-hidden": SILENT["ask"], "q1": ["<answer>yes</answer>"], "q2": GUESS["ask"]}
+    says(turns)
+    asked = ("--questions", str(tmp_path / "asked.jsonl"), "--hide-answers", "--abstention", "--json")
+    assert evaluate(place, *asked, judge=()) == 0
+    streams = capsys.readouterr()
+    assert "1 of 3 questions are asked once: what they name, yes and no cannot be hidden" in streams.err
+    found = json.loads(streams.out)
+    assert (found["settings"]["abstention"], found["settings"]["hide_answers"]) == (True, True)
+    assert found["score"]["exact_match"] == {"mean": 1.0, "low": pytest.approx(0.342, abs=1e-3), "high": 1.0, "num": 2}
+    assert (found["score"]["abstention"]["refused"]["mean"], found["score"]["abstention"]["refused"]["num"]) == (0.5, 2)
+    with Run.open(Path(found["run"])) as stored:
+        hidden = stored.episode("q0-hidden")
+        assert hidden.abstained and not [
+            hit
+            for turn in hidden.turns
+            for result in turn.results
+            for hit in result.hits
+            if "Orsolya Venn" in hit.passage.text
+        ]
+        metrics = {row.id: row.metrics for row in stored.index()}
+        assert metrics["q0-hidden"] == {"answer/abstained": 1.0} and metrics["q0"]["answer/exact_match"] == 1.0
+        assert stored.metrics("abstention/refused")[0].value == 0.5
+
+    # A stopped one goes on: the copy that was answered is not asked again.
+    path = tmp_path / "stopped"
+    with Run.create(path, "eval", found["settings"]) as run:
+        run.add_episode(hidden)
+    says({name: script for name, script in turns.items() if name != "q0-hidden"})
+    assert evaluate(place, *asked, "--resume", str(path), judge=()) == 0
+    assert json.loads(capsys.readouterr().out)["score"] == found["score"]
+
+
+def test_an_evaluation_lets_a_model_abstain_only_if_it_was_taught_or_told_to(place, says, capsys):
+    for more, allowed in (((), None), (("--abstention",), True), (("--no-abstention",), None)):
+        says({f"q{n}": SILENT["ask"] for n in range(3)})
+        assert evaluate(place, "--json", *more, judge=()) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["settings"]["abstention"] is allowed and found["settings"]["hide_answers"] is None
+        assert found["score"]["answered"] == (0.0 if allowed else 1.0)

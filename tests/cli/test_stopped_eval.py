@@ -74,11 +74,19 @@ def test_a_finished_evaluation_is_scored_again_without_a_question(place, whole, 
     assert json.loads(capsys.readouterr().out)["score"] == whole["score"]
 
 
+def test_an_evaluation_from_before_abstention_goes_on(place, whole, tmp_path, capsys):
+    settings = {name: value for name, value in whole["settings"].items() if name not in ("abstention", "hide_answers")}
+    Run.create(tmp_path / "older", "eval", settings).close()
+    assert evaluate(place, "--resume", str(tmp_path / "older")) == 0
+    assert json.loads(capsys.readouterr().out)["score"] == whole["score"]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         (["--turn-tokens", "9"], "limits was"),
         (["--limit", "2"], "limit was None and is 2"),
+        (["--hide-answers"], "hide_answers was None and is True"),
         (["--deterministic"], "--resume cannot continue a --deterministic evaluation"),
     ],
 )

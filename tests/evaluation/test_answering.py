@@ -127,11 +127,6 @@ async def test_episodes_are_greedy():
     assert asked == [0.0, 0.0]
 
 
-async def test_a_question_without_answers_is_named():
-    with pytest.raises(BadInput, match="question q8 and 1 more cannot be scored"):
-        await answer({}, [question(1), Question("q8", "Who?"), Question("q9", "Who?")])
-
-
 async def test_closed_book_takes_one_turn_and_never_searches():
     searcher = tiny.ListSearcher()
     scripts = {"q1": [RIGHT], "q2": [CALL]}

@@ -68,6 +68,7 @@ items = st.builds(
     kind=texts,
     right_option=texts,
     option=texts,
+    confidence=st.none() | st.floats(0, 1),
 )
 
 

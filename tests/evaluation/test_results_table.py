@@ -239,3 +239,32 @@ def test_refusals(table, tmp_path, capsys, argv, said):
         table.main(["--arm", "base", path, *(path if word == "FILE" else word for word in argv)])
     assert stopped.value.code == 2
     assert said in capsys.readouterr().err
+
+
+def test_abstention_by_hand(table, tmp_path, capsys):
+    """Four answerable questions and one without an answer; `ours` loses one of the two that `base` has right."""
+    silent = {"answer": "not in these documents", "abstained": True}
+
+    def write_both(name, *found):
+        write_items(found, tmp_path / f"{name}.jsonl")
+        return str(tmp_path / f"{name}.jsonl")
+
+    base = write_both("base", *(item(f"q{n}", float(n < 2)) for n in range(4)), item("u", 0.0, answerable=False))
+    abstaining = [item("q0", 1.0), item("q1", 0.0, **silent), item("q2", 0.0, **silent), item("q3", 0.0)]
+    ours = write_both("ours", *abstaining, item("u", 0.0, **silent, answerable=False))
+    out = run(table, capsys, "--arm", "base", base, "--arm", "ours", ours)
+    assert "all: 5 questions, 1 of them without an answer" in out
+    tables = cells(out)
+    assert tables[0]["base"]["EM %"].startswith("50.0 ") and tables[0]["ours"]["EM %"].startswith("25.0 ")
+    # base: two of five right, and all its answers are of unknown confidence. ours: one of two answers wrong, then three
+    # abstentions of which one is right; the first four of them have 1 + 2 * 2/3 wrong.
+    assert tables[-1]["base"] == {"abstention": "base", "refused %": "0.0", "lost %": "", "wrong at 80 %": "60.0"}
+    assert tables[-1]["ours"] == {"abstention": "ours", "refused %": "100.0", "lost %": "50.0", "wrong at 80 %": "58.3"}
+    alone = [write_both(f"u{n}", item("u", 0.0, **silent, answerable=False)) for n in range(2)]
+    out = run(table, capsys, "--arm", "one", *alone)
+    assert "all: 1 questions, 1 of them without an answer" in out
+    assert cells(out) == [{"one": {"abstention": "one", "refused %": "100.0", "lost %": "", "wrong at 80 %": "0.0"}}]
+    plain = write_both("plain", *(item(f"q{n}", float(n < 2)) for n in range(4)))
+    rows = cells(run(table, capsys, "--arm", "plain", plain, "--arm", "ours", ours))[-1]
+    assert list(rows["plain"].values()) == ["plain", "", "", ""] and rows["ours"]["lost %"] == "50.0"
+    assert "abstention" not in run(table, capsys, "--arm", "base", write(tmp_path, "plain", [1, 0, 0, 0]))

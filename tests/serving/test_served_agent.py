@@ -71,6 +71,11 @@ def test_what_is_not_found_is_said(client, documents):
         assert said.startswith("not found in these documents (")
 
 
+def test_an_abstention_says_what_was_searched_for(client):
+    said = text_of(client.chat("What is not said?", max_tokens=None))
+    assert said == "not in these documents; searched for: Korrin; Korrin hills"
+
+
 def test_a_stream_has_the_same_text_and_the_usage(client):
     messages = [{"role": "user", "content": QUESTION}]
     body = {"messages": messages, "max_tokens": None, "stream_options": {"include_usage": True}}

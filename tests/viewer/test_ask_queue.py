@@ -41,6 +41,7 @@ def test_an_answer_has_its_turns_and_evidence(index):
         ("without proof", "answered", False, "", True),
         ("out of nowhere", "answered", False, "", False),
         ("no answer", "unanswered", False, "", False),
+        ("not said", "abstained", False, "", False),
         ("breaks", "failed", False, "", False),
     ],
 )
@@ -182,3 +183,18 @@ def test_an_answer_that_does_not_count_as_found_is_none(index):
         record = ask_and_wait(queue, "When did we move the backups to Bergen, Tromsø and Narvik?")
     assert (record.state, record.answer, record.evidence) == ("unanswered", "", None)
     assert record.problem.startswith("not found in these documents") and "May 2019" in record.problem
+
+
+def test_an_abstention_is_a_state_of_its_own_with_what_was_searched(index):
+    with open_queue(index) as queue:
+        record = ask_and_wait(queue, "not said")
+        assert queue.lines()[0].state == "abstained"
+    assert (record.answer, record.support) == ("", None)
+    assert record.problem == "not in these documents; searched for: Korrin; Korrin hills"
+
+
+def test_an_answer_of_low_confidence_is_an_abstention(index):
+    with open_queue(index, min_confidence=0.5) as queue:  # every token of the script has a probability of 0.37
+        record = ask_and_wait(queue, "without proof")
+    assert (record.state, record.answer) == ("abstained", "")
+    assert "confidence of 0.37, below 0.5" in record.problem and "searched for: moved backups Oslo" in record.problem

@@ -28,6 +28,8 @@ def runs(tmp_path_factory):
     write_asked(folder / "nowhere", ["Atlantis"], index=index, evidence=False)
     write_asked(folder / "silent", [None], index=index)
     write_asked(folder / "doubtful", ["Orsolya Venn"], index=index, min_overlap=0.9)
+    write_asked(folder / "abstained", ["not in these documents"], index=index, abstained=True)
+    write_asked(folder / "unsure", ["Orsolya Venn"], index=index, min_confidence=0.9)
     write_asked(folder / "many", ["Orsolya Venn", "x", None], scored=True)
     write_eval(folder / "eval", ["Orsolya Venn", "x", None, "x"])
     return folder
@@ -51,6 +53,8 @@ def words(page):
         ("nowhere", "answered", "none", "", "no evidence , the model was not asked for any (--evidence)"),
         ("silent", "unanswered", "none", "seen", "it ended without an answer: turn limit"),
         ("doubtful", "unanswered", "none", "seen", "too few of the question's key words"),
+        ("abstained", "abstained", "none", "seen", "not in these documents; searched for: Halm bridge"),
+        ("unsure", "abstained", "none", "seen", "(it has an answer, with a confidence of 0.78, below 0.9)"),
     ],
 )
 def test_a_run_of_ask_shows_its_answer_and_no_health(client, name, state, quotation, chips_are, says):
@@ -119,3 +123,10 @@ def test_a_question_without_an_answer_quoted_nothing(tmp_path):
     write_eval(tmp_path / "eval", [None], evidence=True)
     row = words(open_client(tmp_path).get("/evaluation?of=eval").text).partition("no answer: turn limit")[2]
     assert row.startswith(" 0 F1 1 search none")  # it had been called "not found", as a false quotation is
+
+
+def test_an_episode_that_abstained_has_no_answer_and_shows_what_it_searched_for(client):
+    page = words(client.get("/run/abstained/episode?id=ask-0").text)
+    assert "Answer not in these documents though an answer is known Searched for Halm bridge" in page
+    assert twin(client, "episode?id=ask-0", run="abstained")["abstained"]
+    assert not twin(client, "episode?id=ask-0", run="found")["abstained"]

@@ -270,6 +270,8 @@ def test_the_checks_of_an_episode():
     assert find_fault(episode) == ""
     assert find_fault(structs.replace(episode, outcome=structs.replace(episode.outcome, span="made up"))) == MISQUOTED
     assert find_fault(structs.replace(episode, outcome=structs.replace(episode.outcome, text="Yes"))) == ""
+    abstained = structs.replace(episode.outcome, text="not in these documents", span="", abstained=True)
+    assert find_fault(structs.replace(episode, outcome=abstained)) == ""
     assert find_fault(make_episode("e", ends=False)) == ""
     asked = structs.replace(episode, task=ProposeTask("p", None, 2))
     good = Proposal("Who built Halm Bridge?", "Orsolya Venn", "Orsolya Venn built it.")

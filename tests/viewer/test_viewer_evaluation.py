@@ -231,3 +231,32 @@ def test_kinds_are_groups_and_a_gain_is_compared_without_closed_questions(tmp_pa
     gains = {row["name"]: (row["ours"]["num"], row["difference"]["mean"]) for row in rows}
     assert gains["exact match"] == (4, 0.5)
     assert gains["exact match without yes/no and choices"] == (2, 0.0)
+
+
+def test_abstention_has_a_table_and_a_refused_question_without_an_answer_is_right(tmp_path):
+    usual = {"f1": 0.0, "end": "answered", "num_turns": 1, "num_searches": 1, "num_tokens": 1, "exact_match": 0.0}
+    silent = {"answer": "not in these documents", "abstained": True}
+    found = [
+        Item("a", "a", **{**usual, "exact_match": 1.0}, answer="Venn", confidence=0.9, kind="name"),
+        Item("b", "b", **usual, **silent, kind="number"),
+        Item("u", "u", **usual, **silent, answerable=False, set="other"),
+    ]
+    write_items(found, tmp_path / "ours.items.jsonl")
+    write_items([structs.replace(found[2], abstained=False, answer="Venn")], tmp_path / "theirs.items.jsonl")
+    (tmp_path / "runs").mkdir()
+    client = open_client(tmp_path / "runs", files=[tmp_path / "ours.items.jsonl", tmp_path / "theirs.items.jsonl"])
+    page = client.get("/evaluation?of=file:ours.items.jsonl").text
+    assert "Unanswerable refused" in page and "(unanswerable)" in page and "Percent wrong if only the surest" in page
+    shown = twin(client, "/evaluation?of=file:ours.items.jsonl")
+    assert shown["score"]["abstention"]["refused"]["mean"] == 1.0
+    assert [item["right"] for item in shown["page"]["items"]] == [True, False, True]
+    assert [row["name"] for row in shown["groups"]] == ["all", "name answers", "number answers"]
+    right = twin(client, "/evaluation?of=file:ours.items.jsonl&right=yes")["page"]["items"]
+    assert [(item["id"], item["abstained"], item["answerable"]) for item in right] == [
+        ("a", False, True),
+        ("u", True, False),
+    ]
+    page = client.get("/evaluation?of=file:theirs.items.jsonl").text
+    assert "Unanswerable refused" in page  # no question of it has an exact match
+    pair = twin(client, "/evaluations/compare?of=file:ours.items.jsonl&of=file:theirs.items.jsonl")
+    assert (pair["counts"]["gained"], pair["num_shared"], pair["rows"]) == (1, 1, [])

@@ -23,7 +23,14 @@ from quaere.api.run import Run
 from quaere.api.search_function import FunctionSearcher, SearchFunction
 from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.dialects.notes import Notes, find_notes, find_role, role_policy, use_role
-from quaere.dialects.registry import SolverDialectName, check_turns, find_dialect, open_protocol, usual_limits
+from quaere.dialects.registry import (
+    SolverDialectName,
+    can_abstain,
+    check_turns,
+    find_dialect,
+    open_protocol,
+    usual_limits,
+)
 from quaere.endpoint import refuse_login
 from quaere.errors import BadInput
 from quaere.policies.catalogue import needs_guide
@@ -76,7 +83,9 @@ class Agent(Closing):
         dialect: SolverDialectName | None = None,
         style: PromptStyle | None = None,
         guided: bool | None = None,
+        abstention: bool | None = None,
         min_overlap: float | None = None,
+        min_confidence: float = 0.0,
         temperature: float = 0.0,
         seed: int = 0,
         device: Device = "auto",
@@ -90,14 +99,16 @@ class Agent(Closing):
 
         `evidence` asks for the sentence each answer rests on; `dialect`, `style` and `guided` say how the model is
         prompted. `min_overlap` is the share of a question's key words that the passage with the answer must have to
-        count as found; 0 lets every answer count. Each is by default as the model was trained. `max_rows` is how many
-        episodes run at once.
+        count as found; 0 lets every answer count. `abstention` lets the model say that the documents do not answer.
+        Each is by default as the model was trained; a model that was not trained may abstain. An answer whose
+        confidence is below `min_confidence` counts as an abstention. `max_rows` is how many episodes run at once.
         """
         check_limits(limits)
         if temperature < 0:
             raise BadInput(f"temperature must be 0 or more, not {temperature}")
-        if min_overlap is not None and not 0 <= min_overlap <= 1:
-            raise BadInput(f"min_overlap must be from 0 to 1, not {min_overlap}")
+        for name, share in (("min_overlap", min_overlap), ("min_confidence", min_confidence)):
+            if share is not None and not 0 <= share <= 1:
+                raise BadInput(f"{name} must be from 0 to 1, not {share}")
         if max_rows < 1:
             raise BadInput(f"max_rows must be at least 1, not {max_rows}")
         self.model = str(model.path) if isinstance(model, Run) else str(model)
@@ -110,7 +121,8 @@ class Agent(Closing):
         self._loop = BackgroundLoop("quaere-agent")
         how: dict[str, Any] = {"temperature": temperature, "seed": seed, "max_rows": max_rows}
         how |= {"dialect": dialect, "style": style, "evidence": evidence, "guided": guided}
-        how |= {"min_overlap": min_overlap, "closed_book": closed_book}
+        how |= {"min_overlap": min_overlap, "min_confidence": min_confidence, "closed_book": closed_book}
+        how |= {"abstention": abstention}
         try:
             opening = open_agent(model, self.searcher, engine=self.engine, limits=limits, on_note=on_note, **how)
             self.opened = opened = self._loop.run(opening)
@@ -136,7 +148,7 @@ class Agent(Closing):
         name = self.new_id("ask")
         episode = await self.opened.play(SolveTask(make_question(question, name)), episode_id=name, on_turn=on_turn)
         refuse_all_failed([episode])
-        return read_answer(episode, self.min_overlap)
+        return self.opened.read(episode)
 
     def ask_many(
         self,
@@ -164,7 +176,7 @@ class Agent(Closing):
         answers: list[Answer] = []
         with show_progress("answering", len(tasks), progress) as advance:
             async for episode in self.opened.play_many([*tasks.values()], names=[*tasks]):
-                answers.append(read_answer(episode, self.min_overlap))
+                answers.append(self.opened.read(episode))
                 on_answer(answers[-1])
                 advance("")
         return answers
@@ -256,6 +268,7 @@ class OpenAgent(Struct, frozen=True):
     temperature: float = 0.0
     seed: int = 0
     max_rows: int = 32
+    min_confidence: float = 0.0
 
     @property
     def cites(self) -> bool:
@@ -292,6 +305,10 @@ class OpenAgent(Struct, frozen=True):
     def _params(self) -> SamplingParams:
         return SamplingParams(temperature=self.temperature)
 
+    def read(self, episode: Episode) -> Answer:
+        """The answer of an episode, and whether it counts as found."""
+        return read_answer(episode, self.min_overlap, self.min_confidence)
+
     async def close(self) -> None:
         """Release the model and what is searched."""
         await self.searcher.close()
@@ -304,6 +321,7 @@ async def open_agent(
     *,
     engine: Mapping[str, Any],
     min_overlap: float | None = None,
+    min_confidence: float = 0.0,
     max_rows: int = 32,
     temperature: float = 0.0,
     seed: int = 0,
@@ -312,6 +330,8 @@ async def open_agent(
     **asked: Any,
 ) -> OpenAgent:
     """Check that the searcher answers, choose how to ask (`asked`, see `choose_solver`), and load the model."""
+    from quaere.rollout.policy import ChatPolicy
+
     await check_reachable(searcher)
     notes, load = _find_model(model, {**engine, "max_rows": max_rows, "interactive": True, "report": on_note})
     is_small = not isinstance(model, Run) and needs_guide(str(model))
@@ -320,7 +340,13 @@ async def open_agent(
     on_note(f"loading {model.path.name if isinstance(model, Run) else model}")
     overlap = default if min_overlap is None else min_overlap
     sampling: dict[str, Any] = {"temperature": temperature, "seed": seed, "max_rows": max_rows}
-    return OpenAgent(load(), searcher, protocol, limits, notes, overlap, **sampling)
+    policy = load()
+    if min_confidence and isinstance(policy, ChatPolicy):
+        await policy.stop()
+        said = f"the confidence of answers cannot be measured: {model} returns no probabilities of tokens"
+        raise BadInput(said, hint="leave out --min-confidence, or take a model that runs here")
+    sampling |= {"min_confidence": min_confidence}
+    return OpenAgent(policy, searcher, protocol, limits, notes, overlap, **sampling)
 
 
 def _find_model(model: str | Path | Run, engine: dict[str, Any]) -> tuple[Notes, Callable[[], Policy]]:
@@ -353,6 +379,7 @@ def choose_solver(
     evidence: bool | None = None,
     guided: bool | None = None,
     abstention: bool | None = None,
+    untaught_abstain: bool = True,
     closed_book: bool = False,
     limits: Mapping[str, Any],
     usual: Callable[[SolverDialectName], Limits] = asking_limits,
@@ -361,23 +388,29 @@ def choose_solver(
     """Protocol and limits: as given, else as the model was trained (its notes say so), else as `usual`.
 
     `needs_guide` is whether the model is too small to follow the protocol; `turns_option` is how the caller names the
-    number of turns.
+    number of turns. With `untaught_abstain`, a model that was taught nothing and gets full prompts may abstain.
     """
     name = dialect or notes.dialect or "tool-call"
     if guided is None:
         guided = needs_guide and (name == "tool-call" or closed_book)
     allowed = structs.replace(trained_limits(name, notes) or usual(name), **limits)
     if closed_book:
+        if abstention:
+            said = "a model that answers from memory cannot say that the documents do not answer"
+            raise BadInput(said, hint="leave out --abstention, or search an index")
         asking = find_dialect("closed-book", "verifier").open(guided=guided, evidence=wants_evidence(evidence, notes))
         return asking, structs.replace(allowed, max_turns=1)
     check_turns(name, allowed, turns_option)
+    if abstention is None:
+        is_untaught = notes.style is None and style in (None, "full") and not guided
+        abstention = notes.abstention or (untaught_abstain and is_untaught and can_abstain(name))
     opened = open_protocol(
         name,
         style=style or notes.style or "full",
         evidence=wants_evidence(evidence, notes),
         settings=notes.evaluation,
         guided=guided,
-        abstention=notes.abstention if abstention is None else abstention,
+        abstention=abstention,
     )
     return opened, allowed
 

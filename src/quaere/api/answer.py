@@ -13,8 +13,10 @@ from quaere.errors import NotFound, SamplingFailed
 from quaere.evaluation.reports.lexical import content_words
 from quaere.records import Answer as FinalAnswer
 from quaere.records import Episode, Evidence, Failure, Passage, Question, SearchResult, SolveTask
+from quaere.rewards.abstention import ABSTENTION
 from quaere.rewards.answers import exact_match_score, f1_score, normalise_answer
 from quaere.rewards.format import contains
+from quaere.rollout.episode import find_confidence
 
 _OPENING = "\"'(\u201c\u2018\u00ab"  # quotation marks and brackets before a name
 
@@ -23,10 +25,12 @@ class Answer(Struct, frozen=True):
     """An agent's answer to a question. `text` is "" where the episode ended without one; `episode.end` says why.
 
     `found` is false where there is no answer, or one whose passage has too few words of the question to be believed
-    (`Agent(min_overlap=...)`). `support` is a sentence shown to the agent that contains the answer, whether it quoted
-    one or not (see `find_support`); None if there is none. `evidence` is the quoted sentence as its
-    document has it, with its place there; None if none was asked for or given, or if no passage the agent was shown has
-    it. `span` is the quotation as the model wrote it.
+    (`Agent(min_overlap=...)`), or where the agent abstained. `abstained` is true if it says that the documents do not
+    answer, or if its `confidence` (the geometric mean of the probabilities of the answer's tokens) is below
+    `Agent(min_confidence=...)`; `confidence` is None without an answer, and for an endpoint. `support` is a sentence
+    shown to the agent that contains the answer, whether it quoted one or not (see `find_support`); None if there is
+    none. `evidence` is the quoted sentence as its document has it, with its place there; None if none was asked for or
+    given, or if no passage the agent was shown has it. `span` is the quotation as the model wrote it.
 
         Answer(text="in 2019", evidence=Evidence("ops.md", 118, 163, "..."), span="...", searches=(...), episode=...)
     """
@@ -38,9 +42,11 @@ class Answer(Struct, frozen=True):
     episode: Episode
     support: Evidence | None = None
     found: bool = True
+    abstained: bool = False
+    confidence: float | None = None
 
     def __str__(self) -> str:
-        return self.text
+        return ABSTENTION if self.abstained else self.text
 
     @property
     def question(self) -> Question:
@@ -54,7 +60,7 @@ class Answer(Struct, frozen=True):
         return tuple(turn.failure for turn in self.episode.turns if turn.failure)
 
 
-def read_answer(episode: Episode, min_overlap: float = 0.0) -> Answer:
+def read_answer(episode: Episode, min_overlap: float = 0.0, min_confidence: float = 0.0) -> Answer:
     """The answer an episode ended with, and whether it counts as found (see `is_found`)."""
     span, evidence, _ = find_span(episode)
     return Answer(
@@ -64,7 +70,9 @@ def read_answer(episode: Episode, min_overlap: float = 0.0) -> Answer:
         searches=tuple(result for turn in episode.turns for result in turn.results),
         episode=episode,
         support=found[0] if (found := find_support(episode)) else None,
-        found=is_found(episode, min_overlap),
+        found=is_found(episode, min_overlap, min_confidence),
+        abstained=abstains(episode, min_confidence),
+        confidence=find_confidence(episode),
     )
 
 
@@ -92,7 +100,7 @@ def find_support(episode: Episode) -> tuple[Evidence, Passage] | None:
     Yes and no are in no sentence: such an answer has no support of this kind.
     """
     answer = episode.outcome.text if isinstance(episode.outcome, FinalAnswer) else ""
-    if not normalise_answer(answer) or _is_yes_or_no(answer):
+    if not normalise_answer(answer) or _is_yes_or_no(answer) or episode.abstained:
         return None
     passages = shown_passages(episode)
     written = _as_written(answer)
@@ -162,13 +170,32 @@ def _is_yes_or_no(answer: str) -> bool:
 # -------------------------------------------------------------------------------------------------------- not found
 
 
-def is_found(episode: Episode, min_overlap: float) -> bool:
+def abstains(episode: Episode, min_confidence: float = 0.0) -> bool:
+    """True if the model abstained, or if its confidence in its answer is below `min_confidence`."""
+    confidence = find_confidence(episode) if min_confidence else None
+    return episode.abstained or (confidence is not None and confidence < min_confidence)
+
+
+def say_abstained(episode: Episode, min_confidence: float = 0.0) -> str:
+    """One line: that the documents do not answer, why if the model itself did answer, and what was searched for.
+
+    say_abstained(episode) -> "not in these documents; searched for: Halm bridge; builder of the Halm bridge"
+    """
+    doubt = ""
+    if not episode.abstained:
+        doubt = f" (it has an answer, with a confidence of {find_confidence(episode):.2f}, below {min_confidence:g})"
+    queries = [result.query for turn in episode.turns for result in turn.results]
+    return f"{ABSTENTION}{doubt}; " + (f"searched for: {'; '.join(queries)}" if queries else "nothing was searched for")
+
+
+def is_found(episode: Episode, min_overlap: float, min_confidence: float = 0.0) -> bool:
     """True if the episode has an answer, and the passage it stands in has enough of the question's key words.
 
     A small model answers whatever it is asked: of a passage about another bridge it takes another builder. Such a
-    passage shares few words with the question. With a `min_overlap` of 0 every answer counts.
+    passage shares few words with the question. With a `min_overlap` of 0 every answer counts, but for one that
+    `abstains`.
     """
-    if not isinstance(episode.outcome, FinalAnswer):
+    if not isinstance(episode.outcome, FinalAnswer) or abstains(episode, min_confidence):
         return False
     return min_overlap == 0 or question_overlap(episode) >= min_overlap
 
@@ -198,8 +225,10 @@ def key_words(question: str) -> set[str]:
     return set(content_words(" ".join(names))) or set(content_words(question))
 
 
-def refuse_unanswered(episode: Episode, min_overlap: float = 0.0) -> None:
+def refuse_unanswered(episode: Episode, min_overlap: float = 0.0, min_confidence: float = 0.0) -> None:
     """Raise `NotFound` if the episode ended without an answer, or with one that does not count as found."""
+    if abstains(episode, min_confidence):
+        raise NotFound(say_abstained(episode, min_confidence), hint="other words, or documents that answer it")
     if not is_found(episode, min_overlap):
         said = f"not found in these documents ({len(shown_passages(episode))} passages seen)"
         raise NotFound(said, hint="other words, a larger --model, or more --max-turns")

@@ -22,6 +22,7 @@ from quaere.records import Episode, Question, SolveTask, Turn
 from quaere.runs import Run
 
 _FREE = {"name", "max_rows"}  # may differ: neither changes what is asked, and fewer rows may be why it is run again
+_ABSTENTION = ("refused", "refused_answerable", "wrong", "wrong_at_80")
 _EVIDENCE = ("present", "verbatim", "supported", "joint", "gold", "gold_joint")
 
 
@@ -32,7 +33,7 @@ async def answer_questions(
     done = read_scores(stored, questions, evidence=agent.cites) if stored else {}
     left = [question for question in questions if question.id not in done]
     failed: list[Episode] = []
-    rights = [score.exact_match for score in done.values()]
+    rights = [score.exact_match for score in done.values() if score.answerable]
     started, num_tokens = time.monotonic(), 0
 
     with show_progress("answering", len(left), progress) as advance:
@@ -45,9 +46,10 @@ async def answer_questions(
             if stored:
                 stored.add_episode(episode, score_metrics(score))
             failed.extend([episode] if episode.end == "failed" else [])
-            rights.append(score.exact_match)
+            rights.extend([score.exact_match] if score.answerable else [])
             rate = num_tokens / max(time.monotonic() - started, 1e-9)
-            advance(f"EM {sum(rights) / len(rights):.3f}, {shorten_number(rate)} tok/s")
+            matched = f"EM {sum(rights) / len(rights):.3f}, " if rights else ""
+            advance(f"{matched}{shorten_number(rate)} tok/s")
 
         how: dict[str, Any] = {"seed": agent.seed, "concurrency": agent.max_rows, "on_episode": keep, "on_turn": count}
         scores = await evaluate(agent.policy, agent.protocol, agent.searcher, left, agent.limits, **how)
@@ -59,9 +61,13 @@ async def answer_questions(
 
 def score_metrics(score: QuestionScore | AnsweringScore) -> dict[str, float]:
     """The metrics that a run stores of a question, or of all of them: {"answer/exact_match": 1.0, "answer/f1": 1.0}."""
-    shares = {f"answer/{name}": getattr(score, name, None) for name in ("exact_match", "f1", "unanswered")}
+    is_rated = score.exact_match.num if isinstance(score, AnsweringScore) else score.answerable
+    names = ("exact_match", "f1", "unanswered", "abstained") if is_rated else ("unanswered", "abstained")
+    shares = {f"answer/{name}": getattr(score, name, None) for name in names}
     evidence = score.evidence if isinstance(score, AnsweringScore) else score
     shares |= {f"evidence/{name}": getattr(evidence, name, None) for name in _EVIDENCE}
+    abstention = getattr(score, "abstention", None)
+    shares |= {f"abstention/{name}": getattr(abstention, name, None) for name in _ABSTENTION}
     return {name: float(getattr(share, "mean", share)) for name, share in shares.items() if share is not None}
 
 

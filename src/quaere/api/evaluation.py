@@ -26,6 +26,7 @@ from quaere.evaluation.intervals import Interval
 from quaere.evaluation.judges.judge import Judge, open_judge
 from quaere.evaluation.judges.judge_accuracy import validate_judge
 from quaere.evaluation.qa import differences, scores
+from quaere.evaluation.qa.abstaining import AbstentionScore, add_hidden
 from quaere.evaluation.qa.answer_kinds import say_constant
 from quaere.evaluation.qa.differences import ArmDifference, Difference
 from quaere.evaluation.qa.items import EvidenceScore, keep_whole_gold
@@ -33,6 +34,7 @@ from quaere.evaluation.qa.scores import Judging, QuestionScore, Scored, score_an
 from quaere.records import Question
 from quaere.rollout.question_files import read_questions
 from quaere.runs import Run
+from quaere.search.searcher import NoSearcher
 
 
 class Evaluation(scores.Evaluation, frozen=True):
@@ -69,6 +71,7 @@ def evaluate(
     judge: str | None = None,
     judge_items: int = 100,
     gold_sets: Collection[str] | None = None,
+    hide_answers: bool = False,
     progress: bool = True,
 ) -> Evaluation:
     """Answer every question greedily and compare with its accepted answers: exact match and F1.
@@ -77,20 +80,25 @@ def evaluate(
     a part, or a list of questions. The protocol and the limits are the agent's. `judge`, for an agent asked for
     evidence, says whether the quoted sentence supports the answer: "string" for a check by words, else a model as for
     `Agent`; its accuracy is measured first, on `judge_items` questions. `gold_sets` are the
-    sets whose `gold_ids` are complete; None means those that have them throughout.
+    sets whose `gold_ids` are complete; None means those that have them throughout. With `hide_answers`, each question
+    is asked a second time with passages that contain its answers left out, if that makes it unanswerable.
     """
     asked = read_questions(questions, limit, facts) if isinstance(questions, str | Path) else list(questions)
     if not asked or not all(isinstance(question, Question) for question in asked):
         hint = 'quaere.Question("q1", "Who built it?", answers=("Venn",))'
         raise BadInput("evaluate takes a JSONL file or a list of Question", hint=hint)
-    scores.refuse_unanswerable(asked)
     asked = keep_whole_gold(asked, gold_sets)
+    if hide_answers and isinstance(agent.searcher, NoSearcher):
+        raise BadInput("hide_answers leaves out passages, and a closed-book agent is shown none")
+    asked = add_hidden(asked)[0] if hide_answers else asked
     if judge and not agent.opened.cites:
         raise BadInput("a judge has nothing to judge without evidence", hint="Agent(..., evidence=True)")
     settings = {
         "questions": str(questions) if isinstance(questions, str | Path) else None,
         "protocol": agent.protocol.name,
         "evidence": agent.opened.cites,
+        "abstention": getattr(agent.protocol, "abstention", False),
+        "hide_answers": hide_answers,
         "limits": structs.asdict(agent.limits),
         "judge": judge,
         "gold_sets": None if gold_sets is None else list(gold_sets),
@@ -166,6 +174,7 @@ def print_results(
     console.print(_table([*others, evaluation]))
     if (groups := _group_table([*others, evaluation])) is not None:
         console.print(groups)
+    _print_abstention(console, [*others, evaluation])
     _print_evidence(console, [*others, evaluation])
     for other, difference in zip(others, compared, strict=not arms):
         console.print(Text(printable(_difference_line(evaluation, other, difference))))
@@ -188,9 +197,7 @@ def print_results(
     for line in told:
         console.print(line, style="yellow", markup=False)
     costs = f"{score.mean_turns:.2f} turns and {score.mean_tokens:.0f} tokens an episode"
-    console.print(
-        f"{count(score.exact_match.num, 'question')}; {costs}; {score.num_malformed} malformed turns", style="dim"
-    )
+    console.print(f"{_count_asked(evaluation)}; {costs}; {score.num_malformed} malformed turns", style="dim")
     if stored is not None:
         console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
 
@@ -223,7 +230,8 @@ def _table(evaluations: list[Scored]) -> Table:
     rows = []
     for evaluation in evaluations:
         score = evaluation.score
-        numbers = (str(score.exact_match.num), between(score.exact_match), between(score.f1))
+        rates = [between(rate) if rate.num else "" for rate in (score.exact_match, score.f1)]
+        numbers = (str(score.exact_match.num), *rates)
         searches = f"{score.mean_searches:.2f}"
         if score.mean_searches_needed is not None:
             searches += f" of {score.mean_searches_needed:.2f} needed"
@@ -266,6 +274,32 @@ def _groups(evaluation: Scored) -> dict[str, Interval]:
 
 def _count(number: int, noun: str) -> str:
     return count(number, noun) if number else f"{inflect(2, noun)} unknown"
+
+
+def _count_asked(evaluation: Scored) -> str:
+    num_unanswerable = sum(not item.answerable for item in evaluation.items)
+    asked = count(len(evaluation.items), "question")
+    return f"{asked}, {num_unanswerable} of them without an answer" if num_unanswerable else asked
+
+
+def _print_abstention(console: Console, evaluations: list[Scored]) -> None:
+    """Print how often results abstain, and how often they are wrong; of a single result also by kind of answer."""
+    found = [(one.name, one.score.abstention) for one in evaluations if one.score.abstention]
+    if not found:
+        return
+    curves = [f"{name}: {', '.join(f'{100 * risk:.0f}' for _, risk in one.curve)}" for name, one in found]
+    if len(evaluations) == 1:
+        found += [(f"  {kind}", one) for kind, one in found[0][1].by_kind.items()]
+    names = ("unanswerable refused %", "answerable refused %", "wrong of answered %", "wrong at 80 %")
+    rows = [(name, *_abstention_cells(one)) for name, one in found]
+    console.print(_result_table("abstention", *names, rows=rows))
+    legend = "wrong % if only the surest 10, 20, ... 100 % of all questions are answered: "
+    console.print(printable(legend + "; ".join(curves)), style="dim", markup=False)
+
+
+def _abstention_cells(one: AbstentionScore) -> list[str]:
+    shares = (one.refused, one.refused_answerable, one.wrong)
+    return [*("" if share is None else between(share) for share in shares), f"{100 * one.wrong_at_80:.1f}"]
 
 
 def _print_evidence(console: Console, evaluations: list[Scored]) -> None:
@@ -322,13 +356,16 @@ def _print_judging(console: Console, judging: Judging) -> None:
 
 def _difference_line(evaluation: Scored, other: Scored, difference: Difference | None) -> str:
     if difference is None:
-        return f"{evaluation.name} and {other.name} share no question, so no paired difference can be given"
+        return f"{evaluation.name} and {other.name} share no answerable question: there is no paired difference"
     pair = f"{evaluation.name} - {other.name}, over {difference.exact_match.num} shared questions"
     found = [
         f"{word} {between(getattr(difference, measure), '+')} ({100 * difference.smallest[measure]:.1f})"
         for measure, word in _MEASURES.items()
         if measure in difference.smallest
     ]
+    shares = {"unanswerable refused": difference.refused, "right answers lost to abstention": difference.lost}
+    signs = {"unanswerable refused": "+"}
+    found += [f"{word} {between(share, signs.get(word, ''))}" for word, share in shares.items() if share]
     return f"{pair}: {', '.join(found)}"
 
 

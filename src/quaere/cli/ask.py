@@ -3,6 +3,7 @@
 quaere ask "Who built the Halm bridge?" --index docs-index --model smollm2-135m
 quaere ask "Who built the Halm bridge?" --index docs-index --evidence
 quaere ask "Who built the Halm bridge?" --index docs-index --min-overlap 0
+quaere ask "Who built the Halm bridge?" --index docs-index --min-confidence 0.5
 quaere ask --questions world/questions.jsonl --limit 10 --index world-index
 """
 
@@ -21,7 +22,6 @@ from quaere.api.answer import (
     answer_scores,
     find_span,
     find_support,
-    read_answer,
     refuse_all_failed,
     refuse_unanswered,
 )
@@ -48,6 +48,10 @@ class AskOptions(options.AskedOptions, kw_only=True):
         min_overlap: share of the question's names (without names, of its words) that the passage with the answer must
             have; with fewer the answer is 'not found' (default: as was measured for the model, else 0: every answer
             counts)
+        abstention: let the model answer that the documents do not say (default: as it was trained; on for a model that
+            was taught nothing)
+        min_confidence: least confidence of an answer, the geometric mean of its tokens' probabilities; one below it
+            counts as an abstention
         solver_dialect: prompts and protocol of the model (default: as it was trained, else tool-call)
         show: with --questions: also print the first episode in full
     """
@@ -55,6 +59,8 @@ class AskOptions(options.AskedOptions, kw_only=True):
     guided: bool | None = None
     evidence: bool | None = None
     min_overlap: Annotated[float, "X", Meta(ge=0, le=1)] | None = None
+    abstention: bool | None = None
+    min_confidence: Annotated[float, "X", Meta(ge=0, le=1)] = 0.0
     solver_dialect: Annotated[str, options.Flag(choices=SOLVER_DIALECTS)] | None = None
     show: bool = False
 
@@ -100,9 +106,10 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
     from quaere.runs import Run, runs_root
 
     how = options.sampling_settings(args) | {"limits": options.given_limits(args, "titles_first")}
-    how |= {name: getattr(args, name) for name in ("min_overlap", "evidence", "guided")}
+    how |= {name: getattr(args, name) for name in ("min_overlap", "min_confidence", "evidence", "guided", "abstention")}
     agent = await open_agent(args.model, searcher, dialect=args.solver_dialect, turns_option="--max-turns", **how)
     args.min_overlap, args.titles_first = agent.min_overlap, agent.limits.titles_first
+    args.abstention = getattr(agent.protocol, "abstention", False)
     settings = options.asked_settings(args, agent.limits, hidden=("show", "solver_dialect", "plain"))
     try:
         with Run.start(runs_root(args.runs), "ask", settings | {"protocol": agent.protocol.name}) as stored:
@@ -122,15 +129,17 @@ async def _ask_one(args: argparse.Namespace, question: Question, agent: OpenAgen
     show = None if args.json else lambda turn: console.print(render_turn(turn))
     episode = await agent.play(SolveTask(question), on_turn=show)
     stored.add_episode(episode)
+    answer = agent.read(episode)
     if args.json:
-        _print_json(read_answer(episode, agent.min_overlap), agent, stored)
+        _print_json(answer, agent, stored)
     else:
-        console.print(render_end(episode))
-        console.print(render_evidence(episode) if agent.cites else render_support(episode))
-        console.print(render_doubt(episode, agent.min_overlap), end="")
+        console.print(render_end(episode, abstained=answer.abstained))
+        if not answer.abstained:
+            console.print(render_evidence(episode) if agent.cites else render_support(episode))
+            console.print(render_doubt(episode, agent.min_overlap), end="")
         console.print(f"quaere runs show {stored.path}", style="dim", markup=False)
     refuse_all_failed([episode])
-    refuse_unanswered(episode, agent.min_overlap)
+    refuse_unanswered(episode, agent.min_overlap, agent.min_confidence)
 
 
 async def _ask_many(args: argparse.Namespace, questions: list[Question], agent: OpenAgent, stored: Run) -> None:
@@ -139,7 +148,7 @@ async def _ask_many(args: argparse.Namespace, questions: list[Question], agent: 
     with counting("answering", len(questions)) as advance:
         async for episode in agent.play_many([SolveTask(question) for question in questions]):
             stored.add_episode(episode, answer_scores(episode))
-            answers.append(read_answer(episode, agent.min_overlap))
+            answers.append(agent.read(episode))
             advance("")
             if args.json:
                 _print_json(answers[-1], agent, stored)
@@ -169,6 +178,8 @@ def _print_json(answer: Answer, agent: OpenAgent, stored: Run) -> None:
         "question": answer.question.text,
         "answer": answer.text if episode.end == "answered" else None,
         "found": answer.found,
+        "abstained": answer.abstained,
+        "confidence": answer.confidence,
         "evidence": evidence,
         "support": support,
         "passages": [hit.passage.id for result in answer.searches for hit in result.hits],
@@ -189,7 +200,8 @@ def _print_table(answers: list[Answer], stored: Run, *, show_first: bool, eviden
     for answer, score in zip(answers, scores, strict=True):
         question, is_answered = answer.question, answer.episode.end == "answered"
         words = trim(answer.text, 30) if is_answered else f"({answer.episode.end})"
-        doubt = " (not found)" if is_answered and not answer.found else ""
+        words = "(abstained)" if answer.abstained else words
+        doubt = " (not found)" if is_answered and not answer.found and not answer.abstained else ""
         right = "" if not score else ("yes" if score["answer/exact_match"] else "no")
         expected = trim(question.answers[0], 30) if question.answers else ""
         row = (str(question.facts or ""), trim(question.text, 70), words + doubt, expected, right)
@@ -198,8 +210,10 @@ def _print_table(answers: list[Answer], stored: Run, *, show_first: bool, eviden
     names = ("facts", "question", "answer", "expected", "right", "searches", *(("evidence",) if evidence else ()))
     console.print(plain_table(*names, rows=rows))
     marked = [score for score in scores if score]
-    num_answered = sum(answer.episode.end == "answered" for answer in answers)
+    num_abstained = sum(answer.abstained for answer in answers)
+    num_answered = sum(answer.episode.end == "answered" for answer in answers) - num_abstained
     line = f"{len(answers)} questions, {num_answered} answered"
+    line += f", {num_abstained} not in these documents" if num_abstained else ""
     if num_doubted := num_answered - sum(answer.found for answer in answers):
         line += f", {num_doubted} of these not found"
     if marked:

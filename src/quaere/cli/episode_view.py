@@ -28,6 +28,7 @@ from quaere.chat.tags import find_blocks
 from quaere.cli.terminal import printable as printable  # shown with everything here, and asked for here
 from quaere.dialects.report.report_writer import bind_report
 from quaere.records import Answer, Episode, Proposal, Report, ReportTask, SearchResult, Turn
+from quaere.rewards.abstention import ABSTENTION
 from quaere.runs import Run
 
 _TRIM_CHARS = 240
@@ -80,10 +81,13 @@ def render_turn(turn: Turn, *, full: bool = False) -> Group:
     return Group(head, *parts)
 
 
-def render_end(episode: Episode) -> Group:
-    """The end of the episode: its answer or proposal, or why there is none."""
+def render_end(episode: Episode, *, abstained: bool = False) -> Group:
+    """The end of the episode: its answer or proposal, or why there is none. An answer is hidden if `abstained`."""
+    abstained = abstained or episode.abstained
     parts: list[RenderableType] = [Text()]
     match episode.outcome:
+        case Answer() if abstained:
+            parts.append(labelled("Answer", ABSTENTION, "bold yellow"))
         case Answer(text):
             parts.append(labelled("Answer", text, "bold green"))
             if isinstance(episode.task, ReportTask) and (report := bind_report(episode)) is not None:
@@ -95,7 +99,7 @@ def render_end(episode: Episode) -> Group:
             ]
         case records.Rubric() | records.Assessment():
             parts.append(labelled("Decided", episode.outcome.text, "bold green"))
-    ended = "proposed" if isinstance(episode.outcome, Proposal) else _ENDS[episode.end]
+    ended = "proposed" if isinstance(episode.outcome, Proposal) else "abstained" if abstained else _ENDS[episode.end]
     num_tokens = sum(len(segment.token_ids) for segment in episode.segments)
     counts = [count(len(episode.turns), "turn"), count(episode.num_searches, "search"), count(num_tokens, "token")]
     parts.append(Text(f"{ended} ({', '.join(counts)})", "dim" if episode.end == "answered" else "yellow"))

@@ -62,6 +62,9 @@ class EvalOptions(Struct):
         solver_dialect: prompts and protocol of the model (default: as it was trained, else tool-call)
         guided: search with the question itself first, and write the start of the answer, for models too small to follow
             the dialect (default: only for models of the catalogue that need it)
+        abstention: let the model answer that the documents do not say (default: as it was trained)
+        hide_answers: ask each question a second time, with all passages that contain its answers left out: it should
+            then abstain
     """
 
     questions: options.QuestionPlace | None = None
@@ -72,6 +75,8 @@ class EvalOptions(Struct):
     style: PromptStyle | None = None
     solver_dialect: Annotated[str, options.Flag(choices=SOLVER_DIALECTS)] | None = None
     guided: bool | None = None
+    abstention: bool | None = None
+    hide_answers: bool = False
 
 
 class EvidenceOptions(Struct):
@@ -132,7 +137,7 @@ class OutputOptions(options.JsonOption):
 def _run(args: argparse.Namespace) -> None:
     """Check all input first, then load the model, answer, score and print."""
     from quaere.evaluation.qa.items import keep_whole_gold
-    from quaere.evaluation.qa.scores import read_scored, refuse_unanswerable
+    from quaere.evaluation.qa.scores import read_scored
     from quaere.search.searcher import NoSearcher, open_searcher
 
     others = [read_scored(path) for path in args.compare]
@@ -143,12 +148,23 @@ def _run(args: argparse.Namespace) -> None:
         return
     _check(args)
     questions = read_questions(args.questions, args.limit, args.facts)
-    refuse_unanswerable(questions)
     questions = keep_whole_gold(questions, args.gold_sets)
+    questions = _add_hidden(questions) if args.hide_answers else questions
     weights = _find_weights(args)
     searcher = NoSearcher() if args.closed_book else open_searcher(args.index)
     with interruptible("episodes that are finished are stored, and `--resume RUN` goes on after them"):
         asyncio.run(_evaluate(args, weights, questions, searcher, others))
+
+
+def _add_hidden(questions: list[Question]) -> list[Question]:
+    from quaere.evaluation.qa.abstaining import add_hidden
+
+    asked, num_open = add_hidden(questions)
+    if num_open:
+        note_line(
+            f"{num_open} of {len(questions)} questions are asked once: what they name, yes and no cannot be hidden"
+        )
+    return asked
 
 
 register = options.command(
@@ -175,6 +191,8 @@ def _check(args: argparse.Namespace) -> None:
         raise BadInput("--checkpoint needs --run", hint="quaere eval --run RUN --checkpoint N ...")
     if args.index is None and not args.closed_book:
         raise BadInput("give --index, or --closed-book to answer without searching", hint="quaere eval --index DIR ...")
+    if args.hide_answers and args.closed_book:
+        raise BadInput("--hide-answers leaves out passages, and --closed-book shows none", hint="leave out one of them")
     if args.resume is not None and args.deterministic:
         said = "--resume cannot continue a --deterministic evaluation: the other questions would be batched differently"
         raise BadInput(said, hint="omit --resume")
@@ -293,10 +311,11 @@ def _arrange(args: argparse.Namespace, notes: Notes) -> tuple[Protocol, Limits]:
     """How to ask: as the command line says, else as the model was trained, else as the paper has it."""
     from quaere.api.agent import choose_solver
 
-    how = {name: getattr(args, name) for name in ("style", "evidence", "guided", "closed_book")}
+    how = {name: getattr(args, name) for name in ("style", "evidence", "guided", "abstention", "closed_book")}
     limits = options.given_limits(args, "max_searches", "tool_response_tokens", "answer_turn", "titles_first")
     how |= {"needs_guide": needs_guide(args.model), "dialect": args.solver_dialect, "limits": limits}
-    return choose_solver(notes, usual=usual_limits, turns_option="--max-turns", **how)
+    # A model that was not taught to abstain is not asked to: its scores would not compare with the papers'.
+    return choose_solver(notes, usual=usual_limits, turns_option="--max-turns", untaught_abstain=False, **how)
 
 
 def _settings(args: argparse.Namespace, model: str, protocol: Protocol, limits: Limits) -> dict[str, Any]:
@@ -309,6 +328,9 @@ def _settings(args: argparse.Namespace, model: str, protocol: Protocol, limits: 
         "protocol": protocol.name,
         "style": getattr(protocol, "style", None),
         "evidence": getattr(protocol, "evidence", False),
+        # None and not False, which evaluations that were stopped before these settings existed do not have.
+        "abstention": getattr(protocol, "abstention", False) or None,
+        "hide_answers": args.hide_answers or None,
         "judge_items": args.judge_items if args.judge else None,
         "limits": structs.asdict(limits),
     }

@@ -91,7 +91,10 @@ register = command(
         parser, WarmupOptions, WarmupSettings, only=("recipe", "model", "out", "force", "teacher", "json")
     ),
     group(
-        "demonstrations", WarmupOptions, WarmupSettings, only={"episodes", "style", "world_seed", "articles", *_TYPED}
+        "demonstrations",
+        WarmupOptions,
+        WarmupSettings,
+        only={"episodes", "style", "abstention", "world_seed", "articles", *_TYPED},
     ),
     *(group(title, WarmupSettings, only=names) for title, names in _GROUPS.items()),
     description="""\

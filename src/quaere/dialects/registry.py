@@ -155,6 +155,15 @@ def open_protocol(
     return open_solver(dialect, **how, abstention=reward).protocol
 
 
+def can_abstain(dialect: str) -> bool:
+    """True if the dialect's solver has a way to abstain; one of another package may have none."""
+    from quaere.dialects.roles import SolverOptions
+
+    found = find_dialect(dialect, "solver")
+    opened = found.open(SolverOptions(settings=found.settings(), abstention=True))
+    return bool(getattr(opened.protocol, "abstention", False))
+
+
 def usual_limits(dialect: str) -> Limits:
     """The default episode limits of a dialect: EvalAct has more turns, because a search takes two.
 

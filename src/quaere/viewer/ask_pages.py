@@ -196,15 +196,15 @@ def read_record(run: Run, row: EpisodeRow) -> AskRecord | None:
     episode = run.episode(row.id)
     if not isinstance(episode.task, SolveTask):
         return None
-    overlap, quotes = (run.info.settings.get(key) for key in ("min_overlap", "evidence"))
-    answer = read_answer(episode, overlap if isinstance(overlap, int | float) else 0.0)
+    quotes, *least = (run.info.settings.get(key) for key in ("evidence", "min_overlap", "min_confidence"))
+    overlap, confidence = (value if isinstance(value, int | float) else 0.0 for value in least)
     return AskRecord(
         id=row.id,
         question=row.question,
         time=run.info.created,
         quotes=quotes if isinstance(quotes, bool) else None,
         turns=episode.turns,
-        **describe_answer(answer),
+        **describe_answer(read_answer(episode, overlap, confidence), confidence),
     )
 
 

@@ -32,7 +32,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from quaere.api.agent import Agent
-from quaere.api.answer import Answer
+from quaere.api.answer import Answer, say_abstained
 from quaere.api.background import Started
 from quaere.errors import BadInput, QuaereError, failure_line
 from quaere.records import Evidence, Turn
@@ -41,7 +41,7 @@ from quaere.records.foreign_json import decode_json
 MAX_WAITING = 20
 MAX_QUESTION_CHARS = 4000
 
-AskState = Literal["waiting", "running", "answered", "unanswered", "cancelled", "failed"]
+AskState = Literal["waiting", "running", "answered", "abstained", "unanswered", "cancelled", "failed"]
 
 
 class AskLine(Struct, frozen=True):
@@ -86,11 +86,13 @@ class AskRecord(AskLine, frozen=True):
     seconds: float = 0.0
 
 
-def describe_answer(answer: Answer) -> dict[str, Any]:
+def describe_answer(answer: Answer, min_confidence: float = 0.0) -> dict[str, Any]:
     """The fields of `AskRecord` that an answer determines: state, and answer with its evidence or the problem."""
     if answer.episode.end != "answered":
         said = f"it ended without an answer: {answer.episode.end.replace('_', ' ')}"
         return {"state": "unanswered", "problem": said}
+    if answer.abstained:
+        return {"state": "abstained", "problem": say_abstained(answer.episode, min_confidence)}
     if not answer.found:
         said = "not found in these documents: the passage with its answer has too few of the question's key words"
         return {"state": "unanswered", "problem": f"{said} (it would have been: {answer.text})"}
@@ -339,7 +341,7 @@ class AskQueue:
         finally:
             with self._changed:
                 self._running = None
-        return describe_answer(answer)
+        return describe_answer(answer, self._agent.opened.min_confidence)
 
     def _add_turn(self, id: str, turn: Turn) -> None:
         with self._changed:

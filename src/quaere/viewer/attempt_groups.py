@@ -258,7 +258,9 @@ def describe_turn(turn: Turn) -> TurnLine:
             said = other.text
     line = " ".join(said[: 4 * _LINE_CHARS].split())
     more = " …" if len(line) > _LINE_CHARS else ""
-    return TurnLine(type(turn.action).__name__.lower(), line[:_LINE_CHARS] + more, fault)
+    abstained = isinstance(turn.action, Answer) and turn.action.abstained
+    kind = "abstained" if abstained else type(turn.action).__name__.lower()
+    return TurnLine(kind, line[:_LINE_CHARS] + more, fault)
 
 
 def read_unproven(run: Run, name: str, query: UnprovenQuery) -> UnprovenPage:
@@ -277,7 +279,7 @@ def find_fault(episode: Episode) -> str:
     """The first check that an episode's answer or proposed question fails; "" if it passes all or has neither."""
     outcome, passages = episode.outcome, shown_passages(episode)
     is_checked = isinstance(outcome, Proposal) or isinstance(episode.task, SolveTask)
-    if not is_checked or not isinstance(outcome, Answer | Proposal):
+    if not is_checked or not isinstance(outcome, Answer | Proposal) or episode.abstained:
         return ""
     if outcome.span.strip() and find_evidence(outcome.span, passages) is None:
         return MISQUOTED

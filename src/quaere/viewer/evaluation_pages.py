@@ -126,13 +126,17 @@ class GroupRow(Struct, frozen=True):
 class ItemLine(Struct, frozen=True):
     """One question of an evaluation; `question` is "" if the file has no texts, `episode` is "" if there is no run.
 
-    `present`: the model quoted a sentence; `verbatim`: the quotation is in a passage it was shown. Both are None if the
-    model was not asked to quote.
+    `right` is true also for a question without an answer that was refused. `present`: the model quoted a sentence;
+    `verbatim`: the quotation is in a passage it was shown. Both are None if the model was not asked to quote.
     """
 
     id: str
     question: str
     answer: str | None
+    right: bool
+    abstained: bool
+    answerable: bool
+    confidence: float | None
     exact_match: float
     f1: float
     end: EndReason
@@ -286,7 +290,7 @@ def _score_run(key: str, run: Run) -> Result:
     scores = {
         episode.id: score_episode(episode, evidence=bool(settings.get("evidence")))
         for episode in run.episodes()
-        if isinstance(episode.task, SolveTask) and episode.task.question.answers
+        if isinstance(episode.task, SolveTask)
     }
     require(scores, f"run {key} has no scored question yet", "it is listed with its episodes")
     found, name = list(scores.values()), str(settings.get("name") or key)
@@ -315,7 +319,7 @@ def read_evaluation(results: EvaluationResults, query: EvaluationQuery) -> Evalu
     result = results.find(query.of)
     scored = result.scored
     wanted = {"": (True, False), "yes": (True,), "no": (False,)}[query.right]
-    found = [item for item in scored.items if (item.exact_match == 1.0) in wanted and _has(result, item, query.text)]
+    found = [item for item in scored.items if item.right in wanted and _has(result, item, query.text)]
     shares = {title: getattr(scored.score.evidence, name, None) for name, title in MEASURES.items()}
     return copy_fields(
         EvaluationPage,
@@ -337,7 +341,7 @@ def compare_results(results: EvaluationResults, query: PairQuery) -> PairPage:
     ours, theirs = (results.find(key) for key in query.of)
     known = {item.key: item for item in theirs.scored.items}
     pairs = [(item, known[item.key]) for item in ours.scored.items if item.key in known]
-    changes = [_CHANGES[one.exact_match == 1.0, other.exact_match == 1.0] for one, other in pairs]
+    changes = [_CHANGES[one.right, other.right] for one, other in pairs]
     found = [
         (change, one, other)
         for change, (one, other) in zip(changes, pairs, strict=True)
@@ -376,9 +380,10 @@ def _group(score: AnsweringScore, items: tuple[Item, ...]) -> list[GroupRow]:
         groups += [(names.get(one.facts, f"{one.facts} facts"), one.exact_match, one.f1) for one in score.by_facts]
     if len(score.by_kind) > 1:
         groups += [(f"{one.name} answers", one.exact_match, one.f1) for one in score.by_kind]
-    sets = sorted({item.set for item in items})
+    rated = [item for item in items if item.answerable]
+    sets = sorted({item.set for item in rated})
     for name in sets if len(sets) > 1 else []:
-        rights, f1s = zip(*((item.exact_match, item.f1) for item in items if item.set == name), strict=True)
+        rights, f1s = zip(*((item.exact_match, item.f1) for item in rated if item.set == name), strict=True)
         groups.append((f"set {name or 'none'}", rate_interval(rights), rate_interval(f1s)))
     return [GroupRow(name, right.num, right, f1) for name, right, f1 in groups]
 
@@ -388,7 +393,7 @@ def _measure(ours: Result, theirs: Result) -> Iterator[MeasureRow]:
     difference = compare(ours.scored, theirs.scored)
     if difference is None:
         return
-    both = (ours.scored.items, theirs.scored.items)
+    both = [[item for item in result.scored.items if item.answerable] for result in (ours, theirs)]
     shared = {item.key for item in both[0]} & {item.key for item in both[1]}
     closed = {item.key for items in both for item in items if item.kind in CLOSED}
     lacking = {item.key for items in both for item in items if item.gold is None}

@@ -192,7 +192,8 @@ class TokenLane(Struct, frozen=True):
 class EpisodePage(EpisodeRow, frozen=True, kw_only=True):
     """All that the page of an episode shows, its index row included.
 
-    `question` and `answer` of a proposer are those that it wrote. `learner` says whether training stored the advantage
+    `question` and `answer` of a proposer are those that it wrote; `abstained` is true if the model says that the
+    documents do not answer. `learner` says whether training stored the advantage
     of every token and the learner's own log-probs and entropy. `before` and `after` are the neighbours in the group, by
     reward; "" at its ends.
     """
@@ -206,6 +207,7 @@ class EpisodePage(EpisodeRow, frozen=True, kw_only=True):
     bars: list[RewardBar]
     turns: list[TurnView]
     answer: str
+    abstained: bool
     span: str
     quotation: Quotation
     lane: TokenLane
@@ -239,6 +241,7 @@ def read_episode(run: Run, name: str, query: EpisodeQuery) -> EpisodePage:
         bars=stack_rewards(row.metrics),
         turns=turns,
         answer=proposed.answer if proposed else row.answer or "",
+        abstained=episode.abstained,
         span=span,
         quotation=_judge_span(span, turns, _document_text(episode)),
         lane=read_lane(episode, trace, query.start),

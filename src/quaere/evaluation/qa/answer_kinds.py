@@ -93,9 +93,11 @@ def option_of(question: str, answer: str) -> str:
 def describe_answer(question: str, accepted: Sequence[str], answer: str | None) -> AnswerFields:
     """The kind of answer asked for and, for a closed kind, the right option and the option that `answer` takes.
 
+    Without accepted answers the kind is "".
+
     describe_answer("Is it old?", ["yes"], "no") -> {"kind": "yes/no", "right_option": "yes", "option": "no"}
     """
-    kind = kind_of(question, accepted)
+    kind = kind_of(question, accepted) if accepted else ""
     if kind not in CLOSED:
         return {"kind": kind, "right_option": "", "option": ""}
     allowed = ("yes", "no") if kind == "yes/no" else ("first", "second")

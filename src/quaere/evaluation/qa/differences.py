@@ -21,6 +21,7 @@ from quaere.evaluation.intervals import (
     seeded_difference,
     smallest_difference,
 )
+from quaere.evaluation.qa.abstaining import find_lost
 from quaere.evaluation.qa.answer_kinds import CLOSED, KINDS
 from quaere.evaluation.qa.scores import Scored
 
@@ -32,8 +33,10 @@ class Difference(Struct, frozen=True):
 
     Metrics that one of them lacks, and support decided by different judges, are None. `gold` and `gold_joint` are over
     questions whose gold passages are known in both. `open_exact_match` is over open questions (neither yes/no nor a
-    choice), None unless there are open and closed ones and every kind is known. `smallest` is the minimum detectable
-    difference of each metric, `by_kind` the difference in exact match by kind of answer.
+    choice), None unless there are open and closed ones and every kind is known. All are over questions with accepted
+    answers. `lost` is the share of the other's right answers that this one abstained from, None if it never did, and
+    `refused` the difference in the share of unanswerable questions that were refused. `smallest` is the minimum
+    detectable difference of each metric, `by_kind` the difference in exact match by kind of answer.
 
         Difference(other="base", exact_match=Interval(mean=0.06, low=0.02, high=0.1, num=500), f1=Interval(...),
                    smallest={"exact_match": 0.055, "f1": 0.05})
@@ -49,6 +52,8 @@ class Difference(Struct, frozen=True):
     gold: Interval | None = None
     gold_joint: Interval | None = None
     open_exact_match: Interval | None = None
+    lost: Interval | None = None
+    refused: Interval | None = None
     smallest: dict[str, float] = {}
     by_kind: dict[str, Interval] = {}
 
@@ -68,9 +73,10 @@ class ArmDifference(Struct, frozen=True):
 
 
 def compare(ours: Scored, theirs: Scored) -> Difference | None:
-    """`ours` minus `theirs` over questions with the same id and text; None if they share none."""
+    """`ours` minus `theirs` over answerable questions with the same id and text; None if they share none."""
     known = {item.key: item for item in theirs.items}
-    pairs = [(item, known[item.key]) for item in ours.items if item.key in known]
+    shared = [(item, known[item.key]) for item in ours.items if item.key in known]
+    pairs = [pair for pair in shared if pair[0].answerable]
     if not pairs:
         return None
     measures = ["exact_match", "f1"]
@@ -98,7 +104,11 @@ def compare(ours: Scored, theirs: Scored) -> Difference | None:
         kind: paired_difference(*([item.exact_match for item in side] for side in zip(*chosen, strict=True)))
         for kind, chosen in by_kind.items()
     }
-    return Difference(other=theirs.name, smallest=smallest, by_kind=gains, **found)
+    if unanswerable := [pair for pair in shared if not pair[0].answerable]:
+        found["refused"] = paired_difference(
+            *([item.right for item in side] for side in zip(*unanswerable, strict=True))
+        )
+    return Difference(other=theirs.name, smallest=smallest, by_kind=gains, lost=find_lost(pairs), **found)
 
 
 # --------------------------------------------------------------------------------------------------------------- seeds
@@ -121,7 +131,7 @@ def compare_arms(
     """One arm minus another over questions and seeds; `same_start` as in `seeded_difference`."""
     sides = [[{item.key: item for item in scored.items} for scored in arm] for arm in (ours, theirs)]
     files = [file for side in sides for file in side]
-    keys = [key for key in files[0] if all(key in file for file in files)]
+    keys = [key for key, item in files[0].items() if item.answerable and all(key in file for file in files)]
     if not keys:
         raise BadInput(f"the files of {name} and {other} share no question")
     if same_start and len(ours) != len(theirs):

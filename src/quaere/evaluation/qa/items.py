@@ -48,6 +48,8 @@ class Item(Struct, frozen=True, omit_defaults=True):
     question's gold passages are not known. `facts`, the number of facts the question combines, is stored under the name
     `hops`. `kind` is the kind of answer asked for, "" in files written before it was stored; `right_option` and
     `option` are, for a closed kind, the option that is right and the one that the answer takes (`answer_kinds`).
+    `answerable` is false for a question without accepted answers, `abstained` true if the model said that the documents
+    do not answer, and `confidence` that of its answer, None if not known.
 
         Item(id="q1", text_hash="3f0c9a51", set="popqa", answer="Venn", exact_match=1.0, f1=1.0, end="answered",
              num_turns=2, num_searches=1, num_tokens=57)
@@ -74,6 +76,19 @@ class Item(Struct, frozen=True, omit_defaults=True):
     kind: str = ""
     right_option: str = ""
     option: str = ""
+    abstained: bool = False
+    answerable: bool = True
+    confidence: float | None = None
+
+    @property
+    def right(self) -> bool:
+        """True if an answerable question's answer matches exactly, or an unanswerable question was refused."""
+        return self.exact_match == 1.0 if self.answerable else self.abstained and not self.search_failed
+
+    @property
+    def is_answer(self) -> bool:
+        """True if the model gave an answer and did not abstain."""
+        return self.answer is not None and not self.abstained
 
     @property
     def key(self) -> tuple[str, str]:
@@ -168,7 +183,7 @@ def keep_whole_gold(questions: Sequence[Question], sets: Collection[str] | None)
     one with a question that has none.
     """
     known = {question.set for question in questions}
-    lacking = {question.set for question in questions if not question.gold_ids}
+    lacking = {question.set for question in questions if question.answers and not question.gold_ids}
     for name in sets or ():
         if name not in known:
             raise BadInput(f"no question is of the set {name!r}; there are {', '.join(sorted(known)) or 'none'}")

@@ -29,6 +29,7 @@ from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval, rate_interval
 from quaere.evaluation.judges.judge import Citation, Judge
 from quaere.evaluation.judges.judge_accuracy import Validation
+from quaere.evaluation.qa.abstaining import AbstentionScore, score_abstention
 from quaere.evaluation.qa.answer_kinds import KINDS, Constant, describe_answer, find_constants
 from quaere.evaluation.qa.items import (
     EvidenceScore,
@@ -43,7 +44,7 @@ from quaere.policies.sampler import SamplingParams
 from quaere.records import LIMIT_ENDS, Answer, EndReason, Episode, Evidence, Malformed, Question, SolveTask, Turn
 from quaere.records.foreign_json import decode_json
 from quaere.rewards.answers import exact_match_score, f1_score
-from quaere.rollout.episode import Job, Limits, run_many
+from quaere.rollout.episode import Job, Limits, find_confidence, run_many
 from quaere.rollout.policy import Policy
 from quaere.search.json_lines import is_rows_file
 from quaere.search.searcher import Searcher
@@ -59,7 +60,8 @@ class QuestionScore(Struct, frozen=True):
     passage returned in that episode, and `supported` the judge's decision, None if not judged. `gold` is True if the
     span is in a gold passage and contains an accepted answer, None if the gold is unknown (`quotes_gold`). `facts` is
     the number of facts the question combines (in JSON under the older name `hops`), and `searches_needed` the number of
-    searches it needs; 0 means unknown. `kind`, `right_option` and `option` are as in `Item`.
+    searches it needs; 0 means unknown. `kind`, `right_option`, `option`, `abstained`, `answerable` and `confidence` are
+    as in `Item`.
 
         QuestionScore(id="q1", question="Who built the Halm bridge?", facts=1, answer="Venn", exact_match=0.0, f1=0.67,
                       end="answered", num_turns=2, num_malformed=0, num_searches=1, num_tokens=57, search_failed=False)
@@ -86,6 +88,9 @@ class QuestionScore(Struct, frozen=True):
     kind: str = ""
     right_option: str = ""
     option: str = ""
+    abstained: bool = False
+    answerable: bool = True
+    confidence: float | None = None
 
     @property
     def item(self) -> Item:
@@ -129,6 +134,8 @@ class GroupScore(Struct, frozen=True):
 class AnsweringScore(Struct, frozen=True):
     """Scores of a whole question set. Means are per episode; tokens are those the policy wrote.
 
+    Exact match, F1, their groups and evidence are over questions with accepted answers; without one, `num` is 0.
+
     AnsweringScore(exact_match=Interval(...), f1=Interval(...), by_facts=(FactScore(...),), answered=0.98,
                    mean_searches=1.4, mean_turns=2.5, mean_tokens=81.0, num_malformed=12, num_search_failed=0,
                    num_failed=0)
@@ -137,7 +144,7 @@ class AnsweringScore(Struct, frozen=True):
     exact_match: Interval
     f1: Interval
     by_facts: tuple[FactScore, ...] = field(name="by_hops")  # the old name, so that older results can be read
-    answered: float  # share of the episodes that ended with an answer
+    answered: float  # share of the episodes that ended with an answer; an abstention is none
     mean_searches: float
     mean_turns: float
     mean_tokens: float
@@ -150,6 +157,7 @@ class AnsweringScore(Struct, frozen=True):
     by_kind: tuple[GroupScore, ...] = ()  # by kind of answer, where it is known
     by_searches: tuple[GroupScore, ...] = ()  # by the number of searches needed, where it is known
     constants: tuple[Constant, ...] = ()  # of each set and closed kind, the most frequent answer
+    abstention: AbstentionScore | None = None  # None if nothing is known of it
 
 
 class Judging(Struct, frozen=True):
@@ -216,7 +224,6 @@ async def evaluate(
     `on_episode` is called with each episode as soon as it ends: what it stores survives a run that is killed, also if
     an earlier question takes long.
     """
-    refuse_unanswerable(questions)
     jobs = [Job(protocol, SolveTask(question)) for question in questions]
     scores: dict[str, QuestionScore] = {}
 
@@ -230,17 +237,6 @@ async def evaluate(
     return [scores[episode.id] async for episode in run_many(policy, jobs, searcher, limits, **how)]
 
 
-def refuse_unanswerable(questions: Sequence[Question]) -> None:
-    """Raise BadInput if a question has no accepted answers, since it cannot be scored."""
-    without = [question.id for question in questions if not question.answers]
-    if without:
-        others = f" and {len(without) - 1} more" if len(without) > 1 else ""
-        raise BadInput(
-            f"question {without[0]}{others} cannot be scored: `answers` is missing or empty",
-            hint='each line needs {"question": "...", "answers": ["..."]}',
-        )
-
-
 def score_episode(episode: Episode, *, evidence: bool = False) -> QuestionScore:
     """Exact match and F1 of an episode's answer, counts of turns, searches and tokens, and evidence if requested."""
     if not isinstance(episode.task, SolveTask):
@@ -248,7 +244,8 @@ def score_episode(episode: Episode, *, evidence: bool = False) -> QuestionScore:
     question = episode.task.question
     answer = episode.outcome.text if isinstance(episode.outcome, Answer) else None
     span = episode.outcome.span if isinstance(episode.outcome, Answer) else ""
-    counts = answer is not None and not episode.search_failed
+    counts = answer is not None and not episode.search_failed and bool(question.answers)
+    confidence = find_confidence(episode)
     shown = shown_passages(episode) if evidence else []
     unread = [turn for turn in episode.turns if isinstance(turn.action, Malformed) and turn.stop_reason != "failed"]
     return QuestionScore(
@@ -269,7 +266,10 @@ def score_episode(episode: Episode, *, evidence: bool = False) -> QuestionScore:
         set=question.set,
         searches_needed=question.searches,
         gold=quotes_gold(span, question, [] if episode.search_failed else shown) if evidence else None,
-        **describe_answer(question.text, question.answers, answer),
+        abstained=episode.abstained,
+        answerable=bool(question.answers),
+        confidence=None if confidence is None else round(confidence, 4),
+        **describe_answer(question.text, question.answers or question.hidden, answer),
     )
 
 
@@ -278,13 +278,13 @@ async def judge_spans(
 ) -> tuple[list[QuestionScore], int]:
     """The scores with the judge's decision on every span, and the number of unreadable outputs.
 
-    A missing span, and a span of an episode in which a search failed, counts as not supported without a call of the
-    judge.
+    A missing span, a span of an episode in which a search failed and one for a question without accepted answers count
+    as not supported without a call of the judge.
     """
     asked = {
         score.id: Citation(question.text, question.answers, score.span)
         for score, question in zip(scores, questions, strict=True)
-        if score.span and not score.search_failed
+        if score.span and score.answerable and not score.search_failed
     }
     verdicts = await judge.judge(list(asked.values()))
     said = dict(zip(asked, verdicts, strict=True))
@@ -295,25 +295,27 @@ async def judge_spans(
 def score_answering(found: Sequence[QuestionScore] | Sequence[Item]) -> AnsweringScore:
     """Aggregate scores over all questions, overall, per number of facts and searches, and per kind of answer."""
     scores = [score.item if isinstance(score, QuestionScore) else score for score in found]
+    rated = [score for score in scores if score.answerable]
     num = len(scores)
-    needed = [score.searches_needed for score in scores if score.searches_needed]
-    facts = {str(number): number for number in sorted({score.facts for score in scores})}
+    needed = [score.searches_needed for score in rated if score.searches_needed]
+    facts = {str(number): number for number in sorted({score.facts for score in rated})}
     return AnsweringScore(
-        **_rate(scores),
-        by_facts=tuple(FactScore(facts[one.name], one.exact_match, one.f1) for one in _group(scores, facts, "facts")),
-        answered=sum(score.end == "answered" for score in scores) / num,
+        **_rate(rated),
+        by_facts=tuple(FactScore(facts[one.name], one.exact_match, one.f1) for one in _group(rated, facts, "facts")),
+        answered=sum(score.end == "answered" and not score.abstained for score in scores) / num,
         mean_searches=sum(score.num_searches for score in scores) / num,
         mean_turns=sum(score.num_turns for score in scores) / num,
         mean_tokens=sum(score.num_tokens for score in scores) / num,
         num_malformed=sum(score.num_malformed for score in scores),
         num_search_failed=sum(score.search_failed for score in scores),
         num_failed=sum(score.end == "failed" for score in scores),
-        evidence=score_evidence(scores),
+        evidence=score_evidence(rated) if rated else None,
         mean_searches_needed=sum(needed) / len(needed) if needed else None,
         unanswered=sum(score.end in LIMIT_ENDS for score in scores) / num,
-        by_kind=_group(scores, {kind: kind for kind in KINDS}, "kind"),
-        by_searches=_group(scores, {str(number): number for number in sorted(set(needed))}, "searches_needed"),
-        constants=find_constants(scores),
+        by_kind=_group(rated, {kind: kind for kind in KINDS}, "kind"),
+        by_searches=_group(rated, {str(number): number for number in sorted(set(needed))}, "searches_needed"),
+        constants=find_constants(rated),
+        abstention=score_abstention(scores),
     )
 
 
@@ -324,6 +326,8 @@ def _group(scores: Sequence[Item], values: Mapping[str, object], field: str) -> 
 
 
 def _rate(scores: Sequence[Item]) -> dict[str, Interval]:
+    if not scores:
+        return dict.fromkeys(("exact_match", "f1"), Interval(0.0, 0.0, 1.0, 0))
     return {name: rate_interval([getattr(score, name) for score in scores]) for name in ("exact_match", "f1")}
 
 
