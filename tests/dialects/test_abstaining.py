@@ -3,11 +3,13 @@
 import pytest
 
 import tiny
+from quaere.api.evolution import ConfigOptions
 from quaere.chat.renderer import Renderer
 from quaere.dialects.notes import Notes, read_notes
 from quaere.dialects.registry import SOLVER_DIALECTS, find_dialect, open_protocol, open_solver
 from quaere.dialects.roles import Solver, SolverDialect, is_right, let_abstain, measure_abstention, pay_abstention
 from quaere.errors import BadInput
+from quaere.recipes.registry import find_recipe
 from quaere.records import Answer, Episode, Question, SolveTask
 from quaere.rewards.abstention import ABSTENTION, hide_answers
 from quaere.rollout.episode import Limits, find_confidence, run_episode
@@ -155,3 +157,17 @@ def test_a_warm_up_with_abstention_is_noted(tmp_path):
     assert not read_notes(tmp_path).abstention
     assert not Notes().abstention
     assert find_dialect("search-r1", "solver").demonstration is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, True),
+        ({"assignments": ("solver.abstention.allowed=false",)}, False),
+        ({"preset": "paper"}, False),
+    ],
+)
+def test_a_model_that_was_taught_it_practises_it(tmp_path, options, expected):
+    (tmp_path / "warmup.json").write_text('{"recipe": "search-r1", "style": "brief", "abstention": 0.2}')
+    config = ConfigOptions(model=str(tmp_path), **options).load(find_recipe("search-r1"))
+    assert config.solver.abstention.allowed is expected
