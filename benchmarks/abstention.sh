@@ -22,9 +22,12 @@ form() {
 }
 
 learn() {  # name, perhaps "never"
-    local how=(--set solver.abstention.reward="$REWARD" --set solver.abstention.hidden_share="$HIDDEN")
-    if [[ ${2:-} == never ]]; then how=(--set solver.abstention.allowed=false); fi
-    quaere evolve search-r1 --model "$OUT/form-$SEED" --questions "$OUT/$1-practice.jsonl" --index "$OUT/$1-index" \
+    local how=(--set solver.abstention.reward="$REWARD" --set solver.abstention.hidden_share="$HIDDEN") questions=$OUT/$1-practice.jsonl
+    if [[ ${2:-} == never ]]; then
+        how=(--set solver.abstention.allowed=false) questions=$OUT/$1-answerable-$SEED.jsonl
+        grep -v '"answers": *\[\]' "$OUT/$1-practice.jsonl" > "$questions"
+    fi
+    quaere evolve search-r1 --model "$OUT/form-$SEED" --questions "$questions" --index "$OUT/$1-index" \
         --out "$OUT/$1${2:+-$2}-$SEED" --preset large-gpu --set seed="$SEED" --set checkpoints.every=13 --set validation.questions=0 \
         --set solver.steps="$STEPS" --set solver.max_draws=3 --set solver.limits.sequence_tokens=5632 \
         --set solver.limits.tool_response_tokens=700 "${how[@]}" ${SETTINGS:-}
