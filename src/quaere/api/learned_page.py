@@ -1,0 +1,118 @@
+"""The page of what `quaere learn` did: one HTML file that needs no other file, no script and no network.
+
+    write_page(learned, Path("agent-of-notes/report.html"))
+
+No text of a document or a model can become markup: the template (`templates/learned.html.j2`) escapes every value, and
+the content security policy allows nothing but the page's own style sheet, by its hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shlex
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from quaere import __version__
+from quaere.api.printing import as_json, between, count, format_duration
+from quaere.chat.terminal_text import printable
+from quaere.disk import write_file
+from quaere.evaluation.intervals import Interval, rate_interval
+from quaere.evaluation.qa.scores import Evaluation
+
+_NOTES = {
+    "All questions": "answered right",
+    "Several searches": "answered right, of those that need more than one search",
+    "Rightly refused": "of those whose answer was hidden from the search",
+    "Wrongly refused": "of those that the documents answer; fewer is better",
+}
+
+
+class _Row(NamedTuple):
+    """A share before and after, as a row of the plot."""
+
+    label: str
+    note: str
+    before: Interval
+    after: Interval
+
+
+def write_page(learned: Any, path: Path) -> None:
+    """Write the page of a `Learned` to `path`, replacing an existing one atomically."""
+    environment = _environment()
+    is_trained = getattr(learned, "is_trained", learned.is_better)  # of the exported agent
+    style = environment.get_template("learned.css").render()
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    page = environment.get_template("learned.html.j2").render(
+        data=learned,
+        policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+        rows=_compare(learned.before, learned.after),
+        num_practised=_count_lines(learned.out / "practice.jsonl"),
+        total_s=sum(learned.seconds.values()),
+        exported="the trained model was exported anyway" if is_trained else "the start was exported",
+        commands=_commands(learned),
+        plan=as_json(learned.plan),
+    )
+    write_file(path, page)
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("quaere.api"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        # What a macro returns is no plain str.
+        finalize=lambda value: printable(value) if type(value) is str else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.globals |= {"version": __version__, "count": count, "between": between}
+    made.filters |= {"duration": format_duration}
+    return made
+
+
+def _compare(before: Evaluation, after: Evaluation) -> list[_Row]:
+    """The shares that both evaluations have, in the order of the plot."""
+    first, second = _shares(before), _shares(after)
+    return [_Row(label, _NOTES[label], share, second[label]) for label, share in first.items() if label in second]
+
+
+def _shares(evaluation: Evaluation) -> dict[str, Interval]:
+    answerable = [one for one in evaluation.questions if getattr(one, "answerable", True)]
+    several = [one.exact_match for one in answerable if one.searches_needed > 1]
+    abstention = getattr(evaluation.score, "abstention", None)
+    shares = (
+        evaluation.score.exact_match,
+        rate_interval(several) if several else None,
+        abstention and abstention.refused,
+        abstention and abstention.refused_answerable,
+    )
+    return {label: share for label, share in zip(_NOTES, shares, strict=True) if share}
+
+
+def _count_lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n")
+
+
+def _commands(learned: Any) -> dict[str, str]:
+    """What to type next, by what it is for."""
+    own = learned.out / "index"  # an index that was given as the source is used where it is
+    places = (
+        own if own.exists() else learned.plan.sources[0],
+        learned.agent,
+        learned.out / "run",
+        learned.out / "merged",
+    )
+    index, agent, run, merged = (shlex.quote(str(place)) for place in places)
+    return {
+        "Ask it": f"quaere ask 'YOUR QUESTION' --index {index} --model {agent}",
+        "Serve it, to clients of OpenAI's interface": f"quaere serve --index {index} --model {agent}",
+        "Read how it was trained, episode by episode": f"quaere view {run} --open",
+        "Take the trained model elsewhere, in one folder": f"quaere export {run} --merge --out {merged}",
+    }
