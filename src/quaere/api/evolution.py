@@ -156,7 +156,7 @@ class ConfigOptions(Struct, frozen=True):
 
     def load(self, recipe: Recipe, file: Path | None = None) -> Any:
         """The config: the preset, the file and the options, checked by the recipe's schema."""
-        given = {"model": self.model, "index": self.index, "solver.dialect": self.dialect}
+        given: dict[str, object] = {"model": self.model, "index": self.index, "solver.dialect": self.dialect}
         given |= {"trainer.kind": self.trainer, "trainer.url": self.trainer_url}
         if self.questions is not None:
             given["questions"] = self._find_questions(recipe)
@@ -175,7 +175,7 @@ class ConfigOptions(Struct, frozen=True):
         if notes.style is not None and hasattr(config, "prompts"):
             given["prompts"] = notes.style
         if notes.abstention and _may_abstain(config) is not None and self.preset != "paper":
-            given["solver.abstention.allowed"] = "true"
+            given["solver.abstention.allowed"] = True
         return load(given=given)
 
     def _find_questions(self, recipe: Recipe) -> str:

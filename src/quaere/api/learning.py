@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from quaere.api.agent import Agent, LimitOptions
 from quaere.api.background import run_in_thread
@@ -35,7 +36,7 @@ from quaere.api.run import Run
 from quaere.api.warmup import warmup
 from quaere.api.warmup_documents import read_checked
 from quaere.dialects.notes import read_json
-from quaere.disk import new_folder, write_file
+from quaere.disk import discard_folder, new_folder, write_file
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval
 from quaere.grouping import group_by
@@ -50,8 +51,9 @@ from quaere.warmup.documents.held_back import choose_documents, list_documents, 
 if TYPE_CHECKING:
     from quaere.warmup.imitation import TeachingStep
 
+_LEAST_DOCUMENTS = 2
 _LEAST_QUESTIONS = 8  # to practise on, and to measure with
-_MOST_SHOWN = 10
+_MOST_SHOWN, _MOST_PREVIEWED = 10, 20
 _SECONDS = "seconds.json"
 
 
@@ -89,6 +91,7 @@ class Learned(Struct, frozen=True):
     learned: list[Example]
     seconds: dict[str, float]
     agent: Path
+    is_trained: bool = True  # False: the agent is the model before reinforcement
 
     @property
     def index(self) -> Path:
@@ -150,6 +153,19 @@ def ask_for(
     )
 
 
+def preview_questions(
+    plan: Plan,
+    *,
+    on_note: Callable[[str], None] = lambda line: None,
+    on_progress: Progress = no_progress,
+) -> list[CheckedQuestion]:
+    """At most twenty questions about the documents of a plan, of all kinds, written on the spot; none is kept."""
+    few = {"writer.drafts": 3 * _MOST_PREVIEWED, "writer.minutes": 0}
+    with tempfile.TemporaryDirectory(prefix="quaere-learn-") as folder:
+        small = structs.replace(plan, settings={**plan.settings, **few})
+        return _Learning(Path(folder), small, on_note, on_progress).preview()[:_MOST_PREVIEWED]
+
+
 def find_index(plan: Plan, out: Path) -> Path:
     """The index: the source itself if it is one, else the one that is built."""
     source = Path(plan.sources[0])
@@ -181,12 +197,17 @@ class _Learning:
         self._stage("before", self.out / "before.json", lambda path: self._measure(self.start, path))
         self._reinforce()
         self._stage("after", self.out / "after.json", lambda path: self._measure(Run.open(self.run), path))
-        learned = self._collect()
-        self._stage("agent", self.agent, lambda path: self._export(path, learned.is_better or anyway))
-        learned = msgspec.structs.replace(learned, seconds=self.seconds)
+        learned = self._collect(anyway)
+        self._export(learned.is_trained)
         write_file(self.out / "report.json", msgspec.json.format(msgspec.json.encode(learned, enc_hook=str), indent=1))
         write_page(learned, self.out / "report.html")
         return learned
+
+    def preview(self) -> list[CheckedQuestion]:
+        """Questions about the documents, with their kinds in turn."""
+        self._stage("index", self.index, self._build_index)
+        self._stage("questions", self.out / "questions.jsonl", self._write_questions)
+        return _draw_kinds(self._read("questions"))
 
     def _stage(self, name: str, output: Path, work: Callable[[Path], None]) -> None:
         if not output.exists():
@@ -210,12 +231,18 @@ class _Learning:
         self.note("indexing the documents")
         index = build_index([Path(source) for source in self.plan.sources], path, progress=self.progress)
         self.note(f"{len(index)} passages of {count(index.manifest.num_documents, 'document')}")
+        if index.manifest.num_documents < _LEAST_DOCUMENTS:
+            discard_folder(path)  # of the same call once there are more
+            self._refuse_one()
+
+    def _refuse_one(self) -> NoReturn:
+        said = f"{', '.join(self.plan.sources)}: one document is not enough, as questions are held back by document"
+        raise BadInput(said, hint="add documents, or split it into several files")
 
     def _write_questions(self, path: Path) -> None:
         num_documents = open_index(self.index, check_sources=False).manifest.num_documents
-        if num_documents < 2:
-            said = f"{', '.join(self.plan.sources)}: one document is not enough, as questions are held back by document"
-            raise BadInput(said, hint="add documents, or split it into several files")
+        if num_documents < _LEAST_DOCUMENTS:
+            self._refuse_one()
         if self.plan.questions:
             write_lines(path, read_checked(Path(self.plan.questions)))
             return
@@ -304,15 +331,23 @@ class _Learning:
         with Agent(model, self.index, min_overlap=0.0, on_note=self.note, **engine, **limits) as agent:
             evaluate(agent, asked, name=path.stem, progress=False).write(path)
 
-    def _export(self, path: Path, trained: bool) -> None:
-        if trained:
-            export(self.run, path, role="solver")
+    def _export(self, trained: bool) -> None:
+        """Write the agent; `agent.json` says which it is, as a later call with `anyway` replaces it."""
+        choice = self.out / "agent.json"
+        if self.agent.exists() and choice.is_file() and read_json(choice, dict[str, bool]) == {"trained": trained}:
             return
-        self.note("the interval of the gain includes 0: the agent is the model before reinforcement")
-        with new_folder(path) as folder:
-            shutil.copytree(resolve_model(self.start).folders[0], folder, dirs_exist_ok=True)
+        if self.agent.exists():
+            discard_folder(self.agent)
+        with self._timed("agent"):
+            if trained:
+                export(self.run, self.agent, role="solver")
+            else:
+                self.note("the interval of the gain includes 0: the agent is the model before reinforcement")
+                with new_folder(self.agent) as folder:
+                    shutil.copytree(resolve_model(self.start).folders[0], folder, dirs_exist_ok=True)
+        write_file(choice, msgspec.json.encode({"trained": trained}))
 
-    def _collect(self) -> Learned:
+    def _collect(self, anyway: bool) -> Learned:
         before, after = (Evaluation.read(self.out / f"{name}.json") for name in ("before", "after"))
         compared = after.compare(before)
         assert compared is not None  # both were asked the same questions
@@ -334,6 +369,7 @@ class _Learning:
             learned=[_show(one, score.answer or "") for one, score in shown if score.exact_match and one.id in missed],
             seconds=self.seconds,
             agent=self.agent,
+            is_trained=anyway or compared.exact_match.low > 0,
         )
 
 

@@ -20,7 +20,8 @@ from msgspec import Struct, structs
 
 from quaere.api.evolution import ConfigOptions
 from quaere.api.printing import count, format_duration
-from quaere.api.warmup_settings import WarmupSettings
+from quaere.api.warmup import check_lessons
+from quaere.api.warmup_settings import WarmupSettings, make_settings
 from quaere.dialects.notes import find_notes, read_json
 from quaere.disk import write_file
 from quaere.errors import BadInput
@@ -36,12 +37,13 @@ FORM, WRITER = "form.", "writer."  # settings of these stages; all others are th
 _GIB = 2**30
 _LARGE_GPU_BYTES = 78e9  # a card that is sold as one of 80 GB
 _MOST_ON_CPU = 20_000_000  # weights: a larger model would take days
-_WRITING, _REINFORCING = 0.3, 0.4  # shares of the minutes; the rest is for the form, two evaluations and loading
+_WRITING, _TEACHING, _REINFORCING, _MEASURING = 0.3, 0.15, 0.4, 0.15  # shares of the minutes
 _DRAFTS, _MOST_STEPS, _LEAST_STEPS = 20_000, 80, 4
 # A step of 512 episodes with 1.5 B weights, on a card that multiplies bfloat16 matrices at 600 TFLOP/s.
 _STEP_S, _STEP_EPISODES, _STEP_WEIGHTS, _STEP_TFLOPS = 15.0, 512, 1.5e9, 600.0
 _CPU_STEP_S = 3.0  # of a tiny model
 # Those of `benchmarks/own_documents.sh`, with which a 1.5 B model learned the form of an episode.
+_FACTS = (3, 3, 3, 2)
 _FORM_SETTINGS: dict[str, Any] = {
     "style": "brief",
     "lora_rank": 32,
@@ -49,7 +51,6 @@ _FORM_SETTINGS: dict[str, Any] = {
     "learning_rate": 2e-4,
     "episodes": 500,
     "articles": 2000,
-    "facts": (3, 3, 3, 2),
     "abstention": 0.15,
 }
 
@@ -129,7 +130,8 @@ class Plan(Asked, frozen=True, kw_only=True):
         limits = self.config(self.model).solver.limits
         chosen = {name: getattr(limits, name) for name in ("max_turns", "topk", "turn_tokens", "sequence_tokens")}
         chosen |= {"tool_response_tokens": limits.tool_response_tokens, "micro_tokens": 4 * limits.sequence_tokens}
-        chosen |= {"seed": self.seed, "device": self.machine.device, "roles": None, "episodes": self.episodes}
+        chosen |= {"seed": self.seed, "device": self.machine.device, "episodes": self.episodes}
+        chosen["facts"] = _FACTS[: max(1, limits.max_turns - 2)]  # a search each, one that finds nothing, the answer
         return _FORM_SETTINGS | chosen | settings_of(self.settings, FORM)
 
     def writer_settings(self) -> WriterSettings:
@@ -138,6 +140,13 @@ class Plan(Asked, frozen=True, kw_only=True):
         given = settings_of(self.settings, WRITER)
         chosen = {"drafts": self.drafts, "minutes": self.writer_minutes, "seed": self.seed, "concurrency": rows}
         return WriterSettings(**chosen | given)
+
+    @property
+    def expected_s(self) -> float:
+        """Seconds that all stages are expected to take; form and evaluations have their shares of the minutes."""
+        shares = _MEASURING + (_TEACHING if self.teaches_form else 0.0)
+        written = 0.0 if self.questions else self.writer_minutes
+        return 60 * (written + shares * self.minutes) + self.steps * self.machine.step_s
 
     def describe(self) -> list[tuple[str, str]]:
         """The stages in counts, then what they cost: lines of a name and a text."""
@@ -155,7 +164,7 @@ class Plan(Asked, frozen=True, kw_only=True):
             ("form", form),
             ("reinforcement", f"{self.recipe}, at most {self.steps} steps of {size}, {step}"),
             ("evaluations", "2, before and after, on the questions held back"),
-            ("time", f"about {self.minutes:.3g} minutes on {machine.name}"),
+            ("time", f"about {format_duration(self.expected_s)} on {machine.name}"),
             ("memory", f"about {machine.needed_gib:.1f}{memory} GiB for {machine.num_parameters:,} weights"),
             ("disk", f"about {machine.needed_disk_gib:.1f} of {machine.disk_gib:.1f} GiB free, and the index"),
         ]
@@ -175,15 +184,21 @@ def settings_of(settings: Mapping[str, Any], stage: str) -> dict[str, Any]:
 
 
 def obtain_plan(asked: Asked, out: Path) -> Plan:
-    """The stored plan if the folder has one, else a new one, which is stored; BadInput if it is of another call."""
+    """The plan of the folder, which is stored there if it is new."""
+    plan = find_plan(asked, out)
+    if not (out / PLAN).is_file():
+        out.mkdir(parents=True, exist_ok=True)
+        write_file(out / PLAN, msgspec.json.format(msgspec.json.encode(plan), indent=2))
+    return plan
+
+
+def find_plan(asked: Asked, out: Path) -> Plan:
+    """The stored plan if the folder has one, else a new one; BadInput if the folder is of another call."""
     path = out / PLAN
     if not path.is_file():
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise BadInput(f"{out} exists and is not a folder of `quaere learn`", hint="choose another --out")
-        plan = make_plan(asked, out)
-        out.mkdir(parents=True, exist_ok=True)
-        write_file(path, msgspec.json.format(msgspec.json.encode(plan), indent=2))
-        return plan
+        return make_plan(asked, out)
     plan = read_json(path, Plan)
     given = msgspec.convert(msgspec.to_builtins(asked), Asked)  # tuples in settings are lists in the file
     changed = [name for name in Asked.__struct_fields__ if getattr(plan, name) != getattr(given, name)]
@@ -219,6 +234,7 @@ def make_plan(asked: Asked, out: Path) -> Plan:
         machine=machine,
     )
     plan.writer_settings().check()
+    check_lessons(make_settings({**plan.form_settings(), "recipe": asked.recipe, "model": asked.model, "out": out}))
     plan = structs.replace(plan, machine=_estimate(plan, recipe))
     if "solver.steps" in own:
         return plan
