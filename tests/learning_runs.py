@@ -51,12 +51,12 @@ def write_checked_rows(index, path):
     return path
 
 
-def make_place(paths, folder, taught=True):
+def make_place(paths, folder, taught=True, recipe="search-r1"):
     """The arguments of `learn`: the corpus, the model, perhaps noted as taught, and the file of questions."""
     index, model, _ = paths
     shutil.copytree(model, folder / "model")
     if taught:
-        (folder / "model" / "warmup.json").write_text(json.dumps({"recipe": "search-r1", "style": "brief"}))
+        (folder / "model" / "warmup.json").write_text(json.dumps({"recipe": recipe, "style": "brief"}))
     questions = write_checked_rows(index, folder / "questions.jsonl")
     return {"model": folder / "model", "questions": questions, "device": "cpu", "out": folder / "out"}
 

@@ -9,6 +9,7 @@ import pytest
 import quaere
 from learning_runs import BUILDERS, FORM, SMALL, digest, let_write, make_place, write_pages
 from quaere.api.warmup_documents import read_checked
+from village_runs import SMALL as LOOP
 
 
 def stop_at(text):
@@ -188,3 +189,14 @@ def test_what_the_machine_has_too_little_of(place, tmp_path, monkeypatch):
         with pytest.raises(quaere.BadInput, match="of the disk are free"):
             quaere.learn(place[0], **given)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_recipe_that_writes_its_own_questions_begins_with_the_checked_ones(village_paths, tmp_path):
+    index, model = village_paths
+    given = make_place((index, model, None), tmp_path, recipe="drzero")
+    settings = {**LOOP, "solver.limits": {**LOOP["solver.limits"], "sequence_tokens": 640}, "adapter.rank": 0}
+    learned = quaere.learn(index, **given, recipe="drzero", settings=settings)
+    with quaere.Run.open(learned.out / "run") as run:
+        assert run.config["generation"]["given"] == str(learned.out / "practice.jsonl")
+        assert {row.protocol for row in run.index(phase="solver")} == {"drzero-solver"}
+    assert learned.after.settings["protocol"] == "drzero-solver" and learned.gain.num == 8

@@ -12,6 +12,7 @@ Each stage has an output in the folder, written whole. A stage whose output is t
 
 from __future__ import annotations
 
+import gc
 import itertools
 import shutil
 import tempfile
@@ -41,6 +42,7 @@ from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval
 from quaere.grouping import group_by
 from quaere.policies.catalogue import CATALOGUE, lasting_name, resolve_model
+from quaere.recipes.registry import find_recipe
 from quaere.records import Question
 from quaere.search.index import build_index, open_index
 from quaere.search.manifest import is_index
@@ -224,6 +226,7 @@ class _Learning:
             taken = self.seconds.get(name, 0.0) + time.monotonic() - started
             self.seconds[name] = round(taken, 2)
             write_file(self.out / _SECONDS, msgspec.json.encode(self.seconds))
+            _free_memory()
 
     # ------------------------------------------------------------------------------------------------------- questions
 
@@ -291,7 +294,7 @@ class _Learning:
             self.progress("teaching the form", step.step, step.num_steps, f"loss {step.loss:.3f}")
 
         given: dict[str, Any] = {"settings": self.plan.form_settings(), "on_step": tell, "on_note": self.note}
-        warmup(self.plan.recipe, model=self.plan.model, out=path, **given)  # type: ignore[arg-type]
+        warmup(self.plan.recipe, model=self.plan.model, out=path, **given)
 
     def _reinforce(self) -> None:
         told: dict[str, Any] = {"on_step": self._tell_step, "on_note": self.note}
@@ -302,17 +305,16 @@ class _Learning:
                         run.resume(**told)
             return
         practice = str(self.out / "practice.jsonl")
-        recipe_takes = {"questions": practice} if hasattr(self.plan.config(self.start), "questions") else {}
         self.note(f"reinforcing; watch it with: quaere view {self.run}")
         with self._timed("reinforcement"):
             evolve(
                 self.plan.recipe,
                 index=self.index,
                 model=self.start,
+                questions=practice if find_recipe(self.plan.recipe).takes_questions else None,
                 preset=self.plan.preset,
                 settings=self.plan.training_settings(practice),
                 out=self.run,
-                **recipe_takes,
                 **told,
             ).close()
 
@@ -371,6 +373,15 @@ class _Learning:
             agent=self.agent,
             is_trained=anyway or compared.exact_match.low > 0,
         )
+
+
+def _free_memory() -> None:
+    """Give back what a stage held on the GPU, as the next one loads a model of its own."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def _with_hidden(questions: list[Question]) -> list[Question]:

@@ -43,7 +43,7 @@ _DRAFTS, _MOST_STEPS, _LEAST_STEPS = 20_000, 80, 4
 _STEP_S, _STEP_EPISODES, _STEP_WEIGHTS, _STEP_TFLOPS = 15.0, 512, 1.5e9, 600.0
 _CPU_STEP_S = 3.0  # of a tiny model
 # Those of `benchmarks/own_documents.sh`, with which a 1.5 B model learned the form of an episode.
-_FACTS = (3, 3, 3, 2)
+_FACTS, _HOPS = (3, 3, 3, 2), (4, 3, 2, 1)
 _FORM_SETTINGS: dict[str, Any] = {
     "style": "brief",
     "lora_rank": 32,
@@ -131,7 +131,8 @@ class Plan(Asked, frozen=True, kw_only=True):
         chosen = {name: getattr(limits, name) for name in ("max_turns", "topk", "turn_tokens", "sequence_tokens")}
         chosen |= {"tool_response_tokens": limits.tool_response_tokens, "micro_tokens": 4 * limits.sequence_tokens}
         chosen |= {"seed": self.seed, "device": self.machine.device, "episodes": self.episodes}
-        chosen["facts"] = _FACTS[: max(1, limits.max_turns - 2)]  # a search each, one that finds nothing, the answer
+        # A fact takes a search, and so does finding nothing; the answer takes a turn. Of n hops, n - 1 are searches.
+        chosen |= {"facts": _FACTS[: max(1, limits.max_turns - 2)], "proposer_hops": _HOPS[: limits.max_turns]}
         return _FORM_SETTINGS | chosen | settings_of(self.settings, FORM)
 
     def writer_settings(self) -> WriterSettings:
@@ -234,7 +235,8 @@ def make_plan(asked: Asked, out: Path) -> Plan:
         machine=machine,
     )
     plan.writer_settings().check()
-    check_lessons(make_settings({**plan.form_settings(), "recipe": asked.recipe, "model": asked.model, "out": out}))
+    if plan.teaches_form or form:
+        check_lessons(make_settings({**plan.form_settings(), "recipe": asked.recipe, "model": asked.model, "out": out}))
     plan = structs.replace(plan, machine=_estimate(plan, recipe))
     if "solver.steps" in own:
         return plan
