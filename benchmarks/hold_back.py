@@ -3,12 +3,14 @@
     python benchmarks/hold_back.py questions.jsonl --digits 0-4 --practice practice.jsonl --held held.jsonl
 
 A document is held back if the SHA-256 of its id begins with one of the digits. A question about documents of both
-halves is in neither file, nor is one without evidence, whose documents are not known.
+halves is in neither file, nor is one without evidence, whose documents are not known. An unanswerable question has no
+evidence: the document that it is about is in its id ("halm.md#0:16-unanswerable").
 """
 
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 from results_table import first_digit, parse_digits
 
@@ -16,9 +18,12 @@ from quaere.search.json_lines import read_lines
 from quaere.warmup.documents.held_back import split_by_document
 
 
-def find_documents(line: bytes) -> list[str]:
+def find_documents(row: dict[str, Any]) -> list[str]:
     """The ids of the documents that a question is about; [] if they are not known."""
-    return [span["doc_id"] for span in json.loads(line).get("evidence", [])]
+    if row.get("kind") == "unanswerable":
+        document, _, _ = row["id"].rpartition("#")
+        return [document] if document else []
+    return [span["doc_id"] for span in row.get("evidence", [])]
 
 
 def main() -> None:
@@ -30,7 +35,9 @@ def main() -> None:
     args = parser.parse_args()
     digits = parse_digits(args.digits)
     lines = (line.rstrip(b"\n") + b"\n" for _, line in read_lines(args.questions))
-    practice, held, num_left_out = split_by_document(lines, find_documents, lambda name: first_digit(name) in digits)
+    practice, held, num_left_out = split_by_document(
+        lines, lambda line: find_documents(json.loads(line)), lambda name: first_digit(name) in digits
+    )
     for path, chosen in ((args.practice, practice), (args.held, held)):
         path.write_bytes(b"".join(chosen))
     counts = f"{len(practice)} to practise on, {len(held)} held back"

@@ -51,6 +51,7 @@ def test_all_stages_leave_their_output(told):
     assert not (learned.out / "form").exists()  # it was taught before
     assert list(learned.seconds) == ["index", "questions", "split", "before", "reinforcement", "after", "agent"]
     assert notes[0].startswith("documents: ") and any(f"quaere view {learned.out / 'run'}" in line for line in notes)
+    assert [part[1:3] for part in parts if part[0] == "answering"] == 2 * [(number, 8) for number in range(1, 9)]
     assert [part[:3] for part in parts if part[0] == "reinforcing"] == [("reinforcing", 1, 2), ("reinforcing", 2, 2)]
 
 
@@ -97,7 +98,7 @@ def test_a_call_that_is_repeated_does_nothing_again(told, place):
 def test_killed_between_and_within_stages_it_ends_with_the_same_weights(told, place, tmp_path):
     corpus, given = place
     given = {**given, "out": tmp_path / "out"}
-    stop_each(corpus, given, ["indexing", "24 questions", "measuring", "reinforcing 1", "measuring"])
+    stop_each(corpus, given, ["indexing", "24 questions", "answering 3", "reinforcing 1", "answering 8"])
     quaere.learn(corpus, **given)
     assert digest(given["out"] / "run") == digest(told[0].out / "run")
     assert (given["out"] / "before.json").read_bytes() == (told[0].out / "before.json").read_bytes()

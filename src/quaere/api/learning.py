@@ -331,7 +331,7 @@ class _Learning:
         asked = _with_hidden([question.to_question() for question in self._read("held")])
         self.note(f"measuring on {count(len(asked), 'question')} held back")
         with Agent(model, self.index, min_overlap=0.0, on_note=self.note, **engine, **limits) as agent:
-            evaluate(agent, asked, name=path.stem, progress=False).write(path)
+            evaluate(agent, asked, name=path.stem, on_progress=self.progress).write(path)
 
     def _export(self, trained: bool) -> None:
         """Write the agent; `agent.json` says which it is, as a later call with `anyway` replaces it."""
@@ -356,7 +356,7 @@ class _Learning:
         questions = self._read("questions")
         known = {question.id: question for question in questions}
         missed = {score.id for score in before.questions if not score.exact_match}
-        shown = [(known[score.id], score) for score in after.questions if score.id in known]
+        shown = [(one, score) for score in after.questions if (one := known.get(score.id)) and one.answers]
         return Learned(
             out=self.out,
             plan=self.plan,

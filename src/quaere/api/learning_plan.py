@@ -25,13 +25,11 @@ from quaere.api.warmup_settings import WarmupSettings, make_settings
 from quaere.dialects.notes import find_notes, read_json
 from quaere.disk import write_file
 from quaere.errors import BadInput
-from quaere.recipes.registry import Recipe, find_recipe
+from quaere.recipes.registry import LEARNED, Recipe, find_recipe
 from quaere.setting_types import refuse_unknown
-from quaere.warmup.dialects import DIALECTS
 from quaere.warmup.documents.checked_question import WriterSettings
 
 PLAN = "plan.json"
-RECIPES = ("search-r1", "drzero", "eve")
 FORM, WRITER = "form.", "writer."  # settings of these stages; all others are the recipe's
 
 _GIB = 2**30
@@ -250,8 +248,8 @@ def make_plan(asked: Asked, out: Path) -> Plan:
 
 def _check(asked: Asked) -> Recipe:
     """Raise BadInput for values that no machine could plan with."""
-    if asked.recipe not in RECIPES or asked.recipe not in DIALECTS:
-        raise BadInput(f"learn knows no recipe {asked.recipe}", hint=f"--recipe {'|'.join(RECIPES)}")
+    if asked.recipe not in LEARNED:
+        raise BadInput(f"learn knows no recipe {asked.recipe}", hint=f"--recipe {'|'.join(LEARNED)}")
     if asked.minutes <= 0:
         raise BadInput(f"minutes must be above 0, not {asked.minutes:g}", hint="--minutes 30")
     if asked.model.startswith("openai:"):

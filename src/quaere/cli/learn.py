@@ -23,12 +23,12 @@ from quaere.cli.options import DeviceOption, Flag, JsonOption, Repeated, command
 from quaere.cli.terminal import interruptible, note_line, printable_line
 from quaere.cli.work_progress import describe_count, show_progress
 from quaere.errors import BadInput
+from quaere.recipes.registry import LEARNED
 from quaere.setting_types import File, Folder, Number
 
 if TYPE_CHECKING:
     from quaere.api.learning import Example, Learned
 
-RECIPES = ("search-r1", "drzero", "eve")
 _MOST_WRONG = 5
 
 
@@ -54,7 +54,7 @@ class LearnOptions(JsonOption, kw_only=True):
     model: Annotated[str, "M"]
     out: Folder
     minutes: Number = 30.0
-    recipe: Annotated[str, Flag(choices=RECIPES)] = "search-r1"
+    recipe: Annotated[str, Flag(choices=LEARNED)] = LEARNED[0]
     questions: File | None = None
     assignments: Annotated[tuple[str, ...], "K=V", Repeated, Flag("--set")] = ()
     seed: int = 0
