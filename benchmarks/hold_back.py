@@ -15,6 +15,7 @@ from typing import Any
 from results_table import first_digit, parse_digits
 
 from quaere.search.json_lines import read_lines
+from quaere.warmup.documents.held_back import split_by_document
 
 
 def find_documents(row: dict[str, Any]) -> list[str]:
@@ -33,17 +34,13 @@ def main() -> None:
     parser.add_argument("--held", type=Path, required=True)
     args = parser.parse_args()
     digits = parse_digits(args.digits)
-    halves: dict[bool, list[bytes]] = {False: [], True: []}
-    num_left_out = 0
-    for _, line in read_lines(args.questions):
-        sides = {first_digit(name) in digits for name in find_documents(json.loads(line))}
-        if len(sides) == 1:
-            halves[sides.pop()].append(line.rstrip(b"\n") + b"\n")
-        else:
-            num_left_out += 1
-    for path, is_held in ((args.practice, False), (args.held, True)):
-        path.write_bytes(b"".join(halves[is_held]))
-    counts = f"{len(halves[False])} to practise on, {len(halves[True])} held back"
+    lines = (line.rstrip(b"\n") + b"\n" for _, line in read_lines(args.questions))
+    practice, held, num_left_out = split_by_document(
+        lines, lambda line: find_documents(json.loads(line)), lambda name: first_digit(name) in digits
+    )
+    for path, chosen in ((args.practice, practice), (args.held, held)):
+        path.write_bytes(b"".join(chosen))
+    counts = f"{len(practice)} to practise on, {len(held)} held back"
     print(f"{counts}, {num_left_out} about documents of both or without evidence")
 
 

@@ -154,6 +154,18 @@ def village_paths(tmp_path_factory):
     return build_once(tmp_path_factory, "village", village.build)
 
 
+@pytest.fixture(scope="session")
+def weighing_paths(tmp_path_factory):
+    """The index of the village, a model that was taught every dialect, and questions."""
+    import torch
+
+    import weighing
+    from building import build_once
+
+    torch.set_num_threads(1)
+    return build_once(tmp_path_factory, "weighing", weighing.build)
+
+
 @pytest.fixture(params=tiny.TEMPLATES)
 def tokenizer(request):
     """A small tokenizer with each of the chat templates in turn."""

@@ -1,13 +1,14 @@
 """What `quaere learn` found out, made by hand: the records of a run and the file of its practice."""
 
-from pathlib import Path
-
-from msgspec import Struct, structs
+from msgspec import structs
 
 from quaere.api.evaluation import Evaluation
-from quaere.evaluation.intervals import Interval, rate_interval
+from quaere.api.learning import Example, Learned
+from quaere.api.learning_plan import Machine, Plan
+from quaere.evaluation.intervals import rate_interval
+from quaere.evaluation.qa.abstaining import AbstentionScore
 from quaere.evaluation.qa.differences import compare
-from quaere.evaluation.qa.scores import AnsweringScore, QuestionScore, score_answering
+from quaere.evaluation.qa.scores import QuestionScore, score_answering
 
 TEXTS = [
     "Who built the Halm bridge?",
@@ -15,62 +16,6 @@ TEXTS = [
     "Orsolya Venn",
     "notes/bridges.md",
 ]
-
-
-class Plan(Struct, frozen=True):
-    sources: tuple[str, ...]
-    model: str
-    recipe: str = "search-r1"
-    seed: int = 0
-    settings: tuple[str, ...] = ()
-    drafts: int = 400
-    writer_minutes: float = 6.0
-    steps: int = 24
-    num_held_back: int = 80
-    machine: dict[str, str] = {}
-
-
-class Example(Struct, frozen=True):
-    question: str
-    answer: str
-    sentence: str
-    document: str
-    given: str = ""
-    kind: str = ""
-
-
-class Learned(Struct, frozen=True):
-    out: Path
-    plan: Plan
-    before: Evaluation
-    after: Evaluation
-    gain: Interval
-    is_better: bool
-    kinds: dict[str, int]
-    searches: dict[str, int]
-    examples: list[Example]
-    wrong: list[Example]
-    learned: list[Example]
-    seconds: dict[str, float]
-    agent: Path
-    is_trained: bool
-
-
-class Abstention(Struct, frozen=True):
-    refused: Interval | None
-    refused_answerable: Interval | None
-
-
-class HiddenScore(QuestionScore, frozen=True):
-    """The score of a question whose answer was hidden."""
-
-    answerable: bool = False
-
-
-class AbstainingScore(AnsweringScore, frozen=True):
-    """A score that knows how often the model abstained."""
-
-    abstention: Abstention | None = None
 
 
 def evaluation(name, num_right, *, num=80, refused=None, several=True):
@@ -96,11 +41,9 @@ def evaluation(name, num_right, *, num=80, refused=None, several=True):
     score = score_answering(scores)
     if refused is not None:
         shares = [rate_interval([1.0] * share + [0.0] * (num - share)) for share in refused]
-        score = AbstainingScore(**{**structs.asdict(score), "abstention": Abstention(*shares)})
-        hidden = [
-            HiddenScore(**{**structs.asdict(one), "id": f"{one.id}-hidden", "exact_match": 0.0}) for one in scores
-        ]
-        scores += hidden
+        score = structs.replace(score, abstention=AbstentionScore(*shares, None, 0.0, ()))
+        hidden = {"answerable": False, "exact_match": 0.0}
+        scores += [structs.replace(one, id=f"{one.id}-hidden", **hidden) for one in scores]
     return Evaluation(name, name, {}, score, tuple(scores))
 
 
@@ -119,7 +62,18 @@ def learned(out, *, rights=(20, 44), texts=TEXTS, num_examples=10, **how):
     ]
     return Learned(
         out=out,
-        plan=Plan((next(pick),), next(pick), machine={"gpu": next(pick)}),
+        plan=Plan(
+            sources=(next(pick),),
+            model=next(pick),
+            preset="large-gpu",
+            teaches_form=True,
+            drafts=400,
+            writer_minutes=6.0,
+            num_held_back=80,
+            episodes=500,
+            steps=24,
+            machine=Machine("cuda", next(pick), 139.8, 60.2),
+        ),
         before=sides[0],
         after=sides[1],
         gain=gain,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from quaere.api.evaluation import Evaluation, evaluate
     from quaere.api.evolution import evolve, export
     from quaere.api.index import Index
+    from quaere.api.learning import Learned, learn
     from quaere.api.report import WrittenReport, report
     from quaere.api.run import Run
     from quaere.api.warmup import warmup
@@ -36,6 +37,7 @@ __all__ = [
     "Evidence",
     "Hit",
     "Index",
+    "Learned",
     "Passage",
     "QuaereError",
     "Question",
@@ -45,6 +47,7 @@ __all__ = [
     "evaluate",
     "evolve",
     "export",
+    "learn",
     "report",
     "warmup",
 ]
@@ -54,6 +57,7 @@ _MODULES = {
     "quaere.api.evaluation": ["Evaluation", "evaluate"],
     "quaere.api.evolution": ["evolve", "export"],
     "quaere.api.index": ["Index"],
+    "quaere.api.learning": ["Learned", "learn"],
     "quaere.api.report": ["WrittenReport", "report"],
     "quaere.api.run": ["Run"],
     "quaere.errors": ["BadInput", "QuaereError", "SearchFailed"],

@@ -121,16 +121,13 @@ def test_tables_and_costs(out):
     assert "measuring before 90 s 75 % export 30 s 25 % all 2 min" in text
 
 
-@pytest.mark.parametrize("has_index", [True, False])
-def test_commands_are_those_of_the_program(out, has_index):
+def test_commands_are_those_of_the_program(out):
     found = learned(out)
-    if has_index:
-        (out / "index").mkdir()
     page = read_page(found, out / "report.html")
     typed = [shlex.split(line.replace("&#39;", "'")) for line in re.findall(r"<pre>(quaere .*?)</pre>", page)]
     parsed = {line[1]: build_parser().parse_args(line[1:]) for line in typed}
     assert list(parsed) == ["ask", "serve", "view", "export"]
-    index = str(out / "index") if has_index else found.plan.sources[0]
+    index = str(found.index)
     assert index in typed[0] and index in typed[1] and str(found.agent) in typed[0]
     assert parsed["export"].name == str(out / "run")
 

@@ -212,6 +212,7 @@ def test_an_endpoint_is_asked_without_them(quaere):
         "report Why? --index index --model old-run/model",
         "eval --questions questions.jsonl --index index --model old-run/model",
         "eval --questions questions.jsonl --index index --run old-run/run",
+        "learn index --model old-run/model --out out",
         "warmup drzero --model old-run/model --out out",
         "evolve drzero --index index --model old-run/model --preset demo --out out",
         "evolve drzero --index index --model old-run/model --dry-run",

@@ -12,7 +12,7 @@ from quaere.errors import BadInput
 from quaere.recipes.registry import find_recipe
 from quaere.records import Answer, Episode, Question, SolveTask
 from quaere.rewards.abstention import ABSTENTION, hide_answers
-from quaere.rollout.episode import Limits, find_confidence, run_episode
+from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
 from scripted import ScriptedSampler
 
@@ -140,11 +140,11 @@ async def test_hidden_passages_are_replaced_by_the_next(titles_first):
 
 async def test_confidence_is_the_mean_probability_of_the_answers_tokens():
     episode = await play(QUESTION, TEXTS, ["<search>Halm</search>", "<think>So it is.</think><answer>Venn</answer>"])
-    assert find_confidence(episode) == pytest.approx(0.36788, abs=1e-5)  # every scripted token has log-prob -1
+    assert episode.confidence == pytest.approx(0.36788, abs=1e-5)  # every scripted token has log-prob -1
     turn = episode.turns[-1]
     assert turn.start < turn.acts_at < turn.start + turn.num_tokens  # the thought does not count
     cut = await play(QUESTION, TEXTS, ["<search>Halm</search>"])
-    assert find_confidence(cut) is None
+    assert cut.confidence is None
 
 
 # ---------------------------------------------------------------------------------------------------------------- notes

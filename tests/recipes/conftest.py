@@ -31,14 +31,6 @@ def quoting_paths(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def weighing_paths(tmp_path_factory):
-    """The index, the model that was taught every dialect, and questions."""
-    import weighing
-
-    return build_once(tmp_path_factory, "weighing", weighing.build)
-
-
-@pytest.fixture(scope="session")
 def newsroom_paths(tmp_path_factory):
     """The index, the model that was taught to write and to judge reports, and questions."""
     import newsroom

@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 from quaere.api.answer import Answer, read_answer, refuse_all_failed
 from quaere.api.background import BackgroundLoop, Closing, Started
 from quaere.api.index import Index
-from quaere.api.printing import counting
+from quaere.api.printing import Progress, counting
 from quaere.api.run import Run
 from quaere.api.search_function import FunctionSearcher, SearchFunction
 from quaere.chat.protocol import PromptStyle, Protocol
@@ -244,8 +244,14 @@ def open_search(
     return open_searcher(str(index))
 
 
-def show_progress(doing: str, total: int, progress: bool) -> Any:
-    """A context that gives a function to call after each of `total` things; without `progress` nothing is shown."""
+def show_progress(doing: str, total: int, progress: bool | Progress) -> Any:
+    """A context that gives a function to call after each of `total` things; without `progress` nothing is shown.
+
+    A `progress` that is a function is called with what is being done, how much of it is done, and how much there is.
+    """
+    if callable(progress):
+        numbers = itertools.count(1)
+        return nullcontext(lambda stands: progress(doing, next(numbers), total, stands))
     return counting(doing, total) if progress and total else nullcontext(lambda stands: None)
 
 

@@ -16,7 +16,6 @@ from quaere.records import Episode, Evidence, Failure, Passage, Question, Search
 from quaere.rewards.abstention import ABSTENTION
 from quaere.rewards.answers import exact_match_score, f1_score, normalise_answer
 from quaere.rewards.format import contains
-from quaere.rollout.episode import find_confidence
 
 _OPENING = "\"'(\u201c\u2018\u00ab"  # quotation marks and brackets before a name
 
@@ -72,7 +71,7 @@ def read_answer(episode: Episode, min_overlap: float = 0.0, min_confidence: floa
         support=found[0] if (found := find_support(episode)) else None,
         found=is_found(episode, min_overlap, min_confidence),
         abstained=abstains(episode, min_confidence),
-        confidence=find_confidence(episode),
+        confidence=episode.confidence,
     )
 
 
@@ -172,7 +171,7 @@ def _is_yes_or_no(answer: str) -> bool:
 
 def abstains(episode: Episode, min_confidence: float = 0.0) -> bool:
     """True if the model abstained, or if its confidence in its answer is below `min_confidence`."""
-    confidence = find_confidence(episode) if min_confidence else None
+    confidence = episode.confidence if min_confidence else None
     return episode.abstained or (confidence is not None and confidence < min_confidence)
 
 
@@ -183,7 +182,7 @@ def say_abstained(episode: Episode, min_confidence: float = 0.0) -> str:
     """
     doubt = ""
     if not episode.abstained:
-        doubt = f" (it has an answer, with a confidence of {find_confidence(episode):.2f}, below {min_confidence:g})"
+        doubt = f" (it has an answer, with a confidence of {episode.confidence:.2f}, below {min_confidence:g})"
     queries = [result.query for turn in episode.turns for result in turn.results]
     return f"{ABSTENTION}{doubt}; " + (f"searched for: {'; '.join(queries)}" if queries else "nothing was searched for")
 

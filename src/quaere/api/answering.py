@@ -15,6 +15,7 @@ import msgspec
 
 from quaere.api.agent import OpenAgent, show_progress
 from quaere.api.answer import refuse_all_failed
+from quaere.api.printing import Progress
 from quaere.chat.terminal_text import shorten_number
 from quaere.errors import BadInput
 from quaere.evaluation.qa.scores import AnsweringScore, QuestionScore, evaluate, score_episode
@@ -27,7 +28,7 @@ _EVIDENCE = ("present", "verbatim", "supported", "joint", "gold", "gold_joint")
 
 
 async def answer_questions(
-    agent: OpenAgent, questions: Sequence[Question], *, stored: Run | None = None, progress: bool = True
+    agent: OpenAgent, questions: Sequence[Question], *, stored: Run | None = None, progress: bool | Progress = True
 ) -> list[QuestionScore]:
     """Answer the questions that the run has no answers to; every episode is stored as soon as it ends."""
     done = read_scores(stored, questions, evidence=agent.cites) if stored else {}

@@ -19,7 +19,17 @@ from rich.text import Text
 
 from quaere.api.agent import Agent
 from quaere.api.answering import answer_questions
-from quaere.api.printing import as_json, between, cells, count, inflect, plain_table, share_table, wide_console
+from quaere.api.printing import (
+    Progress,
+    as_json,
+    between,
+    cells,
+    count,
+    inflect,
+    plain_table,
+    share_table,
+    wide_console,
+)
 from quaere.chat.terminal_text import printable
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval
@@ -73,6 +83,7 @@ def evaluate(
     gold_sets: Collection[str] | None = None,
     hide_answers: bool = False,
     progress: bool = True,
+    on_progress: Progress | None = None,
 ) -> Evaluation:
     """Answer every question greedily and compare with its accepted answers: exact match and F1.
 
@@ -104,12 +115,12 @@ def evaluate(
         "gold_sets": None if gold_sets is None else list(gold_sets),
         "seed": agent.opened.seed,
     }
-    found, judging = agent.run(_evaluate(agent, asked, judge, judge_items, progress))
+    found, judging = agent.run(_evaluate(agent, asked, judge, judge_items, on_progress or progress))
     return Evaluation(name or agent.model, agent.model, settings, score_answering(found), tuple(found), judging)
 
 
 async def _evaluate(
-    agent: Agent, questions: list[Question], judge: str | None, judge_items: int, progress: bool
+    agent: Agent, questions: list[Question], judge: str | None, judge_items: int, progress: bool | Progress
 ) -> tuple[list[QuestionScore], Judging | None]:
     judging: Judging | None = None
     async with AsyncExitStack() as held:

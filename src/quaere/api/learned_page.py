@@ -13,7 +13,7 @@ import hashlib
 import shlex
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -23,6 +23,9 @@ from quaere.chat.terminal_text import printable
 from quaere.disk import write_file
 from quaere.evaluation.intervals import Interval, rate_interval
 from quaere.evaluation.qa.scores import Evaluation
+
+if TYPE_CHECKING:
+    from quaere.api.learning import Learned
 
 _NOTES = {
     "All questions": "answered right",
@@ -41,10 +44,9 @@ class _Row(NamedTuple):
     after: Interval
 
 
-def write_page(learned: Any, path: Path) -> None:
+def write_page(learned: Learned, path: Path) -> None:
     """Write the page of a `Learned` to `path`, replacing an existing one atomically."""
     environment = _environment()
-    is_trained = getattr(learned, "is_trained", learned.is_better)  # of the exported agent
     style = environment.get_template("learned.css").render()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     page = environment.get_template("learned.html.j2").render(
@@ -53,7 +55,7 @@ def write_page(learned: Any, path: Path) -> None:
         rows=_compare(learned.before, learned.after),
         num_practised=_count_lines(learned.out / "practice.jsonl"),
         total_s=sum(learned.seconds.values()),
-        exported="the trained model was exported anyway" if is_trained else "the start was exported",
+        exported="the trained model was exported anyway" if learned.is_trained else "the start was exported",
         commands=_commands(learned),
         plan=as_json(learned.plan),
     )
@@ -84,14 +86,14 @@ def _compare(before: Evaluation, after: Evaluation) -> list[_Row]:
 
 
 def _shares(evaluation: Evaluation) -> dict[str, Interval]:
-    answerable = [one for one in evaluation.questions if getattr(one, "answerable", True)]
+    answerable = [one for one in evaluation.questions if one.answerable]
     several = [one.exact_match for one in answerable if one.searches_needed > 1]
-    abstention = getattr(evaluation.score, "abstention", None)
+    abstention = evaluation.score.abstention
     shares = (
         evaluation.score.exact_match,
         rate_interval(several) if several else None,
-        abstention and abstention.refused,
-        abstention and abstention.refused_answerable,
+        abstention.refused if abstention else None,
+        abstention.refused_answerable if abstention else None,
     )
     return {label: share for label, share in zip(_NOTES, shares, strict=True) if share}
 
@@ -100,15 +102,9 @@ def _count_lines(path: Path) -> int:
     return path.read_bytes().count(b"\n")
 
 
-def _commands(learned: Any) -> dict[str, str]:
+def _commands(learned: Learned) -> dict[str, str]:
     """What to type next, by what it is for."""
-    own = learned.out / "index"  # an index that was given as the source is used where it is
-    places = (
-        own if own.exists() else learned.plan.sources[0],
-        learned.agent,
-        learned.out / "run",
-        learned.out / "merged",
-    )
+    places = (learned.index, learned.agent, learned.out / "run", learned.out / "merged")
     index, agent, run, merged = (shlex.quote(str(place)) for place in places)
     return {
         "Ask it": f"quaere ask 'YOUR QUESTION' --index {index} --model {agent}",

@@ -126,6 +126,13 @@ def warm_up(settings: WarmupSettings, display: Display) -> WarmupManifest:
     """Play, teach, save: in a world, or out of documents. What cannot be done is refused before a model is loaded."""
     from quaere.warmup.imitation import check_target
 
+    check_lessons(settings)
+    check_target(settings.out, settings.force)
+    return _warm_up_on_documents(settings, display) if settings.index else _warm_up(settings, display)
+
+
+def check_lessons(settings: WarmupSettings) -> None:
+    """Raise `BadInput` for settings in conflict, and for lessons that the limits of an episode have no room for."""
     settings.check()
     plan = plan_lessons(
         cast("tuple[Role, ...] | None", settings.roles),  # any other is refused here
@@ -137,8 +144,6 @@ def warm_up(settings: WarmupSettings, display: Display) -> WarmupManifest:
         abstention=settings.abstention,
     )
     refuse_few_turns(plan, settings.limits, settings.turn_limits)
-    check_target(settings.out, settings.force)
-    return _warm_up_on_documents(settings, display) if settings.index else _warm_up(settings, display)
 
 
 def _warm_up_on_documents(settings: WarmupSettings, display: Display) -> WarmupManifest:

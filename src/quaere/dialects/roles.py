@@ -73,8 +73,12 @@ def solver_reward(episode: Episode) -> float:
 
 def is_right(episode: Episode) -> bool:
     """True if the answer is right, or if the policy abstained from a question that has no answer."""
-    _, accepted = read_outcome(episode)
-    return bool(solver_reward(episode)) if accepted else episode.abstained
+    return bool(solver_reward(episode)) or refuses_rightly(episode)
+
+
+def refuses_rightly(episode: Episode) -> bool:
+    """True if the policy abstained from a question that has no answer."""
+    return episode.abstained and not read_outcome(episode)[1]
 
 
 def pay_exact_match(episode: Episode) -> dict[str, float]:

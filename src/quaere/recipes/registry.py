@@ -65,6 +65,7 @@ _RECIPES = Registry(
     },
 )
 RECIPES = _RECIPES.names
+LEARNED = ("search-r1", "drzero", "eve")  # those of `quaere learn`, the one that was measured best first
 
 
 def find_recipe(name: str) -> Recipe:

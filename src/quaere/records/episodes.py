@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import chain
 from typing import Literal
 
@@ -213,6 +214,19 @@ class Episode(Struct, frozen=True):
     def abstained(self) -> bool:
         """True if the policy ended the episode by saying that the documents do not answer the question."""
         return isinstance(self.outcome, Answer) and self.outcome.abstained
+
+    @property
+    def confidence(self) -> float | None:
+        """The geometric mean of the model's probabilities of the tokens of the answer, from its opening tag on.
+
+        None without an answer, and for an endpoint that returns no tokens.
+        """
+        if not isinstance(self.outcome, Answer) or not self.segments:
+            return None
+        turn, segments = self.turns[-1], self.segments
+        logprobs = list(chain.from_iterable(one.logprobs or (0.0,) * len(one.token_ids) for one in segments))
+        of_answer = logprobs[max(turn.start, turn.acts_at) : turn.start + turn.num_tokens]
+        return math.exp(sum(of_answer) / len(of_answer)) if of_answer else None
 
     @property
     def num_searches(self) -> int:

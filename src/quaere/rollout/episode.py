@@ -7,7 +7,6 @@ sample = make_sample(episode, advantage=1.2)       # tokens with loss mask, samp
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
@@ -314,20 +313,6 @@ def _checked(turn: Turn) -> Turn:
 
 def _failed(turn: Turn, boundary: Boundary, kind: str, message: str) -> Turn:
     return structs.replace(turn, failure=Failure(boundary, kind, message))
-
-
-def find_confidence(episode: Episode) -> float | None:
-    """The geometric mean of the model's probabilities of the tokens of the answer, from its opening tag on.
-
-    None without an answer, and for an endpoint that returns no tokens.
-    """
-    if not isinstance(episode.outcome, Answer) or not episode.segments:
-        return None
-    turn, logprobs = episode.turns[-1], list[float]()
-    for segment in episode.segments:
-        logprobs += segment.logprobs or (0.0,) * len(segment.token_ids)
-    of_answer = logprobs[max(turn.start, turn.acts_at) : turn.start + turn.num_tokens]
-    return math.exp(sum(of_answer) / len(of_answer)) if of_answer else None
 
 
 # ----------------------------------------------------------------------------------------------------- training samples

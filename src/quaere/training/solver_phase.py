@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.dialects.registry import SolverDialectName, check_turns, find_dialect, open_solver
-from quaere.dialects.roles import AnswerScore, DialectSettings, Solver, is_right
+from quaere.dialects.roles import AnswerScore, DialectSettings, Solver, refuses_rightly
 from quaere.grouping import grouped
 from quaere.objectives.policy_gradient import DELTA, Advantages, grpo
 from quaere.policies.sampler import SamplingParams
@@ -205,8 +205,9 @@ def measure_solver(
     episodes: Sequence[Episode], paid: Sequence[Mapping[str, float]], advantages: Advantages, num_attempts: int
 ) -> dict[str, float]:
     """Metrics of rewards, advantages and groups, and the histogram of right attempts per question."""
-    rights = grouped((episode.task.id, is_right(episode)) for episode in episodes)
-    whole = [sum(several) for several in rights.values() if len(several) == num_attempts]
+    pairs = zip(episodes, paid, strict=True)
+    rights = grouped((one.task.id, parts["answer/exact_match"] or refuses_rightly(one)) for one, parts in pairs)
+    whole = [int(sum(several)) for several in rights.values() if len(several) == num_attempts]
     measured = {"reward/mean": 0.0} | mean_parts(paid) | measure_advantages(advantages)
     return measured | measure_groups(advantages) | pass_histogram(whole, num_attempts)
 

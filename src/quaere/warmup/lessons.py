@@ -272,7 +272,8 @@ def plan_lessons(
                 continue
             num_hidden = round(abstention * num_of_role)
             answered = _plan_role(dialect, role, num_of_role - num_hidden, fact_ratio)
-            hidden = _plan_role(dialect, role, num_hidden, fact_ratio[:_MOST_HIDDEN_FACTS])
+            few_facts = fact_ratio[:_MOST_HIDDEN_FACTS]
+            hidden = _plan_role(dialect, role, num_hidden, few_facts if any(few_facts) else (1,))
             plan += [structs.replace(portion, may_abstain=abstention > 0) for portion in answered]
             plan += [structs.replace(portion, may_abstain=True, abstains=True) for portion in hidden]
     return plan

@@ -44,7 +44,7 @@ from quaere.policies.sampler import SamplingParams
 from quaere.records import LIMIT_ENDS, Answer, EndReason, Episode, Evidence, Malformed, Question, SolveTask, Turn
 from quaere.records.foreign_json import decode_json
 from quaere.rewards.answers import exact_match_score, f1_score
-from quaere.rollout.episode import Job, Limits, find_confidence, run_many
+from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import Policy
 from quaere.search.json_lines import is_rows_file
 from quaere.search.searcher import Searcher
@@ -245,7 +245,7 @@ def score_episode(episode: Episode, *, evidence: bool = False) -> QuestionScore:
     answer = episode.outcome.text if isinstance(episode.outcome, Answer) else None
     span = episode.outcome.span if isinstance(episode.outcome, Answer) else ""
     counts = answer is not None and not episode.search_failed and bool(question.answers)
-    confidence = find_confidence(episode)
+    confidence = episode.confidence
     shown = shown_passages(episode) if evidence else []
     unread = [turn for turn in episode.turns if isinstance(turn.action, Malformed) and turn.stop_reason != "failed"]
     return QuestionScore(

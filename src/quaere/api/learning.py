@@ -1,0 +1,399 @@
+"""`quaere.learn`: from a folder of documents to a better agent, without labels.
+
+    learned = learn("notes/", model="Qwen/Qwen2.5-1.5B-Instruct", out="notes-learned", minutes=30)
+    learned.gain -> Interval(mean=0.07, low=0.01, high=0.13, num=169)
+    Agent(learned.agent, learned.index)
+
+Each stage has an output in the folder, written whole. A stage whose output is there is done, so the same call resumes:
+
+    plan.json -> index/ -> questions.jsonl -> practice.jsonl, held.jsonl -> form/ -> before.json -> run/ -> after.json
+    -> agent/ -> report.json, report.html
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+import msgspec
+from msgspec import Struct, structs
+
+from quaere.api.agent import Agent, LimitOptions
+from quaere.api.background import run_in_thread
+from quaere.api.checked_questions import summarise, write_checked, write_lines
+from quaere.api.evaluation import Evaluation, evaluate
+from quaere.api.evolution import evolve, export
+from quaere.api.learning_plan import Asked, Plan, obtain_plan
+from quaere.api.printing import Progress, count, no_progress
+from quaere.api.run import Run
+from quaere.api.warmup import warmup
+from quaere.api.warmup_documents import read_checked
+from quaere.dialects.notes import read_json
+from quaere.disk import discard_folder, new_folder, write_file
+from quaere.errors import BadInput
+from quaere.evaluation.intervals import Interval
+from quaere.evaluation.qa.abstaining import add_hidden
+from quaere.grouping import group_by
+from quaere.policies.catalogue import CATALOGUE, lasting_name, resolve_model
+from quaere.recipes.registry import find_recipe
+from quaere.search.index import build_index, open_index
+from quaere.search.manifest import is_index
+from quaere.training.progress import StepReport, describe_figures
+from quaere.warmup.documents.checked_question import CheckedQuestion
+from quaere.warmup.documents.held_back import choose_documents, list_documents, split_by_document
+
+if TYPE_CHECKING:
+    from quaere.warmup.imitation import TeachingStep
+
+_LEAST_DOCUMENTS = 2
+_LEAST_QUESTIONS = 8  # to practise on, and to measure with
+_MOST_SHOWN, _MOST_PREVIEWED = 10, 20
+_SECONDS = "seconds.json"
+
+
+class Example(Struct, frozen=True):
+    """A question with the sentence that proves its answer; `given` is what the agent answered, if it was asked.
+
+    Example("Who built the Halm bridge?", "Orsolya Venn", "The bridge was built by Orsolya Venn.", "halm.md", "Brod")
+    """
+
+    question: str
+    answer: str
+    sentence: str
+    document: str
+    given: str = ""
+    kind: str = ""
+
+
+class Learned(Struct, frozen=True):
+    """What `learn` has done: the agent, its measurements before and after, and examples.
+
+    `gain` is the difference in exact match on the questions held back that have an answer. `is_better` is true if its
+    interval is above 0. `kinds` and `searches` count the questions written, by kind and by the searches they need;
+    `wrong` are questions held back that are still answered wrong, `learned` those that were before and are not now.
+    """
+
+    out: Path
+    plan: Plan
+    before: Evaluation
+    after: Evaluation
+    gain: Interval
+    is_better: bool
+    kinds: dict[str, int]
+    searches: dict[str, int]
+    examples: list[Example]
+    wrong: list[Example]
+    learned: list[Example]
+    seconds: dict[str, float]
+    agent: Path
+    is_trained: bool = True  # False: the agent is the model before reinforcement
+
+    @property
+    def index(self) -> Path:
+        """The index that the agent searches."""
+        return find_index(self.plan, self.out)
+
+
+def learn(
+    sources: str | Path | Sequence[str | Path],
+    *,
+    model: str | Path,
+    out: str | Path,
+    minutes: float = 30,
+    recipe: str = "search-r1",
+    questions: str | Path | None = None,
+    settings: Mapping[str, object] | None = None,
+    seed: int = 0,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    anyway: bool = False,
+    on_note: Callable[[str], None] = lambda line: None,
+    on_progress: Progress = no_progress,
+) -> Learned:
+    """Let a model learn to answer questions about documents, and return what came of it; killed, it is called again.
+
+    `sources` are folders, documents or one index. Questions are written and checked by the model, or those of the file
+    `questions`. `settings` are the recipe's by name; "form.NAME" is a setting of `warmup` and "writer.NAME" one of the
+    question writer. If the interval of the gain includes 0, the agent is the model before reinforcement, except with
+    `anyway`. `on_progress` is called with what is being done, how much of it is done, and how much there is.
+    """
+    asked = ask_for(sources, model, minutes, recipe, questions, settings, seed, device)
+    folder = Path(out).expanduser().absolute()
+    plan = obtain_plan(asked, folder)
+    return _Learning(folder, plan, on_note, on_progress).finish(anyway)
+
+
+def ask_for(
+    sources: str | Path | Sequence[str | Path],
+    model: str | Path,
+    minutes: float = 30,
+    recipe: str = "search-r1",
+    questions: str | Path | None = None,
+    settings: Mapping[str, object] | None = None,
+    seed: int = 0,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+) -> Asked:
+    """The request with paths that do not depend on the working directory."""
+    given = [sources] if isinstance(sources, str | Path) else list(sources)
+    if not given:
+        raise BadInput("no documents are named", hint="quaere learn FOLDER --model M --out DIR")
+    return Asked(
+        sources=tuple(str(Path(source).expanduser().absolute()) for source in given),
+        model=str(model) if str(model) in CATALOGUE else lasting_name(str(model)),
+        minutes=float(minutes),
+        recipe=recipe,
+        questions="" if questions is None else str(Path(questions).expanduser().absolute()),
+        settings=dict(settings or {}),
+        seed=seed,
+        device=device,
+    )
+
+
+def preview_questions(
+    plan: Plan,
+    *,
+    on_note: Callable[[str], None] = lambda line: None,
+    on_progress: Progress = no_progress,
+) -> list[CheckedQuestion]:
+    """At most twenty questions about the documents of a plan, of all kinds, written on the spot; none is kept."""
+    few = {"writer.drafts": 3 * _MOST_PREVIEWED, "writer.minutes": 0}
+    with tempfile.TemporaryDirectory(prefix="quaere-learn-") as folder:
+        small = structs.replace(plan, settings={**plan.settings, **few})
+        return _Learning(Path(folder), small, on_note, on_progress).preview()[:_MOST_PREVIEWED]
+
+
+def find_index(plan: Plan, out: Path) -> Path:
+    """The index: the source itself if it is one, else the one that is built."""
+    source = Path(plan.sources[0])
+    return source if len(plan.sources) == 1 and is_index(source) else out / "index"
+
+
+class _Learning:
+    """The stages of a plan in its folder."""
+
+    def __init__(self, out: Path, plan: Plan, note: Callable[[str], None], progress: Progress) -> None:
+        self.out, self.plan, self.note, self.progress = out, plan, note, progress
+        self.index = find_index(plan, out)
+        self.form, self.run, self.agent = out / "form", out / "run", out / "agent"
+        self.start = str(self.form) if plan.teaches_form else plan.model
+        path = out / _SECONDS
+        self.seconds = read_json(path, dict[str, float]) if path.is_file() else {}
+
+    def finish(self, anyway: bool) -> Learned:
+        """Do what is not done yet, stage by stage."""
+        from quaere.api.learned_page import write_page
+
+        for name, said in self.plan.describe():
+            self.note(f"{name}: {said}")
+        self._stage("index", self.index, self._build_index)
+        self._stage("questions", self.out / "questions.jsonl", self._write_questions)
+        self._stage("split", self.out / "held.jsonl", self._hold_back)
+        if self.plan.teaches_form:
+            self._stage("form", self.form, self._teach_form)
+        self._stage("before", self.out / "before.json", lambda path: self._measure(self.start, path))
+        self._reinforce()
+        self._stage("after", self.out / "after.json", lambda path: self._measure(Run.open(self.run), path))
+        learned = self._collect(anyway)
+        self._export(learned.is_trained)
+        write_file(self.out / "report.json", msgspec.json.format(msgspec.json.encode(learned, enc_hook=str), indent=1))
+        write_page(learned, self.out / "report.html")
+        return learned
+
+    def preview(self) -> list[CheckedQuestion]:
+        """Questions about the documents, with their kinds in turn."""
+        self._stage("index", self.index, self._build_index)
+        self._stage("questions", self.out / "questions.jsonl", self._write_questions)
+        return _draw_kinds(self._read("questions"))
+
+    def _stage(self, name: str, output: Path, work: Callable[[Path], None]) -> None:
+        if not output.exists():
+            with self._timed(name):
+                work(output)
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        """Adds the time to that of earlier calls, also if the stage is stopped."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            taken = self.seconds.get(name, 0.0) + time.monotonic() - started
+            self.seconds[name] = round(taken, 2)
+            write_file(self.out / _SECONDS, msgspec.json.encode(self.seconds))
+            _free_memory()
+
+    # ------------------------------------------------------------------------------------------------------- questions
+
+    def _build_index(self, path: Path) -> None:
+        self.note("indexing the documents")
+        index = build_index([Path(source) for source in self.plan.sources], path, progress=self.progress)
+        self.note(f"{len(index)} passages of {count(index.manifest.num_documents, 'document')}")
+        if index.manifest.num_documents < _LEAST_DOCUMENTS:
+            discard_folder(path)  # of the same call once there are more
+            self._refuse_one()
+
+    def _refuse_one(self) -> NoReturn:
+        said = f"{', '.join(self.plan.sources)}: one document is not enough, as questions are held back by document"
+        raise BadInput(said, hint="add documents, or split it into several files")
+
+    def _write_questions(self, path: Path) -> None:
+        num_documents = open_index(self.index, check_sources=False).manifest.num_documents
+        if num_documents < _LEAST_DOCUMENTS:
+            self._refuse_one()
+        if self.plan.questions:
+            write_lines(path, read_checked(Path(self.plan.questions)))
+            return
+        self.note(f"writing questions about {num_documents} documents")
+
+        def write(check: Callable[[], None]) -> None:
+            def progress(doing: str, done: int, total: int | None, stands: str = "") -> None:
+                check()
+                self.progress(doing, done, total, stands)
+
+            how: dict[str, Any] = {
+                "device": self.plan.machine.device,
+                "out": path,
+                "dropped": self.out / "dropped.jsonl",
+            }
+            settings = self.plan.writer_settings()
+            written = write_checked(self.plan.model, self.index, settings, **how, note=self.note, progress=progress)
+            for line in summarise(written, path):
+                self.note(line)
+
+        run_in_thread(write)
+
+    def _hold_back(self, path: Path) -> None:
+        questions = self._read("questions")
+        num = min(self.plan.num_held_back, len(questions) // 4)
+        chosen = choose_documents(questions, num)
+        practice, held, num_left_out = split_by_document(questions, list_documents, chosen.__contains__)
+        if min(len(practice), len(held)) < _LEAST_QUESTIONS:
+            raise BadInput(
+                f"{len(questions)} questions are too few: {len(practice)} to practise on and {len(held)} to hold back",
+                hint="more documents, a larger --model, or more --minutes; with another --out",
+            )
+        write_lines(self.out / "practice.jsonl", practice)
+        write_lines(path, held)
+        self.note(f"{len(practice)} questions to practise on, {len(held)} held back, {num_left_out} about both sides")
+
+    def _read(self, name: str) -> list[CheckedQuestion]:
+        return read_checked(self.out / f"{name}.jsonl")
+
+    # -------------------------------------------------------------------------------------------------------- training
+
+    def _teach_form(self, path: Path) -> None:
+        self.note(f"teaching {self.plan.model} the form of an episode")
+
+        def tell(step: TeachingStep) -> None:
+            self.progress("teaching the form", step.step, step.num_steps, f"loss {step.loss:.3f}")
+
+        given: dict[str, Any] = {"settings": self.plan.form_settings(), "on_step": tell, "on_note": self.note}
+        warmup(self.plan.recipe, model=self.plan.model, out=path, **given)
+
+    def _reinforce(self) -> None:
+        told: dict[str, Any] = {"on_step": self._tell_step, "on_note": self.note}
+        if self.run.exists():
+            with Run.open(self.run) as run:
+                if run.state().name != "done":
+                    with self._timed("reinforcement"):
+                        run.resume(**told)
+            return
+        practice = str(self.out / "practice.jsonl")
+        self.note(f"reinforcing; watch it with: quaere view {self.run}")
+        with self._timed("reinforcement"):
+            evolve(
+                self.plan.recipe,
+                index=self.index,
+                model=self.start,
+                questions=practice if find_recipe(self.plan.recipe).takes_questions else None,
+                preset=self.plan.preset,
+                settings=self.plan.training_settings(practice),
+                out=self.run,
+                **told,
+            ).close()
+
+    def _tell_step(self, report: StepReport) -> None:
+        self.progress("reinforcing", report.step, report.num_steps, ", ".join(describe_figures(report)))
+
+    # ------------------------------------------------------------------------------------------------------- measuring
+
+    def _measure(self, model: str | Run, path: Path) -> None:
+        config = self.plan.config(self.start)
+        limits = {name: getattr(config.solver.limits, name) for name in LimitOptions.__annotations__}
+        engine = {"device": self.plan.machine.device, "max_rows": config.engine.max_rows}
+        engine |= {"deterministic": config.engine.mode == "deterministic"}
+        asked, _ = add_hidden([question.to_question() for question in self._read("held")])
+        self.note(f"measuring on {count(len(asked), 'question')} held back")
+        with Agent(model, self.index, min_overlap=0.0, on_note=self.note, **engine, **limits) as agent:
+            evaluate(agent, asked, name=path.stem, on_progress=self.progress).write(path)
+
+    def _export(self, trained: bool) -> None:
+        """Write the agent; `agent.json` says which it is, as a later call with `anyway` replaces it."""
+        choice = self.out / "agent.json"
+        if self.agent.exists() and choice.is_file() and read_json(choice, dict[str, bool]) == {"trained": trained}:
+            return
+        if self.agent.exists():
+            discard_folder(self.agent)
+        with self._timed("agent"):
+            if trained:
+                export(self.run, self.agent, role="solver")
+            else:
+                self.note("the interval of the gain includes 0: the agent is the model before reinforcement")
+                with new_folder(self.agent) as folder:
+                    shutil.copytree(resolve_model(self.start).folders[0], folder, dirs_exist_ok=True)
+        write_file(choice, msgspec.json.encode({"trained": trained}))
+
+    def _collect(self, anyway: bool) -> Learned:
+        before, after = (Evaluation.read(self.out / f"{name}.json") for name in ("before", "after"))
+        compared = after.compare(before)
+        assert compared is not None  # both were asked the same questions
+        questions = self._read("questions")
+        known = {question.id: question for question in questions}
+        missed = {score.id for score in before.questions if not score.exact_match}
+        shown = [(one, score) for score in after.questions if (one := known.get(score.id)) and one.answers]
+        return Learned(
+            out=self.out,
+            plan=self.plan,
+            before=before,
+            after=after,
+            gain=compared.exact_match,
+            is_better=compared.exact_match.low > 0,
+            kinds=dict(Counter(question.kind for question in questions).most_common()),
+            searches=dict(sorted(Counter(str(question.searches) for question in questions).items())),
+            examples=[_show(question) for question in _draw_kinds(questions)[:_MOST_SHOWN]],
+            wrong=[_show(one, score.answer or "") for one, score in shown if not score.exact_match],
+            learned=[_show(one, score.answer or "") for one, score in shown if score.exact_match and one.id in missed],
+            seconds=self.seconds,
+            agent=self.agent,
+            is_trained=anyway or compared.exact_match.low > 0,
+        )
+
+
+def _free_memory() -> None:
+    """Give back what a stage held on the GPU, as the next one loads a model of its own."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _draw_kinds(questions: Sequence[CheckedQuestion]) -> list[CheckedQuestion]:
+    """The questions with their kinds in turn, so that the first ones are of all kinds."""
+    by_kind = group_by(questions, lambda question: question.kind).values()
+    return [one for turn in itertools.zip_longest(*by_kind) for one in turn if one is not None]
+
+
+def _show(question: CheckedQuestion, given: str = "") -> Example:
+    deciding = question.deciding
+    sentence, document = (deciding[-1].text, deciding[-1].doc_id) if deciding else ("", "")
+    return Example(
+        question.question, question.answers[0] if question.answers else "", sentence, document, given, question.kind
+    )

@@ -1,0 +1,329 @@
+"""The plan of `quaere learn`: its stages in counts, fitted into the minutes, and what the machine has for them.
+
+    plan = make_plan(Asked(sources=("notes",), model="Qwen/Qwen2.5-1.5B-Instruct"), Path("notes-learned"))
+    plan.describe() -> [("questions", "at most 20,000 drafts in 9 minutes, ..."), ...]
+
+The plan is stored before anything else is done, so that a resumed call follows it, also on a machine that is busier.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import timeit
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct, structs
+
+from quaere.api.evolution import ConfigOptions
+from quaere.api.printing import count, format_duration
+from quaere.api.warmup import check_lessons
+from quaere.api.warmup_settings import WarmupSettings, make_settings
+from quaere.dialects.notes import find_notes, read_json
+from quaere.disk import write_file
+from quaere.errors import BadInput
+from quaere.recipes.registry import LEARNED, Recipe, find_recipe
+from quaere.setting_types import refuse_unknown
+from quaere.warmup.documents.checked_question import WriterSettings
+
+PLAN = "plan.json"
+FORM, WRITER = "form.", "writer."  # settings of these stages; all others are the recipe's
+
+_GIB = 2**30
+_LARGE_GPU_BYTES = 78e9  # a card that is sold as one of 80 GB
+_MOST_ON_CPU = 20_000_000  # weights: a larger model would take days
+_WRITING, _TEACHING, _REINFORCING, _MEASURING = 0.3, 0.15, 0.4, 0.15  # shares of the minutes
+_DRAFTS, _MOST_STEPS, _LEAST_STEPS = 20_000, 80, 4
+# A step of 512 episodes with 1.5 B weights, on a card that multiplies bfloat16 matrices at 600 TFLOP/s.
+_STEP_S, _STEP_EPISODES, _STEP_WEIGHTS, _STEP_TFLOPS = 15.0, 512, 1.5e9, 600.0
+_CPU_STEP_S = 3.0  # of a tiny model
+# Those of `benchmarks/own_documents.sh`, with which a 1.5 B model learned the form of an episode.
+_FACTS, _HOPS = (3, 3, 3, 2), (4, 3, 2, 1)
+_FORM_SETTINGS: dict[str, Any] = {
+    "style": "brief",
+    "lora_rank": 32,
+    "adapter": True,
+    "learning_rate": 2e-4,
+    "episodes": 500,
+    "articles": 2000,
+    "abstention": 0.15,
+}
+
+
+class Machine(Struct, frozen=True):
+    """What was measured of the machine, and what training needs of it. Unknown sizes are 0.
+
+    Machine(device="cuda", name="NVIDIA H200", memory_gib=139.8, disk_gib=60.2, num_parameters=1_543_714_304,
+            needed_gib=41.3, needed_disk_gib=2.4, step_s=14.1)
+    """
+
+    device: Literal["cpu", "cuda"]
+    name: str
+    memory_gib: float
+    disk_gib: float
+    num_parameters: int = 0
+    needed_gib: float = 0.0
+    needed_disk_gib: float = 0.0
+    step_s: float = 0.0  # expected
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What a user asks of `quaere learn`; a call with the same values resumes.
+
+    Asked(sources=("/home/ada/notes",), model="Qwen/Qwen2.5-1.5B-Instruct", minutes=30)
+    """
+
+    sources: tuple[str, ...]
+    model: str
+    minutes: float = 30.0
+    recipe: str = "search-r1"
+    questions: str = ""  # a file of checked questions; "": they are written
+    settings: dict[str, Any] = {}
+    seed: int = 0
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+
+class Plan(Asked, frozen=True, kw_only=True):
+    """What was asked, and the counts of every stage.
+
+    Plan(sources=("/home/ada/notes",), model="...", preset="large-gpu", teaches_form=True, drafts=20_000,
+         writer_minutes=9.0, num_held_back=300, episodes=500, steps=48, machine=Machine(...))
+    """
+
+    preset: str
+    teaches_form: bool
+    drafts: int
+    writer_minutes: float
+    num_held_back: int
+    episodes: int  # that teach the form
+    steps: int
+    machine: Machine
+
+    def config(self, model: str, index: str = "", questions: str | None = None) -> Any:
+        """The config of the training, with this model, index and file of questions to practise on."""
+        recipe = find_recipe(self.recipe)
+        return ConfigOptions(
+            model=model,
+            index=index,
+            questions=questions if recipe.takes_questions else None,
+            preset=self.preset,
+            settings=self.training_settings(questions),
+        ).load(recipe)
+
+    def training_settings(self, questions: str | None = None) -> dict[str, Any]:
+        """Settings of the recipe: the plan's, overruled by those that were asked for."""
+        every = max(1, min(10, self.steps // 4))
+        chosen: dict[str, Any] = {"seed": self.seed, "engine.device": self.machine.device, "solver.steps": self.steps}
+        chosen |= {"solver.max_draws": 3, "solver.abstention.allowed": True}
+        chosen |= {"validation.every": every, "checkpoints.every": every}
+        if questions and not find_recipe(self.recipe).takes_questions:
+            chosen["generation.given"] = questions  # besides what its proposer writes
+        return chosen | settings_of(self.settings, "")
+
+    def form_settings(self) -> dict[str, Any]:
+        """Settings of the warm-up that teaches the form; episodes have the limits of the training."""
+        limits = self.config(self.model).solver.limits
+        chosen = {name: getattr(limits, name) for name in ("max_turns", "topk", "turn_tokens", "sequence_tokens")}
+        chosen |= {"tool_response_tokens": limits.tool_response_tokens, "micro_tokens": 4 * limits.sequence_tokens}
+        chosen |= {"seed": self.seed, "device": self.machine.device, "episodes": self.episodes}
+        # A fact takes a search, and so does finding nothing; the answer takes a turn. Of n hops, n - 1 are searches.
+        chosen |= {"facts": _FACTS[: max(1, limits.max_turns - 2)], "proposer_hops": _HOPS[: limits.max_turns]}
+        return _FORM_SETTINGS | chosen | settings_of(self.settings, FORM)
+
+    def writer_settings(self) -> WriterSettings:
+        """Settings of the question writer."""
+        rows = self.config(self.model).engine.max_rows
+        given = settings_of(self.settings, WRITER)
+        chosen = {"drafts": self.drafts, "minutes": self.writer_minutes, "seed": self.seed, "concurrency": rows}
+        return WriterSettings(**chosen | given)
+
+    @property
+    def expected_s(self) -> float:
+        """Seconds that all stages are expected to take; form and evaluations have their shares of the minutes."""
+        shares = _MEASURING + (_TEACHING if self.teaches_form else 0.0)
+        written = 0.0 if self.questions else self.writer_minutes
+        return 60 * (written + shares * self.minutes) + self.steps * self.machine.step_s
+
+    def describe(self) -> list[tuple[str, str]]:
+        """The stages in counts, then what they cost: lines of a name and a text."""
+        machine, solver = self.machine, self.config(self.model).solver
+        within = f" in {self.writer_minutes:.3g} minutes" if self.writer_minutes else ""
+        memory = f" of {machine.memory_gib:.1f}" if machine.memory_gib else ""
+        written = f"those of {self.questions}" if self.questions else f"at most {self.drafts:,} drafts{within}, checked"
+        form = f"{count(self.episodes, 'episode')} in a fictional world" if self.teaches_form else "known to the model"
+        size = f"{solver.batch} questions x {solver.attempts} attempts"
+        step = f"about {format_duration(machine.step_s)} each" if machine.step_s else "of unknown length"
+        return [
+            ("documents", ", ".join(self.sources)),
+            ("questions", written),
+            ("held back", f"about {self.num_held_back}, by document, and never more than a quarter"),
+            ("form", form),
+            ("reinforcement", f"{self.recipe}, at most {self.steps} steps of {size}, {step}"),
+            ("evaluations", "2, before and after, on the questions held back"),
+            ("time", f"about {format_duration(self.expected_s)} on {machine.name}"),
+            ("memory", f"about {machine.needed_gib:.1f}{memory} GiB for {machine.num_parameters:,} weights"),
+            ("disk", f"about {machine.needed_disk_gib:.1f} of {machine.disk_gib:.1f} GiB free, and the index"),
+        ]
+
+
+def settings_of(settings: Mapping[str, Any], stage: str) -> dict[str, Any]:
+    """The settings of a stage, without its prefix; those of the stage "" are the recipe's.
+
+    settings_of({"form.episodes": 100, "solver.batch": 8}, "form.") == {"episodes": 100}
+    """
+    if stage:
+        return {name.removeprefix(stage): value for name, value in settings.items() if name.startswith(stage)}
+    return {name: value for name, value in settings.items() if not name.startswith((FORM, WRITER))}
+
+
+# ------------------------------------------------------------------------------------------------------------- planning
+
+
+def obtain_plan(asked: Asked, out: Path) -> Plan:
+    """The plan of the folder, which is stored there if it is new."""
+    plan = find_plan(asked, out)
+    if not (out / PLAN).is_file():
+        out.mkdir(parents=True, exist_ok=True)
+        write_file(out / PLAN, msgspec.json.format(msgspec.json.encode(plan), indent=2))
+    return plan
+
+
+def find_plan(asked: Asked, out: Path) -> Plan:
+    """The stored plan if the folder has one, else a new one; BadInput if the folder is of another call."""
+    path = out / PLAN
+    if not path.is_file():
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise BadInput(f"{out} exists and is not a folder of `quaere learn`", hint="choose another --out")
+        return make_plan(asked, out)
+    plan = read_json(path, Plan)
+    given = msgspec.convert(msgspec.to_builtins(asked), Asked)  # tuples in settings are lists in the file
+    changed = [name for name in Asked.__struct_fields__ if getattr(plan, name) != getattr(given, name)]
+    if changed:
+        said = ", ".join(f"{name} {getattr(plan, name)!r}" for name in changed)
+        raise BadInput(f"{out} was begun with {said}", hint="the same command as then, or another --out")
+    return plan
+
+
+def make_plan(asked: Asked, out: Path) -> Plan:
+    """Fit the stages into the minutes; BadInput for what cannot be done here, before anything is written."""
+    from quaere.policies.native.device import choose_device
+    from quaere.training.estimate import machine_bytes
+
+    recipe = _check(asked)
+    device: Literal["cpu", "cuda"] = "cuda" if choose_device(asked.device) == "cuda" else "cpu"
+    memory = machine_bytes(device)
+    preset = "demo" if device == "cpu" else "large-gpu" if memory >= _LARGE_GPU_BYTES else "single-gpu"
+    near = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
+    known = 0.0 if memory == float("inf") else memory / _GIB
+    machine = Machine(device, _name_device(device), known, shutil.disk_usage(near).free / _GIB)
+    own = settings_of(asked.settings, "")
+    writer, form = settings_of(asked.settings, WRITER), settings_of(asked.settings, FORM)
+    plan = Plan(
+        **structs.asdict(asked),
+        preset=preset,
+        teaches_form=asked.recipe not in find_notes(asked.model).taught,
+        drafts=writer.get("drafts", _DRAFTS),
+        writer_minutes=writer.get("minutes", round(_WRITING * asked.minutes, 2)),
+        num_held_back=100 if device == "cpu" else 300,
+        episodes=form.get("episodes", _FORM_SETTINGS["episodes"]),
+        steps=own.get("solver.steps", _MOST_STEPS),
+        machine=machine,
+    )
+    plan.writer_settings().check()
+    if plan.teaches_form or form:
+        check_lessons(make_settings({**plan.form_settings(), "recipe": asked.recipe, "model": asked.model, "out": out}))
+    plan = structs.replace(plan, machine=_estimate(plan, recipe))
+    if "solver.steps" in own:
+        return plan
+    steps = int(_REINFORCING * asked.minutes * 60 / plan.machine.step_s)
+    if steps < _LEAST_STEPS:
+        least = _LEAST_STEPS * plan.machine.step_s / 60 / _REINFORCING
+        said = f"in {asked.minutes:.3g} minutes there is time for {count(steps, 'step')} of {asked.recipe} here"
+        raise BadInput(said, hint=f"--minutes {least:.0f}, or a smaller --model")
+    return structs.replace(plan, steps=min(steps, _MOST_STEPS))
+
+
+def _check(asked: Asked) -> Recipe:
+    """Raise BadInput for values that no machine could plan with."""
+    if asked.recipe not in LEARNED:
+        raise BadInput(f"learn knows no recipe {asked.recipe}", hint=f"--recipe {'|'.join(LEARNED)}")
+    if asked.minutes <= 0:
+        raise BadInput(f"minutes must be above 0, not {asked.minutes:g}", hint="--minutes 30")
+    if asked.model.startswith("openai:"):
+        raise BadInput("the weights behind an endpoint cannot be trained", hint="--model FOLDER, or a hub id")
+    for place in (*asked.sources, *filter(None, [asked.questions])):
+        if not Path(place).exists():
+            raise BadInput(f"{place} does not exist", hint="quaere learn FOLDER --model M --out DIR")
+    refuse_unknown(settings_of(asked.settings, FORM), WarmupSettings.__struct_fields__, "setting of a warm-up called")
+    writer = settings_of(asked.settings, WRITER)
+    refuse_unknown(writer, WriterSettings.__struct_fields__, "setting of the question writer called")
+    return find_recipe(asked.recipe)
+
+
+def _estimate(plan: Plan, recipe: Recipe) -> Machine:
+    """The machine with what training needs of it; BadInput if it has less."""
+    from quaere.policies.catalogue import resolve_model
+    from quaere.training.estimate import estimate_run
+
+    machine, config = plan.machine, plan.config(plan.model)
+    found = estimate_run(
+        resolve_model(plan.model).path,
+        adapter=config.adapter,
+        engine=config.engine,
+        learner=config.solver.learner,
+        sequence_tokens=config.solver.limits.sequence_tokens,
+        device=machine.device,
+        num_roles=1 if recipe.takes_questions else 2,
+        num_samples=config.solver.num_samples,
+    )
+    needed = found.memory.total / _GIB
+    # Checkpoints hold weights and two moments in float32; four are kept at most, and the agent is exported.
+    needed_disk = 5 * 12 * found.num_trainable / _GIB
+    if machine.device == "cpu" and found.num_parameters > _MOST_ON_CPU:
+        raise BadInput(
+            f"no GPU was found, and {plan.model} has {found.num_parameters / 1e6:,.0f} M weights: here work `quaere "
+            "index`, `quaere questions --checked`, `quaere ask`, and learning with a model of at most "
+            f"{_MOST_ON_CPU / 1e6:.0f} M weights",
+            hint="the same command on a machine with a GPU, or quaere evolve search-r1 --trainer tinker --index INDEX "
+            f"--questions FILE --model {plan.model}",
+        )
+    if machine.memory_gib and needed > machine.memory_gib:
+        said = f"to train {plan.model} takes about {needed:.1f} GiB, and {machine.name} has {machine.memory_gib:.1f}"
+        raise BadInput(said, hint="a smaller --model, or --set engine.max_rows=N with a lower N")
+    if needed_disk > machine.disk_gib:
+        said = f"learning writes about {needed_disk:.1f} GiB, and {machine.disk_gib:.1f} GiB of the disk are free"
+        raise BadInput(said, hint="another --out, or make room")
+    step_s = _CPU_STEP_S
+    if machine.device == "cuda":
+        share = config.solver.num_samples / _STEP_EPISODES * found.num_parameters / _STEP_WEIGHTS
+        step_s = round(_STEP_S * share * _STEP_TFLOPS / _measure_tflops(), 1)
+    return structs.replace(
+        machine,
+        num_parameters=found.num_parameters,
+        needed_gib=round(needed, 2),
+        needed_disk_gib=round(needed_disk, 2),
+        step_s=step_s,
+    )
+
+
+def _name_device(device: str) -> str:
+    import torch
+
+    return str(torch.cuda.get_device_name()) if device == "cuda" else f"{os.cpu_count() or 1} CPU cores"
+
+
+def _measure_tflops() -> float:
+    """How fast the GPU multiplies matrices in bfloat16; the best of several tries, as load varies."""
+    import torch
+
+    size = 4096
+    matrix = torch.ones(size, size, device="cuda", dtype=torch.bfloat16)
+
+    def multiply() -> None:
+        matrix @ matrix
+        torch.cuda.synchronize()
+
+    return 2 * size**3 / min(timeit.repeat(multiply, number=1, repeat=5)) / 1e12

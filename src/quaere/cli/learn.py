@@ -1,0 +1,218 @@
+"""`quaere learn`: from a folder of documents to a better agent, without labels, in one command.
+
+quaere learn ~/notes --model Qwen/Qwen2.5-1.5B-Instruct --out notes-learned --minutes 30
+quaere learn ~/notes --model Qwen/Qwen2.5-1.5B-Instruct --out notes-learned --dry-run
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from quaere.api.printing import Progress, between, count, format_duration
+from quaere.cli.options import DeviceOption, Flag, JsonOption, Repeated, command
+from quaere.cli.terminal import interruptible, note_line, printable_line
+from quaere.cli.work_progress import describe_count, show_progress
+from quaere.errors import BadInput
+from quaere.recipes.registry import LEARNED
+from quaere.setting_types import File, Folder, Number
+
+if TYPE_CHECKING:
+    from quaere.api.learning import Example, Learned
+
+_MOST_WRONG = 5
+
+
+class LearnOptions(JsonOption, kw_only=True):
+    """Options of `quaere learn`.
+
+    Attributes:
+        sources: a folder, a document, a JSON Lines file, or an index
+        model: model to start from: a folder, a catalogue name or a hub id
+        out: folder for all that is made; the same command goes on there after a kill
+        minutes: time to plan for
+        recipe: how the model is reinforced
+        questions: file of `quaere questions --checked`, in place of writing questions
+        assignments: one setting of the recipe; form.NAME is one of `quaere warmup`, writer.NAME one of the question
+            writer
+        seed: seed of everything that is drawn (default: 0)
+        anyway: export the reinforced model also if no gain was shown
+        dry_run: print the plan and questions that are written on the spot, and stop
+        json: print JSON, one object a line
+    """
+
+    sources: Annotated[tuple[Path, ...], "SOURCE", Flag("sources", nargs="+")]
+    model: Annotated[str, "M"]
+    out: Folder
+    minutes: Number = 30.0
+    recipe: Annotated[str, Flag(choices=LEARNED)] = LEARNED[0]
+    questions: File | None = None
+    assignments: Annotated[tuple[str, ...], "K=V", Repeated, Flag("--set")] = ()
+    seed: int = 0
+    anyway: bool = False
+    dry_run: bool = False
+
+
+def _run(args: argparse.Namespace) -> None:
+    from quaere.api.learning import learn
+
+    names = ("model", "minutes", "recipe", "questions", "seed", "device")
+    given: dict[str, Any] = {name: getattr(args, name) for name in names}
+    given["settings"] = read_assignments(args.assignments)
+    if args.dry_run:
+        _preview(args, given)
+        return
+    goes_on = "what is finished is kept, and the same command goes on"
+    with interruptible(goes_on), _open_progress(args.json) as progress:
+        note = _print_event if args.json else note_line
+        learned = learn(args.sources, out=args.out, anyway=args.anyway, on_note=note, on_progress=progress, **given)
+    if args.json:
+        print(json.dumps({"event": "done", **json.loads(msgspec.json.encode(learned, enc_hook=str))}), flush=True)
+        return
+    for line in describe_learned(learned):
+        print(printable_line(line))
+
+
+register = command(
+    "learn",
+    _run,
+    "let a model learn to answer questions about your documents, in one command",
+    LearnOptions,
+    DeviceOption,
+    description="""\
+Index the documents; let the model write questions about them, each checked, and hold some back, by document; measure
+the model on those; teach it the form of an episode if it needs that; reinforce it on the other questions; measure
+again, and export the agent. No label is used. The plan is printed first, with the time, memory and disk it takes. If
+the interval of the gain includes 0, the model is exported as it was before reinforcement.
+""",
+    epilog="quaere learn FOLDER --model MODEL --out DIR --minutes 30",
+)
+
+
+def read_assignments(assignments: tuple[str, ...]) -> dict[str, Any]:
+    """The settings of K=V texts; a value is YAML, as for `quaere evolve --set`.
+
+    read_assignments(("solver.batch=8", "form.facts=[1, 1]")) == {"solver.batch": 8, "form.facts": [1, 1]}
+    """
+    from quaere.runs.config_yaml import parse_yaml
+
+    settings = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals or not name.strip():
+            raise BadInput(f"a setting must have the form KEY=VALUE, not {assignment}", hint="--set solver.batch=32")
+        settings[name.strip()] = parse_yaml(text, name)
+    return settings
+
+
+def _preview(args: argparse.Namespace, given: dict[str, Any]) -> None:
+    """Print the plan, and questions about the documents; nothing is kept."""
+    from quaere.api.learning import ask_for, preview_questions
+    from quaere.api.learning_plan import find_plan
+
+    plan = find_plan(ask_for(args.sources, **given), args.out)
+    lines = plan.describe()
+    width = max(len(name) for name, _ in lines)
+    for name, said in () if args.json else lines:
+        print(printable_line(f"{name:<{width}}  {said}"), flush=True)
+    with interruptible("nothing is written"), _open_progress(args.json) as progress:
+        questions = preview_questions(plan, on_progress=progress)
+    if args.json:
+        print(json.dumps({"plan": msgspec.to_builtins(plan), "questions": msgspec.to_builtins(questions)}))
+        return
+    print(f"\n{count(len(questions), 'question')}, as they would be practised on:")
+    for question in questions:
+        print(
+            printable_line(f"  {question.question} {question.answers[0]!r}" if question.answers else question.question)
+        )
+
+
+# ------------------------------------------------------------------------------------------------------------- progress
+
+
+def _print_event(line: str) -> None:
+    print(json.dumps({"event": "note", "line": line}), flush=True)
+
+
+@contextmanager
+def _open_progress(as_json: bool) -> Iterator[Progress]:
+    """A bar on a terminal; elsewhere a line with the time left, every half minute and at the end of a stage."""
+    if as_json or sys.stderr.isatty():
+        with show_progress() as shown:
+            yield _skip_progress if as_json else shown
+        return
+    yield StageLines()
+
+
+def _skip_progress(doing: str, done: int, total: int | None, stands: str = "") -> None:
+    """JSON has the notes and the result."""
+
+
+class StageLines:
+    """Progress as lines: "reinforcing: 12 of 48, reward 0.41, about 7 min left"."""
+
+    def __init__(self, every_s: float = 30.0) -> None:
+        self._every_s = every_s
+        self._doing, self._began_s, self._said_s = "", 0.0, 0.0
+
+    def __call__(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
+        """Print a line if the last one is old, or if this part of the work is done."""
+        now = time.monotonic()
+        part = doing.partition(" (")[0]  # counts in parentheses change
+        if part != self._doing:
+            self._doing, self._began_s, self._said_s = part, now, now
+        if now - self._said_s < self._every_s:
+            return
+        self._said_s = now
+        left_s = (now - self._began_s) / done * (total - done) if done and total else 0.0
+        left = f"about {format_duration(left_s)} left" if left_s else ""
+        note_line(f"{doing}: {', '.join(filter(None, (describe_count(doing, done, total), stands, left)))}")
+
+
+# ---------------------------------------------------------------------------------------------------------- the result
+
+
+def describe_learned(learned: Learned) -> list[str]:
+    """The result in lines: before and after, questions, examples, what is wrong, the cost, and what to do next."""
+    before, after = learned.before.score, learned.after.score
+    kinds = ", ".join(f"{num} {kind}" for kind, num in learned.kinds.items())
+    needed = ", ".join(f"{num} need {searches}" for searches, num in learned.searches.items())
+    gained = f"gain {between(learned.gain, '+')} points on {count(learned.gain.num, 'question')} held back"
+    lines = [f"exact match before {between(before.exact_match)}, after {between(after.exact_match)}", gained]
+    for one, other in zip(before.by_searches, after.by_searches, strict=True):
+        means = f"{100 * one.exact_match.mean:.1f} before, {100 * other.exact_match.mean:.1f} after"
+        lines.append(f"  {count(int(one.name), 'search')} ({one.exact_match.num}): {means}")
+    for name, score in (("before", before.abstention), ("after", after.abstention)):
+        if score and score.refused and score.refused_answerable:
+            refused, lost = (100 * share.mean for share in (score.refused, score.refused_answerable))
+            lines.append(
+                f"  abstained {name}: {refused:.1f} % of questions with a hidden answer, {lost:.1f} % of the others"
+            )
+    if not learned.is_better:
+        kept = "reinforced all the same (--anyway)" if learned.is_trained else "the model before reinforcement"
+        lines.append(f"the interval includes 0, so no gain is shown: the agent is {kept}")
+    lines += [f"questions: {kinds}; searches: {needed}", "", "examples:", *map(_say_example, learned.examples)]
+    if learned.wrong:
+        lines += ["", f"still wrong ({len(learned.wrong)}):", *map(_say_example, learned.wrong[:_MOST_WRONG])]
+    times = ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in learned.seconds.items())
+    lines += ["", f"time: {format_duration(sum(learned.seconds.values()))} ({times})"]
+    agent, index, out = (shlex.quote(str(path)) for path in (learned.agent, learned.index, learned.out))
+    lines += [f'ask it:          quaere ask "your question" --index {index} --model {agent}']
+    lines += [f"serve it:        quaere serve --index {index} --model {agent}"]
+    if learned.is_trained:
+        lines += [f"take it along:   quaere export {out}/run --role solver --merge --out FOLDER"]
+    return [*lines, f"read about it:   {out}/report.html"]
+
+
+def _say_example(example: Example) -> str:
+    given = f", answered {example.given!r}" if example.given else ""
+    return f"  {example.question} {example.answer!r}{given} ({example.document}: {example.sentence})"

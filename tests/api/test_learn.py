@@ -1,0 +1,206 @@
+"""`quaere.learn`: from documents to an agent in one call, which goes on after a kill."""
+
+import json
+import re
+import shutil
+
+import pytest
+
+import quaere
+from learning_runs import BUILDERS, FORM, SMALL, digest, let_write, make_place, write_pages
+from quaere.api.warmup_documents import read_checked
+from village_runs import SMALL as LOOP
+
+
+def stop_at(text):
+    """A callback for notes and progress that stops the work at the first line that begins like this."""
+
+    def stop(*parts):
+        if " ".join(map(str, parts)).startswith(text):
+            raise ZeroDivisionError(text)
+
+    return {"on_note": stop, "on_progress": stop}
+
+
+def stop_each(sources, given, stops):
+    for text in stops:
+        with pytest.raises(ZeroDivisionError, match=re.escape(text)):
+            quaere.learn(sources, **given, **stop_at(text))
+
+
+@pytest.fixture(scope="module")
+def place(weighing_paths, tmp_path_factory):
+    """The documents, and the other arguments, of a model that knows the form."""
+    folder = tmp_path_factory.mktemp("learn")
+    return weighing_paths[0].parent / "corpus.jsonl", make_place(weighing_paths, folder) | {"settings": SMALL}
+
+
+@pytest.fixture(scope="module")
+def told(place):
+    """A whole run, and what was said in it."""
+    corpus, given = place
+    notes, parts = [], []
+    progress = {"on_note": notes.append, "on_progress": lambda *part: parts.append(part)}
+    return quaere.learn(corpus, **given, **progress), notes, parts
+
+
+def test_all_stages_leave_their_output(told):
+    learned, notes, parts = told
+    names = "plan.json index questions.jsonl practice.jsonl held.jsonl before.json run after.json agent".split()
+    assert all((learned.out / name).exists() for name in [*names, "report.json", "report.html"])
+    assert not (learned.out / "form").exists()  # it was taught before
+    assert list(learned.seconds) == ["index", "questions", "split", "before", "reinforcement", "after", "agent"]
+    assert notes[0].startswith("documents: ") and any(f"quaere view {learned.out / 'run'}" in line for line in notes)
+    num = len(learned.after.questions)
+    assert [part[1:3] for part in parts if part[0] == "answering"] == 2 * [(one + 1, num) for one in range(num)]
+    assert [part[:3] for part in parts if part[0] == "reinforcing"] == [("reinforcing", 1, 2), ("reinforcing", 2, 2)]
+
+
+def test_questions_are_held_back_by_document(told):
+    learned = told[0]
+    sides = [read_checked(learned.out / f"{name}.jsonl") for name in ("practice", "held")]
+    practised, held = ({span.doc_id for question in side for span in question.evidence} for side in sides)
+    assert (len(sides[0]), len(sides[1])) == (24, 8) and not practised & held
+
+
+def test_what_it_says_at_the_end(told):
+    learned = told[0]
+    assert learned.gain.num == 8 and learned.gain.low <= learned.gain.mean <= learned.gain.high
+    held = {question.id for question in read_checked(learned.out / "held.jsonl")}
+    before, after = (
+        {score.id: score.exact_match for score in one.questions if score.id in held}
+        for one in (learned.before, learned.after)
+    )
+    assert learned.gain.mean == pytest.approx((sum(after.values()) - sum(before.values())) / 8)
+    assert learned.kinds == {"single": 32} and learned.searches == {"1": 32}
+    assert len(learned.examples) == 10 and all(one.answer in one.sentence for one in learned.examples)
+    assert len(learned.wrong) == sum(not right for right in after.values())
+    assert len(learned.learned) == sum(after[name] > before[name] for name in after)
+    assert json.loads((learned.out / "report.json").read_text())["agent"] == str(learned.agent)
+
+
+def test_without_a_gain_the_agent_is_the_start_unless_it_is_wanted_anyway(told, place):
+    learned, notes, _ = told
+    corpus, given = place
+    assert not learned.is_better and not learned.is_trained
+    assert "the interval of the gain includes 0: the agent is the model before reinforcement" in notes
+    assert digest(learned.agent) == digest(given["model"])
+    anyway = quaere.learn(corpus, **given, anyway=True)
+    assert anyway.is_trained and digest(anyway.agent) != digest(given["model"])
+    with quaere.Agent(anyway.agent, anyway.index, device="cpu") as agent:
+        assert agent.protocol.name == "search-r1-solver" and agent.ask("Who built Halm?").episode.turns
+
+
+def test_a_call_that_is_repeated_does_nothing_again(told, place):
+    corpus, given = place
+    before = {path: path.stat().st_mtime_ns for path in given["out"].rglob("*.safetensors") if "run" in path.parts}
+    again = quaere.learn(corpus, **given)
+    assert again.gain == told[0].gain and before == {path: path.stat().st_mtime_ns for path in before}
+
+
+def test_killed_between_and_within_stages_it_ends_with_the_same_weights(told, place, tmp_path):
+    corpus, given = place
+    given = {**given, "out": tmp_path / "out"}
+    stop_each(corpus, given, ["indexing", "24 questions", "answering 3", "reinforcing 1", "answering 8"])
+    quaere.learn(corpus, **given)
+    assert digest(given["out"] / "run") == digest(told[0].out / "run")
+    assert (given["out"] / "before.json").read_bytes() == (told[0].out / "before.json").read_bytes()
+
+
+def test_killed_while_it_writes_or_teaches_it_goes_on(weighing_paths, tmp_path, monkeypatch):
+    let_write(monkeypatch)
+    given = make_place(weighing_paths, tmp_path, taught=False) | {"settings": {**SMALL, **FORM, "writer.minutes": 0}}
+    del given["questions"]
+    pages, out = write_pages(tmp_path / "pages"), given["out"]
+    stop_each(pages, {**given, "out": tmp_path / "whole"}, ["measuring"])
+    stop_each(pages, given, ["facts asked about (48 kept)"])
+    assert (out / "questions.jsonl.unfinished").exists() and not (out / "questions.jsonl").exists()
+    stop_each(pages, given, ["teaching the form 1"])
+    assert len(read_checked(out / "questions.jsonl")) == len(BUILDERS) and not (out / "form").exists()
+    stop_each(pages, given, ["measuring"])
+    assert (out / "questions.jsonl").read_bytes() == (tmp_path / "whole/questions.jsonl").read_bytes()
+    assert digest(out / "form") == digest(tmp_path / "whole/form")
+    assert json.loads((out / "form/warmup.json").read_text())["abstention"] == 0.15
+
+
+def test_an_index_is_used_where_it_is(weighing_paths, place, tmp_path):
+    given = {**place[1], "out": tmp_path / "out"}
+    stop_each(weighing_paths[0], given, ["measuring"])
+    assert not (given["out"] / "index").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model": "openai:m@http://127.0.0.1:9/v1"}, "behind an endpoint cannot be trained"),
+        ({"recipe": "score"}, "learn knows no recipe score"),
+        ({"minutes": 0}, "minutes must be above 0"),
+        ({"minutes": 0.1, "settings": {}}, "in 0.1 minutes there is time for 0 steps"),
+        ({"settings": {"solver.stepps": 3}}, "did you mean solver.steps?"),
+        ({"settings": {"form.episods": 3}}, "episods"),
+        ({"settings": {"writer.tries": 0}}, "tries must be at least 1"),
+        ({"settings": {"form.facts": [1, 1, 1, 1]}}, "needs 5 turns for 4 facts, and 3 are allowed"),
+        ({"sources": "nowhere"}, "nowhere does not exist"),
+        ({"sources": []}, "no documents are named"),
+        ({"questions": "nowhere.jsonl"}, "nowhere.jsonl does not exist"),
+    ],
+)
+def test_what_cannot_be_planned_leaves_nothing(place, tmp_path, changes, said):
+    given = {"sources": place[0], **place[1], "out": tmp_path / "out", **changes}
+    with pytest.raises(quaere.BadInput, match=said):
+        quaere.learn(given.pop("sources"), **given)
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_arguments_and_other_folders_are_refused(told, place, tmp_path):
+    corpus, given = place
+    with pytest.raises(quaere.BadInput, match=r"was begun with minutes 30\.0"):
+        quaere.learn(corpus, **given, minutes=20)
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(quaere.BadInput, match="is not a folder of `quaere learn`"):
+        quaere.learn(corpus, **{**given, "out": tmp_path})
+
+
+def test_documents_that_are_too_few(place, tmp_path):
+    (tmp_path / "docs").mkdir()
+    given = {**place[1], "out": tmp_path / "out"}
+    with pytest.raises(quaere.BadInput, match="docs"):  # empty
+        quaere.learn(tmp_path / "docs", **given)
+    (tmp_path / "docs/one.md").write_text("Halm was built by Orsolya Venn.")
+    with pytest.raises(quaere.BadInput, match="one document is not enough"):
+        quaere.learn(tmp_path / "docs", **given)
+    (tmp_path / "docs/two.md").write_text("Oss was built by Marta Oleen.")  # the same call goes on
+    stop_each(tmp_path / "docs", given, ["2 passages of 2 documents"])
+
+
+def test_what_the_machine_has_too_little_of(place, tmp_path, monkeypatch):
+    from quaere.api import learning_plan
+    from quaere.training import estimate
+
+    given = {**place[1], "out": tmp_path / "out"}
+    with monkeypatch.context() as patch:
+        patch.setattr(learning_plan, "_MOST_ON_CPU", 1000)
+        with pytest.raises(quaere.BadInput, match="no GPU was found") as caught:
+            quaere.learn(place[0], **given)
+        assert "--trainer tinker" in caught.value.hint
+    with monkeypatch.context() as patch:
+        patch.setattr(estimate, "machine_bytes", lambda device: 1000.0)
+        with pytest.raises(quaere.BadInput, match=r"GiB, and .* CPU cores has 0\.0"):
+            quaere.learn(place[0], **given)
+    with monkeypatch.context() as patch:
+        usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+        patch.setattr(learning_plan.shutil, "disk_usage", lambda path: usage)
+        with pytest.raises(quaere.BadInput, match="of the disk are free"):
+            quaere.learn(place[0], **given)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_recipe_that_writes_its_own_questions_begins_with_the_checked_ones(village_paths, tmp_path):
+    index, model = village_paths
+    given = make_place((index, model, None), tmp_path, recipe="drzero")
+    settings = {**LOOP, "solver.limits": {**LOOP["solver.limits"], "sequence_tokens": 640}, "adapter.rank": 0}
+    learned = quaere.learn(index, **given, recipe="drzero", settings=settings)
+    with quaere.Run.open(learned.out / "run") as run:
+        assert run.config["generation"]["given"] == str(learned.out / "practice.jsonl")
+        assert {row.protocol for row in run.index(phase="solver")} == {"drzero-solver"}
+    assert learned.after.settings["protocol"] == "drzero-solver" and learned.gain.num == 8

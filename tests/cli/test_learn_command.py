@@ -1,0 +1,105 @@
+"""`quaere learn`: the plan first, lines of progress, the result, JSON, and a dry run."""
+
+import json
+import time
+
+import pytest
+
+from learning_runs import SMALL, let_write, make_place, write_pages
+from quaere.cli import learn
+from quaere.cli.main import main
+from quaere.errors import BadInput
+
+
+@pytest.fixture(scope="module")
+def words(weighing_paths, tmp_path_factory):
+    """The words of a command that learns within a second."""
+    folder = tmp_path_factory.mktemp("learn")
+    given = make_place(weighing_paths, folder)
+    settings = [word for name, value in SMALL.items() for word in ("--set", f"{name}={json.dumps(value)}")]
+    options = [word for name, value in given.items() for word in (f"--{name}", value)]
+    return [str(word) for word in ("learn", weighing_paths[0].parent / "corpus.jsonl", *options, *settings)], folder
+
+
+def test_the_plan_comes_first_and_the_result_last(words, capsys):
+    command, folder = words
+    assert main(command) == 0
+    said = capsys.readouterr()
+    notes = "".join(said.err.split())
+    places = [
+        notes.index("".join(part.split())) for part in ("documents: ", "memory: ", "indexing", "reinforcing; watch")
+    ]
+    assert places == sorted(places)
+    lines = said.out.splitlines()
+    assert lines[0].startswith("exact match before ") and lines[1].startswith("gain ")
+    assert "points on 8 questions held back" in lines[1] and lines[2].startswith("  1 search (8): ")
+    assert "the interval includes 0, so no gain is shown: the agent is the model before reinforcement" in lines
+    assert "questions: 32 single; searches: 32 need 1" in lines and "examples:" in lines
+    assert f"--index {folder}/out/index --model {folder}/out/agent" in said.out
+    assert lines[-1] == f"read about it:   {folder}/out/report.html"
+
+
+def test_json_has_notes_and_the_result(words, capsys):
+    command, folder = words
+    assert main([*command, "--json", "--anyway"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {line["event"] for line in lines[:-1]} == {"note"}
+    assert lines[-1]["event"] == "done" and lines[-1]["agent"] == f"{folder}/out/agent" and lines[-1]["is_trained"]
+
+
+def test_a_dry_run_shows_the_plan_and_questions_and_keeps_nothing(words, tmp_path, monkeypatch, capsys):
+    let_write(monkeypatch)
+    command = [word for word in words[0] if not word.endswith("questions.jsonl") and word != "--questions"]
+    command[1] = str(write_pages(tmp_path / "pages"))
+    command += ["--out", str(tmp_path / "other"), "--dry-run"]
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "reinforcement  search-r1, at most 2 steps of 4 questions x 3 attempts" in said
+    assert "20 questions, as they would be practised on:" in said and said.count("Who built ") == 20
+    assert main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["plan"]["steps"] == 2 and len(found["questions"]) == 20
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--set", "solver.batch"], "a setting must have the form KEY=VALUE"),
+        (["--recipe", "search-r2"], "did you mean search-r1?"),
+        (["--set", "solver.batch=0"], "solver.batch must be at least 1"),
+        (["--minutes", "-1"], "minutes must be above 0"),
+    ],
+)
+def test_bad_input_is_one_clear_line(words, tmp_path, capsys, more, said):
+    try:
+        code = main([*words[0], "--out", str(tmp_path / "out"), *more])
+    except SystemExit as error:  # of the parser
+        code = error.code
+    printed = capsys.readouterr().err
+    assert code == 2 and said in printed and printed.count("\n") <= 2 and not (tmp_path / "out").exists()
+
+
+def test_settings_are_read_as_yaml():
+    assert learn.read_assignments(["form.facts=[1, 1]", "engine.mode=fast"]) == {
+        "form.facts": [1, 1],
+        "engine.mode": "fast",
+    }
+    with pytest.raises(BadInput, match="KEY=VALUE"):
+        learn.read_assignments(["=1"])
+
+
+def test_lines_of_progress_have_the_time_left(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr(
+        learn, "time", type("Clock", (), {"monotonic": staticmethod(lambda: now[0]), "sleep": time.sleep})
+    )
+    lines = learn.StageLines()
+    for done, seconds in ((0, 0), (1, 10), (2, 40), (3, 45), (4, 80)):
+        now[0] = float(seconds)
+        lines("reinforcing", done, 6, "reward 0.5")
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "reinforcing: 2 of 6, reward 0.5, about 80 s left",
+        "reinforcing: 4 of 6, reward 0.5, about 40 s left",
+    ]
