@@ -221,25 +221,22 @@ def _mean(values: Sequence[float]) -> float | None:
 # ------------------------------------------------------------------------------------------------------------- dialect
 
 
-class EvalActTurns(SolverTurns):
+class _EvalActTurns(SolverTurns):
     """A demonstrated solver that evaluates every search.
 
-    EvalActTurns().evaluation("", "Passage 2 names her.", 9)
+    _EvalActTurns().evaluation("", "Passage 2 names her.", 9)
     -> '<tool_call>{"name": "evaluate", "arguments": {"evaluation": "Passage 2 names her.", "score": 9}}</tool_call>'
     """
 
     remarks: Remarks = "turn"
 
     def search(self, thought: str, query: str, note: str = "") -> str:
-        """A search call with one query; `note` is ignored, since the evaluation is a turn of its own."""
         return think(thought) + write_call("search", {"query": query})
 
     def evaluation(self, thought: str, text: str, score: int) -> str:
-        """An evaluate call with its score, after a thought if there is one."""
         return (think(thought) if thought else "") + write_call("evaluate", {"evaluation": text, "score": score})
 
     def find_fault(self, episode: Episode) -> str:
-        """The format fault for which EvalAct's reward would be 0; "" if there is none."""
         return format_fault(episode.turns, episode.end)
 
 
@@ -267,6 +264,6 @@ SOLVER = SolverDialect(
     # Twenty searches, twenty evaluations, the answer, and one spare turn.
     limits=Limits(max_turns=42, max_searches=20, sequence_tokens=16384),
     turns=("search", "evaluate", "answer"),
-    demonstration=EvalActTurns(),
+    demonstration=_EvalActTurns(),
     settings=EvaluationSettings,
 )

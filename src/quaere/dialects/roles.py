@@ -16,7 +16,7 @@ from typing import Generic, Literal, TypeVar
 
 from msgspec import Struct, structs
 
-from quaere.chat.messages import Message
+from quaere.chat.messages import Message, Quoted, format_results
 from quaere.chat.protocol import (
     CITED_SOLVER_FINISH,
     SOLVER_FINISH,
@@ -36,6 +36,7 @@ from quaere.records import (
     Search,
     SearchResult,
     SolveTask,
+    Task,
     Turn,
 )
 from quaere.rewards.abstention import ABSTENTION, is_abstention
@@ -220,29 +221,21 @@ _ABSTAIN: dict[PromptStyle, str] = {
 }
 
 
-def say_finish(*, evidence: bool, abstention: bool) -> str:
-    """How to end an episode with an answer, for replies to a policy.
-
-    say_finish(evidence=False, abstention=False) -> "put the answer between <answer> and </answer>"
-    """
-    words = CITED_SOLVER_FINISH if evidence else SOLVER_FINISH
-    return f'{words}, or "{ABSTENTION}" if no document says it' if abstention else words
-
-
 class PlainProtocol:
     """Base class of protocols; by default no tools, no marked blocks and no text that opens a turn.
 
     `advice` says how to search and ends in "to finish,"; `finish` says how to end an episode. Both are shown, in this
-    order, to a policy whose turn could not be used. `show` makes the reply to a search. With `abstention`, a policy may
-    answer that the documents do not say: `instruct` adds that to a system prompt and `mark` recognises such an answer.
+    order, to a policy whose turn could not be used. `failed` and `spent` are the replies to a search that failed, and
+    to one after the last that was allowed; `show` makes the reply to any other.
     """
 
     tools: tuple[ToolSchema, ...] = ()
     marks: tuple[str, ...] = ()
     turns_per_search = 1
     guided = False
-    abstention = False
     refused = "That turn could not be used"
+    failed = "The search could not be carried out. Nothing was looked up; you may try again."
+    spent = "No searches are left."
     finish: str
     advice: str
 
@@ -252,17 +245,7 @@ class PlainProtocol:
 
     def show(self, results: Sequence[SearchResult], earlier: Sequence[Turn]) -> Message:
         """The message with the passages that a search found."""
-        raise NotImplementedError
-
-    def instruct(self, system: str, style: PromptStyle) -> Message:
-        """The system prompt as a message, with the sentence on abstaining if that is allowed."""
-        return Message("system", (system + _ABSTAIN[style] if self.abstention else system,))
-
-    def mark(self, action: Action) -> Action:
-        """The action; an answer that abstains is marked as such if that is allowed."""
-        if self.abstention and isinstance(action, Answer) and is_abstention(action.text):
-            return structs.replace(action, abstained=True)
-        return action
+        return Message("tool", format_results(results))
 
     def reply(
         self,
@@ -276,14 +259,45 @@ class PlainProtocol:
         """The found passages, or the error and how to go on; if `final`, with a note to answer now, unless guided."""
         message = self.show(results, earlier)
         if failure is not None and failure.boundary == "search":
-            words = "The search could not be carried out. Nothing was looked up; you may try again."
-            message = Message(message.role, (words,))
+            message = Message(message.role, (self.failed,))
         elif failure is not None and failure.kind == "searches":
-            message = Message(message.role, (f"No searches are left. To finish, {self.finish}.",))
+            message = Message(message.role, (f"{self.spent} To finish, {self.finish}.",))
         elif not isinstance(action, Search):
             reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
             message = Message("user", (f"{self.refused}: {reason}. {self.advice} {self.finish}.",))
         return final_reply(message, action, failure, self.finish) if final and not self.guided else message
+
+
+class SolverProtocol(PlainProtocol):
+    """Base class of the protocols of solvers; `examples` are worked examples between system prompt and question.
+
+    With `evidence`, the prompt asks for the sentence that the answer relies on; an answer without one is still read.
+    With `abstention`, a policy may answer that the documents do not say: the system prompt says so, and `mark`
+    recognises such an answer.
+    """
+
+    name: str
+    system: str
+    examples: Sequence[Message] = ()
+
+    def __init__(self, *, style: PromptStyle, evidence: bool, abstention: bool) -> None:
+        self.style, self.evidence, self.abstention = style, evidence, abstention
+        words = CITED_SOLVER_FINISH if evidence else SOLVER_FINISH
+        self.finish = f'{words}, or "{ABSTENTION}" if no document says it' if abstention else words
+
+    def opening(self, task: Task) -> list[Message]:
+        """The system prompt, worked examples if there are any, and the question."""
+        if not isinstance(task, SolveTask):
+            raise TypeError(f"{self.name} solves questions; it got a {type(task).__name__}")
+        system = self.system + (_ABSTAIN[self.style] if self.abstention else "")
+        question = Message("user", ("Question:\n", Quoted(task.question.text)))
+        return [Message("system", (system,)), *self.examples, question]
+
+    def mark(self, action: Action) -> Action:
+        """The action; an answer that abstains is marked as such if that is allowed."""
+        if self.abstention and isinstance(action, Answer) and is_abstention(action.text):
+            return structs.replace(action, abstained=True)
+        return action
 
 
 def read_first(blocks: Sequence[Block], readers: Mapping[str, Callable[[Block], Action]]) -> Action | None:
