@@ -136,9 +136,8 @@ MODEL_LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "huggin
 
 def check_model_libraries() -> None:
     """Raise `ExtraMissing` unless every library that models need is installed; none of them is imported."""
-    for name in MODEL_LIBRARIES:
-        if find_spec(name) is None:
-            raise _library_missing(name)
+    if missing := next((name for name in MODEL_LIBRARIES if find_spec(name) is None), None):
+        raise _library_missing(missing)
 
 
 @contextmanager
