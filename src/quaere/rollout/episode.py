@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
@@ -38,7 +39,6 @@ from quaere.records import (
 from quaere.rewards.abstention import is_hidden
 from quaere.rollout.policy import Conversation, Policy, Written, derive_seed
 from quaere.search.ranking import CANDIDATES, titles_first
-from quaere.search.searcher import Searcher
 from quaere.setting_types import NonNegativeInt, PositiveInt
 
 if TYPE_CHECKING:  # it imports the engines, and reading a run needs the limits alone
@@ -141,7 +141,8 @@ class _Play:
         """Play turns until the episode ends, and return the reason it ended."""
         for index in range(self.limits.max_turns):
             is_last = index == self.limits.max_turns - 1
-            given = None if is_last else self._given_turn(index)
+            gives = not is_last and isinstance(self.protocol, GivesTurns)
+            given = self.protocol.given_turn(self.task, index) if gives else None
             if given is None:
                 self.conversation.open_turn(self.protocol.prefix(index, is_last or self.must_answer))
             if self._room < 1:
@@ -189,9 +190,6 @@ class _Play:
         )
         return _checked(turn)
 
-    def _given_turn(self, index: int) -> Message | None:
-        return self.protocol.given_turn(self.task, index) if isinstance(self.protocol, GivesTurns) else None
-
     def _write_for(self, message: Message, index: int) -> Turn:
         """Append a turn that the protocol supplies in place of the policy, and parse its action."""
         written = self.conversation.write_for(message)
@@ -200,8 +198,11 @@ class _Play:
 
     def _read(self, written: Written) -> Action:
         action = self.protocol.read(written.text, self.turns)
-        is_cut = written.stop_reason == "length"
-        if is_cut and isinstance(action, Answer) and isinstance(self.protocol, KeepsCutAnswers):
+        if (
+            written.stop_reason == "length"
+            and isinstance(action, Answer)
+            and isinstance(self.protocol, KeepsCutAnswers)
+        ):
             return self.protocol.read_cut(action)
         return action
 
@@ -210,8 +211,7 @@ class _Play:
 
         The turn's start if it has no such block.
         """
-        marks = self.protocol.marks
-        blocks = find_blocks(text, ("think", *marks)) if marks else []
+        blocks = find_blocks(text, ("think", *self.protocol.marks)) if self.protocol.marks else []
         offset = next((block.start for block in blocks if block.name != "think"), None)
         return start if offset is None else self.conversation.locate(offset)
 
@@ -323,11 +323,14 @@ def find_confidence(episode: Episode) -> float | None:
     """
     if not isinstance(episode.outcome, Answer) or not episode.segments:
         return None
-    turn, logprobs = episode.turns[-1], list[float]()
-    for segment in episode.segments:
-        logprobs += segment.logprobs or (0.0,) * len(segment.token_ids)
-    of_answer = logprobs[max(turn.start, turn.acts_at) : turn.start + turn.num_tokens]
+    turn = episode.turns[-1]
+    of_answer = _logprobs(episode)[max(turn.start, turn.acts_at) : turn.start + turn.num_tokens]
     return math.exp(sum(of_answer) / len(of_answer)) if of_answer else None
+
+
+def _logprobs(episode: Episode) -> tuple[float, ...]:
+    """The sampler's log-prob of each token, 0 for those that were not sampled."""
+    return tuple(chain.from_iterable(part.logprobs or (0.0,) * len(part.token_ids) for part in episode.segments))
 
 
 # ----------------------------------------------------------------------------------------------------- training samples
@@ -357,13 +360,10 @@ def make_sample(episode: Episode, advantage: float, factors: Sequence[float] | N
     """
     if not episode.segments:
         raise ValueError(f"episode {episode.id} has no tokens: episodes of a text endpoint cannot be trained on")
-    logprobs: list[float] = []
-    for segment in episode.segments:
-        logprobs += segment.logprobs or (0.0,) * len(segment.token_ids)
     mask = episode.loss_mask
     weighted = [advantage] * len(mask) if factors is None else [advantage * factor for factor in factors]
     advantages = tuple(value if flag else 0.0 for value, flag in zip(weighted, mask, strict=True))
-    return Sample(episode.token_ids, mask, tuple(logprobs), advantages, episode.id)
+    return Sample(episode.token_ids, mask, _logprobs(episode), advantages, episode.id)
 
 
 # -------------------------------------------------------------------------------------------------------- many episodes
