@@ -38,8 +38,8 @@ _PARTIAL, _OLD = "partial", "old"
 _LEFTOVER = re.compile(rf"\.(?P<name>.+)\.(?P<kind>{_PARTIAL}|{_OLD})-[0-9a-f]{{16}}")
 _RUST_ERROR = re.compile(r"\(os error (\d+)\)")  # an operating system error in safetensors and tokenizers
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+# Error numbers of a full, read-only or broken disk: problems of the machine, not bugs.
 DISK_ERRORS = _FULL | {errno.EROFS, errno.EIO}
-"""Error numbers of a full, read-only or broken disk: problems of the machine, not bugs."""
 _CANNOT_SWAP = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV}
 
 
@@ -258,7 +258,6 @@ def _set_mode(path: Path, mode: int) -> None:
 
 
 def _walk(folder: Path) -> list[Path]:
-    """Everything below a folder, except symbolic links."""
     return [path for path in folder.rglob("*") if not path.is_symlink()]
 
 

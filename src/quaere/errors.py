@@ -117,8 +117,7 @@ def install_hint(extra: str, package: Path = Path(__file__).parent) -> str:
     """
     clone = package.resolve().parents[1]
     if (clone / "pyproject.toml").is_file():
-        folder = "." if clone == Path.cwd() else str(clone)
-        return shlex.join(["pip", "install", "-e", f"{folder}[{extra}]"])
+        return shlex.join(["pip", "install", "-e", f"{'.' if clone == Path.cwd() else clone}[{extra}]"])
     return shlex.join(["pip", "install", f"quaere[{extra}]"])
 
 

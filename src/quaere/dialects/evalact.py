@@ -220,9 +220,17 @@ class EvaluateSolver(SolverProtocol):
         try:
             call = read_call(block.content, TOOLS)
             if call.name == SEARCH_ONE.name:
-                return Search(queries=(_read_query(call.arguments.get("query")),))
-            text = _read_evaluation(call.arguments.get("evaluation"))
-            return Evaluate(text, _read_score(call.arguments.get("score"), self.bad_score))
+                query = call.arguments.get("query")
+                if not isinstance(query, str) or not query.strip():
+                    return Malformed("the query must be a text that is not empty")
+                return read_query(Block("query", query, 0, 0))
+            text = call.arguments.get("evaluation")
+            # A lone surrogate cannot be encoded as UTF-8, so the episode could not be stored.
+            if not isinstance(text, str) or not text.strip() or not is_text(text):
+                return Malformed(BAD_EVALUATION)
+            if len(text.strip()) > MAX_EVALUATION_CHARS:
+                return Malformed(LONG_EVALUATION)
+            return Evaluate(text.strip(), _read_score(call.arguments.get("score"), self.bad_score))
         except CallRefused as refusal:
             return Malformed(reason=str(refusal))
 
@@ -267,23 +275,16 @@ def format_fault(turns: Sequence[Turn], end: EndReason, *, think_before_evaluate
             return turn.action.reason
         if isinstance(turn.action, Evaluate) != waits:
             return UNEVALUATED if waits else NOTHING_TO_EVALUATE
-        blocks = _blocks_of(turn)
+        # Evidence counts only where it was read with an answer: elsewhere its tags would hide text from this check.
+        has_span = isinstance(turn.action, Answer) and bool(turn.action.span)
+        blocks = find_blocks(turn.text, ("think", "tool_call", "answer", *(("evidence",) if has_span else ())))
         if not _is_tidy(turn, blocks):
             return "there is text outside of the thought and the action"
-        thinks = any(block.name == "think" for block in blocks)
-        if thinks and isinstance(turn.action, Evaluate) and think_before_evaluate == "fail":
+        may_think = think_before_evaluate == "allow" or not isinstance(turn.action, Evaluate)
+        if not may_think and any(block.name == "think" for block in blocks):
             return "there is a thought in the turn of an evaluation"
         waits = was_searched(turn)
-    if end != "answered":
-        return "there is no answer"
-    return UNEVALUATED if waits else ""
-
-
-def _blocks_of(turn: Turn) -> list[Block]:
-    """The thought, tool call and answer blocks of a turn, with evidence if the answer was read with it."""
-    # Evidence counts only where it was read with an answer: elsewhere its tags would hide text from the format check.
-    has_span = isinstance(turn.action, Answer) and bool(turn.action.span)
-    return find_blocks(turn.text, ("think", "tool_call", "answer", *(("evidence",) if has_span else ())))
+    return "there is no answer" if end != "answered" else UNEVALUATED if waits else ""
 
 
 def _is_tidy(turn: Turn, blocks: Sequence[Block]) -> bool:
@@ -296,25 +297,6 @@ def _is_tidy(turn: Turn, blocks: Sequence[Block]) -> bool:
     ends = [0] + [block.end for block in blocks]
     around = (turn.text[end:start] for end, start in zip(ends, starts, strict=True))
     return acts == expected and not any(piece.strip() for piece in around)
-
-
-def _read_query(query: object) -> str:
-    if not isinstance(query, str) or not query.strip():
-        raise CallRefused("the query must be a text that is not empty")
-    found = read_query(Block("query", query, 0, 0))
-    if isinstance(found, Malformed):
-        raise CallRefused(found.reason)
-    return found.queries[0]
-
-
-def _read_evaluation(text: object) -> str:
-    # A lone surrogate cannot be encoded as UTF-8, so the episode could not be stored.
-    if not isinstance(text, str) or not text.strip() or not is_text(text):
-        raise CallRefused(BAD_EVALUATION)
-    text = text.strip()
-    if len(text) > MAX_EVALUATION_CHARS:
-        raise CallRefused(LONG_EVALUATION)
-    return text
 
 
 _WRITTEN_SCORE = re.compile(r"\s{0,9}(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s{0,9}(?:/\s{0,9}10\s{0,9})?")

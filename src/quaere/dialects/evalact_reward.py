@@ -41,8 +41,8 @@ from quaere.rewards.self_evaluation import gated_f1_reward
 from quaere.rollout.episode import Limits
 from quaere.setting_types import NonNegativeFloat, PositiveFraction
 
+# The tokens of a pair: its two calls with the thoughts before them (with_think), or the calls alone (search_eval).
 PairSegment = Literal["with_think", "search_eval"]
-"""The tokens of a pair: its two calls with the thoughts before them (with_think), or the calls alone (search_eval)."""
 
 Span = tuple[int, int]
 
@@ -103,12 +103,11 @@ class Pair(Struct, frozen=True):
 
 def find_pairs(episode: Episode, segment: PairSegment = "with_think") -> list[Pair]:
     """Every executed search that the next turn evaluates, in order."""
-    pairs = []
-    for place, (turn, after) in enumerate(pairwise(episode.turns)):
-        if was_searched(turn) and isinstance(after.action, Evaluate):
-            spans = (_span(turn, segment), _span(after, segment)) if episode.segments else ()
-            pairs.append(Pair(after.action.score, spans, place))
-    return pairs
+    return [
+        Pair(after.action.score, tuple(_span(one, segment) for one in (turn, after) if episode.segments), place)
+        for place, (turn, after) in enumerate(pairwise(episode.turns))
+        if was_searched(turn) and isinstance(after.action, Evaluate)
+    ]
 
 
 def _span(turn: Turn, segment: PairSegment) -> Span:

@@ -19,6 +19,7 @@ from msgspec import Struct, structs
 from quaere.chat.messages import Message, Quoted, format_results
 from quaere.chat.protocol import (
     CITED_SOLVER_FINISH,
+    NONE_LEFT,
     SOLVER_FINISH,
     PromptStyle,
     Protocol,
@@ -46,15 +47,15 @@ from quaere.setting_types import check_settings
 
 Opened = TypeVar("Opened", covariant=True)
 
+# The reward components of an attempt: `reward/total` is the reward, `answer/exact_match` is 1 for a right answer.
 Pay = Callable[[Episode], Mapping[str, float]]
-"""The reward components of an attempt: `reward/total` is the reward, `answer/exact_match` is 1 for a right answer."""
 
+# How an answer is scored; `own` is the score used in the paper that the dialect comes from.
 AnswerScore = Literal["own", "exact_match", "f1"]
-"""How an answer is scored; `own` is the score used in the paper that the dialect comes from."""
 
+# Where a solver comments on the results of a search: nowhere (none), in a note at the start of the next turn (note),
+# in such a note with only the facts that help (facts), or in a separate turn (turn).
 Remarks = Literal["none", "note", "facts", "turn"]
-"""Where a solver comments on the results of a search: nowhere (none), in a note at the start of the next turn (note),
-in such a note with only the facts that help (facts), or in a separate turn (turn)."""
 
 
 # ------------------------------------------------------------------------------------------------------------- rewards
@@ -144,10 +145,11 @@ def measure_abstention(episodes: Sequence[Episode]) -> dict[str, float]:
 
     measure_abstention(episodes) -> {"abstention/answerable": 0.05, "abstention/unanswerable": 0.8}
     """
-    groups: dict[str, list[bool]] = {"answerable": [], "unanswerable": []}
-    for episode in episodes:
-        assert isinstance(episode.task, SolveTask)
-        groups["answerable" if episode.task.question.answers else "unanswerable"].append(episode.abstained)
+    has_answers = [bool(read_outcome(episode)[1]) for episode in episodes]
+    groups = {
+        name: [episode.abstained for episode, has in zip(episodes, has_answers, strict=True) if has == wanted]
+        for name, wanted in (("answerable", True), ("unanswerable", False))
+    }
     return {f"abstention/{name}": sum(group) / len(group) for name, group in groups.items() if group}
 
 
@@ -235,7 +237,7 @@ class PlainProtocol:
     guided = False
     refused = "That turn could not be used"
     failed = "The search could not be carried out. Nothing was looked up; you may try again."
-    spent = "No searches are left."
+    spent = NONE_LEFT
     finish: str
     advice: str
 

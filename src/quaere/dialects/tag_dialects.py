@@ -24,7 +24,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Literal
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from quaere.chat.messages import Message, format_results
 from quaere.chat.protocol import PromptStyle, read_query, was_searched
@@ -51,17 +51,11 @@ from quaere.setting_types import Fraction
 TagDialect = Literal["search-r1", "evalrar", "autorefine"]
 
 
-class Tags(Struct, frozen=True):
-    """The tags in which the dialects differ: around results, and around a note on them ("" for none)."""
-
-    results: str
-    note: str = ""
-
-
-TAGS: dict[TagDialect, Tags] = {
-    "search-r1": Tags("information"),
-    "evalrar": Tags("information", note="evaluate"),
-    "autorefine": Tags("documents", note="refine"),
+# The tags in which the dialects differ: around results, and around a note on them ("" for none).
+_TAGS: dict[TagDialect, tuple[str, str]] = {
+    "search-r1": ("information", ""),
+    "evalrar": ("information", "evaluate"),
+    "autorefine": ("documents", "refine"),
 }
 
 
@@ -135,26 +129,26 @@ class TagSolver(SolverProtocol):
     ) -> None:
         super().__init__(style=style, evidence=evidence, abstention=abstention)
         self.name = f"{dialect}-solver"
-        self._tags = tags = TAGS[dialect]
-        self._blocks = ("think", "search", "answer", *filter(None, (tags.note, "evidence" if evidence else "")))
+        self._results, self._note = _TAGS[dialect]
+        self._blocks = ("think", "search", "answer", *filter(None, (self._note, "evidence" if evidence else "")))
         if style == "brief":
             asked = "Answer the question and quote your evidence." if evidence else "Answer the question."
-            self.system = f"{asked}{_BRIEF_NOTES[tags.note]} Think, then search or answer."
+            self.system = f"{asked}{_BRIEF_NOTES[self._note]} Think, then search or answer."
         else:
             finish = _CITED_ANSWER if evidence else _ANSWER
-            self.system = _FULL.format(note=_NOTES[tags.note], finish=finish, results=tags.results)
+            self.system = _FULL.format(note=_NOTES[self._note], finish=finish, results=self._results)
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The first search or answer outside a thought, with all notes of the turn."""
         blocks = find_blocks(text, self._blocks)
-        notes = [block.content.strip() for block in blocks if block.name == self._tags.note]
+        notes = [block.content.strip() for block in blocks if block.name == self._note]
         action = read_first(blocks, {"search": read_query})
         action = action or no_action(text, ("search", "answer"), "there is neither a search nor an answer")
         return structs.replace(self.mark(action), note="\n".join(filter(None, notes)))
 
     def show(self, results: Sequence[SearchResult], earlier: Sequence[Turn]) -> Message:
         """The message with the found passages, between tags."""
-        return Message("user", format_results(results), tag=self._tags.results)
+        return Message("user", format_results(results), tag=self._results)
 
 
 # --------------------------------------------------------------------------------------------------- notes and rewards
@@ -207,7 +201,7 @@ class TagTurns(SolverTurns):
 
     def __init__(self, dialect: TagDialect, remarks: Remarks = "none") -> None:
         self.remarks = remarks
-        self._tag = TAGS[dialect].note
+        _, self._tag = _TAGS[dialect]
 
     def search(self, thought: str, query: str, note: str = "") -> str:
         """The note on the previous search if the dialect has notes, a thought, and a query between tags."""

@@ -33,7 +33,7 @@ from quaere.chat.protocol import (
     read_answer,
 )
 from quaere.chat.tags import Block, find_blocks
-from quaere.chat.tools import MAX_QUERY_CHARS, SEARCH, CallRefused, ToolSchema, read_call, read_queries
+from quaere.chat.tools import MAX_QUERY_CHARS, SEARCH, CallRefused, ToolSchema, first_fault, read_call, read_queries
 from quaere.dialects import tool_call_prompts as prompts
 from quaere.dialects.roles import (
     PlainProtocol,
@@ -106,18 +106,16 @@ class ToolCallSolver(_ToolCalls, SolverProtocol):
 
     def prefix(self, turn: int, is_last: bool) -> str:
         """The start of a guided answer in the last turn; else ""."""
-        if not (self.guided and is_last):
-            return ""
-        return "<evidence>" if self.evidence else "<answer>"
+        start = "<evidence>" if self.evidence else "<answer>"
+        return start if self.guided and is_last else ""
 
     def given_turn(self, task: Task, turn: int) -> Message | None:
         """In a guided episode, the first turn: a search with the question itself, if it can be a query; else None."""
         if not self.guided or turn > 0 or not isinstance(task, SolveTask):
             return None
         whole = task.question.text.encode(errors="replace").decode()  # no half of a character
-        text = json.dumps(whole.strip()[:MAX_QUERY_CHARS], ensure_ascii=False)[1:-1]
-        query = Quoted(text.replace("<", "\\u003c"))  # no tag in it ends the call
-        message = Message("assistant", (SEARCH_PREFIX, query, SEARCH_SUFFIX))
+        query = json.dumps(whole.strip()[:MAX_QUERY_CHARS], ensure_ascii=False)[1:-1].replace("<", "\\u003c")
+        message = Message("assistant", (SEARCH_PREFIX, Quoted(query), SEARCH_SUFFIX))  # no tag in it ends the call
         return message if isinstance(self.read(message.text), Search) else None
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
@@ -201,11 +199,8 @@ def _read_proposal(blocks: Sequence[Block], answer: Block) -> Action:
     if not isinstance(read, Answer):
         return read
     text = question.content.strip()
-    if not text:
-        return Malformed(reason="the question is empty")
-    if len(text) > MAX_ANSWER_CHARS:
-        return Malformed(reason="the question is too long")
-    return Proposal(question=text, answer=read.text, span=read.span)
+    fault = first_fault((not text, "the question is empty"), (len(text) > MAX_ANSWER_CHARS, "the question is too long"))
+    return Malformed(fault) if fault else Proposal(question=text, answer=read.text, span=read.span)
 
 
 def _no_action(text: str) -> Malformed:

@@ -107,8 +107,8 @@ class Malformed(Struct, frozen=True, tag="malformed"):
     note: str = ""
 
 
+# Actions that end an episode.
 Final = Answer | Proposal | Rubric | Assessment
-"""Actions that end an episode."""
 
 Action = Search | Evaluate | Answer | Proposal | Rubric | Assessment | Malformed
 

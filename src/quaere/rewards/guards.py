@@ -113,7 +113,7 @@ def specific(triple: Triple) -> bool:
 def grounded(triple: Triple) -> bool:
     """True if the question shares a word of 4 or more letters with a text the proposer was shown."""
     known = {word for text in triple.shown for word in _words(text)}
-    return any(word in known for word in _words(triple.question) if _is_content(word))
+    return any(word in known for word in _words(triple.question) if _CONTENT.match(word))
 
 
 def own_words(triple: Triple) -> bool:
@@ -238,6 +238,7 @@ def count_earlier(questions: Sequence[str]) -> list[int]:
 
 # Ideographs, kana and Thai letters count as one word each.
 _WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
+_CONTENT = re.compile(rf"[{UNSPACED}]|.{{{CONTENT_LETTERS}}}", re.DOTALL)
 _MOST_MARKS = 30  # as in Unicode's Stream-Safe Text Format
 _ARTICLES = {"a", "an", "the"}
 _SMALL_WORDS = _ARTICLES | set(
@@ -273,7 +274,3 @@ def _with_few_marks(text: str) -> str:
 
 def _is_within(words: Sequence[str], others: Sequence[str]) -> bool:
     return bool(words) and f" {' '.join(words)} " in f" {' '.join(others)} "
-
-
-def _is_content(word: str) -> bool:
-    return len(word) >= CONTENT_LETTERS or bool(re.match(f"[{UNSPACED}]", word))

@@ -34,9 +34,7 @@ def difficulty_reward(num_right: int, num_attempts: int) -> float:
     difficulty_reward(5, 5) -> 0.0
     """
     _check(num_right, num_attempts)
-    if num_right in (0, num_attempts):
-        return 0.0
-    return (num_attempts - num_right) / (num_attempts - 1)
+    return 0.0 if num_right in (0, num_attempts) else (num_attempts - num_right) / (num_attempts - 1)
 
 
 def parabola_reward(num_right: int, num_attempts: int) -> float:

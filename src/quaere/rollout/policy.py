@@ -32,8 +32,7 @@ def derive_seed(seed: int, *place: int | str) -> int:
 
     derive_seed(7, 3, "solver", 0) == derive_seed(7, 3, "solver", 0) != derive_seed(7, 3, "solver", 1)
     """
-    digest = blake2b(repr((seed, *place)).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1
+    return int.from_bytes(blake2b(repr((seed, *place)).encode(), digest_size=8).digest(), "big") >> 1
 
 
 # ------------------------------------------------------------------------------------------------------- conversations
@@ -160,8 +159,7 @@ class TokenConversation:
 
     def _append(self, origin: Origin, ids: Sequence[int], logprobs: Sequence[float] = ()) -> None:
         self._context += ids
-        mask = (origin == "model",) * len(ids)
-        self._segments.append(Segment(origin, tuple(ids), tuple(logprobs), mask))
+        self._segments.append(Segment(origin, tuple(ids), tuple(logprobs), (origin == "model",) * len(ids)))
 
 
 class _ChatConversation:
@@ -200,8 +198,8 @@ class _ChatConversation:
         return message
 
 
+# The conversation of one episode in progress.
 Conversation = TokenConversation | _ChatConversation
-"""The conversation of one episode in progress."""
 
 
 # ------------------------------------------------------------------------------------------------------------ policies
@@ -260,8 +258,8 @@ class ChatPolicy:
         await self.sampler.stop()
 
 
+# A model that can play episodes.
 Policy = TokenPolicy | ChatPolicy
-"""A model that can play episodes."""
 
 
 class EngineOptions(TypedDict, total=False):

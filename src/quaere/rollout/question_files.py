@@ -51,7 +51,6 @@ def read_questions(source: str | Path, limit: int | None = None, facts: Collecti
 
 
 def _read_file(path: Path) -> Iterator[tuple[str, QuestionRow]]:
-    """The lines of a question file with their ids."""
     seen: set[str] = set()
     for number, line in read_lines(path):
         try:

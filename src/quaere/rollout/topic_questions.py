@@ -107,13 +107,12 @@ def _word(topics: Topics, topic: Topic, kind: OpenKind, dice: Dice, asked: set[s
 
 def _others(topics: Topics, topic: Topic, kind: OpenKind) -> Sequence[Topic | str]:
     """Candidates for the second topic of a paired question: topics, or terms of the first topic's document."""
-    if kind == "comparison":
-        return topics.similar(topic)
-    if kind == "connection":
-        return topics.linked(topic)
-    if kind == "detail":
-        return [term for term in topics.terms(topic.passage) if term.lower() != topic.name.lower()]
-    return []
+    found: dict[OpenKind, Callable[[Topic], Sequence[Topic | str]]] = {
+        "comparison": topics.similar,
+        "connection": topics.linked,
+        "detail": lambda topic: [one for one in topics.terms(topic.passage) if one.lower() != topic.name.lower()],
+    }
+    return found[kind](topic) if kind in found else []
 
 
 def _key(question: str) -> str:
@@ -173,7 +172,6 @@ async def rewrite_questions(
 
 
 def _show(index: Index, question: OpenQuestion) -> Passage:
-    """The best passage of the topic's own document."""
     hits = index.search([question.topics[0]], 20)[0]
     return next(hit.passage for hit in hits if hit.passage.doc_id == question.doc_ids[0])
 
@@ -298,7 +296,6 @@ class Topics:
     # -------------------------------------------------------------------------------------------------- reading
 
     def _read(self) -> Iterator[Passage]:
-        """All passages, or evenly spaced passages of a large index."""
         if len(self.index) <= _MAX_READ:
             return self.index.passages()
         return map(self.index.passage, range(0, len(self.index), -(-len(self.index) // _MAX_READ)))

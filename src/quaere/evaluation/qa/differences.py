@@ -142,6 +142,6 @@ def compare_arms(
     kinds = {key: next((file[key].kind for file in files if file[key].kind), "") for key in keys}
     opened = [key for key in keys if kinds[key] not in CLOSED]
     is_split = all(kinds.values()) and 0 < len(opened) < len(keys)
-    whole = [differ(field, keys) for field in ("exact_match", "f1")]
+    exact_match, f1 = (differ(field, keys) for field in ("exact_match", "f1"))
     apart = differ("exact_match", opened) if is_split else None
-    return ArmDifference(name, other, (len(ours), len(theirs)), *whole, apart)
+    return ArmDifference(name, other, (len(ours), len(theirs)), exact_match, f1, apart)
