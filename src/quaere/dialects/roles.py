@@ -145,10 +145,9 @@ def measure_abstention(episodes: Sequence[Episode]) -> dict[str, float]:
 
     measure_abstention(episodes) -> {"abstention/answerable": 0.05, "abstention/unanswerable": 0.8}
     """
-    has_answers = [bool(read_outcome(episode)[1]) for episode in episodes]
     groups = {
-        name: [episode.abstained for episode, has in zip(episodes, has_answers, strict=True) if has == wanted]
-        for name, wanted in (("answerable", True), ("unanswerable", False))
+        name: [episode.abstained for episode in episodes if bool(read_outcome(episode)[1]) == has_answer]
+        for name, has_answer in (("answerable", True), ("unanswerable", False))
     }
     return {f"abstention/{name}": sum(group) / len(group) for name, group in groups.items() if group}
 

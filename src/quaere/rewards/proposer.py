@@ -79,7 +79,7 @@ def proposer_reward(
     if shape not in ("single", "parabola"):
         raise ValueError(f"shape must be 'single' or 'parabola', not {shape!r}")
     pay = difficulty_reward if shape == "single" else parabola_reward
-    difficulty = pay(num_right, num_attempts) * score.valid
+    difficulty = pay(num_right, num_attempts) * score.valid  # the counts of an invalid proposal are checked, too
     kept = format_weight * score.total
     return ProposerReward(format=kept, difficulty=difficulty, total=kept + difficulty)
 

@@ -22,7 +22,7 @@ from quaere.chat.renderer import Renderer
 from quaere.chat.tags import THOUGHT, has_unclosed
 from quaere.chat.template import describe_tools
 from quaere.policies.catalogue import ModelPath
-from quaere.policies.native.device import Precision
+from quaere.policies.native.device import Precision, choose_device, choose_dtype
 from quaere.policies.sampler import ChatSampler, SamplingParams, TokenSampler
 from quaere.records import Origin, Segment, StopReason, Task
 
@@ -297,7 +297,6 @@ def load_policy(model: ModelPath, tokenizer: str | Path, **engine: Unpack[Engine
     """A policy of the native engine, with the tokenizer in this folder."""
     from quaere.policies.model_folders import load_tokenizer
     from quaere.policies.native.bridge import load_model
-    from quaere.policies.native.device import choose_device, choose_dtype
     from quaere.policies.native.sampler import NativeSampler
 
     mode, interactive = engine.get("mode", "fast"), engine.get("interactive", False)
