@@ -38,8 +38,8 @@ _PARTIAL, _OLD = "partial", "old"
 _LEFTOVER = re.compile(rf"\.(?P<name>.+)\.(?P<kind>{_PARTIAL}|{_OLD})-[0-9a-f]{{16}}")
 _RUST_ERROR = re.compile(r"\(os error (\d+)\)")  # an operating system error in safetensors and tokenizers
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+# Error numbers of a full, read-only or broken disk: problems of the machine, not bugs.
 DISK_ERRORS = _FULL | {errno.EROFS, errno.EIO}
-"""Error numbers of a full, read-only or broken disk: problems of the machine, not bugs."""
 _CANNOT_SWAP = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV}
 
 
@@ -64,7 +64,7 @@ def new_file(path: Path) -> Iterator[Path]:
         if (path.exists() and not path.is_file()) or path.absolute().is_relative_to("/dev"):
             yield path
             return
-        with _staged(target, _touch) as partial:
+        with _staged(target, lambda new: new.touch(exist_ok=False)) as partial:
             yield partial
             if target.exists():
                 _set_mode(partial, target.stat().st_mode)
@@ -120,11 +120,8 @@ def link_file(source: str | Path, target: str | Path) -> None:
 
 def sync(path: Path) -> None:
     """Flush a file, or the entries of a folder, to disk (fsync)."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
+    with _opened(path) as handle:
         os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextmanager
@@ -165,7 +162,8 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
         found = _LEFTOVER.fullmatch(path.name)
         if not found or (name is not None and found["name"] != name):
             continue
-        with suppress(OSError), _open_locked(path):  # fails if another process writes it, or has just finished
+        with suppress(OSError), _opened(path, os.O_NOFOLLOW) as handle:
+            _lock(handle)  # fails if another process writes it, or has just finished
             target = path.with_name(found["name"])
             if found["kind"] == _OLD and not target.exists():
                 path.rename(target)  # killed between the two renames of `_swap_in_two`
@@ -209,11 +207,10 @@ def _is_ours(partial: Path, handle: int) -> bool:
 
 
 @contextmanager
-def _open_locked(path: Path) -> Iterator[None]:
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+def _opened(path: Path, flags: int = 0) -> Iterator[int]:
+    handle = os.open(path, os.O_RDONLY | flags)
     try:
-        _lock(handle)
-        yield
+        yield handle
     finally:
         os.close(handle)
 
@@ -225,10 +222,6 @@ def _lock(handle: int) -> None:
 
 def _name_beside(target: Path, kind: str) -> Path:
     return target.with_name(f".{target.name}.{kind}-{os.urandom(8).hex()}")
-
-
-def _touch(path: Path) -> None:
-    path.touch(exist_ok=False)
 
 
 def _list(folder: Path) -> list[Path]:
@@ -265,7 +258,6 @@ def _set_mode(path: Path, mode: int) -> None:
 
 
 def _walk(folder: Path) -> list[Path]:
-    """Everything below a folder, except symbolic links."""
     return [path for path in folder.rglob("*") if not path.is_symlink()]
 
 
@@ -309,8 +301,7 @@ def _swap_in_two(partial: Path, target: Path) -> None:
     If the process is killed in between, the next writer of the target puts the old folder back (`remove_leftovers`).
     """
     old = _name_beside(target, _OLD)
-    handle = os.open(target, os.O_RDONLY)
-    try:
+    with _opened(target) as handle:
         with suppress(OSError):
             _lock(handle)
         target.rename(old)
@@ -320,14 +311,9 @@ def _swap_in_two(partial: Path, target: Path) -> None:
             old.rename(target)
             raise
         _remove(old)
-    finally:
-        os.close(handle)
 
 
 # -------------------------------------------------------------------------------------------------------------- reading
-
-
-_NOT_REGULAR = "Not a regular file"
 
 
 def open_regular(path: Path) -> BufferedReader:
@@ -336,7 +322,8 @@ def open_regular(path: Path) -> BufferedReader:
     try:
         mode = os.fstat(handle).st_mode  # of what was opened: the name may lead to another file by now
         if not stat.S_ISREG(mode):
-            raise OSError(*_describe(mode), str(path))
+            number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+            raise OSError(number, os.strerror(number) if stat.S_ISDIR(mode) else "Not a regular file", str(path))
         return os.fdopen(handle, "rb")
     except BaseException:
         os.close(handle)
@@ -354,18 +341,9 @@ def find_special(paths: Iterable[Path]) -> Path | None:
 
     find_special(Path("runs/shared").iterdir()) -> Path("runs/shared/pipe")
     """
-    return next((path for path in paths if _is_special(path)), None)
-
-
-def _is_special(path: Path) -> bool:
-    try:
-        mode = path.stat().st_mode
-    except OSError:  # gone, or a link to nothing: reading it says so
-        return False
-    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
-
-
-def _describe(mode: int) -> tuple[int, str]:
-    if stat.S_ISDIR(mode):
-        return errno.EISDIR, os.strerror(errno.EISDIR)
-    return errno.EINVAL, _NOT_REGULAR
+    for path in paths:
+        with suppress(OSError):  # gone, or a link to nothing: reading it says so
+            mode = path.stat().st_mode
+            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+                return path
+    return None

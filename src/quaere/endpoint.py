@@ -112,12 +112,12 @@ def read_secret(variable: str, file: Path | None = None) -> str:
     White space around the secret is stripped. A secret with characters that cannot be sent in an HTTP header is
     refused; the error does not show it.
     """
-    named = os.environ.get(f"{variable}_FILE", "")
     if file is None and (secret := os.environ.get(variable, "").strip()):
         return _checked(secret, f"${variable}")
-    path = file or (Path(named) if named else None)
-    if path is None:
+    named = file or os.environ.get(f"{variable}_FILE")
+    if not named:
         return ""
+    path = Path(named)
     try:
         with path.open(encoding="utf-8") as lines:
             secret = lines.read(_MAX_CHARS + 1).strip()

@@ -117,8 +117,7 @@ def install_hint(extra: str, package: Path = Path(__file__).parent) -> str:
     """
     clone = package.resolve().parents[1]
     if (clone / "pyproject.toml").is_file():
-        folder = "." if clone == Path.cwd() else str(clone)
-        return shlex.join(["pip", "install", "-e", f"{folder}[{extra}]"])
+        return shlex.join(["pip", "install", "-e", f"{'.' if clone == Path.cwd() else clone}[{extra}]"])
     return shlex.join(["pip", "install", f"quaere[{extra}]"])
 
 
@@ -136,9 +135,8 @@ MODEL_LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "huggin
 
 def check_model_libraries() -> None:
     """Raise `ExtraMissing` unless every library that models need is installed; none of them is imported."""
-    for name in MODEL_LIBRARIES:
-        if find_spec(name) is None:
-            raise _library_missing(name)
+    if missing := next((name for name in MODEL_LIBRARIES if find_spec(name) is None), None):
+        raise _library_missing(missing)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from quaere.errors import BadInput, QuaereError, catch_missing_libraries, requirement_hint
 
@@ -33,9 +33,7 @@ class Registry:
     """
 
     def __init__(self, noun: str, group: str, places: Mapping[str, str]) -> None:
-        self.noun = noun
-        self.group = group
-        self.places = places
+        self.noun, self.group, self.places = noun, group, places
         self.names = Names(places, lambda: self.outside)
 
     @property
@@ -48,8 +46,7 @@ class Registry:
         """The object of this name; `BadInput` in one line if its package is broken or it is of another kind."""
         if name in self.places:
             module, _, constant = self.places[name].partition(":")
-            found: T = getattr(import_module(module), constant)
-            return found
+            return cast(T, getattr(import_module(module), constant))
         entry, *others = self.outside[name]
         if others:
             packages = sorted(map(_package_of, (entry, *others)))
@@ -95,8 +92,7 @@ class Names(Sequence[str]):
     """
 
     def __init__(self, known: Iterable[str], more: Callable[[], Collection[str]]) -> None:
-        self._known = tuple(known)
-        self._more = more
+        self._known, self._more = tuple(known), more
 
     def __contains__(self, name: object) -> bool:
         return name in self._known or name in self._more()
@@ -107,9 +103,5 @@ class Names(Sequence[str]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    @overload
-    def __getitem__(self, place: int) -> str: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[str]: ...
-    def __getitem__(self, place: int | slice) -> str | Sequence[str]:
-        return tuple(iter(self))[place]
+    def __getitem__(self, place: Any) -> Any:
+        return tuple(self)[place]

@@ -103,7 +103,9 @@ def describe_type(kind: inspect.Type, *, many: bool = False) -> str:
             return "true or false"
         case inspect.IntType() | inspect.FloatType():
             whole = "whole " if isinstance(kind, inspect.IntType) else ""
-            return (f"{whole}numbers" if many else f"a {whole}number") + _which_is(describe_bounds(kind))
+            bounds = _describe_bounds(kind)  # " of at least 1", but " above 0"
+            joint = " of " if bounds.startswith("at ") else " " if bounds else ""
+            return (f"{whole}numbers" if many else f"a {whole}number") + joint + bounds
         case inspect.StrType():
             return "texts" if many else "text"
         case inspect.LiteralType(values=values):
@@ -122,7 +124,7 @@ def describe_type(kind: inspect.Type, *, many: bool = False) -> str:
             return "a mapping" if isinstance(kind, inspect.DictType | inspect.StructType) else "another value"
 
 
-def describe_bounds(kind: inspect.IntType | inspect.FloatType) -> str:
+def _describe_bounds(kind: inspect.IntType | inspect.FloatType) -> str:
     """The bounds of a number in words: "at least 1", "above 0 and below 1", "between 0 and 1" (both included).
 
     An empty string if the type has no bounds.
@@ -135,11 +137,6 @@ def describe_bounds(kind: inspect.IntType | inspect.FloatType) -> str:
     )
 
 
-def _which_is(bounds: str) -> str:
-    """Bounds as they follow the noun they limit: " of at least 1", " above 0"."""
-    return f" of {bounds}" if bounds.startswith("at ") else f" {bounds}".rstrip()
-
-
 def _broken_bounds(kind: inspect.Type, value: object) -> str:
     """The bounds of the type that this number violates; "" if the value is no number of that type."""
     if isinstance(kind, inspect.Metadata):
@@ -149,7 +146,7 @@ def _broken_bounds(kind: inspect.Type, value: object) -> str:
     if isinstance(value, bool) or not isinstance(kind, inspect.IntType | inspect.FloatType):
         return ""
     fits = isinstance(value, int) or (isinstance(value, float) and isinstance(kind, inspect.FloatType))
-    return describe_bounds(kind) if fits else ""
+    return _describe_bounds(kind) if fits else ""
 
 
 def shorten(value: object) -> str:
@@ -157,8 +154,7 @@ def shorten(value: object) -> str:
     if value is None or isinstance(value, bool):
         return {None: "empty", True: "true", False: "false"}[value]
     shorter = reprlib.Repr()
-    shorter.maxlevel = 3
-    shorter.maxstring = shorter.maxlong = MAX_SHOWN
+    shorter.maxlevel, shorter.maxstring, shorter.maxlong = 3, MAX_SHOWN, MAX_SHOWN
     shown = shorter.repr(value)
     return shown if len(shown) <= MAX_SHOWN else f"{shown[:MAX_SHOWN]}..."
 

@@ -47,9 +47,8 @@ class ClosedBook(OneTurn):
     reminder = "Put the answer between <answer> and </answer>."
 
     def __init__(self, *, guided: bool = False, span: str = "", evidence: bool = False) -> None:
-        self.guided = guided
+        self.guided, self.evidence = guided, evidence
         self.span = span if span.strip() else ""
-        self.evidence = evidence
         marks = {"-evidence": evidence, "-guided": guided, "-with-span": bool(self.span)}
         self.name = "closed-book" + "".join(mark for mark, wanted in marks.items() if wanted)
 
@@ -69,9 +68,8 @@ class ClosedBook(OneTurn):
 
     def prefix(self, turn: int, is_last: bool) -> str:
         """The start of a guided turn: `<evidence>` or `<answer>`; "" if the policy is not guided."""
-        if not self.guided:
-            return ""
-        return "<evidence>" if self.evidence else ANSWER_OPEN
+        start = "<evidence>" if self.evidence else ANSWER_OPEN
+        return start if self.guided else ""
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The first answer outside a thought, with the last `<evidence>` block before it."""

@@ -22,19 +22,20 @@ from typing import Literal
 
 from msgspec import structs
 
-from quaere.chat.messages import Message, Quoted, format_results
+from quaere.chat.messages import Message
 from quaere.chat.protocol import (
+    CITED_SOLVER_FINISH,
     LAST_SEARCH,
+    SOLVER_FINISH,
     STOP,
     PromptStyle,
-    final_reply,
     read_answer,
     read_query,
     was_searched,
 )
 from quaere.chat.tags import Block, find_blocks
 from quaere.chat.tools import CallRefused, ToolSchema, is_text, read_call
-from quaere.dialects.roles import PlainProtocol, no_action, say_finish
+from quaere.dialects.roles import SolverProtocol, no_action
 from quaere.records import (
     Action,
     Answer,
@@ -44,8 +45,6 @@ from quaere.records import (
     Malformed,
     Search,
     SearchResult,
-    SolveTask,
-    Task,
     Turn,
 )
 
@@ -93,18 +92,6 @@ FINAL_CUES = {
 }
 
 
-def system_prompt(style: PromptStyle, *, evidence: bool, think_before_evaluate: ThinkBeforeEvaluate) -> str:
-    """The system prompt.
-
-    system_prompt("brief", evidence=False, think_before_evaluate="allow") -> "Answer the question. Think, then ..."
-    """
-    if style == "brief":
-        words, no_thought = _CITED_BRIEF if evidence else _BRIEF, _BRIEF_NO_THOUGHT
-    else:
-        words, no_thought = _FULL.replace("{finish}", say_finish(evidence=evidence, abstention=False)), _FULL_NO_THOUGHT
-    return words + (no_thought if think_before_evaluate == "fail" else "")
-
-
 # ------------------------------------------------------------------------------------------------------------ protocol
 
 BadScore = Literal["format_fail", "clamp"]
@@ -143,7 +130,7 @@ LONG_EVALUATION = f"the evaluation may have at most {MAX_EVALUATION_CHARS} chara
 _BAD_EVALUATES = (BAD_SCORE, BAD_EVALUATION, LONG_EVALUATION)
 
 
-class EvaluateSolver(PlainProtocol):
+class EvaluateSolver(SolverProtocol):
     """Protocol of a solver that evaluates each search before its next search or its answer.
 
     `bad_score` decides what happens to a score that is out of bounds or written as text: `format_fail` makes the turn
@@ -158,6 +145,9 @@ class EvaluateSolver(PlainProtocol):
     stop: tuple[str, ...] = STOP
     marks: tuple[str, ...] = ("tool_call", "answer")
     turns_per_search = 2
+    failed = "The search could not be carried out. There is nothing to evaluate; you may search again."
+    spent = "No searches are left, and there is nothing to evaluate."
+    advice = f"To search, write {SEARCH_CALL}. To finish,"
 
     def __init__(
         self,
@@ -168,20 +158,15 @@ class EvaluateSolver(PlainProtocol):
         think_before_evaluate: ThinkBeforeEvaluate = "allow",
         abstention: bool = False,
     ) -> None:
-        self.style = style
-        self.evidence = evidence
-        self.abstention = abstention
-        self.finish = say_finish(evidence=evidence, abstention=abstention)
-        self.bad_score = bad_score
-        self.think_before_evaluate = think_before_evaluate
+        super().__init__(style=style, evidence=evidence, abstention=abstention)
+        self.bad_score, self.think_before_evaluate = bad_score, think_before_evaluate
         self.tools: tuple[ToolSchema, ...] = TOOLS if style == "full" else ()
-
-    def opening(self, task: Task) -> list[Message]:
-        """The system prompt and the question."""
-        if not isinstance(task, SolveTask):
-            raise TypeError(f"{self.name} solves questions; it got a {type(task).__name__}")
-        system = system_prompt(self.style, evidence=self.evidence, think_before_evaluate=self.think_before_evaluate)
-        return [self.instruct(system, self.style), Message("user", ("Question:\n", Quoted(task.question.text)))]
+        if style == "brief":
+            words, no_thought = _CITED_BRIEF if evidence else _BRIEF, _BRIEF_NO_THOUGHT
+        else:
+            finish = CITED_SOLVER_FINISH if evidence else SOLVER_FINISH
+            words, no_thought = _FULL.replace("{finish}", finish), _FULL_NO_THOUGHT
+        self.system = words + (no_thought if think_before_evaluate == "fail" else "")
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The turn's one action, `Malformed` if it is out of order.
@@ -190,8 +175,7 @@ class EvaluateSolver(PlainProtocol):
         answer. A malformed turn leaves the search without its evaluation.
         """
         action, waits = self._read_alone(text), search_waits(earlier)
-        evaluates = isinstance(action, Evaluate) or (isinstance(action, Malformed) and action.reason in _BAD_EVALUATES)
-        if evaluates:
+        if isinstance(action, Evaluate) or (isinstance(action, Malformed) and action.reason in _BAD_EVALUATES):
             return action if waits else Malformed(NOTHING_TO_EVALUATE)
         if waits:
             return Malformed(f"{action.reason}, and {UNEVALUATED}" if isinstance(action, Malformed) else UNEVALUATED)
@@ -209,27 +193,13 @@ class EvaluateSolver(PlainProtocol):
         """Passages, the cue for a score, or the error and what to write next, always in fixed words."""
         if isinstance(action, Evaluate):
             return Message("tool", (cue(action.score, final=final),))
-        message = self._usual_reply(action, results, failure)
-        if not final or (isinstance(action, Malformed) and _must_evaluate(action.reason)):
-            return message
-        if isinstance(action, Search) and failure is None:
-            return structs.replace(message, note=f"{LAST_SEARCH} Evaluate it, then {self.finish}.")
-        return final_reply(message, action, failure, self.finish)
-
-    def _usual_reply(self, action: Action, results: Sequence[SearchResult], failure: Failure | None) -> Message:
-        if failure is not None and failure.boundary == "search":
-            words = "The search could not be carried out. There is nothing to evaluate; you may search again."
-            return Message("tool", (words,))
-        if failure is not None and failure.kind == "searches":
-            words = f"No searches are left, and there is nothing to evaluate. To finish, {self.finish}."
-            return Message("tool", (words,))
-        if isinstance(action, Search):
-            return Message("tool", format_results(results))
-        reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
-        following = f"To search, write {SEARCH_CALL}. To finish, {self.finish}."
-        if _must_evaluate(reason):
+        if isinstance(action, Malformed) and (action.reason.endswith(UNEVALUATED) or action.reason in _BAD_EVALUATES):
             following = f"Before anything else, evaluate the last search: write {EVALUATE_CALL}."
-        return Message("user", (f"That turn could not be used: {reason}. {following}",))
+            return Message("user", (f"{self.refused}: {action.reason}. {following}",))
+        if final and isinstance(action, Search) and failure is None:
+            shown = self.show(results, earlier)
+            return structs.replace(shown, note=f"{LAST_SEARCH} Evaluate it, then {self.finish}.")
+        return super().reply(action, results, failure, earlier, final=final)
 
     def _read_alone(self, text: str) -> Action:
         """The action of a turn, regardless of the turns before it."""
@@ -250,16 +220,19 @@ class EvaluateSolver(PlainProtocol):
         try:
             call = read_call(block.content, TOOLS)
             if call.name == SEARCH_ONE.name:
-                return Search(queries=(_read_query(call.arguments.get("query")),))
-            text = _read_evaluation(call.arguments.get("evaluation"))
-            return Evaluate(text, _read_score(call.arguments.get("score"), self.bad_score))
+                query = call.arguments.get("query")
+                if not isinstance(query, str) or not query.strip():
+                    return Malformed("the query must be a text that is not empty")
+                return read_query(Block("query", query, 0, 0))
+            text = call.arguments.get("evaluation")
+            # A lone surrogate cannot be encoded as UTF-8, so the episode could not be stored.
+            if not isinstance(text, str) or not text.strip() or not is_text(text):
+                return Malformed(BAD_EVALUATION)
+            if len(text.strip()) > MAX_EVALUATION_CHARS:
+                return Malformed(LONG_EVALUATION)
+            return Evaluate(text.strip(), _read_score(call.arguments.get("score"), self.bad_score))
         except CallRefused as refusal:
             return Malformed(reason=str(refusal))
-
-
-def _must_evaluate(reason: str) -> bool:
-    """True if a turn was refused for this reason while a search had no evaluation yet."""
-    return reason.endswith(UNEVALUATED) or reason in _BAD_EVALUATES
 
 
 def search_waits(earlier: Sequence[Turn]) -> bool:
@@ -267,12 +240,8 @@ def search_waits(earlier: Sequence[Turn]) -> bool:
 
     search_waits([Turn(..., action=Search(("Halm",)), results=(SearchResult("Halm", ()),))]) -> True
     """
-    for turn in reversed(earlier):
-        if isinstance(turn.action, Evaluate):
-            return False
-        if was_searched(turn):
-            return True
-    return False
+    last = next((turn for turn in reversed(earlier) if isinstance(turn.action, Evaluate) or was_searched(turn)), None)
+    return last is not None and not isinstance(last.action, Evaluate)
 
 
 def cue(score: float, *, final: bool = False) -> str:
@@ -306,55 +275,28 @@ def format_fault(turns: Sequence[Turn], end: EndReason, *, think_before_evaluate
             return turn.action.reason
         if isinstance(turn.action, Evaluate) != waits:
             return UNEVALUATED if waits else NOTHING_TO_EVALUATE
-        blocks = _blocks_of(turn)
+        # Evidence counts only where it was read with an answer: elsewhere its tags would hide text from this check.
+        has_span = isinstance(turn.action, Answer) and bool(turn.action.span)
+        blocks = find_blocks(turn.text, ("think", "tool_call", "answer", *(("evidence",) if has_span else ())))
         if not _is_tidy(turn, blocks):
             return "there is text outside of the thought and the action"
-        thinks = any(block.name == "think" for block in blocks)
-        if thinks and isinstance(turn.action, Evaluate) and think_before_evaluate == "fail":
+        may_think = think_before_evaluate == "allow" or not isinstance(turn.action, Evaluate)
+        if not may_think and any(block.name == "think" for block in blocks):
             return "there is a thought in the turn of an evaluation"
         waits = was_searched(turn)
-    if end != "answered":
-        return "there is no answer"
-    return UNEVALUATED if waits else ""
-
-
-def _blocks_of(turn: Turn) -> list[Block]:
-    """The thought, tool call and answer blocks of a turn, with evidence if the answer was read with it."""
-    # Evidence counts only where it was read with an answer: elsewhere its tags would hide text from the format check.
-    has_span = isinstance(turn.action, Answer) and bool(turn.action.span)
-    return find_blocks(turn.text, ("think", "tool_call", "answer", *(("evidence",) if has_span else ())))
+    return "there is no answer" if end != "answered" else UNEVALUATED if waits else ""
 
 
 def _is_tidy(turn: Turn, blocks: Sequence[Block]) -> bool:
     """True if a turn holds only thoughts, white space and the action's block (for an answer, its evidence too)."""
     acts = [block.name for block in blocks if block.name != "think"]
+    expected = ["tool_call"]
     if isinstance(turn.action, Answer):
         expected = ["evidence", "answer"] if turn.action.span else ["answer"]
-    else:
-        expected = ["tool_call"]
     starts = [block.start for block in blocks] + [len(turn.text)]
     ends = [0] + [block.end for block in blocks]
     around = (turn.text[end:start] for end, start in zip(ends, starts, strict=True))
     return acts == expected and not any(piece.strip() for piece in around)
-
-
-def _read_query(query: object) -> str:
-    if not isinstance(query, str) or not query.strip():
-        raise CallRefused("the query must be a text that is not empty")
-    found = read_query(Block("query", query, 0, 0))
-    if isinstance(found, Malformed):
-        raise CallRefused(found.reason)
-    return found.queries[0]
-
-
-def _read_evaluation(text: object) -> str:
-    # A lone surrogate cannot be encoded as UTF-8, so the episode could not be stored.
-    if not isinstance(text, str) or not text.strip() or not is_text(text):
-        raise CallRefused(BAD_EVALUATION)
-    text = text.strip()
-    if len(text) > MAX_EVALUATION_CHARS:
-        raise CallRefused(LONG_EVALUATION)
-    return text
 
 
 _WRITTEN_SCORE = re.compile(r"\s{0,9}(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s{0,9}(?:/\s{0,9}10\s{0,9})?")
@@ -371,8 +313,7 @@ def _read_score(score: object, bad_score: BadScore) -> float:
     # Python's JSON reader accepts NaN and Infinity, and a bool is an int in Python: none of them is a score.
     if isinstance(score, bool) or not isinstance(score, int | float):
         raise CallRefused(BAD_SCORE)
-    if isinstance(score, float) and not math.isfinite(score):
-        raise CallRefused(BAD_SCORE)
-    if bad_score == "format_fail" and not 0 <= score <= _MOST:
+    is_endless = isinstance(score, float) and not math.isfinite(score)  # an int may be too large for a float
+    if is_endless or (bad_score == "format_fail" and not 0 <= score <= _MOST):
         raise CallRefused(BAD_SCORE)
     return float(min(max(score, 0), _MOST)) + 0.0  # -0.0 becomes 0.0

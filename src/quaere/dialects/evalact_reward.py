@@ -41,8 +41,8 @@ from quaere.rewards.self_evaluation import gated_f1_reward
 from quaere.rollout.episode import Limits
 from quaere.setting_types import NonNegativeFloat, PositiveFraction
 
+# The tokens of a pair: its two calls with the thoughts before them (with_think), or the calls alone (search_eval).
 PairSegment = Literal["with_think", "search_eval"]
-"""The tokens of a pair: its two calls with the thoughts before them (with_think), or the calls alone (search_eval)."""
 
 Span = tuple[int, int]
 
@@ -103,12 +103,11 @@ class Pair(Struct, frozen=True):
 
 def find_pairs(episode: Episode, segment: PairSegment = "with_think") -> list[Pair]:
     """Every executed search that the next turn evaluates, in order."""
-    pairs = []
-    for place, (turn, after) in enumerate(pairwise(episode.turns)):
-        if was_searched(turn) and isinstance(after.action, Evaluate):
-            spans = (_span(turn, segment), _span(after, segment)) if episode.segments else ()
-            pairs.append(Pair(after.action.score, spans, place))
-    return pairs
+    return [
+        Pair(after.action.score, tuple(_span(one, segment) for one in (turn, after) if episode.segments), place)
+        for place, (turn, after) in enumerate(pairwise(episode.turns))
+        if was_searched(turn) and isinstance(after.action, Evaluate)
+    ]
 
 
 def _span(turn: Turn, segment: PairSegment) -> Span:
@@ -221,25 +220,22 @@ def _mean(values: Sequence[float]) -> float | None:
 # ------------------------------------------------------------------------------------------------------------- dialect
 
 
-class EvalActTurns(SolverTurns):
+class _EvalActTurns(SolverTurns):
     """A demonstrated solver that evaluates every search.
 
-    EvalActTurns().evaluation("", "Passage 2 names her.", 9)
+    _EvalActTurns().evaluation("", "Passage 2 names her.", 9)
     -> '<tool_call>{"name": "evaluate", "arguments": {"evaluation": "Passage 2 names her.", "score": 9}}</tool_call>'
     """
 
     remarks: Remarks = "turn"
 
     def search(self, thought: str, query: str, note: str = "") -> str:
-        """A search call with one query; `note` is ignored, since the evaluation is a turn of its own."""
         return think(thought) + write_call("search", {"query": query})
 
     def evaluation(self, thought: str, text: str, score: int) -> str:
-        """An evaluate call with its score, after a thought if there is one."""
         return (think(thought) if thought else "") + write_call("evaluate", {"evaluation": text, "score": score})
 
     def find_fault(self, episode: Episode) -> str:
-        """The format fault for which EvalAct's reward would be 0; "" if there is none."""
         return format_fault(episode.turns, episode.end)
 
 
@@ -267,6 +263,6 @@ SOLVER = SolverDialect(
     # Twenty searches, twenty evaluations, the answer, and one spare turn.
     limits=Limits(max_turns=42, max_searches=20, sequence_tokens=16384),
     turns=("search", "evaluate", "answer"),
-    demonstration=EvalActTurns(),
+    demonstration=_EvalActTurns(),
     settings=EvaluationSettings,
 )

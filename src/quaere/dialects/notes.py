@@ -76,9 +76,9 @@ class _Warmup(Struct):
 
     @property
     def notes(self) -> Notes:
-        taught = (self.recipe, *self.also) if self.recipe else ()
-        notes = Notes(self.style, None, self.evidence, taught, self.base_model, taught_dialect(taught))
-        return structs.replace(notes, abstention=self.abstention > 0)
+        taught, abstains = (self.recipe, *self.also) if self.recipe else (), self.abstention > 0
+        dialect = taught_dialect(taught)
+        return Notes(self.style, None, self.evidence, taught, self.base_model, dialect, abstention=abstains)
 
 
 def read_notes(folder: Path) -> Notes:
@@ -118,14 +118,9 @@ def find_notes(model: str) -> Notes:
         return next((read_notes(Path(folder)) for folder in CATALOGUE[model].adapters), Notes())
     folder = Path(split_base(model)[0]).expanduser()
     if is_adapter(folder):
-        return read_notes(_noted_folder(resolve_model(model)) or folder)
+        trained = map(Path, resolve_model(model).folders)  # its adapters and its base, the last trained first
+        folder = next((one for one in trained if (one / NOTES).is_file() or (one / WARMUP).is_file()), folder)
     return read_notes(folder)
-
-
-def _noted_folder(model: ModelPath) -> Path | None:
-    """The folder with notes among a model's adapters and base, the last trained first; None if none has notes."""
-    folders = map(Path, model.folders)
-    return next((one for one in folders if any((one / name).is_file() for name in (NOTES, WARMUP))), None)
 
 
 def read_json(path: Path, type: type[T]) -> T:
@@ -244,16 +239,15 @@ def use_role(
 
         use_role(lambda: find_role(path, "solver"), role_policy) -> (RoleWeights(...), TokenPolicy(...))
     """
-    for num_left in reversed(range(_NUM_TRIES)):
+    for _ in range(_NUM_TRIES - 1):
         try:
             weights = found or find()
             return weights, use(weights)
         except CheckpointGone as error:
-            if not num_left:
-                raise
             report(f"{error}; taking the one that follows")
             found = None
-    raise AssertionError("the last try returns or raises")
+    weights = find()
+    return weights, use(weights)
 
 
 def _open_sound(
@@ -268,9 +262,8 @@ def _open_sound(
                 verify_checkpoint(checkpoint)
                 return checkpoint, folder
             except BadInput as error:
-                if which not in (None, "last") or checkpoint != checkpoints[-1] or len(checkpoints) == 1:
-                    raise
-                if not checkpoint.path.is_dir():
+                is_last = which in (None, "last") and checkpoint == checkpoints[-1]
+                if not is_last or len(checkpoints) == 1 or not checkpoint.path.is_dir():
                     raise
                 tell(f"passed over: {error}")
         checkpoints.pop()

@@ -150,9 +150,10 @@ def open_protocol(
     abstention: bool = False,
 ) -> Protocol:
     """The protocol of a dialect's solver (`open_solver`)."""
-    reward = 0.0 if abstention else None
-    how: dict[str, Any] = {"style": style, "evidence": evidence, "settings": settings, "guided": guided}
-    return open_solver(dialect, **how, abstention=reward).protocol
+    may = 0.0 if abstention else None
+    return open_solver(
+        dialect, style=style, evidence=evidence, settings=settings, guided=guided, abstention=may
+    ).protocol
 
 
 def can_abstain(dialect: str) -> bool:

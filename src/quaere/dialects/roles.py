@@ -16,9 +16,10 @@ from typing import Generic, Literal, TypeVar
 
 from msgspec import Struct, structs
 
-from quaere.chat.messages import Message
+from quaere.chat.messages import Message, Quoted, format_results
 from quaere.chat.protocol import (
     CITED_SOLVER_FINISH,
+    NONE_LEFT,
     SOLVER_FINISH,
     PromptStyle,
     Protocol,
@@ -36,6 +37,7 @@ from quaere.records import (
     Search,
     SearchResult,
     SolveTask,
+    Task,
     Turn,
 )
 from quaere.rewards.abstention import ABSTENTION, is_abstention
@@ -45,15 +47,15 @@ from quaere.setting_types import check_settings
 
 Opened = TypeVar("Opened", covariant=True)
 
+# The reward components of an attempt: `reward/total` is the reward, `answer/exact_match` is 1 for a right answer.
 Pay = Callable[[Episode], Mapping[str, float]]
-"""The reward components of an attempt: `reward/total` is the reward, `answer/exact_match` is 1 for a right answer."""
 
+# How an answer is scored; `own` is the score used in the paper that the dialect comes from.
 AnswerScore = Literal["own", "exact_match", "f1"]
-"""How an answer is scored; `own` is the score used in the paper that the dialect comes from."""
 
+# Where a solver comments on the results of a search: nowhere (none), in a note at the start of the next turn (note),
+# in such a note with only the facts that help (facts), or in a separate turn (turn).
 Remarks = Literal["none", "note", "facts", "turn"]
-"""Where a solver comments on the results of a search: nowhere (none), in a note at the start of the next turn (note),
-in such a note with only the facts that help (facts), or in a separate turn (turn)."""
 
 
 # ------------------------------------------------------------------------------------------------------------- rewards
@@ -147,10 +149,10 @@ def measure_abstention(episodes: Sequence[Episode]) -> dict[str, float]:
 
     measure_abstention(episodes) -> {"abstention/answerable": 0.05, "abstention/unanswerable": 0.8}
     """
-    groups: dict[str, list[bool]] = {"answerable": [], "unanswerable": []}
-    for episode in episodes:
-        assert isinstance(episode.task, SolveTask)
-        groups["answerable" if episode.task.question.answers else "unanswerable"].append(episode.abstained)
+    groups = {
+        name: [episode.abstained for episode in episodes if bool(read_outcome(episode)[1]) == has_answer]
+        for name, has_answer in (("answerable", True), ("unanswerable", False))
+    }
     return {f"abstention/{name}": sum(group) / len(group) for name, group in groups.items() if group}
 
 
@@ -224,29 +226,21 @@ _ABSTAIN: dict[PromptStyle, str] = {
 }
 
 
-def say_finish(*, evidence: bool, abstention: bool) -> str:
-    """How to end an episode with an answer, for replies to a policy.
-
-    say_finish(evidence=False, abstention=False) -> "put the answer between <answer> and </answer>"
-    """
-    words = CITED_SOLVER_FINISH if evidence else SOLVER_FINISH
-    return f'{words}, or "{ABSTENTION}" if no document says it' if abstention else words
-
-
 class PlainProtocol:
     """Base class of protocols; by default no tools, no marked blocks and no text that opens a turn.
 
     `advice` says how to search and ends in "to finish,"; `finish` says how to end an episode. Both are shown, in this
-    order, to a policy whose turn could not be used. `show` makes the reply to a search. With `abstention`, a policy may
-    answer that the documents do not say: `instruct` adds that to a system prompt and `mark` recognises such an answer.
+    order, to a policy whose turn could not be used. `failed` and `spent` are the replies to a search that failed, and
+    to one after the last that was allowed; `show` makes the reply to any other.
     """
 
     tools: tuple[ToolSchema, ...] = ()
     marks: tuple[str, ...] = ()
     turns_per_search = 1
     guided = False
-    abstention = False
     refused = "That turn could not be used"
+    failed = "The search could not be carried out. Nothing was looked up; you may try again."
+    spent = NONE_LEFT
     finish: str
     advice: str
 
@@ -256,17 +250,7 @@ class PlainProtocol:
 
     def show(self, results: Sequence[SearchResult], earlier: Sequence[Turn]) -> Message:
         """The message with the passages that a search found."""
-        raise NotImplementedError
-
-    def instruct(self, system: str, style: PromptStyle) -> Message:
-        """The system prompt as a message, with the sentence on abstaining if that is allowed."""
-        return Message("system", (system + _ABSTAIN[style] if self.abstention else system,))
-
-    def mark(self, action: Action) -> Action:
-        """The action; an answer that abstains is marked as such if that is allowed."""
-        if self.abstention and isinstance(action, Answer) and is_abstention(action.text):
-            return structs.replace(action, abstained=True)
-        return action
+        return Message("tool", format_results(results))
 
     def reply(
         self,
@@ -280,14 +264,45 @@ class PlainProtocol:
         """The found passages, or the error and how to go on; if `final`, with a note to answer now, unless guided."""
         message = self.show(results, earlier)
         if failure is not None and failure.boundary == "search":
-            words = "The search could not be carried out. Nothing was looked up; you may try again."
-            message = Message(message.role, (words,))
+            message = Message(message.role, (self.failed,))
         elif failure is not None and failure.kind == "searches":
-            message = Message(message.role, (f"No searches are left. To finish, {self.finish}.",))
+            message = Message(message.role, (f"{self.spent} To finish, {self.finish}.",))
         elif not isinstance(action, Search):
             reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
             message = Message("user", (f"{self.refused}: {reason}. {self.advice} {self.finish}.",))
         return final_reply(message, action, failure, self.finish) if final and not self.guided else message
+
+
+class SolverProtocol(PlainProtocol):
+    """Base class of the protocols of solvers; `examples` are worked examples between system prompt and question.
+
+    With `evidence`, the prompt asks for the sentence that the answer relies on; an answer without one is still read.
+    With `abstention`, a policy may answer that the documents do not say: the system prompt says so, and `mark`
+    recognises such an answer.
+    """
+
+    name: str
+    system: str
+    examples: Sequence[Message] = ()
+
+    def __init__(self, *, style: PromptStyle, evidence: bool, abstention: bool) -> None:
+        self.style, self.evidence, self.abstention = style, evidence, abstention
+        words = CITED_SOLVER_FINISH if evidence else SOLVER_FINISH
+        self.finish = f'{words}, or "{ABSTENTION}" if no document says it' if abstention else words
+
+    def opening(self, task: Task) -> list[Message]:
+        """The system prompt, worked examples if there are any, and the question."""
+        if not isinstance(task, SolveTask):
+            raise TypeError(f"{self.name} solves questions; it got a {type(task).__name__}")
+        system = self.system + (_ABSTAIN[self.style] if self.abstention else "")
+        question = Message("user", ("Question:\n", Quoted(task.question.text)))
+        return [Message("system", (system,)), *self.examples, question]
+
+    def mark(self, action: Action) -> Action:
+        """The action; an answer that abstains is marked as such if that is allowed."""
+        if self.abstention and isinstance(action, Answer) and is_abstention(action.text):
+            return structs.replace(action, abstained=True)
+        return action
 
 
 def read_first(blocks: Sequence[Block], readers: Mapping[str, Callable[[Block], Action]]) -> Action | None:

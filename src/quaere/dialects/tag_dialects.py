@@ -24,27 +24,26 @@ from functools import partial
 from itertools import pairwise
 from typing import Literal
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from quaere.chat.messages import Message, Quoted, format_results
+from quaere.chat.messages import Message, format_results
 from quaere.chat.protocol import PromptStyle, read_query, was_searched
 from quaere.chat.tags import find_blocks
 from quaere.dialects.roles import (
     AnswerScore,
     DialectSettings,
-    PlainProtocol,
     Remarks,
     Solver,
     SolverDialect,
     SolverOptions,
+    SolverProtocol,
     SolverTurns,
     no_action,
     read_first,
     read_outcome,
-    say_finish,
     think,
 )
-from quaere.records import Action, Answer, Episode, Malformed, Search, SearchResult, SolveTask, Task, Turn
+from quaere.records import Action, Answer, Episode, Malformed, Search, SearchResult, Turn
 from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rewards.self_evaluation import BONUS, NoteMatch, noted_reward
 from quaere.setting_types import Fraction
@@ -52,17 +51,11 @@ from quaere.setting_types import Fraction
 TagDialect = Literal["search-r1", "evalrar", "autorefine"]
 
 
-class Tags(Struct, frozen=True):
-    """The tags in which the dialects differ: around results, and around a note on them ("" for none)."""
-
-    results: str
-    note: str = ""
-
-
-TAGS: dict[TagDialect, Tags] = {
-    "search-r1": Tags("information"),
-    "evalrar": Tags("information", note="evaluate"),
-    "autorefine": Tags("documents", note="refine"),
+# The tags in which the dialects differ: around results, and around a note on them ("" for none).
+_TAGS: dict[TagDialect, tuple[str, str]] = {
+    "search-r1": ("information", ""),
+    "evalrar": ("information", "evaluate"),
+    "autorefine": ("documents", "refine"),
 }
 
 
@@ -114,29 +107,15 @@ _CITED_ANSWER = (
 _BRIEF_NOTES = {"": "", "evaluate": " Evaluate what was found.", "refine": " Refine what was found."}
 
 
-def tag_system(style: PromptStyle, *, results: str, note: str, evidence: bool) -> str:
-    """The system prompt for these tags; `note` is "" in a dialect without notes.
-
-    tag_system("brief", results="information", note="evaluate", evidence=False)
-    -> "Answer the question. Evaluate what was found. Think, then search or answer."
-    """
-    if style == "brief":
-        task = "Answer the question and quote your evidence." if evidence else "Answer the question."
-        return f"{task}{_BRIEF_NOTES[note]} Think, then search or answer."
-    return _FULL.format(note=_NOTES[note], finish=_CITED_ANSWER if evidence else _ANSWER, results=results)
-
-
 # ------------------------------------------------------------------------------------------------------------ protocol
 
 
-class TagSolver(PlainProtocol):
+class TagSolver(SolverProtocol):
     """Protocol of a solver in one of the tag dialects.
 
-    With `evidence`, the prompt asks for the sentence that the answer relies on; an answer without one is still read.
-
-        TagSolver("search-r1").read("<search>Halm bridge</search>") -> Search(("Halm bridge",))
-        TagSolver("evalrar").read("<evaluate>No year.</evaluate><search>Halm year</search>")
-        -> Search(("Halm year",), note="No year.")
+    TagSolver("search-r1").read("<search>Halm bridge</search>") -> Search(("Halm bridge",))
+    TagSolver("evalrar").read("<evaluate>No year.</evaluate><search>Halm year</search>")
+    -> Search(("Halm year",), note="No year.")
     """
 
     stop: tuple[str, ...] = ("</search>", "</answer>")
@@ -148,34 +127,28 @@ class TagSolver(PlainProtocol):
     def __init__(
         self, dialect: TagDialect, *, style: PromptStyle = "full", evidence: bool = False, abstention: bool = False
     ) -> None:
+        super().__init__(style=style, evidence=evidence, abstention=abstention)
         self.name = f"{dialect}-solver"
-        self.style = style
-        self.evidence = evidence
-        self.abstention = abstention
-        self.finish = say_finish(evidence=evidence, abstention=abstention)
-        self._tags = TAGS[dialect]
-        optional = (self._tags.note, "evidence" if evidence else "")
-        self._blocks = ("think", "search", "answer", *filter(None, optional))
-
-    def opening(self, task: Task) -> list[Message]:
-        """The system prompt and the question."""
-        if not isinstance(task, SolveTask):
-            raise TypeError(f"{self.name} solves questions; it got a {type(task).__name__}")
-        tags = self._tags
-        system = tag_system(self.style, results=tags.results, note=tags.note, evidence=self.evidence)
-        return [self.instruct(system, self.style), Message("user", ("Question:\n", Quoted(task.question.text)))]
+        self._results, self._note = _TAGS[dialect]
+        self._blocks = ("think", "search", "answer", *filter(None, (self._note, "evidence" if evidence else "")))
+        if style == "brief":
+            asked = "Answer the question and quote your evidence." if evidence else "Answer the question."
+            self.system = f"{asked}{_BRIEF_NOTES[self._note]} Think, then search or answer."
+        else:
+            finish = _CITED_ANSWER if evidence else _ANSWER
+            self.system = _FULL.format(note=_NOTES[self._note], finish=finish, results=self._results)
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The first search or answer outside a thought, with all notes of the turn."""
         blocks = find_blocks(text, self._blocks)
-        notes = [block.content.strip() for block in blocks if block.name == self._tags.note]
+        notes = [block.content.strip() for block in blocks if block.name == self._note]
         action = read_first(blocks, {"search": read_query})
         action = action or no_action(text, ("search", "answer"), "there is neither a search nor an answer")
         return structs.replace(self.mark(action), note="\n".join(filter(None, notes)))
 
     def show(self, results: Sequence[SearchResult], earlier: Sequence[Turn]) -> Message:
         """The message with the found passages, between tags."""
-        return Message("user", format_results(results), tag=self._tags.results)
+        return Message("user", format_results(results), tag=self._results)
 
 
 # --------------------------------------------------------------------------------------------------- notes and rewards
@@ -228,7 +201,7 @@ class TagTurns(SolverTurns):
 
     def __init__(self, dialect: TagDialect, remarks: Remarks = "none") -> None:
         self.remarks = remarks
-        self._tag = TAGS[dialect].note
+        _, self._tag = _TAGS[dialect]
 
     def search(self, thought: str, query: str, note: str = "") -> str:
         """The note on the previous search if the dialect has notes, a thought, and a query between tags."""
@@ -240,13 +213,11 @@ class TagTurns(SolverTurns):
 
     def find_fault(self, episode: Episode) -> str:
         """The format fault of an episode in which the turn after a search has no note; "" if there is none."""
-        noted = not self._tag or notes_searches(episode.turns)
-        return "" if noted else "what a search found was not noted"
+        return "what a search found was not noted" if self._tag and not notes_searches(episode.turns) else ""
 
     def find_flaw(self, episode: Episode) -> str:
         """The flaw of an episode in which no note contains the answer and so earns a reward; "" if there is none."""
-        noted = not self._tag or pay_noted(episode)["reward/note"] > 0
-        return "" if noted else "no note holds the answer"
+        return "no note holds the answer" if self._tag and not pay_noted(episode)["reward/note"] > 0 else ""
 
     def _note(self, note: str) -> str:
         return f"<{self._tag}>{note}</{self._tag}>\n" if self._tag and note else ""
@@ -255,7 +226,7 @@ class TagTurns(SolverTurns):
 # ------------------------------------------------------------------------------------------------------------ dialects
 
 
-def open_tagged(dialect: TagDialect, options: SolverOptions) -> Solver:
+def _open_tagged(dialect: TagDialect, options: SolverOptions) -> Solver:
     """A tag dialect's solver: reward for the answer, else for a note that contains it if the dialect has notes."""
     protocol = TagSolver(dialect, style=options.style, evidence=options.evidence, abstention=options.abstention)
     if not isinstance(options.settings, NoteSettings):
@@ -263,12 +234,12 @@ def open_tagged(dialect: TagDialect, options: SolverOptions) -> Solver:
     return Solver(protocol, partial(pay_noted, score=options.score, settings=options.settings))
 
 
-SEARCH_R1 = SolverDialect(partial(open_tagged, "search-r1"), demonstration=TagTurns("search-r1"))
+SEARCH_R1 = SolverDialect(partial(_open_tagged, "search-r1"), demonstration=TagTurns("search-r1"))
 EVALRAR = SolverDialect(
-    partial(open_tagged, "evalrar"), demonstration=TagTurns("evalrar", "note"), settings=NoteSettings
+    partial(_open_tagged, "evalrar"), demonstration=TagTurns("evalrar", "note"), settings=NoteSettings
 )
 AUTOREFINE = SolverDialect(
-    partial(open_tagged, "autorefine"),
+    partial(_open_tagged, "autorefine"),
     score="f1",
     demonstration=TagTurns("autorefine", "facts"),
     settings=NoteSettings,

@@ -21,10 +21,10 @@ A turn can be read with or without a thought.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
-from quaere.chat.messages import Message, Part, Quoted, format_results
+from quaere.chat.messages import Message, Part, Quoted
 from quaere.chat.protocol import (
     EXAMPLES,
     MAX_ANSWER_CHARS,
@@ -33,7 +33,7 @@ from quaere.chat.protocol import (
     read_answer,
 )
 from quaere.chat.tags import Block, find_blocks
-from quaere.chat.tools import MAX_QUERY_CHARS, SEARCH, CallRefused, ToolSchema, read_call, read_queries
+from quaere.chat.tools import MAX_QUERY_CHARS, SEARCH, CallRefused, ToolSchema, first_fault, read_call, read_queries
 from quaere.dialects import tool_call_prompts as prompts
 from quaere.dialects.roles import (
     PlainProtocol,
@@ -42,11 +42,11 @@ from quaere.dialects.roles import (
     Solver,
     SolverDialect,
     SolverOptions,
+    SolverProtocol,
     SolverTurns,
     no_action,
     quote,
     read_first,
-    say_finish,
     think,
     write_call,
 )
@@ -57,7 +57,6 @@ from quaere.records import (
     Proposal,
     ProposeTask,
     Search,
-    SearchResult,
     SolveTask,
     Task,
     Turn,
@@ -70,24 +69,19 @@ _CITED = ("evidence",)  # read as a block only where evidence is asked for
 
 
 class _ToolCalls(PlainProtocol):
-    """Base class of both roles' protocols: JSON calls, and results as a tool's message."""
+    """What both roles' protocols share: JSON calls, and results as a tool's message."""
 
     stop: tuple[str, ...] = STOP
     # There is no placeholder between the answer's tags: small models would copy it as their answer.
     advice = f"To search, write {SEARCH_PREFIX}your query{SEARCH_SUFFIX}. To finish,"
 
-    def show(self, results: Sequence[SearchResult], earlier: Sequence[Turn]) -> Message:
-        """The message with the found passages, in the role "tool"."""
-        return Message("tool", format_results(results))
 
-
-class ToolCallSolver(_ToolCalls):
+class ToolCallSolver(_ToolCalls, SolverProtocol):
     """Protocol of a solver that searches with JSON calls and answers a question.
 
     `guided` helps models too small to follow the protocol untrained: a shorter prompt, two worked examples, a first
     search with the question itself, and a given start of the last turn (an answer).
-    The `brief` style is for models that were taught the protocol and need no explanation. With `evidence`, the prompt
-    asks for the sentence that the answer relies on; an answer without one is still read.
+    The `brief` style is for models that were taught the protocol and need no explanation.
 
         ToolCallSolver().read("<answer>Orsolya Venn</answer>") -> Answer(text="Orsolya Venn")
         ToolCallSolver(guided=True).prefix(turn=3, is_last=True) -> "<answer>"
@@ -103,42 +97,25 @@ class ToolCallSolver(_ToolCalls):
         evidence: bool = False,
         abstention: bool = False,
     ) -> None:
+        super().__init__(style=style, evidence=evidence, abstention=abstention)
         self.guided = guided
-        self.style = style
-        self.evidence = evidence
-        self.abstention = abstention
-        self.finish = say_finish(evidence=evidence, abstention=abstention)
+        self.system = prompts.SOLVER_SYSTEMS["guided" if guided else style][evidence]
+        self.examples = _worked_examples(evidence) if guided else ()
         self.name = ("eve" if evidence else "drzero") + ("-solver-guided" if guided else "-solver")
         self.tools: tuple[ToolSchema, ...] = TOOLS if style == "full" and not guided else ()
 
-    def opening(self, task: Task) -> list[Message]:
-        """The system prompt, worked examples if guided, then the question."""
-        if not isinstance(task, SolveTask):
-            raise TypeError(f"{self.name} solves questions; it got a {type(task).__name__}")
-        question = Message("user", ("Question:\n", Quoted(task.question.text)))
-        if self.guided:
-            system = prompts.CITED_GUIDED_SYSTEM if self.evidence else prompts.GUIDED_SYSTEM
-            return [self.instruct(system, self.style), *worked_examples(evidence=self.evidence), question]
-        if self.style == "full":
-            system = prompts.CITED_SOLVER_SYSTEM if self.evidence else prompts.SOLVER_SYSTEM
-        else:
-            system = prompts.CITED_BRIEF_SOLVER_SYSTEM if self.evidence else prompts.BRIEF_SOLVER_SYSTEM
-        return [self.instruct(system, self.style), question]
-
     def prefix(self, turn: int, is_last: bool) -> str:
         """The start of a guided answer in the last turn; else ""."""
-        if not (self.guided and is_last):
-            return ""
-        return "<evidence>" if self.evidence else "<answer>"
+        start = "<evidence>" if self.evidence else "<answer>"
+        return start if self.guided and is_last else ""
 
     def given_turn(self, task: Task, turn: int) -> Message | None:
         """In a guided episode, the first turn: a search with the question itself, if it can be a query; else None."""
         if not self.guided or turn > 0 or not isinstance(task, SolveTask):
             return None
         whole = task.question.text.encode(errors="replace").decode()  # no half of a character
-        text = json.dumps(whole.strip()[:MAX_QUERY_CHARS], ensure_ascii=False)[1:-1]
-        query = Quoted(text.replace("<", "\\u003c"))  # no tag in it ends the call
-        message = Message("assistant", (SEARCH_PREFIX, query, SEARCH_SUFFIX))
+        query = json.dumps(whole.strip()[:MAX_QUERY_CHARS], ensure_ascii=False)[1:-1].replace("<", "\\u003c")
+        message = Message("assistant", (SEARCH_PREFIX, Quoted(query), SEARCH_SUFFIX))  # no tag in it ends the call
         return message if isinstance(self.read(message.text), Search) else None
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
@@ -147,7 +124,7 @@ class ToolCallSolver(_ToolCalls):
         return self.mark(read_first(blocks, {"tool_call": _read_search}) or _no_action(text))
 
 
-def worked_examples(*, evidence: bool = False) -> list[Message]:
+def _worked_examples(evidence: bool) -> list[Message]:
     """Two short example episodes on invented facts, as messages for a guided prompt."""
     messages: list[Message] = []
     for question, query, title, passage, answer in EXAMPLES:
@@ -168,8 +145,7 @@ class ToolCallProposer(_ToolCalls):
     """
 
     def __init__(self, *, style: PromptStyle = "full", evidence: bool = False) -> None:
-        self.style = style
-        self.evidence = evidence
+        self.style, self.evidence = style, evidence
         self.finish = prompts.CITED_PROPOSER_FINISH if evidence else prompts.PROPOSER_FINISH
         self.name = "eve-proposer" if evidence else "drzero-proposer"
         self.tools: tuple[ToolSchema, ...] = TOOLS if style == "full" else ()
@@ -180,42 +156,30 @@ class ToolCallProposer(_ToolCalls):
             raise TypeError(f"{self.name} proposes questions; it got a {type(task).__name__}")
         document: tuple[Part, ...] = () if task.document is None else (Quoted(task.document.titled_text),)
         if self.style == "brief":
-            system = prompts.brief_proposer_system(task.hops, evidence=self.evidence) + _kind_wanted(task, " ")
-            return [
-                Message("system", (system,)),
-                Message("user", ("Document:\n", *document) if document else ("Search.",)),
-            ]
-        system = (prompts.CITED_PROPOSER_SYSTEM if self.evidence else prompts.PROPOSER_SYSTEM) + _kind_wanted(
-            task, "\n\n"
-        )
-        return [Message("system", (system,)), Message("user", (_proposer_rules(task), *document))]
+            system = prompts.brief_proposer_system(task.hops, evidence=self.evidence)
+            joint, request = " ", ("Document:\n", *document) if document else ("Search.",)
+        else:
+            system = prompts.CITED_PROPOSER_SYSTEM if self.evidence else prompts.PROPOSER_SYSTEM
+            joint, request = "\n\n", (_proposer_rules(task), *document)
+        if task.question_type:
+            system += joint + prompts.QUESTION_TYPES[task.question_type]
+        return [Message("system", (system,)), Message("user", request)]
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The first tool call, or the first question with its answer, whichever comes first."""
         blocks = find_blocks(text, ("think", "tool_call", "question", "answer", *_CITED[: self.evidence]))
-        readers: dict[str, Callable[[Block], Action]] = {
-            "tool_call": _read_search,
-            "answer": partial(_read_proposal, blocks),
-        }
-        return read_first(blocks, readers) or _no_action(text)
+        return read_first(blocks, {"tool_call": _read_search, "answer": partial(_read_proposal, blocks)}) or _no_action(
+            text
+        )
 
 
 def _proposer_rules(task: ProposeTask) -> str:
-    searches = task.hops - 1
+    hops, searches = task.hops, task.hops - 1
     if task.document is None:
-        return prompts.PROPOSER_RULES_FREE.format(hops=task.hops, plural=_plural(task.hops))
+        return prompts.PROPOSER_RULES_FREE.format(hops=hops, plural="" if hops == 1 else "s")
     if not searches:
         return prompts.PROPOSER_RULES_ONE
-    return prompts.PROPOSER_RULES_MANY.format(hops=task.hops, searches=searches, plural=_plural(searches))
-
-
-def _kind_wanted(task: ProposeTask, joint: str) -> str:
-    """The line that asks for a type of question; "" if none was chosen."""
-    return joint + prompts.QUESTION_TYPES[task.question_type] if task.question_type else ""
-
-
-def _plural(count: int) -> str:
-    return "" if count == 1 else "s"
+    return prompts.PROPOSER_RULES_MANY.format(hops=hops, searches=searches, plural="" if searches == 1 else "s")
 
 
 def _read_search(block: Block) -> Action:
@@ -235,11 +199,8 @@ def _read_proposal(blocks: Sequence[Block], answer: Block) -> Action:
     if not isinstance(read, Answer):
         return read
     text = question.content.strip()
-    if not text:
-        return Malformed(reason="the question is empty")
-    if len(text) > MAX_ANSWER_CHARS:
-        return Malformed(reason="the question is too long")
-    return Proposal(question=text, answer=read.text, span=read.span)
+    fault = first_fault((not text, "the question is empty"), (len(text) > MAX_ANSWER_CHARS, "the question is too long"))
+    return Malformed(fault) if fault else Proposal(question=text, answer=read.text, span=read.span)
 
 
 def _no_action(text: str) -> Malformed:

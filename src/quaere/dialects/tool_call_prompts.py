@@ -100,6 +100,12 @@ CITED_BRIEF_SOLVER_SYSTEM = "Answer the question and quote your evidence. Think,
 CITED_BRIEF_PROPOSER_SYSTEM = (
     "Write a question of {hops} hop{plural}, its evidence and its answer. Think, then search or finish."
 )
+# By style, without evidence and with it.
+SOLVER_SYSTEMS: dict[str, tuple[str, str]] = {
+    "full": (SOLVER_SYSTEM, CITED_SOLVER_SYSTEM),
+    "brief": (BRIEF_SOLVER_SYSTEM, CITED_BRIEF_SOLVER_SYSTEM),
+    "guided": (GUIDED_SYSTEM, CITED_GUIDED_SYSTEM),
+}
 # The rules for a chain in one line: `PROPOSER_RULES_MANY` has them at length.
 BRIEF_CHAIN_RULES = (
     " Name only the first thing, find each next fact by a search, give away nothing in between; the answer is short."

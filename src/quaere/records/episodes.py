@@ -108,8 +108,8 @@ class Malformed(Struct, frozen=True, tag="malformed"):
     note: str = ""
 
 
+# Actions that end an episode.
 Final = Answer | Proposal | Rubric | Assessment
-"""Actions that end an episode."""
 
 Action = Search | Evaluate | Answer | Proposal | Rubric | Assessment | Malformed
 
@@ -201,6 +201,11 @@ class Episode(Struct, frozen=True):
         return tuple(chain.from_iterable(segment.token_ids for segment in self.segments))
 
     @property
+    def logprobs(self) -> tuple[float, ...]:
+        """The sampler's log-prob of each token of `token_ids`; 0 for those that were not sampled."""
+        return tuple(chain.from_iterable(part.logprobs or (0.0,) * len(part.token_ids) for part in self.segments))
+
+    @property
     def loss_mask(self) -> tuple[bool, ...]:
         """Per token of `token_ids`: True if the model sampled it."""
         return tuple(chain.from_iterable(segment.loss_mask for segment in self.segments))
@@ -223,9 +228,8 @@ class Episode(Struct, frozen=True):
         """
         if not isinstance(self.outcome, Answer) or not self.segments:
             return None
-        turn, segments = self.turns[-1], self.segments
-        logprobs = list(chain.from_iterable(one.logprobs or (0.0,) * len(one.token_ids) for one in segments))
-        of_answer = logprobs[max(turn.start, turn.acts_at) : turn.start + turn.num_tokens]
+        turn = self.turns[-1]
+        of_answer = self.logprobs[max(turn.start, turn.acts_at) : turn.start + turn.num_tokens]
         return math.exp(sum(of_answer) / len(of_answer)) if of_answer else None
 
     @property

@@ -47,14 +47,9 @@ def _token_f1(answer: str, other: str) -> float:
     # Without this rule, an answer of "yes no" would get partial credit for either.
     if ours != theirs and (ours in _CLOSED or theirs in _CLOSED):
         return 0.0
-    return _overlap(ours.split(), theirs.split())
-
-
-def _overlap(ours: list[str], theirs: list[str]) -> float:
-    shared = sum((Counter(ours) & Counter(theirs)).values())
-    if shared == 0:
-        return 0.0
-    return 2 * shared / (len(ours) + len(theirs))
+    mine, others = ours.split(), theirs.split()
+    shared = (Counter(mine) & Counter(others)).total()
+    return 2 * shared / (len(mine) + len(others)) if shared else 0.0
 
 
 # ------------------------------------------------------------------------------------------------------- years of dates

@@ -9,6 +9,8 @@ import math
 from collections.abc import Sequence
 from itertools import groupby
 
+from quaere.grouping import group_by
+
 
 def auroc(scores: Sequence[float], labels: Sequence[bool]) -> float | None:
     """Area under the ROC curve, with ties counted as one half; None unless both labels occur.
@@ -25,8 +27,7 @@ def auroc(scores: Sequence[float], labels: Sequence[bool]) -> float | None:
     ranked = sorted(zip(scores, labels, strict=True), key=lambda item: item[0])
     for _, tied in groupby(ranked, key=lambda item: item[0]):
         flags = [bool(label) for _, label in tied]
-        good = sum(flags)
-        bad = len(flags) - good
+        good, bad = flags.count(True), flags.count(False)
         wins += good * (num_bad_below + bad / 2)
         num_bad_below += bad
     return wins / (num_good * num_bad)
@@ -47,9 +48,8 @@ def expected_calibration_error(chances: Sequence[float], labels: Sequence[bool],
         raise ValueError("every probability must be in [0, 1]")
     if not chances:
         return None
-    bins: dict[int, list[tuple[float, bool]]] = {}
-    for chance, label in zip(chances, labels, strict=True):
-        bins.setdefault(min(int(chance * num_bins), num_bins - 1), []).append((chance, bool(label)))
+    pairs = zip(chances, map(bool, labels), strict=True)
+    bins = group_by(pairs, lambda pair: min(int(pair[0] * num_bins), num_bins - 1))
     # Bin size times |mean probability - share of positives| equals |sum of probabilities - number of positives|.
     gaps = [abs(math.fsum(chance - label for chance, label in members)) for members in bins.values()]
     return math.fsum(gaps) / len(chances)

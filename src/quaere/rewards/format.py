@@ -85,8 +85,7 @@ def format_score(
     """
     think = think_score(num_turns, num_planned_turns)
     tool = tool_score(hops, num_valid_calls, num_responses, format_rule=format_rule)
-    missing = not normalise_answer(question) or not normalise_answer(answer)
-    if missing:
+    if not normalise_answer(question) or not normalise_answer(answer):
         return FormatScore(think=think, tool=tool, answer=0.0, valid=False, total=0.0)
     support = answer_score(answer, sources, containment=containment)
     if invalid_rule not in ("text", "algorithm"):
@@ -140,8 +139,7 @@ def answer_score(answer: str, sources: Sequence[str], *, containment: Containmen
     if normalised in ("yes", "no"):
         return 1.0
     num_words = len(normalised.split())
-    found = any(contains(source, answer, containment=containment) for source in sources)
-    if not found or num_words > LONG_WORDS:
+    if num_words > LONG_WORDS or not any(contains(source, answer, containment=containment) for source in sources):
         return 0.0
     return 1.0 if num_words <= SHORT_WORDS else 0.5
 
@@ -193,10 +191,9 @@ def find_alternative(question: str, answer: str) -> int | None:
         find_alternative("Who built the bridge that Venn or Brod drew?", "Venn") -> None
     """
     words = question.strip().rstrip("?!. ").split()
-    places = [place for place, word in enumerate(words) if word.lower() == "or"]
-    if len(places) != 1 or not 0 < places[0] < len(words) - 1:
+    middle, *others = [place for place, word in enumerate(words) if word.lower() == "or"] or [0]
+    if others or not 0 < middle < len(words) - 1:
         return None
-    middle = places[0]
     spans = [(start, len(words)) for start in _starts_of_left(words, middle)]
     if words[0].lower() in _ASKING:
         spans += [(1, end) for end in range(middle + 2, min(len(words), middle + 2 + _MAX_DESCRIPTION_WORDS))]
@@ -213,9 +210,9 @@ def _starts_of_left(words: Sequence[str], middle: int) -> list[int]:
     starts = [place for place in range(first, middle) if words[place - 1].endswith((",", ":"))]
     if starts or words[0].lower() not in _ASKING:
         return starts
-    start = middle
     if words[middle - 1][:1].isdigit():
         return [middle - 1]
+    start = middle
     if words[middle - 1][:1].isupper():
         while start > 1 and words[start - 1][:1].isupper():
             start -= 1

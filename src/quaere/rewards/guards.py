@@ -83,21 +83,18 @@ def focused(triple: Triple) -> bool:
 
 def partial(triple: Triple) -> bool:
     """True if a span of more than 40 words is at most half of every text that contains it."""
-    num_words = len(_words(triple.span))
-    if num_words <= MAX_SENTENCE_WORDS:
-        return True
-    homes = [text for text in triple.shown if triple.span in text]
-    return all(num_words <= MAX_SHARE * len(_words(home)) for home in homes)
+    num_words, homes = len(_words(triple.span)), (text for text in triple.shown if triple.span in text)
+    return num_words <= MAX_SENTENCE_WORDS or all(num_words <= MAX_SHARE * len(_words(home)) for home in homes)
 
 
 def holds_answer(triple: Triple) -> bool:
     """True if the span contains the answer, unless the answer is yes or no."""
-    return _is_yes_no(triple.answer) or _is_within(_words(triple.answer), _words(triple.span))
+    return normalise_answer(triple.answer) in ("yes", "no") or _is_within(_words(triple.answer), _words(triple.span))
 
 
 def says_more(triple: Triple) -> bool:
     """True if the span has at least 3 words beyond those of the answer."""
-    return len(_outside_answer(triple.span, triple.answer)) >= MIN_EXTRA_WORDS
+    return (Counter(_words(triple.span)) - Counter(_words(triple.answer))).total() >= MIN_EXTRA_WORDS
 
 
 def needed(triple: Triple) -> bool:
@@ -116,7 +113,7 @@ def specific(triple: Triple) -> bool:
 def grounded(triple: Triple) -> bool:
     """True if the question shares a word of 4 or more letters with a text the proposer was shown."""
     known = {word for text in triple.shown for word in _words(text)}
-    return any(word in known for word in _words(triple.question) if _is_content(word))
+    return any(word in known for word in _words(triple.question) if _CONTENT.match(word))
 
 
 def own_words(triple: Triple) -> bool:
@@ -241,6 +238,7 @@ def count_earlier(questions: Sequence[str]) -> list[int]:
 
 # Ideographs, kana and Thai letters count as one word each.
 _WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
+_CONTENT = re.compile(rf"[{UNSPACED}]|.{{{CONTENT_LETTERS}}}", re.DOTALL)
 _MOST_MARKS = 30  # as in Unicode's Stream-Safe Text Format
 _ARTICLES = {"a", "an", "the"}
 _SMALL_WORDS = _ARTICLES | set(
@@ -274,19 +272,5 @@ def _with_few_marks(text: str) -> str:
     return "".join(kept)
 
 
-def _outside_answer(span: str, answer: str) -> list[str]:
-    """The span's words minus the answer's, as a multiset."""
-    return list((Counter(_words(span)) - Counter(_words(answer))).elements())
-
-
 def _is_within(words: Sequence[str], others: Sequence[str]) -> bool:
-    """True if `words` occur consecutively in `others`."""
     return bool(words) and f" {' '.join(words)} " in f" {' '.join(others)} "
-
-
-def _is_content(word: str) -> bool:
-    return len(word) >= CONTENT_LETTERS or bool(re.match(f"[{UNSPACED}]", word))
-
-
-def _is_yes_no(answer: str) -> bool:
-    return normalise_answer(answer) in ("yes", "no")

@@ -34,9 +34,7 @@ def difficulty_reward(num_right: int, num_attempts: int) -> float:
     difficulty_reward(5, 5) -> 0.0
     """
     _check(num_right, num_attempts)
-    if num_right in (0, num_attempts):
-        return 0.0
-    return (num_attempts - num_right) / (num_attempts - 1)
+    return 0.0 if num_right in (0, num_attempts) else (num_attempts - num_right) / (num_attempts - 1)
 
 
 def parabola_reward(num_right: int, num_attempts: int) -> float:
@@ -81,8 +79,7 @@ def proposer_reward(
     if shape not in ("single", "parabola"):
         raise ValueError(f"shape must be 'single' or 'parabola', not {shape!r}")
     pay = difficulty_reward if shape == "single" else parabola_reward
-    earned = pay(num_right, num_attempts)
-    difficulty = earned if score.valid else 0.0
+    difficulty = pay(num_right, num_attempts) * score.valid  # the counts of an invalid proposal are checked, too
     kept = format_weight * score.total
     return ProposerReward(format=kept, difficulty=difficulty, total=kept + difficulty)
 
@@ -161,8 +158,7 @@ def triple_reward(
         score = structs.replace(score, valid=False)
     asked = proposer_reward(score, num_right, num_attempts, shape=shape, format_weight=format_weight)
     earns = score.valid and (is_verbatim or evidence_check == "none")
-    value_part = value_weight * value if earns else 0.0
-    brevity_part = brevity_weight * brevity if earns else 0.0
+    value_part, brevity_part = (value_weight * value, brevity_weight * brevity) if earns else (0.0, 0.0)
     total = asked.total + value_part + brevity_part
     return TripleReward(asked.format, asked.difficulty, total, value_part, brevity_part)
 

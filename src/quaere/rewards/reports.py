@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct, structs
 
-from quaere.errors import ExtraMissing
+from quaere.errors import import_extra
 from quaere.records import Report, Rubric, Scores
 
 SCALE = 10.0
@@ -113,8 +113,7 @@ def mean_scores(several: Sequence[Scores], number: int) -> Scores | None:
     """
     if not several:
         return None
-    names = several[0].scores
-    values = {name: sum(scores.scores[name] for scores in several) / len(several) for name in names}
+    values = {name: sum(scores.scores[name] for scores in several) / len(several) for name in several[0].scores}
     validities = [scores.validity for scores in several if scores.validity is not None]
     validity = sum(validities) / len(validities) if len(validities) == len(several) else None
     return Scores(number, values, several[0].verification, several[0].gaps, validity)
@@ -150,11 +149,9 @@ def consistency_score(conclusions: Sequence[str]) -> float | None:
     told = [text for text in conclusions if re.search(r"\w", text)]
     if len(told) < 2:
         return 0.0
-    try:
-        from sklearn.feature_extraction.text import TfidfVectorizer
-    except ImportError:
-        raise ExtraMissing("comparing conclusions needs scikit-learn", extra="select") from None
-    vectors = TfidfVectorizer(token_pattern=r"(?u)\w+").fit_transform(told)
+    needed = "comparing conclusions needs scikit-learn"
+    sklearn = import_extra("sklearn.feature_extraction.text", needed, extra="select")
+    vectors = sklearn.TfidfVectorizer(token_pattern=r"(?u)\w+").fit_transform(told)
     # Rows have norm 1, so the squared norm of their sum counts every pair's cosine twice and every row once.
     summed = np.asarray(vectors.sum(axis=0)).ravel()
     num_pairs = len(conclusions) * (len(conclusions) - 1) / 2

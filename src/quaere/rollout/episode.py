@@ -37,12 +37,12 @@ from quaere.records import (
 from quaere.rewards.abstention import is_hidden
 from quaere.rollout.policy import Conversation, Policy, Written, derive_seed
 from quaere.search.ranking import CANDIDATES, titles_first
-from quaere.search.searcher import Searcher
 from quaere.setting_types import NonNegativeInt, PositiveInt
 
 if TYPE_CHECKING:  # it imports the engines, and reading a run needs the limits alone
     from quaere.search.searcher import Searcher
 
+_SPENT = "searches"  # kind of the failure of a search that was one too many
 _SPARE_HITS = 20  # further hits of a search that leaves out passages with hidden answers
 
 
@@ -137,10 +137,13 @@ class _Play:
     must_answer: bool = False  # the policy has been told that no further search is possible
 
     async def run(self) -> EndReason:
-        """Play turns until the episode ends, and return the reason it ended."""
         for index in range(self.limits.max_turns):
             is_last = index == self.limits.max_turns - 1
-            given = None if is_last else self._given_turn(index)
+            given = (
+                self.protocol.given_turn(self.task, index)
+                if not is_last and isinstance(self.protocol, GivesTurns)
+                else None
+            )
             if given is None:
                 self.conversation.open_turn(self.protocol.prefix(index, is_last or self.must_answer))
             if self._room < 1:
@@ -163,7 +166,6 @@ class _Play:
         return self.limits.sequence_tokens - self.conversation.num_tokens
 
     async def _write(self, index: int) -> Turn:
-        """Sample a turn and parse its action."""
         params = structs.replace(
             self.params,
             max_tokens=min(self.limits.turn_tokens, self._room),
@@ -188,9 +190,6 @@ class _Play:
         )
         return _checked(turn)
 
-    def _given_turn(self, index: int) -> Message | None:
-        return self.protocol.given_turn(self.task, index) if isinstance(self.protocol, GivesTurns) else None
-
     def _write_for(self, message: Message, index: int) -> Turn:
         """Append a turn that the protocol supplies in place of the policy, and parse its action."""
         written = self.conversation.write_for(message)
@@ -198,10 +197,9 @@ class _Play:
         return _checked(Turn(index, written.text, self._read(written), written.stop_reason, start=start, acts_at=start))
 
     def _read(self, written: Written) -> Action:
-        action = self.protocol.read(written.text, self.turns)
-        is_cut = written.stop_reason == "length"
-        if is_cut and isinstance(action, Answer) and isinstance(self.protocol, KeepsCutAnswers):
-            return self.protocol.read_cut(action)
+        protocol, action = self.protocol, self.protocol.read(written.text, self.turns)
+        if written.stop_reason == "length" and isinstance(action, Answer) and isinstance(protocol, KeepsCutAnswers):
+            return protocol.read_cut(action)
         return action
 
     def _find_action(self, text: str, start: int) -> int:
@@ -209,8 +207,7 @@ class _Play:
 
         The turn's start if it has no such block.
         """
-        marks = self.protocol.marks
-        blocks = find_blocks(text, ("think", *marks)) if marks else []
+        blocks = find_blocks(text, ("think", *self.protocol.marks)) if self.protocol.marks else []
         offset = next((block.start for block in blocks if block.name != "think"), None)
         return start if offset is None else self.conversation.locate(offset)
 
@@ -230,9 +227,7 @@ class _Play:
             try:
                 results = await self._search(turn.action)
             except SearchFailed as error:
-                turn = _failed(turn, "search", error.kind, str(error))
-            except _NoSearchesLeft as refusal:
-                turn = _failed(turn, "limit", "searches", str(refusal))
+                turn = _failed(turn, "limit" if error.kind == _SPENT else "search", error.kind, str(error))
             turn = structs.replace(turn, search_s=time.perf_counter() - started)
         message = self._reply(turn, results)
         # Keep one token free: without it the policy could not write its next turn.
@@ -283,9 +278,9 @@ class _Play:
 
     async def _search(self, action: Search) -> tuple[SearchResult, ...]:
         if self.must_answer:
-            raise _NoSearchesLeft("no searches were left, and the policy had been told so")
+            raise SearchFailed("no searches were left, and the policy had been told so", kind=_SPENT)
         if self._num_searches + len(action.queries) > self.limits.max_searches:
-            raise _NoSearchesLeft(f"at most {self.limits.max_searches} searches are allowed")
+            raise SearchFailed(f"at most {self.limits.max_searches} searches are allowed", kind=_SPENT)
         topk, ordered = self.limits.topk, self.limits.titles_first
         wanted = max(topk, CANDIDATES) if ordered else topk
         hiding = self.task.question if isinstance(self.task, SolveTask) and self.task.question.hidden else None
@@ -296,10 +291,6 @@ class _Play:
             SearchResult(query, tuple(titles_first(query, hits, topk) if ordered else hits))
             for query, hits in zip(action.queries, found, strict=True)
         )
-
-
-class _NoSearchesLeft(Exception):
-    """The action requests more searches than the episode has left."""
 
 
 def _checked(turn: Turn) -> Turn:
@@ -342,13 +333,10 @@ def make_sample(episode: Episode, advantage: float, factors: Sequence[float] | N
     """
     if not episode.segments:
         raise ValueError(f"episode {episode.id} has no tokens: episodes of a text endpoint cannot be trained on")
-    logprobs: list[float] = []
-    for segment in episode.segments:
-        logprobs += segment.logprobs or (0.0,) * len(segment.token_ids)
     mask = episode.loss_mask
     weighted = [advantage] * len(mask) if factors is None else [advantage * factor for factor in factors]
     advantages = tuple(value if flag else 0.0 for value, flag in zip(weighted, mask, strict=True))
-    return Sample(episode.token_ids, mask, tuple(logprobs), advantages, episode.id)
+    return Sample(episode.token_ids, mask, episode.logprobs, advantages, episode.id)
 
 
 # -------------------------------------------------------------------------------------------------------- many episodes

@@ -1,8 +1,8 @@
 """Policies that can play episodes, and the growing context of one episode.
 
 An episode calls only `write` (the policy writes a turn) and `answer` (the environment's message is appended) of a
-`Conversation`. A `TokenConversation` keeps every token with its origin. A `ChatConversation` keeps messages only, so
-its episodes cannot be trained on. `open_policy` opens a policy from the value of `--model`.
+`Conversation`. A `TokenConversation` keeps every token with its origin. The conversation of an endpoint keeps messages
+only, so its episodes cannot be trained on. `open_policy` opens a policy from the value of `--model`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from quaere.chat.renderer import Renderer
 from quaere.chat.tags import THOUGHT, has_unclosed
 from quaere.chat.template import describe_tools
 from quaere.policies.catalogue import ModelPath
-from quaere.policies.native.device import Precision
+from quaere.policies.native.device import Precision, choose_device, choose_dtype
 from quaere.policies.sampler import ChatSampler, SamplingParams, TokenSampler
 from quaere.records import Origin, Segment, StopReason, Task
 
@@ -32,8 +32,7 @@ def derive_seed(seed: int, *place: int | str) -> int:
 
     derive_seed(7, 3, "solver", 0) == derive_seed(7, 3, "solver", 0) != derive_seed(7, 3, "solver", 1)
     """
-    digest = blake2b(repr((seed, *place)).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1
+    return int.from_bytes(blake2b(repr((seed, *place)).encode(), digest_size=8).digest(), "big") >> 1
 
 
 # ------------------------------------------------------------------------------------------------------- conversations
@@ -160,12 +159,14 @@ class TokenConversation:
 
     def _append(self, origin: Origin, ids: Sequence[int], logprobs: Sequence[float] = ()) -> None:
         self._context += ids
-        mask = (origin == "model",) * len(ids)
-        self._segments.append(Segment(origin, tuple(ids), tuple(logprobs), mask))
+        self._segments.append(Segment(origin, tuple(ids), tuple(logprobs), (origin == "model",) * len(ids)))
 
 
-class ChatConversation:
-    """A conversation as chat messages. It has no token ids and therefore no segments."""
+class _ChatConversation:
+    """A conversation as chat messages. It has no token ids and therefore no segments.
+
+    A limit on thoughts has no effect, and replies are never cut: the endpoint enforces its own context length.
+    """
 
     segments: tuple[Segment, ...] = ()
     num_tokens = 0  # unknown: only the endpoint has the tokenizer
@@ -178,32 +179,27 @@ class ChatConversation:
         """Do nothing: endpoints cannot continue a turn that was started for them, so the prefix is left out."""
 
     def locate(self, offset: int) -> int:
-        """Return 0: the conversation has no tokens."""
         return 0
 
     def write_for(self, message: Message) -> Written:
-        """Append the turn as the assistant's message."""
         self._messages.append(as_chat(message))
         return Written(message.text, "stop_string", 0)
 
     async def write(self, params: SamplingParams, thought_tokens: int = 0) -> Written:
-        """Request a reply from the endpoint and append it; `thought_tokens` has no effect on an endpoint."""
         reply = await self._sampler.reply(self._messages, params)
         self._messages.append({"role": "assistant", "content": reply.text})
         return Written(reply.text, reply.stop_reason, reply.num_tokens)
 
     def count(self, message: Message, max_tokens: int) -> int:
-        """Return 0: the number of tokens is unknown, as for `num_tokens`."""
         return 0
 
     def answer(self, message: Message, max_tokens: int, room: int) -> Message | None:
-        """Append the message uncut; the endpoint enforces its own context length."""
         self._messages.append(as_chat(message))
         return message
 
 
-Conversation = TokenConversation | ChatConversation
-"""The conversation of one episode in progress."""
+# The conversation of one episode in progress.
+Conversation = TokenConversation | _ChatConversation
 
 
 # ------------------------------------------------------------------------------------------------------------ policies
@@ -250,20 +246,20 @@ class ChatPolicy:
     def close(self, session: str) -> None:
         """Do nothing: endpoints keep no sessions."""
 
-    def begin(self, session: str, protocol: Protocol, task: Task) -> ChatConversation:
+    def begin(self, session: str, protocol: Protocol, task: Task) -> _ChatConversation:
         """Start a conversation with the opening as chat messages; tools are described in the system prompt."""
         messages = [as_chat(message) for message in protocol.opening(task)]
         if protocol.tools and messages and messages[0]["role"] == "system":
             messages[0]["content"] += describe_tools(protocol.tools)
-        return ChatConversation(self.sampler, messages)
+        return _ChatConversation(self.sampler, messages)
 
     async def stop(self) -> None:
         """Close the connection to the endpoint."""
         await self.sampler.stop()
 
 
+# A model that can play episodes.
 Policy = TokenPolicy | ChatPolicy
-"""A model that can play episodes."""
 
 
 class EngineOptions(TypedDict, total=False):
@@ -301,7 +297,6 @@ def load_policy(model: ModelPath, tokenizer: str | Path, **engine: Unpack[Engine
     """A policy of the native engine, with the tokenizer in this folder."""
     from quaere.policies.model_folders import load_tokenizer
     from quaere.policies.native.bridge import load_model
-    from quaere.policies.native.device import choose_device, choose_dtype
     from quaere.policies.native.sampler import NativeSampler
 
     mode, interactive = engine.get("mode", "fast"), engine.get("interactive", False)

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct, structs
 
-from quaere.errors import BadInput, ExtraMissing
+from quaere.errors import BadInput, import_extra
 from quaere.policies.hub import explain_hub_error
 from quaere.records import Evidence, Question
 from quaere.records.foreign_json import decode_json
@@ -50,12 +51,13 @@ def read_questions(source: str | Path, limit: int | None = None, facts: Collecti
 
 
 def _read_file(path: Path) -> Iterator[tuple[str, QuestionRow]]:
-    """The lines of a question file with their ids."""
     seen: set[str] = set()
     for number, line in read_lines(path):
         try:
             is_bare = path.suffix.lower() == ".txt" and not line.lstrip().startswith(b"{")
-            row = _read_bare(path, number, line) if is_bare else decode_json(line, QuestionRow)
+            row = QuestionRow(line.decode().strip()) if is_bare else decode_json(line, QuestionRow)
+        except UnicodeDecodeError as error:
+            raise BadInput(f"{path}, line {number}: not UTF-8", hint="save the file as UTF-8") from error
         except msgspec.DecodeError as error:
             raise BadInput(
                 f"{path}, line {number}: {error}", hint=f"{_LINE}; bare questions need a .txt file"
@@ -67,14 +69,6 @@ def _read_file(path: Path) -> Iterator[tuple[str, QuestionRow]]:
             raise BadInput(f"{path}, line {number}: the id {name} occurs twice; ids must be unique")
         seen.add(name)
         yield name, row
-
-
-def _read_bare(path: Path, number: int, line: bytes) -> QuestionRow:
-    """A line of a text file as a question."""
-    try:
-        return QuestionRow(line.decode().strip())
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}, line {number}: not UTF-8", hint="save the file as UTF-8") from error
 
 
 # ----------------------------------------------------------------------------------------------------------------- rows
@@ -101,16 +95,14 @@ class QuestionRow(msgspec.Struct):
 
     def to_question(self, name: str) -> Question:
         """The row as a question with the id `name`."""
-        gold_ids = tuple(str(doc_id) for doc_id in self.gold_ids or ())
-        question_set = "" if self.set is None else str(self.set)
         return Question(
             name,
             self.question,
             self.answers,
             self.hops or self.num_facts,
             self.evidence,
-            question_set,
-            gold_ids,
+            "" if self.set is None else str(self.set),
+            tuple(map(str, self.gold_ids or ())),
             facts=self.num_facts,
             searches=_count(self.searches, self.num_facts),
             hidden=self.hidden,
@@ -167,12 +159,13 @@ class Columns(Struct, frozen=True):
         answers = tuple(dict.fromkeys(answer for name in self.answers for answer in _texts(row[name])))
         if not text or (self.answers and not answers):
             return None
-        found = QuestionRow(question=text, answers=answers)
-        if self.id and isinstance(row[self.id], str | int):
-            found.id = str(row[self.id])
-        if self.set and isinstance(row[self.set], str | int):
-            found.set = row[self.set]
-        return _add_own(found, {name: row[name] for name in self.own})
+        name, group = (value if isinstance(value, str | int) else None for value in map(row.get, (self.id, self.set)))
+        found = QuestionRow(text, "" if name is None else str(name), answers, set=group)
+        for field in self.own:
+            with suppress(msgspec.ValidationError):  # values of another type than in a question file are ignored
+                read = msgspec.convert({"question": text, field: row[field]}, QuestionRow)
+                setattr(found, field, getattr(read, field))
+        return found
 
 
 def find_columns(names: Sequence[str]) -> Columns | None:
@@ -214,26 +207,11 @@ def _split_list(text: str) -> Iterator[str]:
     """The entries of a text that is a JSON list of strings, as PopQA's answers are; any other text as it is."""
     text = text.strip()
     if text.startswith('["') and text.endswith("]") and len(text) <= _MAX_LIST:
-        try:
-            entries = msgspec.json.decode(text, type=list[str])
-        except msgspec.DecodeError:
-            pass
-        else:
-            yield from filter(None, map(str.strip, entries))
+        with suppress(msgspec.DecodeError):
+            yield from filter(None, map(str.strip, msgspec.json.decode(text, type=list[str])))
             return
     if text:
         yield text
-
-
-def _add_own(row: QuestionRow, fields: dict[str, Any]) -> QuestionRow:
-    """The row with these fields of a question file added; values of another type than there are ignored."""
-    for name, value in fields.items():
-        try:
-            read = msgspec.convert({"question": row.question, name: value}, QuestionRow)
-        except msgspec.ValidationError:
-            continue
-        setattr(row, name, getattr(read, name))
-    return row
 
 
 # ------------------------------------------------------------------------------------------------- data sets of the hub
@@ -287,8 +265,7 @@ def read_hub(source: str | Path) -> Iterator[tuple[str, QuestionRow]]:
     rows = _open_rows(asked)
     columns = find_columns(rows.column_names)
     if columns is None:
-        names = ", ".join(rows.column_names[:12])
-        said = f"{asked} has no column of questions, only {names}"
+        said = f"{asked} has no column of questions, only {', '.join(rows.column_names[:12])}"
         raise BadInput(said, hint=f"the column must be called {', '.join(QUESTION[:-1])} or {QUESTION[-1]}")
     seen: set[str] = set()
     for number, row in enumerate(rows.select_columns(columns.names), start=1):
@@ -301,10 +278,7 @@ def read_hub(source: str | Path) -> Iterator[tuple[str, QuestionRow]]:
 
 def _open_rows(asked: HubQuestions) -> Any:
     """The rows of the split, downloaded into the cache of `datasets` unless they are there; BadInput if that fails."""
-    try:
-        import datasets
-    except ImportError as error:
-        raise ExtraMissing("questions of the hub need the package datasets", extra="hub") from error
+    datasets = import_extra("datasets", "questions of the hub need the package datasets", extra="hub")
     from huggingface_hub import constants
 
     is_offline = bool(constants.HF_HUB_OFFLINE)

@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 from quaere.chat.question_wordings import FORMS, KINDS, PAIRED, OpenKind, QuestionWriter, fill_form, find_question_fault
 from quaere.errors import BadInput, SamplingFailed
 from quaere.policies.sampler import SamplingParams
-from quaere.records import Episode, Passage, Proposal, ProposeTask
+from quaere.records import Passage, Proposal, ProposeTask
 from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import Policy
 from quaere.search.index import Index
@@ -107,13 +107,12 @@ def _word(topics: Topics, topic: Topic, kind: OpenKind, dice: Dice, asked: set[s
 
 def _others(topics: Topics, topic: Topic, kind: OpenKind) -> Sequence[Topic | str]:
     """Candidates for the second topic of a paired question: topics, or terms of the first topic's document."""
-    if kind == "comparison":
-        return topics.similar(topic)
-    if kind == "connection":
-        return topics.linked(topic)
-    if kind == "detail":
-        return [term for term in topics.terms(topic.passage) if term.lower() != topic.name.lower()]
-    return []
+    found: dict[OpenKind, Callable[[Topic], Sequence[Topic | str]]] = {
+        "comparison": topics.similar,
+        "connection": topics.linked,
+        "detail": lambda topic: [one for one in topics.terms(topic.passage) if one.lower() != topic.name.lower()],
+    }
+    return found[kind](topic) if kind in found else []
 
 
 def _key(question: str) -> str:
@@ -143,13 +142,13 @@ async def rewrite_questions(
     passages = {question.id: _show(index, question) for question in drawn}
     protocol = QuestionWriter({question.id: question.topics[0] for question in drawn}, guided=guided)
     jobs = [Job(protocol, ProposeTask(question.id, passages[question.id], hops=0)) for question in drawn]
-    settings = {"params": SamplingParams(temperature=temperature), "seed": seed, "concurrency": concurrency}
+    params = SamplingParams(temperature=temperature)
     written, faults = list(drawn), Counter[str]()
     taken = {_key(question.question) for question in drawn}
-    episodes = run_many(policy, jobs, NoSearcher(), _LIMITS, **settings)  # type: ignore[arg-type]
+    episodes = run_many(policy, jobs, NoSearcher(), _LIMITS, seed=seed, params=params, concurrency=concurrency)
     number, failures = 0, []
     async for episode in episodes:
-        before, text = drawn[number], _read_question(episode)
+        before, text = drawn[number], episode.outcome.question if isinstance(episode.outcome, Proposal) else ""
         fault = _find_fault(text, before, passages[before.id], taken)
         failures += [turn.failure for turn in episode.turns if turn.failure and episode.end == "failed"]
         if fault:
@@ -173,13 +172,8 @@ async def rewrite_questions(
 
 
 def _show(index: Index, question: OpenQuestion) -> Passage:
-    """The best passage of the topic's own document."""
     hits = index.search([question.topics[0]], 20)[0]
     return next(hit.passage for hit in hits if hit.passage.doc_id == question.doc_ids[0])
-
-
-def _read_question(episode: Episode) -> str:
-    return episode.outcome.question if isinstance(episode.outcome, Proposal) else ""
 
 
 def _find_fault(text: str, before: OpenQuestion, passage: Passage, taken: set[str]) -> str:
@@ -223,8 +217,7 @@ class Topics:
     """The topics of an index, shuffled by the seed."""
 
     def __init__(self, index: Index, seed: int, topk: int = 5) -> None:
-        self.index = index
-        self.topk = topk
+        self.index, self.topk = index, topk
         self._openings: list[Passage] = []  # first passage of one document per title
         self._doc_ids: dict[str, list[str]] = {}  # document ids by title
         self._by_words: dict[tuple[str, ...], Passage] = {}
@@ -266,7 +259,7 @@ class Topics:
 
     def linked(self, topic: Topic) -> list[Topic]:
         """Topics whose titles occur verbatim in this topic's document and that a search finds."""
-        words = tuple(_WORD.findall(self._text(topic)))
+        words = tuple(_WORD.findall(self._document(topic.doc_ids[0])))
         longest = max(map(len, self._by_words), default=0)
         found: dict[str, Topic] = {}
         for at in range(len(words)):
@@ -303,7 +296,6 @@ class Topics:
     # -------------------------------------------------------------------------------------------------- reading
 
     def _read(self) -> Iterator[Passage]:
-        """All passages, or evenly spaced passages of a large index."""
         if len(self.index) <= _MAX_READ:
             return self.index.passages()
         return map(self.index.passage, range(0, len(self.index), -(-len(self.index) // _MAX_READ)))
@@ -313,9 +305,6 @@ class Topics:
 
     def _topic(self, name: str, opening: Passage) -> Topic:
         return Topic(name, tuple(self._doc_ids.get(name, [opening.doc_id])), opening)
-
-    def _text(self, topic: Topic) -> str:
-        return self._document(topic.doc_ids[0])
 
     def _document(self, doc_id: str) -> str:
         return self.index.document(doc_id)[:_MAX_CHARS]

@@ -75,7 +75,6 @@ def _fixed_texts(style: PromptStyle) -> list[str]:
 
 
 def _write(folder: Path, tokenizer: Any, seed: int) -> None:
-    """Write the tokenizer and a Llama with random weights."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 

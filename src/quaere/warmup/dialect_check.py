@@ -100,9 +100,8 @@ async def play_held_out(
     greedy = SamplingParams(temperature=0.0)
     played = run_many(policy, jobs, searcher, Limits(), params=greedy, concurrency=concurrency)
     learnt = {who.name: Learnt() for who in spoken.values()}
-    names = iter([who.name for _, who in asked])
     async for episode in played:
-        name = next(names)
+        name = spoken[episode.protocol].name
         learnt[name] = learnt[name].count(episode)
     return learnt
 
@@ -116,18 +115,15 @@ def describe_learnt(learnt: Mapping[str, Learnt]) -> list[str]:
         "weak: evalact solver; teach it longer (--epochs, --episodes) or by itself"]
     """
     lines = [f"held-out tasks of {name}: {_describe(one)}" for name, one in learnt.items()]
-    best = max((one.share for one in learnt.values()), default=0.0)
-    least = max(_WEAK, best - _BEHIND)
+    least = max(_WEAK, max((one.share for one in learnt.values()), default=0.0) - _BEHIND)
     if weak := [name for name, one in learnt.items() if one.num and one.share < least]:
         lines.append(f"weak: {', '.join(weak)}; teach it longer (--epochs, --episodes) or by itself")
     return lines
 
 
 def _describe(one: Learnt) -> str:
-    if not one.num:
-        return "none"
-    format_ = f"{one.num_sound} in the right format throughout"
-    return f"of {one.num}, {one.num_answered} answered, {format_}, {one.num_matched} matched"
+    sound = f"{one.num_sound} in the right format throughout"
+    return f"of {one.num}, {one.num_answered} answered, {sound}, {one.num_matched} matched" if one.num else "none"
 
 
 # Below this share of sound episodes, or this far below the best dialect's, `describe_learnt` warns.

@@ -38,8 +38,8 @@ _SPOKEN: dict[Role, tuple[registry.Role, ...]] = {
     "evaluator": ("rubric", "assessment"),
 }
 
+# The kinds of lesson of score: a report is the solver's lesson, a rubric and an assessment are the evaluator's.
 LessonKind = Literal["report", "rubric", "assessment"]
-"""The kinds of lesson of score: a report is the solver's lesson, a rubric and an assessment are the evaluator's."""
 LESSON_KINDS: tuple[LessonKind, ...] = get_args(LessonKind)
 
 

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from quaere.disk import new_folder, write_file
 from quaere.errors import BadInput
+from quaere.grouping import group_by
 from quaere.policies.catalogue import lasting_name
 from quaere.records import Episode
 from quaere.rollout.episode import Sample, make_sample
@@ -98,9 +99,7 @@ def spread_evenly(episodes: Sequence[Episode], seed: int) -> list[Episode]:
     In a purely random order the held-out tenth or the last batches may have few episodes of a dialect, or none.
     """
     draw = random.Random(seed)
-    groups: dict[str, list[Episode]] = {}
-    for episode in draw.sample(episodes, len(episodes)):
-        groups.setdefault(episode.protocol, []).append(episode)
+    groups = group_by(draw.sample(episodes, len(episodes)), lambda episode: episode.protocol)
     placed: list[tuple[float, float, Episode]] = []
     for group in groups.values():
         # Each group at equal distances from a random start, so that groups of equal size are not in one fixed order.

@@ -10,13 +10,13 @@ every evaluation on them invalid.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 
 from msgspec import Struct, structs
 
 from quaere.chat.protocol import PromptStyle
 from quaere.errors import BadInput
+from quaere.grouping import group_by, grouped
 from quaere.records import Passage, ProposeTask, SolveTask, Task, searches_needed
 from quaere.rewards.abstention import hide_answers
 from quaere.rewards.format import contains
@@ -150,15 +150,13 @@ class Lessons:
                 hint="generate_world(seed, num_articles, 'warmup')",
             )
         self.world = world
-        self._passages: dict[str, list[Passage]] = {}
-        for passage in index.passages():
-            self._passages.setdefault(passage.doc_id, []).append(passage)
+        self._passages = group_by(index.passages(), lambda passage: passage.doc_id)
         self._questions: dict[int, Iterator[GoldQuestion]] = {}
-        self._sources: dict[str, list[str]] = {}  # per entity, the articles that state a fact leading to it
-        for fact in world.facts():
-            if fact.object is not None:
-                target = world.entities[fact.object].id
-                self._sources.setdefault(target, []).append(world.entities[fact.subject].id)
+        self._sources = grouped(  # per entity, the articles that state a fact leading to it
+            (world.entities[fact.object].id, world.entities[fact.subject].id)
+            for fact in world.facts()
+            if fact.object is not None
+        )
 
     def draw(self, role: Role, *, facts: int = 0, hops: int = 0, dialect: Dialect = "drzero") -> Lesson:
         """The next lesson: of `facts` facts for a solver, of `hops` hops for a proposer.
@@ -197,11 +195,9 @@ class Lessons:
 
     def _own_document(self, gold: GoldQuestion) -> Passage | None:
         """The passage with the fact of a one-fact question; None unless it names the subject as the question does."""
-        hop = gold.chain[0]
-        for passage in self._passages.get(hop.evidence.doc_id, ()):
-            if passage.start <= hop.evidence.start and hop.evidence.end <= passage.end:
-                return passage if says(passage.titled_text, hop.mention) else None
-        return None
+        proof, passages = gold.chain[0].evidence, self._passages.get(gold.chain[0].evidence.doc_id, ())
+        found = next((one for one in passages if one.start <= proof.start and proof.end <= one.end), None)
+        return found if found and says(found.titled_text, gold.chain[0].mention) else None
 
     def _other_document(self, gold: GoldQuestion) -> Passage | None:
         """A passage of another article that names the chain's first entity as the question does, but not the answer.
@@ -210,11 +206,15 @@ class Lessons:
         """
         first = gold.chain[0]
         sources = [source for source in self._sources.get(first.entity, ()) if source not in gold.gold_ids]
-        for passage in chain.from_iterable(self._passages.get(source, ()) for source in sources):
-            text = passage.titled_text
-            if says(text, first.mention) and not any(contains(text, answer) for answer in gold.answers):
-                return passage
-        return None
+        named = (
+            passage
+            for source in sources
+            for passage in self._passages.get(source, ())
+            if says(passage.titled_text, first.mention)
+        )
+        return next(
+            (one for one in named if not any(contains(one.titled_text, answer) for answer in gold.answers)), None
+        )
 
 
 def share_out(num: int, ratio: Sequence[int]) -> list[int]:
@@ -271,11 +271,10 @@ def plan_lessons(
                 plan += _plan_role(dialect, role, num_of_role, hop_ratio)
                 continue
             num_hidden = round(abstention * num_of_role)
-            answered = _plan_role(dialect, role, num_of_role - num_hidden, fact_ratio)
-            few_facts = fact_ratio[:_MOST_HIDDEN_FACTS]
-            hidden = _plan_role(dialect, role, num_hidden, few_facts if any(few_facts) else (1,))
-            plan += [structs.replace(portion, may_abstain=abstention > 0) for portion in answered]
-            plan += [structs.replace(portion, may_abstain=True, abstains=True) for portion in hidden]
+            few = fact_ratio[:_MOST_HIDDEN_FACTS]
+            hidden_ratio = few if any(few) else (0,) * (_MOST_HIDDEN_FACTS - 1) + (1,)  # all others have more facts
+            plan += _plan_role(dialect, role, num_of_role - num_hidden, fact_ratio, may_abstain=abstention > 0)
+            plan += _plan_role(dialect, role, num_hidden, hidden_ratio, may_abstain=True, abstains=True)
     return plan
 
 
@@ -290,19 +289,20 @@ def _check_ratio(unit: str, ratio: Sequence[int], most: int) -> None:
         raise BadInput(f"{unit} must be weights for 1 to {most} {unit}, such as 4,3,2,1, not {list(ratio)}")
 
 
-def _plan_role(dialect: Dialect, role: Role, num: int, ratio: Sequence[int]) -> list[Portion]:
+def _plan_role(
+    dialect: Dialect, role: Role, num: int, ratio: Sequence[int], *, may_abstain: bool = False, abstains: bool = False
+) -> list[Portion]:
     """The portions of a role, split by its ratio in its own unit: hops for a proposer, facts for a solver."""
     return [
         Portion(dialect, role, searches_needed(number), count, hops=number)
         if role == "proposer"
-        else Portion(dialect, role, number, count)
+        else Portion(dialect, role, number, count, may_abstain=may_abstain, abstains=abstains)
         for number, count in enumerate(share_out(num, ratio), start=1)
         if count
     ]
 
 
 def _plan_kinds(cast: Sequence[Role], num: int, lesson_ratio: Sequence[int]) -> list[Portion]:
-    """The portions of score for these roles, by kind of lesson."""
     ratio = [weight if role_of(kind) in cast else 0 for kind, weight in zip(LESSON_KINDS, lesson_ratio, strict=True)]
     if not any(ratio):
         raise BadInput(

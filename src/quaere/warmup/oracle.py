@@ -34,8 +34,8 @@ from quaere.worlds.dice import Dice
 from quaere.worlds.names import strip_article
 
 NAME = "oracle"
+# Further searches for a fact after the first one did not find it.
 MAX_RETRIES = 2
-"""Further searches for a fact after the first one did not find it."""
 
 _TRIES_PER_EPISODE = 12
 _OPEN_QUERY_PERCENT = 50
@@ -203,22 +203,17 @@ class _Solver(_Oracle):
         return self.go_on(turns)
 
     @property
-    def is_last(self) -> bool:
-        return self.at == len(self.chain) - 1
-
-    @property
     def evaluates(self) -> bool:
         return self.turns.remarks != "none"
 
     def evaluate(self, at: int, slots: Mapping[str, str], turns: Sequence[Turn]) -> str:
         """The evaluation of the search for hop `at`: a separate turn, or a note before the next action."""
-        slots = dict(slots) | {"n": str(self.verdict.rank)}
-        if self.verdict.kind == "found":
-            hop, slots = self.chain[at], slots | self.found
-            slots["F"] = self.answer if at == len(self.chain) - 1 else hop.said
+        kind, dice, slots = self.verdict.kind, self.dice, {**slots, "n": str(self.verdict.rank)}
+        if kind == "found":
+            said = self.answer if at == len(self.chain) - 1 else self.chain[at].said
+            proof = self.chain[at].evidence.text
             # A sentence that names the value only as "it" would not show what was found.
-            slots["S"] = hop.evidence.text if contains(hop.evidence.text, slots["F"]) else ""
-        kind, dice = self.verdict.kind, self.dice
+            slots |= self.found | {"F": said, "S": proof if contains(proof, said) else ""}
         form: str = "refined" if self.turns.remarks == "facts" and kind == "found" else kind
         self.note = words.write_thought(_EVALUATIONS[form], dice, slots, min_words=1, max_words=_MAX_NOTE_WORDS)
         if self.turns.remarks != "turn":
@@ -231,11 +226,12 @@ class _Solver(_Oracle):
 
     def go_on(self, turns: Sequence[Turn]) -> str:
         """The next search for the same fact, the search for the next fact, or the answer."""
-        if self.verdict.kind != "found" and self.lesson.abstains and self.is_last and len(self.asked) > 1:
-            return self.turns.answer(self.think("abstain", self.slots(self.at)), ABSTENTION, note=self.note)
-        if self.verdict.kind != "found" and len(self.asked) > MAX_RETRIES:
-            raise SamplingFailed("a fact was not found")
         if self.verdict.kind != "found":
+            is_last = self.at == len(self.chain) - 1
+            if self.lesson.abstains and is_last and len(self.asked) > 1:
+                return self.turns.answer(self.think("abstain", self.slots(self.at)), ABSTENTION, note=self.note)
+            if len(self.asked) > MAX_RETRIES:
+                raise SamplingFailed("a fact was not found")
             forms = self.forms["not_found"]
             if self.evaluates:
                 forms = words.THOUGHTS["not_found"] if self.verdict.kind == "missing" else _EVALUATIONS["again"]
@@ -302,30 +298,27 @@ async def play_oracle(
 
         played = await play_oracle(world, index, Renderer(tokenizer), LessonSettings(num_episodes=100))
     """
-    limits, turn_limits, report_limits = settings.limits, settings.turn_limits, settings.report_limits
-    style, seed, plan = settings.style, settings.seed, settings.plan()
-    refuse_few_turns(plan, limits, {"score": report_limits.max_turns, **(turn_limits or {})})
+    report_limits, style, seed, plan = settings.report_limits, settings.style, settings.seed, settings.plan()
+    refuse_few_turns(plan, settings.limits, {"score": report_limits.max_turns, **(settings.turn_limits or {})})
     lessons, searcher, played = Lessons(world, index), LocalSearcher(index), Demonstrations()
     research = Research(world, index, report_limits, style=style, seed=seed)
     try:
         for portion in plan:
-            allowed = report_limits if portion.kind else allow_turns(limits, turn_limits, portion.dialect)
-            num_kept = 0
+            usual = allow_turns(settings.limits, settings.turn_limits, portion.dialect)
+            allowed, num_kept = report_limits if portion.kind else usual, 0
             for _ in range(portion.num * _TRIES_PER_EPISODE + _TRIES_PER_EPISODE):
                 if num_kept == portion.num:
                     break
-                if portion.kind:
-                    attempt = research.draw(portion.kind)
-                else:
-                    attempt = _attempt(lessons.draw_of(portion), world, style, seed)
+                kind = portion.kind
+                attempt = research.draw(kind) if kind else _attempt(lessons.draw_of(portion), world, style, seed)
                 episode = await demonstrate(attempt, searcher, renderer, allowed, name=NAME)
                 if played.take(episode, attempt.find_fault(episode)):
                     num_kept += 1
                     on_episode(episode)
             if num_kept < portion.num:
-                few = f"only {num_kept} of {portion.num} {portion.name} passed the checks"
                 raise BadInput(
-                    f"{few} (most frequent reason: {played.dropped.most_common(1)[0][0]})",
+                    f"only {num_kept} of {portion.num} {portion.name} passed the checks "
+                    f"(most frequent reason: {played.dropped.most_common(1)[0][0]})",
                     hint=f"more --max-turns, --tool-response-tokens or --sequence-tokens, or {_fewer(portion)}",
                 )
     finally:
@@ -334,7 +327,6 @@ async def play_oracle(
 
 
 def _attempt(lesson: Lesson, world: World, style: PromptStyle, seed: int) -> Attempt:
-    """The lesson as an attempt to play: its task with the oracle's script, protocol and check."""
     role, dialect, dice = lesson.role, lesson.dialect, Dice(seed, "warmup", lesson.id)
     script = _Solver(lesson, world, dice) if role == "solver" else _Proposer(lesson, world, dice)
     protocol = open_protocol(role, style, dialect, abstention=lesson.may_abstain)

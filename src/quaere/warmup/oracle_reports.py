@@ -27,9 +27,9 @@ from quaere.worlds.dice import Dice
 from quaere.worlds.names import capitalise
 from quaere.worlds.open_questions import ReportLine, name_unknown, state_fact, unknown_relations
 
+# Flaws of a report: false: a claim is made up; miscited: it cites a passage that does not state it; unresolved: it
+# cites a passage that was never shown; uncited: nothing is cited; missing: most known facts are left out.
 Flaw = Literal["false", "miscited", "unresolved", "uncited", "missing"]
-"""Flaws of a report: false: a claim is made up; miscited: it cites a passage that does not state it; unresolved: it
-cites a passage that was never shown; uncited: nothing is cited; missing: most known facts are left out."""
 FLAWS: tuple[Flaw, ...] = get_args(Flaw)
 
 MIN_SENTENCES, MAX_SENTENCES = 4, 8
@@ -126,8 +126,7 @@ def write_draft(
     Raises SamplingFailed if the sources state too few facts.
     """
     named = [world.entity(entity).index for entity in gold.entities]
-    found = find_facts(world, sources)
-    own, others = _sort_findings(found, named, dice)
+    own, others = _sort_findings(find_facts(world, sources), named, dice)
     if any(all(finding.fact.subject != index for finding in own) for index in named):
         raise SamplingFailed("nothing was found about what was asked")
     if len(own) + len(others) < MIN_CLAIMS:
@@ -235,7 +234,6 @@ def cite(numbers: Sequence[int]) -> str:
 
 
 def _state(world: World, claim: Claim, dice: Dice) -> str:
-    """The claim as a sentence without citation and full stop."""
     return state_fact(world.graph, claim.finding.fact, claim.said, form=dice.below(6)).removesuffix(".")
 
 

@@ -124,7 +124,6 @@ def write_next(dice: Dice, found: Mapping[str, str], wanted: Mapping[str, str]) 
 
 
 def _begin_sentences(text: str) -> str:
-    """The text with capitals at the start of sentences."""
     return re.sub(r"(^|[.?!] )([a-z])", lambda match: match[1] + match[2].upper(), text)
 
 
@@ -135,12 +134,10 @@ def _excess(text: str, min_words: int = MIN_WORDS, max_words: int = MAX_WORDS) -
 
 
 def _usable(forms: Sequence[str], slots: Mapping[str, str]) -> list[str]:
-    """The forms whose slots all have a value."""
     return [form for form in forms if all(slots.get(slot) for slot in split_slots(form)[1::2])]
 
 
 def _draw(forms: Sequence[str], dice: Dice, slots: Mapping[str, str]) -> str:
-    """One of the forms, with its alternatives chosen and its slots filled."""
     parts = split_slots(choose_form(dice.pick(forms), dice))
     return "".join(slots[part] if number % 2 else part for number, part in enumerate(parts))
 
@@ -172,15 +169,11 @@ def _new_query(
 ) -> str:
     name = strip_article(mention) if dice.chance(50) else mention
     keys = _keywords(dice.pick([form for form in (wording.want, wording.ask) if form] or [""]))
-    slots = wording_slots(wording, name) | {"keys": keys, "noun": noun}
-    slots["want"] = strip_article(slots["want"])
-    slots["ask"] = slots["ask"].rstrip("?")
+    slots = wording_slots(wording, name)
+    slots |= {"keys": keys, "noun": noun, "want": strip_article(slots["want"]), "ask": slots["ask"].rstrip("?")}
     usable = _usable(forms, slots)
-    for _ in range(_NUM_DRAWS):
-        query = _draw(usable, dice, slots)
-        if query not in asked:
-            return query
-    return strip_article(mention)
+    drawn = (_draw(usable, dice, slots) for _ in range(_NUM_DRAWS))
+    return next((query for query in drawn if query not in asked), strip_article(mention))
 
 
 def _keywords(form: str) -> str:

@@ -17,6 +17,7 @@ from msgspec import Struct, field, structs
 from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.chat.renderer import Renderer
 from quaere.chat.spans import find_evidence, shown_passages
+from quaere.chat.tools import first_fault
 from quaere.dialects import registry
 from quaere.dialects.registry import find_dialect, find_taught
 from quaere.dialects.roles import is_right
@@ -30,9 +31,9 @@ from quaere.search.searcher import Searcher
 from quaere.training.proposals import read_proposal
 from quaere.warmup.dialects import Dialect, Role, cites, roles_of, solver_turns
 
+# Writes the next turn's text from the turns so far and the text added to the context since the last turn (on the
+# first turn: the whole prompt). It raises SamplingFailed to give up.
 Script = Callable[[Sequence[Turn], str], str]
-"""Writes the next turn's text from the turns so far and the text added to the context since the last turn (on the first
-turn: the whole prompt). It raises SamplingFailed to give up."""
 
 
 class Attempt(Struct, frozen=True):
@@ -176,11 +177,11 @@ def find_fault(episode: Episode, role: Role) -> str:
     if role == "solver":
         return "" if is_right(episode) else "wrong answer"
     score = read_proposal(episode).score
-    if not score.valid:
-        return "the question is not valid"
-    if score.tool < 1:
-        return "too few searches"
-    return "" if score.answer > 0 else "the answer was not found"
+    return first_fault(
+        (not score.valid, "the question is not valid"),
+        (score.tool < 1, "too few searches"),
+        (score.answer <= 0, "the answer was not found"),
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------- quotations
@@ -192,31 +193,27 @@ def find_misquote(episode: Episode) -> str:
     find_misquote(episode) == "the evidence is not letter for letter"
     """
     triple = _triple(episode)
-    if not triple.span:
-        return "there is no evidence"
-    if find_evidence(triple.span, shown_passages(episode)) is None:
-        return "the evidence was not shown"
-    if not verbatim(triple):
-        return "the evidence is not letter for letter"
     # The evidence may use another name than the answer given.
     names = (triple.answer, *(episode.task.question.answers if isinstance(episode.task, SolveTask) else ()))
-    if not any(holds_answer(structs.replace(triple, answer=name)) for name in names):
-        return "the evidence does not hold the answer"
-    if not says_more(triple):
-        return "the evidence says no more than the answer"
-    if len(triple.span.split()) > MAX_SENTENCE_WORDS:
-        return "the evidence is long"
-    return "" if travelled(triple) else "the evidence is not the last hop's"
+    named = any(holds_answer(structs.replace(triple, answer=name)) for name in names)
+    return first_fault(
+        (not triple.span, "there is no evidence"),
+        (find_evidence(triple.span, shown_passages(episode)) is None, "the evidence was not shown"),
+        (not verbatim(triple), "the evidence is not letter for letter"),
+        (not named, "the evidence does not hold the answer"),
+        (not says_more(triple), "the evidence says no more than the answer"),
+        (len(triple.span.split()) > MAX_SENTENCE_WORDS, "the evidence is long"),
+        (not travelled(triple), "the evidence is not the last hop's"),
+    )
 
 
 def _triple(episode: Episode) -> Triple:
     """Question, answer and quoted span of an episode, and the texts they may quote (without titles)."""
     task, outcome = episode.task, episode.outcome
-    document, hops, question, answer, span = "", 1, "", "", ""
+    document, hops = "", 1
     if isinstance(task, ProposeTask):
         document, hops = task.document.text if task.document else "", task.hops
-    elif isinstance(task, SolveTask):
-        question = task.question.text
+    question, answer, span = task.question.text if isinstance(task, SolveTask) else "", "", ""
     if isinstance(outcome, Answer):
         answer, span = outcome.text, outcome.span
     elif isinstance(outcome, Proposal):

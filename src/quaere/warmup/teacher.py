@@ -51,10 +51,14 @@ async def play_teacher(
     lessons, searcher, played = Lessons(world, index), LocalSearcher(index), Demonstrations()
     drawn = [lessons.draw_of(part) for part in plan for _ in range(part.num)]
     allowed = [allow_turns(limits, turn_limits, lesson.dialect) for lesson in drawn]
-    protocols = [open_protocol(lesson.role, "full", lesson.dialect, abstention=lesson.may_abstain) for lesson in drawn]
     jobs = [
-        Job(protocol, lesson.task, lesson.id, most)
-        for protocol, lesson, most in zip(protocols, drawn, allowed, strict=True)
+        Job(
+            open_protocol(lesson.role, "full", lesson.dialect, abstention=lesson.may_abstain),
+            lesson.task,
+            lesson.id,
+            most,
+        )
+        for lesson, most in zip(drawn, allowed, strict=True)
     ]
     shown = run_many(policy, jobs, searcher, limits, seed=settings.seed, params=params, concurrency=concurrency)
     num_failed, waiting = 0, zip(drawn, allowed, strict=True)
@@ -110,7 +114,6 @@ class _Recorded:
         self._results: Iterator[tuple[SearchResult, ...]] = iter([turn.results for turn in turns if turn.results])
 
     async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
-        """The results that this search had in the earlier episode."""
         return [list(result.hits) for result in next(self._results, ())][: len(queries)]
 
     async def close(self) -> None:

@@ -86,9 +86,8 @@ def find_curve(items: Sequence[Item]) -> tuple[tuple[float, float], ...]:
 
 
 def _rank(item: Item) -> tuple[bool, float]:
-    if not item.is_answer:
-        return False, 0.0
-    return True, 1.0 if item.confidence is None else item.confidence
+    sure = 1.0 if item.confidence is None else item.confidence
+    return item.is_answer, sure if item.is_answer else 0.0
 
 
 def find_lost(pairs: Sequence[tuple[Item, Item]]) -> Interval | None:

@@ -21,6 +21,7 @@ from typing import Literal, TypedDict
 from msgspec import Struct
 
 from quaere.evaluation.qa.items import Item
+from quaere.grouping import group_by
 from quaere.rewards.answers import normalise_answer
 from quaere.rewards.format import contains
 
@@ -160,10 +161,8 @@ def find_constants(items: Iterable[Item]) -> tuple[Constant, ...]:
 
     Sets are kept apart because they word questions differently: a model may say "no" to all questions of 2Wiki only.
     """
-    groups: dict[tuple[str, str], list[Item]] = {}
-    for item in items:
-        if item.kind in CLOSED and item.right_option:
-            groups.setdefault((item.set, item.kind), []).append(item)
+    closed = (item for item in items if item.kind in CLOSED and item.right_option)
+    groups = group_by(closed, lambda item: (item.set, item.kind))
     found = []
     for (name, kind), chosen in sorted(groups.items()):
         said = Counter(item.option for item in chosen if item.option)

@@ -19,6 +19,7 @@ from msgspec import Struct, structs
 
 from quaere.chat.spans import check_evidence, shown_passages
 from quaere.chat.statements import split_statements
+from quaere.chat.tools import first_fault
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval, wilson_interval
 from quaere.records import Candidate, Episode, Evidence, Question
@@ -79,27 +80,22 @@ def find_gap(asked: Asked) -> str:
     find_gap(Asked("q1", "Who built it?", ("Venn",), ("Venn built it.",))) == "names nothing"
     """
     question, answers = asked.question, asked.answers
-    if fault := find_fault(question, names=(), answer=""):
-        return fault
-    if any(normalise_answer(answer) in ("yes", "no") or names_alternatives(question, answer) for answer in answers):
-        return CHOICE
-    if not find_phrases(question):
-        return NAMELESS
-    if any(gives_away(question, answer) for answer in answers):
-        return LEAKED
-    if asked.misquoted:
-        return MISQUOTED
-    if not asked.texts:
-        return UNSOURCED
-    return "" if any(_holds(text, answer) for text in asked.texts for answer in answers) else UNPROVEN
+    is_choice = any(normalise_answer(one) in ("yes", "no") or names_alternatives(question, one) for one in answers)
+    fault = find_fault(question, names=(), answer="") or first_fault(
+        (is_choice, CHOICE),
+        (not find_phrases(question), NAMELESS),
+        (any(gives_away(question, answer) for answer in answers), LEAKED),
+        (asked.misquoted, MISQUOTED),
+        (not asked.texts, UNSOURCED),
+    )
+    is_proven = not fault and any(_holds(text, answer) for text in asked.texts for answer in answers)
+    return "" if is_proven else fault or UNPROVEN
 
 
 def _holds(text: str, answer: str) -> bool:
     """True if a sentence of the text contains the answer verbatim and as whole words."""
-    if not answer.strip():
-        return False
     whole = re.compile(rf"(?<!\w){re.escape(answer.strip())}(?!\w)")
-    return any(whole.search(said.text) for said in split_statements(text))
+    return bool(answer.strip()) and any(whole.search(said.text) for said in split_statements(text))
 
 
 # ------------------------------------------------------------------------------------------------ sources of questions

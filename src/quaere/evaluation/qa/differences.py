@@ -24,6 +24,7 @@ from quaere.evaluation.intervals import (
 from quaere.evaluation.qa.abstaining import find_lost
 from quaere.evaluation.qa.answer_kinds import CLOSED, KINDS
 from quaere.evaluation.qa.scores import Scored
+from quaere.grouping import grouped
 
 _SEED = re.compile(r"-(\d+)$")
 
@@ -119,10 +120,7 @@ def group_seeds(named: Iterable[tuple[str, Scored]]) -> dict[str, list[Scored]]:
 
     group_seeds([("warm-0", a), ("warm-1", b), ("evolved-0", c)]) -> {"warm": [a, b], "evolved": [c]}
     """
-    arms: dict[str, list[Scored]] = {}
-    for name, scored in named:
-        arms.setdefault(_SEED.sub("", name), []).append(scored)
-    return arms
+    return grouped((_SEED.sub("", name), scored) for name, scored in named)
 
 
 def compare_arms(
@@ -144,8 +142,6 @@ def compare_arms(
     kinds = {key: next((file[key].kind for file in files if file[key].kind), "") for key in keys}
     opened = [key for key in keys if kinds[key] not in CLOSED]
     is_split = all(kinds.values()) and 0 < len(opened) < len(keys)
-    nums = (len(ours), len(theirs))
-    whole = {field: differ(field, keys) for field in ("exact_match", "f1")}
-    return ArmDifference(
-        name, other, nums, **whole, open_exact_match=differ("exact_match", opened) if is_split else None
-    )
+    exact_match, f1 = (differ(field, keys) for field in ("exact_match", "f1"))
+    apart = differ("exact_match", opened) if is_split else None
+    return ArmDifference(name, other, (len(ours), len(theirs)), exact_match, f1, apart)

@@ -40,16 +40,33 @@ SUFFIX = ".items.jsonl.gz"
 _SUFFIXES = (".jsonl", ".jsonl.gz")
 
 
-class Item(Struct, frozen=True, omit_defaults=True):
+class Described(Struct, frozen=True, kw_only=True):
+    """What a score and an item say alike of a question, its answer and the quoted span.
+
+    `gold` is True if the span is in a gold passage and contains an accepted answer, None if no span was requested or
+    the question's gold passages are not known. `kind` is the kind of answer asked for, "" in files written before it
+    was stored; `right_option` and `option` are, for a closed kind, the option that is right and the one that the answer
+    takes (`answer_kinds`). `answerable` is false for a question without accepted answers, `abstained` true if the model
+    said that the documents do not answer, and `confidence` that of its answer, None if not known.
+
+        Described(kind="yes/no", right_option="yes", option="no")
+    """
+
+    gold: bool | None = None
+    kind: str = ""
+    right_option: str = ""
+    option: str = ""
+    abstained: bool = False
+    answerable: bool = True
+    confidence: float | None = None
+
+
+class Item(Described, frozen=True, omit_defaults=True):
     """The result of one question. `answer` is None if the episode ended without one.
 
-    `text_hash` distinguishes questions with the same id. `present`, `verbatim`, `supported` and `gold` describe the
-    quoted span: None if no span was requested; `supported` is also None if the span was not judged, `gold` if the
-    question's gold passages are not known. `facts`, the number of facts the question combines, is stored under the name
-    `hops`. `kind` is the kind of answer asked for, "" in files written before it was stored; `right_option` and
-    `option` are, for a closed kind, the option that is right and the one that the answer takes (`answer_kinds`).
-    `answerable` is false for a question without accepted answers, `abstained` true if the model said that the documents
-    do not answer, and `confidence` that of its answer, None if not known.
+    `text_hash` distinguishes questions with the same id. `present`, `verbatim` and `supported` describe the quoted
+    span: None if no span was requested; `supported` is also None if the span was not judged. `facts`, the number of
+    facts the question combines, is stored under the name `hops`.
 
         Item(id="q1", text_hash="3f0c9a51", set="popqa", answer="Venn", exact_match=1.0, f1=1.0, end="answered",
              num_turns=2, num_searches=1, num_tokens=57)
@@ -72,13 +89,6 @@ class Item(Struct, frozen=True, omit_defaults=True):
     present: bool | None = None
     verbatim: bool | None = None
     supported: bool | None = None
-    gold: bool | None = None
-    kind: str = ""
-    right_option: str = ""
-    option: str = ""
-    abstained: bool = False
-    answerable: bool = True
-    confidence: float | None = None
 
     @property
     def right(self) -> bool:

@@ -32,6 +32,7 @@ from quaere.evaluation.judges.judge_accuracy import Validation
 from quaere.evaluation.qa.abstaining import AbstentionScore, score_abstention
 from quaere.evaluation.qa.answer_kinds import KINDS, Constant, describe_answer, find_constants
 from quaere.evaluation.qa.items import (
+    Described,
     EvidenceScore,
     Item,
     hash_text,
@@ -50,7 +51,7 @@ from quaere.search.json_lines import is_rows_file
 from quaere.search.searcher import Searcher
 
 
-class QuestionScore(Struct, frozen=True):
+class QuestionScore(Described, frozen=True):
     """The score of one question. `answer` is None if the episode ended without one.
 
     An episode in which a search failed counts as wrong whatever its answer: the policy did not see what it searched
@@ -60,8 +61,7 @@ class QuestionScore(Struct, frozen=True):
     passage returned in that episode, and `supported` the judge's decision, None if not judged. `gold` is True if the
     span is in a gold passage and contains an accepted answer, None if the gold is unknown (`quotes_gold`). `facts` is
     the number of facts the question combines (in JSON under the older name `hops`), and `searches_needed` the number of
-    searches it needs; 0 means unknown. `kind`, `right_option`, `option`, `abstained`, `answerable` and `confidence` are
-    as in `Item`.
+    searches it needs; 0 means unknown. The other fields are those of `Described`.
 
         QuestionScore(id="q1", question="Who built the Halm bridge?", facts=1, answer="Venn", exact_match=0.0, f1=0.67,
                       end="answered", num_turns=2, num_malformed=0, num_searches=1, num_tokens=57, search_failed=False)
@@ -84,13 +84,6 @@ class QuestionScore(Struct, frozen=True):
     supported: bool | None = None
     set: str = ""
     searches_needed: int = 0
-    gold: bool | None = None
-    kind: str = ""
-    right_option: str = ""
-    option: str = ""
-    abstained: bool = False
-    answerable: bool = True
-    confidence: float | None = None
 
     @property
     def item(self) -> Item:
@@ -232,9 +225,19 @@ async def evaluate(
         on_episode(episode, score)
         scores[score.id] = score
 
-    how: dict[str, Any] = {"seed": seed, "params": SamplingParams(temperature=0.0), "concurrency": concurrency}
-    how |= {"on_episode": keep, "on_turn": on_turn}
-    return [scores[episode.id] async for episode in run_many(policy, jobs, searcher, limits, **how)]
+    greedy = SamplingParams(temperature=0.0)
+    played = run_many(
+        policy,
+        jobs,
+        searcher,
+        limits,
+        seed=seed,
+        params=greedy,
+        concurrency=concurrency,
+        on_episode=keep,
+        on_turn=on_turn,
+    )
+    return [scores[episode.id] async for episode in played]
 
 
 def score_episode(episode: Episode, *, evidence: bool = False) -> QuestionScore:
