@@ -7,8 +7,6 @@ with quaere.Agent("smollm2-135m", index) as agent:
 Importing this costs nothing: each name is loaded when it is first used. docs/python.md shows all of them.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any

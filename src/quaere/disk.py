@@ -18,8 +18,6 @@ Only regular files are read: opening a pipe blocks until something writes to it,
 have no end. Both can be in a folder that was unpacked or shared.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

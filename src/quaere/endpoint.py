@@ -8,8 +8,6 @@ never from the command line, where `ps` shows them. They are sent to servers or 
 are never stored or printed.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

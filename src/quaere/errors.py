@@ -7,8 +7,6 @@ errors.
     raise IndexMissing("no index at demo/index", hint="quaere index FOLDER --out demo/index")
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 import shlex

@@ -14,8 +14,6 @@ settings cannot be written in a type and is a function. `read_attributes` reads 
 fields; the text in `Count` and others is the metavar of an option.
 """
 
-from __future__ import annotations
-
 import re
 import reprlib
 import textwrap

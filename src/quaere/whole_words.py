@@ -4,8 +4,6 @@ find_whole("finished in 170", "It was finished in 1702.") -> -1
 find_whole("in 1702", "It was finished in 1702.") -> 16
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

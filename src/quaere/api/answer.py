@@ -1,7 +1,5 @@
 """The answer of an episode, with its evidence, searches and scores."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence, Set
 

@@ -4,8 +4,6 @@ with open_stored(path, settings) as run:
     scores = await answer_questions(agent, questions, stored=run)
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path

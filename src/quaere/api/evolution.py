@@ -4,8 +4,6 @@ run = evolve("drzero", index="notes-index", model="warm", preset="single-gpu", o
 run.metrics("reward/mean")
 """
 
-from __future__ import annotations
-
 import asyncio
 import shlex
 import statistics

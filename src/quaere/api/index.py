@@ -4,8 +4,6 @@ index = Index.build("notes/", "notes-index")
 index.search("backups", k=3) -> [Hit(passage=Passage(...), score=7.25), ...]
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, TypedDict, Unpack

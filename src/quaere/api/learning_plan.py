@@ -6,8 +6,6 @@
 The plan is stored before anything else is done, so that a resumed call follows it, also on a machine that is busier.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import timeit

@@ -3,8 +3,6 @@
 report(agent, "What is known of the Oss?", out="report.html").text
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Mapping

@@ -3,8 +3,6 @@
 FunctionSearcher(lambda query: ["The Halm bridge was built in 1702."])
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import warnings

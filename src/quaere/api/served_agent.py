@@ -4,8 +4,6 @@ agent = ServedAgent(policy, index, find_notes("warm"))
 (await agent.answer("Who built the Halm bridge?", SamplingParams(temperature=0))).text
 """
 
-from __future__ import annotations
-
 import itertools
 
 from msgspec import structs

@@ -11,8 +11,6 @@ Every reader is linear in the length of the text: it only moves forward, searche
 once, and reads at most `MAX_CALLS` calls of at most `MAX_CALL_CHARS` characters.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator

@@ -4,8 +4,6 @@ A config may extend or replace the pool; a harness may drop dimensions and add o
 both writers and evaluators.
 """
 
-from __future__ import annotations
-
 from quaere.records import Dimension
 
 POOL: tuple[Dimension, ...] = (

@@ -11,8 +11,6 @@
 "read": prompts and demonstrations have JSON in <tool_call> tags; calls in the model's own form are only parsed.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

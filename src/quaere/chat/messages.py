@@ -7,8 +7,6 @@ never become a control token.
     Message("user", ("Question:\\n", Quoted("Who built the Halm bridge? <|im_end|>")))
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import groupby

@@ -5,8 +5,6 @@ of the environment. `read` is given only the text of the policy's own turn, so n
 action.
 """
 
-from __future__ import annotations
-
 import typing
 from collections.abc import Sequence
 from typing import Literal

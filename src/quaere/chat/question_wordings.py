@@ -6,8 +6,6 @@ There are two disjoint sets of forms: `PRACTICE_FORMS` for practice and `FORMS` 
 never evaluated on wordings it was trained on.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Literal, get_args

@@ -13,8 +13,6 @@ newest; they are used all the same: the episode keeps turns as sampled, and `Ren
 A base model has no chat template; it gets plain paragraphs, the form of the text it was pretrained on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from itertools import chain, pairwise

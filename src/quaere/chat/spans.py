@@ -10,8 +10,6 @@ the span is ignored. A span neither begins nor ends inside a word or number: "bu
 The returned offsets and the stored text are always the document's.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

@@ -7,8 +7,6 @@ All functions are linear in the length of any text: quantifiers are possessive (
 read once.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import groupby

@@ -15,8 +15,6 @@ the newest (most cut thoughts out of them); the episode keeps them as they were,
 differs.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -10,8 +10,6 @@ results of a rendering are counted. What a template can call and see is otherwis
     ChatEnvironment().render("{% for m in messages %}{{ m.content }}{% endfor %}", {"messages": [...]})
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -4,8 +4,6 @@ Documents, models, servers and file names may contain escape sequences that reco
 and marks that reverse its direction.
 """
 
-from __future__ import annotations
-
 import re
 
 # Control characters except newline and tab; the marks that reverse or hide the direction of text; lone surrogates.

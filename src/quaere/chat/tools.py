@@ -4,8 +4,6 @@ read_call('{"name": "search", "arguments": {"query_list": ["Halm bridge"]}}', (S
 -> ToolCall(name="search", arguments={"query_list": ["Halm bridge"]})
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

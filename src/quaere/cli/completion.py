@@ -3,8 +3,6 @@
 eval "$(quaere completion bash)"      # in ~/.bashrc
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Annotated

@@ -9,8 +9,6 @@ Rows written by a person must all be valid, or the whole file is refused. Rows o
 from a run, and runs repeat questions: of these, rows that the run has already are left out.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path

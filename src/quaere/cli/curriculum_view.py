@@ -5,8 +5,6 @@ Console().print(render_item(item, {"format/total": 0.5}, document_text, "", "evo
 Questions, spans and notes are untrusted text: `episode_view` says why all of them pass through `printable` and `Text`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType

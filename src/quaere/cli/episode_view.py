@@ -7,8 +7,6 @@ Everything shown here was written by a model or found in a document, so it must 
 characters are replaced by visible symbols (`printable`), and all text goes into `rich.text.Text`, which has no markup.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

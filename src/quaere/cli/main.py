@@ -1,7 +1,5 @@
 """The command `quaere` and its parser. Importing this must stay cheap: no torch until a command needs it."""
 
-from __future__ import annotations
-
 import argparse
 import faulthandler
 import os

@@ -6,8 +6,6 @@ quaere models path smollm2-135m
 quaere models check Qwen/Qwen3-0.6B@main
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable

@@ -7,8 +7,6 @@
 Lines for people go to stderr; lines of JSON to stdout.
 """
 
-from __future__ import annotations
-
 import json as jsonlib
 import math
 import sys

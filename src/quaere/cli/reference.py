@@ -3,8 +3,6 @@
 reference_pages() -> {"reference/commands.md": "# Commands ...", "reference/settings/drzero.md": "# Settings of ..."}
 """
 
-from __future__ import annotations
-
 import argparse
 import html
 import json

@@ -3,8 +3,6 @@
 Console().print(render_training(summarise_training(run), "evolve-20250301-101500"))
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise

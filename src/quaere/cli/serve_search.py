@@ -1,7 +1,5 @@
 """`quaere serve-search`: serves an index over HTTP."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -1,7 +1,5 @@
 """`quaere trainer`: starts, lists and stops servers that sample and train for `quaere evolve --trainer tinker`."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """`quaere world`: write a fictional encyclopedia with gold questions."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from typing import Literal

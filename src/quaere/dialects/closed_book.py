@@ -9,8 +9,6 @@ With a span of evidence above the question, the protocol measures what that span
 changes, so every difference in the answers is due to the span.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from quaere.chat.messages import Message, Part, Quoted

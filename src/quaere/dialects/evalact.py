@@ -13,8 +13,6 @@ the whole episode afterwards. A search that failed or exceeded the search limit 
 no evaluation and is no format fault.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -8,8 +8,6 @@ was good if a passage it returned contains an accepted answer. If the question l
 was also good if it returned the sentence of the next hop: the first one that no earlier search of the episode found.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise

@@ -7,8 +7,6 @@
 A role's weights in a checkpoint are a whole model, or an adapter on the model named in the run's `config.yaml`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path

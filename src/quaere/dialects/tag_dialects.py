@@ -17,8 +17,6 @@ Notes may earn a reward (`rewards/self_evaluation.py`). A turn without a note ca
 policy itself wrote counts as a note.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise

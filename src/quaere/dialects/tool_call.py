@@ -18,8 +18,6 @@ The protocol does not check whether a quotation is verbatim: `chat/spans.py` doe
 A turn can be read with or without a thought.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from functools import partial

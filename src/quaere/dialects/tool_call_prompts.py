@@ -4,8 +4,6 @@
 warm-up) in a few tokens: on a CPU, reading the prompt is most of the cost of a short episode.
 """
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 _ANSWER = "<answer>the answer alone, as short as possible</answer>"

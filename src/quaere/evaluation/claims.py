@@ -11,8 +11,6 @@ A line of such a file:
 columns are ignored.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice

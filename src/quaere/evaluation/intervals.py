@@ -17,8 +17,6 @@ answered the same questions, so each resample uses one draw of questions for all
 bootstrap interval is too narrow, so Student's interval over the seeds' means is given as well.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from statistics import NormalDist

@@ -10,8 +10,6 @@ multiplied by a factor that depends on the score z relative to the other scores 
 With one score, or with equal scores, every factor is exactly 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import fsum, sqrt
 

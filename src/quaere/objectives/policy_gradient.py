@@ -25,8 +25,6 @@ Shapes: B episodes or sequences, T tokens, G groups, P pairs.
 """
 
 # ruff: noqa: N803, N806 (capitals are shapes)
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, Literal

@@ -15,8 +15,6 @@ model with the adapter merged into it.
     resolve_model("Qwen/Qwen3-0.6B@main")  # a branch, tag or commit
 """
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import importlib.util

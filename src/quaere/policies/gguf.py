@@ -11,8 +11,6 @@ off every digit first, which makes `"  7"` two tokens, `"ĠĠ"` and `"7"`, where
 Dequantising does not restore precision: the result has the quality of the 4-bit file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@ steps, and arrays within arrays are a recursion. So the header is walked once fi
     check_layout(Path("model.gguf"))  # raises ModelMissing if the file cannot hold what it declares
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from pathlib import Path

@@ -3,8 +3,6 @@
 resolve_hub("Qwen/Qwen3-0.6B@main", pull=True) -> Path(".../models--Qwen--Qwen3-0.6B/snapshots/...")
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

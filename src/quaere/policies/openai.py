@@ -8,8 +8,6 @@ It returns text, not tokens, so it is used for asking, judging and teaching, and
 from an environment variable at each request; it is neither stored nor shown.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -4,8 +4,6 @@ A `TokenSampler` takes and returns token ids; only such a sampler can be trained
 returns text; it is used for asking, judging and teaching.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Protocol

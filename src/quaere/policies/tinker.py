@@ -12,8 +12,6 @@ because only the server can stop at the end of a turn; strings are cut here, aft
 native engine does. So a turn is the same as if the server had stopped there; what it sampled beyond is dropped.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

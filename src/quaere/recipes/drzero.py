@@ -20,8 +20,6 @@ its ablations is one value:
     solver.dialect=evalact              not of the paper: a solver that evaluates what it found (or evalrar, ...)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 

@@ -23,8 +23,6 @@ With `evidence.cite=false`, its three weights 0, `phase_b_documents=same`, and `
 `max_grad_norm` and `proposer.reward.format_rule` as there, it equals Dr. Zero bit for bit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial

@@ -9,8 +9,6 @@ method is "tfidf-svd": TF-IDF reduced to a few hundred dimensions. It needs no m
 words, but does not know synonyms. Draws within a cluster prefer passages far from the centroid and rarely used.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import floor
 from pathlib import Path

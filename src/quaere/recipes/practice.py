@@ -10,8 +10,6 @@ They differ in the solver's dialect, which is its prompts, its reward and its to
 and in their papers' settings: each is a config and a row at the end of this file. Retrieved text carries no loss.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from msgspec import structs

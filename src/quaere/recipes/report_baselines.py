@@ -16,8 +16,6 @@ The defaults for writing are SCORE's, so that the runs differ from it only in ju
     shuffle_advantages=true               the shuffle control, which must not learn
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Literal
 

@@ -4,8 +4,6 @@ All records are frozen `msgspec` structs: cheap to make, comparable, and written
 their own. Each docstring shows a tiny literal instance.
 """
 
-from __future__ import annotations
-
 from quaere.records.episodes import (
     LIMIT_ENDS,
     Action,

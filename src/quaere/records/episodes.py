@@ -1,7 +1,5 @@
 """Tasks given to a policy, the actions read from its turns, and episodes: their tokens, turns and failures."""
 
-from __future__ import annotations
-
 import math
 from itertools import chain
 from typing import Literal

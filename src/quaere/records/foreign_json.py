@@ -3,8 +3,6 @@
 decode_json(b'{"id": "q1", "text": "Who?"}', Question) == Question(id="q1", text="Who?")
 """
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 import msgspec

@@ -1,7 +1,5 @@
 """Passages, search results and evidence; questions, and the candidates that a proposer wrote."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from msgspec import Struct

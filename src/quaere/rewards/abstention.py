@@ -8,8 +8,6 @@ A policy that is paid 1 for a right answer, `a` for abstaining and 0 for a wrong
 its chance of a right answer is below `a`.
 """
 
-from __future__ import annotations
-
 from msgspec import structs
 
 from quaere.records import Passage, Question

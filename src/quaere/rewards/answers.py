@@ -1,7 +1,5 @@
 """Answer comparison for training and evaluation: normalisation, exact match, token F1, and the years of dates."""
 
-from __future__ import annotations
-
 import re
 import string
 from collections import Counter

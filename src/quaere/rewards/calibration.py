@@ -3,8 +3,6 @@
 auroc([2.0, 9.0, 9.0], [False, True, False]) -> 0.75
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import groupby

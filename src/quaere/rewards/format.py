@@ -9,8 +9,6 @@ question of several hops written without any search scores 0 in the tool part, w
 The functions take counts and texts; the caller has read the episode.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

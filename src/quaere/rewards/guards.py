@@ -11,8 +11,6 @@ The paper has no guards (`PAPER`); by default all of them are on (`OURS`). Guard
 can pass all of them and still prove nothing, so the verifier is needed as well.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter

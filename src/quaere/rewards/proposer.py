@@ -11,8 +11,6 @@ and 0 if all or none are right; an ablation compares with a parabola that peaks 
 The functions take counts, texts and flags; sampling and tokenising are done by the caller.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Literal
 

@@ -13,8 +13,6 @@ scores are.
 `check_report` scores a report by rules, without a model: rules resist persuasion, but cannot judge truth.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

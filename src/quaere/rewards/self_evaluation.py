@@ -6,8 +6,6 @@ Eval-RAR's R_answer is exact match (Eq. 2-5), AutoRefine's is F1. Notes are the 
 found; the caller has extracted them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Literal
 

@@ -5,8 +5,6 @@ An episode calls only `write` (the policy writes a turn) and `answer` (the envir
 only, so its episodes cannot be trained on. `open_policy` opens a policy from the value of `--model`.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from hashlib import blake2b

@@ -13,8 +13,6 @@ process at any time leaves the earlier checkpoints unchanged.
     learner.load(find_checkpoints(run / "checkpoints")[-1].path)
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import re

@@ -3,8 +3,6 @@
 parse_yaml("rate: 1e-6", "the config") == {"rate": 1e-6}
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Hashable
 from contextlib import suppress

@@ -8,8 +8,6 @@
 mismatch; it is neither removed nor corrected.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Literal

@@ -15,8 +15,6 @@ killed process, and the next writer truncates them.
     writer.append([b'{"id":"ask-3",...}', b'{"id":"ask-4",...}']) == Frame(shard=0, offset=5120, length=874)
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

@@ -14,8 +14,6 @@ The format is JSON, so nothing of Inspect is needed to write it. Samples are wri
 one frame of episodes is in memory.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections import Counter

@@ -8,8 +8,6 @@ docs/curriculum.md describes the columns. Files are written atomically. JSON Lin
 needs the extra `parquet`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path

@@ -3,8 +3,6 @@
 list_runs(runs_root()) == [RunSummary(id="ask-20250301-101500", kind="ask", num_episodes=1, num_answered=1, ...)]
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import sqlite3

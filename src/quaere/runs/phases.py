@@ -4,8 +4,6 @@ summarise_phases(run)[0].metrics["reward/mean"] == Change(first=0.1, last=0.4)
 count_candidates(run) == [CandidateCount(iteration=0, num_kept=10, dropped={"never solved": 6})]
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left, bisect_right
 from itertools import groupby

@@ -6,8 +6,6 @@ A reader sees only what the index in `run.db` has, so never half an episode. `Ru
 `run.py` describes how readers and the writer work at the same time.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import heapq
 import json

@@ -11,8 +11,6 @@ different question under an old id, so a verdict contains the text it was given 
 questions are never changed or deleted; rejecting one removes it from the solver's curriculum.
 """
 
-from __future__ import annotations
-
 import hashlib
 import sqlite3
 from collections.abc import Collection, Sequence

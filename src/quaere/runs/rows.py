@@ -4,8 +4,6 @@ index_row(episode)["question"] == "Who built the Halm bridge?"
 read_candidate(candidate_row(candidate)) == candidate
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import struct

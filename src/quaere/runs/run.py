@@ -18,8 +18,6 @@ bytes, so that a process killed in between leaves the same state as above.
 Only verdicts and added questions may be written by other processes, at any time: see `review.py`.
 """
 
-from __future__ import annotations
-
 import math
 import sqlite3
 from collections import Counter

@@ -13,8 +13,6 @@ Either may be in a file named by `$QUAERE_SEARCH_KEY_FILE` or `$QUAERE_SEARCH_LO
 URLs are stored with runs and shown in messages.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import time

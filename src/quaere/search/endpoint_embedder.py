@@ -8,8 +8,6 @@ The embedder's name is stored in the index, and the index's queries go to the sa
 from somebody else, and the server it names must not get the user's key for OpenAI.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Mapping, Sequence

@@ -8,8 +8,6 @@ choose_title("Microsoft Word - minutes_v3.doc", "Minutes of the bridge board") =
 HeadingTrails("The planner", headings).name(start, end) == "Options > Query planning"
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence

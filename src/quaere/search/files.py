@@ -4,8 +4,6 @@
 FileText(title='The Oss', text='# The Oss\n\nThe Oss rises ...', encoding='utf-8')
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

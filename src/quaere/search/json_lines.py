@@ -4,8 +4,6 @@
 {"id": "7", "title": "The Oss", "text": "The Oss rises near Halmgate."}
 """
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma

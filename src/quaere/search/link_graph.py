@@ -4,8 +4,6 @@ graph = LinkGraph(store)
 list(graph.links_to("people/venn.html")) -> [Backlink(passage=Passage(...), start=9, end=21, to_part=False)]
 """
 
-from __future__ import annotations
-
 import posixpath
 import re
 from array import array

@@ -1,7 +1,5 @@
 """The manifest of an index (`manifest.json`): its sources, its settings and the versions that built it."""
 
-from __future__ import annotations
-
 import shlex
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version

@@ -12,8 +12,6 @@ A small model answers from the first passage it is shown, and BM25 often ranks t
 second or third, behind a page that repeats the question's other words: `titles_first` moves that page to the top.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 from collections import defaultdict

@@ -5,8 +5,6 @@ hits = (await searcher.search(["who built the Halm bridge?"], topk=3))[0]
 await searcher.close()
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Sequence

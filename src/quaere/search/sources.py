@@ -6,8 +6,6 @@ write_sources(folder, reader.folders, reader.records, began_ns)
 find_changes(Path("docs-index"), [Path("docs")]) == ["rivers.md"]
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b, file_digest

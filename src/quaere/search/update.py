@@ -4,8 +4,6 @@ updated = update_index(Path("docs-index"))
 updated.counts     -> UpdateCounts(num_added=1, num_changed=2, num_removed=0, num_unchanged=40, num_read=3, ...)
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import time

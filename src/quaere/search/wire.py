@@ -7,8 +7,6 @@ With `return_scores` false the lists contain the documents themselves. `doc_id`,
 `heading` are additions of Quaere: they give the passage's place in its document, and other clients ignore them.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from msgspec import Meta, Struct

@@ -15,8 +15,6 @@ particles to words; these scripts are treated character by character.
     'english'
 """
 
-from __future__ import annotations
-
 import re
 import threading
 import unicodedata

@@ -3,8 +3,6 @@
 Requests beyond a bounded queue are answered with 429. `serving/server.py` makes a server of it.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import AsyncIterator
 

@@ -13,8 +13,6 @@ nothing else uses. Its engines fsdp and megatron need wheels that are not on PyP
 find: they run in the clone's environment. The model is a folder with merged weights and a `dtype` in its config.json.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

@@ -9,8 +9,6 @@ sampling copy exists once in either case, so a second role needs no second engin
 common with roles on a server (`remote_actors.py`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """LoRA adapters by peft; weights saved, loaded, checked to be finite, and copied into the sampler."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial

@@ -9,8 +9,6 @@ The order is shuffled so that no score depends on a report's position, and posit
 None and is not penalised for it.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Mapping, Sequence

@@ -15,8 +15,6 @@ vocabulary size.
 """
 
 # ruff: noqa: N803, N806, N815 (capitals are shapes)
-from __future__ import annotations
-
 import operator
 from collections.abc import Iterator, Sequence
 from itertools import groupby

@@ -16,8 +16,6 @@ sources: papers, or Quaere itself.
     read_docs(AdapterSettings)["rank"] -> SettingDoc("Rank of the adapters; 0 trains all weights ...", ("LoRA",))
 """
 
-from __future__ import annotations
-
 import difflib
 import functools
 import textwrap

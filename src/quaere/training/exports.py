@@ -4,8 +4,6 @@ weights = find_role(Path("runs/drzero-1"), "solver")
 export_role(weights, Path("solver"), merge=True)          # config.json, model.safetensors, tokenizer, quaere.json
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any, Literal

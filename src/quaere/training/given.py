@@ -10,8 +10,6 @@ filtered like a proposer's questions: no duplicates, no leaked answers, not too 
 candidates, it attempts these as well.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -8,8 +8,6 @@
 The reaction to an alarm (warn, stop, roll back) is decided elsewhere.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Literal

@@ -13,8 +13,6 @@ Shapes: N tokens that carry loss, B samples, W most such tokens in one sample (s
 """
 
 # ruff: noqa: N806 (capitals are shapes)
-from __future__ import annotations
-
 import contextlib
 import copy
 import math

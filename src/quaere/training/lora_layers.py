@@ -1,7 +1,5 @@
 """Linear layers with LoRA adapters: peft's, computed in fewer passes over memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

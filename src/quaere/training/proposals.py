@@ -8,8 +8,6 @@ A proposal is one record, `Proposed`, which each stage extends:
     make_candidate(proposed, ...)     the candidate that the run stores
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Literal
 

@@ -7,8 +7,6 @@
 One role, the actor, is trained. The questions need no answers.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.util import find_spec

@@ -9,8 +9,6 @@ A draw is a function of the seed and of its number alone, so a resumed run, or a
 stores nothing about what was drawn.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import time

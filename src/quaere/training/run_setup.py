@@ -1,7 +1,5 @@
 """Opening what a run of any recipe needs, and estimating its memory."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar

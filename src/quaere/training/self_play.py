@@ -1,7 +1,5 @@
 """Self-play of a proposer and a solver: settings, steps and their maximum cost, generation of questions, metrics."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any, Literal

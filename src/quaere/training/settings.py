@@ -3,8 +3,6 @@
 Each is a frozen struct that refuses unknown fields, so that a mistyped key is an error and not silently ignored.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Literal

@@ -3,8 +3,6 @@
 Some of its questions are held back from training; exact match on them selects the phase's best checkpoint.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

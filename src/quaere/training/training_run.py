@@ -9,8 +9,6 @@ that a checkpoint already contains are skipped, so a resumed run executes the sa
 a step derive from its place in the run, never from earlier events in the process.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field

@@ -33,8 +33,6 @@ of the key, and redirects to the same page without the key in the URL. The cooki
 is sent to this server only, and scripts cannot read it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from functools import cache, partial

@@ -11,8 +11,6 @@ TextPart("Orsolya Venn built it.", is_quoted=True)
 A document is found by its id in an index that the viewer was given or that a run names, never by a path.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlencode

@@ -13,8 +13,6 @@ process left of a line is removed when the file is next opened. One viewer at a 
 the records only, so the rest is read when a question is opened.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import secrets

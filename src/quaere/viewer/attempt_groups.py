@@ -11,8 +11,6 @@ rules, not the reward's own: a proposed question must be proven by what its prop
 be verbatim. A right answer may be worded otherwise in its source, so a person has to look at what is listed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby

@@ -10,8 +10,6 @@ eval`, so both give the same numbers; what a judge decided is in files only. A r
 that exist: the name of a run, or "file:" and that of a file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal

@@ -17,8 +17,6 @@ Attributes are found by a pattern. That is sound because templates escape every 
 a page is always `&#34;`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import re

@@ -12,8 +12,6 @@ holds metrics of one unit only. A metric that no pattern names gets a chart of i
 logged is hidden.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from bisect import bisect_right

@@ -6,8 +6,6 @@
 Scores are those that the evaluator of the same run gave (recipe SCORE), with what it verified and found missing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from msgspec import Struct

@@ -16,8 +16,6 @@ read, so following a run costs its training nothing. The first event comes at on
 was written between the making of the page and the opening of its stream.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable

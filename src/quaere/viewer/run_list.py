@@ -7,8 +7,6 @@ compare_runs(folder, CompareQuery(run=["a", "b"])).settings ->
 [SettingRow("solver.learner.learning_rate", ["1e-06", "2e-06"])]
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any, Literal

@@ -3,8 +3,6 @@
 read_run(run, "notes").groups[0].charts[0].series[0] == Series("reward/mean", [1, 2], [0.2, 0.4])
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from msgspec import Struct

@@ -7,8 +7,6 @@ cells. Advantages and the learner's log-probs and entropies are shown if trainin
 long episode, a page has `NUM_TOKENS` tokens; the next page continues after them.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise

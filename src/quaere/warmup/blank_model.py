@@ -6,8 +6,6 @@ It has 0.15 million weights, so that two CPU cores teach it to search within a m
 its village: it is for watching the recipe Dr. Zero learn, not for answering questions.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

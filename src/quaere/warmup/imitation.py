@@ -6,8 +6,6 @@
 The model, or its adapter, is saved as a Hugging Face folder with `warmup.json`, which records the warm-up.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -7,8 +7,6 @@ asks for evidence, it quotes the sentence of the last fact from a passage that w
 searches, it describes the results and scores them by whether the fact was among them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 

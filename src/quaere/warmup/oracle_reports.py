@@ -11,8 +11,6 @@ score is a function of them alone: equal reports get equal scores at any positio
 gets a higher score.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, get_args
 

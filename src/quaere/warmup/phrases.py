@@ -12,8 +12,6 @@ Slots of a form, each left out where nothing is known to fill it:
 A thought is drawn several times, and the first draw of a good length is taken.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping, Sequence

@@ -7,8 +7,6 @@ Searches are real, both in the lessons and in the reports to be assessed. A writ
 assessor's text is a function of the flaws that were put into a report.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 

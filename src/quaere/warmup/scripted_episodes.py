@@ -7,8 +7,6 @@ An episode is learnt from only if its answer and format are right and its quotat
 may differ in white space and curly quotes, but a demonstration teaches exact copying.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 

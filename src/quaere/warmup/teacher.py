@@ -6,8 +6,6 @@ replayed as tokens of the model to be taught: the teacher's turns, cut where a p
 search results that the teacher got.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 from quaere.chat.protocol import PromptStyle

@@ -5,8 +5,6 @@ The standard library guarantees that only for `random.random()`; here every draw
     Dice(7, "article", 12).below(6)  # the same number everywhere, independent of every other label
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import TypeVar

@@ -5,8 +5,6 @@ step from object to subject ("Which book is dedicated to ...?") where exactly on
 by another article, and the answer is unique. The question names the first entity and none of the others.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from itertools import chain

@@ -6,8 +6,6 @@ A lexicon maps an entry to its possible forms, which may contain further entries
     "{town}" -> "Halmgate"
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from quaere.worlds.dice import Dice

@@ -12,8 +12,6 @@ what is unknown. The sentences of articles use "it" and "the town" and make joke
 without context.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from msgspec import Struct

@@ -35,8 +35,6 @@ Slots of a sentence:
 Slots of phrases and questions: `{X}` is a name or another phrase. Templates that end in `{X}` can be nested deeply.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping, Sequence

@@ -11,8 +11,6 @@ All files are written to a temporary folder and moved to their destination when 
 a folder that has one is complete.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections import Counter

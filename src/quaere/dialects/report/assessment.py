@@ -16,8 +16,6 @@ A search names the report it is about, and only executed searches count (`count_
 markup (`chat/tags.py`); a report without a valid entry is left out, and the others keep their scores.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

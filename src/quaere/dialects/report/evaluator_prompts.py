@@ -7,8 +7,6 @@ dimensions, notes, questions, passages and reports come from outside and are quo
 Where markup is shown, a score is a letter: a small model would copy a number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from quaere.chat.messages import Part, Quoted

@@ -18,8 +18,6 @@ each cited number to the passage that had it in this episode, or to none. Number
 read from their text, so a document that contains "[3]" or "Conclusion:" cannot forge a citation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from quaere.chat.dimensions import POOL

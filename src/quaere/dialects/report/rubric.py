@@ -11,8 +11,6 @@ The primary dimension is alone on its line; the others have weights. A rubric th
 `Malformed`, and the caller then uses `default_rubric`.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

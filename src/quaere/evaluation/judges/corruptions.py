@@ -8,8 +8,6 @@ the text alone and should lower a grade. The result is None if the report lacks 
 second source).
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable, Mapping

@@ -8,8 +8,6 @@ question, the accepted answers and the span, but neither the documents nor the p
 "not supported". `judge_accuracy.py` measures how often that is right; no score of a judge is shown without it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 

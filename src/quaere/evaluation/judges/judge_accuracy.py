@@ -7,8 +7,6 @@ The spans come from a generated world of the evaluation family with a fixed seed
 span (the sentence that states the last fact) and with corrupted spans, one per kind of corruption.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable, Sequence

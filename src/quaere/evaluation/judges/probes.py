@@ -12,8 +12,6 @@ The citation check is also measured on handwritten paraphrases (`PARAPHRASES`), 
 words.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Sequence

@@ -11,8 +11,6 @@ the score jumps although nothing was learned. So closed questions are scored sep
 models.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -8,8 +8,6 @@ contains the answer verbatim as whole words. No labels are used. The share is no
 the answer in another context, and a right answer may be worded differently in the source.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence

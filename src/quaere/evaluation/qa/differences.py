@@ -6,8 +6,6 @@
 `open_exact_match` leaves out yes/no questions and choices, where a model gains by saying another constant.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 

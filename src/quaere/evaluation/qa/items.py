@@ -17,8 +17,6 @@ verbatim in one of them that was shown, and contains an accepted answer. That is
 complete: of a set with some of the proving passages missing, right quotations would be counted as wrong.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

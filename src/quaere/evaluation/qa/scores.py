@@ -13,8 +13,6 @@ An `Evaluation` is stored in a file with the score of every question, so that la
 question by question. A file of items (`items`) is smaller and can be compared as well; `read_scored` reads both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

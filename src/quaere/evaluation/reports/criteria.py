@@ -7,8 +7,6 @@
 `read_criteria` reads those from a file, and `read_bench` the prompts and criteria of DeepResearch Bench as published.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path

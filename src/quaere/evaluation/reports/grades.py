@@ -9,8 +9,6 @@ grades of quality. A grade that cannot be parsed is missing, never 0. An empty r
 of the judge.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

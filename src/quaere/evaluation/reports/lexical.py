@@ -11,8 +11,6 @@ characters), are recognised in any language. Of known names, the longest whole-w
 another capitalised word is a different name.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 from functools import lru_cache

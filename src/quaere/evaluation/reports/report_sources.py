@@ -4,8 +4,6 @@ read_report_run(Path("runs/report-20250301-101500")).num_unfinished -> 1
 read_facts(Path("questions.jsonl")).find("What is known of the Oss?").facts
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path

@@ -8,8 +8,6 @@ A `ReportEvaluation` is stored in a file with the scores of every report, so tha
 question. The judge's accuracy (`judges/probes.py`) comes first, in the file and on the screen.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence

@@ -7,8 +7,6 @@ re-implemented.
 Tested with transformers 5.10, 5.17 and 5.22.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from contextvars import ContextVar

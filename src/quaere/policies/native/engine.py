@@ -15,8 +15,6 @@ On a GPU the next step is launched before the tokens of the last one are read; a
 then sampled one token too many, which is dropped.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial

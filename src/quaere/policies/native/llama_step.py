@@ -19,8 +19,6 @@ V vocabulary, C copies of the states.
 """
 
 # ruff: noqa: N803, N806 (capitals are shapes)
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import sqrt
 from typing import NamedTuple

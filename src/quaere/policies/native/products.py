@@ -17,8 +17,6 @@ Legend: T tokens, I inputs, O outputs, G groups of inputs.
 """
 
 # ruff: noqa: N803, N806 (capitals are shapes)
-from __future__ import annotations
-
 import platform
 from collections.abc import Sequence
 from functools import cache, partial

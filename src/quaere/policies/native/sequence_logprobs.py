@@ -7,8 +7,6 @@ Memory is bounded for any number of sequences: the KV cache holds at most `max_r
 `max_step_tokens` tokens, and logits over the vocabulary are computed for at most 2048 of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple

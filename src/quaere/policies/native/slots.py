@@ -8,8 +8,6 @@ one is reassigned, and its session has to compute its context again.
     taken = slots.take("e1", [5, 6, 7, 8])      # taken.slot.num_stored == 0: all four are to be computed
 """
 
-from __future__ import annotations
-
 import heapq
 from array import array
 from collections.abc import Mapping, Sequence

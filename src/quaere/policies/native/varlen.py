@@ -11,8 +11,6 @@ Shapes: T packed tokens, H heads, D the width of one.
 """
 
 # ruff: noqa: N806 (capitals are shapes)
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar

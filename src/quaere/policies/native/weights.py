@@ -11,8 +11,6 @@ An ordinary adapter (matrices A and B of linear layers) is merged here, in float
 without peft, which is used for other forms (DoRA, trained biases, ranks by layer ...).
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from hashlib import blake2s

@@ -26,8 +26,6 @@ Each ablation of the paper, and each choice it leaves open, is one value:
     shuffle_advantages=true               the shuffle control, which must not learn
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field

@@ -16,8 +16,6 @@ together:
 The alarms are in `training/health.py`, with the action for each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from quaere.recipes.score.harness import Statistics

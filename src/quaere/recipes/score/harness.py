@@ -10,8 +10,6 @@
 harness never picks a dimension or a weight: the evaluator does.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

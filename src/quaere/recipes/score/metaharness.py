@@ -28,8 +28,6 @@ already earns 0, and requiring more searches would only add such reports. The ru
 notes.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Annotated
 

@@ -16,8 +16,6 @@ Failures of the evaluator have a neutral effect: a rubric that breaks the rules 
 nothing, and a report without an assessment is left out of the solver's update.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from msgspec import Struct, structs

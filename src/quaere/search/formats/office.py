@@ -3,8 +3,6 @@
 They are ZIP archives of XML, which are opened only if their unpacked size is bounded; `open_archive` opens .epub too.
 """
 
-from __future__ import annotations
-
 import copy
 import re
 import zipfile

@@ -1,7 +1,5 @@
 """PDF, page by page, through pypdf."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable

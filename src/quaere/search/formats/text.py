@@ -5,8 +5,6 @@ are looked for. The header row of a Markdown table becomes a heading below all s
 the table has the names of its columns. Scanning takes linear time for any text: no pattern can match without a bound.
 """
 
-from __future__ import annotations
-
 import codecs
 import csv
 import re

@@ -7,8 +7,6 @@ each tag without an end it searches to the end of the page (32 KiB of "<a " take
 declarations.
 """
 
-from __future__ import annotations
-
 import posixpath
 import re
 import zipfile

@@ -9,8 +9,6 @@ Every error of a request is returned in the API's error format; no request can e
 disconnects, its generation is cancelled and its rows of the engine's batch are free at the next step.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

@@ -7,8 +7,6 @@ of a request counts:
     await answerer.answer(question, params)        -> Reply(text="Orsolya Venn\\n\\nFound in: ...", ...)
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 import time

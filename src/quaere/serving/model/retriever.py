@@ -9,8 +9,6 @@ The embedder `hash` needs no model: words are counted in a fixed number of bucke
 words.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TypeAlias

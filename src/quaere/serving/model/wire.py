@@ -6,8 +6,6 @@ Unknown fields are ignored, as other servers do. Known fields that are not suppo
 something other than it requested.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any, Literal, TypeVar
 

@@ -9,8 +9,6 @@ dates, names, quoted words, short phrases. A page needs no title: whether a ques
 is measured later, by searching with it.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Sequence

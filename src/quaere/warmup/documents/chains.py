@@ -10,8 +10,6 @@ first, and are used even if the link's text is another name. The writer checks t
 and keeps the chain only if a search with its question does not return the passage of the answer.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence

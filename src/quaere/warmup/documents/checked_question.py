@@ -8,8 +8,6 @@ journal = Journal(Path("own.jsonl.unfinished"), {"settings": settings, "index": 
 journal.add(Batch(1, kept, dropped))        # an interrupted writer resumes after the last batch
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections import Counter

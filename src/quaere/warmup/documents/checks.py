@@ -10,8 +10,6 @@ No label is used. The answer span was picked before the question was written, so
 the passage among others, and never without it, the passage answers the question.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Sequence
 

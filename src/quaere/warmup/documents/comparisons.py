@@ -13,8 +13,6 @@ both variants of a question (the other order; the wrong answer proposed): a mode
 first option proves nothing.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise

@@ -15,8 +15,6 @@ fact of the document itself, 2 a fact of a page that the document names, found b
 there. Searches are real, and an episode is kept only if its results showed the evidence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, zip_longest
 from typing import Literal

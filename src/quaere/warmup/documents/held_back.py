@@ -4,8 +4,6 @@ held = choose_documents(questions, num=100)
 practice, exam, num_left_out = split_by_document(questions, list_documents, held.__contains__)
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 from collections import Counter

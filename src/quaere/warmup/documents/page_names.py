@@ -7,8 +7,6 @@ A folder's name is taken if its own documents use it as a word, and written as t
 documents of several programs can then say which program they are about.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 EXAMPLES[0][-1] == "How do I make tarnctl carry on when some of my backup volumes are broken?"
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from quaere.warmup.documents.askable_facts import Kind

@@ -6,8 +6,6 @@ The model is untrained, so the prompt contains all instructions and examples. Al
 depends on the kind of text or answer is data: `prompt_examples.py`, all invented, and `BEGINNINGS`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ParamSpec

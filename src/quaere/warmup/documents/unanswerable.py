@@ -9,8 +9,6 @@ pages that a search finds are read several times: a model that reads an answer r
 answer mostly invents another. The question is kept if no two readings agree.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

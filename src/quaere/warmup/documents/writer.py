@@ -9,8 +9,6 @@ answers it without. Questions that the documents do not answer are written and c
 The model is used untrained, before any warm-up: the lessons of the warm-up are made from these questions.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import time
