@@ -10,20 +10,16 @@ evidence: the document that it is about is in its id ("halm.md#0:16-unanswerable
 import argparse
 import json
 from pathlib import Path
-from typing import Any
 
 from results_table import first_digit, parse_digits
 
 from quaere.search.json_lines import read_lines
-from quaere.warmup.documents.held_back import split_by_document
+from quaere.warmup.documents.held_back import find_documents, split_by_document
 
 
-def find_documents(row: dict[str, Any]) -> list[str]:
-    """The ids of the documents that a question is about; [] if they are not known."""
-    if row.get("kind") == "unanswerable":
-        document, _, _ = row["id"].rpartition("#")
-        return [document] if document else []
-    return [span["doc_id"] for span in row.get("evidence", [])]
+def list_documents(line: bytes) -> list[str]:
+    row = json.loads(line)
+    return find_documents(row["id"], [span["doc_id"] for span in row.get("evidence", [])])
 
 
 def main() -> None:
@@ -35,9 +31,7 @@ def main() -> None:
     args = parser.parse_args()
     digits = parse_digits(args.digits)
     lines = (line.rstrip(b"\n") + b"\n" for _, line in read_lines(args.questions))
-    practice, held, num_left_out = split_by_document(
-        lines, lambda line: find_documents(json.loads(line)), lambda name: first_digit(name) in digits
-    )
+    practice, held, num_left_out = split_by_document(lines, list_documents, lambda name: first_digit(name) in digits)
     for path, chosen in ((args.practice, practice), (args.held, held)):
         path.write_bytes(b"".join(chosen))
     counts = f"{len(practice)} to practise on, {len(held)} held back"

@@ -124,7 +124,8 @@ def learn(
     question writer. If the interval of the gain includes 0, the agent is the model before reinforcement, except with
     `anyway`. `on_progress` is called with what is being done, how much of it is done, and how much there is.
     """
-    asked = ask_for(sources, model, minutes, recipe, questions, settings, seed, device)
+    how: dict[str, Any] = {"minutes": minutes, "recipe": recipe, "seed": seed, "device": device}
+    asked = ask_for(sources, model, questions, settings, **how)
     folder = Path(out).expanduser().absolute()
     plan = obtain_plan(asked, folder)
     return _Learning(folder, plan, on_note, on_progress).finish(anyway)
@@ -133,26 +134,20 @@ def learn(
 def ask_for(
     sources: str | Path | Sequence[str | Path],
     model: str | Path,
-    minutes: float = 30,
-    recipe: str = "search-r1",
     questions: str | Path | None = None,
     settings: Mapping[str, object] | None = None,
-    seed: int = 0,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
+    **how: Any,
 ) -> Asked:
-    """The request with paths that do not depend on the working directory."""
+    """The request with paths that do not depend on the working directory; `how` are its other fields."""
     given = [sources] if isinstance(sources, str | Path) else list(sources)
     if not given:
         raise BadInput("no documents are named", hint="quaere learn FOLDER --model M --out DIR")
     return Asked(
         sources=tuple(str(Path(source).expanduser().absolute()) for source in given),
         model=str(model) if str(model) in CATALOGUE else lasting_name(str(model)),
-        minutes=float(minutes),
-        recipe=recipe,
         questions="" if questions is None else str(Path(questions).expanduser().absolute()),
         settings=dict(settings or {}),
-        seed=seed,
-        device=device,
+        **how,
     )
 
 

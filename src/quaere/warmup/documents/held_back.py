@@ -34,11 +34,16 @@ def split_by_document(
 
 
 def list_documents(question: CheckedQuestion) -> list[str]:
-    """The ids of the documents that a question is about; one without evidence is about the document in its id."""
-    if question.evidence:
-        return [span.doc_id for span in question.evidence]
-    document, _, _ = question.id.rpartition("#")
-    return [document] if document else []
+    """The ids of the documents that a question is about."""
+    return find_documents(question.id, [span.doc_id for span in question.evidence])
+
+
+def find_documents(question_id: str, proven_by: list[str]) -> list[str]:
+    """The documents of a question's evidence; without evidence, the document that the question's id begins with.
+
+    find_documents("halm.md#0:16-unanswerable", []) == ["halm.md"]
+    """
+    return proven_by or [name for name in [question_id.rpartition("#")[0]] if name]
 
 
 def choose_documents(questions: Sequence[CheckedQuestion], num: int) -> frozenset[str]:
