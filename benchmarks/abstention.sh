@@ -3,14 +3,14 @@
 # STEPS, SETTINGS, MAX_ROWS, EVAL_ROWS, QUAERE and PYTHON it takes. OUT/NAME-index and OUT/NAME-practice.jsonl are there before.
 #
 #   bash benchmarks/abstention.sh form                     # OUT/form-SEED: SHARE of the lessons end with an abstention
-#   bash benchmarks/abstention.sh learn docs               # OUT/docs-SEED: abstaining earns REWARD, HIDDEN of a step is hidden
+#   bash benchmarks/abstention.sh learn docs               # OUT/docs-SEED: HIDDEN of a step is hidden, needless abstaining earns NEEDLESS
 #   bash benchmarks/abstention.sh learn docs never         # OUT/docs-never-SEED, the control: it may not abstain
 #   bash benchmarks/abstention.sh ask docs-SEED docs exam.jsonl              # every question as it is and with its answer hidden
 #   bash benchmarks/abstention.sh ask docs-never-SEED docs exam.jsonl        # the same, never abstaining
 #   bash benchmarks/abstention.sh ask docs-never-SEED docs exam.jsonl prompt # the second control: the prompt alone allows it
 set -euo pipefail
 : "${OUT:?}"
-SEED=${SEED:-0} STEPS=${STEPS:-26} EVAL_ROWS=${EVAL_ROWS:-256} MICRO=${MICRO:-16384} SHARE=${SHARE:-0.15} REWARD=${REWARD:-0.3}
+SEED=${SEED:-0} STEPS=${STEPS:-26} EVAL_ROWS=${EVAL_ROWS:-256} MICRO=${MICRO:-16384} SHARE=${SHARE:-0.15} NEEDLESS=${NEEDLESS:-0}
 HIDDEN=${HIDDEN:-0.25}
 quaere() { ${QUAERE:-command quaere} "$@"; }
 LIMITS=(--max-turns 7 --topk 3 --turn-tokens 160 --sequence-tokens 5632 --tool-response-tokens 700)
@@ -21,8 +21,8 @@ form() {
         --out "$OUT/form-$SEED"
 }
 
-learn() {  # name, perhaps "never"
-    local how=(--set solver.abstention.reward="$REWARD" --set solver.abstention.hidden_share="$HIDDEN") questions=$OUT/$1-practice.jsonl
+learn() {  # name, perhaps "never" or another word for its folder
+    local how=(--set solver.abstention.needless="$NEEDLESS" --set solver.abstention.hidden_share="$HIDDEN") questions=$OUT/$1-practice.jsonl
     if [[ ${2:-} == never ]]; then
         how=(--set solver.abstention.allowed=false) questions=$OUT/$1-answerable-$SEED.jsonl
         grep -v '"answers": *\[\]' "$OUT/$1-practice.jsonl" > "$questions"

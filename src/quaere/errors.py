@@ -153,6 +153,25 @@ def _library_missing(name: str) -> ExtraMissing:
     return ExtraMissing(f"{name} is not installed, and models need it", extra="torch")
 
 
+class OutOfMemory(QuaereError):
+    """The GPU has too little free memory for what is computed at once."""
+
+
+@contextmanager
+def catch_out_of_memory() -> Iterator[None]:
+    """Raise `OutOfMemory` in place of torch's error, with how much memory there is and what needs less."""
+    try:
+        yield
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError":  # by name, because importing torch takes seconds
+            raise
+        said = ". ".join(str(error).split(". ")[:3])
+        less = (
+            "compute less at once: --max-rows, engine.max_rows, solver.learner.micro_tokens; or end what else uses it"
+        )
+        raise OutOfMemory(said, hint=f"{less}. The same command continues a run") from error
+
+
 class SearchFailed(QuaereError):
     """A search failed: the retriever was unreachable, timed out, was overloaded or answered with an error.
 

@@ -7,6 +7,7 @@ import sys
 import warnings
 
 import pytest
+import torch
 
 import tiny
 from quaere.cli import terminal
@@ -253,3 +254,26 @@ def test_warnings_for_the_user_are_one_line_and_others_are_shown_as_before(recwa
     capsys.readouterr()
     terminal._show("the index\x1b[2J is stale", StaleIndex, "index.py", 7)
     assert capsys.readouterr().err == "quaere: the index␛[2J is stale\n"
+
+
+def test_a_gpu_without_memory_left_is_one_line_and_what_needs_less(monkeypatch, capsys):
+    def check():
+        raise torch.OutOfMemoryError(
+            "CUDA out of memory. Tried to allocate 384.00 MiB. GPU 0 has a total capacity of 139.80 GiB of which 55 "
+            "MiB is free. Process 2695 has 46.07 GiB memory in use. See documentation for Memory Management (https://...)"
+        )
+
+    monkeypatch.setattr("quaere.cli.doctor._python", check)
+    assert main(["doctor"]) == 2
+    line, hint = capsys.readouterr().err.splitlines()
+    assert line.startswith("quaere: CUDA out of memory. Tried to allocate 384.00 MiB. GPU 0") and "2695" not in line
+    assert "solver.learner.micro_tokens" in hint
+
+
+def test_another_error_of_a_library_is_not_taken_for_a_lack_of_memory(monkeypatch):
+    def check():
+        raise RuntimeError("shapes differ")
+
+    monkeypatch.setattr("quaere.cli.doctor._python", check)
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        main(["doctor"])

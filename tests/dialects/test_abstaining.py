@@ -9,9 +9,10 @@ from quaere.dialects.notes import Notes, read_notes
 from quaere.dialects.registry import SOLVER_DIALECTS, find_dialect, open_protocol, open_solver
 from quaere.dialects.roles import Solver, SolverDialect, is_right, let_abstain, measure_abstention, pay_abstention
 from quaere.errors import BadInput
+from quaere.objectives.policy_gradient import grpo
 from quaere.recipes.registry import find_recipe
 from quaere.records import Answer, Episode, Question, SolveTask
-from quaere.rewards.abstention import ABSTENTION, hide_answers
+from quaere.rewards.abstention import ABSTENTION, AbstentionRewards, hide_answers
 from quaere.rollout.episode import Limits, run_episode
 from quaere.rollout.policy import TokenPolicy
 from scripted import ScriptedSampler
@@ -64,10 +65,22 @@ def test_a_dialect_that_cannot_abstain_is_refused(monkeypatch):
     mute = SolverDialect(lambda options: Solver(Mute("search-r1")))
     monkeypatch.setattr("quaere.dialects.registry.find_dialect", lambda dialect, role: mute)
     with pytest.raises(BadInput, match="the dialect mute has no way to abstain"):
-        open_solver("mute", abstention=0.3)
+        open_solver("mute", abstention=REWARDS)
 
 
 # --------------------------------------------------------------------------------------------------------------- reward
+
+
+REWARDS = AbstentionRewards(right=0.3, needless=0.1)
+
+
+@pytest.mark.parametrize("needless", [0.0, 0.1, 0.5])
+def test_a_hard_question_teaches_to_abstain_if_that_is_paid_at_all(needless):
+    """A group's advantages are divided by its deviation: how much a needless abstention earns does not matter."""
+    solver = open_solver("search-r1", abstention=AbstentionRewards(needless=needless))
+    group = [ended(ABSTENTION, abstained=True), ended("Brod"), ended("Oss"), ended("Oss")]
+    advantages = grpo([solver.pay(episode)["reward/total"] for episode in group], [0] * 4).values
+    assert advantages == pytest.approx([1.5, -0.5, -0.5, -0.5] if needless else [0.0] * 4, abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -75,32 +88,32 @@ def test_a_dialect_that_cannot_abstain_is_refused(monkeypatch):
     [
         (ended("Venn"), 1.0, True),
         (ended("Brod"), 0.0, False),
-        (ended(ABSTENTION, abstained=True), 0.3, False),
+        (ended(ABSTENTION, abstained=True), 0.1, False),
         (ended(ABSTENTION), 0.0, False),  # where it is not allowed, it is a wrong answer
         (ended(ABSTENTION, HIDDEN, abstained=True), 0.3, True),
         (ended("Venn", HIDDEN), 0.0, False),  # a guess: nothing that it was shown says so
     ],
 )
 @pytest.mark.parametrize("dialect", ["search-r1", "tool-call", "evalrar", "autorefine"])
-def test_right_earns_1_abstaining_its_reward_and_wrong_0(dialect, episode, expected, right):
-    paid = open_solver(dialect, abstention=0.3).pay(episode)
+def test_right_earns_1_abstaining_by_whether_there_is_an_answer_and_wrong_0(dialect, episode, expected, right):
+    paid = open_solver(dialect, abstention=REWARDS).pay(episode)
     assert paid["reward/total"] == expected
     assert paid["answer/abstained"] == float(episode.abstained)
     assert is_right(episode) is right
 
 
-@pytest.mark.parametrize(("held", "expected"), [(1.0, 0.3), (0.0, 0.0)])
+@pytest.mark.parametrize(("held", "expected"), [(1.0, 0.1), (0.0, 0.0)])
 def test_in_a_gated_dialect_a_broken_format_is_not_paid(held, expected):
     def pay(episode):
         return {"reward/total": 0.0, "format/held": held}
 
     abstained = ended(ABSTENTION, abstained=True)
-    assert pay_abstention(abstained, pay, 0.3, gated=True)["reward/total"] == expected
-    assert pay_abstention(abstained, pay, 0.3)["reward/total"] == 0.3
+    assert pay_abstention(abstained, pay, REWARDS, gated=True)["reward/total"] == expected
+    assert pay_abstention(abstained, pay, REWARDS)["reward/total"] == 0.1
 
 
 def test_its_shares_are_measured_beside_what_the_dialect_measures():
-    solver = let_abstain(Solver(open_protocol("search-r1"), measure=lambda episodes: {"own": 1.0}), 0.3)
+    solver = let_abstain(Solver(open_protocol("search-r1"), measure=lambda episodes: {"own": 1.0}), REWARDS)
     episodes = [
         ended("Venn"),
         ended("Brod"),

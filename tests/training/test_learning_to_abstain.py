@@ -12,7 +12,7 @@ from building import play_once
 from quaere.dialects.roles import Solver, let_abstain, measure_abstention
 from quaere.objectives.policy_gradient import grpo
 from quaere.records import SolveTask
-from quaere.rewards.abstention import ABSTENTION, hide_answers
+from quaere.rewards.abstention import ABSTENTION, AbstentionRewards, hide_answers
 
 SEEDS = range(6)
 
@@ -44,10 +44,10 @@ class Doubter(Pupil):
     make_plays = staticmethod(make_plays)
     script = staticmethod(random_script)
 
-    def __init__(self, seed, reward):
+    def __init__(self, seed, rewards):
         super().__init__(seed)
         self.protocol = Terse(abstention=True)
-        self.solver = let_abstain(Solver(self.protocol), reward)
+        self.solver = let_abstain(Solver(self.protocol), rewards)
 
     def reward_of(self, episode):
         return self.solver.pay(episode)["reward/total"]
@@ -63,21 +63,21 @@ class Doubter(Pupil):
         return grpo(rewards, [int(episode.task.id[1:].split("-")[0]) for episode in episodes]).values
 
 
-def learn(tmp_path, seed, reward, num_steps):
+def learn(tmp_path, seed, rewards, num_steps):
     """Shares of the last five steps: abstained where there is an answer, where there is none, and right answers."""
 
     async def play():
-        pupil = Doubter(seed, reward)
+        pupil = Doubter(seed, rewards)
         await pupil.learn_format()
         return await pupil.reinforce(num_steps, "grpo")
 
-    history = play_once(tmp_path / "played", f"doubter-{reward}-{seed}", play)
+    history = play_once(tmp_path / "played", f"doubter-{rewards}-{seed}", play)
     return [sum(step[part] for step in history[-5:]) / 5 for part in range(3)]
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS[1:])])
 def test_it_abstains_where_the_answer_is_hidden(tmp_path, seed):
-    needless, refused, right = learn(tmp_path, seed, 0.3, 30)
+    needless, refused, right = learn(tmp_path, seed, AbstentionRewards(), 30)
     # Six seeds: after 25 steps 0.97 to 1.0, 0.0 to 0.12 and 0.72 to 0.97; before, about 0.3, 0.5 and 0.4.
     assert refused > 0.85
     assert needless < 0.2
@@ -86,5 +86,5 @@ def test_it_abstains_where_the_answer_is_hidden(tmp_path, seed):
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS[1:])])
 def test_it_stops_to_abstain_if_that_is_not_paid(tmp_path, seed):
-    _, refused, _ = learn(tmp_path, seed, 0.0, 25)
+    _, refused, _ = learn(tmp_path, seed, AbstentionRewards(right=0.0), 25)
     assert refused < 0.2  # six seeds: at most 0.06 in the last step

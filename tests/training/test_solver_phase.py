@@ -13,6 +13,7 @@ from quaere.dialects.tool_call import ToolCallSolver
 from quaere.errors import TrainingStopped
 from quaere.recipes.drzero import DrZero
 from quaere.records import Answer, Candidate, Episode, Question
+from quaere.rewards.abstention import AbstentionRewards, hide_answers
 from quaere.training.rollouts import Stage, check_finite
 from quaere.training.settings import ValidationSettings
 from quaere.training.solver_phase import (
@@ -115,16 +116,16 @@ class Doubting(Acting):
 
 
 def test_hidden_questions_are_practised_in_their_share():
-    """Of 4 questions half are hidden: there abstaining earns 0.3 and an answer 0, elsewhere an answer earns 1."""
+    """Of 4 questions half are hidden: there abstaining earns 0.3 and an answer 0, elsewhere 0.1 and 1."""
     training = Watched()
     training.actors = Doubting()
-    abstention = AbstentionSettings(allowed=True, reward=0.3, hidden_share=0.5)
+    abstention = AbstentionSettings(allowed=True, reward=0.3, needless=0.1, hidden_share=0.5)
     config = SolverConfig(steps=1, batch=4, attempts=2, abstention=abstention)
     options = UNVALIDATED | {"solver": solver_of(config, "brief")}
     stage = Stage(training.actors, tiny.ListSearcher())
     asyncio.run(practise(training, stage, 0, config, questions=QUESTIONS, **options))
     (metrics,), ((_, _, _, measured, _),) = training.metrics, training.done
-    assert sorted(one["reward/total"] for one in measured) == [0.0, 0.0, 0.3, 0.3, 0.3, 0.3, 1.0, 1.0]
+    assert sorted(one["reward/total"] for one in measured) == [0.0, 0.0, 0.1, 0.1, 0.3, 0.3, 1.0, 1.0]
     assert metrics["abstention/answerable"] == metrics["abstention/unanswerable"] == 0.5
     assert metrics["passes/1"] == 1.0  # one of two is right of every question, answered or refused
 
@@ -132,9 +133,11 @@ def test_hidden_questions_are_practised_in_their_share():
 def test_validation_counts_abstaining_as_its_reward():
     step, stage = Step(1, 0, "solver", 0, 0, None), Stage(Doubter(), tiny.ListSearcher())
     limits, when = SolverConfig().limits, {"every": 10, "num_steps": 50}
-    validator = Validator(stage, ToolCallSolver(), QUESTIONS, limits, **when, abstention_reward=0.3)
+    questions = [*QUESTIONS[:3], hide_answers(QUESTIONS[3])]
+    rewards = AbstentionRewards(right=0.8, needless=0.1)
+    validator = Validator(stage, ToolCallSolver(), questions, limits, **when, abstention=rewards)
     asyncio.run(validator.before(step))
-    assert step.validated_before == Validated(pytest.approx(0.25 + 0.5 * 0.3), 4)
+    assert step.validated_before == Validated(pytest.approx((1 + 0.1 + 0.8) / 4), 4)
     assert step.metrics["validation_start/abstained"] == 0.5
 
 

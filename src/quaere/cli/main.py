@@ -16,7 +16,7 @@ from quaere.api.background import set_library_defaults
 from quaere.cli.terminal import INTERRUPTED, printable_line, say_line, show_warnings
 from quaere.disk import DISK_ERRORS
 from quaere.endpoint import refuse_login
-from quaere.errors import BadInput, QuaereError, catch_missing_libraries
+from quaere.errors import BadInput, QuaereError, catch_missing_libraries, catch_out_of_memory
 
 # Modules of this package that each register a command, in the order of the help.
 COMMANDS = tuple(
@@ -96,7 +96,7 @@ def _run(words: Sequence[str]) -> None:
         check_command(words)
         args = build_parser(words[0] if words and not words[0].startswith("-") else None).parse_args(words)
         _check_logins(args)  # before a URL with a password is printed or stored
-        with catch_missing_libraries():
+        with catch_missing_libraries(), catch_out_of_memory():
             args.run(args)
     except SystemExit:  # of --help, or a command's own exit code
         _flush()

@@ -26,6 +26,7 @@ from msgspec import Meta
 
 from quaere.errors import BadInput
 from quaere.plugins import Names, Registry
+from quaere.rewards.abstention import AbstentionRewards
 
 if TYPE_CHECKING:
     from quaere.chat.protocol import PromptStyle, Protocol
@@ -114,12 +115,12 @@ def open_solver(
     settings: DialectSettings | None = None,
     guided: bool = False,
     answer_score: AnswerScore = "own",
-    abstention: float | None = None,
+    abstention: AbstentionRewards | None = None,
 ) -> Solver:
     """The solver of a dialect: protocol and reward.
 
     `evidence` asks for the sentence it relies on, `guided` writes the start of its turns. With `abstention`, it may
-    answer that the documents do not say, for this reward; None: it may not. Settings of another dialect are replaced by
+    answer that the documents do not say, for these rewards; None: it may not. Settings of another dialect become
     this one's defaults.
     """
     from quaere.dialects.roles import SolverOptions, let_abstain
@@ -150,7 +151,7 @@ def open_protocol(
     abstention: bool = False,
 ) -> Protocol:
     """The protocol of a dialect's solver (`open_solver`)."""
-    may = 0.0 if abstention else None
+    may = AbstentionRewards() if abstention else None
     return open_solver(
         dialect, style=style, evidence=evidence, settings=settings, guided=guided, abstention=may
     ).protocol

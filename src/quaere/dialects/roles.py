@@ -40,7 +40,7 @@ from quaere.records import (
     Task,
     Turn,
 )
-from quaere.rewards.abstention import ABSTENTION, is_abstention
+from quaere.rewards.abstention import ABSTENTION, AbstentionRewards, is_abstention
 from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rollout.episode import Limits
 from quaere.setting_types import check_settings
@@ -95,14 +95,16 @@ def pay_f1(episode: Episode) -> dict[str, float]:
     return {"answer/exact_match": solver_reward(episode), "answer/f1": reward, "reward/total": reward}
 
 
-def pay_abstention(episode: Episode, pay: Pay, reward: float, *, gated: bool = False) -> dict[str, float]:
-    """The components of `pay`, with `reward` in place of its total if the policy abstained.
+def pay_abstention(episode: Episode, pay: Pay, rewards: AbstentionRewards, *, gated: bool = False) -> dict[str, float]:
+    """The components of `pay`, with the reward for abstaining in place of its total if the policy abstained.
 
     If the dialect is `gated`, an episode that broke its format gets 0 all the same.
     """
     parts = {**pay(episode), "answer/abstained": float(episode.abstained)}
     if episode.abstained:
-        parts["reward/total"] = 0.0 if gated and not parts["format/held"] else reward
+        assert isinstance(episode.task, SolveTask)
+        held = not gated or bool(parts["format/held"])
+        parts["reward/total"] = rewards.of(episode.task.question) if held else 0.0
     return parts
 
 
@@ -134,13 +136,13 @@ class Solver(Struct, frozen=True):
     gated: bool = False
 
 
-def let_abstain(solver: Solver, reward: float) -> Solver:
-    """The solver, paid `reward` where it abstains, and measured by how often it does."""
+def let_abstain(solver: Solver, rewards: AbstentionRewards) -> Solver:
+    """The solver, paid by `rewards` where it abstains, and measured by how often it does."""
 
     def measure(episodes: Sequence[Episode]) -> dict[str, float]:
         return {**(solver.measure(episodes) if solver.measure else {}), **measure_abstention(episodes)}
 
-    pay = partial(pay_abstention, pay=solver.pay, reward=reward, gated=solver.gated)
+    pay = partial(pay_abstention, pay=solver.pay, rewards=rewards, gated=solver.gated)
     return structs.replace(solver, pay=pay, measure=measure)
 
 

@@ -4,17 +4,34 @@
     hide_answers(Question("q1", "Who built the Halm bridge?", ("Orsolya Venn",)))
     -> Question("q1-hidden", "Who built the Halm bridge?", (), hidden=("Orsolya Venn",))
 
-A policy that is paid 1 for a right answer, `a` for abstaining and 0 for a wrong answer earns most by abstaining where
-its chance of a right answer is below `a`.
+    AbstentionRewards(right=1.0, needless=0.0).of(question)
+
+Practice knows which questions have no answer, so abstaining is paid by whether it was right. One reward `a` for both
+would not do: GRPO divides by the standard deviation of a group, and in a group of abstentions and wrong answers any
+`a` above 0 gives the same advantages, so that every hard question teaches to abstain.
 """
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from quaere.records import Passage, Question
 from quaere.rewards.answers import normalise_answer
 from quaere.rewards.format import contains
 
 ABSTENTION = "not in these documents"
+
+
+class AbstentionRewards(Struct, frozen=True):
+    """Rewards for abstaining: `right` where the question has no answer, `needless` where it has one.
+
+    AbstentionRewards(right=1.0, needless=0.0)
+    """
+
+    right: float = 1.0
+    needless: float = 0.0
+
+    def of(self, question: Question) -> float:
+        """The reward for abstaining from a question."""
+        return self.needless if question.answers else self.right
 
 
 def is_abstention(text: str) -> bool:

@@ -194,7 +194,7 @@ _CONDITIONS = (
         "above",
         "abstention/answerable",
         "the {role} abstains from {value:.0%} of the questions that have an answer",
-        "abstaining pays more than trying; lower solver.abstention.reward or solver.abstention.hidden_share",
+        "abstaining pays more than trying; lower solver.abstention.needless or solver.abstention.hidden_share",
     ),
     _Condition(
         "guessing",
@@ -203,7 +203,7 @@ _CONDITIONS = (
         "abstention/unanswerable",
         "the {role} abstains from {value:.0%} of the questions that have no answer",
         "it cannot learn what it never does; teach it first (`quaere warmup --abstention 0.2`), or raise "
-        "solver.abstention.reward",
+        "solver.abstention.hidden_share",
     ),
     _Condition(
         "mismatch",

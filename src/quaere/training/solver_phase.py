@@ -16,6 +16,7 @@ from quaere.grouping import grouped
 from quaere.objectives.policy_gradient import DELTA, Advantages, grpo
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Answer, Episode, Question, SolveTask
+from quaere.rewards.abstention import AbstentionRewards
 from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import derive_seed
@@ -49,19 +50,26 @@ from quaere.training.training_run import TrainingRun
 class AbstentionSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Abstaining: the solver may answer that the documents do not say, and practises it.
 
-        AbstentionSettings(allowed=True, reward=0.3, hidden_share=0.25)
+        AbstentionSettings(allowed=True, reward=1.0, needless=0.0, hidden_share=0.25)
 
     Attributes:
-        allowed: The prompt offers to abstain, and abstaining earns `reward`. [Quaere]
-        reward: Reward for abstaining; a right answer earns 1, a wrong one 0. The solver should abstain where its chance
-            to be right is below this. [Quaere]
+        allowed: The prompt offers to abstain. [Quaere]
+        reward: Reward for abstaining from a question without an answer; a right answer earns 1, a wrong one 0. [Quaere]
+        needless: Reward for abstaining from a question that has an answer. Above 0, the solver also learns to abstain
+            where it is unsure, and gives fewer right answers. [Quaere]
         hidden_share: Share of the questions of a step whose answers are hidden from their searches, so that they cannot
             be answered. Questions for yes or no and choices are never hidden. [Quaere]
     """
 
     allowed: bool = False
-    reward: Fraction = 0.3
+    reward: Fraction = 1.0
+    needless: Fraction = 0.0
     hidden_share: Fraction = 0.25
+
+    @property
+    def rewards(self) -> AbstentionRewards:
+        """What abstaining earns, by whether the question has an answer."""
+        return AbstentionRewards(self.reward, self.needless)
 
 
 class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -130,7 +138,7 @@ def solver_of(config: SolverConfig, style: PromptStyle, *, evidence: bool = Fals
         evidence=evidence,
         settings=config.evaluation,
         answer_score=config.answer_score,
-        abstention=config.abstention.reward if config.abstention.allowed else None,
+        abstention=config.abstention.rewards if config.abstention.allowed else None,
     )
 
 
@@ -159,7 +167,7 @@ async def practise(
         config.limits,
         every=validation.every,
         num_steps=num_steps,
-        abstention_reward=config.abstention.reward,
+        abstention=config.abstention.rewards,
     )
     for step in training.steps(iteration, "solver", num_steps, role="solver", settings=config.learner):
         if step.number == 0 and num_steps < config.steps:
@@ -244,11 +252,14 @@ def hold_back(
     return train, [question for question in questions if question.id in held]
 
 
+_UNPAID = AbstentionRewards(right=0.0)
+
+
 @dataclass(frozen=True)
 class Validator:
     """Evaluates the solver greedily on the held-back questions at certain steps of its phase.
 
-    A checkpoint is rated by exact match, in which an episode that abstained counts as `abstention_reward`.
+    A checkpoint is rated by exact match, in which an episode that abstained counts as its reward (`abstention`).
 
     validator = Validator(stage, ToolCallSolver(), held_back, Limits(), every=10, num_steps=50)
     """
@@ -259,7 +270,7 @@ class Validator:
     limits: Limits
     every: int
     num_steps: int
-    abstention_reward: float = 0.0
+    abstention: AbstentionRewards = _UNPAID
 
     async def before(self, step: Step) -> None:
         """Evaluate the weights at the start of the phase, in its first step."""
@@ -289,10 +300,10 @@ class Validator:
             step.metrics[f"{name}/{part}"] = sum(scores[f"answer/{part}"] for _, scores in scored) / len(scored)
         answered = sum(isinstance(episode.outcome, Answer) for episode, _ in scored)
         step.metrics[f"{name}/unanswered"] = 1 - answered / len(scored)
-        num_abstained = sum(episode.abstained for episode, _ in scored)
-        if num_abstained:
-            step.metrics[f"{name}/abstained"] = num_abstained / len(scored)
-        paid = self.abstention_reward * num_abstained / len(scored)
+        abstained = [episode.task.question for episode, _ in scored if episode.abstained]
+        if abstained:
+            step.metrics[f"{name}/abstained"] = len(abstained) / len(scored)
+        paid = sum(map(self.abstention.of, abstained)) / len(scored)
         return Validated(step.metrics[f"{name}/exact_match"] + paid, len(scored))
 
 
