@@ -6,7 +6,7 @@ import tiny
 from quaere.api.evolution import ConfigOptions
 from quaere.chat.renderer import Renderer
 from quaere.dialects.notes import Notes, read_notes
-from quaere.dialects.registry import SOLVER_DIALECTS, find_dialect, open_protocol, open_solver
+from quaere.dialects.registry import FROM_MEMORY, SOLVER_DIALECTS, find_dialect, open_protocol, open_solver
 from quaere.dialects.roles import Solver, SolverDialect, is_right, let_abstain, measure_abstention, pay_abstention
 from quaere.errors import BadInput
 from quaere.objectives.policy_gradient import grpo
@@ -19,7 +19,7 @@ from scripted import ScriptedSampler
 
 QUESTION = Question("q", "Who built the Halm bridge?", ("Venn",))
 HIDDEN = hide_answers(QUESTION)
-DIALECTS = sorted(SOLVER_DIALECTS)
+DIALECTS = sorted(set(SOLVER_DIALECTS) - set(FROM_MEMORY))
 ANSWER = f"<think>It is not there.</think><answer>{ABSTENTION.capitalize()}.</answer>"
 
 

@@ -11,6 +11,7 @@ from quaere.dialects.evalact_reward import EvaluationSettings
 from quaere.dialects.registry import (
     SOLVER_DIALECTS,
     TAUGHT_NAMES,
+    UNTRAINED,
     find_dialect,
     find_taught,
     open_protocol,
@@ -23,6 +24,7 @@ from quaere.errors import BadInput
 from quaere.records import Answer, Dimension, DimensionRules, Harness, Proposal, Rubric, Search
 from quaere.warmup import dialects as warmup
 
+TAUGHT = [name for name in SOLVER_DIALECTS if name not in UNTRAINED]
 HARNESS = Harness(0, (Dimension("factuality", "Good."), Dimension("coverage", "Good.")), DimensionRules(k=2))
 
 
@@ -57,6 +59,10 @@ def test_every_role_is_opened_by_dialect_and_role():
         ("autorefine", "solver"): "autorefine-solver",
         ("evalrar", "solver"): "evalrar-solver",
         ("evalact", "solver"): "evalact-solver",
+        ("direct", "solver"): "closed-book",
+        ("cot", "solver"): "closed-book-cot",
+        ("rag", "solver"): "rag",
+        ("ircot", "solver"): "ircot",
     }
     slow = {place for place, protocol in opened.items() if protocol.turns_per_search != 1}
     assert slow == {("evalact", "solver")} and opened["evalact", "solver"].turns_per_search == 2
@@ -96,7 +102,7 @@ def test_settings_reach_the_solver_that_evaluates_its_searches():
         open_solver("evalact", settings=EvaluationSettings(base=0.9, most=0.1))
 
 
-@pytest.mark.parametrize("name", SOLVER_DIALECTS)
+@pytest.mark.parametrize("name", TAUGHT)
 def test_what_is_demonstrated_is_read_by_the_same_dialect(name):
     turns, protocol = find_dialect(name, "solver").demonstration, open_protocol(name)
     assert turns is not None
@@ -123,7 +129,7 @@ def test_warm_ups_teach_dialects_by_the_names_of_recipes():
     }
     assert find_taught("eve-search-r1") == ("search-r1", True)
     others = {"drzero", "eve", "eve-search-r1", "score"}
-    assert set(TAUGHT_NAMES) - others == set(SOLVER_DIALECTS) - {"tool-call"}
+    assert set(TAUGHT_NAMES) - others == set(TAUGHT) - {"tool-call"}
     assert taught_name("search-r1") == "search-r1" and taught_dialect(("search-r1", "eve-search-r1")) == "search-r1"
     assert [taught_name(name) for name in ("tool-call", "evalact", "report")] == ["drzero", "evalact", "score"]
     assert taught_dialect(("eve", "drzero", "score")) == "tool-call"

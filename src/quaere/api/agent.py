@@ -24,6 +24,7 @@ from quaere.api.search_function import FunctionSearcher, SearchFunction
 from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.dialects.notes import Notes, find_notes, find_role, role_policy, use_role
 from quaere.dialects.registry import (
+    FROM_MEMORY,
     SolverDialectName,
     can_abstain,
     check_turns,
@@ -398,13 +399,14 @@ def choose_solver(
     """
     name = dialect or notes.dialect or "tool-call"
     if guided is None:
-        guided = needs_guide and (name == "tool-call" or closed_book)
+        guided = needs_guide and (name in ("tool-call", "direct") or closed_book)
     allowed = structs.replace(trained_limits(name, notes) or usual(name), **limits)
-    if closed_book:
+    if closed_book or name in FROM_MEMORY:
         if abstention:
             said = "a model that answers from memory cannot say that the documents do not answer"
             raise BadInput(said, hint="leave out --abstention, or search an index")
-        asking = find_dialect("closed-book", "verifier").open(guided=guided, evidence=wants_evidence(evidence, notes))
+        cited, thinks = wants_evidence(evidence, notes), name == "cot"
+        asking = find_dialect("closed-book", "verifier").open(guided=guided, evidence=cited, thinks=thinks)
         return asking, structs.replace(allowed, max_turns=1)
     check_turns(name, allowed, turns_option)
     if abstention is None:

@@ -21,7 +21,7 @@ from msgspec import Meta, Struct, structs
 from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.cli import options
 from quaere.cli.terminal import interruptible, note_line
-from quaere.dialects.registry import SOLVER_DIALECTS, usual_limits
+from quaere.dialects.registry import FROM_MEMORY, SOLVER_DIALECTS, usual_limits
 from quaere.errors import BadInput
 from quaere.policies.catalogue import needs_guide
 from quaere.rollout.policy import Policy
@@ -184,6 +184,7 @@ def _check(args: argparse.Namespace) -> None:
     if (args.model is None) == (args.run_name is None):
         raise BadInput("give either --model or --run", hint="quaere eval --model NAME ...")
     options.choose_plain(args)
+    args.closed_book = args.closed_book or args.solver_dialect in FROM_MEMORY
     if args.questions is None:
         hint = "quaere eval --questions FILE ..."
         raise BadInput("--questions is missing: a JSONL file or hub:OWNER/NAME", hint=hint)

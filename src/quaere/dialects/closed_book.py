@@ -1,5 +1,7 @@
 """The closed-book dialect: one turn, no tools, the answer between tags (`eval --closed-book`, and EVE's verifier).
 
+Its solvers are the baselines `direct`, which answers at once, and `cot`, which thinks first.
+
 It is the baseline that shows how much the documents add to what the model already knows. The prompt does not mention
 searching, so a model that was taught to search is not penalised for trying to.
 
@@ -10,18 +12,22 @@ changes, so every difference in the answers is due to the span.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from quaere.chat.messages import Message, Part, Quoted
 from quaere.chat.protocol import EXAMPLES, OneTurn, Protocol
 from quaere.chat.tags import THOUGHT, find_blocks, has_unclosed
-from quaere.dialects.roles import RoleDialect, quote, read_first
+from quaere.dialects.roles import RoleDialect, Solver, SolverDialect, SolverOptions, quote, read_first
 from quaere.records import Action, Malformed, SolveTask, Task, Turn
+from quaere.rollout.episode import Limits
 
 ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
 
 _SYSTEM = """\
 Answer the question from what you know. If you are not sure, give your best guess. Write the answer alone, as short as \
 possible, between <answer> and </answer>."""
+
+_THINKING = " Before that, think step by step between <think> and </think>."
 
 _CITED_SYSTEM = """\
 Answer the question from what you know. If you are not sure, give your best guess. Write one sentence that states the \
@@ -35,7 +41,8 @@ class ClosedBook(OneTurn):
     `guided` shows two worked examples and opens the turn as an answer, for models too small to do so themselves. A
     `span` is shown above the question as quoted text, so control tokens or tags in it have no effect; a blank span
     counts as none. With `evidence`, the model also writes a sentence that states the answer, so that it can be compared
-    with systems that search. No document is shown, so no such sentence is ever a verbatim quotation.
+    with systems that search. No document is shown, so no such sentence is ever a verbatim quotation. With `thinks`, the
+    model is asked to think first (chain of thought).
 
         ClosedBook(guided=True).prefix(turn=0, is_last=True) -> "<answer>"
         ClosedBook(span="Venn built it.").opening(task)[-1].text -> "Evidence:\\nVenn built it.\\n\\nQuestion:\\nWho?"
@@ -44,17 +51,18 @@ class ClosedBook(OneTurn):
     stop: tuple[str, ...] = (ANSWER_CLOSE,)
     reminder = "Put the answer between <answer> and </answer>."
 
-    def __init__(self, *, guided: bool = False, span: str = "", evidence: bool = False) -> None:
-        self.guided, self.evidence = guided, evidence
+    def __init__(self, *, guided: bool = False, span: str = "", evidence: bool = False, thinks: bool = False) -> None:
+        self.guided, self.evidence, self.thinks = guided, evidence, thinks
         self.span = span if span.strip() else ""
-        marks = {"-evidence": evidence, "-guided": guided, "-with-span": bool(self.span)}
+        marks = {"-evidence": evidence, "-guided": guided, "-with-span": bool(self.span), "-cot": thinks}
         self.name = "closed-book" + "".join(mark for mark, wanted in marks.items() if wanted)
 
     def opening(self, task: Task) -> list[Message]:
         """The system prompt, worked examples if guided, the span if there is one, then the question."""
         if not isinstance(task, SolveTask):
             raise TypeError(f"{self.name} answers questions; it got a {type(task).__name__}")
-        messages = [Message("system", (_CITED_SYSTEM if self.evidence else _SYSTEM,))]
+        system = _CITED_SYSTEM if self.evidence else _SYSTEM
+        messages = [Message("system", (system + (_THINKING if self.thinks else ""),))]
         for asked, _, _, passage, answer in EXAMPLES if self.guided else ():
             said = quote(passage.split(". ", 1)[1] if self.evidence else "")
             messages += [
@@ -76,4 +84,10 @@ class ClosedBook(OneTurn):
         return read_first(blocks, {}) or Malformed(missing)
 
 
+def _open_solver(options: SolverOptions, *, thinks: bool) -> Solver:
+    return Solver(ClosedBook(guided=options.guided, evidence=options.evidence, thinks=thinks), options.plain_pay)
+
+
 VERIFIER: RoleDialect[Protocol] = RoleDialect(ClosedBook)
+DIRECT = SolverDialect(partial(_open_solver, thinks=False), limits=Limits(max_turns=1), turns=("answer",))
+COT = SolverDialect(partial(_open_solver, thinks=True), limits=Limits(max_turns=1), turns=("answer",))

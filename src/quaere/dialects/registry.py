@@ -10,6 +10,9 @@ report        writer       tags; a report that cites passages by number
               rubric       the dimensions that reports are graded by
               assessment   searches into reports, and their scores
 closed-book   verifier     one turn without searching, with a span of evidence or without
+direct, cot   solver       the same, answered at once or after a thought   exact match
+rag           solver       one search with the question                    exact match
+ircot         solver       a search with every sentence of reasoning       exact match
 
 open_solver("evalact", style="brief", settings=EvaluationSettings(pcar=False))
 find_dialect("report", "writer").open(style="brief")
@@ -59,6 +62,10 @@ _DIALECTS = Registry(
         "report.rubric": "quaere.dialects.report.rubric:RUBRIC",
         "report.assessment": "quaere.dialects.report.assessment:ASSESSMENT",
         "closed-book.verifier": "quaere.dialects.closed_book:VERIFIER",
+        "direct.solver": "quaere.dialects.closed_book:DIRECT",
+        "cot.solver": "quaere.dialects.closed_book:COT",
+        "rag.solver": "quaere.dialects.untrained:RAG",
+        "ircot.solver": "quaere.dialects.untrained:IRCOT",
     },
 )
 
@@ -69,6 +76,9 @@ def _with_role(names: Iterable[str], role: str) -> list[str]:
 
 
 SOLVER_DIALECTS = Names(_with_role(_DIALECTS.places, "solver"), lambda: _with_role(_DIALECTS.outside, "solver"))
+
+UNTRAINED = ("direct", "cot", "rag", "ircot")  # methods that no warm-up teaches
+FROM_MEMORY = ("direct", "cot")  # methods that search nothing
 
 SolverDialectName = Annotated[str, Meta(extra={"names": SOLVER_DIALECTS})]
 
@@ -201,7 +211,7 @@ _TAUGHT: dict[str, Taught] = {
     "drzero": Taught("tool-call"),
     "eve": Taught("tool-call", evidence=True),
     "eve-search-r1": Taught("search-r1", evidence=True),  # of EVE with solver.dialect=search-r1
-    **{name: Taught(name) for name in _with_role(_DIALECTS.places, "solver") if name != "tool-call"},
+    **{name: Taught(name) for name in _with_role(_DIALECTS.places, "solver") if name not in ("tool-call", *UNTRAINED)},
     "score": Taught("report"),
 }
 TAUGHT_NAMES = Names(_TAUGHT, lambda: _with_role(_DIALECTS.outside, "solver"))
