@@ -213,7 +213,9 @@ def _read_result(found: object, fields: Sequence[str]) -> Result | None:
 def read_web(rest: str) -> Callable[[], "WebSearcher"]:
     """What opens the searcher of `web:NAME` or `web:NAME@URL`, given all after the colon."""
     name, at, url = rest.partition("@")
-    if name == DDGS and not at:
+    if name == DDGS:
+        if at:
+            raise BadInput("web:ddgs takes no URL", hint="--search web:ddgs")
         return lambda: WebSearcher(DdgsFinder())
     if name not in VENDORS:
         raise BadInput(f"there is no web search {name!r}", hint=_SYNTAX)
