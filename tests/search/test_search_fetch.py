@@ -2,6 +2,8 @@
 
 import asyncio
 import gzip
+import ssl
+import subprocess
 import sys
 import time
 from contextlib import contextmanager
@@ -12,7 +14,7 @@ import pytest
 from quaere.search import fetch
 from quaere.search.fetch import Fetcher, FetchLimits, Refused, is_public
 from quaere.search.robots import read_robots
-from websites import HOSTILE, QUICK, open_fetcher, page, redirect, websites
+from websites import HOSTILE, QUICK, open_fetcher, page, redirect, resolve_test, websites
 
 # ------------------------------------------------------------------------------------------------------- addresses
 
@@ -23,7 +25,8 @@ _PRIVATE_V4 = """
 198.51.100.7 203.0.113.7 168.63.129.16 224.0.0.1 239.255.255.250 240.0.0.1 255.255.255.255
 """.split()
 _PRIVATE_V6 = """
-::1 :: fe80::1 fc00::1 fd00:ec2::254 fec0::1 ff02::1 ff0e::1 100::1 2001:db8::1 2001::1 2001:0:4136:e378:8000:63bf:3fff:fdd2
+::1 :: fe80::1 fc00::1 fd00:ec2::254 fec0::1 ff02::1 ff0e::1 100::1 2001:db8::1 2001::1
+2001:0:4136:e378:8000:63bf:3fff:fdd2
 2001:10::1 2001:20::1 3fff::1 64:ff9b:1::8.8.8.8 ::ffff:127.0.0.1 ::ffff:10.0.0.1 ::ffff:a9fe:a9fe ::127.0.0.1 ::7f00:1
 ::ffff:0:127.0.0.1 64:ff9b::127.0.0.1 64:ff9b::a9fe:a9fe 64:ff9b::192.168.1.1 2002:7f00:1:: 2002:c0a8:101::1
 2002:a9fe:a9fe::a9fe:a9fe fe80::1%lo
@@ -149,30 +152,29 @@ async def test_each_request_is_resolved_once_and_connects_to_the_address_that_wa
         await fetcher.close()
 
 
-async def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path):
-    import ssl
-    import subprocess
-
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+@pytest.fixture
+def certified(tmp_path):
+    """The TLS settings of a server with a certificate of its own making."""
+    files = tmp_path / "certificate.pem", tmp_path / "key.pem"
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=rivers.test"]
     try:
-        subprocess.run([*made, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+        subprocess.run([*made, "-out", files[0], "-keyout", files[1]], check=True, capture_output=True)
     except FileNotFoundError:
         pytest.skip("openssl is not installed")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    context.load_cert_chain(*files)
+    return context
+
+
+async def test_a_certificate_is_asked_for_by_name_and_refused_if_nobody_vouches_for_it(certified):
     names = []
-    context.sni_callback = lambda connection, name, _: names.append(name)
-    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=context)
+    certified.sni_callback = lambda connection, name, context: names.append(name)
+    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=certified)
     port = server.sockets[0].getsockname()[1]
-
-    async def resolve(host, port):
-        return ["127.0.0.1"]
-
-    fetcher = Fetcher(QUICK, admits=lambda address, port: True, resolve=resolve)
+    fetcher = Fetcher(QUICK, admits=lambda address, port: True, resolve=resolve_test)
     with pytest.raises(Refused, match="ConnectError"):
         await fetcher.fetch(f"https://rivers.test:{port}/")
-    assert names == ["rivers.test"]  # the name is asked for, not the address
+    assert names == ["rivers.test"]
     await fetcher.close()
     server.close()
 

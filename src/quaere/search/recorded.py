@@ -30,7 +30,7 @@ from quaere.records.foreign_json import decode_json
 from quaere.search.cache import Cache
 from quaere.search.manifest import read_manifest
 from quaere.search.searcher import Searcher, find_fingerprint, find_opener, is_folder
-from quaere.search.warc import BadRecord, pack_record, read_record, read_records
+from quaere.search.warc import BadRecord, has_record_after, pack_record, read_record, read_records
 
 if TYPE_CHECKING:
     from quaere.search.fetch import Fetched
@@ -99,7 +99,7 @@ class RecordFile:
                     found = decode_json(record.content, Retrieval)
                     self._offsets.setdefault((found.query, found.topk), []).append(record.offset)
         except BadRecord as error:
-            if not error.is_torn or self.info is None:
+            if not error.is_torn or self.info is None or has_record_after(stream, error.offset):
                 raise BadInput(f"{path} cannot be read: {error}", hint="record again, to another file") from error
             if repair:
                 stream.truncate(error.offset)

@@ -10,6 +10,7 @@ A file of such records can be appended to, read from any of them, and opened wit
 import gzip
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import BinaryIO
@@ -20,6 +21,7 @@ from msgspec import Struct
 MAX_BYTES = 64 << 20  # of one record, unpacked
 _CHUNK = 1 << 16
 _VERSION = b"WARC/1.1"
+_PACKED = b"\x1f\x8b\x08"  # the first bytes of what gzip packed
 
 
 class BadRecord(Exception):
@@ -80,6 +82,18 @@ def read_record(stream: BinaryIO) -> WarcRecord | None:
             raise BadRecord(offset)
     stream.seek(-len(unpacker.unused_data), 1)
     return _parse(bytes(data), offset)
+
+
+def has_record_after(stream: BinaryIO, offset: int) -> bool:
+    """True if a whole record begins after this byte: a file that seems to end within a record is damaged there."""
+    stream.seek(offset)
+    rest = stream.read()
+    at = 0
+    while (at := rest.find(_PACKED, at + 1)) > 0:
+        stream.seek(offset + at)
+        with suppress(BadRecord):
+            return read_record(stream) is not None
+    return False
 
 
 def _parse(data: bytes, offset: int) -> WarcRecord:
