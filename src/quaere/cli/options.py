@@ -192,7 +192,7 @@ def checkpoint(text: str) -> int | Literal["best", "last"]:
 
 
 # What is searched (`search/searcher.py`), by either name. Several URLs are kept as one text, separated by commas.
-IndexPlace = Annotated[str, "PLACE", Flag("--index", "--search", action=_JoinedUrls)]
+IndexPlace = Annotated[str, "DIR|PLACE", Flag("--index", "--search", action=_JoinedUrls)]
 QuestionPlace = Annotated[str, "FILE|hub:ID"]
 Checkpoint = Annotated[str, "N|best|last", Flag(type=checkpoint)]
 Role = Literal["solver", "proposer", "actor"]

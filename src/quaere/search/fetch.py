@@ -148,7 +148,7 @@ class Fetcher:
         self._admits, self._resolve = admits, resolve
         # The bare transport keeps no cookies and follows no redirect. No connection is kept: two names may share an
         # address, and the certificate was checked for one of them.
-        self._http = httpx.AsyncHTTPTransport(trust_env=False, limits=httpx.Limits(max_keepalive_connections=0))
+        self._http = httpx.AsyncHTTPTransport(limits=httpx.Limits(max_keepalive_connections=0))
         self._turns = asyncio.Semaphore(self.limits.max_concurrent)
         self._next_at: dict[str, float] = {}  # by host, when the next request may be sent
         self._robots: Cache[str, Robots] = Cache(_NUM_SITES)
