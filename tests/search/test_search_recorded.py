@@ -104,7 +104,7 @@ async def test_episodes_over_the_web_are_equal_and_the_record_has_the_pages(tmp_
     assert pages[found[1]].endswith(b"\r\n\r\n<p>Korrin has a lamp.") and b"content-encoding" not in pages[found[1]]
     # The passages of the episodes are spans of the pages in the record, cleaned.
     head, _, body = pages[found[0]].partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 200\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
     cleaned = clean_page(Fetched(found[0], 200, [("content-type", "text/html")], body))
     passage = recorded[0].turns[0].results[0].hits[0].passage
     assert cleaned.text[passage.start : passage.end] == passage.text
@@ -152,8 +152,32 @@ async def test_failures_are_replayed_in_their_order(tmp_path):
         return said
 
     recorded = await ask_all(Recorder(tmp_path / "a.warc.gz", "somewhere", Failing))
-    assert recorded[:2] == [("unreachable", "it is down"), ("overloaded", "it is full")] and not outcomes
+    assert (
+        recorded[2] == recorded[3]
+        and recorded[:2] == [("unreachable", "it is down"), ("overloaded", "it is full")]
+        and not outcomes
+    )
     assert recorded == await ask_all(Replayer(tmp_path / "a.warc.gz"))
+
+
+async def test_failures_of_several_queries_at_once_are_replayed_together(tmp_path):
+    num_asked = {"a": 0, "b": 0}
+
+    class Failing(Listed):
+        """Fails once for each query."""
+
+        async def search(self, queries, topk):
+            num_asked[queries[0]] += 1
+            if num_asked[queries[0]] == 1:
+                raise SearchFailed(f"{queries[0]} fails", kind="broken")
+            return await super().search(queries, topk)
+
+    for open_one in (lambda path: Recorder(path, "somewhere", Failing), Replayer):
+        searcher = open_one(tmp_path / "a.warc.gz")
+        with pytest.raises(SearchFailed, match="a fails"):
+            await searcher.search(["a", "b"], 1)
+        assert len(await searcher.search(["a", "b"], 1)) == 2
+        await searcher.close()
 
 
 @given(

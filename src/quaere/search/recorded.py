@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -39,6 +40,7 @@ _KEY = tuple[str, int]
 _NUM_REMEMBERED = 4096  # searches whose hits are kept in memory
 _SYNTAX = "record:FILE@PLACE, such as record:study.warc.gz@docs-index"
 _SEARCH = "urn:quaere:search:"
+_OF_TRANSFER = ("content-encoding", "content-length", "transfer-encoding")
 
 
 class RecordInfo(Struct, frozen=True):
@@ -124,10 +126,10 @@ class RecordFile:
 
     def add_page(self, page: "Fetched") -> None:
         """Write a page of the web, with the headers that are true of its unpacked body."""
-        kept = [each for each in page.headers if each[0] not in ("content-encoding", "transfer-encoding")]
-        kept = [*(each for each in kept if each[0] != "content-length"), ("content-length", str(len(page.body)))]
-        lines = [f"HTTP/1.1 {page.status}", *(f"{name}: {value}" for name, value in kept)]
-        head = "".join(f"{line}\r\n" for line in lines) + "\r\n"
+        kept = [each for each in page.headers if each[0] not in _OF_TRANSFER]
+        lines = [f"{name}: {value}" for name, value in (*kept, ("content-length", str(len(page.body))))]
+        status = f"HTTP/1.1 {page.status} {HTTPStatus(page.status).phrase}"
+        head = "".join(f"{line}\r\n" for line in (status, *lines, ""))
         content = head.encode("utf-8", "replace") + page.body
         self._append(pack_record("response", page.url, "application/http; msgtype=response", content))
 
@@ -183,10 +185,7 @@ class Recorder:
         await self._beginning.get("", self._begin)
         searches = [self._found.get((query, topk), partial(self._search, query, topk)) for query in queries]
         found = await asyncio.gather(*searches, return_exceptions=True)  # all have ended when one has failed
-        for hits in found:
-            if isinstance(hits, BaseException):
-                raise hits
-        return [hits for hits in found if not isinstance(hits, BaseException)]
+        return _raise_first(found)
 
     async def check(self) -> object:
         """Check the searcher that is recorded, and that the record is of the same index."""
@@ -241,13 +240,13 @@ class Replayer:
 
     async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """One list of hits per query, in the order of the queries."""
-        return [self._search((query, topk)) for query in queries]
+        return _raise_first([self._find((query, topk)) for query in queries])
 
     async def close(self) -> None:
         """Close the file."""
         self._file.close()
 
-    def _search(self, key: _KEY) -> list[Hit]:
+    def _find(self, key: _KEY) -> list[Hit] | SearchFailed:
         """The next outcome of the search: its failures in their order, then its hits for good."""
         found = self._file.find(key)
         if not found:
@@ -257,7 +256,7 @@ class Replayer:
         outcome = found[min(number, len(found) - 1)]
         if outcome.failed:
             self._num_failed[key] = number + 1
-            raise SearchFailed(outcome.message, kind=outcome.failed)
+            return SearchFailed(outcome.message, kind=outcome.failed)
         return outcome.hits
 
     def _warn_if_changed(self) -> None:
@@ -267,6 +266,14 @@ class Replayer:
             if read_manifest(Path(self.info.place)).fingerprint != self.fingerprint:
                 said = f"the index {self.info.place} has changed since {self._file.path} was recorded"
                 warnings.warn(f"{said}: the searches of then are replayed", StaleIndex, stacklevel=1)
+
+
+def _raise_first(found: Sequence[list[Hit] | BaseException]) -> list[list[Hit]]:
+    """The hits of all queries; raises the first failure among them."""
+    for outcome in found:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return [[*hits] for hits in found if not isinstance(hits, BaseException)]
 
 
 def _lock_record(path: Path, stream: BinaryIO) -> RecordFile:

@@ -38,6 +38,7 @@ from quaere.search.words import detect_language
 MAX_RESULTS = 20  # of one query: the least that a vendor gives at most
 _MAX_ANSWER_BYTES = 4 << 20
 _MAX_EXCERPT = 2000
+_EXA_CONTENTS = {"text": {"maxCharacters": _MAX_EXCERPT}}
 # Of a page: what takes a reader seconds. Real pages of two megabytes have half of it.
 _MAX_TAGS = 100_000
 _MAX_CHARS = 1 << 20
@@ -62,65 +63,58 @@ class Result(Struct, frozen=True):
 class Vendor(Struct, frozen=True):
     """A search engine of the web that answers with JSON.
 
-    `key` is the environment variable with the key, `header` what it is sent as. `ask` returns the method, the path and
-    the parameters of a query: in the path for GET, as JSON for POST. `results` leads to the list of results, and
-    `fields` names URL, title and excerpt of each.
+    `ask` returns the method, the path and the parameters of a query: in the path for GET, as JSON for POST. `results`
+    leads to the list of results, and `fields` names URL, title and excerpt of each. `url` is "" if there is no public
+    server; `key` is the environment variable with the key, `header` what it is sent as.
 
-        Vendor("https://api.example", "EXAMPLE_KEY", "x-key: {}", ask, ("results",), ("url", "title", "text"))
+        Vendor(ask, results=("results",), fields=("url", "title", "text"), url="https://api.example")
     """
 
-    url: str
-    key: str
-    header: str
     ask: Callable[[str, int], tuple[str, str, dict[str, object]]]
     results: tuple[str, ...]
     fields: tuple[str, str, str]
+    url: str = ""
+    key: str = ""
+    header: str = ""
 
 
 VENDORS = {
     "searxng": Vendor(
-        "",
-        "",
-        "",
-        lambda query, num: ("GET", "/search", {"q": query, "format": "json"}),
-        ("results",),
-        ("url", "title", "content"),
+        ask=lambda query, num: ("GET", "/search", {"q": query, "format": "json"}),
+        results=("results",),
+        fields=("url", "title", "content"),
     ),
     "brave": Vendor(
-        "https://api.search.brave.com",
-        "BRAVE_API_KEY",
-        "x-subscription-token: {}",
-        lambda query, num: ("GET", "/res/v1/web/search", {"q": query, "count": num, "text_decorations": "false"}),
-        ("web", "results"),
-        ("url", "title", "description"),
+        ask=lambda query, num: ("GET", "/res/v1/web/search", {"q": query, "count": num, "text_decorations": "false"}),
+        results=("web", "results"),
+        fields=("url", "title", "description"),
+        url="https://api.search.brave.com",
+        key="BRAVE_API_KEY",
+        header="x-subscription-token: {}",
     ),
     "tavily": Vendor(
-        "https://api.tavily.com",
-        "TAVILY_API_KEY",
-        "authorization: Bearer {}",
-        lambda query, num: ("POST", "/search", {"query": query, "max_results": num}),
-        ("results",),
-        ("url", "title", "content"),
+        ask=lambda query, num: ("POST", "/search", {"query": query, "max_results": num}),
+        results=("results",),
+        fields=("url", "title", "content"),
+        url="https://api.tavily.com",
+        key="TAVILY_API_KEY",
+        header="authorization: Bearer {}",
     ),
     "exa": Vendor(
-        "https://api.exa.ai",
-        "EXA_API_KEY",
-        "x-api-key: {}",
-        lambda query, num: (
-            "POST",
-            "/search",
-            {"query": query, "numResults": num, "contents": {"text": {"maxCharacters": _MAX_EXCERPT}}},
-        ),
-        ("results",),
-        ("url", "title", "text"),
+        ask=lambda query, num: ("POST", "/search", {"query": query, "numResults": num, "contents": _EXA_CONTENTS}),
+        results=("results",),
+        fields=("url", "title", "text"),
+        url="https://api.exa.ai",
+        key="EXA_API_KEY",
+        header="x-api-key: {}",
     ),
     "serper": Vendor(
-        "https://google.serper.dev",
-        "SERPER_API_KEY",
-        "x-api-key: {}",
-        lambda query, num: ("POST", "/search", {"q": query, "num": num}),
-        ("organic",),
-        ("link", "title", "snippet"),
+        ask=lambda query, num: ("POST", "/search", {"q": query, "num": num}),
+        results=("organic",),
+        fields=("link", "title", "snippet"),
+        url="https://google.serper.dev",
+        key="SERPER_API_KEY",
+        header="x-api-key: {}",
     ),
 }
 DDGS = "ddgs"  # a library that asks several engines, without a key
@@ -240,7 +234,7 @@ class WebSearcher:
     async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """One list of hits per query, in the order of the queries."""
         searches = (self._found.get((query, topk), partial(self._search, query, topk)) for query in queries)
-        return list(await asyncio.gather(*searches))
+        return [[*hits] for hits in await asyncio.gather(*searches)]
 
     async def close(self) -> None:
         """Close the connections."""
