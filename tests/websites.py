@@ -120,8 +120,8 @@ class Sites:
         self.requests = []
         self.asked = []  # method, path, headers and body of the searches
 
-    def url(self, path, host="127.0.0.1"):
-        return f"http://{host}:{self.port}{path}"
+    def url(self, path, host="127.0.0.1", scheme="http"):
+        return f"{scheme}://{host}:{self.port}{path}"
 
     def paths(self):
         return [path for _, path in self.requests if path != "/robots.txt"]
@@ -161,8 +161,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def websites(pages):
+def websites(pages, tls=None):
+    """The server; with `tls`, an `SSLContext`, it speaks HTTPS."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {}))
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     server.daemon_threads = True
     sites = server.RequestHandlerClass.sites = Sites(pages, server.server_address[1])
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)

@@ -9,12 +9,14 @@ import time
 from contextlib import contextmanager
 from ipaddress import ip_address
 
+import httpx
+import httpx._transports.default as httpx_transports
 import pytest
 
 from quaere.search import fetch
 from quaere.search.fetch import Fetcher, FetchLimits, Refused, is_public
 from quaere.search.robots import read_robots
-from websites import HOSTILE, QUICK, open_fetcher, page, redirect, resolve_test, websites
+from websites import HOSTILE, QUICK, open_fetcher, page, redirect, websites
 
 # ------------------------------------------------------------------------------------------------------- addresses
 
@@ -153,30 +155,47 @@ async def test_each_request_is_resolved_once_and_connects_to_the_address_that_wa
 
 
 @pytest.fixture
-def certified(tmp_path):
-    """The TLS settings of a server with a certificate of its own making."""
-    files = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=rivers.test"]
+def certificate(tmp_path):
+    """A certificate of its own making for rivers.test, with its key, and the TLS settings of a server that has it."""
+    file = tmp_path / "certificate.pem"
+    named = ["-subj", "/CN=rivers.test", "-addext", "subjectAltName=DNS:rivers.test"]
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *named]
     try:
-        subprocess.run([*made, "-out", files[0], "-keyout", files[1]], check=True, capture_output=True)
+        subprocess.run([*made, "-out", file, "-keyout", tmp_path / "key.pem"], check=True, capture_output=True)
     except FileNotFoundError:
         pytest.skip("openssl is not installed")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*files)
-    return context
+    context.load_cert_chain(file, tmp_path / "key.pem")
+    return file, context
 
 
-async def test_a_certificate_is_asked_for_by_name_and_refused_if_nobody_vouches_for_it(certified):
-    names = []
-    certified.sni_callback = lambda connection, name, context: names.append(name)
-    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=certified)
-    port = server.sockets[0].getsockname()[1]
-    fetcher = Fetcher(QUICK, admits=lambda address, port: True, resolve=resolve_test)
-    with pytest.raises(Refused, match="ConnectError"):
-        await fetcher.fetch(f"https://rivers.test:{port}/")
-    assert names == ["rivers.test"]
-    await fetcher.close()
-    server.close()
+async def test_a_certificate_is_checked_for_the_name_and_not_for_the_address(certificate, monkeypatch):
+    file, context = certificate
+    with websites({"/rivers": page("<p>The Oss")}, tls=context) as sites:
+        url = sites.url("/rivers", host="rivers.test", scheme="https")
+        unknown = open_fetcher(sites)
+        with pytest.raises(Refused, match="ConnectError"):  # nobody vouches for it
+            await unknown.fetch(url)
+        monkeypatch.setenv("SSL_CERT_FILE", str(file))
+        # Tests share one context otherwise (conftest.py), which was made before.
+        monkeypatch.setattr(httpx_transports, "create_ssl_context", httpx.create_ssl_context)
+        fetcher = open_fetcher(sites)
+        assert (await fetcher.fetch(url)).body == b"<p>The Oss"
+        with pytest.raises(Refused, match="ConnectError"):
+            await fetcher.fetch(sites.url("/rivers", host="other.test", scheme="https"))
+        assert sites.paths() == ["/rivers"]
+        await unknown.close()
+        await fetcher.close()
+
+
+async def test_no_proxy_is_used(monkeypatch):
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    with websites({"/rivers": page("<p>The Oss")}) as sites, connections() as connected:
+        fetcher = open_fetcher(sites)
+        await fetcher.fetch(sites.url("/rivers", host="rivers.test"))
+        assert set(connected) == {("127.0.0.1", sites.port)}
+        await fetcher.close()
 
 
 # ---------------------------------------------------------------------------------------------------------- bounds

@@ -14,6 +14,7 @@ import socket
 import time
 import zlib
 from collections.abc import Awaitable, Callable
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 import httpx
@@ -168,7 +169,7 @@ class Fetcher:
     async def _fetch(self, url: str, limit: asyncio.Timeout) -> Fetched:
         at = _parse(url)
         for _ in range(self.limits.max_redirects + 1):
-            robots = await self._robots.get(_site(at), lambda at=at: self._read_robots(at, limit))  # type: ignore[misc]
+            robots = await self._robots.get(_site(at), partial(self._read_robots, at, limit))
             if not robots.allows(at.raw_path.decode("ascii")):
                 raise Refused("robots.txt of its site forbids it")
             answer = await self._request(at, limit, self.limits.max_bytes, is_page=True)
