@@ -12,6 +12,8 @@ from ipaddress import ip_address
 import httpx
 import httpx._transports.default as httpx_transports
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from quaere.search import fetch
 from quaere.search.fetch import Fetcher, FetchLimits, Refused, is_public
@@ -97,6 +99,13 @@ def test_a_private_address_is_not_public(text):
 def test_a_public_address_is_public_at_the_ports_of_the_web(text):
     assert is_public(ip_address(text), 80) and is_public(ip_address(text), 443)
     assert not is_public(ip_address(text), 22)
+
+
+@given(st.ip_addresses(v=4), st.sampled_from([80, 443]))
+def test_an_address_that_stands_for_another_is_checked_as_that_one(address, port):
+    number = int(address)
+    forms = [0xFFFF << 32 | number, number, 0x64FF9B << 96 | number, 0x2002 << 112 | number << 80 | 1]
+    assert {is_public(ip_address(form.to_bytes(16, "big")), port) for form in forms} == {is_public(address, port)}
 
 
 async def test_no_attempt_to_reach_a_private_address_connects():
@@ -208,6 +217,28 @@ async def test_what_is_too_large_too_slow_or_no_page_is_refused(path):
         with pytest.raises(Refused):
             await fetcher.fetch(sites.url(path))
         assert len(sites.paths()) <= 6
+        await fetcher.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/tags", "is larger than 2097152 bytes"),
+        ("/gzip-bomb", "unpacks to more than 2097152 bytes"),
+        ("/deflate-bomb", "unpacks to more than 2097152 bytes"),
+        ("/torn", "is damaged: it ends early"),
+        ("/image", "is of the type 'image/png', not a page of text"),
+        ("/missing", "its server answered 404"),
+        ("/loop", "redirects more than 5 times"),
+        ("/drip", "did not answer within 1 s"),
+    ],
+)
+async def test_a_refusal_says_why(path, said):
+    with websites(HOSTILE) as sites:
+        fetcher = open_fetcher(sites, FetchLimits(pause_s=0, timeout_s=5.0 if path != "/drip" else 1.0))
+        with pytest.raises(Refused) as refused:
+            await fetcher.fetch(sites.url(path))
+        assert str(refused.value) == said
         await fetcher.close()
 
 

@@ -5,6 +5,7 @@ import gzip
 import os
 import subprocess
 import sys
+from io import BytesIO
 
 import pytest
 from hypothesis import given
@@ -314,6 +315,30 @@ async def test_a_damaged_byte_is_noticed_and_no_other_record_is_lost(index, tmp_
                 num_noticed += 1
         assert record.read_bytes() == damaged
     assert num_noticed > last // 37
+
+
+async def test_damage_that_looks_like_an_end_loses_nothing(index, tmp_path):
+    """A block of gzip that says it is longer than the file: what comes after it is there all the same."""
+    block = gzip.compress(b"")[:10] + b"\x01\xff\xff\x00\x00" + bytes(20)
+    record = tmp_path / "a.warc.gz"
+    await search(f"record:{record}@{index.path}")
+    whole = record.read_bytes()
+    with record.open("rb") as stream:
+        second = [one.offset for one in read_records(stream)][1]
+    for content in (whole[:second] + block + whole[second:], block):
+        record.write_bytes(content)
+        for place in (f"replay:{record}", f"record:{record}@{index.path}"):
+            with pytest.raises(BadInput, match="is not complete"):
+                await search(place)
+        assert record.read_bytes() == content
+
+
+def test_a_record_whose_content_was_edited_is_damaged(tmp_path):
+    packed = pack_record("resource", "urn:x", "application/json", b'{"query": "Halm"}')
+    edited = gzip.compress(gzip.decompress(packed).replace(b"Halm", b"Korr"))
+    assert read_record(BytesIO(packed)).content == b'{"query": "Halm"}'
+    with pytest.raises(BadRecord, match="byte 0 is damaged"):
+        read_record(BytesIO(edited))
 
 
 def test_a_record_that_unpacks_to_more_than_it_may_is_refused(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 
 from quaere.cli.main import main
 from quaere.errors import IndexMissing, SearchFailed
+from quaere.search.extracted import Unreadable
 from quaere.search.fetch import Fetched
 from quaere.search.searcher import find_opener, open_searcher
 from quaere.search.web_search import VENDORS, HttpFinder, Result, WebSearcher, choose_passage, clean_page
@@ -83,6 +84,20 @@ def test_the_passage_has_the_rarest_words_of_the_query():
     document = clean_page(Fetched("http://a.test/x", 200, [("content-type", "text/plain")], text.encode()))
     assert choose_passage("the bridge in Korrin?", document).text.startswith("The bridge")
     assert choose_passage("xyzzy", document).start == 0  # none has it: the first
+
+
+def test_a_page_of_nothing_but_tags_is_not_read():
+    """It would take seconds, within the bytes that a page may have."""
+    body = b"<p>" * 100_000
+    assert clean_page(Fetched("http://a.test/", 200, [("content-type", "text/html")], body + b"The Oss")).text
+    with pytest.raises(Unreadable, match="more than 100000 tags"):
+        clean_page(Fetched("http://a.test/", 200, [("content-type", "text/html")], body + b"<b>The Oss"))
+
+
+async def test_no_more_pages_are_asked_for_than_every_vendor_gives():
+    with websites({}) as sites:
+        sites.results["x"] = [sites.url(f"/{number}") for number in range(30)]
+        assert len(await search(sites, "x", 100)) == len(sites.paths()) == 20
 
 
 @pytest.mark.parametrize(
