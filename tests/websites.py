@@ -98,6 +98,8 @@ HOSTILE = {
     "/missing": page("gone", 404),
     "/broken": page("oh", 500),
     "/partial": page("<p>The", 206),
+    "/choices": page("<p>The", 300, location="/rivers"),
+    "/not-modified": page("", 304),
     "/loop": redirect("/loop"),
     "/to-nowhere": redirect("http://"),
     "/nul": page(b"<p>The Oss\x00"),

@@ -348,3 +348,11 @@ def test_rules_for_all_hold_where_none_is_for_the_program():
     assert read_robots("Disallow: /x\nnonsense\n:\n", "quaere").allows("/x/y")
     assert not read_robots("User-agent: *\nDisallow: /x$", "quaere").allows("/x")
     assert read_robots("User-agent: *\nDisallow: /x$", "quaere").allows("/xy")
+
+
+def test_a_long_robots_txt_is_read_in_one_pass():
+    """Of thousands of names and rules, each rule for each name would be hundreds of millions."""
+    names = "".join(f"User-agent: program-{number}\n" for number in range(20_000)) + "User-agent: quaere\n"
+    rules = "".join(f"Disallow: /{number}{'*x' * 5}\n" for number in range(20_000))
+    robots = read_robots(names + rules, "quaere")
+    assert len(robots.rules) == 5000 and not robots.allows("/7" + "x" * 60_000) and robots.allows("/7" + "y" * 60_000)

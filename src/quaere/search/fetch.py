@@ -40,6 +40,7 @@ _HEADERS = {
     "connection": "close",
 }
 _PACKED = ("gzip", "x-gzip", "deflate")
+_REDIRECTS = (301, 302, 303, 307, 308)
 _NUM_SITES = 4096  # whose robots.txt is remembered
 
 
@@ -173,7 +174,7 @@ class Fetcher:
             if not robots.allows(at.raw_path.decode("ascii")):
                 raise Refused("robots.txt of its site forbids it")
             answer = await self._request(at, limit, self.limits.max_bytes, is_page=True)
-            if answer.status not in (301, 302, 303, 307, 308):
+            if answer.status not in _REDIRECTS:
                 return answer
             at = _parse(answer.header("location"), at)
         raise Refused(f"redirects more than {self.limits.max_redirects} times")
@@ -184,7 +185,7 @@ class Fetcher:
         try:
             for _ in range(self.limits.max_redirects + 1):
                 answer = await self._request(at, limit, MAX_BYTES, is_page=False)
-                if answer.status // 100 != 3:
+                if answer.status not in _REDIRECTS:
                     break
                 at = _parse(answer.header("location"), at)
         except Refused as refusal:
@@ -206,7 +207,7 @@ class Fetcher:
             try:
                 sent = [(name.lower(), value) for name, value in response.headers.multi_items()]
                 found = Fetched(str(at), response.status_code, sent, b"")
-                if found.status // 100 == 3:
+                if found.status in _REDIRECTS:
                     return found
                 if is_page:
                     _check_page(found)

@@ -42,16 +42,15 @@ NOTHING_ALLOWED = Robots([Rule("/", is_allowed=False)])
 def read_robots(text: str, program: str) -> Robots:
     """The rules of the groups that name the program; if there are none, those of the groups for all programs."""
     groups: dict[str, list[Rule]] = {}
-    named: list[str] = []
+    named: set[str] = set()  # of the group: only this program's name and that for all, since a file may list thousands
     is_open = False  # whether the last line named a program, so that another name joins the group
     for line in text.removeprefix("\ufeff").splitlines():
         field, colon, value = (part.strip() for part in line.partition("#")[0].partition(":"))
         field = field.lower()
         if colon and field == "user-agent":
-            named = [*(named if is_open else ()), value.lower()]
+            named = (named if is_open else set()) | ({value.lower()} & {program, "*"})
             is_open = True
-            for name in named:
-                groups.setdefault(name, [])
+            groups |= {name: groups.get(name, []) for name in named}
         elif field in ("allow", "disallow"):
             is_open = False
             for name in named if value else ():
