@@ -33,7 +33,7 @@ def test_the_nearest_name_is_suggested_in_one_line(words, said, capsys):
     ("words", "said"),
     [
         (["search", "Halm", "--xyzzy", "3"], "there is no option --xyzzy"),
-        (["search", "Halm"], "the following arguments are required: --index"),
+        (["search", "Halm"], "the following arguments are required: --index/--search"),
     ],
 )
 def test_where_nothing_is_near_the_hint_is_the_help(words, said, capsys):
@@ -42,7 +42,7 @@ def test_where_nothing_is_near_the_hint_is_the_help(words, said, capsys):
 
 @pytest.mark.parametrize("command", ["ask", "report"])
 def test_what_answers_from_documents_needs_an_index(command, capsys):
-    said = "quaere: the following arguments are required: --index"
+    said = "quaere: the following arguments are required: --index/--search"
     assert refused([command, "Who built Halm?"], capsys) == [said, f"  try: quaere {command} --help"]
 
 

@@ -40,7 +40,7 @@ def index(folder, tmp_path):
 @contextmanager
 def serving(index, limits=None, key="", **settings):
     """A real server on a free port of this machine; gives its URL."""
-    server = make_search_server(index, ServerSettings(port=0, **settings), key=key, limits=limits)
+    server = make_search_server(index, ServerSettings(**{"port": 0, **settings}), key=key, limits=limits)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:

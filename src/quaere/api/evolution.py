@@ -142,6 +142,7 @@ class ConfigOptions(Struct, frozen=True):
 
     model: str | None = None
     index: str | None = None
+    search: str | None = None
     questions: str | None = None
     dialect: SolverDialectName | None = None
     trainer: str | None = None
@@ -154,7 +155,8 @@ class ConfigOptions(Struct, frozen=True):
 
     def load(self, recipe: Recipe, file: Path | None = None) -> Any:
         """The config: the preset, the file and the options, checked by the recipe's schema."""
-        given: dict[str, object] = {"model": self.model, "index": self.index, "solver.dialect": self.dialect}
+        given: dict[str, object] = {"model": self.model, "index": self.index, "search_url": self.search}
+        given |= {"solver.dialect": self.dialect}
         given |= {"trainer.kind": self.trainer, "trainer.url": self.trainer_url}
         if self.questions is not None:
             given["questions"] = self._find_questions(recipe)

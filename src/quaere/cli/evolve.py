@@ -30,6 +30,8 @@ class EvolveOptions(JsonOption):
     Attributes:
         recipe: the recipe (not needed with --resume)
         index: index of the documents to learn from (quaere index)
+        search: what is searched instead of the index: URL of a search server, web:NAME[@URL], record:FILE@PLACE or
+            replay:FILE (the setting search_url)
         model: model to start from: a folder, a catalogue name or a hub id
         questions: questions to train on: a JSONL file (with answers, except for recipes that write reports), a run of
             drzero or eve, or a data set of the hub, hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]
@@ -51,6 +53,7 @@ class EvolveOptions(JsonOption):
 
     recipe: Annotated[str, Flag("recipe", nargs="?", choices=RECIPES)] | None = None
     index: FolderName | None = None
+    search: Annotated[str, "PLACE"] | None = None
     model: Annotated[str, "M"] | None = None
     questions: Annotated[str, "FILE|RUN|hub:ID"] | None = None
     solver_dialect: Annotated[str, Flag(choices=SOLVER_DIALECTS)] | None = None

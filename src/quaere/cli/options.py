@@ -191,8 +191,8 @@ def checkpoint(text: str) -> int | Literal["best", "last"]:
         raise argparse.ArgumentTypeError(f"{text!r} is not a step (a whole number), best or last") from None
 
 
-# Several URLs are kept as one text, separated by commas.
-IndexPlace = Annotated[str, "DIR|URL", Flag(action=_JoinedUrls)]
+# What is searched (`search/searcher.py`), by either name. Several URLs are kept as one text, separated by commas.
+IndexPlace = Annotated[str, "DIR|PLACE", Flag("--index", "--search", action=_JoinedUrls)]
 QuestionPlace = Annotated[str, "FILE|hub:ID"]
 Checkpoint = Annotated[str, "N|best|last", Flag(type=checkpoint)]
 Role = Literal["solver", "proposer", "actor"]
@@ -230,7 +230,8 @@ class AskedOptions(JsonOption, kw_only=True):
         questions: JSONL file of questions, or .txt file with a question per line, or a data set of the hub,
             hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]
         limit: only the first N questions of the file (default: all)
-        index: index directory, or URL of a search server (repeatable: requests are spread over the servers)
+        index: what is searched: an index directory, URL of a search server (repeatable: requests are spread over the
+            servers), web:NAME[@URL], record:FILE@PLACE or replay:FILE
         model: catalogue name, directory, hub id, or openai:MODEL@BASE_URL
         json: print JSON, one object per question
     """

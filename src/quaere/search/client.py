@@ -19,8 +19,6 @@ import time
 import warnings
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from ipaddress import ip_address
-from typing import TypeVar
 
 import httpx
 import msgspec
@@ -28,12 +26,11 @@ import msgspec
 from quaere.endpoint import read_secret
 from quaere.errors import BadInput, SearchFailed, ServerDown
 from quaere.records import Hit, Passage
-from quaere.records.foreign_json import decode_json
+from quaere.search.json_client import JsonClient
 from quaere.search.json_lines import split_contents
 from quaere.search.wire import Health, Reply, Request, WireDocument
 
 KEY, LOGIN = "QUAERE_SEARCH_KEY", "QUAERE_SEARCH_LOGIN"
-_Answer = TypeVar("_Answer")
 
 
 class SearchClient(AbstractAsyncContextManager["SearchClient"]):
@@ -46,18 +43,19 @@ class SearchClient(AbstractAsyncContextManager["SearchClient"]):
     def __init__(
         self, url: str, *, timeout_s: float = 30.0, max_connections: int = 64, max_response_bytes: int = 64 << 20
     ) -> None:
-        self.url = _server_url(url)
-        self._timeout_s = timeout_s
-        self._max_response_bytes = max_response_bytes
-        self._turns = asyncio.Semaphore(max_connections)
-        limits = httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections)
-        # A proxy named by the environment must not be used for a server on this machine.
-        trust_env = not is_loopback(httpx.URL(self.url).host)
-        authorization, self._secrets = _read_authorization()
-        # No compression, so that the size limit applies to the bytes that were sent.
-        headers = {"content-type": "application/json", "accept-encoding": "identity"}
-        headers |= {"authorization": authorization} if authorization else {}
-        self._http = httpx.AsyncClient(limits=limits, timeout=None, trust_env=trust_env, headers=headers)
+        self.url = server_url(url)
+        authorization, secrets = _read_authorization()
+        self._json = JsonClient(
+            self.url,
+            f"the search server {self.url}",
+            headers={"authorization": authorization} if authorization else {},
+            secrets=secrets,
+            start_hint=f"quaere serve-search --index DIR --port {httpx.URL(self.url).port or 80}",
+            key_hint=f"export {KEY}=..., or {LOGIN}=USER:PASSWORD",
+            timeout_s=timeout_s,
+            max_connections=max_connections,
+            max_response_bytes=max_response_bytes,
+        )
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
@@ -65,76 +63,30 @@ class SearchClient(AbstractAsyncContextManager["SearchClient"]):
     async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """One list of hits per query, in the order of the queries."""
         request = msgspec.json.encode(Request(queries=list(queries), topk=topk, return_scores=True))
-        result = (await self._ask("POST", "/retrieve", request, Reply, "search results")).result
+        result = (await self._json.ask("POST", "/retrieve", request, Reply, "search results")).result
         if len(result) != len(queries):
-            raise self._failure("broken", f"answered {len(result)} of {len(queries)} queries")
+            raise self._json.failure("broken", f"answered {len(result)} of {len(queries)} queries")
         return [[Hit(self._passage(item.document), item.score) for item in items[:topk]] for items in result]
 
     async def health(self) -> Health:
         """The server's version, engine and index, from `GET /health`; raises `SearchFailed` if it does not answer."""
-        return await self._ask("GET", "/health", b"", Health, "its health")
+        return await self._json.ask("GET", "/health", b"", Health, "its health")
 
     check = health
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
-
-    async def _ask(self, method: str, path: str, body: bytes, kind: type[_Answer], called: str) -> _Answer:
-        try:
-            sent = self._http.stream(method, self.url + path, content=body)
-            async with self._turns, asyncio.timeout(self._timeout_s), sent as response:
-                answer = await self._read(response)
-        except TimeoutError:
-            raise self._failure("timeout", f"did not answer within {self._timeout_s:g} s") from None
-        except httpx.TransportError as error:
-            reason = str(error) or type(error).__name__
-            hint = f"quaere serve-search --index DIR --port {httpx.URL(self.url).port or 80}"
-            raise self._failure("unreachable", f"cannot be reached ({reason})", hint) from error
-        except httpx.RequestError as error:
-            raise self._failure("broken", f"sent an answer that cannot be read ({error})") from error
-        self._check_status(response.status_code, answer)
-        try:
-            return decode_json(answer, kind)
-        except msgspec.DecodeError as error:
-            raise self._failure("broken", f"answered with something other than {called} ({error})") from error
-
-    async def _read(self, response: httpx.Response) -> bytes:
-        answer = bytearray()
-        async for chunk in response.aiter_bytes():
-            answer += chunk
-            if len(answer) > self._max_response_bytes:
-                raise self._failure("broken", f"answered with more than {self._max_response_bytes} bytes")
-        return bytes(answer)
-
-    def _check_status(self, status: int, answer: bytes) -> None:
-        if status == httpx.codes.OK:
-            return
-        reason = " ".join(self._hide(answer.decode("utf-8", "replace"))[:300].split())
-        if status in (httpx.codes.TOO_MANY_REQUESTS, httpx.codes.SERVICE_UNAVAILABLE):
-            raise self._failure("overloaded", f"is overloaded ({status})")
-        if 400 <= status < 500:
-            hint = f"export {KEY}=..., or {LOGIN}=USER:PASSWORD" if status in (401, 403) else ""
-            raise self._failure("rejected", f"refused the request ({status}): {reason}", hint)
-        raise self._failure("broken", f"failed ({status}): {reason}")
+        await self._json.close()
 
     def _passage(self, document: WireDocument) -> Passage:
         """The passage in a server's document; without offsets, the document is one passage."""
         title, text = split_contents(document.contents)
         end = document.start + len(text) if document.end is None else document.end
         if end < document.start:
-            raise self._failure("broken", f"sent a passage whose start ({document.start}) is after its end ({end})")
+            said = f"sent a passage whose start ({document.start}) is after its end ({end})"
+            raise self._json.failure("broken", said)
         doc_id = str(document.id) if document.doc_id is None else document.doc_id
         return Passage(str(document.id), doc_id, title, text, document.start, end, document.place, document.heading)
-
-    def _failure(self, kind: str, what: str, hint: str = "") -> SearchFailed:
-        return SearchFailed(f"the search server {self.url} {self._hide(what)}", kind=kind, hint=hint)
-
-    def _hide(self, said: str) -> str:
-        """The text with all secrets replaced by `***`: a server's error may repeat the key, and errors are stored."""
-        for secret in self._secrets:
-            said = said.replace(secret, "***")
-        return said
 
 
 def _read_authorization() -> tuple[str, list[str]]:
@@ -151,7 +103,7 @@ def _read_authorization() -> tuple[str, list[str]]:
     return f"Basic {sent}", [secret for secret in (sent, login, password) if secret]
 
 
-def _server_url(url: str) -> str:
+def server_url(url: str) -> str:
     """The server's address without a trailing `/` or `/retrieve`; `BadInput` if it is no URL or holds a secret."""
     if set("@?#") & set(url):
         said = "the URL of a search server may not contain a user or password, nor @, ? or #"
@@ -170,15 +122,7 @@ def server_urls(text: str) -> list[str]:
 
     server_urls("http://a:8000, http://b:8000/") == ["http://a:8000", "http://b:8000"]
     """
-    return [_server_url(url.strip()) for url in text.split(",") if url.strip()]
-
-
-def is_loopback(host: str) -> bool:
-    """True for `localhost` and the addresses of this machine."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return [server_url(url.strip()) for url in text.split(",") if url.strip()]
 
 
 # ------------------------------------------------------------------------------------------------------ several servers
@@ -223,8 +167,8 @@ class SearchPool(AbstractAsyncContextManager["SearchPool"]):
         """URLs of the servers that are marked as down."""
         return [server.client.url for server in self._servers if server.is_down]
 
-    async def check(self) -> None:
-        """Ask every server for its health; raise if none answers, or if two serve different indexes."""
+    async def check(self) -> Health | None:
+        """The health of the first server that tells it; raises if none answers, or if two serve different indexes."""
         answers = await asyncio.gather(*(server.client.health() for server in self._servers), return_exceptions=True)
         for server, answer in zip(self._servers, answers, strict=True):
             if isinstance(answer, Health):
@@ -235,6 +179,7 @@ class SearchPool(AbstractAsyncContextManager["SearchPool"]):
                 self._take_down(server, answer)
         if len(self.urls_down) == len(self._servers):
             raise self._all_failed([answer for answer in answers if isinstance(answer, SearchFailed)])
+        return next((answer for answer in answers if isinstance(answer, Health)), None)
 
     async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """One list of hits per query, in the order of the queries."""

@@ -21,8 +21,8 @@ import numpy as np
 from quaere.endpoint import error_message, one_line, parse_endpoint, read_secret, retry_after
 from quaere.errors import SearchFailed
 from quaere.records.foreign_json import decode_json
-from quaere.search.client import is_loopback
 from quaere.search.embedders import DenseSettings, Embedder, Vectors
+from quaere.search.json_client import is_loopback
 
 KEY, MOVED_TO = "QUAERE_EMBEDDER_KEY", "QUAERE_EMBEDDER_URL"
 _IN_FLIGHT = 8  # requests of a build at once

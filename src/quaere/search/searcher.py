@@ -1,4 +1,4 @@
-"""Searchers: the asynchronous interface to an index in this process or to search servers.
+"""Searchers: the asynchronous interface to whatever is searched, and the places that name it.
 
 searcher = open_searcher("docs-index")            # or "http://127.0.0.1:8000", or "http://a:8000,http://b:8000"
 hits = (await searcher.search(["who built the Halm bridge?"], topk=3))[0]
@@ -7,8 +7,10 @@ await searcher.close()
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +19,7 @@ from msgspec import Struct
 from quaere.errors import QuaereError, SearchFailed
 from quaere.records import Hit
 from quaere.search.index import Index, open_index
+from quaere.search.manifest import read_manifest
 
 _MAX_JOINED = 64  # queries batched into one call of the engine
 _NUM_REMEMBERED = 4096  # queries whose hits are kept: the attempts at one question often ask for the same
@@ -32,15 +35,42 @@ class Searcher(Protocol):
         """Release threads and connections."""
 
 
+# Places with a word before the first colon: the function that reads the rest and returns what opens the searcher.
+_KINDS = {
+    "record": "quaere.search.recorded:read_recording",
+    "replay": "quaere.search.recorded:read_replay",
+    "web": "quaere.search.web_search:read_web",
+}
+
+
 def open_searcher(where: str) -> Searcher:
-    """A searcher for an index directory, the URL of a search server, or the URLs of several, separated by commas."""
-    if not where.startswith(("http://", "https://")):
-        return LocalSearcher(open_index(Path(where)), remember=_NUM_REMEMBERED)
+    """A searcher for a place: an index directory, URLs of search servers separated by commas, or one of `_KINDS`."""
+    return find_opener(where)()
+
+
+def find_opener(where: str) -> Callable[[], Searcher]:
+    """The function that opens the searcher of a place; it raises if the place is wrong, before anything is opened.
+
+    find_opener("web:searxng@http://127.0.0.1:8888"); find_opener("record:study.warc.gz@docs-index")
+    """
+    kind, colon, rest = where.partition(":")
+    if colon and kind in _KINDS:
+        module, _, name = _KINDS[kind].partition(":")
+        opener: Callable[[], Searcher] = getattr(import_module(module), name)(rest)
+        return opener
+    if is_folder(where):
+        read_manifest(Path(where))
+        return lambda: LocalSearcher(open_index(Path(where)), remember=_NUM_REMEMBERED)
     # With httpx, which an index in this process does not need.
     from quaere.search.client import SearchClient, SearchPool, server_urls
 
     urls = server_urls(where)
-    return SearchClient(urls[0]) if len(urls) == 1 else SearchPool(urls)
+    return partial(SearchClient, urls[0]) if len(urls) == 1 else partial(SearchPool, urls)
+
+
+def is_folder(where: str) -> bool:
+    """True for a place that can only be an index directory."""
+    return not where.startswith(("http://", "https://", *(f"{kind}:" for kind in _KINDS)))
 
 
 async def check_reachable(searcher: Searcher) -> None:
@@ -50,6 +80,19 @@ async def check_reachable(searcher: Searcher) -> None:
     """
     if check := getattr(searcher, "check", None):
         await check()
+
+
+async def find_fingerprint(searcher: Searcher) -> str:
+    """The fingerprint of the index that is searched, here or on servers; "" if there is none or none is known."""
+    if hasattr(searcher, "fingerprint"):
+        return str(searcher.fingerprint)
+    try:
+        check = getattr(searcher, "check", None)
+        return str(getattr(await check(), "fingerprint", "")) if check else ""
+    except SearchFailed as failure:
+        if failure.kind == "rejected":  # a server of another kind, without /health
+            return ""
+        raise
 
 
 class NoSearcher:
@@ -96,6 +139,11 @@ class LocalSearcher:
         self._num_idle = max_concurrent
         self._threads = ThreadPoolExecutor(max_concurrent, thread_name_prefix="search")
         self._calls: set[asyncio.Task[None]] = set()
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of the index."""
+        return self.index.fingerprint
 
     async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """One list of hits per query, in the order of the queries."""
