@@ -65,9 +65,9 @@ class Agent(Closing):
     """A model with something to search. It holds the model until `close`, or to the end of a `with` block.
 
     `model` is a catalogue name, a folder, a hub id, `openai:MODEL@BASE_URL`, or a training run, whose best solver is
-    taken. It searches an index (opened, a directory, or the URL of a search server) or calls `search`, a function from
-    a query to passages; with `closed_book` it answers from memory. Calls wait for their result, also where an event
-    loop runs (Jupyter): the agent's own runs in a thread in the background.
+    taken. It searches an index (opened, a directory, the URL of a search server, or `mcp:`) or calls `search`, a
+    function from a query to passages; with `closed_book` it answers from memory. Calls wait for their result, also
+    where an event loop runs (Jupyter): the agent's own runs in a thread in the background.
     """
 
     opened: OpenAgent

@@ -220,11 +220,12 @@ class AgentTools(IndexTools):
         """The tools, for `make_mcp_server`."""
         ask = "Let a model search the documents and answer a question; status tells if they do not answer it."
         report = "Let a model search the documents and write a report with citations. It may take minutes."
-        kinds: list[tuple[Any, ...]] = [
-            ("ask", "Ask the documents", ask, QuestionArguments, AskedAnswer, self._ask),
-            ("report", "Write a report", report, QuestionArguments, AskedReport, self._report),
+        remote = self._is_remote
+        return [
+            *super().tools,
+            Tool("ask", "Ask the documents", ask, QuestionArguments, AskedAnswer, self._ask, remote),
+            Tool("report", "Write a report", report, QuestionArguments, AskedReport, self._report, remote),
         ]
-        return [*super().tools, *(Tool(*kind, open_world=self._is_remote) for kind in kinds)]
 
     async def _ask(self, asked: QuestionArguments) -> AskedAnswer:
         episode = await self._play(SolveTask(self._question(asked)))

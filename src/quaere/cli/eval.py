@@ -56,7 +56,8 @@ class EvalOptions(Struct):
         questions: JSONL file of questions, or a data set of the hub, hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]
         limit: only the first N questions of the file (default: all)
         facts: only questions that combine N facts (default: all; --hops is the earlier name)
-        index: index directory, or URL of a search server (repeatable: requests are spread over the servers)
+        index: index directory, URL of a search server (repeatable: requests are spread over the servers), or
+            mcp:COMMAND or mcp:URL of an MCP server with a search tool
         closed_book: one turn without search: measures what the model knows
         style: style of the prompts (default: as the model was trained, else full)
         solver_dialect: prompts and protocol of the model (default: as it was trained, else tool-call)

@@ -192,7 +192,7 @@ def checkpoint(text: str) -> int | Literal["best", "last"]:
 
 
 # Several URLs are kept as one text, separated by commas.
-IndexPlace = Annotated[str, "DIR|URL", Flag(action=_JoinedUrls)]
+IndexPlace = Annotated[str, "DIR|URL|mcp:SERVER", Flag(action=_JoinedUrls)]
 QuestionPlace = Annotated[str, "FILE|hub:ID"]
 Checkpoint = Annotated[str, "N|best|last", Flag(type=checkpoint)]
 Role = Literal["solver", "proposer", "actor"]
@@ -230,7 +230,8 @@ class AskedOptions(JsonOption, kw_only=True):
         questions: JSONL file of questions, or .txt file with a question per line, or a data set of the hub,
             hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]
         limit: only the first N questions of the file (default: all)
-        index: index directory, or URL of a search server (repeatable: requests are spread over the servers)
+        index: index directory, URL of a search server (repeatable: requests are spread over the servers), or
+            mcp:COMMAND or mcp:URL of an MCP server with a search tool
         model: catalogue name, directory, hub id, or openai:MODEL@BASE_URL
         json: print JSON, one object per question
     """

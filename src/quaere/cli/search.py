@@ -29,7 +29,8 @@ class SearchOptions(JsonOption, kw_only=True):
     Attributes:
         queries: words to search for, in quotes: "halm bridge"
         topk: passages per query
-        index: index directory, or URL of a search server (repeatable: requests are spread over the servers)
+        index: index directory, URL of a search server (repeatable: requests are spread over the servers), or
+            mcp:COMMAND or mcp:URL of an MCP server with a search tool
         full: print whole passages (default: an excerpt around the words of the query)
         json: print the results as JSON
     """

@@ -62,7 +62,8 @@ class AskingOptions(options.DeviceOption):
         ask: ask the run's own model, which searches the run's own index
         model: the model to ask: catalogue name, directory, hub id, or openai:MODEL@BASE_URL (default: the run's own,
             else smollm2-135m)
-        index: index directory, or URL of a search server (repeatable: requests are spread over the servers)
+        index: index directory, URL of a search server (repeatable: requests are spread over the servers), or
+            mcp:COMMAND or mcp:URL of an MCP server with a search tool
         evidence: ask for the sentence that proves an answer (default: only models that were taught to quote)
         history: JSON Lines file that keeps questions and answers (default: none, they are kept until the viewer ends)
     """

@@ -53,7 +53,7 @@ class SearchClient(AbstractAsyncContextManager["SearchClient"]):
         limits = httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections)
         # A proxy named by the environment must not be used for a server on this machine.
         trust_env = not is_loopback(httpx.URL(self.url).host)
-        authorization, self._secrets = _read_authorization()
+        authorization, self._secrets = read_authorization()
         # No compression, so that the size limit applies to the bytes that were sent.
         headers = {"content-type": "application/json", "accept-encoding": "identity"}
         headers |= {"authorization": authorization} if authorization else {}
@@ -137,7 +137,7 @@ class SearchClient(AbstractAsyncContextManager["SearchClient"]):
         return said
 
 
-def _read_authorization() -> tuple[str, list[str]]:
+def read_authorization() -> tuple[str, list[str]]:
     """The Authorization header from the environment, "" for none, and its secret parts, longest first."""
     key, login = read_secret(KEY), read_secret(LOGIN)
     if key and login:

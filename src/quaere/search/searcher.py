@@ -1,6 +1,7 @@
 """Searchers: the asynchronous interface to an index in this process or to search servers.
 
 searcher = open_searcher("docs-index")            # or "http://127.0.0.1:8000", or "http://a:8000,http://b:8000"
+searcher = open_searcher("mcp:COMMAND")           # or "mcp:http://127.0.0.1:8000/mcp"
 hits = (await searcher.search(["who built the Halm bridge?"], topk=3))[0]
 await searcher.close()
 """
@@ -33,7 +34,11 @@ class Searcher(Protocol):
 
 
 def open_searcher(where: str) -> Searcher:
-    """A searcher for an index directory, the URL of a search server, or the URLs of several, separated by commas."""
+    """A searcher for an index directory, the URL of a search server or of several, or an MCP server (`mcp:`)."""
+    if where.startswith("mcp:"):
+        from quaere.search.mcp_client import McpSearcher
+
+        return McpSearcher(where)
     if not where.startswith(("http://", "https://")):
         return LocalSearcher(open_index(Path(where)), remember=_NUM_REMEMBERED)
     # With httpx, which an index in this process does not need.
@@ -41,6 +46,16 @@ def open_searcher(where: str) -> Searcher:
 
     urls = server_urls(where)
     return SearchClient(urls[0]) if len(urls) == 1 else SearchPool(urls)
+
+
+def check_servers(where: str) -> None:
+    """Raise `BadInput` if this is neither a list of URLs nor an MCP server; nothing is connected to."""
+    if where.startswith("mcp:"):
+        open_searcher(where)
+    else:
+        from quaere.search.client import server_urls
+
+        server_urls(where)
 
 
 async def check_reachable(searcher: Searcher) -> None:

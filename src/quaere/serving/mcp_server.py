@@ -235,7 +235,7 @@ def _describe_tool(tool: Tool) -> types.Tool:
 def object_schema(kind: type[Struct]) -> dict[str, Any]:
     """The JSON schema of a struct with the object itself at the root, where clients expect it, and not a reference."""
     (reference,), parts = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
-    root = parts.pop(reference["$ref"].rpartition("/")[2])
+    root: dict[str, Any] = parts.pop(reference["$ref"].rpartition("/")[2])
     return root | ({"$defs": parts} if parts else {})
 
 

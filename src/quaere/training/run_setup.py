@@ -15,9 +15,9 @@ from quaere.policies.catalogue import needs_guide, resolve_model
 from quaere.policies.native.device import choose_device
 from quaere.policies.tinker import HOSTED, answers, check_hosted, check_sdk, sdk_version
 from quaere.rollout.episode import Limits
-from quaere.search.client import SearchPool, server_urls
+from quaere.search.client import SearchPool
 from quaere.search.index import Index, open_index
-from quaere.search.searcher import LocalSearcher, Searcher, open_searcher
+from quaere.search.searcher import LocalSearcher, Searcher, check_servers, open_searcher
 from quaere.training.actors import RolePlay, open_actors
 from quaere.training.estimate import RunEstimate, estimate_run, machine_bytes
 from quaere.training.progress import Reporter
@@ -90,7 +90,7 @@ def check_openable(config: RunConfig, recipe: str, dialects: Sequence[str]) -> N
         raise BadInput("no model is given", hint=f"quaere evolve {recipe} --model MODEL --index DIR")
     open_documents(config, recipe)
     if config.search_url:
-        server_urls(config.search_url)
+        check_servers(config.search_url)
     notes = find_notes(config.model)
     _check_taught(config.model, notes, dialects)
     if notes.style not in (None, config.prompts):
@@ -128,7 +128,7 @@ def open_documents(config: RunConfig, recipe: str = "drzero") -> Index:
     """Open the index directory of the config, needed even if searches go to a server; BadInput if none is set."""
     if not config.index:
         raise BadInput("no index is given", hint=f"quaere evolve {recipe} --model M --index DIR")
-    if config.index.startswith(("http://", "https://")):
+    if config.index.startswith(("http://", "https://", "mcp:")):
         raise BadInput(
             "a run reads its documents from an index directory, not from a server",
             hint="--index DIR --set search_url=" + config.index,

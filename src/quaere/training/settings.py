@@ -225,7 +225,7 @@ class RunConfig(Struct, frozen=True, forbid_unknown_fields=True):
         model: The model to start from: a catalogue name, a folder or a hub id. [Quaere]
         index: Index of the documents to learn from (`quaere index`). [Quaere]
         search_url: URL of a search server to ask instead of the index itself, or of several that serve the same index,
-            separated by commas; empty: the index. [Quaere]
+            separated by commas, or mcp:COMMAND or mcp:URL of an MCP server; empty: the index. [Quaere]
         seed: Seed of everything that is drawn: a run's samples derive from it. [Quaere]
         prompts: How much prompts explain: full is for a model that has never seen the protocol, brief for one that was
             taught it. [Quaere]
