@@ -181,9 +181,10 @@ class IndexTools:
 
     def page(self, cursor: str | None) -> tuple[list[Resource], str | None]:
         """The next passages of the index; a cursor is the number of the first."""
-        if cursor is not None and not (cursor.isascii() and cursor.isdecimal() and int(cursor[:20]) < len(self.index)):
+        is_number = cursor is None or (cursor.isascii() and cursor.isdecimal() and len(cursor) < 18)
+        first = int(cursor or 0) if is_number else len(self.index)
+        if first >= len(self.index):
             raise BadInput("this cursor is not of this index")
-        first = int(cursor or 0)
         end = min(first + _PAGE, len(self.index))
         found = [_as_resource(self.index.passage(number)) for number in range(first, end)]
         return found, str(end) if end < len(self.index) else None
@@ -195,9 +196,12 @@ class IndexTools:
         try:
             check_text("the id", doc_id)
             numbers = self.index.passage_numbers(self.index.find_document(doc_id))
-            return _as_resource(self.index.passage(numbers[int(number[:20])]))
+            found = self.index.passage(numbers[int(number)])
+            if found.id == name:  # and not "#-1" or "#01"
+                return _as_resource(found)
         except (BadInput, ValueError, IndexError):
-            raise BadInput(f"there is no passage at this address; one looks like {self.template}") from None
+            pass
+        raise BadInput(f"there is no passage at this address; one looks like {self.template}")
 
     async def close(self) -> None:
         """Release the search threads."""

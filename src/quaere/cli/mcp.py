@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from quaere.cli import options
-from quaere.cli.terminal import note_line
 from quaere.errors import import_extra
 from quaere.setting_types import Folder
 
@@ -54,7 +53,7 @@ def _run(args: argparse.Namespace) -> None:
     names = ", ".join(tool.name for tool in tools.tools)
     server = make_mcp_server(tools.tools, tools, tools.close, instructions=_INSTRUCTIONS)
     if listener is None:
-        note_line(f"serving {names} of {args.index} on stdin and stdout")
+        print(f"serving {names} of {args.index} on stdin and stdout", file=sys.stderr)
         # Python's own handler would wait for the thread that reads stdin, and it for a line; nothing can be lost.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         asyncio.run(serve_stdio(server))
