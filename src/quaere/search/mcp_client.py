@@ -54,15 +54,15 @@ class _Row(Struct):
 class McpSearcher:
     """Searches with a tool of an MCP server, which is connected to on the first search and again after a failure.
 
-    `timeout_s` limits a search, and a connection with its start of a command. Failures are never retried here.
+    `timeout_s` limits a search, `start_timeout_s` a connection with the start of its command. It never retries.
     """
 
-    def __init__(self, where: str, *, timeout_s: float = 30.0) -> None:
+    def __init__(self, where: str, *, timeout_s: float = 30.0, start_timeout_s: float = 120.0) -> None:
         self._sdk = import_extra("mcp", "search on an MCP server needs the package mcp, version 2", extra="mcp")
         logging.getLogger("mcp").setLevel(logging.CRITICAL)  # a failure is one line here, with a traceback there
         self._place = _read_place(where)
         self._name = where if self._place.url else f"{PREFIX}{self._place.command[0]}"
-        self._timeout_s = timeout_s
+        self._timeout_s, self._start_timeout_s = timeout_s, start_timeout_s
         self._connection: _Connection | None = None
         self._connecting = asyncio.Lock()
 
@@ -113,10 +113,10 @@ class McpSearcher:
         async with self._connecting:
             if self._connection is None:
                 try:
-                    async with asyncio.timeout(self._timeout_s):
+                    async with asyncio.timeout(self._start_timeout_s):
                         self._connection = await _Connection.open(self._sdk, self._place)
                 except TimeoutError:
-                    self._fail("timeout", f"could not be connected to within {self._timeout_s:g} s")
+                    self._fail("timeout", f"could not be connected to within {self._start_timeout_s:g} s")
                 except Exception as error:
                     cause = _first_cause(error)
                     if isinstance(cause, BadInput):
