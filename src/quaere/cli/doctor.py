@@ -114,6 +114,7 @@ def _extras() -> Check:
         "pdf": ("pypdf",),
         "office": ("docx", "openpyxl", "pptx"),
         "parquet": ("pyarrow",),
+        "mcp": ("mcp_types",),
     }
     here = [name for name, modules in extras.items() if all(importlib.util.find_spec(module) for module in modules)]
     missing = [name for name in extras if name not in here]
