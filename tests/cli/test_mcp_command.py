@@ -1,4 +1,4 @@
-"""`quaere mcp` as it is typed, what it says if something is missing, and the files of clients that docs/mcp.md shows."""
+"""`quaere mcp` as it is typed, what it says if something is missing, and the files of clients in docs/mcp.md."""
 
 import json
 import re

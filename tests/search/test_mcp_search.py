@@ -191,6 +191,14 @@ async def test_a_refusal_a_broken_answer_and_a_slow_one_are_failed_searches(monk
             await search(where)
         assert failed.value.kind == "broken" and "\n" not in str(failed.value)
 
+    monkeypatch.setattr("quaere.search.mcp_client._MAX_BYTES", 20_000)
+    with Foreign(said("x" * 15_000)).served(monkeypatch) as where:
+        assert len((await search(where))[0][0].passage.text) == 15_000
+    with Foreign(said("x" * 25_000)).served(monkeypatch) as where:
+        with pytest.raises(SearchFailed) as failed:
+            await search(where)
+        assert failed.value.kind == "unreachable"
+
     async def wait():
         await asyncio.sleep(30)
 

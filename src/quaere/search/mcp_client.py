@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from hashlib import blake2b
 from typing import Annotated, Any, NoReturn
 
@@ -33,6 +33,7 @@ _TOPK = ("topk", "top_k", "k", "limit", "max_results", "maxResults", "num_result
 _LISTS = ("passages", "results", "result", "hits", "documents", "items", "data")
 _TEXTS = ("text", "content", "contents", "snippet", "body", "page_content", "description")
 _MAX_TEXT = 1 << 20  # characters of a passage
+_MAX_BYTES = 64 << 20  # of an answer
 _INVALID_PARAMS = -32602  # of JSON-RPC
 
 _Offset = Annotated[int, Meta(ge=0, le=2**53)]
@@ -182,7 +183,7 @@ class _Connection:
             await asyncio.wait([ready, connection._task], return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             connection._task.cancel()
-            await asyncio.wait([connection._task])  # it ends the command
+            await connection.close()  # it ends the command
             raise
         if not ready.done():
             await connection._task  # raises why
@@ -198,19 +199,40 @@ class _Connection:
     async def close(self) -> None:
         self._closing.set()
         if self._task is not None:
-            await asyncio.wait([self._task])
+            await asyncio.gather(self._task, return_exceptions=True)  # a lost connection was reported by its search
 
 
-async def _open_transport(sdk: Any, place: _Place, held: AsyncExitStack) -> AbstractAsyncContextManager[Any] | Any:
+async def _open_transport(sdk: Any, place: _Place, held: AsyncExitStack) -> Any:
     if not place.url:
         return sdk.StdioServerParameters(command=place.command[0], args=place.command[1:])
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
+    class Bounded(httpx2.AsyncByteStream):  # type: ignore[misc]  # its types are not followed
+        def __init__(self, stream: Any) -> None:
+            self._stream = stream
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            num_left = _MAX_BYTES
+            async for chunk in self._stream:
+                num_left -= len(chunk)
+                if num_left < 0:
+                    raise httpx2.ReadError(f"an answer of more than {_MAX_BYTES} bytes")
+                yield chunk
+
+        async def aclose(self) -> None:
+            await self._stream.aclose()
+
+    async def bound(response: Any) -> None:
+        if not response.headers.get("content-type", "").startswith("text/event-stream"):  # the SDK bounds each event
+            response.stream = Bounded(response.stream)
+
     # A proxy named by the environment must not be used for a server on this machine.
     trust_env = not is_loopback(httpx2.URL(place.url).host)
-    http = httpx2.AsyncClient(headers=place.headers, timeout=None, trust_env=trust_env)
-    return streamable_http_client(place.url, http_client=await held.enter_async_context(http))
+    headers = place.headers | {"accept-encoding": "identity"}  # the limit is one of bytes sent
+    how = {"headers": headers, "event_hooks": {"response": [bound]}, "timeout": None, "trust_env": trust_env}
+    http = await held.enter_async_context(httpx2.AsyncClient(**how))
+    return streamable_http_client(place.url, http_client=http)
 
 
 def _first_cause(error: BaseException) -> BaseException:
