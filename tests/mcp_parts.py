@@ -11,13 +11,16 @@ import pytest
 pytest.importorskip("mcp_types", reason="needs the extra mcp")
 
 import httpx2
+import mcp_types
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from mcp.server import lowlevel
 
 import tiny
 from asked import SCRIPTS, ByQuestion
 from quaere.api.agent import OpenAgent, choose_solver
-from quaere.api.mcp_tools import AgentTools, IndexTools
+from quaere.api.mcp_agent import AgentTools
+from quaere.api.mcp_tools import IndexTools
 from quaere.chat.renderer import Renderer
 from quaere.dialects.notes import Notes
 from quaere.rollout.episode import Limits
@@ -27,6 +30,7 @@ from quaere.serving.mcp_server import make_mcp_http_server, make_mcp_server
 from quaere.serving.server import ServerSettings
 from reporting import answer, search
 
+types, Server = mcp_types, lowlevel.Server  # a test imports them from here, so that it is skipped where they are not
 ERAS = ("auto", "legacy")  # 2026-07-28, and the versions before it, which begin with a handshake
 NOTES = Notes(limits=Limits(sequence_tokens=20_000), evidence=True)
 REPORTS = {
@@ -36,6 +40,10 @@ REPORTS = {
     ],
     "written at all": [search("Korrin")] * 30,
 }
+
+
+def index_tools(index):
+    return IndexTools(index, LocalSearcher(index))
 
 
 def agent_tools(index, scripts=None, notes=NOTES):
@@ -56,7 +64,7 @@ def make_server(tools):
 @asynccontextmanager
 async def in_process(index, mode="auto", tools=None):
     """A client of the index's tools without a transport between them."""
-    async with Client(make_server(tools or IndexTools(index)), mode=mode) as client:
+    async with Client(make_server(tools or index_tools(index)), mode=mode) as client:
         yield client
 
 

@@ -7,9 +7,8 @@ from contextlib import closing
 import httpx
 import pytest
 
-from mcp_parts import agent_tools, command, served_over_http  # isort: skip
-
 from asked import write_documents
+from mcp_parts import agent_tools, command, served_over_http
 
 HUGE = "x" * 500_000
 DEEP = "[" * 2_000 + "]" * 2_000

@@ -5,21 +5,19 @@ import json
 import shlex
 import sys
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
-from mcp_parts import command, served_over_http  # isort: skip
-
-import mcp_types as types
-from mcp.server.lowlevel import Server
-
 from asked import SENTENCE, write_documents
 from loopback import serve_chat
-from quaere.api.mcp_tools import IndexTools
+from mcp_parts import Server, command, index_tools, served_over_http, types
 from quaere.cli.main import main
 from quaere.errors import BadInput, ExtraMissing, SearchFailed
 from quaere.search.mcp_client import McpSearcher
 from quaere.search.searcher import check_servers, open_searcher
+from quaere.training.run_setup import open_documents, open_run
+from quaere.training.settings import RunConfig
 
 QUERY = "backups moved to Oslo"
 
@@ -85,7 +83,7 @@ async def test_our_own_server_finds_what_the_index_finds(documents):
 
 
 async def test_a_url_gets_the_key_of_search_servers_and_no_error_repeats_it(documents, monkeypatch):
-    with served_over_http(IndexTools(documents), key="sesame-opens") as url:
+    with served_over_http(index_tools(documents), key="sesame-opens") as url:
         with pytest.raises(SearchFailed) as refused:
             await search(f"mcp:{url}")
         monkeypatch.setenv("QUAERE_SEARCH_KEY", "sesame-opens")
@@ -98,7 +96,7 @@ async def test_a_url_gets_the_key_of_search_servers_and_no_error_repeats_it(docu
 
 
 def test_a_command_takes_it_as_an_index(documents, capsys):
-    with served_over_http(IndexTools(documents)) as url:
+    with served_over_http(index_tools(documents)) as url:
         assert main(["search", QUERY, "--index", f"mcp:{url}", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert SENTENCE in found["hits"][0]["passage"]["text"]
@@ -110,12 +108,27 @@ def test_a_model_answers_from_it(documents, tmp_path, capsys):
             return '<tool_call>{"name": "search", "arguments": {"query_list": ["backups Oslo"]}}</tool_call>'
         return "<answer>May 2019</answer>"
 
-    with served_over_http(IndexTools(documents)) as url, serve_chat(say) as endpoint:
+    with served_over_http(index_tools(documents)) as url, serve_chat(say) as endpoint:
         asked = ["ask", "When did we move the backups?", "--index", f"mcp:{url}", "--runs", str(tmp_path), "--json"]
         assert main([*asked, "--model", f"openai:m@{endpoint}"]) == 0
     found = json.loads(capsys.readouterr().out)
     start = documents.document("ops.md").index(SENTENCE)
     assert (found["support"]["doc_id"], found["support"]["start"]) == ("ops.md", start)
+
+
+async def test_a_run_searches_with_it(documents, monkeypatch):
+    async def stop():
+        pass
+
+    actors = SimpleNamespace(policy=SimpleNamespace(stop=stop))
+    monkeypatch.setattr("quaere.training.run_setup.open_actors", lambda *given: actors)
+    with served_over_http(index_tools(documents)) as url:
+        config = RunConfig(model="m", index=str(documents.path), search_url=f"mcp:{url}")
+        async with open_run(config, ("solver",), SimpleNamespace(note=None)) as opened:
+            assert await opened.searcher.search([QUERY], 2) == documents.search([QUERY], 2)
+    with pytest.raises(BadInput, match="not from a server") as refused:
+        open_documents(RunConfig(index="mcp:server"))
+    assert "search_url=mcp:server" in refused.value.hint
 
 
 # ------------------------------------------------------------------------------------------------------- other servers

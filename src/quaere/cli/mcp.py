@@ -66,18 +66,20 @@ def _run(args: argparse.Namespace) -> None:
 
 
 def _open_tools(args: argparse.Namespace) -> IndexTools:
-    from quaere.api.agent import open_agent
-    from quaere.api.mcp_tools import AgentTools, IndexTools
+    from quaere.api.mcp_tools import IndexTools
     from quaere.search.index import open_index
     from quaere.search.searcher import LocalSearcher
 
     index = open_index(args.index)
     index.engine  # noqa: B018  (loads the index now, so that the first call does not wait for it)
-    if not args.model:
-        return IndexTools(index)
     searcher = LocalSearcher(index, max_waiting=256)
-    how = options.sampling_settings(args) | {"limits": {}}
-    return AgentTools(index, asyncio.run(open_agent(args.model, searcher, **how)), args.model)
+    if not args.model:
+        return IndexTools(index, searcher)
+    from quaere.api.agent import open_agent
+    from quaere.api.mcp_agent import AgentTools
+
+    agent = asyncio.run(open_agent(args.model, searcher, limits={}, **options.sampling_settings(args)))
+    return AgentTools(index, agent, args.model)
 
 
 register = options.command(
