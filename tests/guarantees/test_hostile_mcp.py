@@ -38,7 +38,7 @@ QUERIES = (
     "a\x00b",
     "\x1b[31mred",
     "a\x85b",
-    "\u202eoss",
+    "a\x7fb",
     "\ud800",
 )
 COUNTS = (-1, 0, 51, 2**63, 2**200, 1.5, "3", None, True, [3])

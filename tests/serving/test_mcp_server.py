@@ -25,6 +25,7 @@ from mcp_parts import (
 )
 from quaere.api.mcp_agent import MAX_ASKED, QuestionArguments
 from quaere.errors import BadInput
+from quaere.search.index import build_index
 
 JSON_RPC = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 TOOLS = ["search", "get_document", "ask", "report"]
@@ -146,6 +147,22 @@ async def test_every_passage_is_listed_once_over_several_pages(documents, mode, 
         assert names == [passage.id for passage in documents.passages()]
         (template,) = (await client.list_resource_templates()).resource_templates
         assert template.uri_template == "quaere://passage/{id}"
+
+
+async def test_documents_of_any_name_are_read_by_what_a_search_gave(tmp_path):
+    names = ["ä b.md", "100%.md", "a#1.md", "line\nbreak.md", "\x1b[2J.md", "why?.md", "\u202ereversed.md"]
+    for name in names:
+        (tmp_path / "docs").mkdir(exist_ok=True)
+        (tmp_path / "docs" / name).write_text(f"# Oss\n\nThe Oss rises, says {name!a}.\n")
+    index = build_index(tmp_path / "docs", tmp_path / "index")
+    async with in_process(index) as client:
+        found = await client.call_tool("search", {"query": "Where does the\r\n\u200fOss rise?", "topk": 50})
+        passages = found.structured_content["passages"]
+        assert sorted(passage["document"] for passage in passages) == sorted(names)
+        for passage in passages:
+            whole = await client.call_tool("get_document", {"document": passage["document"]})
+            assert passage["text"] in whole.structured_content["text"]
+            assert (await client.read_resource(passage["uri"])).contents[0].text == passage["text"]
 
 
 # -------------------------------------------------------------------------------------------------------------- answers

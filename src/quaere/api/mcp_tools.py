@@ -7,13 +7,13 @@ Every result names the document, the headings and the characters that its text i
 can check a quotation without this server.
 """
 
+import re
 from hashlib import sha256
 from typing import Annotated, Any, Self
 from urllib.parse import quote, unquote
 
 from msgspec import Meta, Struct
 
-from quaere.chat.terminal_text import UNPRINTABLE
 from quaere.errors import BadInput
 from quaere.records import Passage
 from quaere.search.index import Index
@@ -22,6 +22,7 @@ from quaere.serving.mcp_server import Resource, Tool
 
 _PAGE = 100  # resources of one listing
 _PASSAGE = "quaere://passage/"
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")  # no line breaks, no marks of direction
 
 Query = Annotated[str, Meta(min_length=1, max_length=8192)]
 DocumentId = Annotated[str, Meta(min_length=1, max_length=4096, description="as `document` of a result has it")]
@@ -114,8 +115,7 @@ class IndexTools:
         return Found([FoundPassage.of(hit.passage, hit.score) for hit in hits])
 
     async def _get_document(self, asked: DocumentArguments) -> DocumentText:
-        check_text("document", asked.document)
-        number = self.index.find_document(asked.document)
+        number = self._find(asked.document)
         whole = self.index.read_document(number, "file")
         num_chars = len(whole.text)
         if asked.start > num_chars:
@@ -124,6 +124,12 @@ class IndexTools:
         under = Passage("", whole.id, whole.title, "", 0, 0, heading=there.heading if there else "")
         part = whole.text[asked.start : asked.start + asked.num_chars]
         return DocumentText.cut(under, asked.start, part, num_chars=num_chars)
+
+    def _find(self, doc_id: str) -> int:
+        try:
+            return self.index.find_document(doc_id)
+        except UnicodeError:  # half of a character
+            raise BadInput("there is no such document") from None
 
     # --------------------------------------------------------------------------------------------------- resources
 
@@ -142,8 +148,7 @@ class IndexTools:
         name = unquote(uri.removeprefix(_PASSAGE)) if uri.startswith(_PASSAGE) and len(uri) < 16384 else ""
         doc_id, _, number = name.rpartition("#")
         try:
-            check_text("the id", doc_id)
-            numbers = self.index.passage_numbers(self.index.find_document(doc_id))
+            numbers = self.index.passage_numbers(self._find(doc_id))
             found = self.index.passage(numbers[int(number)])
             if found.id == name:  # and not "#-1" or "#01"
                 return _as_resource(found)
@@ -160,7 +165,7 @@ def check_text(name: str, text: str) -> None:
     """Raise `BadInput` for an argument that is blank or contains control characters."""
     if not text.strip():
         raise BadInput(f"{name} is empty")
-    if UNPRINTABLE.search(text):
+    if _CONTROL.search(text):
         raise BadInput(f"{name} has control characters")
 
 

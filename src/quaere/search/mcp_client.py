@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import shlex
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -122,7 +123,7 @@ class McpSearcher:
                     cause = _first_cause(error)
                     if isinstance(cause, BadInput):
                         raise cause from None
-                    self._fail("unreachable", f"cannot be reached ({cause or type(cause).__name__})")
+                    self._fail("unreachable", f"cannot be reached ({str(cause) or type(cause).__name__})")
             return self._connection
 
     def _fail(self, kind: str, what: str) -> NoReturn:
@@ -293,7 +294,8 @@ def _find_rows(found: object) -> list[Any] | None:
 
 def _read_hit(found: object, score: float) -> Hit:
     """A result as a hit; without offsets it is a document of its own, known by its id or its text."""
-    fields = {"text": found} if isinstance(found, str) else dict(found) if isinstance(found, Mapping) else {}
+    given = found if isinstance(found, Mapping) else {"text": found}
+    fields = {name: value for name, value in given.items() if value is not None}
     fields["text"] = next((fields[name] for name in _TEXTS if isinstance(fields.get(name), str)), "")[:_MAX_TEXT]
     fields["id"] = next((fields[name] for name in ("id", "uri", "url") if fields.get(name)), None)
     row = msgspec.convert(fields, _Row)
@@ -301,4 +303,4 @@ def _read_hit(found: object, score: float) -> Hit:
     doc_id = name if row.document is None else str(row.document)
     end = row.start + len(row.text)
     passage = Passage(name, doc_id, row.title or "", row.text, row.start, end, row.place, row.heading)
-    return Hit(passage, score if row.score is None else row.score)
+    return Hit(passage, row.score if row.score is not None and math.isfinite(row.score) else score)
