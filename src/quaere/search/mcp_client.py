@@ -294,7 +294,7 @@ def _find_rows(found: object) -> list[Any] | None:
 
 def _read_hit(found: object, score: float) -> Hit:
     """A result as a hit; without offsets it is a document of its own, known by its id or its text."""
-    given = found if isinstance(found, Mapping) else {"text": found}
+    given: Mapping[str, Any] = found if isinstance(found, Mapping) else {"text": found}
     fields = {name: value for name, value in given.items() if value is not None}
     fields["text"] = next((fields[name] for name in _TEXTS if isinstance(fields.get(name), str)), "")[:_MAX_TEXT]
     fields["id"] = next((fields[name] for name in ("id", "uri", "url") if fields.get(name)), None)
