@@ -113,7 +113,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
 		{ echo "this Python has no pip; install it first (Debian: apt install python3-venv)"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dense,dev,lance,pdf,select,train]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dense,dev,lance,mcp,pdf,select,train]'
 	@touch $(STAMP)
 
 model: setup

@@ -154,6 +154,27 @@ def describe_place(found: Evidence, passage: Passage) -> str:
     return f"{passage_name(passage)}, characters {found.start} to {found.end}"
 
 
+def describe_found(episode: Episode, min_overlap: float = 0.0) -> str:
+    """The answer, and below it the sentence and the place it was found in; or that it was not found.
+
+    "Orsolya Venn\\n\\nFound in: Orsolya Venn built the bridge.\\n[1] rivers.md (The Oss), characters 38 to 68"
+    """
+    try:
+        refuse_unanswered(episode, min_overlap)
+    except NotFound as error:
+        return str(error)
+    assert isinstance(episode.outcome, FinalAnswer)
+    _, quoted, passage = find_span(episode)
+    found = (quoted, passage) if quoted and passage else find_support(episode)
+    if not found:
+        return f"{episode.outcome.text}\n\nNo sentence it was shown contains this answer."
+    sentence, source = found
+    found_in = "Found in" if is_about_question(episode, source) else BY_CHANCE
+    label = "Evidence" if quoted else found_in
+    place = f"{passage_number(episode, source)} {describe_place(sentence, source)}"
+    return f"{episode.outcome.text}\n\n{label}: {sentence.text}\n{place}"
+
+
 def _as_written(answer: str) -> re.Pattern[str]:
     """Pattern of the answer as whole words, in any case and with any white space. "9" is not in "3.9"."""
     words = r"\s+".join(map(re.escape, answer.split()))

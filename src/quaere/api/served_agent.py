@@ -11,9 +11,8 @@ from msgspec import structs
 from quaere.api import answer as answers
 from quaere.api.agent import choose_solver
 from quaere.dialects.notes import Notes
-from quaere.errors import NotFound
 from quaere.policies.sampler import SamplingParams
-from quaere.records import Answer, Episode, Question, SolveTask
+from quaere.records import Question, SolveTask
 from quaere.rollout.episode import run_episode
 from quaere.rollout.policy import Policy
 from quaere.search.index import Index
@@ -47,29 +46,8 @@ class ServedAgent:
         answers.refuse_all_failed([episode])
         num_sampled = sum(turn.num_tokens for turn in episode.turns)
         num_tokens = sum(len(segment.token_ids) for segment in episode.segments)
-        return Reply(describe_answer(episode, self._min_overlap), num_tokens - num_sampled, num_sampled)
+        return Reply(answers.describe_found(episode, self._min_overlap), num_tokens - num_sampled, num_sampled)
 
     async def close(self) -> None:
         """Release the search threads; the model is not the agent's own."""
         await self._searcher.close()
-
-
-def describe_answer(episode: Episode, min_overlap: float = 0.0) -> str:
-    """The answer, and below it the sentence and the place it was found in; or that it was not found.
-
-    "Orsolya Venn\\n\\nFound in: Orsolya Venn built the bridge.\\n[1] rivers.md (The Oss), characters 38 to 68"
-    """
-    try:
-        answers.refuse_unanswered(episode, min_overlap)
-    except NotFound as error:
-        return str(error)
-    assert isinstance(episode.outcome, Answer)
-    _, quoted, passage = answers.find_span(episode)
-    found = (quoted, passage) if quoted and passage else answers.find_support(episode)
-    if not found:
-        return f"{episode.outcome.text}\n\nNo sentence it was shown contains this answer."
-    sentence, source = found
-    found_in = "Found in" if answers.is_about_question(episode, source) else answers.BY_CHANCE
-    label = "Evidence" if quoted else found_in
-    place = f"{answers.passage_number(episode, source)} {answers.describe_place(sentence, source)}"
-    return f"{episode.outcome.text}\n\n{label}: {sentence.text}\n{place}"

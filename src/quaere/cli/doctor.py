@@ -115,6 +115,7 @@ def _extras() -> Check:
         "office": ("docx", "openpyxl", "pptx"),
         "parquet": ("pyarrow",),
         "ddgs": ("ddgs",),
+        "mcp": ("mcp_types",),
     }
     here = [name for name, modules in extras.items() if all(importlib.util.find_spec(module) for module in modules)]
     missing = [name for name in extras if name not in here]

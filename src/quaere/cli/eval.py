@@ -57,7 +57,7 @@ class EvalOptions(Struct):
         limit: only the first N questions of the file (default: all)
         facts: only questions that combine N facts (default: all; --hops is the earlier name)
         index: what is searched: an index directory, URL of a search server (repeatable: requests are spread over the
-            servers), web:NAME[@URL], record:FILE@PLACE or replay:FILE
+            servers), mcp:COMMAND|URL, web:NAME[@URL], record:FILE@PLACE or replay:FILE
         closed_book: one turn without search: measures what the model knows
         style: style of the prompts (default: as the model was trained, else full)
         solver_dialect: prompts and protocol of the model (default: as it was trained, else tool-call)

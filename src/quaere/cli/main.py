@@ -20,8 +20,8 @@ from quaere.errors import BadInput, QuaereError, catch_missing_libraries, catch_
 
 # Modules of this package that each register a command, in the order of the help.
 COMMANDS = tuple(
-    "index search serve_search serve world questions models ask report learn warmup evolve trainer eval verify grade "
-    "export runs curriculum view doctor completion".split()
+    "index search serve_search serve mcp world questions models ask report learn warmup evolve trainer eval verify "
+    "grade export runs curriculum view doctor completion".split()
 )
 
 

@@ -231,7 +231,7 @@ class AskedOptions(JsonOption, kw_only=True):
             hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]
         limit: only the first N questions of the file (default: all)
         index: what is searched: an index directory, URL of a search server (repeatable: requests are spread over the
-            servers), web:NAME[@URL], record:FILE@PLACE or replay:FILE
+            servers), mcp:COMMAND|URL, web:NAME[@URL], record:FILE@PLACE or replay:FILE
         model: catalogue name, directory, hub id, or openai:MODEL@BASE_URL
         json: print JSON, one object per question
     """

@@ -30,7 +30,7 @@ class SearchOptions(JsonOption, kw_only=True):
         queries: words to search for, in quotes: "halm bridge"
         topk: passages per query
         index: what is searched: an index directory, URL of a search server (repeatable: requests are spread over the
-            servers), web:NAME[@URL], record:FILE@PLACE or replay:FILE
+            servers), mcp:COMMAND|URL, web:NAME[@URL], record:FILE@PLACE or replay:FILE
         full: print whole passages (default: an excerpt around the words of the query)
         json: print the results as JSON
     """

@@ -63,7 +63,7 @@ class AskingOptions(options.DeviceOption):
         model: the model to ask: catalogue name, directory, hub id, or openai:MODEL@BASE_URL (default: the run's own,
             else smollm2-135m)
         index: what is searched: an index directory, URL of a search server (repeatable: requests are spread over the
-            servers), web:NAME[@URL], record:FILE@PLACE or replay:FILE
+            servers), mcp:COMMAND|URL, web:NAME[@URL], record:FILE@PLACE or replay:FILE
         evidence: ask for the sentence that proves an answer (default: only models that were taught to quote)
         history: JSON Lines file that keeps questions and answers (default: none, they are kept until the viewer ends)
     """

@@ -44,7 +44,7 @@ class SearchClient(AbstractAsyncContextManager["SearchClient"]):
         self, url: str, *, timeout_s: float = 30.0, max_connections: int = 64, max_response_bytes: int = 64 << 20
     ) -> None:
         self.url = server_url(url)
-        authorization, secrets = _read_authorization()
+        authorization, secrets = read_authorization()
         self._json = JsonClient(
             self.url,
             f"the search server {self.url}",
@@ -89,7 +89,7 @@ class SearchClient(AbstractAsyncContextManager["SearchClient"]):
         return Passage(str(document.id), doc_id, title, text, document.start, end, document.place, document.heading)
 
 
-def _read_authorization() -> tuple[str, list[str]]:
+def read_authorization() -> tuple[str, list[str]]:
     """The Authorization header from the environment, "" for none, and its secret parts, longest first."""
     key, login = read_secret(KEY), read_secret(LOGIN)
     if key and login:

@@ -1,6 +1,7 @@
 """Searchers: the asynchronous interface to whatever is searched, and the places that name it.
 
 searcher = open_searcher("docs-index")            # or "http://127.0.0.1:8000", or "http://a:8000,http://b:8000"
+searcher = open_searcher("mcp:COMMAND")           # or "mcp:URL", "web:NAME", "record:FILE@PLACE", "replay:FILE"
 hits = (await searcher.search(["who built the Halm bridge?"], topk=3))[0]
 await searcher.close()
 """
@@ -37,6 +38,7 @@ class Searcher(Protocol):
 
 # Places with a word before the first colon: the function that reads the rest and returns what opens the searcher.
 _KINDS = {
+    "mcp": "quaere.search.mcp_client:read_mcp",
     "record": "quaere.search.recorded:read_recording",
     "replay": "quaere.search.recorded:read_replay",
     "web": "quaere.search.web_search:read_web",

@@ -98,7 +98,7 @@ class Guard:
         body = bytearray()
         try:
             await self._read_body(request.receive, body)
-            await self._app(request.scope, _replay(bytes(body), request.receive), request.send)
+            await self._app(request.scope, replay_body(bytes(body), request.receive), request.send)
         finally:
             self._num_buffered -= len(body)
 
@@ -221,13 +221,13 @@ def _cors(origin: str) -> list[tuple[bytes, bytes]]:
     return [
         (b"access-control-allow-origin", origin.encode("latin-1")),
         (b"access-control-allow-methods", b"GET, POST"),
-        (b"access-control-allow-headers", b"authorization, content-type"),
+        (b"access-control-allow-headers", b"authorization, content-type, mcp-protocol-version, mcp-method, mcp-name"),
         (b"vary", b"origin"),
     ]
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that returns the body already read, then what follows it (the disconnect)."""
+def replay_body(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that returns a body already read, then what follows it (the disconnect)."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:

@@ -225,8 +225,8 @@ class RunConfig(Struct, frozen=True, forbid_unknown_fields=True):
         model: The model to start from: a catalogue name, a folder or a hub id. [Quaere]
         index: Index of the documents to learn from (`quaere index`). [Quaere]
         search_url: What is searched instead of the index itself: the URL of a search server, or of several that serve
-            the same index, separated by commas; web:NAME[@URL]; record:FILE@PLACE; replay:FILE; empty: the index.
-            [Quaere]
+            the same index, separated by commas; mcp:COMMAND|URL; web:NAME[@URL]; record:FILE@PLACE; replay:FILE;
+            empty: the index. [Quaere]
         seed: Seed of everything that is drawn: a run's samples derive from it. [Quaere]
         prompts: How much prompts explain: full is for a model that has never seen the protocol, brief for one that was
             taught it. [Quaere]
