@@ -34,7 +34,7 @@ def value_searches(question: Question, searches: Sequence[Sequence[Passage]]) ->
     missing: list[Evidence | str] = list(question.evidence or dict.fromkeys(question.gold_ids))
     values = []
     for passages in searches:
-        found = [piece for piece in missing if any(_holds(passage, piece) for passage in passages)]
+        found = [piece for piece in missing if any(holds(passage, piece) for passage in passages)]
         pages = {piece.doc_id for piece in missing if isinstance(piece, Evidence)}
         missing = [piece for piece in missing if piece not in found]
         if found:
@@ -59,7 +59,7 @@ def value_by_answers(question: Question, searches: Sequence[Sequence[Passage]]) 
     ]
 
 
-def _holds(passage: Passage, piece: Evidence | str) -> bool:
+def holds(passage: Passage, piece: Evidence | str) -> bool:
     """True if the passage has the whole sentence, or is of the document if only that is known."""
     if isinstance(piece, str):
         return passage.doc_id == piece
