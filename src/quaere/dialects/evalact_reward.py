@@ -32,7 +32,7 @@ from quaere.dialects.roles import (
 from quaere.errors import BadInput
 from quaere.grouping import grouped
 from quaere.objectives.pcar import BASE, EPSILON, FLOOR, MAX_SCORE, MOST, pcar_factors
-from quaere.records import Episode, Evaluate, SolveTask, Turn
+from quaere.records import Episode, Evaluate, Passage, Question, SolveTask, Turn
 from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rewards.calibration import auroc, auroc_within, expected_calibration_error
 from quaere.rewards.search_values import is_good, value_searches
@@ -214,12 +214,12 @@ class Judged(Struct, frozen=True):
     number: int
 
 
-def judge_scores(episode: Episode, judge: Callable[[Episode], dict[int, bool]] | None = None) -> list[Judged]:
-    """The scored searches of an episode for which it is known if they were good, by `judge` or the question's evidence.
+def judge_scores(episode: Episode) -> list[Judged]:
+    """The scored searches of an episode, if it is known which were good.
 
     judge_scores(episode) -> [Judged(score=9.0, good=True, number=0), Judged(score=2.0, good=False, number=1)]
     """
-    good = (judge or judge_searches)(episode)
+    good = judge_searches(episode)
     return [
         Judged(pair.score, good[pair.turn], number)
         for number, pair in enumerate(find_pairs(episode))
@@ -260,8 +260,10 @@ def judge_searches(episode: Episode) -> dict[int, bool]:
     return {place: is_good(value) for place, value in value_episode(episode).items()}
 
 
-def value_episode(episode: Episode) -> dict[int, int]:
-    """For each search of an episode, by turn index, its value; {} without evidence or an answer to look for.
+def value_episode(
+    episode: Episode, value: Callable[[Question, Sequence[Sequence[Passage]]], list[int]] = value_searches
+) -> dict[int, int]:
+    """For each search of an episode, by turn index, its value by `value`; {} if nothing is known to judge it by.
 
     value_episode(episode) -> {0: 8, 2: 1, 4: 10}
     """
@@ -271,7 +273,7 @@ def value_episode(episode: Episode) -> dict[int, int]:
         for place, turn in enumerate(episode.turns)
         if was_searched(turn)
     }
-    values = value_searches(episode.task.question, list(shown.values()))
+    values = value(episode.task.question, list(shown.values()))
     return dict(zip(shown, values, strict=True)) if values else {}
 
 
