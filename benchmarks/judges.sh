@@ -27,16 +27,23 @@ form() {
         --facts 3,3,3,2 --episodes 900 --epochs 2 --out "$OUT/form-$SEED"
 }
 
+answerable() {  # name, stage: prints a file with those of its questions that have an answer
+    grep -v '"answers": *\[\]' "$OUT/$1-practice.jsonl" > "$OUT/$2-$SEED-questions.jsonl"
+    echo "$OUT/$2-$SEED-questions.jsonl"
+}
+
 cold() {  # name, perhaps "shuffled"
-    local more=()
+    local more=() questions
+    questions=$(answerable "$1" "cold${2:+-$2}")
     if [[ ${2:-} == shuffled ]]; then more=(--shuffle-scores); fi
-    quaere warmup evalact --model "${START:-$OUT/form-$SEED}" --index "$OUT/$1-index" --questions "$OUT/$1-practice.jsonl" \
+    quaere warmup evalact --model "${START:-$OUT/form-$SEED}" --index "$OUT/$1-index" --questions "$questions" \
         "${TEACH[@]}" "${LIMITS[@]}" --most "$MOST" --attempts 3 --max-rows "$MAX_ROWS" --epochs 1 --scores-only "${more[@]}" \
         --out "$OUT/cold${2:+-$2}-$SEED"
 }
 
 learn() {  # name, arm
-    local recipe=evalact how=()
+    local recipe=evalact how=() questions
+    questions=$(answerable "$1" "$2")
     case $2 in
         search-r1) recipe=search-r1 ;;
         gain) recipe=search-r1 how=(--set solver.information_gain="$GAIN") ;;
@@ -52,7 +59,7 @@ learn() {  # name, arm
         *) echo "no arm $2" >&2; exit 2 ;;
     esac
     if [[ $recipe == evalact ]]; then how+=(--set solver.limits.max_turns=14); else how+=(--set solver.limits.max_turns=7); fi
-    quaere evolve "$recipe" --model "${START:-$OUT/form-$SEED}" --questions "$OUT/$1-practice.jsonl" --index "$OUT/$1-index" \
+    quaere evolve "$recipe" --model "${START:-$OUT/form-$SEED}" --questions "$questions" --index "$OUT/$1-index" \
         --out "$OUT/$2-$SEED" --preset large-gpu --set seed="$SEED" --set checkpoints.every=13 --set validation.questions=0 \
         --set solver.steps="$STEPS" --set solver.max_draws=3 --set solver.answer_score=exact_match \
         --set solver.limits.sequence_tokens=6144 --set solver.limits.tool_response_tokens=700 "${how[@]}" ${SETTINGS:-}
