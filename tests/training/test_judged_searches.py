@@ -158,6 +158,18 @@ async def test_bad_searches_are_added_until_there_are_as_many(many):
     assert [one.token_ids for one in other.lessons.episodes] != [one.token_ids for one in judged.lessons.episodes]
 
 
+async def test_where_all_are_bad_the_question_itself_is_searched_for():
+    bad = [await attempt(number, [f"bridge {(number + 1) % NUM}"] * 2) for number in range(NUM)]
+    judged = await judge([structs.replace(one, task=SolveTask(ending_in(number))) for number, one in enumerate(bad)])
+    assert len(judged.lessons.episodes) == NUM and abs(judged.num_good - judged.num_bad) <= 4
+    assert {episode.id.rpartition("-")[2] for episode in judged.lessons.episodes} >= {"own", "asked"}
+
+
+def ending_in(number):
+    """The question as a query that this shelf understands."""
+    return structs.replace(question(number), text=f"Who built bridge {number}")
+
+
 async def test_shuffled_scores_say_nothing_of_their_searches(many):
     def found(judged):
         pairs = [

@@ -6,7 +6,7 @@ The questions are checked ones, so it is known which sentences their answers res
 played again: its searches are made anew, and a program writes the evaluation of each by what it returned, with one
 score a value (`rewards/search_values.py`). To make about half of the searches bad, some attempts begin with a query
 that belongs to another question (`spoilt`), and from some the passages with the evidence, or all of their documents,
-are withheld (`withheld`).
+are withheld (`withheld`); where too many are bad, the question itself is the only query (`asked`).
 
 Loss is on the evaluations alone, except in an attempt that is a good lesson as a whole.
 """
@@ -30,6 +30,7 @@ from quaere.warmup.scripted_episodes import Attempt, Demonstrations, demonstrate
 from quaere.worlds.dice import Dice
 
 NAME = "judged"
+_MAX_SURPLUS = 2  # bad searches more than good ones before attempts are replaced
 _SPARE_HITS = 20  # further hits of a search from which passages are withheld
 _MAX_PROOF_WORDS = 40
 _MAX_NOTE_WORDS = 60
@@ -42,7 +43,7 @@ _FORMS: Mapping[int, tuple[str, ...]] = {
     NOTHING: _EVALUATIONS["useless"],
 }
 
-ReplayKind = Literal["own", "spoilt", "withheld"]
+ReplayKind = Literal["own", "spoilt", "withheld", "asked"]
 
 
 class Judged(Struct, frozen=True):
@@ -93,7 +94,10 @@ async def play_judged(
         kind = _choose(judged, dice, is_whole=attempt.id in whole)
         script = _Replay(attempt, dialect, protocol, dice, values=judged.values, shuffled=shuffled)
         if kind == "spoilt":
-            script.spoil(_pick_other(queries, question.id, dice))
+            script.add_search(_pick_other(queries, question.id, dice))
+        elif kind == "asked":
+            script.searches.clear()
+            script.add_search(question.text)
         source = _Withholding(searcher, question, pages=dice.chance(50)) if kind == "withheld" else searcher
         played = Attempt(f"{attempt.id}-{kind}", attempt.task, script, protocol)
         episode = await demonstrate(played, source, renderer, room, name=NAME)
@@ -106,10 +110,11 @@ async def play_judged(
 
 
 def _choose(judged: Judged, dice: Dice, *, is_whole: bool) -> ReplayKind:
-    """How to play an attempt: as it was while bad searches are as many as good ones, else with bad ones added."""
-    if is_whole or judged.num_bad >= judged.num_good:
+    """How to play an attempt: as it was while bad searches are about as many as good ones, else to balance them."""
+    surplus = judged.num_bad - judged.num_good
+    if is_whole or 0 <= surplus <= _MAX_SURPLUS:
         return "own"
-    return dice.pick(("spoilt", "withheld"))
+    return "asked" if surplus > 0 else dice.pick(("spoilt", "withheld"))
 
 
 def mask_others(episode: Episode) -> Episode:
@@ -169,7 +174,7 @@ class _Replay:
         assert isinstance(attempt.task, SolveTask)
         self._question, self._dice, self._turns = attempt.task.question, dice, solver_turns(dialect)
         self._values, self._shuffled = values, shuffled
-        self._searches = list(self._read_searches(attempt, protocol))
+        self.searches = list(self._read_searches(attempt, protocol))
         last = attempt.turns[-1]
         is_answer = isinstance(last.action, Answer) and last.text.endswith(protocol.stop)
         self._ending = last.text if is_answer else self._turns.answer("", self._question.answers[0])
@@ -180,16 +185,16 @@ class _Replay:
                 rewritten = self._turns.search("", turn.action.queries[0])
                 yield turn.text if turn.text.endswith(protocol.stop) else rewritten
 
-    def spoil(self, query: str) -> None:
+    def add_search(self, query: str) -> None:
         """Begin with a search for this."""
-        self._searches.insert(0, self._turns.search("", query))
+        self.searches.insert(0, self._turns.search("", query))
 
     def __call__(self, turns: Sequence[Turn], news: str) -> str:
         if turns and was_searched(turns[-1]):
             return self._evaluate(turns)
         num_made = sum(isinstance(turn.action, Search) for turn in turns)
         refused = bool(turns) and turns[-1].failure is not None
-        return self._ending if refused or num_made >= len(self._searches) else self._searches[num_made]
+        return self._ending if refused or num_made >= len(self.searches) else self.searches[num_made]
 
     def _evaluate(self, turns: Sequence[Turn]) -> str:
         searched = [turn for turn in turns if was_searched(turn)]
