@@ -12,19 +12,16 @@ from types import SimpleNamespace
 import pytest
 from books import SCORED, Reader, make_plays, random_script
 from lookup import Pupil, run_all
-from safetensors.torch import load_file, load_model, save_file, save_model
+from safetensors.torch import load_model, save_model
 
-from building import play_once, teach_once
-from quaere.dialects.evalact_reward import EvaluationSettings, find_pairs, judge_scores, judge_searches
+from building import teach_once
+from quaere.dialects.evalact_reward import EvaluationSettings, find_pairs, judge_searches
 from quaere.dialects.registry import open_solver
 from quaere.objectives.policy_gradient import grpo
-from quaere.policies.native.engine import Engine
-from quaere.policies.native.sampler import NativeSampler
 from quaere.records import Search
 from quaere.rewards.calibration import auroc
-from quaere.rollout.episode import make_sample
+from quaere.rollout.episode import Sample, make_sample
 from quaere.rollout.policy import TokenPolicy
-from quaere.training.adapters import copy_weights
 from quaere.training.information_gain import measure_gains
 from quaere.training.learner import Learner
 from quaere.training.rollouts import learn, shuffled_credits
@@ -87,98 +84,70 @@ async def test_an_update_by_the_scoring_rule_makes_true_scores_likelier():
     assert rule > control + 0.1
 
 
-class Judge(Reader):
-    """A reader that learns to score what it found, and nothing else."""
-
-    async def learn_scores(self, num_steps, *, shuffle=False, rate=1e-3):
-        """Go on by the scoring rule alone; `shuffle` gives every credit to another evaluation."""
-        at = self.step(self.model, rate)
-        history = []
-        async with self._sampler() as sampler:
-            policy = TokenPolicy(sampler, self.renderer)
-            for step in range(num_steps):
-                copy_weights(self.model, self.sampling)
-                episodes = await self.play(policy, make_plays(self.draw, 8, 8), step)
-                history.append(measure_judging(episodes))
-                credits = JUDGE.credit(episodes)
-                learn(at, episodes, flat(episodes), None, shuffled_credits(credits, step) if shuffle else credits)
-        return history
-
-    async def imitate_scores(self, num_steps, *, shuffle=False, rate=3e-3):
-        """Imitate true scores of random episodes, with loss on the evaluations alone, and then play 64 episodes."""
-        learner = Learner(self.model, LearnerSettings(learning_rate=rate, weight_decay=0.0))
-        for step in range(num_steps):
-            plays = make_plays(self.draw, 32, 1)
-            scripts = {play.name: self._scored_script(play.library, shuffle) for play in plays}
-            policy = TokenPolicy(ScriptedSampler(self.tokenizer, scripts), self.renderer)
-            learner.step([make_sample(mask_others(one), 1.0) for one in await self.play(policy, plays, step)])
-        copy_weights(self.model, self.sampling)
-        async with self._sampler() as sampler:
-            return measure_judging(await self.play(TokenPolicy(sampler, self.renderer), make_plays(self.draw, 8, 8), 0))
-
-    def _sampler(self):
-        return NativeSampler(
-            Engine(self.sampling, self.renderer.decode, max_rows=64), name="judge", mode="deterministic"
-        )
-
-    def _scored_script(self, library, shuffle):
-        """A random script whose scores are 9 for the page with the builder and 1 for the other, or random ones."""
-        turns = random_script(self.draw, library, "evalact")
-        for place in range(1, len(turns) - 1, 2):
-            said, _, _ = turns[place].partition(SCORED[1])
-            score = self.draw.choice([1, 9]) if shuffle else 9 if said.endswith(library.builder) else 1
-            turns[place] = f"{said}{SCORED[1]}{score}{SCORED[2]}"
-        return turns
+def score_places(reader, episode):
+    """The place of the digit of each score among the episode's tokens."""
+    (before,) = reader.tokenizer.encode(SCORED[1], add_special_tokens=False)
+    return [place + 1 for place, token in enumerate(episode.token_ids) if token == before]
 
 
-def measure_judging(episodes):
-    """AUROC of the scores of all searches; one half if it is not known."""
-    judged = [one for episode in episodes for one in judge_scores(episode)]
-    found = auroc([one.score for one in judged], [one.good for one in judged])
-    return 0.5 if found is None else found
+def measure_judging(reader, episodes):
+    """AUROC of how much likelier a 9 is to the reader than a 1, over all evaluations."""
+    high, low = (reader.tokenizer.encode(digit, add_special_tokens=False)[0] for digit in "91")
+    samples, labels = [], []
+    for episode in episodes:
+        for place, good in zip(score_places(reader, episode), judge_searches(episode).values(), strict=True):
+            ids = episode.token_ids[:place]
+            zeros = (0.0,) * (place + 1)
+            samples += [Sample((*ids, digit), (False,) * place + (True,), zeros, zeros) for digit in (high, low)]
+            labels.append(good)
+    scored = [value for (value,) in Learner(reader.model, LearnerSettings()).score(samples)]
+    return auroc([nine - one for nine, one in zip(scored[::2], scored[1::2], strict=True)], labels)
 
 
-def judge_taught(folder, seed):
-    """A judge that was taught the format and nothing else, as the readers of `test_learning_to_evaluate.py`."""
+def true_script(draw, library, shuffle):
+    """A random script whose scores are 9 for the page with the builder and 1 for the other; or either by chance."""
+    turns = random_script(draw, library, "evalact")
+    for place in range(1, len(turns) - 1, 2):
+        said, _, _ = turns[place].partition(SCORED[1])
+        score = draw.choice([1, 9]) if shuffle else 9 if said.endswith(library.builder) else 1
+        turns[place] = f"{said}{SCORED[1]}{score}{SCORED[2]}"
+    return turns
 
-    def teach(folder):
-        reader = Reader(seed, "evalact")
-        asyncio.run(reader.learn_format())
-        save_file(reader.model.state_dict(), folder / "weights")
 
-    teach_once(folder / "reader", f"reader-evalact-{seed}", teach)
-    judge = Judge(seed, "evalact")
-    judge.model.load_state_dict(load_file(folder / "reader" / "weights"))
-    return judge
+async def imitate_scores(seed, num_steps, *, shuffle=False):
+    """AUROC before and after imitating true scores of otherwise random episodes, with loss on evaluations alone."""
+    reader = Reader(seed, "evalact")
+    unseen = await reader.play_at_random(96)
+    before = measure_judging(reader, unseen)
+    learner = Learner(reader.model, LearnerSettings(learning_rate=3e-3, weight_decay=0.0))
+    for step in range(num_steps):
+        plays = make_plays(reader.draw, 32, 1)
+        scripts = {play.name: true_script(reader.draw, play.library, shuffle) for play in plays}
+        policy = TokenPolicy(ScriptedSampler(reader.tokenizer, scripts), reader.renderer)
+        learner.step([make_sample(mask_others(one), 1.0) for one in await reader.play(policy, plays, step)])
+    return before, measure_judging(reader, unseen)
+
+
+async def learn_by_rule(seed, num_steps, *, shuffle=False):
+    """AUROC before and after updates by the scoring rule alone, on episodes with random scores."""
+    reader = Reader(seed, "evalact")
+    unseen = await reader.play_at_random(96)
+    before, at = measure_judging(reader, unseen), reader.step(reader.model, rate=3e-3)
+    for step in range(num_steps):
+        episodes = await reader.play_at_random(64, step)
+        credits = JUDGE.credit(episodes)
+        learn(at, episodes, flat(episodes), None, shuffled_credits(credits, step) if shuffle else credits)
+    return before, measure_judging(reader, unseen)
 
 
 @pytest.mark.slow
 @each_seed
-def test_by_the_scoring_rule_scores_tell_good_pages_from_bad_ones(tmp_path, seed):
-    async def play(shuffle):
-        return await judge_taught(tmp_path, seed).learn_scores(60, shuffle=shuffle)
-
-    ruled, control = (
-        play_once(tmp_path / "played", f"judge-{shuffle}-{seed}", lambda shuffle=shuffle: play(shuffle))
-        for shuffle in (False, True)
-    )
-    assert ruled[0] < 0.75
-    assert sum(ruled[-10:]) / 10 > 0.9
-    assert sum(control[-10:]) / 10 < 0.75
-
-
-@pytest.mark.slow
-@each_seed
-def test_imitating_true_scores_alone_teaches_to_judge(tmp_path, seed):
-    async def play(shuffle):
-        return [await judge_taught(tmp_path, seed).imitate_scores(60, shuffle=shuffle)]
-
-    (true,), (control,) = (
-        play_once(tmp_path / "played", f"scores-{shuffle}-{seed}", lambda shuffle=shuffle: play(shuffle))
-        for shuffle in (False, True)
-    )
-    assert true > 0.9
-    assert control < 0.75
+@pytest.mark.parametrize("teach", [imitate_scores, learn_by_rule])
+async def test_scores_come_to_tell_good_pages_from_bad_ones(teach, seed):
+    before, after = await teach(seed, 40)
+    assert after > 0.9
+    _, control = await teach(seed, 40, shuffle=True)
+    assert control < 0.8
 
 
 # -------------------------------------------------------------------------------------------------- information gain
