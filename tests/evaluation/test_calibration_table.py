@@ -59,9 +59,8 @@ def test_the_table_has_the_ceiling_of_a_perfect_judge(calibration, run, tmp_path
         monkeypatch.setattr(sys, "argv", ["", str(source), *options])
         calibration.main()
         lines = capsys.readouterr().out.splitlines()
-        return {
-            cells[0]: cells[1:] for cells in ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines[3:])
-        }
+        cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[3:]]
+        return {name: figures for name, *figures in cells}
 
     by_evidence = table(run, "--rows", str(tmp_path / "rows.jsonl"))
     assert list(by_evidence) == ["plain", "proven", "all"]
@@ -70,7 +69,7 @@ def test_the_table_has_the_ceiling_of_a_perfect_judge(calibration, run, tmp_path
     assert same_turn == "-"  # one episode has no two searches of equal number
     assert (titles.split()[0], ceiling) == ("0.000", "1.000")
     assert by_evidence["plain"][3].split()[0] == "0.000" and by_evidence["plain"][6] == "-"
-    # By answers, a judge who knows the evidence would lose a pair of two.
+    # By answers, a perfect judge of the evidence has one of two pairs right: it scores the last search highest.
     by_answers = table(tmp_path / "rows.jsonl", "--labels", "answers")
-    assert by_answers["proven"][6] == "1.000"
+    assert by_answers["proven"][6] == "0.500"
     assert by_answers["all"][0] == "5"
