@@ -128,6 +128,8 @@ async def test_what_cannot_be_judged_is_left_out():
     unknown = await attempt(3, ["bridge 3"], asked=structs.replace(question(3), evidence=()))
     judged = await judge([silent, unknown])
     assert not judged.lessons.episodes and not judged.values
+    # A good lesson stays one.
+    assert (await judge([silent, unknown], whole=frozenset({unknown.id}))).lessons.episodes == [unknown]
 
 
 # ------------------------------------------------------------------------------------------------------- half are bad

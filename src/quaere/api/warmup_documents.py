@@ -215,10 +215,9 @@ async def _judge(
     limits: GetLimits,
     note: Note,
 ) -> Demonstrations:
-    """The attempts, played again with true scores; those of questions without evidence are left as they are."""
+    """The attempts, played again with true scores."""
     from quaere.warmup.documents.judged_searches import play_judged
 
-    right = own.lessons.episodes
     judged = await play_judged(
         own.attempts,
         searcher,
@@ -226,7 +225,7 @@ async def _judge(
         dialect,
         protocol,
         limits(dialect),
-        whole=frozenset() if settings.scores_only else frozenset(episode.id for episode in right),
+        whole=frozenset() if settings.scores_only else frozenset(episode.id for episode in own.lessons.episodes),
         shuffled=settings.shuffle_scores,
         seed=settings.seed,
     )

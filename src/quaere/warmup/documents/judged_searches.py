@@ -78,10 +78,11 @@ async def play_judged(
     shuffled: bool = False,
     seed: int = 0,
 ) -> Judged:
-    """Play attempts again with true evaluations; those of a question without evidence or without searches are left out.
+    """Play attempts again with true evaluations; those without a search, or of a question without evidence, are not.
 
-    The attempts with an id in `whole` are learnt from as a whole. With `shuffled`, an evaluation has the value of a
-    search drawn at random from those so far: the control, from which no judging can be learnt.
+    The attempts with an id in `whole` are learnt from as a whole, whether they are played again or not. With `shuffled`,
+    an evaluation has the value of a search drawn at random from those so far: the control, from which no judging can be
+    learnt.
     """
     judged = Judged()
     queries = [(attempt.task.id, query) for attempt in attempts for query in _queries(attempt)]
@@ -89,7 +90,8 @@ async def play_judged(
     for attempt in attempts:
         assert isinstance(attempt.task, SolveTask)
         question, dice = attempt.task.question, Dice(seed, "judged", attempt.id)
-        if not question.evidence or not any(_queries(attempt)):
+        if not question.evidence or not _queries(attempt):
+            judged.lessons.episodes.extend([attempt] if attempt.id in whole else [])
             continue
         kind = _choose(judged, dice, is_whole=attempt.id in whole)
         script = _Replay(attempt, dialect, protocol, dice, values=judged.values, shuffled=shuffled)
