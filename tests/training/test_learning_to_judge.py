@@ -31,6 +31,7 @@ from quaere.warmup.documents.judged_searches import mask_others
 from scripted import ScriptedSampler
 
 SEEDS = range(6)
+NUM_BATCHES, NUM_STEPS = 4, 24
 JUDGE = open_solver("evalact", style="brief", settings=EvaluationSettings(pcar=False, brier=1.0))
 each_seed = pytest.mark.parametrize("seed", SEEDS)
 
@@ -114,29 +115,34 @@ def true_script(draw, library, shuffle):
     return turns
 
 
-async def imitate_scores(seed, num_steps, *, shuffle=False):
-    """AUROC before and after imitating true scores of otherwise random episodes, with loss on evaluations alone."""
+async def imitate_scores(reader, *, shuffle=False):
+    """Imitate true scores of otherwise random episodes, with loss on evaluations alone."""
+    learner, batches = Learner(reader.model, LearnerSettings(learning_rate=3e-3, weight_decay=0.0)), []
+    for number in range(NUM_BATCHES):
+        plays = make_plays(reader.draw, 64, 1)
+        scripts = {play.name: true_script(reader.draw, play.library, shuffle) for play in plays}
+        policy = TokenPolicy(ScriptedSampler(reader.tokenizer, scripts), reader.renderer)
+        batches.append([make_sample(mask_others(one), 1.0) for one in await reader.play(policy, plays, number)])
+    for step in range(NUM_STEPS):
+        learner.step(batches[step % NUM_BATCHES])
+
+
+async def learn_by_rule(reader, *, shuffle=False):
+    """Make updates by the scoring rule alone, on episodes with random scores."""
+    at = reader.step(reader.model, rate=3e-3)
+    batches = [await reader.play_at_random(64, number) for number in range(NUM_BATCHES)]
+    for step in range(NUM_STEPS):
+        episodes = batches[step % NUM_BATCHES]
+        credits = JUDGE.credit(episodes)
+        learn(at, episodes, flat(episodes), None, shuffled_credits(credits, step) if shuffle else credits)
+
+
+async def learn_to_judge(teach, seed, *, shuffle=False):
+    """AUROC of the scores of unseen episodes before and after."""
     reader = Reader(seed, "evalact")
     unseen = await reader.play_at_random(96)
     before = measure_judging(reader, unseen)
-    learner = Learner(reader.model, LearnerSettings(learning_rate=3e-3, weight_decay=0.0))
-    for step in range(num_steps):
-        plays = make_plays(reader.draw, 32, 1)
-        scripts = {play.name: true_script(reader.draw, play.library, shuffle) for play in plays}
-        policy = TokenPolicy(ScriptedSampler(reader.tokenizer, scripts), reader.renderer)
-        learner.step([make_sample(mask_others(one), 1.0) for one in await reader.play(policy, plays, step)])
-    return before, measure_judging(reader, unseen)
-
-
-async def learn_by_rule(seed, num_steps, *, shuffle=False):
-    """AUROC before and after updates by the scoring rule alone, on episodes with random scores."""
-    reader = Reader(seed, "evalact")
-    unseen = await reader.play_at_random(96)
-    before, at = measure_judging(reader, unseen), reader.step(reader.model, rate=3e-3)
-    for step in range(num_steps):
-        episodes = await reader.play_at_random(64, step)
-        credits = JUDGE.credit(episodes)
-        learn(at, episodes, flat(episodes), None, shuffled_credits(credits, step) if shuffle else credits)
+    await teach(reader, shuffle=shuffle)
     return before, measure_judging(reader, unseen)
 
 
@@ -144,9 +150,9 @@ async def learn_by_rule(seed, num_steps, *, shuffle=False):
 @each_seed
 @pytest.mark.parametrize("teach", [imitate_scores, learn_by_rule])
 async def test_scores_come_to_tell_good_pages_from_bad_ones(teach, seed):
-    before, after = await teach(seed, 40)
+    before, after = await learn_to_judge(teach, seed)
     assert after > 0.9 > before
-    _, control = await teach(seed, 40, shuffle=True)
+    _, control = await learn_to_judge(teach, seed, shuffle=True)
     assert control < 0.8
 
 

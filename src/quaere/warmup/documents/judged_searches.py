@@ -26,7 +26,7 @@ from quaere.rollout.episode import Limits
 from quaere.search.searcher import Searcher
 from quaere.warmup import phrases as words
 from quaere.warmup.dialects import Dialect, solver_turns
-from quaere.warmup.scripted_episodes import Attempt, Demonstrations, demonstrate
+from quaere.warmup.scripted_episodes import Attempt, Demonstrations, demonstrate, judge
 from quaere.worlds.dice import Dice
 
 NAME = "judged"
@@ -80,9 +80,8 @@ async def play_judged(
 ) -> Judged:
     """Play attempts again with true evaluations; those without a search, or of a question without evidence, are not.
 
-    The attempts with an id in `whole` are learnt from as a whole, whether they are played again or not. With `shuffled`,
-    an evaluation has the value of a search drawn at random from those so far: the control, from which no judging can be
-    learnt.
+    The attempts with an id in `whole` are learnt from as a whole, whether they are played again or not. `shuffled` is
+    the control: an evaluation has the value of a search drawn at random from those so far.
     """
     judged = Judged()
     queries = [(attempt.task.id, query) for attempt in attempts for query in _queries(attempt)]
@@ -106,7 +105,7 @@ async def play_judged(
         if not any(isinstance(turn.action, Evaluate) for turn in episode.turns):
             judged.lessons.dropped["no search was evaluated"] += 1
             continue
-        is_lesson = kind == "own" and attempt.id in whole
+        is_lesson = kind == "own" and attempt.id in whole and not judge(episode, "solver", dialect)
         judged.lessons.episodes.append(episode if is_lesson else mask_others(episode))
     return judged
 
