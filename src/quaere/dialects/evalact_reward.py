@@ -203,10 +203,10 @@ def token_factors(episode: Episode, factors: Sequence[float], segment: PairSegme
 # --------------------------------------------------------------------------------------------------------- calibration
 
 
-class Judged(Struct, frozen=True):
+class ScoredSearch(Struct, frozen=True):
     """A search with the policy's score of it; `number` counts the evaluated searches of its episode from 0.
 
-    Judged(score=9.0, good=True, number=0)
+    ScoredSearch(score=9.0, good=True, number=0)
     """
 
     score: float
@@ -214,14 +214,14 @@ class Judged(Struct, frozen=True):
     number: int
 
 
-def judge_scores(episode: Episode) -> list[Judged]:
+def judge_scores(episode: Episode) -> list[ScoredSearch]:
     """The scored searches of an episode, if it is known which were good.
 
-    judge_scores(episode) -> [Judged(score=9.0, good=True, number=0), Judged(score=2.0, good=False, number=1)]
+    judge_scores(episode) -> [ScoredSearch(score=9.0, good=True, number=0), ScoredSearch(score=2.0, good=False, number=1)]
     """
     good = judge_searches(episode)
     return [
-        Judged(pair.score, good[pair.turn], number)
+        ScoredSearch(pair.score, good[pair.turn], number)
         for number, pair in enumerate(find_pairs(episode))
         if pair.turn in good
     ]

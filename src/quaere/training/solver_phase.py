@@ -225,6 +225,7 @@ def give_credit(
     step.metrics |= describe_gains(gains)
     turns = [(number, place) for number, found in enumerate(gains) for place in found]
     values = [gains[number][place] for number, place in turns]
+    check_finite(values)
     advantages = compare([episodes[number] for number, _ in turns], values, config).values.tolist() if turns else []
     for (number, place), value in zip(turns, advantages, strict=True):
         turn = episodes[number].turns[place]
