@@ -217,7 +217,7 @@ class ScoredSearch(Struct, frozen=True):
 def judge_scores(episode: Episode) -> list[ScoredSearch]:
     """The scored searches of an episode, if it is known which were good.
 
-    judge_scores(episode) -> [ScoredSearch(score=9.0, good=True, number=0), ScoredSearch(score=2.0, good=False, number=1)]
+    judge_scores(episode) -> [ScoredSearch(score=9.0, good=True, number=0), ...]
     """
     good = judge_searches(episode)
     return [
