@@ -15,7 +15,7 @@ from lookup import Pupil, run_all
 from safetensors.torch import load_model, save_model
 
 from building import teach_once
-from quaere.dialects.evalact_reward import EvaluationSettings, find_pairs, judge_searches
+from quaere.dialects.evalact_reward import EvaluationSettings, find_pairs, judge_scores, judge_searches
 from quaere.dialects.registry import open_solver
 from quaere.objectives.policy_gradient import grpo
 from quaere.records import Search
@@ -148,12 +148,37 @@ async def learn_to_judge(teach, seed, *, shuffle=False):
 
 @pytest.mark.slow
 @each_seed
-@pytest.mark.parametrize("teach", [imitate_scores, learn_by_rule])
-async def test_scores_come_to_tell_good_pages_from_bad_ones(teach, seed):
-    before, after = await learn_to_judge(teach, seed)
-    assert after > 0.9 > before
-    _, control = await learn_to_judge(teach, seed, shuffle=True)
-    assert control < 0.8
+async def test_true_scores_alone_teach_to_judge(seed):
+    before, after = await learn_to_judge(imitate_scores, seed)
+    _, control = await learn_to_judge(imitate_scores, seed, shuffle=True)
+    # Six seeds: from 0.27 to 0.67 up to 1.0; with scores of other searches 0.39 to 0.71.
+    assert after > 0.95 > before
+    assert control < 0.85
+
+
+@pytest.mark.slow
+@each_seed
+async def test_the_scoring_rule_alone_teaches_to_judge(seed):
+    before, after = await learn_to_judge(learn_by_rule, seed)
+    assert after > 0.95 > before  # six seeds: 1.0
+
+
+@pytest.mark.slow
+@each_seed
+async def test_the_control_of_the_rule_does_not_pay_for_the_truth(seed):
+    """A few random updates move so small a model anywhere, so that what is paid for is looked at."""
+    episodes = await Reader(seed, "evalact").play_at_random(256)
+
+    def paid_for_truth(credits):
+        found = {True: [], False: []}
+        for episode, own in zip(episodes, credits, strict=True):
+            for one, credit in zip(judge_scores(episode), own, strict=True):
+                found[one.good == (one.score > 5)].append(credit.value)
+        return sum(found[True]) / len(found[True]) - sum(found[False]) / len(found[False])
+
+    credits = JUDGE.credit(episodes)
+    assert paid_for_truth(credits) > 0.3
+    assert abs(paid_for_truth(shuffled_credits(credits, seed))) < 0.15
 
 
 # -------------------------------------------------------------------------------------------------- information gain
