@@ -66,12 +66,12 @@ learn() {  # name, arm
 }
 
 ask() {  # what (form-0, oracle-0), index, questions, the dialect of a model that was not reinforced
-    local what=(--model "$OUT/$1") name=$1-$(basename "${3%.jsonl}") turns=7
+    local what=(--model "$OUT/$1") name=$1${4:+-$4}-$(basename "${3%.jsonl}") turns=7
     if [[ -f $OUT/$1/run.db ]]; then what=(--run "$OUT/$1"); fi
     if [[ -n ${4:-} ]]; then what+=(--solver-dialect "$4"); fi
     if [[ ${4:-} == evalact || $1 =~ ^(loop|oracle|permuted|pcar|brier)- ]]; then turns=14; fi
     quaere eval "${what[@]}" --questions "$3" --index "$OUT/$2-index" "${LIMITS[@]}" --max-turns "$turns" --max-searches 6 \
-        --max-rows "$EVAL_ROWS" --no-evidence --name "$1" --runs "$OUT/$name-episodes" --out "$OUT/$name.json"
+        --max-rows "$EVAL_ROWS" --no-evidence --name "$1${4:+-$4}" --runs "$OUT/$name-episodes" --out "$OUT/$name.json"
     if ((turns == 14)); then python "$HERE/calibration.py" "$OUT/$name-episodes"/* --rows "$OUT/$name.scores.jsonl"; fi
 }
 
