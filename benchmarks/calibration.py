@@ -1,72 +1,165 @@
-"""Are EvalAct's scores worth anything? Those of a run's stored episodes against what its searches returned.
+"""Do a policy's scores of its searches agree with what they returned? By question set, from runs in evalact's dialect.
 
     quaere eval --run RUN --solver-dialect evalact --questions FILE --index INDEX --runs evals ...
-    python benchmarks/calibration.py evals/eval-...
+    python benchmarks/calibration.py evals/eval-... --rows scores.jsonl     # the scored searches, to measure them again
+    python benchmarks/calibration.py scores.jsonl --labels answers
 
-A search was good if a passage it returned holds an accepted answer or the next hop's evidence, as in training
-(`quaere/dialects/evalact_reward.py`). Intervals are percentiles of 1,000 resamples of whole episodes.
+A search was good if it returned evidence of its question that no earlier search of the episode had, as in training
+(`quaere/rewards/search_values.py`); with `--labels answers`, if a passage has an accepted answer. `ceiling` is the
+AUROC of a perfect judge of the evidence, by the same labels. `same turn` compares only searches of equal number in
+their episodes, because later searches are worse and a judge could know that without reading. `title rule` is the AUROC
+of the rule that a search was good if the title of a passage it returned occurs in the question. Intervals are
+percentiles of 1,000 resamples of whole episodes.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 
+import msgspec
 import numpy as np
+from msgspec import Struct
+from tables import as_table
 
-from quaere.dialects.evalact_reward import find_pairs, judge_searches, measure_evaluations
+from quaere.chat.protocol import was_searched
+from quaere.dialects.evalact_reward import find_pairs, value_episode
+from quaere.disk import write_file
+from quaere.grouping import group_by
 from quaere.objectives.pcar import MAX_SCORE
-from quaere.rewards.calibration import auroc, expected_calibration_error
+from quaere.records import Episode, SolveTask
+from quaere.rewards.calibration import auroc, auroc_within, expected_calibration_error
+from quaere.rewards.format import contains
+from quaere.rewards.search_values import is_good, value_by_answers
 from quaere.runs import Run
 
-Judged = list[tuple[float, bool]]  # of one episode: the score of each search, and whether it was good
-Measure = Callable[[Sequence[float], Sequence[bool]], float | None]
+
+class Row(Struct, frozen=True):
+    """A scored search: its value by evidence and by answers (None: unknown), and what the title rule says.
+
+    Row(run="eval-1", question="q1", set="popqa", number=0, score=9.0, by_evidence=10, by_answers=10, titled=True)
+    """
+
+    run: str
+    question: str
+    set: str
+    number: int
+    score: float
+    by_evidence: int | None
+    by_answers: int | None
+    titled: bool
+
+    def good(self, labels: str) -> bool | None:
+        """True if the search was good by these labels; by answers where the evidence is not known; None if unknown."""
+        value = self.by_evidence if labels == "evidence" and self.by_evidence is not None else self.by_answers
+        return None if value is None else is_good(value)
 
 
-def ece(scores: Sequence[float], labels: Sequence[bool]) -> float | None:
-    return expected_calibration_error([score / MAX_SCORE for score in scores], labels)
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a file, or of the episodes of a run."""
+    if path.is_file():
+        return [msgspec.json.decode(line, type=Row) for line in path.read_bytes().splitlines()]
+    with Run.open(path) as run:
+        return [row for episode in run.episodes() for row in rows_of(episode, path.name)]
 
 
-def resampled(episodes: Sequence[Judged], measure: Measure, num: int = 1000) -> str:
-    """A figure over the searches of all episodes, with its interval: "0.498 [0.465, 0.532]"."""
+def rows_of(episode: Episode, run: str) -> list[Row]:
+    """The scored searches of an episode."""
+    assert isinstance(episode.task, SolveTask)
+    question = episode.task.question
+    is_known = bool(question.evidence or question.gold_ids)
+    by_evidence = value_episode(episode) if is_known else {}
+    by_answers = value_episode(episode, value_by_answers)
+    titles = {
+        place: {hit.passage.title for result in turn.results for hit in result.hits}
+        for place, turn in enumerate(episode.turns)
+        if was_searched(turn)
+    }
+    return [
+        Row(
+            run,
+            question.id,
+            question.set,
+            number,
+            pair.score,
+            by_evidence.get(pair.turn),
+            by_answers.get(pair.turn),
+            any(contains(question.text, title) for title in titles[pair.turn] if title),
+        )
+        for number, pair in enumerate(find_pairs(episode))
+    ]
 
-    def of(chosen: Sequence[Judged]) -> float | None:
-        judged = [pair for episode in chosen for pair in episode]
-        return measure([score for score, _ in judged], [good for _, good in judged])
 
-    value = of(episodes)
+def interval(rows: Sequence[Row], measure: Callable[[Sequence[Row]], float | None], num: int = 1000) -> str:
+    """A figure over the rows, with its interval over episodes: "0.498 [0.465, 0.532]"."""
+    value = measure(rows)
     if value is None:
         return "-"
+    episodes = list(group_by(rows, lambda row: (row.run, row.question)).values())
     dice = np.random.default_rng(0)
-    drawn = [of([episodes[place] for place in dice.integers(0, len(episodes), len(episodes))]) for _ in range(num)]
+    drawn = (
+        measure([row for place in dice.integers(0, len(episodes), len(episodes)) for row in episodes[place]])
+        for _ in range(num)
+    )
     low, high = np.quantile([one for one in drawn if one is not None], [0.025, 0.975])
     return f"{value:.3f} [{low:.3f}, {high:.3f}]"
 
 
+def describe(name: str, rows: Sequence[Row], labels: str) -> list[str]:
+    """A line of the table: the rows of one set."""
+
+    def goods(some: Sequence[Row]) -> list[bool]:
+        return [bool(row.good(labels)) for row in some]
+
+    def ceiling() -> float | None:
+        known = [row for row in rows if row.by_evidence is not None]
+        return auroc([float(row.by_evidence or 0) for row in known], goods(known)) if len(known) == len(rows) else None
+
+    def within(some: Sequence[Row]) -> float | None:
+        return auroc_within([row.score for row in some], goods(some), [row.number for row in some])
+
+    perfect, said = ceiling(), [row.score for row in rows]
+    return [
+        name,
+        str(len(rows)),
+        f"{fmean(goods(rows)):.2f}",
+        f"{fmean(said):.1f}",
+        interval(rows, lambda some: auroc([row.score for row in some], goods(some))),
+        interval(
+            rows, lambda some: auroc_within([row.score for row in some], goods(some), [row.number for row in some])
+        ),
+        interval(rows, lambda some: auroc([float(row.titled) for row in some], goods(some))),
+        "-" if perfect is None else f"{perfect:.3f}",
+        f"{expected_calibration_error([score / MAX_SCORE for score in said], goods(rows)):.3f}",
+    ]
+
+
+def report(rows: Iterable[Row], labels: str) -> str:
+    """The table: a line for each set, and one for all."""
+    known = [row for row in rows if row.good(labels) is not None]
+    if not known:
+        return "no scored search of a question with evidence or an answer"
+    sets = group_by(known, lambda row: row.set)
+    lines = [describe(name or "(none)", some, labels) for name, some in sorted(sets.items()) if len(sets) > 1]
+    heads = ["set", "searches", "good", "score", "AUROC", "same turn", "title rule", "ceiling", "ECE"]
+    return as_table(heads, [*lines, describe("all", known, labels)])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path, nargs="+", help="directory of a run whose solver speaks evalact")
-    for path in parser.parse_args().run:
-        with Run.open(path) as run:
-            episodes = list(run.episodes())
-        verdicts = [judge_searches(episode) for episode in episodes]
-        judged = [
-            [(pair.score, good[pair.turn]) for pair in find_pairs(episode) if pair.turn in good]
-            for episode, good in zip(episodes, verdicts, strict=True)
-        ]
-        judged = [pairs for pairs in judged if pairs]
-        said = {
-            wanted: [score for pairs in judged for score, good in pairs if good is wanted] for wanted in (True, False)
-        }
-        means = [f"{fmean(said[wanted]):.2f}" if said[wanted] else "-" for wanted in (True, False)]
-        constant = measure_evaluations(episodes).get("evaluate/constant")
-        print(f"{path}: {sum(map(len, judged))} searches of {len(judged)} episodes")
-        print(f"  AUROC              {resampled(judged, auroc)}")
-        print(f"  calibration error  {resampled(judged, ece)}")
-        print(f"  mean score         {means[0]} of good searches, {means[1]} of bad ones")
-        print(f"  all scores alike   {'-' if constant is None else f'{constant:.0%} of the episodes with two or more'}")
+    parser.add_argument("source", type=Path, nargs="+", help="directory of a run of evalact, or a file of --rows")
+    parser.add_argument("--labels", choices=("evidence", "answers"), default="evidence")
+    parser.add_argument("--rows", type=Path, metavar="FILE", help="write the scored searches as JSON Lines")
+    args = parser.parse_args()
+    found = {path: read_rows(path) for path in args.source}
+    if args.rows:
+        rows = [row for some in found.values() for row in some]
+        write_file(args.rows, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    for path, some in found.items():
+        print(f"{path}: {len(some)} scored searches, labels by {args.labels}")
+        print(report(some, args.labels))
 
 
 if __name__ == "__main__":

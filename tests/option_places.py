@@ -9,6 +9,10 @@ PLACES = {
         "test_thoughts_before_an_evaluation": ["EvaluationSettings.think_before_evaluate"],
         "test_without_the_evaluation_reward": ["NoteSettings.bonus"],
         "test_letter_for_letter": ["NoteSettings.contain"],
+        "test_tokens_of_a_scored_search_get_more_than_the_advantage": [
+            "EvaluationSettings.brier",
+            "SolverConfig.information_gain",
+        ],
     },
     "recipes/test_eve_options.py": {
         "test_a_verifier_that_is_not_paid_for_may_be_asked_about_candidates": ["EveConfig.verify_candidates"],
@@ -83,5 +87,11 @@ PLACES = {
         "test_hidden_questions_are_practised_in_their_share": [
             f"AbstentionSettings.{name}" for name in ("allowed", "reward", "needless", "hidden_share")
         ]
+    },
+    "training/test_solvers.py": {
+        "test_epsilon_weakens_scores_that_hardly_differ": ["EvaluationSettings.epsilon"],
+        "test_an_oracle_scores_by_what_was_found": ["EvaluationSettings.scores"],
+        "test_permuted_scores_are_the_same_in_another_order": ["EvaluationSettings.permuted"],
+        "test_a_grounded_note_is_about_what_a_search_before_it_returned": ["NoteSettings.note_rule"],
     },
 }

@@ -42,6 +42,9 @@ def test_the_makefile_shows_commands():
     assert {"world", "warmup", "evolve", "eval", "runs"} <= {word for line in shown for word in line.text.split()}
 
 
+JUDGES = "search-r1 gain loop oracle permuted pcar brier notes unpaid floor grounded".split()
+
+
 @pytest.mark.parametrize(
     ("script", "choices", "num_evaluations"),
     [
@@ -51,6 +54,10 @@ def test_the_makefile_shows_commands():
         ("lanes.sh", {"RUNS": "1:eve 2:eve:9 3:direct:9:26", "GIVEN": "p.jsonl", "UNASKED": "", "APART": "0"}, 4),
         ("lanes.sh", {"RUNS": "1:direct 1:second", "GIVEN": "p.jsonl", "LANES": "1", "APART": "0"}, 4),
         ("small_start.sh", {}, 0),
+        *((f"judges.sh {stage}", {}, 0) for stage in ("form", "cold docs", "cold docs shuffled")),
+        *((f"judges.sh learn docs {arm}", {}, 0) for arm in JUDGES),
+        ("judges.sh ask oracle-0 docs exam.jsonl", {}, 1),
+        ("judges.sh ask cold-0 docs exam.jsonl evalact", {}, 1),
     ],
 )
 @pytest.mark.skipif(not shutil.which("bash"), reason="the script is for bash")
@@ -66,7 +73,10 @@ def test_a_script_runs_no_command_that_would_be_refused(tmp_path, script, choice
     given = {"MODEL": "smollm2-135m", "DEV": "dev", "TRAIN": "train", "OUT": str(tmp_path / "out")}
     given |= {"INDEX": "index", "QUESTIONS": "train.jsonl"}
     given |= {**choices, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
-    command = ["bash", str(ROOT / "benchmarks" / script)]
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "docs-practice.jsonl").write_text("{}\n", encoding="utf-8")
+    name, *stage = script.split()
+    command = ["bash", str(ROOT / "benchmarks" / name), *stage]
     subprocess.run(command, env=os.environ | given, cwd=tmp_path, check=True, timeout=60)
     commands = [line.split("\037")[:-1] for line in log.read_text(encoding="utf-8").split("\036\037")[:-1]]
     assert [words[0] for words in commands].count("eval") == num_evaluations

@@ -109,7 +109,8 @@ SEEN = [
     (
         runs.practised,
         SOLVER,
-        {"steps": 2, "batch": 5, "attempts": 4, "unbiased_std": False, "delta": 1.0, "shuffle_advantages": True},
+        {"steps": 2, "batch": 5, "attempts": 4, "unbiased_std": False, "delta": 1.0, "min_std": 2.0}
+        | {"shuffle_advantages": True},
     ),
     (runs.evolved, DRZERO, {"iterations": 2, "seed": 1, "prompts": "brief"}),
     (

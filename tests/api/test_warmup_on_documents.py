@@ -10,7 +10,7 @@ from backups import DOCUMENT, SENTENCE, call
 from quaere.api.warmup_documents import obtain_questions, play_documents
 from quaere.api.warmup_settings import WarmupSettings
 from quaere.chat.renderer import Renderer
-from quaere.records import Evidence
+from quaere.records import Evaluate, Evidence
 from quaere.rollout.episode import Limits
 from quaere.warmup.documents.checked_question import CheckedQuestion
 
@@ -51,6 +51,24 @@ def test_a_solvers_attempts_follow_the_seed_and_the_model_is_let_go_of(says):
     assert not {episode.seed for episode in first} & {episode.seed for episode in other}
     assert stopped == ["a-model"] * 3
     assert told == ["drzero: 2 of 2 questions answered well"] * 3
+
+
+def test_scores_of_searches_are_those_of_the_evidence_not_the_models_own(says):
+    search = '<tool_call>{"name": "search", "arguments": {"query": "backups"}}</tool_call>'
+    scored = '<tool_call>{"name": "evaluate", "arguments": {"evaluation": "No.", "score": 2}}</tool_call>'
+    says([search, scored, "<answer>May 2019</answer>"])
+    told: list[str] = []
+    episodes = play(told, recipe="evalact")
+    assert told[0] == "evalact: 2 of 2 questions answered well"
+    assert told[1].endswith("bad searches scored by the questions' evidence")
+    scores = [turn.action.score for episode in episodes for turn in episode.turns if isinstance(turn.action, Evaluate)]
+    assert len(episodes) == 4 and set(scores) == {1, 10}  # two attempts each, and half of the searches are bad
+
+    def num_learnt(**given):
+        return [sum(map(sum, (part.loss_mask for part in one.segments))) for one in play([], recipe="evalact", **given)]
+
+    assert sum(num_learnt(scores_only=True)) < sum(num_learnt())
+    assert num_learnt(shuffle_scores=True) != num_learnt()
 
 
 def test_a_proposers_thoughts_follow_the_seed():

@@ -27,6 +27,8 @@ def settings(**given):
         ({"questions": Path("q.jsonl")}, "--questions needs --index"),
         ({"most": 3}, "--most needs --index"),
         ({"practice": Path("p.jsonl")}, "--practice needs --index"),
+        ({"scores_only": True, "recipe": "evalact"}, "--scores-only needs --index and a recipe that scores searches"),
+        ({"shuffle_scores": True, "index": Path("i")}, "--shuffle-scores needs --index and a recipe"),
         ({"questions": "hub:o/n:train", "index": Path("i")}, "--questions of a warm-up is a file"),
         ({"lora_rank": -1}, "--lora-rank must be 0 or more"),
         ({"adapter": True}, "--adapter needs --lora-rank"),

@@ -42,6 +42,28 @@ def test_delta_stands_outside_the_root():
     assert grpo([3.0, 5.0], [0, 0], delta=3, unbiased=False).values.tolist() == [-0.25, 0.25]
 
 
+def test_a_least_deviation_keeps_small_differences_small():
+    # One of eight earned a bonus of 0.1: mean 0.0125, deviation 0.1 / sqrt(8) = 0.0354.
+    rewards = [0.1] + [0.0] * 7
+    assert grpo(rewards, [0] * 8, delta=0).values[0].item() == pytest.approx(0.0875 / (0.1 * 0.125**0.5))
+    floored = grpo(rewards, [0] * 8, delta=0, min_std=0.1).values.tolist()
+    assert floored == pytest.approx([0.875] + [-0.125] * 7)
+    # A right answer is above the floor and keeps its advantage.
+    right = [10 * reward for reward in rewards]
+    assert grpo(right, [0] * 8, min_std=0.1).values.tolist() == grpo(right, [0] * 8).values.tolist()
+
+
+@given(batches, st.floats(0, 2))
+def test_a_least_deviation_is_the_larger_of_two(batch, least):
+    rewards, groups = tensors(batch)
+    found = grpo(rewards, groups, delta=0.01, min_std=least).values
+    for group in groups.unique():
+        own = rewards[groups == group]
+        std = own.std().item() if len(own) > 1 and own.max() > own.min() else 0.0
+        naive = [(value - own.mean().item()) / (max(std, least) + 0.01) if std else 0.0 for value in own.tolist()]
+        assert found[groups == group].tolist() == pytest.approx(naive, abs=1e-9)
+
+
 def test_hrpo_by_hand():
     advantages = hrpo([1.0, 0.0, 0.5, 0.25, 0.25], hops=[1, 1, 4, 2, 2], delta=0)
     assert advantages.values.tolist() == pytest.approx([HALF_ROOT, -HALF_ROOT, 0, 0, 0])

@@ -11,7 +11,8 @@ import pytest
 
 from evaluating import ANSWER, SEARCH, TASK, evaluate, play
 from practice_runs import make_practice, run_practice
-from quaere.dialects.evalact_reward import find_pairs
+from quaere.dialects.evalact_reward import EvaluationSettings, find_pairs
+from quaere.dialects.registry import open_solver
 from quaere.objectives.pcar import pcar_factors
 from quaere.records import Answer
 from quaere.runs.checkpoints import find_checkpoints
@@ -130,6 +131,30 @@ def test_thoughts_may_stand_outside_the_segments(ablate, evalact):
         for ran in (bare, evalact)
     ]
     assert 0 < weighed[0] < weighed[1]
+
+
+def test_tokens_of_a_scored_search_get_more_than_the_advantage(ablate, evalact):
+    changes = ("solver.evaluation.pcar=false", "solver.evaluation.brier=0.2", "solver.information_gain=0.5")
+    ran = ablate("evalact", *changes)
+    assert same_episodes(ran, evalact) and ran.paid("advantage") == evalact.paid("advantage")
+    episodes = [ran.run.episode(row.id) for row in ran.rows()]
+    brier = open_solver("evalact", settings=EvaluationSettings(brier=0.2)).credit(episodes)
+    credited = {"search": set(), "evaluate": set()}
+    for row, episode, credits in zip(ran.rows(), episodes, brier, strict=True):
+        more = [value - row.metrics["advantage"] for value in ran.tokens()[row.id]]
+        own = iter(more)
+        placed = [next(own) if flag else 0.0 for flag in episode.loss_mask]
+        for pair in find_pairs(episode):
+            (first, end), _ = pair.spans
+            assert len({round(value, 6) for value in placed[first:end]}) == 1
+            credited["search"].add(round(placed[first], 6))
+            placed[first:end] = [0.0] * (end - first)
+        for credit in credits:
+            assert placed[credit.start : credit.end] == pytest.approx([credit.value] * (credit.end - credit.start))
+            credited["evaluate"].add(round(credit.value, 6))
+            placed[credit.start : credit.end] = [0.0] * (credit.end - credit.start)
+        assert placed == pytest.approx([0.0] * len(placed), abs=1e-6)
+    assert all(len(values) > 1 for values in credited.values())
 
 
 # ------------------------------------------------------------------------------------------------------------- the gate

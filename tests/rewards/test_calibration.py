@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.rewards.calibration import auroc, expected_calibration_error
+from quaere.rewards.calibration import auroc, auroc_within, expected_calibration_error
 
 TENTHS = st.integers(0, 10).map(lambda score: score / 10)
 CLAIMS = st.lists(st.tuples(st.one_of(TENTHS, st.floats(0, 1)), st.booleans()), max_size=30)
@@ -35,6 +35,25 @@ def test_auroc_is_scikit_learns(claims):
     scores, labels = unzip(claims)
     if len(set(labels)) == 2:
         assert auroc(scores, labels) == pytest.approx(metrics.roc_auc_score(labels, scores))
+
+
+def test_auroc_within_groups_by_hand():
+    # The first group is in the wrong order, the second in the right one, the third has no pair; 1 + 2 pairs.
+    scores, labels = [1.0, 2.0, 8.0, 9.0, 7.0, 5.0], [True, False, False, True, False, True]
+    assert auroc_within(scores, labels, [0, 0, 1, 1, 1, 2]) == 2 / 3
+    assert auroc_within(scores[:2], [True, False], [0, 1]) is None
+
+
+@given(st.lists(st.tuples(TENTHS, st.booleans(), st.integers(0, 2)), max_size=30))
+def test_auroc_within_groups_is_counted_pair_by_pair(claims):
+    pairs = [
+        1.0 if good > bad else 0.5 if good == bad else 0.0
+        for good, is_good, group in claims
+        for bad, is_bad, other in claims
+        if is_good and not is_bad and group == other
+    ]
+    found = auroc_within(*([list(part) for part in zip(*claims, strict=True)] or [[], [], []]))
+    assert found == (pytest.approx(sum(pairs) / len(pairs)) if pairs else None)
 
 
 @given(CLAIMS)

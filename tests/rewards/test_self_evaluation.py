@@ -3,7 +3,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quaere.rewards.answers import exact_match_score, f1_score
-from quaere.rewards.self_evaluation import NotedReward, gated_f1_reward, noted_reward
+from quaere.rewards.self_evaluation import (
+    NotedReward,
+    brier_reward,
+    find_things,
+    gated_f1_reward,
+    is_grounded,
+    noted_reward,
+)
 
 GOLD = ("Orsolya Venn", "O. Venn")
 
@@ -105,6 +112,78 @@ def test_a_better_answer_never_pays_less_unless_the_worse_one_had_none(one, othe
     low, high = sorted((one, other))
     if low > 0 or high >= 0.1 or high == 0:
         assert noted_reward(low, notes, GOLD).total <= noted_reward(high, notes, GOLD).total
+
+
+# ----------------------------------------------------------------------------------------------------- grounded notes
+
+WHO = "Who built the Halm bridge?"
+SHOWN = ["Halm\nOrsolya Venn built the Halm bridge with Marta Oleen in 1702."]
+
+
+@pytest.mark.parametrize(
+    ("note", "things"),
+    [
+        ("Passage 1 names her: Orsolya Venn.", {"orsolya venn"}),
+        ("Orsolya Venn built the Halm bridge in 1702.", {"orsolya venn", "1702"}),  # the question names the bridge
+        ("Found it. Passage 2 says that Marta Oleen of Korrin paid.", {"marta oleen of korrin"}),
+        ("Venn, Oleen, Brod or Hask", {"venn", "oleen", "brod", "hask"}),
+        ("Venn built it. Oleen built it. Brod built it. Hask built it.", {"oleen", "brod", "hask"}),
+        ("copper, tin or lead", {"copper", "tin", "lead"}),
+        ("There is no information about the year.", set()),
+        ("The builder is missing. The year is, too.", set()),
+        ("", set()),
+    ],
+)
+def test_things_by_hand(note, things):
+    assert find_things(note, WHO) == things
+
+
+@pytest.mark.parametrize(
+    ("note", "shown", "is_paid"),
+    [
+        ("Passage 1: Orsolya Venn built it.", SHOWN, True),
+        ("Orsolya Venn, in 1702.", SHOWN, True),
+        ("orsolya venn built it", SHOWN, True),
+        ("Passage 1: Orsolya Venn built it.", [], False),  # before any search
+        ("Passage 1: Orsolya Venn built it.", ["Halm is a town."], False),
+        ("Marta Oleen built it.", SHOWN, False),
+        ("Orsolya Venn, Marta Oleen or Jon Brod", SHOWN, False),
+        ("Orsolya Venn built it. Marta Oleen built it. Jon Brod built it.", SHOWN, False),
+    ],
+)
+def test_a_grounded_note_by_hand(note, shown, is_paid):
+    assert is_grounded(note, WHO, shown, GOLD) is is_paid
+
+
+def test_no_in_no_information_is_not_an_answer():
+    assert not is_grounded("There is no information.", "Is it old?", ["There is no bridge."], ["no"])
+    assert not is_grounded("Yes.", "Is it old?", ["Yes, it is."], ["yes"])
+
+
+@given(st.lists(texts, max_size=3).map(". ".join), st.lists(texts, max_size=3), st.lists(texts, max_size=2), manner)
+def test_a_grounded_note_would_be_paid_as_published_and_its_answer_was_shown(note, shown, accepted, contain):
+    if is_grounded(note, WHO, shown, accepted, contain=contain):
+        assert noted_reward(0, [note], accepted, contain=contain).note > 0
+        assert noted_reward(0, shown, accepted).note > 0
+    assert not is_grounded(note, WHO, [], accepted, contain=contain)
+
+
+# ---------------------------------------------------------------------------------------------------------- the Brier
+
+
+def test_brier_by_hand():
+    assert brier_reward(0.9, True, 0.2) == pytest.approx(-0.002)
+    assert brier_reward(0.9, False, 0.2) == pytest.approx(-0.162)
+    assert brier_reward(1.0, True) == brier_reward(0.0, False) == 0
+
+
+@given(unit, unit)
+def test_no_score_pays_more_on_average_than_the_true_chance(chance, said):
+    def expected(score):
+        return chance * brier_reward(score, True) + (1 - chance) * brier_reward(score, False)
+
+    # The gap is exactly the squared distance: the rule is strictly proper.
+    assert expected(chance) - expected(said) == pytest.approx((chance - said) ** 2, abs=1e-12)
 
 
 # ------------------------------------------------------------------------------------------------------- gated F1

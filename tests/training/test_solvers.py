@@ -1,7 +1,11 @@
 """Each way of solving: what it pays, how it weighs tokens, and that every ablation is one value away."""
 
+from itertools import pairwise
+
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
 from evaluated import QUESTION, answer, episode, evaluate, malformed, passage, search
@@ -23,7 +27,7 @@ TWO = (search(FOUND), evaluate(9.0), search(FOUND), evaluate(2.0))
 
 
 def settings_with(changes):
-    return NoteSettings if changes.keys() & {"bonus", "contain"} else EvaluationSettings
+    return NoteSettings if changes.keys() & {"bonus", "contain", "note_rule"} else EvaluationSettings
 
 
 @pytest.mark.parametrize(
@@ -35,8 +39,12 @@ def settings_with(changes):
         {"segment": "search_eval"},
         {"bad_score": "clamp"},
         {"think_before_evaluate": "fail"},
+        {"epsilon": 1.0},
+        {"scores": "oracle", "permuted": True},
+        {"brier": 0.2},
         {"bonus": 0.0},
         {"contain": "raw"},
+        {"note_rule": "grounded"},
     ],
 )
 def test_every_ablation_can_be_written_in_a_config(changes):
@@ -96,6 +104,88 @@ def test_strength_and_floor_are_the_settings():
 def test_with_nothing_to_compare_all_tokens_count_alike(turns):
     played = episode(*turns)
     assert weigh_pairs(played) == [1.0] * len(played.token_ids)
+
+
+def test_epsilon_weakens_scores_that_hardly_differ():
+    played = episode(search(FOUND), evaluate(9.0), search(FOUND), evaluate(10.0), answer("Venn"))
+    for epsilon in (1e-6, 1.0):
+        factors = pcar_factors([9.0, 10.0], epsilon=epsilon)
+        assert set(weigh_pairs(played, EvaluationSettings(epsilon=epsilon))) == {1.0, *factors}
+
+
+OTHER = passage("A road to Halm.", "road")
+
+
+def test_an_oracle_scores_by_what_was_found():
+    # The policy had it the wrong way round: 9 for the bad search and 2 for the good one.
+    played = episode(search(OTHER), evaluate(9.0), search(FOUND), evaluate(2.0), answer("Venn"))
+    bad, good = pcar_factors([0.0, 10.0])
+    weights = weigh_pairs(played, EvaluationSettings(scores="oracle"))
+    first, second = played.turns[0], played.turns[2]
+    assert bad < 1 < good and set(weights) == {1.0, bad, good}
+    assert (weights[first.start], weights[second.start]) == (bad, good)
+    # Where nothing is known of the searches, all tokens count alike.
+    unknown = structs.replace(QUESTION, answers=("no",))
+    played = episode(search(OTHER), evaluate(9.0), search(FOUND), evaluate(2.0), question=unknown)
+    assert set(weigh_pairs(played, EvaluationSettings(scores="oracle"))) == {1.0}
+
+
+def test_permuted_scores_are_the_same_in_another_order():
+    turns = [one for score in (1.0, 4.0, 6.0, 9.0) for one in (search(FOUND), evaluate(score))]
+    settings = EvaluationSettings(permuted=True)
+    orders = set()
+    for seed in range(20):
+        played = structs.replace(episode(*turns), seed=seed)
+        assert sorted(weigh_pairs(played, settings)) == sorted(weigh_pairs(played))
+        assert weigh_pairs(played, settings) == weigh_pairs(played, settings)
+        orders.add(tuple(weigh_pairs(played, settings)))
+    assert len(orders) > 10
+
+
+# ------------------------------------------------------------------------------------------------- the scoring rule
+
+
+def credits_by_hand(*scored):
+    """The credit of each evaluation, from scores of good (True) and bad searches in one episode each."""
+    played = [
+        episode(search(FOUND if good else OTHER), evaluate(score), answer("Venn"), sizes=[(0, 2, 3, 4)] * 3)
+        for score, good in scored
+    ]
+    return played, open_solver("evalact", settings=EvaluationSettings(brier=0.2)).credit(played)
+
+
+def test_an_evaluation_is_credited_for_being_nearer_to_the_truth_than_others_of_its_kind():
+    played, credits = credits_by_hand((9.0, True), (5.0, True), (0.0, False), (8.0, False))
+    # Good: -.2 * .01 and -.2 * .25, mean -.026; bad: 0 and -.2 * .64, mean -.064.
+    assert [one.value for (one,) in credits] == pytest.approx([0.024, -0.024, 0.064, -0.064])
+    evaluation = played[0].turns[1]
+    assert {(one.start, one.end) for (one,) in credits} == {(evaluation.start, evaluation.start + 5)}
+    bare = open_solver("evalact", settings=EvaluationSettings(brier=0.2, segment="search_eval")).credit(played)
+    assert {(one.start, one.end) for (one,) in bare} == {(evaluation.acts_at, evaluation.start + 5)}
+    assert open_solver("evalact").credit is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 10).map(float), st.booleans()), min_size=1, max_size=8))
+def test_credits_of_equally_good_searches_add_up_to_nothing_and_rank_by_distance(scored):
+    _, credits = credits_by_hand(*scored)
+    values = [one.value for (one,) in credits]
+    for label in (True, False):
+        own = [
+            (value, abs(score / 10 - label))
+            for value, (score, good) in zip(values, scored, strict=True)
+            if good is label
+        ]
+        assert sum(value for value, _ in own) == pytest.approx(0, abs=1e-9)
+        ranked = sorted(own, key=lambda pair: pair[1])
+        assert all(a[0] >= b[0] - 1e-12 for a, b in pairwise(ranked))
+        # The naive formula, one by one.
+        mean = sum(-0.2 * gap**2 for _, gap in own) / max(1, len(own))
+        assert [value for value, _ in own] == pytest.approx([-0.2 * gap**2 - mean for _, gap in own])
+
+
+def test_searches_that_cannot_be_judged_are_not_credited():
+    played = episode(search(FOUND), evaluate(9.0), question=structs.replace(QUESTION, answers=("yes",)))
+    assert open_solver("evalact", settings=EvaluationSettings(brier=0.2)).credit([played]) == [[]]
 
 
 # ---------------------------------------------------------------------------------------------------------- paying
@@ -163,6 +253,25 @@ def test_evalrar_pays_notes_where_the_answer_is_wrong():
     assert pay(lower)["reward/total"] == 0.1
     assert open_solver("evalrar", settings=NoteSettings(contain="raw")).pay(lower)["reward/total"] == 0.0
     assert open_solver("evalrar", settings=NoteSettings(bonus=0.0)).pay(episode(*NOTED))["reward/total"] == 0.0
+
+
+def test_a_grounded_note_is_about_what_a_search_before_it_returned():
+    pay = open_solver("evalrar", settings=NoteSettings(note_rule="grounded")).pay
+    note = "Orsolya Venn built it"
+    assert pay(episode(search(FOUND), answer("nobody", note=note)))["reward/note"] == 0.1
+    assert (
+        pay(episode(search(FOUND), search(OTHER, note="No builder."), answer("nobody", note=note)))["reward/note"]
+        == 0.1
+    )
+    # Without a search, before the search that shows it, after another one, and among guesses.
+    assert pay(episode(answer("nobody", note=note)))["reward/note"] == 0
+    assert pay(episode(search(FOUND, note=note), answer("nobody")))["reward/note"] == 0
+    assert pay(episode(search(OTHER), answer("nobody", note=note)))["reward/note"] == 0
+    guesses = f"{note}, Marta Oleen built it, Jon Brod built it"
+    assert pay(episode(search(FOUND), answer("nobody", note=guesses)))["reward/note"] == 0
+    assert open_solver("evalrar").pay(episode(answer("nobody", note=guesses)))["reward/note"] == 0.1
+    # The right answer is worth what it was.
+    assert pay(episode(search(FOUND), answer("Orsolya Venn")))["reward/total"] == 1
 
 
 def test_autorefine_pays_f1_first():

@@ -21,6 +21,7 @@ from msgspec import structs
 from quaere.api.checked_questions import summarise, write_checked, write_lines
 from quaere.api.printing import Progress
 from quaere.api.warmup_settings import WarmupSettings
+from quaere.chat.protocol import Protocol
 from quaere.chat.renderer import Renderer
 from quaere.chat.terminal_text import shorten_number
 from quaere.dialects.notes import find_notes
@@ -32,13 +33,14 @@ from quaere.rollout.episode import Limits
 from quaere.rollout.policy import open_policy
 from quaere.search.index import open_index
 from quaere.search.json_lines import read_lines
-from quaere.search.searcher import LocalSearcher, open_searcher
-from quaere.warmup.dialects import Dialect, Role, roles_of
+from quaere.search.searcher import LocalSearcher, Searcher, open_searcher
+from quaere.warmup.dialects import Dialect, Role, roles_of, scores_searches
 from quaere.warmup.documents.checked_question import CheckedQuestion, WriterSettings
 from quaere.warmup.documents.page_names import Pages
 from quaere.warmup.scripted_episodes import Demonstrations, open_protocol
 
 if TYPE_CHECKING:
+    from quaere.warmup.documents.document_lessons import OwnEpisodes
     from quaere.warmup.imitation import WarmupManifest
 
 Note = Callable[[str], None]
@@ -127,7 +129,7 @@ def play_documents(
     own: dict[Dialect, Demonstrations] = {}
     if any("solver" in roles for roles in taught.values()):
         asked = {dialect: share for dialect, share in shares.items() if "solver" in taught[dialect]}
-        own = asyncio.run(_play_solver(settings, asked, limits, note, progress))
+        own = asyncio.run(_play_solver(settings, asked, renderer, limits, note, progress))
     # About as many of both roles: proposals can be demonstrated in any number.
     wanted = {
         dialect: (share, len(own[dialect].episodes) if dialect in own else None)
@@ -159,11 +161,15 @@ def _roles(settings: WarmupSettings, dialect: Dialect) -> tuple[Role, ...]:
 async def _play_solver(
     settings: WarmupSettings,
     shares: dict[Dialect, list[CheckedQuestion]],
+    renderer: Renderer,
     limits: GetLimits,
     note: Note,
     progress: Progress,
 ) -> dict[Dialect, Demonstrations]:
-    """The model's own right episodes, by dialect; questions it is unsure of are written to `--practice`."""
+    """The model's own right episodes, by dialect; questions it is unsure of are written to `--practice`.
+
+    In a dialect that scores searches, its attempts are played again with true scores.
+    """
     from quaere.warmup.documents.document_lessons import play_own
 
     played: dict[Dialect, Demonstrations] = {}
@@ -172,12 +178,13 @@ async def _play_solver(
     searcher = open_searcher(str(settings.index))
     try:
         for dialect, questions in shares.items():
+            protocol = open_protocol("solver", settings.style, dialect, abstention=settings.abstention > 0)
             own = await play_own(
                 policy,
                 searcher,
                 questions,
                 dialect,
-                open_protocol("solver", settings.style, dialect, abstention=settings.abstention > 0),
+                protocol,
                 limits(dialect),
                 attempts=settings.attempts,
                 seed=settings.seed,
@@ -187,6 +194,8 @@ async def _play_solver(
             played[dialect] = own.lessons
             unsure += own.unsure
             note(f"{dialect}: {len(own.lessons.episodes)} of {len(questions)} questions answered well")
+            if scores_searches(dialect):
+                played[dialect] = await _judge(settings, own, searcher, renderer, dialect, protocol, limits, note)
     finally:
         await policy.stop()
         await searcher.close()
@@ -194,6 +203,35 @@ async def _play_solver(
         write_lines(settings.practice, unsure)
         note(f"{settings.practice}: {len(unsure)} questions that not every attempt answered right")
     return played
+
+
+async def _judge(
+    settings: WarmupSettings,
+    own: OwnEpisodes,
+    searcher: Searcher,
+    renderer: Renderer,
+    dialect: Dialect,
+    protocol: Protocol,
+    limits: GetLimits,
+    note: Note,
+) -> Demonstrations:
+    """The attempts, played again with true scores."""
+    from quaere.warmup.documents.judged_searches import play_judged
+
+    judged = await play_judged(
+        own.attempts,
+        searcher,
+        renderer,
+        dialect,
+        protocol,
+        limits(dialect),
+        whole=frozenset() if settings.scores_only else frozenset(episode.id for episode in own.lessons.episodes),
+        shuffled=settings.shuffle_scores,
+        seed=settings.seed,
+    )
+    note(f"{dialect}: {judged.num_good} good and {judged.num_bad} bad searches scored by the questions' evidence")
+    judged.lessons.dropped.update(own.lessons.dropped)
+    return judged.lessons
 
 
 def _count(dialect: Dialect, total: int, progress: Progress) -> Callable[[Episode], None]:

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from quaere.errors import BadInput
 from quaere.rollout.question_files import is_hub
 from quaere.setting_types import Count, File, Folder, Number, check_positive
-from quaere.warmup.dialects import Dialect, needed_turns
+from quaere.warmup.dialects import Dialect, needed_turns, scores_searches
 
 if TYPE_CHECKING:
     from quaere.rollout.episode import Limits
@@ -49,6 +49,8 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
         drafts: facts to ask about
         attempts: attempts at each question
         most: questions to attempt, half of them of several facts as far as they last (default: all)
+        scores_only: evalact: learn from the scores of searches alone, not from whole right attempts
+        shuffle_scores: evalact, a control that must not learn to judge: the scores of random other searches
         practice: file for the questions that not every attempt answered right, for reinforcement learning (default:
             none)
         max_rows: episodes at once
@@ -88,6 +90,8 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
     drafts: Count = 6000
     attempts: Count = 4
     most: Count | None = None
+    scores_only: bool = False
+    shuffle_scores: bool = False
     practice: File | None = None
     max_rows: Count = 32
     max_turns: Count | None = None
@@ -116,6 +120,10 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
             if getattr(self, option) is not None and self.index is None:
                 said = f"--{option} needs --index: it is about questions on its documents"
                 raise BadInput(said, hint="--index DIR")
+        for option in ("scores_only", "shuffle_scores"):
+            if getattr(self, option) and (self.index is None or not any(map(scores_searches, self.dialects))):
+                said = f"--{option.replace('_', '-')} needs --index and a recipe that scores searches"
+                raise BadInput(said, hint="quaere warmup evalact --index DIR")
         if self.questions is not None and is_hub(self.questions):
             said = (
                 "--questions of a warm-up is a file: each question needs the sentence of your documents that proves it"

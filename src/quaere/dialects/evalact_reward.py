@@ -4,11 +4,11 @@
     measure_evaluations(episodes) -> {"evaluate/per_search": 0.9, "evaluate/score": 6.2, "evaluate/auroc": 0.71, ...}
 
 A pair is a search and its evaluation; the environment's reply between the two turns belongs to neither span. A search
-was good if a passage it returned contains an accepted answer. If the question lists its evidence hop by hop, a search
-was also good if it returned the sentence of the next hop: the first one that no earlier search of the episode found.
+was good if it returned evidence of the question that no earlier search of the episode had (`rewards/search_values.py`).
 """
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Literal
@@ -30,17 +30,21 @@ from quaere.dialects.roles import (
     write_call,
 )
 from quaere.errors import BadInput
-from quaere.objectives.pcar import BASE, FLOOR, MAX_SCORE, MOST, pcar_factors
-from quaere.records import Episode, Evaluate, SolveTask, Turn
-from quaere.rewards.answers import exact_match_score, f1_score, normalise_answer
-from quaere.rewards.calibration import auroc, expected_calibration_error
-from quaere.rewards.format import contains
-from quaere.rewards.self_evaluation import gated_f1_reward
-from quaere.rollout.episode import Limits
+from quaere.grouping import grouped
+from quaere.objectives.pcar import BASE, EPSILON, FLOOR, MAX_SCORE, MOST, pcar_factors
+from quaere.records import Episode, Evaluate, Passage, Question, SolveTask, Turn
+from quaere.rewards.answers import exact_match_score, f1_score
+from quaere.rewards.calibration import auroc, auroc_within, expected_calibration_error
+from quaere.rewards.search_values import is_good, value_searches
+from quaere.rewards.self_evaluation import brier_reward, gated_f1_reward
+from quaere.rollout.episode import Credit, Limits
+from quaere.rollout.policy import derive_seed
 from quaere.setting_types import NonNegativeFloat, PositiveFraction
 
 # The tokens of a pair: its two calls with the thoughts before them (with_think), or the calls alone (search_eval).
 PairSegment = Literal["with_think", "search_eval"]
+# The scores that PCAR uses: the policy's own, or 10 for a good search and 0 for a bad one.
+ScoreSource = Literal["own", "oracle"]
 
 Span = tuple[int, int]
 
@@ -56,6 +60,13 @@ class EvaluationSettings(DialectSettings, frozen=True, forbid_unknown_fields=Tru
         base: Strength of PCAR at score 0. [EvalAct, Eq. 7]
         most: Strength of PCAR at score 10. [EvalAct, Eq. 7]
         floor: Least factor, so that an advantage keeps its sign. [EvalAct, Eq. 8]
+        epsilon: Added to the standard deviation of an episode's scores; with 1, scores that hardly differ change the
+            factors less. [EvalAct, Eq. 6; its value: Quaere]
+        scores: For experiments: PCAR by the policy's scores (own), or by 10 for a good search and 0 for a bad one, by
+            the question's evidence (oracle). [Quaere]
+        permuted: The control of PCAR: the scores of an episode in random order. [Quaere]
+        brier: Weight w of a proper scoring rule: the tokens of an evaluation also get the advantage of the reward
+            -w * (score / 10 - y)**2, where y is 1 for a good search and 0 for a bad one; 0: none. [Quaere]
         segment: Tokens that a score applies to; with_think: both calls with the thoughts before them; search_eval: the
             calls alone. [EvalAct]
         bad_score: A score off the scale breaks the format (format_fail), or is replaced by the nearest valid one
@@ -68,6 +79,10 @@ class EvaluationSettings(DialectSettings, frozen=True, forbid_unknown_fields=Tru
     base: NonNegativeFloat = BASE
     most: NonNegativeFloat = MOST
     floor: PositiveFraction = FLOOR  # at or below 0 an advantage could vanish or change its sign
+    epsilon: NonNegativeFloat = EPSILON
+    scores: ScoreSource = "own"
+    permuted: bool = False
+    brier: NonNegativeFloat = 0.0
     segment: PairSegment = "with_think"
     bad_score: BadScore = "format_fail"
     think_before_evaluate: ThinkBeforeEvaluate = "allow"
@@ -133,10 +148,44 @@ def pay_evaluated(
 
 
 def weigh_pairs(episode: Episode, settings: EvaluationSettings = DEFAULT) -> list[float]:
-    """A factor per token for its advantage, from the policy's scores of its searches (PCAR); 1 outside of pairs."""
-    scores = [pair.score for pair in find_pairs(episode, settings.segment)]
-    factors = pcar_factors(scores, base=settings.base, most=settings.most, floor=settings.floor)
-    return token_factors(episode, factors, settings.segment)
+    """A factor per token for its advantage, from the scores of its searches (PCAR); 1 outside of pairs."""
+    scores = _pair_scores(episode, settings)
+    how = {name: getattr(settings, name) for name in ("base", "most", "floor", "epsilon")}
+    return token_factors(episode, pcar_factors(scores, **how), settings.segment)
+
+
+def _pair_scores(episode: Episode, settings: EvaluationSettings) -> list[float]:
+    """The scores of the pairs as the settings say; all 0, which weighs nothing, if the oracle knows no evidence."""
+    pairs = find_pairs(episode)
+    scores = [pair.score for pair in pairs]
+    if settings.scores == "oracle":
+        good = judge_searches(episode)
+        scores = [MAX_SCORE * good.get(pair.turn, False) for pair in pairs]
+    if settings.permuted:
+        random.Random(derive_seed(episode.seed, "permuted")).shuffle(scores)
+    return scores
+
+
+def credit_scores(episodes: Sequence[Episode], settings: EvaluationSettings) -> list[list[Credit]]:
+    """Advantages of the tokens of evaluations: the Brier reward of each, minus its mean over the batch.
+
+    The mean is over the evaluations of equally good searches. What a search returned is known before it is scored, so
+    that the baseline may depend on it. Evaluations of searches that cannot be judged get none.
+    """
+    rated: list[tuple[int, Pair, bool, float]] = []
+    for number, episode in enumerate(episodes):
+        good = judge_searches(episode)
+        for pair in find_pairs(episode, settings.segment):
+            if pair.turn in good:
+                label = good[pair.turn]
+                rated.append((number, pair, label, brier_reward(pair.score / MAX_SCORE, label, settings.brier)))
+    rewards = grouped((label, reward) for _, _, label, reward in rated)
+    means = {label: sum(values) / len(values) for label, values in rewards.items()}
+    credits: list[list[Credit]] = [[] for _ in episodes]
+    for number, pair, label, reward in rated:
+        for start, end in pair.spans[1:]:  # the first span is that of the search
+            credits[number].append(Credit(start, end, reward - means[label]))
+    return credits
 
 
 def token_factors(episode: Episode, factors: Sequence[float], segment: PairSegment = "with_think") -> list[float]:
@@ -154,30 +203,51 @@ def token_factors(episode: Episode, factors: Sequence[float], segment: PairSegme
 # --------------------------------------------------------------------------------------------------------- calibration
 
 
+class ScoredSearch(Struct, frozen=True):
+    """A search with the policy's score of it; `number` counts the evaluated searches of its episode from 0.
+
+    ScoredSearch(score=9.0, good=True, number=0)
+    """
+
+    score: float
+    good: bool
+    number: int
+
+
+def judge_scores(episode: Episode) -> list[ScoredSearch]:
+    """The scored searches of an episode, if it is known which were good.
+
+    judge_scores(episode) -> [ScoredSearch(score=9.0, good=True, number=0), ...]
+    """
+    good = judge_searches(episode)
+    return [
+        ScoredSearch(pair.score, good[pair.turn], number)
+        for number, pair in enumerate(find_pairs(episode))
+        if pair.turn in good
+    ]
+
+
 def measure_evaluations(episodes: Sequence[Episode]) -> dict[str, float]:
     """Metrics of the policy's scores and their calibration, without those that cannot be computed.
 
     `per_search` is the share of searches evaluated in the next turn. `constant` is the share of episodes with two or
-    more evaluations whose scores are all equal. `ece` reads score / 10 as the probability that the search was good.
+    more evaluations whose scores are all equal. `ece` and `brier`, the mean squared error, read score / 10 as the
+    probability that the search was good. `auroc_turn` compares only first searches with first ones, second with second
+    ones and so on: later searches of an episode are worse, which a judge could know without reading.
     """
-    pairs = [find_pairs(episode) for episode in episodes]
-    scores = [[pair.score for pair in found] for found in pairs]
+    scores = [[pair.score for pair in find_pairs(episode)] for episode in episodes]
     num_searches = sum(was_searched(turn) for episode in episodes for turn in episode.turns)
-    verdicts = [judge_searches(episode) for episode in episodes]
-    judged = [
-        (pair.score, verdict[pair.turn])
-        for found, verdict in zip(pairs, verdicts, strict=True)
-        for pair in found
-        if pair.turn in verdict
-    ]
-    said, good = [score for score, _ in judged], [label for _, label in judged]
+    judged = [one for episode in episodes for one in judge_scores(episode)]
+    said, good = [one.score for one in judged], [one.good for one in judged]
     measured = {
-        "per_search": sum(map(len, pairs)) / num_searches if num_searches else None,
+        "per_search": sum(map(len, scores)) / num_searches if num_searches else None,
         "score": _mean([score for found in scores for score in found]),
         "constant": _mean([float(len(set(found)) == 1) for found in scores if len(found) >= 2]),
         "good": _mean([float(label) for label in good]),
         "auroc": auroc(said, good),
+        "auroc_turn": auroc_within(said, good, [one.number for one in judged]),
         "ece": expected_calibration_error([score / MAX_SCORE for score in said], good),
+        "brier": _mean([-brier_reward(one.score / MAX_SCORE, one.good) for one in judged]),
     }
     return {f"evaluate/{name}": value for name, value in measured.items() if value is not None}
 
@@ -187,28 +257,24 @@ def judge_searches(episode: Episode) -> dict[int, bool]:
 
     judge_searches(episode) -> {0: True, 2: False}
     """
+    return {place: is_good(value) for place, value in value_episode(episode).items()}
+
+
+def value_episode(
+    episode: Episode, value: Callable[[Question, Sequence[Sequence[Passage]]], list[int]] = value_searches
+) -> dict[int, int]:
+    """For each search of an episode, by turn index, its value by `value`; {} if nothing is known to judge it by.
+
+    value_episode(episode) -> {0: 8, 2: 1, 4: 10}
+    """
     assert isinstance(episode.task, SolveTask)
-    question = episode.task.question
-    # Yes and no occur in almost any text and so prove nothing.
-    answers = [answer for answer in question.answers if normalise_answer(answer) not in ("yes", "no")]
-    missing = list(question.evidence)
-    if not answers and not missing:
-        return {}
-    verdicts = {}
-    for place, turn in enumerate(episode.turns):
-        if not was_searched(turn):
-            continue
-        passages = [hit.passage for result in turn.results for hit in result.hits]
-        found = [
-            span
-            for span in missing
-            if any(one.doc_id == span.doc_id and one.start <= span.start and span.end <= one.end for one in passages)
-        ]
-        # Passages are checked one by one, so that no match spans two of them.
-        has_answer = any(contains(passage.titled_text, answer) for passage in passages for answer in answers)
-        verdicts[place] = has_answer or (bool(missing) and missing[0] in found)
-        missing = [span for span in missing if span not in found]
-    return verdicts
+    shown = {
+        place: [hit.passage for result in turn.results for hit in result.hits]
+        for place, turn in enumerate(episode.turns)
+        if was_searched(turn)
+    }
+    values = value(episode.task.question, list(shown.values()))
+    return dict(zip(shown, values, strict=True)) if values else {}
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -252,7 +318,8 @@ def open_solver(options: SolverOptions) -> Solver:
     )
     pay = partial(pay_evaluated, score=options.score, settings=settings)
     weigh = partial(weigh_pairs, settings=settings) if settings.pcar else None
-    return Solver(protocol, pay, weigh, measure_evaluations, gated=True)
+    credit = partial(credit_scores, settings=settings) if settings.brier else None
+    return Solver(protocol, pay, weigh, measure_evaluations, gated=True, credit=credit)
 
 
 SOLVER = SolverDialect(

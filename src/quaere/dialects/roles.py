@@ -42,7 +42,7 @@ from quaere.records import (
 )
 from quaere.rewards.abstention import ABSTENTION, AbstentionRewards, is_abstention
 from quaere.rewards.answers import exact_match_score, f1_score
-from quaere.rollout.episode import Limits
+from quaere.rollout.episode import Credit, Limits
 from quaere.setting_types import check_settings
 
 Opened = TypeVar("Opened", covariant=True)
@@ -124,7 +124,7 @@ class Solver(Struct, frozen=True):
 
     `weigh` returns a factor per token for its advantage; None weighs all tokens alike. `measure` adds metrics to a
     step. With `gated`, an attempt that broke the format (`format/held` is 0) gets reward 0, whatever a recipe adds to
-    the reward.
+    the reward. `credit` returns advantages that some tokens of the episodes of a step have besides.
 
         Solver(ToolCallSolver(), pay_exact_match)
     """
@@ -134,6 +134,7 @@ class Solver(Struct, frozen=True):
     weigh: Callable[[Episode], Sequence[float]] | None = None
     measure: Callable[[Sequence[Episode]], Mapping[str, float]] | None = None
     gated: bool = False
+    credit: Callable[[Sequence[Episode]], list[list[Credit]]] | None = None
 
 
 def let_abstain(solver: Solver, rewards: AbstentionRewards) -> Solver:

@@ -41,12 +41,13 @@ from quaere.dialects.roles import (
     read_outcome,
     think,
 )
-from quaere.records import Action, Answer, Episode, Malformed, Search, SearchResult, Turn
+from quaere.records import Action, Answer, Episode, Malformed, Search, SearchResult, SolveTask, Turn
 from quaere.rewards.answers import exact_match_score, f1_score
-from quaere.rewards.self_evaluation import BONUS, NoteMatch, noted_reward
+from quaere.rewards.self_evaluation import BONUS, NoteMatch, is_grounded, noted_reward
 from quaere.setting_types import Fraction
 
 TagDialect = Literal["search-r1", "evalrar", "autorefine"]
+NoteRule = Literal["any", "grounded"]
 
 
 # The tags in which the dialects differ: around results, and around a note on them ("" for none).
@@ -66,10 +67,13 @@ class NoteSettings(DialectSettings, frozen=True, forbid_unknown_fields=True):
         bonus: Reward for notes that contain the right answer when the given answer is wrong. [Eval-RAR; AutoRefine]
         contain: How a note is matched with the right answer; normalised: whole words, without case and punctuation;
             raw: letter for letter. [Quaere]
+        note_rule: Which notes earn the bonus; any: all, as published; grounded: those after a search, if a passage
+            shown before contains the answer and the note names at most two things. [Quaere]
     """
 
     bonus: Fraction = BONUS
     contain: NoteMatch = "normalised"
+    note_rule: NoteRule = "any"
 
 
 # ------------------------------------------------------------------------------------------------------------- prompts
@@ -178,7 +182,7 @@ def pay_noted(
     """
     answer, accepted = read_outcome(episode)
     scores = {"exact_match": exact_match_score(answer, accepted), "f1": f1_score(answer, accepted)}
-    notes = [note for note in map(read_note, episode.turns) if note]
+    notes = _paid_notes(episode, settings)
     reward = noted_reward(scores[score], notes, accepted, bonus=settings.bonus, contain=settings.contain)
     return {
         "answer/exact_match": scores["exact_match"],
@@ -188,6 +192,22 @@ def pay_noted(
         "reward/total": reward.total,
         "format/held": float(notes_searches(episode.turns)),
     }
+
+
+def _paid_notes(episode: Episode, settings: NoteSettings) -> list[str]:
+    """The notes of an episode that may earn the bonus."""
+    assert isinstance(episode.task, SolveTask)
+    question, shown, notes = episode.task.question, list[str](), list[str]()
+    for turn in episode.turns:
+        note = read_note(turn)
+        if note and (
+            settings.note_rule == "any"
+            or is_grounded(note, question.text, shown, question.answers, contain=settings.contain)
+        ):
+            notes.append(note)
+        if was_searched(turn):
+            shown += [hit.passage.titled_text for result in turn.results for hit in result.hits]
+    return notes
 
 
 class TagTurns(SolverTurns):

@@ -67,11 +67,14 @@ def grpo(
     delta: float = DELTA,
     unbiased: bool = True,
     lone_group: LoneGroup = "zero",
+    min_std: float = 0.0,
 ) -> Advantages:
     """Group relative policy optimization: (r - mean) / (std + delta) over answers to one question (Dr. Zero, Eq. 5).
 
     `groups[i]` is the group of episode i, in any order. `unbiased` divides the sum of squares by n - 1 rather than n.
-    The advantage of a group of one is 0, or with `lone_group="raw"` the reward itself (mean 0, deviation 1).
+    The advantage of a group of one is 0, or with `lone_group="raw"` the reward itself (mean 0, deviation 1). A smaller
+    deviation than `min_std` counts as `min_std`: otherwise a group in which one episode earned 0.1 and all others 0
+    would have the same advantages as one in which it earned 1.
 
         grpo([1.0, 0.0, 3.0, 5.0], [7, 7, 2, 2]).values -> [0.707, -0.707, -0.707, 0.707]
     """
@@ -85,7 +88,7 @@ def grpo(
     zero_G = rewards_B.new_zeros(len(size_G))
     mean_G = zero_G.index_add(0, group_B, rewards_B) / size_G
     square_G = zero_G.index_add(0, group_B, (rewards_B - mean_G[group_B]) ** 2)
-    std_G = (square_G / (size_G - int(unbiased)).clamp(min=1)).sqrt()
+    std_G = (square_G / (size_G - int(unbiased)).clamp(min=1)).sqrt().clamp(min=min_std)
 
     lone_G = size_G == 1
     highest_G = zero_G.scatter_reduce(0, group_B, rewards_B, "amax", include_self=False)

@@ -47,7 +47,8 @@ class EvalActConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
 
     An episode: think, Search, Evaluate with a score, a cue by the score, ..., answer. Its reward is F1 if it kept the
     format, else 0 (Eq. 4), and the advantages of each search's and evaluation's tokens are scaled by the score (PCAR,
-    Eq. 5 to 10). The scores are the policy's own; their calibration is measured, but is no part of the reward.
+    Eq. 5 to 10). The scores are the policy's own; their calibration is measured, and rewarded only with
+    `solver.evaluation.brier`.
 
         EvalActConfig(model="warm", index="demo/index", questions="train.jsonl")
 
@@ -63,6 +64,10 @@ class EvalActConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
         solver.evaluation.segment=search_eval             PCAR weighs the calls alone, not the thoughts
         solver.evaluation.bad_score=clamp                 a score off the scale becomes the nearest one
         solver.evaluation.think_before_evaluate=fail      thoughts before an evaluation break the format
+        solver.evaluation.epsilon=1                       scores that hardly differ change little
+        solver.evaluation.scores=oracle                   PCAR by what the searches returned
+        solver.evaluation.permuted=true                   the control of PCAR: its scores in random order
+        solver.evaluation.brier=0.2                       scores are rewarded for being true
         solver.shuffle_advantages=true                    the shuffle control, which must not learn
     """
 
@@ -91,6 +96,8 @@ class EvalRarConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
 
         solver.evaluation.bonus=0            no evaluation reward
         solver.evaluation.contain=raw        an evaluation must contain the answer letter for letter
+        solver.evaluation.note_rule=grounded the reward is for evaluations of what was shown, without guesses
+        solver.min_std=0.1                   small advantages where that reward is the only difference
         solver.dialect=search-r1             no evaluation at all
         solver.shuffle_advantages=true       the shuffle control, which must not learn
     """
@@ -106,6 +113,7 @@ class SearchR1Config(PracticeConfig, frozen=True, forbid_unknown_fields=True):
         SearchR1Config(model="warm", index="demo/index", questions="train.jsonl")
 
         solver.answer_score=f1               the reward is F1
+        solver.information_gain=0.5          searches are rewarded for making the right answer likelier
         solver.shuffle_advantages=true       the shuffle control, which must not learn
     """
 

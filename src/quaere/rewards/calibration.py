@@ -16,19 +16,30 @@ def auroc(scores: Sequence[float], labels: Sequence[bool]) -> float | None:
     auroc([1.0, 2.0, 3.0], [False, True, True]) -> 1.0
     auroc([5.0, 5.0], [False, True]) -> 0.5
     """
+    return auroc_within(scores, labels, [0] * len(scores))
+
+
+def auroc_within(scores: Sequence[float], labels: Sequence[bool], groups: Sequence[int]) -> float | None:
+    """Area under the ROC curve over the pairs of a positive and a negative of one group; None if there is no such pair.
+
+    auroc_within([1.0, 2.0, 8.0, 9.0], [True, False, True, False], groups=[0, 0, 1, 1]) -> 0.0
+    """
     _check(scores, labels)
-    num_good = sum(map(bool, labels))
-    num_bad = len(labels) - num_good
-    if not num_good or not num_bad:
-        return None
-    wins, num_bad_below = 0.0, 0
-    ranked = sorted(zip(scores, labels, strict=True), key=lambda item: item[0])
-    for _, tied in groupby(ranked, key=lambda item: item[0]):
-        flags = [bool(label) for _, label in tied]
+    members = group_by(zip(scores, labels, groups, strict=True), lambda item: item[2])
+    counted = [_count_wins([(score, bool(label)) for score, label, _ in some]) for some in members.values()]
+    num_pairs = sum(pairs for _, pairs in counted)
+    return sum(wins for wins, _ in counted) / num_pairs if num_pairs else None
+
+
+def _count_wins(items: Sequence[tuple[float, bool]]) -> tuple[float, int]:
+    """Pairs whose positive has the higher score, ties counted as one half, and the number of pairs."""
+    wins, num_good, num_bad = 0.0, 0, 0
+    for _, tied in groupby(sorted(items), key=lambda item: item[0]):
+        flags = [label for _, label in tied]
         good, bad = flags.count(True), flags.count(False)
-        wins += good * (num_bad_below + bad / 2)
-        num_bad_below += bad
-    return wins / (num_good * num_bad)
+        wins += good * (num_bad + bad / 2)
+        num_good, num_bad = num_good + good, num_bad + bad
+    return wins, num_good * num_bad
 
 
 def expected_calibration_error(chances: Sequence[float], labels: Sequence[bool], num_bins: int = 10) -> float | None:

@@ -3,20 +3,30 @@
     R = R_answer if R_answer > 0, else 0.1 if the notes contain an accepted answer, else 0
 
 Eval-RAR's R_answer is exact match (Eq. 2-5), AutoRefine's is F1. Notes are the policy's own text about the passages it
-found; the caller has extracted them.
+found; the caller has extracted them. As published, any note counts: one before any search, a list of guesses, "no" in
+"no information". `is_grounded` tells the notes that show what was read.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from msgspec import Struct
 
-from quaere.rewards.answers import f1_score
+from quaere.rewards.answers import f1_score, normalise_answer
 from quaere.rewards.format import contains
 
 NoteMatch = Literal["normalised", "raw"]
 
 BONUS = 0.1
+MAX_THINGS = 2
+
+_SENTENCES = re.compile(r"[:\n]|[.!?](?:\s|$)")
+_ITEMS = re.compile(r"[,;/|()]|\b(?:or|and)\b")
+_NAMES = re.compile(r"\b(?:[A-Z]|[0-9])[\w.'-]*(?:\s+(?:(?:of|the|de|von|van)\s+)?(?:[A-Z]|[0-9])[\w.'-]*)*")
+_PLACE = re.compile(r"\b[Pp]assages?\s+[0-9]+(?:\s*(?:,|and|or)\s*[0-9]+)*")
+_ITEM_WORDS = 3
+_OPENERS = frozenset("a an he her his in it missing no none not on she so still that the there these they this".split())
 
 
 class NotedReward(Struct, frozen=True):
@@ -62,6 +72,53 @@ def _stands_in(text: str, answer: str, contain: NoteMatch) -> bool:
     if contain == "raw":
         return bool(answer.strip()) and answer in text
     raise ValueError(f"contain must be 'normalised' or 'raw', not {contain!r}")
+
+
+def is_grounded(
+    note: str, question: str, shown: Iterable[str], accepted: Iterable[str], *, contain: NoteMatch = "normalised"
+) -> bool:
+    """True if a note has an accepted answer that a text shown before it contains, and names at most two things.
+
+    "yes" and "no" occur in almost any text, so no note is grounded by them.
+
+        is_grounded("Venn built it.", "Who built it?", ["Venn built the Halm bridge."], ["Venn"]) -> True
+        is_grounded("Venn, Oleen or Brod", "Who built it?", ["Venn built the Halm bridge."], ["Venn"]) -> False
+    """
+    texts = list(shown)
+    found = any(
+        _stands_in(note, answer, contain) and any(contains(text, answer) for text in texts)
+        for answer in accepted
+        if normalise_answer(answer) not in ("yes", "no")
+    )
+    return found and len(find_things(note, question)) <= MAX_THINGS
+
+
+def find_things(note: str, question: str = "") -> set[str]:
+    """The different names and numbers of a note, and the short items of a list; what the question names is left out.
+
+    find_things("Passage 1: Orsolya Venn in 1702.") -> {"orsolya venn", "1702"}
+    find_things("copper, tin or lead") -> {"copper", "tin", "lead"}
+    """
+    things = set[str]()
+    for number, sentence in enumerate(_SENTENCES.split(_PLACE.sub(" ", note))):
+        items = [item.strip() for item in _ITEMS.split(sentence) if item.strip()]
+        names = [name for item in items for name in _NAMES.findall(item)]
+        # The first word of a sentence has a capital as well. That of the note itself is never counted; later ones are,
+        # or else a list of guesses could be written as sentences.
+        first = names[0] if names and sentence.strip().startswith(names[0]) and len(items) == 1 else ""
+        if first and ((number == 0 and " " not in first) or first.lower() in _OPENERS):
+            names = names[1:]
+        is_list = len(items) > MAX_THINGS and all(len(item.split()) <= _ITEM_WORDS for item in items)
+        things.update(normalise_answer(thing) for thing in (items if is_list else names))
+    return {thing for thing in things if thing and not contains(question, thing)}
+
+
+def brier_reward(chance: float, outcome: bool, weight: float = 1.0) -> float:
+    """-weight * (chance - outcome)**2, which is highest on average for the probability that is true (Brier, 1950).
+
+    brier_reward(0.9, True, 0.2) -> -0.002
+    """
+    return -weight * (chance - outcome) ** 2
 
 
 def gated_f1_reward(answer: str, accepted: Iterable[str], fault: str) -> float:

@@ -326,15 +326,31 @@ class Sample(Struct, frozen=True):
     episode_id: str = ""
 
 
-def make_sample(episode: Episode, advantage: float, factors: Sequence[float] | None = None) -> Sample:
+class Credit(Struct, frozen=True):
+    """An advantage of the tokens `[start, end)` of an episode, besides the episode's own.
+
+    Credit(start=391, end=420, value=0.05)
+    """
+
+    start: int
+    end: int
+    value: float
+
+
+def make_sample(
+    episode: Episode, advantage: float, factors: Sequence[float] | None = None, credits: Sequence[Credit] = ()
+) -> Sample:
     """The episode as a training sample: each model token gets `advantage`, times its entry of `factors` if given.
 
-    Raises ValueError for an episode of a text endpoint, which has no tokens.
+    The values of `credits` are added for their tokens. Raises ValueError for an episode of a text endpoint, which has
+    no tokens.
     """
     if not episode.segments:
         raise ValueError(f"episode {episode.id} has no tokens: episodes of a text endpoint cannot be trained on")
     mask = episode.loss_mask
     weighted = [advantage] * len(mask) if factors is None else [advantage * factor for factor in factors]
+    for credit in credits:
+        weighted[credit.start : credit.end] = [value + credit.value for value in weighted[credit.start : credit.end]]
     advantages = tuple(value if flag else 0.0 for value, flag in zip(weighted, mask, strict=True))
     return Sample(episode.token_ids, mask, episode.logprobs, advantages, episode.id)
 

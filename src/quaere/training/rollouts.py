@@ -28,7 +28,7 @@ from quaere.objectives.policy_gradient import Advantages
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Passage, ProposeTask, Question, SolveTask
 from quaere.rewards.abstention import hide_answers
-from quaere.rollout.episode import Job, Limits, make_sample
+from quaere.rollout.episode import Credit, Job, Limits, make_sample
 from quaere.rollout.policy import derive_seed
 from quaere.search.searcher import Searcher
 from quaere.training.actors import Played, RolePlay
@@ -264,19 +264,20 @@ def learn(
     episodes: Sequence[Episode],
     advantages: Advantages,
     weigh: Callable[[Episode], Sequence[float]] | None = None,
+    credits: Sequence[Sequence[Credit]] = (),
 ) -> None:
     """Make one update on these episodes and add its metrics to the step; no update if all advantages are 0.
 
-    `weigh` returns a factor per token that multiplies the episode's advantage.
+    `weigh` returns a factor per token that multiplies the episode's advantage; `credits` are added for some tokens.
     """
     values = advantages.values.tolist()
     samples = [
-        make_sample(episode, value, weigh(episode) if weigh else None)
-        for episode, value in zip(episodes, values, strict=True)
+        make_sample(episode, value, weigh(episode) if weigh else None, further)
+        for episode, value, further in zip(episodes, values, credits or [()] * len(values), strict=True)
     ]
     if step.measures_update:
         step.metrics |= measure_update(step.learner, samples)
-    if any(values):
+    if any(values) or any(credit.value for further in credits for credit in further):
         trace_tokens(step, samples)
         step.metrics |= step.learner.step(samples)
 
@@ -286,6 +287,14 @@ def shuffled(advantages: Advantages, seed: int) -> Advantages:
     order = list(range(len(advantages.values)))
     random.Random(seed).shuffle(order)
     return structs.replace(advantages, values=advantages.values[torch.tensor(order, dtype=torch.long)])
+
+
+def shuffled_credits(credits: Sequence[Sequence[Credit]], seed: int) -> list[list[Credit]]:
+    """The credits with their values in random order: the same control for what tokens get besides."""
+    values = [credit.value for further in credits for credit in further]
+    random.Random(seed).shuffle(values)
+    drawn = iter(values)
+    return [[structs.replace(credit, value=next(drawn)) for credit in further] for further in credits]
 
 
 def coin(seed: int, number: int) -> float:

@@ -18,9 +18,10 @@ from quaere.policies.sampler import SamplingParams
 from quaere.records import Answer, Episode, Question, SolveTask
 from quaere.rewards.abstention import AbstentionRewards
 from quaere.rewards.answers import exact_match_score, f1_score
-from quaere.rollout.episode import Limits
+from quaere.rollout.episode import Credit, Limits
 from quaere.rollout.policy import derive_seed
 from quaere.setting_types import Fraction, GroupSize, NonNegativeFloat, NonNegativeInt, PositiveInt
+from quaere.training.information_gain import describe_gains, measure_gains
 from quaere.training.measures import (
     mean_parts,
     measure_advantages,
@@ -41,6 +42,7 @@ from quaere.training.rollouts import (
     hide_some,
     learn,
     shuffled,
+    shuffled_credits,
 )
 from quaere.training.settings import MIN_VALIDATION, LearnerSettings, ValidationSettings, check_limits
 from quaere.training.step import Step, Validated
@@ -87,6 +89,11 @@ class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
             0: as they come. [Quaere]
         unbiased_std: Standard deviation of rewards with n - 1 in place of n. [Quaere]
         delta: Added to the standard deviation that rewards are divided by. [GRPO]
+        min_std: Least standard deviation that rewards are divided by, so that a group in which a small bonus is the
+            only difference has small advantages. [Quaere]
+        information_gain: Weight of a process reward for each search: by how much the learner's mean log-prob of the
+            right answer's tokens rises with what it returned, standardised over the searches of all attempts at the
+            question; 0: none. [Quaere]
         shuffle_advantages: A control that must not learn: advantages go to the wrong episodes. [Quaere]
         dialect: The solver's dialect: its prompts, its reward and its own settings. [Dr. Zero; Search-R1;
             AutoRefine; Eval-RAR; EvalAct]
@@ -101,6 +108,8 @@ class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
     several_share: Fraction = 1 / 3
     unbiased_std: bool = True
     delta: NonNegativeFloat = DELTA
+    min_std: NonNegativeFloat = 0.0
+    information_gain: NonNegativeFloat = 0.0
     shuffle_advantages: bool = False
     dialect: SolverDialectName = "tool-call"
     answer_score: AnswerScore = "own"
@@ -185,12 +194,11 @@ async def practise(
         paid = [solver.pay(episode) for episode in episodes]
         rewards = [parts["reward/total"] for parts in paid]
         check_finite(rewards)
-        places = {question.id: number for number, question in enumerate(asked)}
-        groups = [places[episode.task.id] for episode in episodes]
-        advantages = grpo(rewards, groups, delta=config.delta, unbiased=config.unbiased_std)
+        advantages = compare(episodes, rewards, config)
+        credits = give_credit(step, stage, episodes, solver, config)
         if config.shuffle_advantages:
-            advantages = shuffled(advantages, step.seed)
-        learn(step, episodes, advantages, solver.weigh)
+            advantages, credits = shuffled(advantages, step.seed), shuffled_credits(credits, step.seed)
+        learn(step, episodes, advantages, solver.weigh, credits)
         for episode, parts, advantage in zip(episodes, paid, advantages.values.tolist(), strict=True):
             step.keep(episode, {**parts, "advantage": advantage})
         step.metrics |= {
@@ -205,6 +213,32 @@ async def practise(
         await validator.after(step)
     training.take_best("solver")
     training.skip(config.steps - num_steps)
+
+
+def compare(episodes: Sequence[Episode], values: Sequence[float], config: SolverConfig) -> Advantages:
+    """The values, one per episode, relative to those of the other attempts at the same question (GRPO)."""
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(episode.task.id for episode in episodes))}
+    groups = [numbers[episode.task.id] for episode in episodes]
+    return grpo(values, groups, delta=config.delta, unbiased=config.unbiased_std, min_std=config.min_std)
+
+
+def give_credit(
+    step: Step, stage: Stage, episodes: Sequence[Episode], solver: Solver, config: SolverConfig
+) -> list[list[Credit]]:
+    """What tokens of each episode get besides its advantage: from the dialect, and for the information gain."""
+    credits: list[list[Credit]] = solver.credit(episodes) if solver.credit else [[] for _ in episodes]
+    if not config.information_gain:
+        return credits
+    gains = measure_gains(step.learner, stage.actors.policy.renderer, episodes)
+    step.metrics |= describe_gains(gains)
+    turns = [(number, place) for number, found in enumerate(gains) for place in found]
+    values = [gains[number][place] for number, place in turns]
+    check_finite(values)
+    advantages = compare([episodes[number] for number, _ in turns], values, config).values.tolist() if turns else []
+    for (number, place), value in zip(turns, advantages, strict=True):
+        turn = episodes[number].turns[place]
+        credits[number].append(Credit(turn.start, turn.start + turn.num_tokens, config.information_gain * value))
+    return credits
 
 
 def measure_solver(

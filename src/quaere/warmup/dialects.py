@@ -76,6 +76,15 @@ def solver_turns(dialect: Dialect) -> SolverTurns:
     return _shown(dialect, find_dialect(find_taught(dialect).dialect, "solver").demonstration)
 
 
+def scores_searches(dialect: Dialect) -> bool:
+    """True if a solver of this dialect scores each search in a turn of its own, and can be demonstrated.
+
+    scores_searches("evalact") == True
+    """
+    turns = find_dialect(find_taught(dialect).dialect, "solver").demonstration
+    return turns is not None and turns.remarks == "turn"
+
+
 def proposer_turns(dialect: Dialect) -> ProposerTurns:
     """The class that writes a demonstrated proposer's turns in this dialect."""
     return _shown(dialect, find_dialect(find_taught(dialect).dialect, "proposer").demonstration)

@@ -80,13 +80,15 @@ THOUGHTS: Mapping[ThoughtKind, tuple[str, ...]] = {
 class OwnEpisodes(Struct, frozen=True):
     """The result of a solver's attempts: episodes to imitate (`lessons`), and questions to practise on (`unsure`).
 
-    The score `solved` of an unsure question is its share of correct attempts.
+    The score `solved` of an unsure question is its share of correct attempts. `attempts` are all that were played
+    without a failed search.
 
-        OwnEpisodes(lessons=Demonstrations(...), unsure=[CheckedQuestion(...)])
+        OwnEpisodes(lessons=Demonstrations(...), unsure=[CheckedQuestion(...)], attempts=[Episode(...)])
     """
 
     lessons: Demonstrations
     unsure: list[CheckedQuestion]
+    attempts: list[Episode]
 
 
 async def play_own(
@@ -110,10 +112,11 @@ async def play_own(
     ):
         episodes.append(episode)
         on_episode(episode)
-    own = OwnEpisodes(Demonstrations(), [])
+    own = OwnEpisodes(Demonstrations(), [], [])
     for question, group in zip(questions, group_attempts(episodes, attempts), strict=True):
         solved = sum(map(is_right, group)) / len(group) if group else 1.0  # where every search failed nothing is known
         faults = [_find_fault(episode, question, dialect) for episode in group]
+        own.attempts.extend(group)
         own.lessons.dropped.update(fault for fault in faults if fault)
         if good := [episode for episode, fault in zip(group, faults, strict=True) if not fault]:
             own.lessons.episodes.append(min(good, key=lambda episode: len(episode.turns)))

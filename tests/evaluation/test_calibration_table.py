@@ -1,0 +1,75 @@
+"""`benchmarks/calibration.py`: the scores of searches beside their values, by question set."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from evaluated import QUESTION, answer, episode, evaluate, passage, search
+from quaere.records import Question
+from quaere.runs import Run
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+GOLD = passage("Marta Oleen led the guild.", "guild", title="Ropers")
+TITLED = passage("A bridge.", "halm", title="Halm bridge")
+TOLD = passage("Orsolya Venn built it.", "venn")
+# In the first set the documents are known: one of them has no answer. In the other the answer alone is.
+PROVEN = Question("p", "Who built the Halm bridge?", ("Orsolya Venn",), set="proven", gold_ids=("guild", "venn"))
+PLAIN = structs.replace(QUESTION, id="s", set="plain")
+
+
+@pytest.fixture
+def calibration(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import calibration
+
+    return calibration
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A stored run of two episodes."""
+    played = [
+        episode(search(TOLD), evaluate(9), search(TITLED), evaluate(3), search(GOLD), evaluate(6), question=PROVEN),
+        episode(search(TITLED), evaluate(8), search(TOLD), evaluate(2), answer("nobody"), question=PLAIN),
+    ]
+    with Run.start(tmp_path / "runs", "eval", {}) as run:
+        for number, one in enumerate(played):
+            run.add_episode(structs.replace(one, id=f"e{number}"), {})
+        return run.path
+
+
+def test_rows_by_hand(calibration, run):
+    rows = calibration.read_rows(run)
+    found = [(row.set, row.number, row.score, row.by_evidence, row.by_answers, row.titled) for row in rows]
+    assert found == [
+        ("proven", 0, 9.0, 8, 10, False),
+        ("proven", 1, 3.0, 1, 1, True),
+        ("proven", 2, 6.0, 10, 1, False),
+        ("plain", 0, 8.0, None, 1, True),
+        ("plain", 1, 2.0, None, 10, False),
+    ]
+    assert [row.good("evidence") for row in rows] == [True, False, True, False, True]
+    assert [row.good("answers") for row in rows] == [True, False, False, False, True]
+
+
+def test_the_table_has_the_ceiling_of_a_perfect_judge(calibration, run, tmp_path, monkeypatch, capsys):
+    def table(source, *options):
+        monkeypatch.setattr(sys, "argv", ["", str(source), *options])
+        calibration.main()
+        lines = capsys.readouterr().out.splitlines()
+        cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[3:]]
+        return {name: figures for name, *figures in cells}
+
+    by_evidence = table(run, "--rows", str(tmp_path / "rows.jsonl"))
+    assert list(by_evidence) == ["plain", "proven", "all"]
+    count, good, score, auroc, same_turn, titles, ceiling, _ = by_evidence["proven"]
+    assert (count, good, score, auroc.split()[0]) == ("3", "0.67", "6.0", "1.000")
+    assert same_turn == "-"  # one episode has no two searches of equal number
+    assert (titles.split()[0], ceiling) == ("0.000", "1.000")
+    assert by_evidence["plain"][3].split()[0] == "0.000" and by_evidence["plain"][6] == "-"
+    # By answers, a perfect judge of the evidence has one of two pairs right: it scores the last search highest.
+    by_answers = table(tmp_path / "rows.jsonl", "--labels", "answers")
+    assert by_answers["proven"][6] == "0.500"
+    assert by_answers["all"][0] == "5"

@@ -1,0 +1,185 @@
+"""Information gain: by hand, against a model read token by token, and what a step makes of it."""
+
+import asyncio
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+import tiny
+from evaluated import QUESTION, answer, episode, evaluate, malformed, passage, search
+from evaluating import SEARCH as EVALUATED_SEARCH
+from evaluating import evaluate as write_evaluation
+from quaere.chat.renderer import Renderer
+from quaere.dialects.registry import open_solver
+from quaere.objectives.policy_gradient import grpo
+from quaere.records import SolveTask
+from quaere.rollout.episode import Credit, Limits, make_sample, run_episode
+from quaere.rollout.policy import TokenPolicy
+from quaere.training.information_gain import describe_gains, find_contexts, measure_gains
+from quaere.training.learner import Learner
+from quaere.training.rollouts import learn, shuffled_credits
+from quaere.training.settings import LearnerSettings
+from quaere.training.solver_phase import SolverConfig, give_credit
+from scripted import ScriptedSampler
+
+RENDERER = Renderer(tiny.tokenizer())
+FOUND = passage("Orsolya Venn built it.")
+SEARCHES = {
+    "search-r1": ["<search>Halm bridge</search>"],
+    "evalrar": ["<search>Halm bridge</search>"],
+    "tool-call": ['<tool_call>{"name": "search", "arguments": {"query_list": ["Halm bridge"]}}</tool_call>'],
+    "evalact": [EVALUATED_SEARCH, write_evaluation()],
+}
+
+
+class Told:
+    """A learner that says of a sample what its number of tokens decides; the calls are noted."""
+
+    def __init__(self):
+        self.calls = []
+
+    def score(self, samples):
+        self.calls.append(samples)
+        return [[-len(sample.token_ids) / 100] * sum(sample.loss_mask) for sample in samples]
+
+
+# ------------------------------------------------------------------------------------------------------------ by hand
+
+
+def test_contexts_end_where_the_policy_goes_on():
+    # Six tokens of prompt; a turn has 3 + 4 tokens, and its reply 5.
+    played = episode(search(FOUND), search(FOUND), answer("Venn"))
+    assert find_contexts(played) == {-1: 6, 0: 18, 1: 30}
+    assert find_contexts(episode(search(FOUND), evaluate(9.0), search(FOUND))) == {-1: 6, 0: 18, 2: 42}
+    assert find_contexts(episode(malformed(), search(FOUND), answer("Venn"))) == {-1: 6, 1: 30}
+    assert find_contexts(episode(answer("Venn"))) == {}
+    assert find_contexts(episode(search(FOUND), question=structs.replace(QUESTION, answers=()))) == {}
+    # A turn that failed has no tokens and says nothing about where it began.
+    failed = structs.replace(malformed(), stop_reason="failed")
+    whole = episode(search(FOUND), failed, sizes=[(0, 3, 4, 5), (0, 0, 0, 0)])
+    broken = structs.replace(whole, turns=(whole.turns[0], structs.replace(whole.turns[1], start=0)))
+    assert find_contexts(broken) == {-1: 6, 0: 18}
+
+
+def test_gains_by_hand():
+    # The log-probs are a hundredth of the length: each result is 12 tokens after the last, whatever the answer has.
+    told, played = Told(), episode(search(FOUND), search(FOUND), answer("Venn"))
+    other = episode(answer("Venn"))
+    gains = measure_gains(told, RENDERER, [played, other, played])
+    assert gains == [{0: pytest.approx(-0.12), 1: pytest.approx(-0.12)}, {}, gains[0]]
+    # One pass over all; equal contexts are read once.
+    (samples,) = told.calls
+    assert len(samples) == 3
+    target = RENDERER.encode_parts(("Orsolya Venn</answer>",))
+    assert all(sample.token_ids[-len(target) :] == tuple(target) for sample in samples)
+    assert all(sum(sample.loss_mask) == len(target) for sample in samples)
+    assert measure_gains(told, RENDERER, [other]) == [{}]
+    assert describe_gains([{0: 2.0, 1: -1.0}, {}]) == {"gain/mean": 0.5, "gain/positive": 0.5}
+    assert describe_gains([{}]) == {}
+
+
+def test_credits_are_the_gains_relative_to_those_of_other_attempts_at_the_question():
+    # Of one question: gains -.12, -.12 and -.24 (a reply of 17 tokens); mean -.16, deviation .04 * sqrt(3).
+    one = episode(search(FOUND), search(FOUND), answer("Venn"))
+    two = episode(search(FOUND), answer("Venn"), sizes=[(0, 3, 4, 17), (0, 3, 4, 5)])
+    alone = structs.replace(one, task=SolveTask(structs.replace(QUESTION, id="q2")), turns=one.turns[:1])
+    step, stage = SimpleNamespace(learner=Told(), metrics={}), SimpleNamespace()
+    stage.actors = SimpleNamespace(policy=SimpleNamespace(renderer=RENDERER))
+    config = SolverConfig(information_gain=0.5, delta=0)
+    credits = give_credit(step, stage, [one, two, alone], open_solver("tool-call"), config)
+    root = math.sqrt(3)
+    assert [[(c.start, c.end) for c in some] for some in credits] == [[(6, 13), (18, 25)], [(6, 13)], [(6, 13)]]
+    assert [c.value for c in credits[0]] == pytest.approx([0.5 / root, 0.5 / root])
+    assert [c.value for c in credits[1]] == pytest.approx([-1 / root])
+    assert [c.value for c in credits[2]] == [0.0]
+    assert step.metrics["gain/positive"] == 0
+    # Off by default: nothing is read.
+    assert give_credit(step, stage, [one], open_solver("tool-call"), SolverConfig()) == [[]]
+    assert len(step.learner.calls) == 1
+
+
+# --------------------------------------------------------------------------------------------------------- with a model
+
+
+async def play(dialect, *scripts):
+    tokenizer = tiny.tokenizer()
+    named = {f"e{number}": script for number, script in enumerate(scripts)}
+    policy = TokenPolicy(ScriptedSampler(tokenizer, named), RENDERER)
+    protocol = open_solver(dialect, style="brief").protocol
+    limits = Limits(max_turns=8, sequence_tokens=4096, turn_tokens=400)
+    task = SolveTask(QUESTION)
+    searcher = tiny.ListSearcher(("Orsolya Venn built the Halm bridge.", "The Oss rises in Halm."))
+    plays = [run_episode(policy, protocol, searcher, task, limits, episode_id=name) for name in named]
+    return await asyncio.gather(*plays)
+
+
+def naive_logprob(model, context, target):
+    """The mean log-prob of the target's tokens after the context, one token after the other."""
+    total, ids = 0.0, list(context)
+    for token in target:
+        with torch.no_grad():
+            logits = model(torch.tensor([ids])).logits[0, -1].double()
+        total += (logits[token] - logits.logsumexp(0)).item()
+        ids.append(token)
+    return total / len(target)
+
+
+@pytest.mark.parametrize("dialect", SEARCHES)
+async def test_it_is_what_the_model_says_token_by_token_in_every_dialect(dialect):
+    turns = SEARCHES[dialect]
+    ending = "<answer>Orsolya Venn</answer>"
+    played = await play(dialect, [*turns, *turns, ending], [*turns, ending], [ending])
+    gains = measure_gains(Learner(tiny.model("llama", seed=1), LearnerSettings()), RENDERER, played)
+    assert [len(found) for found in gains] == [2, 1, 0]
+    plain = tiny.model("llama", seed=1)
+    opened, target = (
+        RENDERER.tokenizer.encode(text, add_special_tokens=False) for text in ("<answer>", "Orsolya Venn</answer>")
+    )
+    for one, found in zip(played, gains, strict=True):
+        before = naive_logprob(plain, [*one.segments[0].token_ids, *opened], target)
+        for place, gain in found.items():
+            context = one.token_ids[: one.turns[place + 1].start]
+            assert RENDERER.decode(context[-60:]).rstrip().endswith("assistant")
+            after = naive_logprob(plain, [*context, *opened], target)
+            assert gain == pytest.approx(after - before, abs=2e-4)
+            before = after
+
+
+# -------------------------------------------------------------------------------------------------------------- credits
+
+
+def test_credits_are_added_to_the_advantage_of_their_tokens():
+    played = episode(search(FOUND), answer("Venn"), sizes=[(0, 1, 2, 1), (0, 1, 1, 0)])
+    factors = [1.0] * 6 + [2.0] * 3 + [1.0] * 3
+    plain = make_sample(played, 0.5, factors)
+    sample = make_sample(played, 0.5, factors, [Credit(7, 10, 0.25), Credit(8, 9, -1.0)])
+    assert plain.advantages == (0.0,) * 6 + (1.0, 1.0, 1.0) + (0.0,) + (0.5, 0.5)
+    assert sample.advantages == (0.0,) * 6 + (1.0, 1.25, 0.25) + (0.0,) + (0.5, 0.5)  # replies carry no loss
+    assert make_sample(played, 0.5, factors, ()) == plain
+
+
+def test_an_update_is_made_for_credits_alone():
+    played = [episode(search(FOUND), answer("Venn")), episode(search(FOUND), answer("Venn"))]
+    learned = []
+    learner = SimpleNamespace(step=lambda samples: learned.append(samples) or {})
+    step = SimpleNamespace(learner=learner, metrics={}, measures_update=False, num_traced=0)
+    flat = grpo([0.0, 0.0], [0, 0])
+    learn(step, played, flat, None, [[Credit(6, 13, 0.0)], []])
+    assert not learned
+    learn(step, played, flat, None, [[Credit(6, 13, 0.5)], []])
+    assert [sum(sample.advantages) for sample in learned[0]] == [3.5, 0.0]
+
+
+@given(st.lists(st.lists(st.floats(-1, 1), max_size=3), max_size=5), st.integers(0, 9))
+def test_the_shuffle_control_keeps_the_values_and_gives_them_to_other_tokens(values, seed):
+    credits = [[Credit(place, place + 1, value) for place, value in enumerate(some)] for some in values]
+    spoilt = shuffled_credits(credits, seed)
+    assert [[(c.start, c.end) for c in some] for some in spoilt] == [
+        [(c.start, c.end) for c in some] for some in credits
+    ]
+    assert sorted(c.value for some in spoilt for c in some) == sorted(value for some in values for value in some)

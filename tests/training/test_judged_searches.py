@@ -1,0 +1,185 @@
+"""Attempts played again with true scores: what is said of each search, what is learnt from, and that half are bad."""
+
+from collections import Counter
+
+import pytest
+from msgspec import structs
+
+import tiny
+from evaluating import call
+from evaluating import evaluate as write_evaluation
+from quaere.chat.renderer import Renderer
+from quaere.dialects.evalact import EvaluateSolver, format_fault
+from quaere.dialects.evalact_reward import judge_searches, value_episode
+from quaere.records import Evaluate, Evidence, Hit, Passage, Question, Search, SolveTask
+from quaere.rewards.calibration import auroc
+from quaere.rewards.search_values import is_good
+from quaere.rollout.episode import Limits, make_sample, run_episode
+from quaere.rollout.policy import TokenPolicy
+from quaere.warmup.documents.judged_searches import mask_others, play_judged
+from scripted import ScriptedSampler
+
+RENDERER = Renderer(tiny.tokenizer())
+PROTOCOL = EvaluateSolver(style="brief")
+LIMITS = Limits(max_turns=8, turn_tokens=1024, sequence_tokens=20_000, tool_response_tokens=2000, topk=2)
+NUM = 24
+# Document k has a page with the fact and a page without it.
+FACTS = [f"Mason {number} built bridge {number} for the guild." for number in range(NUM)]
+NOTES = [f"Of bridge {number} much is told by old people." for number in range(NUM)]
+
+
+def pages(number):
+    start = len(FACTS[number])
+    whole = Passage(f"d{number}#0", f"d{number}", f"Bridge {number}", FACTS[number], 0, start)
+    other = Passage(f"d{number}#1", f"d{number}", f"Bridge {number}", NOTES[number], start, start + len(NOTES[number]))
+    return whole, other
+
+
+class Shelf:
+    """A searcher that returns both pages of the bridge whose number the query ends with, and after them the others."""
+
+    async def search(self, queries, topk):
+        found = []
+        for query in queries:
+            first = int(query.split()[-1])
+            order = [first, *(number for number in range(NUM) if number != first)]
+            found.append([Hit(page, 1.0) for number in order for page in pages(number)][:topk])
+        return found
+
+    async def close(self):
+        pass
+
+
+def question(number):
+    fact = FACTS[number]
+    evidence = Evidence(f"d{number}", 0, len(fact), fact)
+    return Question(f"q{number}", f"Who built bridge {number}?", (f"Mason {number}",), evidence=(evidence,))
+
+
+async def attempt(number, queries, answer=None, asked=None):
+    """An attempt that scores all searches 5, whatever they return."""
+    asked = asked or question(number)
+    turns = [turn for query in queries for turn in (call("search", query=query), write_evaluation(5))]
+    script = [*turns, f"<think>So.</think><answer>{answer or f'Mason {number}'}</answer>"]
+    name = f"own-{asked.id}-{len(queries)}"
+    policy = TokenPolicy(ScriptedSampler(tiny.tokenizer(), {name: script}), RENDERER)
+    return await run_episode(policy, PROTOCOL, Shelf(), SolveTask(asked), LIMITS, episode_id=name)
+
+
+async def judge(attempts, **options):
+    return await play_judged(attempts, Shelf(), RENDERER, "evalact", PROTOCOL, LIMITS, **options)
+
+
+def scores(episode):
+    return [turn.action.score for turn in episode.turns if isinstance(turn.action, Evaluate)]
+
+
+def learnt(episode):
+    """The text of the tokens that carry loss."""
+    sample = make_sample(episode, 1.0)
+    return RENDERER.decode([token for token, flag in zip(sample.token_ids, sample.loss_mask, strict=True) if flag])
+
+
+# -------------------------------------------------------------------------------------------------------------- by hand
+
+
+async def test_every_score_is_the_value_of_its_search():
+    # Another bridge, then the right one, then the same again.
+    played = await attempt(3, ["bridge 7", "bridge 3", "the bridge 3"])
+    (episode,) = (await judge([played], whole=frozenset({played.id}))).lessons.episodes
+    assert scores(episode) == [1, 10, 1] == list(value_episode(episode).values())
+    assert [turn.text for turn in episode.turns if isinstance(turn.action, Search)] == [
+        turn.text for turn in played.turns if isinstance(turn.action, Search)
+    ]
+    assert format_fault(episode.turns, episode.end) == "" and episode.outcome == played.outcome
+    said = [turn.action.text for turn in episode.turns if isinstance(turn.action, Evaluate)]
+    assert "assage 1" in said[1] and "Mason 3" not in said[0]
+
+
+async def test_two_facts_in_any_order():
+    spans = tuple(Evidence(f"d{number}", 0, len(FACTS[number]), FACTS[number]) for number in (3, 4))
+    both = structs.replace(question(3), evidence=spans)
+    for queries in (["bridge 3", "bridge 4"], ["bridge 4", "bridge 3"]):
+        played = await attempt(3, queries, asked=both)
+        (episode,) = (await judge([played])).lessons.episodes
+        assert scores(episode) == [8, 10]
+
+
+async def test_only_evaluations_are_learnt_from_unless_the_attempt_is_a_good_one():
+    played = await attempt(3, ["bridge 3"])
+    (part,) = (await judge([played])).lessons.episodes
+    assert learnt(part).startswith('<tool_call>{"name": "evaluate"') and learnt(part).count("tool_call>") == 2
+    (whole,) = (await judge([played], whole=frozenset({played.id}))).lessons.episodes
+    assert learnt(whole).count("tool_call>") == 4 and "<answer>Mason 3</answer>" in learnt(whole)
+    assert mask_others(whole).segments == part.segments
+    assert mask_others(part).segments == part.segments
+
+
+async def test_a_wrong_or_unfinished_attempt_is_judged_as_well():
+    wrong = await attempt(3, ["bridge 7"], answer="nobody")
+    unfinished = structs.replace(wrong, id="cut", turns=wrong.turns[:2], outcome=None, end="turn_limit")
+    episodes = (await judge([wrong, unfinished])).lessons.episodes
+    assert [scores(episode) for episode in episodes] == [[1], [1]]
+    assert all("nobody" not in learnt(episode) for episode in episodes)
+
+
+async def test_what_cannot_be_judged_is_left_out():
+    silent = await attempt(3, [])
+    unknown = await attempt(3, ["bridge 3"], asked=structs.replace(question(3), evidence=()))
+    judged = await judge([silent, unknown])
+    assert not judged.lessons.episodes and not judged.values
+    # A good lesson stays one.
+    assert (await judge([silent, unknown], whole=frozenset({unknown.id}))).lessons.episodes == [unknown]
+
+
+# ------------------------------------------------------------------------------------------------------- half are bad
+
+
+@pytest.fixture
+async def many():
+    """One search each, and every one is good."""
+    return [await attempt(number, [f"bridge {number}"]) for number in range(NUM)]
+
+
+async def test_bad_searches_are_added_until_there_are_as_many(many):
+    judged = await judge(many)
+    assert len(judged.lessons.episodes) == NUM
+    assert abs(judged.num_good - judged.num_bad) <= 2
+    kinds = Counter(episode.id.rpartition("-")[2] for episode in judged.lessons.episodes)
+    assert kinds.keys() == {"own", "spoilt", "withheld"}
+    # A page without the sentence is near; a page of something else is not.
+    assert judged.values[5] and judged.values[1] and judged.values[10]
+    for episode in judged.lessons.episodes:
+        assert scores(episode) == list(value_episode(episode).values())
+        assert len(scores(episode)) == (2 if episode.id.endswith("spoilt") else 1)
+        if episode.id.endswith("withheld"):
+            assert not any(judge_searches(episode).values())
+    again = await judge(many)
+    assert [one.token_ids for one in again.lessons.episodes] == [one.token_ids for one in judged.lessons.episodes]
+    other = await judge(many, seed=1)
+    assert [one.token_ids for one in other.lessons.episodes] != [one.token_ids for one in judged.lessons.episodes]
+
+
+async def test_where_all_are_bad_the_question_itself_is_searched_for():
+    bad = [await attempt(number, [f"bridge {(number + 1) % NUM}"] * 2) for number in range(NUM)]
+    judged = await judge([structs.replace(one, task=SolveTask(ending_in(number))) for number, one in enumerate(bad)])
+    assert len(judged.lessons.episodes) == NUM and abs(judged.num_good - judged.num_bad) <= 4
+    assert {episode.id.rpartition("-")[2] for episode in judged.lessons.episodes} >= {"own", "asked"}
+
+
+def ending_in(number):
+    """The question as a query that this shelf understands."""
+    return structs.replace(question(number), text=f"Who built bridge {number}")
+
+
+async def test_shuffled_scores_say_nothing_of_their_searches(many):
+    def found(judged):
+        pairs = [
+            (score, is_good(value))
+            for episode in judged.lessons.episodes
+            for score, value in zip(scores(episode), value_episode(episode).values(), strict=True)
+        ]
+        return auroc(*map(list, zip(*pairs, strict=True)))
+
+    assert found(await judge(many)) == 1.0
+    assert 0.25 < found(await judge(many, shuffled=True)) < 0.75
