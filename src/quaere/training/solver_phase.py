@@ -334,7 +334,8 @@ class Validator:
             step.metrics[f"{name}/{part}"] = sum(scores[f"answer/{part}"] for _, scores in scored) / len(scored)
         answered = sum(isinstance(episode.outcome, Answer) for episode, _ in scored)
         step.metrics[f"{name}/unanswered"] = 1 - answered / len(scored)
-        abstained = [episode.task.question for episode, _ in scored if episode.abstained]
+        tasks = [episode.task for episode, _ in scored if episode.abstained]
+        abstained = [task.question for task in tasks if isinstance(task, SolveTask)]
         if abstained:
             step.metrics[f"{name}/abstained"] = len(abstained) / len(scored)
         paid = sum(map(self.abstention.of, abstained)) / len(scored)
