@@ -64,6 +64,7 @@ from quaere.training.self_play import (
     count_steps,
     needed_dialects,
     plan_self_play,
+    refuse_hardening,
 )
 from quaere.training.settings import LearnerSettings
 from quaere.training.solver_phase import SolverConfig
@@ -174,6 +175,7 @@ PRESETS: dict[str, dict[str, object]] = {
 def check_config(config: EveConfig) -> None:
     """Raise `BadInput` for values out of bounds and for values that contradict each other."""
     check_self_play(config)
+    refuse_hardening(config, "eve")
     config.verifier.check()
     config.selector.check()
     check_evidence(config.evidence)

@@ -15,7 +15,7 @@ from quaere.rewards.format import Containment, FormatRule, InvalidRule
 from quaere.rewards.proposer import FORMAT_WEIGHT, DifficultyShape
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import derive_seed
-from quaere.setting_types import NonNegativeFloat, NonNegativeInt, PositiveInt
+from quaere.setting_types import FractionBelowOne, NonNegativeFloat, NonNegativeInt, PositiveFraction, PositiveInt
 from quaere.training.given import LARGE_GPU, count_given_steps, plan_given, take_given
 from quaere.training.health import check_curriculum
 from quaere.training.measures import mean_of, mean_parts, measure_advantages, measure_proposals, pass_histogram
@@ -71,12 +71,38 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
+class HardeningConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Rewording of checked questions: which of them are reworded, and the gate that a rewording must pass.
+
+        HardeningConfig(examiner="smollm2-135m", tries=5, min_read=0.6, max_known=0.2)
+
+    Attributes:
+        examiner: Model that answers in the gate; without one, the solver does. [Quaere]
+        tries: Answers of the examiner with both passages, and as many without. [Quaere]
+        min_read: Least share of right answers with both passages. [Quaere]
+        max_known: Greatest share of right answers without them. [Quaere]
+        topk: Passages that a search with the question returns; the page that describes must be among them, the
+            passage of the answer must not. [Quaere]
+        attempts: Attempts of the solver at each fact when an iteration begins: those it answers sometimes are
+            reworded and join the curriculum. 0: none; all facts are reworded. [Quaere]
+    """
+
+    examiner: str = ""
+    tries: PositiveInt = 5
+    min_read: PositiveFraction = 0.6
+    max_known: FractionBelowOne = 0.2
+    topk: PositiveInt = 10
+    attempts: NonNegativeInt = 0
+
+
 class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The proposer's phase: it writes questions about documents, and the solver tries to answer them.
 
         ProposerConfig(steps=50, batch=256, hop_ratio=(4, 3, 2, 1), attempts=5, advantage="hrpo")
 
     Attributes:
+        task: propose: write a question about a document; harden: reword a checked question of `generation.given`
+            so that it needs one search more. [Dr. Zero; Quaere]
         steps: Steps of the phase in each iteration; 0: the proposer is not trained. [Dr. Zero, Table 5]
         batch: Documents a step. [Dr. Zero, Table 5]
         hop_ratio: Weights of questions of 1, 2, 3, ... hops. [Dr. Zero]
@@ -95,6 +121,7 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
             [Dr. Zero, released code]
     """
 
+    task: Literal["propose", "harden"] = "propose"
     steps: NonNegativeInt = 50
     batch: PositiveInt = 256
     hop_ratio: HopRatio = (4, 3, 2, 1)
@@ -108,6 +135,7 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     shuffle_advantages: bool = False  # a control: nothing is left to learn from
     carry_on: bool = False
     reward: RewardConfig = RewardConfig()
+    hardening: HardeningConfig = HardeningConfig()
     limits: Limits = Limits(sequence_tokens=4096, answer_tokens=128)
     learner: LearnerSettings = LearnerSettings()
 
@@ -154,9 +182,11 @@ class SelfPlayConfig(RunConfig, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         iterations: Rounds of proposer's phase, generation and solver's phase. [Dr. Zero]
+        stop_after: Stop after this many iterations in a row in which validation did not rise; 0: never. [Quaere]
     """
 
     iterations: PositiveInt = 3
+    stop_after: NonNegativeInt = 0
     proposer: ProposerConfig = field(default_factory=ProposerConfig)
     generation: GenerationConfig = field(default_factory=GenerationConfig)
     solver: SolverConfig = field(default_factory=SolverConfig)
@@ -204,6 +234,10 @@ def check_self_play(config: SelfPlayConfig) -> None:
         raise BadInput("generation.attempts=1 would drop every question, as one is all or none: set 0, or 2 or more")
     if generation.given_again and not generation.given:
         raise BadInput("generation.given_again=true repeats given questions: set generation.given=FILE as well")
+    if config.stop_after and not config.validation.questions:
+        raise BadInput("stop_after compares validations: set validation.questions=64 or so as well")
+    if proposer.task == "harden":
+        _check_hardening(config)
     if not any(proposer.hop_ratio):
         raise BadInput(f"proposer.hop_ratio gives a weight for 1, 2, ... hops, not {list(proposer.hop_ratio)}")
     check_hops(proposer.hop_ratio, proposer.limits, document=proposer.document)
@@ -221,6 +255,22 @@ def check_self_play(config: SelfPlayConfig) -> None:
             )
 
 
+def _check_hardening(config: SelfPlayConfig) -> None:
+    generation = config.generation
+    if not generation.given:
+        raise BadInput("proposer.task=harden rewords checked questions: set generation.given=FILE as well")
+    if generation.given_again:
+        raise BadInput("proposer.task=harden takes its facts anew in every iteration: leave out generation.given_again")
+    if config.proposer.hardening.attempts == 1:
+        raise BadInput("proposer.hardening.attempts=1 is all or none: set 0, or 2 or more")
+
+
+def refuse_hardening(config: SelfPlayConfig, recipe: str) -> None:
+    """Raise BadInput if the proposer should reword questions in a recipe with a loop of its own."""
+    if config.proposer.task == "harden":
+        raise BadInput(f"proposer.task=harden is a task of drzero, not of {recipe}", hint="quaere evolve drzero ...")
+
+
 ROLES = ("proposer", "solver")
 
 
@@ -233,6 +283,8 @@ def count_steps(config: SelfPlayConfig) -> int:
     num_batches = count_batches(config.generation, config.proposer)
     given, again = config.generation.given, config.generation.given_again
     num_given = sum(count_given_steps(given, iteration, again=again) for iteration in range(config.iterations))
+    if config.proposer.task == "harden":
+        num_given = config.iterations if config.proposer.hardening.attempts else 0
     return num_given + config.iterations * (config.proposer.steps + num_batches + config.solver.steps)
 
 
@@ -328,7 +380,11 @@ def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
             f"{(num_proposals + num_attempts) // proposer.batch}, where GRPO with 4 x 4 takes {GRPO_ROLLOUTS}",
         ),
         ("generation", f"{candidates} candidates in {count_batches(generation, proposer)} steps{tries}"),
-        *plan_given(generation.given, again=generation.given_again),
+        *(
+            _plan_hardening(config)
+            if proposer.task == "harden"
+            else plan_given(generation.given, generation.given_again)
+        ),
         (
             "solver phase",
             f"{solver.steps} steps of {solver.batch} questions; a step plays {solver.batch * solver.attempts} "
@@ -337,6 +393,16 @@ def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
         plan_validation(config.validation),
         *plan_memory(config, (config.proposer, config.solver)),
     ]
+
+
+def _plan_hardening(config: SelfPlayConfig) -> list[tuple[str, str]]:
+    gate = config.proposer.hardening
+    rated = f", after {gate.attempts} attempts at each" if gate.attempts else ""
+    who = gate.examiner or "the solver"
+    said = (
+        f"questions of {config.generation.given} are reworded{rated}; {2 * gate.tries} single turns of {who} for each"
+    )
+    return [("hardening", said)]
 
 
 # ---------------------------------------------------------------------------------- rewards and metrics of the proposer
