@@ -134,8 +134,8 @@ def _render_task(episode: Episode, *, full: bool) -> Group:
             expected = [labelled("Expected", " | ".join(question.answers), "dim")] if question.answers else []
             parts = [labelled("Question", question.text, "bold"), *expected]
         case records.ProposeTask(given=records.Question() as given):
-            expected = labelled("Its answer stays", " | ".join(given.answers), "dim")
-            parts = [labelled("Make this question harder", given.text, "bold"), expected]
+            stays = labelled("Its answer stays", " | ".join(given.answers), "dim")
+            parts = [labelled("Make this question harder", given.text, "bold"), stays]
         case records.ProposeTask(document=document, hops=hops):
             title = document.title if document else "anything"
             parts = [labelled(f"Propose a question of {count(hops, 'hop')} about", title, "bold")]

@@ -243,9 +243,17 @@ class Hardening(DrZero):
             return
         for step in self.training.steps(iteration, "facts", 1):
             seen = remember_questions(self.training.store.candidates(iteration=iteration))
-            asked = [fact.question for fact in self._pool(iteration)]
-            tries = {"attempts": num_attempts, "max_words": self.config.generation.max_words}
-            await take_given(step, self.training, self.stage, self.asking, self.limits, seen, questions=asked, **tries)
+            await take_given(
+                step,
+                self.training,
+                self.stage,
+                self.asking,
+                self.limits,
+                seen,
+                attempts=num_attempts,
+                max_words=self.config.generation.max_words,
+                questions=[fact.question for fact in self._pool(iteration)],
+            )
             kept = sum(candidate.kept for candidate in step.candidates)
             step.metrics["facts/sometimes"] = kept / max(1, len(step.candidates))
 

@@ -336,8 +336,8 @@ async def generation_steps(
     num_steps = num_given + count_batches(generation, proposer)
     for step in training.steps(iteration, "generation", num_steps):
         if step.number < num_given:
-            tries = {"attempts": generation.attempts, "max_words": generation.max_words}
-            await take_given(step, training, stage, solver, config.solver.limits, seen, **tries)
+            attempts, words, limits = generation.attempts, generation.max_words, config.solver.limits
+            await take_given(step, training, stage, solver, limits, seen, attempts=attempts, max_words=words)
         else:
             first = (step.number - num_given) * size
             yield step, range(first, min(total, first + size))
