@@ -201,18 +201,19 @@ async def test_a_proposal_whose_search_failed_is_neither_refused_nor_attempted(i
     assert settled.refusals == () and settled.question is None and not reader.asked
 
 
+class Guesser(Reader):
+    """Guesses right without pages, a set number of times."""
+
+    left = 0
+
+    def answer(self, shown, question):
+        if shown or not self.left:
+            return super().answer(shown, question)
+        self.left -= 1
+        return self.answers[question]
+
+
 async def test_one_right_guess_of_five_is_allowed_two_are_not(index, facts):
-    class Guesser(Reader):
-        """Guesses right without pages, a set number of times."""
-
-        left = 0
-
-        def answer(self, shown, question):
-            if shown or not self.left:
-                return super().answer(shown, question)
-            self.left -= 1
-            return self.answers[question]
-
     for num, refusals in [(1, ()), (2, ("unknown",))]:
         reader = Guesser(answers=KNOWS)
         reader.left = num
@@ -220,6 +221,24 @@ async def test_one_right_guess_of_five_is_allowed_two_are_not(index, facts):
         found = Gate(index, HardeningConfig(topk=TOPK), lambda reader=reader: ChatPolicy(reader), 1)
         (settled,) = await found.check([proposed], [facts[0]], seed=1)
         assert settled.refusals == refusals
+
+
+async def test_the_limits_of_the_gate_are_settings(index, facts):
+    async def refuse(num_right=0, **changes):
+        """The refusal of a good rewording, and how often the examiner was asked; it guesses right so often."""
+        reader = Guesser(answers=KNOWS)
+        reader.left = num_right
+        proposed = propose(index, facts[0], HARD["When was Orsolya Venn born?"], "4 May 1671")
+        config = HardeningConfig(**{"topk": TOPK} | changes)
+        (settled,) = await Gate(index, config, lambda: ChatPolicy(reader), 1).check([proposed], [facts[0]], seed=1)
+        return settled.refusals, reader.count("You answer questions")
+
+    assert await refuse() == ((), 3 + 5)
+    assert await refuse(tries=10) == ((), 6 + 10)
+    assert await refuse(min_read=1.0) == ((), 5 + 5)
+    assert await refuse(1, max_known=0.0) == (("unknown",), 3 + 1)
+    assert await refuse(topk=1) == ((), 3 + 5)
+    assert await refuse(topk=20) == (("far",), 0)  # every page is found
 
 
 def test_the_sentence_with_the_words_of_the_question_is_the_evidence(index, facts):

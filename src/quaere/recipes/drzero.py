@@ -89,6 +89,7 @@ PRESETS: dict[str, dict[str, object]] = {
         "solver.limits.answer_turn": False,
         "generation.samples": 5,
         "proposer.carry_on": True,  # as the released code of Dr. Zero resumes the proposer's training
+        "proposer.reward.choices": False,  # neither paper exempts a question that offers its answer as a choice
         "proposer.learner.kl_flat": True,
         "solver.learner.kl_flat": True,
         "solver.max_draws": 0,
@@ -235,7 +236,7 @@ class DrZero:
 
     async def evolve(self) -> None:
         """Run to the end, from the run's last checkpoint or from the start."""
-        await self.training.iterate(self.config.iterations, self.iterate)
+        await self.training.iterate(self.config.iterations, self.iterate, stop_after=self.config.stop_after)
 
     async def iterate(self, iteration: int) -> None:
         """One iteration: all three phases."""

@@ -17,9 +17,9 @@ from quaere.rollout.episode import Limits
 from quaere.rollout.policy import derive_seed
 from quaere.setting_types import FractionBelowOne, NonNegativeFloat, NonNegativeInt, PositiveFraction, PositiveInt
 from quaere.training.given import LARGE_GPU, count_given_steps, plan_given, take_given
-from quaere.training.health import check_curriculum
+from quaere.training.health import check_curriculum, check_repeats
 from quaere.training.measures import mean_of, mean_parts, measure_advantages, measure_proposals, pass_histogram
-from quaere.training.proposals import Proposed, measure_overlap, read_proposal
+from quaere.training.proposals import Proposed, measure_overlap, measure_repeats, read_proposal
 from quaere.training.rollouts import Stage, check_finite, shuffled
 from quaere.training.run_setup import plan_memory
 from quaere.training.settings import LearnerSettings, RunConfig, ValidationSettings, check_hops, check_limits, check_run
@@ -46,6 +46,8 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
             reward, and several hops without a search 1 / hops. [Dr. Zero; EVE-Agent, Eq. 9]
         invalid_rule: text: a question that holds its answer is invalid; algorithm: it is not. [EVE-Agent]
         containment: How an answer is looked for in a text: as whole words or as characters. [Quaere]
+        choices: A question may name its answer as one of two alternatives to choose from ("Who built it, Venn or
+            Brod?"). [Quaere]
         needed_searches: Count a right attempt only if it made as many searches with results as the question
             claims to need. [Quaere]
     """
@@ -55,6 +57,7 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
     format_rule: FormatRule = "released"
     invalid_rule: InvalidRule = "text"
     containment: Containment = "words"
+    choices: bool = True
     needed_searches: bool = False
 
     def min_searches(self, hops: int) -> int:
@@ -67,7 +70,11 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
     def read(self, episode: Episode) -> Proposed:
         """The proposer's episode with its format score by these rules."""
         return read_proposal(
-            episode, format_rule=self.format_rule, invalid_rule=self.invalid_rule, containment=self.containment
+            episode,
+            format_rule=self.format_rule,
+            invalid_rule=self.invalid_rule,
+            containment=self.containment,
+            choices=self.choices,
         )
 
 
@@ -354,8 +361,10 @@ def _check_curriculum(config: SelfPlayConfig, training: TrainingRun, step: Step)
     measured = measure_overlap(kept, [candidate for candidate in stored if candidate.iteration < step.iteration])
     if step.iteration == 0:
         measured.pop("curriculum/overlap", None)  # there is nothing to overlap with
-    step.metrics |= measured
+    repeats = measure_repeats(kept, [candidate for candidate in stored if candidate.iteration < step.iteration])
+    step.metrics |= measured | repeats
     step.alarms += check_curriculum(int(measured["curriculum/new"]), step.iteration, config.health)
+    step.alarms += check_repeats(repeats.get("curriculum/repeats", 0.0), step.iteration, config.health)
 
 
 def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
