@@ -25,6 +25,7 @@ from quaere.recipes.hardening import (
     measure_gates,
     order_facts,
     read_rewording,
+    split_facts,
 )
 from quaere.records import (
     Answer,
@@ -66,6 +67,8 @@ LISTED = PAGES | {
 HARD = {
     "When was Orsolya Venn born?": "When was the builder of Halm Bridge born?",
     "When was Marta Oleen born?": "When was the painter of the ceiling of Ferrin Hall born?",
+    "Where was Orsolya Venn born?": "Where was the builder of Halm Bridge born?",
+    "Where was Marta Oleen born?": "Where was the painter of the ceiling of Ferrin Hall born?",
 }
 KNOWS = ANSWERS | {HARD["When was Marta Oleen born?"]: "12 June 1690"}
 TOPK = 2
@@ -91,6 +94,8 @@ def questions(index):
     return [
         checked(index, "Orsolya Venn", "4 May 1671", "When was Orsolya Venn born?"),
         checked(index, "Marta Oleen", "12 June 1690", "When was Marta Oleen born?"),
+        checked(index, "Orsolya Venn", "Korrin Vale", "Where was Orsolya Venn born?"),
+        checked(index, "Marta Oleen", "Korrin Vale", "Where was Marta Oleen born?"),
         checked(index, "Ada Brandt", "3 March 1702", "When was Ada Brandt born?"),  # no other page speaks of her
         Question("other", "Who is it?", ("Venn",), 1, (Evidence("Orsolya Venn", 0, 12, "Orsolya Venn"),)),
     ]
@@ -106,7 +111,7 @@ def facts(index, questions):
 
 def test_only_facts_of_which_another_page_names_something_can_be_reworded(facts):
     assert [fact.question.text for fact in facts] == list(HARD)
-    assert [fact.worded.fact.answer for fact in facts] == ["4 May 1671", "12 June 1690"]
+    assert [fact.worded.fact.answer for fact in facts] == ["4 May 1671", "12 June 1690"] + ["Korrin Vale"] * 2
 
 
 def test_no_fact_comes_again_before_every_fact_was_asked_about_and_pages_take_turns(facts):
@@ -125,6 +130,10 @@ def test_no_fact_comes_again_before_every_fact_was_asked_about_and_pages_take_tu
     drawn = [fact.question.id for iteration in range(3) for fact in choose_pool(order, iteration, 5)]
     assert len(set(drawn)) == 15 and choose_pool(order, 3, 5) == choose_pool(order, 0, 5)
     assert choose_pool(order, 1, 40) == order  # there are no more
+    learned, held = split_facts(order, 5)
+    assert [*learned, *held] == order and len(held) == 5
+    assert [len(part) for part in split_facts(order, 40)] == [8, 7]
+    assert split_facts(order[:1], 3) == (order[:1], order[:1]) and split_facts(order, 0) == (order, order)
 
 
 # ------------------------------------------------------------------------------------------------------------ the gate
@@ -316,6 +325,9 @@ def paths(tmp_path_factory, index):
     return index.path, folder
 
 
+HARDENING = {"proposer.task": "harden", "proposer.hardening.examiner": "reader"}
+
+
 def make(paths, tmp_path, questions, **changes):
     lines = [
         {"id": one.id, "question": one.text, "answers": one.answers, "facts": 1, "searches": 1, "hops": 1}
@@ -323,8 +335,8 @@ def make(paths, tmp_path, questions, **changes):
         for one in questions
     ]
     (tmp_path / "checked.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    given_file = {"generation.given": str(tmp_path / "checked.jsonl"), "proposer.task": "harden"}
-    hard = {"proposer.hardening.topk": TOPK, "proposer.hardening.examiner": "reader"}
+    given_file = {"generation.given": str(tmp_path / "checked.jsonl")}
+    hard = {"proposer.hardening.topk": TOPK, **HARDENING}
     sizes = {"proposer.batch": 2, "proposer.steps": 1, "generation.candidates": 2, "generation.batch": 2}
     limits = {"proposer.limits": LIMITS, "solver.limits": LIMITS, "solver.batch": 1, "solver.steps": 1}
     return make_config(paths, **{**given_file, **hard, **sizes, **limits, "validation.questions": 0, **changes})
@@ -337,42 +349,38 @@ def run(folder, config, monkeypatch):
 
 
 def test_a_run_rewards_what_passed_the_gate_and_was_hard(paths, tmp_path, questions, monkeypatch):
+    """The proposer's `task` is to harden, and an `examiner` answers in the gate. One of two rewordings is good."""
     config = make(paths, tmp_path, questions)
     found, told = run(tmp_path / "run", config, monkeypatch)
     with found:
-        assert "2 of 4 given questions can be reworded" in told.notes
+        assert "4 of 6 given questions can be reworded" in told.notes
         rows = {row.question: row.metrics for row in found.index(phase="proposer", protocol="drzero-proposer")}
         # Of three attempts one was right with both searches: D = (3 - 1) / (3 - 1) = 1. The other was not reworded: 0.
-        rewards = {text: metrics["reward/total"] for text, metrics in rows.items()}
-        assert rewards == {"When was Orsolya Venn born?": 1.0, "When was Marta Oleen born?": 0.0}
-        assert all(metrics["reward/format"] == 0 for metrics in rows.values())
+        assert {text: metrics["reward/total"] for text, metrics in rows.items()} == {
+            text: float("Venn" in text) for text in rows
+        }
+        assert len(rows) == 2 and all(metrics["reward/format"] == 0 for metrics in rows.values())
         measured = found.metrics_at(1)
         assert measured["gate/answer"] == 1 and measured["gate/pages"] == measured["gate/unknown"] == 0.5
         assert measured["gate/yield"] == 0.5 and measured["proposer/searches_needed"] == 2
-        made = {item.question: item for item in found.candidates()}
-        kept = made[HARD["When was Orsolya Venn born?"]]
-        assert (
-            kept.kept
-            and kept.num_searches == 2
-            and [one.doc_id for one in kept.proof]
-            == [
-                "Halm Bridge",
-                "Orsolya Venn",
-            ]
-        )
-        refused = made["When was Marta Oleen born?"]
+        kept, refused = sorted(found.candidates(), key=lambda item: item.reason)
+        assert kept.kept and kept.num_searches == 2 and kept.question in HARD.values()
+        assert [one.doc_id for one in kept.proof] == ["Halm Bridge", "Orsolya Venn"]
         assert (refused.reason, refused.refusals) == ("refused", ("pages",))
         assert found.metrics_at(2)["gate/yield"] == 0.5
-        assert not any(item.given for item in made.values())
+        # Questions are written about other facts than those that the proposer learned on.
+        asked = {found.episode(item.episode_id).task.given.text for item in (kept, refused)}
+        assert asked.isdisjoint(rows) and len(asked) == 2
 
 
 def test_facts_that_the_solver_answers_sometimes_are_reworded_and_practised(paths, tmp_path, questions, monkeypatch):
     config = make(paths, tmp_path, questions, **{"proposer.hardening.attempts": 3, "iterations": 2, "solver.steps": 0})
 
     def always(job):
-        is_fact = isinstance(job.task, SolveTask) and job.task.question.text == "When was Marta Oleen born?"
-        answer = "<think>So.</think><answer>12 June 1690</answer>"
-        return [SEARCH.format("Marta Oleen"), answer] if is_fact else dictate(job)
+        is_fact = isinstance(job.task, SolveTask) and "Marta Oleen" in job.task.question.text
+        if not is_fact:
+            return dictate(job)
+        return [SEARCH.format("Marta Oleen"), f"<think>So.</think><answer>{job.task.question.answers[0]}</answer>"]
 
     monkeypatch.setattr(hardening, "open_policy", lambda model, **engine: ChatPolicy(Reader(answers=KNOWS)))
     with dictating(always):
@@ -382,11 +390,10 @@ def test_facts_that_the_solver_answers_sometimes_are_reworded_and_practised(path
         for iteration in range(2):
             rated = [item for item in found.candidates(iteration=iteration) if item.given]
             assert {item.question: item.reason for item in rated} == {
-                "When was Orsolya Venn born?": "",
-                "When was Marta Oleen born?": "always solved",
+                text: "" if "Venn" in text else "always solved" for text in HARD
             }
             written = [item for item in found.candidates(iteration=iteration) if not item.given]
-            assert {item.question for item in written} == {HARD["When was Orsolya Venn born?"]}
+            assert {item.question for item in written} < {HARD[text] for text in HARD if "Venn" in text}
         assert found.metrics_at(1)["facts/sometimes"] == 0.5
 
 
@@ -405,7 +412,7 @@ def test_a_resumed_run_draws_the_same(paths, tmp_path, questions, monkeypatch):
 
 
 def test_questions_of_other_documents_are_refused_in_one_line(paths, tmp_path, questions, monkeypatch):
-    config = make(paths, tmp_path, questions[3:])
+    config = make(paths, tmp_path, questions[5:])
     with pytest.raises(BadInput, match=r"none of the 1 questions of .* can be reworded"):
         run(tmp_path / "run", config, monkeypatch)
 

@@ -105,6 +105,15 @@ def choose_pool(facts: Sequence[CheckedFact], iteration: int, size: int) -> list
     return [facts[(iteration * size + place) % len(facts)] for place in range(size)]
 
 
+def split_facts(facts: Sequence[CheckedFact], num: int) -> tuple[Sequence[CheckedFact], Sequence[CheckedFact]]:
+    """The facts that the proposer learns on, and those of the solver's questions: the last `num`, at most half.
+
+    A single fact is used for both.
+    """
+    num = min(num, len(facts) // 2)
+    return (facts[:-num], facts[-num:]) if num else (facts, facts)
+
+
 # ----------------------------------------------------------------------------------------------------------------- gate
 
 
@@ -258,20 +267,12 @@ class Hardening(DrZero):
             step.metrics["facts/sometimes"] = kept / max(1, len(step.candidates))
 
     def draw(self, step: Step, numbers: Sequence[int]) -> list[ProposeTask]:
-        """The facts with these numbers; generation goes on after those of the proposer's phase."""
-        facts = self._chosen(step.iteration)
-        config = self.config.proposer
-        first = config.steps * config.batch if step.phase == "generation" else 0
-        chosen = [(number, facts[(first + number) % len(facts)]) for number in numbers]
-        return [
-            ProposeTask(
-                f"i{step.iteration}{step.phase[0]}-{number:06d}",
-                fact.worded.fact.passage,
-                HOPS,
-                given=fact.question,
-            )
-            for number, fact in chosen
-        ]
+        """Tasks about the facts with these numbers; the proposer does not learn on those that generation takes."""
+        learned, held = split_facts(self._chosen(step.iteration), self._num_written)
+        facts = held if step.phase == "generation" else learned
+        name = f"i{step.iteration}{step.phase[0]}"
+        chosen = [(f"{name}-{number:06d}", facts[number % len(facts)]) for number in numbers]
+        return [ProposeTask(task, fact.worded.fact.passage, HOPS, given=fact.question) for task, fact in chosen]
 
     async def judge(self, step: Step, proposals: Sequence[Proposed]) -> list[Proposed]:
         """Let the solver attempt the rewordings that pass the gate, and reward them."""
@@ -302,10 +303,14 @@ class Hardening(DrZero):
         step.metrics |= measure_gates([item.refusals for item in checked if not item.episode.search_failed])
         return checked
 
+    @property
+    def _num_written(self) -> int:
+        """Number of facts for which an iteration's generation writes questions."""
+        return count_documents(self.config.generation, self.config.proposer)
+
     def _pool(self, iteration: int) -> list[CheckedFact]:
         proposer = self.config.proposer
-        size = proposer.steps * proposer.batch + count_documents(self.config.generation, proposer)
-        return choose_pool(self._order, iteration, max(1, size))
+        return choose_pool(self._order, iteration, max(1, proposer.steps * proposer.batch + self._num_written))
 
     def _chosen(self, iteration: int) -> list[CheckedFact]:
         """The facts of the iteration's pool that the solver answers sometimes; all of them if none was attempted."""
