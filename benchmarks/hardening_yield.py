@@ -4,9 +4,8 @@
         --set generation.given=checked.jsonl --set generation.candidates=1000 --model warm --index I --out run
     python benchmarks/hardening_yield.py run --examples 3 --kept hard.jsonl
 
-Of a run that trains its proposer, the generation's facts follow those it was trained on, so they are held out as long as
-there are more facts than both take. `--kept` writes the questions that passed every gate and that the solver answers
-sometimes, for `quaere evolve search-r1 --questions`; `--passed` all that passed the gate. Intervals are Wilson's, 95 %.
+Only the generation's questions count, whose facts are held out from the proposer's training. `--kept` writes those that
+passed every gate and that the solver answers sometimes; `--passed` all that passed. Intervals are Wilson's, 95 %.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from quaere.training.given import encode_questions
 
 
 def share(num: int, total: int) -> str:
-    low, high = wilson_interval(num, total)
-    return f"{num} ({num / total:.1%} [{low:.1%}, {high:.1%}])"
+    found = wilson_interval(num, total)
+    return f"{num} ({found.mean:.1%} [{found.low:.1%}, {found.high:.1%}])"
 
 
 def make_table(made: Sequence[Candidate]) -> list[str]:
