@@ -46,10 +46,10 @@ from quaere.rewards.format import FormatScore
 from quaere.rewards.proposer import difficulty_reward
 from quaere.rollout.policy import ChatPolicy
 from quaere.search.index import build_index
+from quaere.training.hardening_gate import HardeningConfig
 from quaere.training.proposals import Proposed
 from quaere.training.rollouts import rights
 from quaere.training.self_play import (
-    HardeningConfig,
     ProposerConfig,
     RewardConfig,
     check_self_play,
@@ -409,6 +409,22 @@ def test_a_resumed_run_draws_the_same(paths, tmp_path, questions, monkeypatch):
         assert [metric.value for metric in whole.metrics("reward/mean")] == [
             metric.value for metric in again.metrics("reward/mean")
         ]
+
+
+@pytest.mark.parametrize("is_solver", [True, False])
+def test_the_examiner_is_a_model_of_its_own_or_the_solver(paths, tmp_path, questions, is_solver):
+    """An untaught model cannot read, so good rewordings fall at that gate; its engine runs beside that of the roles."""
+    examiner = "" if is_solver else str(paths[1])
+    changes = {"proposer.hardening.examiner": examiner, "solver.steps": 0, "proposer.hardening.tries": 2}
+    with dictating(dictate):
+        found, _ = run_drzero(tmp_path / "run", make(paths, tmp_path, questions, **changes))
+    with found:
+        measured = found.metrics_at(1)
+        assert measured["gate/far"] == 0.5 and measured["gate/read"] == 0
+        assert all(
+            row.metrics["reward/total"] == 0 for row in found.index(protocol="drzero-proposer", phase="proposer")
+        )
+        assert {item.refusals for item in found.candidates()} == {("pages",), ("read",)}
 
 
 def test_questions_of_other_documents_are_refused_in_one_line(paths, tmp_path, questions, monkeypatch):

@@ -15,8 +15,9 @@ from quaere.rewards.format import Containment, FormatRule, InvalidRule
 from quaere.rewards.proposer import FORMAT_WEIGHT, DifficultyShape
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import derive_seed
-from quaere.setting_types import FractionBelowOne, NonNegativeFloat, NonNegativeInt, PositiveFraction, PositiveInt
+from quaere.setting_types import NonNegativeFloat, NonNegativeInt, PositiveInt
 from quaere.training.given import LARGE_GPU, count_given_steps, plan_given, take_given
+from quaere.training.hardening_gate import HardeningConfig
 from quaere.training.health import check_curriculum, check_repeats
 from quaere.training.measures import mean_of, mean_parts, measure_advantages, measure_proposals, pass_histogram
 from quaere.training.proposals import Proposed, measure_overlap, measure_repeats, read_proposal
@@ -76,30 +77,6 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
             containment=self.containment,
             choices=self.choices,
         )
-
-
-class HardeningConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Rewording of checked questions: which of them are reworded, and the gate that a rewording must pass.
-
-        HardeningConfig(examiner="smollm2-135m", tries=5, min_read=0.6, max_known=0.2)
-
-    Attributes:
-        examiner: Model that answers in the gate; without one, the solver does. [Quaere]
-        tries: Answers of the examiner with both passages, and as many without. [Quaere]
-        min_read: Least share of right answers with both passages. [Quaere]
-        max_known: Greatest share of right answers without them. [Quaere]
-        topk: Passages that a search with the question returns; the page that describes must be among them, the
-            passage of the answer must not. [Quaere]
-        attempts: Attempts of the solver at each fact when an iteration begins: those it answers sometimes are
-            reworded and join the curriculum. 0: none; all facts are reworded. [Quaere]
-    """
-
-    examiner: str = ""
-    tries: PositiveInt = 5
-    min_read: PositiveFraction = 0.6
-    max_known: FractionBelowOne = 0.2
-    topk: PositiveInt = 10
-    attempts: NonNegativeInt = 0
 
 
 class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -244,7 +221,7 @@ def check_self_play(config: SelfPlayConfig) -> None:
     if config.stop_after and not config.validation.questions:
         raise BadInput("stop_after compares validations: set validation.questions=64 or so as well")
     if proposer.task == "harden":
-        _check_hardening(config)
+        proposer.hardening.check(generation.given, again=generation.given_again)
     if not any(proposer.hop_ratio):
         raise BadInput(f"proposer.hop_ratio gives a weight for 1, 2, ... hops, not {list(proposer.hop_ratio)}")
     check_hops(proposer.hop_ratio, proposer.limits, document=proposer.document)
@@ -260,16 +237,6 @@ def check_self_play(config: SelfPlayConfig) -> None:
                 "generation.given is for the first iteration, and proposer.steps=0 leaves the others no questions: "
                 "set iterations=1, generation.given_again=true, or generation.candidates=256 or so"
             )
-
-
-def _check_hardening(config: SelfPlayConfig) -> None:
-    generation = config.generation
-    if not generation.given:
-        raise BadInput("proposer.task=harden rewords checked questions: set generation.given=FILE as well")
-    if generation.given_again:
-        raise BadInput("proposer.task=harden takes its facts anew in every iteration: leave out generation.given_again")
-    if config.proposer.hardening.attempts == 1:
-        raise BadInput("proposer.hardening.attempts=1 is all or none: set 0, or 2 or more")
 
 
 def refuse_hardening(config: SelfPlayConfig, recipe: str) -> None:
@@ -377,6 +344,9 @@ def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
     samples = f", each the best of {generation.samples} samples" if generation.samples > 1 else ""
     tries = f"{samples}, {generation.attempts} attempts at each" if generation.attempts else samples
     solver_tokens = solver.batch * solver.attempts * solver.limits.sequence_tokens
+    plan_facts = plan_given(generation.given, again=generation.given_again)
+    if proposer.task == "harden":
+        plan_facts = proposer.hardening.plan(generation.given)
     return [
         ("iterations", f"{config.iterations}, {count_steps(config)} steps in all"),
         (
@@ -389,11 +359,7 @@ def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
             f"{(num_proposals + num_attempts) // proposer.batch}, where GRPO with 4 x 4 takes {GRPO_ROLLOUTS}",
         ),
         ("generation", f"{candidates} candidates in {count_batches(generation, proposer)} steps{tries}"),
-        *(
-            _plan_hardening(config)
-            if proposer.task == "harden"
-            else plan_given(generation.given, generation.given_again)
-        ),
+        *plan_facts,
         (
             "solver phase",
             f"{solver.steps} steps of {solver.batch} questions; a step plays {solver.batch * solver.attempts} "
@@ -402,16 +368,6 @@ def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
         plan_validation(config.validation),
         *plan_memory(config, (config.proposer, config.solver)),
     ]
-
-
-def _plan_hardening(config: SelfPlayConfig) -> list[tuple[str, str]]:
-    gate = config.proposer.hardening
-    rated = f", after {gate.attempts} attempts at each" if gate.attempts else ""
-    who = gate.examiner or "the solver"
-    said = (
-        f"questions of {config.generation.given} are reworded{rated}; {2 * gate.tries} single turns of {who} for each"
-    )
-    return [("hardening", said)]
 
 
 # ---------------------------------------------------------------------------------- rewards and metrics of the proposer
