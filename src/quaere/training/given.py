@@ -150,7 +150,7 @@ def count_given_steps(source: str, iteration: int, *, again: bool = False) -> in
     return int(bool(source) and (again or iteration == 0))
 
 
-def plan_given(source: str, *, again: bool = False) -> list[tuple[str, str]]:
+def plan_given(source: str, again: bool = False) -> list[tuple[str, str]]:
     """The line of a dry run about given questions; [] if there are none."""
     if not source:
         return []

@@ -344,9 +344,12 @@ def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
     samples = f", each the best of {generation.samples} samples" if generation.samples > 1 else ""
     tries = f"{samples}, {generation.attempts} attempts at each" if generation.attempts else samples
     solver_tokens = solver.batch * solver.attempts * solver.limits.sequence_tokens
-    plan_facts = plan_given(generation.given, again=generation.given_again)
-    if proposer.task == "harden":
-        plan_facts = proposer.hardening.plan(generation.given)
+    is_hardening = proposer.task == "harden"
+    given = (
+        proposer.hardening.plan(generation.given)
+        if is_hardening
+        else plan_given(generation.given, generation.given_again)
+    )
     return [
         ("iterations", f"{config.iterations}, {count_steps(config)} steps in all"),
         (
@@ -359,7 +362,7 @@ def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
             f"{(num_proposals + num_attempts) // proposer.batch}, where GRPO with 4 x 4 takes {GRPO_ROLLOUTS}",
         ),
         ("generation", f"{candidates} candidates in {count_batches(generation, proposer)} steps{tries}"),
-        *plan_facts,
+        *given,
         (
             "solver phase",
             f"{solver.steps} steps of {solver.batch} questions; a step plays {solver.batch * solver.attempts} "

@@ -9,6 +9,8 @@ proposer is given and the chain what it should arrive at, by searching for the n
 
 from collections.abc import Iterator, Sequence
 
+from msgspec import structs
+
 from quaere.grouping import group_by
 from quaere.records import Episode, ProposeTask, Question, Turn
 from quaere.training.proposals import read_proposal
@@ -116,6 +118,10 @@ class _Script(ProposerScript):
     """Script of a hardening: searches until the page that describes is shown, then the rewording."""
 
     proposing: Rewording
+
+    def __init__(self, proposing: Rewording, dialect: Dialect, dice: Dice) -> None:
+        super().__init__(proposing, dialect, dice)
+        self.outcome = structs.replace(self.outcome, answer=proposing.given.answers[-1])  # as the prompt shows it
 
     def __call__(self, turns: Sequence[Turn], news: str) -> str:
         plan = self.proposing
