@@ -100,10 +100,13 @@ def order_facts(facts: Sequence[CheckedFact], seed: int) -> list[CheckedFact]:
     return [fact for _, fact in sorted(ranked, key=lambda each: each[0])]
 
 
-def choose_pool(facts: Sequence[CheckedFact], iteration: int, size: int) -> list[CheckedFact]:
-    """The facts of an iteration: the next `size` in order. None comes again before every fact was asked about once."""
-    size = min(size, len(facts))
-    return [facts[(iteration * size + place) % len(facts)] for place in range(size)]
+def choose_pool(facts: Sequence[CheckedFact], iteration: int, size: int, num_written: int) -> list[CheckedFact]:
+    """The facts of an iteration: the next `size` in order, so that none comes again before all were asked about.
+
+    If an iteration takes all facts, the last `num_written`, which are those of the solver's questions, change first.
+    """
+    stride = size if size < len(facts) else num_written
+    return [facts[(iteration * stride + place) % len(facts)] for place in range(min(size, len(facts)))]
 
 
 def split_facts(facts: Sequence[CheckedFact], num: int) -> tuple[Sequence[CheckedFact], Sequence[CheckedFact]]:
@@ -311,7 +314,8 @@ class Hardening(DrZero):
 
     def _pool(self, iteration: int) -> list[CheckedFact]:
         proposer = self.config.proposer
-        return choose_pool(self._order, iteration, max(1, proposer.steps * proposer.batch + self._num_written))
+        size = max(1, proposer.steps * proposer.batch + self._num_written)
+        return choose_pool(self._order, iteration, size, self._num_written)
 
     def _chosen(self, iteration: int) -> list[CheckedFact]:
         """The facts of the iteration's pool that the solver answers sometimes; all of them if none was attempted."""
