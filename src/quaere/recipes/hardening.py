@@ -148,20 +148,18 @@ class Gate:
     async def check(self, proposals: Sequence[Proposed], facts: Sequence[CheckedFact], seed: int) -> list[Proposed]:
         """The proposals; those that pass have a question for the solver, the others the gate that refused them.
 
-        A proposal with a failed search is left without either: it cannot be judged.
+        A proposal with a failed search has neither, because it cannot be judged.
         """
-        read = [read_rewording(item, fact) for item, fact in zip(proposals, facts, strict=True)]
-        sound = {
-            at: worded
-            for at, worded in enumerate(read)
-            if isinstance(worded, Worded) and not proposals[at].episode.search_failed
-        }
-        faults = dict(zip(sound, await self._examine(list(sound.values()), seed), strict=True))
+        read = [
+            "" if item.episode.search_failed else read_rewording(item, fact)
+            for item, fact in zip(proposals, facts, strict=True)
+        ]
+        faults = iter(await self._examine([worded for worded in read if isinstance(worded, Worded)], seed))
         settled = []
-        for at, (item, worded) in enumerate(zip(proposals, read, strict=True)):
-            refused = worded if isinstance(worded, str) else faults.get(at, "")
-            passed = None if item.episode.search_failed or refused else worded
-            settled.append(_settle(item, passed if isinstance(passed, Worded) else None, refused))
+        for proposed, worded in zip(proposals, read, strict=True):
+            refused = worded if isinstance(worded, str) else next(faults)
+            passed = worded if isinstance(worded, Worded) and not refused else None
+            settled.append(_settle(proposed, passed, refused))
         return settled
 
     async def _examine(self, worded: Sequence[Worded], seed: int) -> list[str]:
@@ -194,8 +192,7 @@ def _settle(proposed: Proposed, worded: Worded | None, refused: str) -> Proposed
     """The proposal with a question if it passed the gate (`worded`), else with the gate that refused it."""
     score = structs.replace(proposed.score, valid=worded is not None)
     if worded is None:
-        refusals = () if proposed.episode.search_failed else (refused,)
-        return structs.replace(proposed, score=score, question=None, refusals=refusals)
+        return structs.replace(proposed, score=score, question=None, refusals=(refused,) if refused else ())
     assert proposed.task.given is not None
     num = searches_needed(HOPS)
     evidence = tuple(fact.evidence for fact in worded.draft.facts)
