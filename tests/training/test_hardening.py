@@ -375,6 +375,14 @@ def test_a_run_rewards_what_passed_the_gate_and_was_hard(paths, tmp_path, questi
         assert asked.isdisjoint(rows) and len(asked) == 2
 
 
+def test_an_untrained_proposer_rewords_every_fact_once(paths, tmp_path, questions, monkeypatch):
+    changes = {"proposer.steps": 0, "generation.candidates": 4, "generation.attempts": 0, "solver.steps": 0}
+    found, _ = run(tmp_path / "run", make(paths, tmp_path, questions, **changes), monkeypatch)
+    with found:
+        asked = [found.episode(item.episode_id).task.given.text for item in found.candidates()]
+        assert sorted(asked) == sorted(HARD)
+
+
 def test_facts_that_the_solver_answers_sometimes_are_reworded_and_practised(paths, tmp_path, questions, monkeypatch):
     config = make(paths, tmp_path, questions, **{"proposer.hardening.attempts": 3, "iterations": 2, "solver.steps": 0})
 

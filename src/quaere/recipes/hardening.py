@@ -269,7 +269,8 @@ class Hardening(DrZero):
 
     def draw(self, step: Step, numbers: Sequence[int]) -> list[ProposeTask]:
         """Tasks about the facts with these numbers; the proposer does not learn on those that generation takes."""
-        learned, held = split_facts(self._chosen(step.iteration), self._num_written)
+        is_trained = self.config.proposer.steps > 0
+        learned, held = split_facts(self._chosen(step.iteration), self._num_written if is_trained else 0)
         facts = held if step.phase == "generation" else learned
         name = f"i{step.iteration}{step.phase[0]}"
         chosen = [(f"{name}-{number:06d}", facts[number % len(facts)]) for number in numbers]
@@ -337,19 +338,17 @@ async def train(config: SelfPlayConfig, store: Run, reporter: Reporter) -> None:
                 hint="generation.given=FILE is a file of `quaere questions --checked` about the same index",
             )
         reporter.note(f"{len(facts)} of {len(given)} given questions can be reworded")
-        actors = opened.actors
-
-        def become_solver() -> Policy:
-            actors.become("solver")
-            return actors.policy
-
-        get_policy: Callable[[], Policy] = become_solver
+        actors, engine, examiner = opened.actors, config.engine, None
         if hardening.examiner:
-            engine = config.engine
             examiner = open_policy(hardening.examiner, device=engine.device, mode=engine.mode, max_rows=engine.max_rows)
             stack.push_async_callback(examiner.stop)
-            get_policy = lambda: examiner  # noqa: E731 (one of two functions)
-        gate = Gate(opened.index, hardening, get_policy, config.engine.max_rows)
+
+        def get_policy() -> Policy:
+            if examiner is None:
+                actors.become("solver")
+            return examiner or actors.policy
+
+        gate = Gate(opened.index, hardening, get_policy, engine.max_rows)
         training = TrainingRun(config, store, actors, reporter, count_steps(config), read_document=opened.read_document)
         documents = Documents(opened.index, config.proposer)
         await Hardening(config, training, opened.searcher, documents=documents, facts=facts, gate=gate).evolve()
