@@ -197,6 +197,16 @@ def test_an_option_changes_its_value_and_nothing_else(assignment):
     assert diff_configs(load(), load(assignment)) == OPTIONS[assignment]
 
 
+def test_the_preset_in_which_the_selector_acts():
+    config = load(preset="selector")
+    assert (config.prompt_source, config.selector.learns, config.iterations) == ("selector", "yield", 3)
+    assert set(diff_configs(load(preset="large-gpu"), config)) == {
+        "iterations: 1 -> 3",
+        "prompt_source: uniform -> selector",
+        "selector.learns: kept -> yield",
+    }
+
+
 def test_every_option_the_module_names_is_there():
     named = re.findall(r"\b[a-z_]+(?:\.[a-z_.]+)?=(?:\"[^\"]+\"|\w+)", module.__doc__)
     with_more = {"evidence.cite=false", "prompt_source=questions", "verifier.model=openai"}
