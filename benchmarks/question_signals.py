@@ -7,7 +7,13 @@ A set is NAME=INDEX:QUESTIONS:READS,...; without reads, signals of its first --n
 needs the model to write. Reads are the sheets of `blind_sample.py` with a label per question: good,
 unclear or wrong. Only single facts count, and no planted ones. Signals: what the writer stores (`with_page`,
 `same_words`), the rank of the passage for the question, log-probs of the question and of its answer, the model's own
-yes or no, and how far other wordings of the question agree with it.
+yes or no, and how far other wordings of the question agree with it. By 8 answers each: p+ (with the evidence), p+ among
+noise (with its passage among three others), V (p+ minus right without any text). Brackets are 95 % bootstrap intervals
+over the questions. The difficulty of a question, as Dr. Zero rewards it, comes from the solver's attempts in a run:
+
+    quaere evolve drzero --model SOLVER --index INDEX --out RUN --set proposer.steps=0 --set generation.candidates=0 \\
+        --set generation.given=QUESTIONS --set generation.attempts=5 --set solver.steps=0 --set iterations=1
+    python benchmarks/question_signals.py ... --solved RUN
 """
 
 from __future__ import annotations
@@ -29,6 +35,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from quaere.chat.messages import Message, Quoted
 from quaere.records import Passage
 from quaere.rewards.answers import exact_match_score
+from quaere.rewards.proposer import difficulty_reward
+from quaere.runs import Run
 from quaere.search.index import Index, open_index
 from quaere.search.json_lines import read_lines
 from quaere.warmup.documents.askable_facts import Fact, find_facts
@@ -37,6 +45,7 @@ from quaere.warmup.documents.prompt_examples import JUDGED
 from quaere.warmup.documents.prompts import answer_question, judge_question, show_place, word_question
 
 NUM_WORDINGS = 6
+NUM_RESAMPLES = 2000
 MAX_TOKENS = 1536
 
 ALONE = (
@@ -61,6 +70,7 @@ class Item:
         ids = [passage.id for passage in found]
         self.signals = {name: float(value) for name, value in question["scores"].items() if name != "closed_book"}
         self.signals["rank"] = -float(ids.index(fact.passage.id) if fact.passage.id in ids else 20)
+        self.signals["found by itself (10)"] = float(fact.passage.id in ids[:10])
         self.signals["num_words"] = float(len(self.text.split()))
 
 
@@ -242,18 +252,49 @@ def add_written(model: Model, items: list[Item]) -> None:
     logps = model.score([answer_question(text, item.shown) for item, text in flat], [item.answer for item, _ in flat])
     chances = [math.exp(sum(row)) for row in logps]
     put("answer to other wordings", [mean(chances[at * 4 : at * 4 + 4]) for at in range(len(items))])
-    said = model.write([answer_question(item.text, item.shown) for item in items], 1.0, 8)
-    right = [
+    right = {
+        name: share_right(model, items, texts)
+        for name, texts in {
+            "p+": [[item.fact.sentence] for item in items],
+            "p-": [[] for _ in items],
+            "p+ among noise": [item.shown for item in items],
+        }.items()
+    }
+    for name in ("p+", "p+ among noise"):
+        put(name, right[name])
+    put("V", [one - other for one, other in zip(right["p+"], right["p-"], strict=True)])
+
+
+def share_right(model: Model, items: Sequence[Item], texts: Sequence[Sequence[str]]) -> list[float]:
+    """Per question, the share of eight answers with these texts that are right."""
+    said = model.write([answer_question(item.text, shown) for item, shown in zip(items, texts, strict=True)], 1.0, 8)
+    return [
         mean([float(exact_match_score(line, tuple(item.answers))) for line in lines])
         for item, lines in zip(items, said, strict=True)
     ]
-    put("right of 8 with passages", right)
 
 
-def auroc(good: Sequence[float], bad: Sequence[float]) -> float:
-    """The chance that a good one is above a bad one; ties count half."""
-    wins = sum((one > other) + 0.5 * (one == other) for one in good for other in bad)
-    return wins / max(1, len(good) * len(bad))
+def add_difficulty(items: Sequence[Item], path: Path) -> None:
+    """The pass rate and Dr. Zero's difficulty of each question, by the attempts in a run; both 0 if it has none."""
+    with Run.open(path) as run:
+        tried = {one.question: one for one in run.candidates() if one.num_attempts > 1}
+    for item in items:
+        one = tried.get(item.text)
+        item.signals["difficulty"] = difficulty_reward(one.num_right, one.num_attempts) if one else 0.0
+        item.signals["pass rate"] = one.num_right / one.num_attempts if one else 0.0
+    print(f"{sum(item.text in tried for item in items)} of {len(items)} questions were attempted in {path}")
+
+
+def auroc(good: Sequence[float], bad: Sequence[float]) -> str:
+    """The chance that a good one is above a bad one (ties count half), with its bootstrap interval over questions."""
+    if not good or not bad:
+        return ""
+    one, other = np.array(good)[:, None], np.array(bad)[None, :]
+    wins = (one > other) + 0.5 * (one == other)
+    chance = np.random.default_rng(0)
+    drawn = [chance.multinomial(num, [1 / num] * num, NUM_RESAMPLES) / num for num in wins.shape]
+    low, high = np.quantile(((drawn[0] @ wins) * drawn[1]).sum(axis=1), (0.025, 0.975))
+    return f"{wins.mean():.3f} [{low:.3f}, {high:.3f}]"
 
 
 def fit(features: np.ndarray, labels: np.ndarray, penalty: float = 3.0) -> np.ndarray:
@@ -291,7 +332,7 @@ def make_table(items: list[Item]) -> str:
         for one in [*sets, ""]:
             some = [item for item in items if one in ("", item.set)]
             good = [item.signals[name] for item in some if item.label == "good"]
-            cells.append(f"{auroc(good, [item.signals[name] for item in some if item.label != 'good']):.3f}")
+            cells.append(auroc(good, [item.signals[name] for item in some if item.label != "good"]))
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -303,12 +344,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--num", type=int, default=1000, help="questions of a set without reads")
     parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--solved", type=Path, metavar="RUN", help="run whose solver attempted the questions")
     args = parser.parse_args()
     torch.manual_seed(0)
     items = [item for given in args.set for item in read_set(given, args.num)]
     model, read = Model(args.model, args.batch), [item for item in items if item.label]
     add_scores(model, items)
     add_written(model, read)
+    if args.solved:
+        add_difficulty(items, args.solved)
     table = make_table(read) if read else ""
     rows = [{"id": one.id, "set": one.set, "label": one.label, "question": one.text} | one.signals for one in items]
     args.out.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

@@ -208,6 +208,7 @@ def paid_proposer(reward):
     config = ProposerConfig(reward=reward)
     found = []
     questions = (("Who built the Halm bridge?", 2, 1), ("Did Venn build it?", 1, 0), ("Is Venna old?", 1, 0))
+    questions += (("Who built it, Venn or Brod?", 1, 0),)
     for question, hops, num in questions:
         read = reward.read(proposal(question, ProposeTask("p", DOCUMENT, hops), num))
         judged = judge_proposal(read, [1.0, 0.0, 0.0, 0.0] if read.question else [], config)
@@ -251,6 +252,7 @@ def selected(settings):
         choices.append(selector.draw(12, seed=iteration))
         asked = Candidate("a", 1, 0, "a", "", 1, "Who built the old bridge?", "Venn")
         written = [structs.replace(asked, cluster=one.cluster, question_type=one.question_type) for one in choices[-1]]
+        selector.count(choices[-1], [1.0] * len(choices[-1]))
         selector.learn(iteration, written, proposer_reward=1.6, solver_reward=0.2)
     return choices, selector.state.clusters.rewards.tolist()
 

@@ -66,7 +66,7 @@ class Training:
         self.reporter = SimpleNamespace(note=lambda text: None)
         self.done = []
 
-    async def iterate(self, count, work):
+    async def iterate(self, count, work, *, stop_after=0):
         for iteration in range(count):
             await work(iteration)
 

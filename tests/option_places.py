@@ -30,6 +30,14 @@ PLACES = {
         "test_they_come_before_the_proposers_own_which_do_not_repeat_them": ["GenerationConfig.given"],
         "test_given_again_they_are_attempted_by_the_solver_of_every_iteration": ["GenerationConfig.given_again"],
     },
+    "recipes/test_validation.py": {"test_a_run_stops_when_validation_no_longer_rises": ["SelfPlayConfig.stop_after"]},
+    "training/test_hardening.py": {
+        "test_a_run_rewards_what_passed_the_gate_and_was_hard": ["ProposerConfig.task", "HardeningConfig.examiner"],
+        "test_the_limits_of_the_gate_are_settings": [
+            f"HardeningConfig.{name}" for name in ("tries", "min_read", "max_known", "topk")
+        ],
+        "test_facts_that_the_solver_answers_sometimes_are_reworded_and_practised": ["HardeningConfig.attempts"],
+    },
     "recipes/test_practice_config.py": {"test_the_number_of_steps": ["PracticeConfig.epochs"]},
     "recipes/test_practice_runs.py": {"test_the_questions_dr_zero_wrote_train_another": ["PracticeConfig.questions"]},
     "recipes/test_proposer_parts.py": {
@@ -69,6 +77,7 @@ PLACES = {
     "recipes/test_iterations.py": {
         "test_carrying_on_keeps_the_moments_and_the_place_in_the_schedule": ["ProposerConfig.carry_on"],
         "test_an_iteration_that_repeats_the_last_one_raises_an_alarm": ["HealthSettings.min_new_questions"],
+        "test_repeats_by_hand": ["HealthSettings.max_repeats"],
     },
     "training/test_tinker_contract.py": {
         "test_a_server_that_is_lost_ends_in_one_line": ["TrainerSettings.patience_s"],

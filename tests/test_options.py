@@ -103,6 +103,7 @@ SEEN = [
             "format_rule": "eve",
             "invalid_rule": "algorithm",
             "containment": "characters",
+            "choices": False,
             "needed_searches": True,
         },
     ),
@@ -206,7 +207,8 @@ SEEN = [
     (
         observing.selected,
         SelectorSettings(num_clusters=4),
-        {"num_clusters": 5, "growth": 1.0, "exploration": 9.0, "run_score": "rescale", "previous_mean": "arm mean"},
+        {"num_clusters": 5, "growth": 1.0, "exploration": 9.0, "run_score": "rescale", "previous_mean": "arm mean"}
+        | {"learns": "yield"},
     ),
     (observing.paid_solver, SOLVER, {"dialect": "autorefine", "answer_score": "f1"}),
     (observing.harnessed, HarnessSettings(), {"kind": "none"}),

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 import quaere
 import tiny
@@ -84,3 +85,22 @@ def test_a_model_that_writes_no_question_was_loaded_for_it_and_leaves_no_file(sa
         obtain_questions(settings(drafts=2), told.append, lambda *counted: None)
     assert told == ["loading a-model"] and stopped == ["a-model"]
     assert not Path("warm-questions.jsonl").exists()
+
+
+def test_hardenings_are_taught_out_of_chains(monkeypatch):
+    """One chain ends with a question of the file: that is what a proposer is given, and the chain what it writes."""
+    start = len("# The Oss\n\n")
+    rises = "The Oss rises in the Korrin hills."
+    first, told = Evidence("oss.md", start, start + len(rises), rises), []
+    question = "When did we move what rises in the Korrin hills?"
+    chain = CheckedQuestion("first>a", question, ("May 2019",), "chain", 2, 2, 2, (first, EVIDENCE))
+    monkeypatch.setattr(f"{__name__}.QUESTIONS", [*QUESTIONS, chain, structs.replace(chain, id="second>b")])
+    episodes = play(told, roles=("proposer",), proposer_task="harden")
+    assert [episode.task.given.id for episode in episodes] == ["a", "b"]
+    assert {episode.outcome.question for episode in episodes} == {chain.question}
+    assert told == ["drzero: 2 questions shown as a proposer arrives at them"]
+
+
+def test_hardening_needs_documents():
+    with pytest.raises(quaere.BadInput, match="--proposer-task harden needs --index"):
+        settings(index=None, proposer_task="harden").check()

@@ -88,6 +88,7 @@ def test_what_the_paper_preset_changes():
     assert set(diff_configs(DrZeroConfig(), load())) == {
         "proposer.limits.answer_turn: true -> false",
         "proposer.carry_on: false -> true",
+        "proposer.reward.choices: true -> false",
         "proposer.learner.kl_flat: false -> true",
         "generation.samples: 1 -> 5",
         "solver.max_draws: 2 -> 0",
@@ -131,7 +132,7 @@ def test_small_presets_train_adapters_by_the_papers_method(preset):
     config = load(preset=preset)
     assert config.adapter.rank > 0
     assert config.proposer.advantage == "hrpo"
-    assert config.proposer.reward == load().proposer.reward
+    assert structs.replace(config.proposer.reward, choices=False) == load().proposer.reward
 
 
 # --------------------------------------------------------------------------------------------------------- ablations
@@ -141,6 +142,10 @@ ABLATIONS = {
     "proposer.hop_ratio=[2,1,1,1]": ["proposer.hop_ratio: [4, 3, 2, 1] -> [2, 1, 1, 1]"],
     "proposer.reward.format_weight=0": ["proposer.reward.format_weight: 0.5 -> 0.0"],
     "proposer.reward.format_rule=eve": ["proposer.reward.format_rule: released -> eve"],
+    "proposer.task=harden generation.given=checked.jsonl": [
+        "proposer.task: propose -> harden",
+        "generation.given: '' -> checked.jsonl",
+    ],
     "proposer.reward.needed_searches=true": ["proposer.reward.needed_searches: false -> true"],
     "proposer.reward.shape=parabola": ["proposer.reward.shape: single -> parabola"],
     "proposer.document=false": ["proposer.document: true -> false"],

@@ -88,6 +88,7 @@ def test_what_the_paper_preset_changes():
     assert set(diff_configs(EveConfig(), load())) == {
         "proposer.limits.answer_turn: true -> false",
         "proposer.carry_on: false -> true",
+        "proposer.reward.choices: true -> false",
         "proposer.learner.kl_flat: false -> true",
         "solver.max_draws: 2 -> 0",
         "solver.several_share: 0.3333333333333333 -> 0.0",
@@ -186,6 +187,7 @@ OPTIONS = {
     "phase_b_documents=same": ["phase_b_documents: held-out -> same"],
     "verifier.form=teacher_forced": ["verifier.form: sampled -> teacher_forced"],
     "selector.run_score=rescale": ["selector.run_score: clip -> rescale"],
+    "selector.learns=yield": ["selector.learns: kept -> yield"],
     "selector.previous_mean=arm mean": ["selector.previous_mean: raw reward -> arm mean"],
 }
 
@@ -193,6 +195,16 @@ OPTIONS = {
 @pytest.mark.parametrize("assignment", OPTIONS)
 def test_an_option_changes_its_value_and_nothing_else(assignment):
     assert diff_configs(load(), load(assignment)) == OPTIONS[assignment]
+
+
+def test_the_preset_in_which_the_selector_acts():
+    config = load(preset="selector")
+    assert (config.prompt_source, config.selector.learns, config.iterations) == ("selector", "yield", 3)
+    assert set(diff_configs(load(preset="large-gpu"), config)) == {
+        "iterations: 1 -> 3",
+        "prompt_source: uniform -> selector",
+        "selector.learns: kept -> yield",
+    }
 
 
 def test_every_option_the_module_names_is_there():

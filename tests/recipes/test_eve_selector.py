@@ -174,3 +174,31 @@ def test_more_topics_as_it_goes_on(selected, quoting_paths, tmp_path):
     sizes = [len(state(run, step)["clusters.pulls"]) for step in (3, 4)]
     assert sizes == [4, 6]
     assert len(state(selected, 4)["clusters.pulls"]) == 4
+
+
+def test_by_yield_it_counts_every_draw_after_every_step(quoting_paths, tmp_path):
+    run = select(quoting_paths, tmp_path, "selector.learns=yield", "generation.attempts=2", last_step=4)
+    with run:
+        pulls = [state(run, step)["types.pulls"].sum() - 5 for step in range(4)]
+        # Eight proposals, then twelve candidates; nothing while the solver learns. Kept or not, each counts.
+        assert pulls == [0, 8, 20, 20]
+        made = run.candidates(iteration=0)
+        before, after = state(run, 1), state(run, 2)
+        for number, name in enumerate(TYPE_NAMES):
+            drawn = [item for item in made if item.question_type == name]
+            assert after["types.pulls"][number] - before["types.pulls"][number] == len(drawn)
+            earned = after["types.rewards"][number] - before["types.rewards"][number]
+            assert earned == sum(item.kept for item in drawn)
+        paid = [values for _, values in proposals(run)][:8]  # those of the first step
+        useful = [0 < one["attempts/right"] < one["attempts/num"] for one in paid]
+        assert before["types.rewards"].sum() == sum(useful)
+
+
+def test_without_evidence_it_learns_too(quoting_paths, tmp_path):
+    """Clusters and types of its questions are stored, whether or not evidence is asked for."""
+    plain = ["evidence.cite=false", *(f"evidence.{name}_weight=0" for name in ("value", "brevity", "span"))]
+    run = select(quoting_paths, tmp_path, *plain, last_step=4)
+    with run:
+        assert all(item.cluster >= 0 and item.question_type for item in run.candidates(iteration=0))
+        num_kept = len(run.candidates(iteration=0, kept=True))
+        assert state(run, 4)["types.pulls"].sum() - 5 == num_kept

@@ -5,6 +5,7 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from safetensors.torch import load_file
 from test_drzero_resume import contents, digest
 
@@ -16,9 +17,9 @@ from quaere.recipes.drzero import DrZeroConfig
 from quaere.records import Candidate, ProposeTask
 from quaere.runs import Run
 from quaere.runs.checkpoints import find_checkpoints
-from quaere.training.health import check_curriculum
+from quaere.training.health import check_curriculum, check_repeats
 from quaere.training.learner import OPTIMIZER_FILE
-from quaere.training.proposals import measure_overlap
+from quaere.training.proposals import measure_overlap, measure_repeats
 from quaere.training.rollouts import draw_tasks
 from quaere.training.self_play import GenerationConfig, ProposerConfig, place_tasks
 from quaere.training.settings import HealthSettings
@@ -215,6 +216,8 @@ CANDIDATES = st.lists(st.builds(candidate, WORDS, st.sampled_from(["a", "b"]), s
 @settings(max_examples=examples(100))
 @given(CANDIDATES, CANDIDATES, CANDIDATES)
 def test_more_earlier_questions_leave_fewer_new_ones(kept, earlier, others):
+    near, nearer = (measure_repeats(kept, some).get("curriculum/repeats", 0) for some in (earlier, earlier + others))
+    assert 0 <= near <= nearer <= 1
     few, many = measure_overlap(kept, earlier), measure_overlap(kept, earlier + others)
     assert 0 <= many["curriculum/new"] <= few["curriculum/new"] <= len(kept)
     if kept:
@@ -226,6 +229,28 @@ def same_again(job):
     return village.write_proposal(0, 1, "built", village.builder(0)) if isinstance(job.task, ProposeTask) else None
 
 
+OFF = {"health.min_new_questions": 0, "health.max_repeats": 0.0}
+
+
+def test_repeats_by_hand():
+    """Of four kept questions, one nearly repeats an earlier one and one another of this iteration."""
+    earlier = [candidate("Who built the old bridge at Halm?", "Venn", "halm")]
+    kept = [
+        candidate("Who built the bridge at Halm?", "Venn", "oss"),  # four of five words, and the same answer
+        candidate("Who paid for it?", "Venn", "halm"),
+        candidate("Who once paid for it?", "Korr", "halm"),  # three of four words, and the same page
+        candidate("Who paid for it?", "Oleen", "other"),  # the same words about another page, with another answer
+    ]
+    assert measure_repeats(kept, earlier) == {"curriculum/repeats": 0.5}
+    assert measure_repeats(kept[:1], []) == {"curriculum/repeats": 0.0}
+    assert measure_repeats([structs.replace(kept[0], scores={"given": 1.0})], earlier) == {}
+    limit = HealthSettings(max_repeats=0.5)
+    assert (
+        check_repeats(0.5, 0, limit) == []
+        and "60% of the questions of iteration 1" in check_repeats(0.6, 0, limit)[0].message
+    )
+
+
 def test_an_iteration_that_repeats_the_last_one_raises_an_alarm(paths, tmp_path):
     changes = {**TWO, "proposer.steps": 0, "generation.candidates": 4, "proposer.hop_ratio": (1,)}
     with dictating(same_again):
@@ -233,12 +258,13 @@ def test_an_iteration_that_repeats_the_last_one_raises_an_alarm(paths, tmp_path)
     with run:
         assert [metric.value for metric in run.metrics("curriculum/new")] == [1.0, 0.0]
         assert [metric.value for metric in run.metrics("curriculum/overlap")] == [1.0]  # the first has none
-        (event,) = run.events()
+        event, repeats = run.events()
+        assert repeats.kind == "repeats" and "100% of the questions of iteration 2" in repeats.message
         assert event.kind == "curriculum" and "iteration 2 has 0 new questions" in event.message
         assert "health.min_new_questions=1" in event.message
         assert [report.phase for report in told.steps if report.alarms] == ["generation"]
     with dictating(same_again):
-        quiet, _ = run_drzero(tmp_path / "quiet", make_config(paths, **changes, **{"health.min_new_questions": 0}))
+        quiet, _ = run_drzero(tmp_path / "quiet", make_config(paths, **changes, **OFF))
     with quiet:
         assert quiet.events() == []
 

@@ -10,10 +10,12 @@ from practice_runs import make_practice, run_practice
 from quaere.cli.main import main
 from quaere.dialects.notes import find_role
 from quaere.disk import discard_folder
+from quaere.errors import BadInput
 from quaere.runs import Run, checkpoints
 from quaere.runs.checkpoints import Best, find_checkpoints
 from quaere.training.actors import Actors
 from quaere.training.health import Alarm, Watch
+from quaere.training.self_play import check_self_play
 from quaere.training.solver_phase import Validator
 from quaere.training.step import Validated
 from village_runs import Told, make_config, run_drzero
@@ -328,3 +330,30 @@ def test_a_rollback_forgets_a_best_that_it_discards(paths, tmp_path, monkeypatch
     last = find_checkpoints(folder / "checkpoints")[-1]
     assert (last.step, last.best.step, last.best.exact_match) == (7, 4, 0.3)
     assert find_role(folder, "solver").step == 4
+
+
+# --------------------------------------------------------------------------------------------------- no longer rising
+
+
+def test_a_run_stops_when_validation_no_longer_rises(paths, tmp_path):
+    """The first iteration rises and the next two do not; a fourth would follow. Resumed, it stops at once."""
+    curve = {0: (0.2, 0.4), 1: (0.5, 0.5), 2: (0.6, 0.3)}
+    score = Validator._score
+
+    async def scored(self, step, name):
+        await score(self, step, name)
+        value = curve[step.iteration][name == "validation"]
+        step.metrics[f"{name}/exact_match"] = value
+        return Validated(value, 8)
+
+    changes = {**LOOP, "iterations": 4, "solver.steps": 1, "proposer.steps": 0, "stop_after": 2}
+    for _ in range(2):
+        told = Told()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Validator, "_score", scored)
+            run_drzero(tmp_path / "run", make_config(paths, **changes), told)[0].close()
+        said = "stopped after iteration 3: validation no longer rises (0.200 to 0.400, 0.500 to 0.500, 0.600 to 0.300)"
+        assert said in told.notes
+    assert told.steps == []
+    with pytest.raises(BadInput, match="stop_after compares validations"):
+        check_self_play(make_config(paths, **{"stop_after": 1, "validation.questions": 0}))

@@ -286,3 +286,12 @@ def test_scores_are_bounded(question, answer, hops, turns, unplanned, calls, res
 def test_impossible_values_are_refused(change):
     with pytest.raises(ValueError, match=r"hop|planned|0 or more|neither"):
         format_score(**GOOD | change)
+
+
+def test_a_choice_is_a_leak_only_where_choices_are_not_exempt():
+    """Neither paper exempts "A or B?", so preset `paper` does not either."""
+    proposal = {"question": "Who built Halm, Venn or Brod?", "answer": "Venn", "hops": 1, "num_turns": 1}
+    counts = {"num_planned_turns": 1, "num_valid_calls": 0, "num_responses": 0, "sources": ["Venn built Halm."]}
+    for choices, rule, total in [(True, "released", 1.0), (False, "released", 0.0), (False, "eve", 1.0)]:
+        score = format_score(**proposal, **counts, format_rule=rule, choices=choices)
+        assert (score.valid, score.leaked, score.total) == (choices, not choices, total)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from msgspec import structs
 
 import tiny
 from quaere.chat.renderer import Renderer
@@ -17,6 +18,7 @@ from quaere.search.searcher import LocalSearcher
 from quaere.training.proposals import read_proposal
 from quaere.warmup.documents.checked_question import CheckedQuestion
 from quaere.warmup.documents.document_lessons import THOUGHTS, plan_proposals, play_own, play_proposals
+from quaere.warmup.documents.hardening_lessons import find_difference, plan_hardenings
 from quaere.warmup.documents.page_names import Pages
 from quaere.warmup.scripted_episodes import judge
 from scripted import ScriptedSampler
@@ -237,3 +239,45 @@ async def test_a_solver_that_should_quote_is_only_imitated_where_it_did(index, d
     protocol = ToolCallSolver(style="brief", evidence=dialect == "eve")
     played = (await play_own(policy, LocalSearcher(index), [QUAYS], dialect, protocol, LIMITS, attempts=3)).lessons
     assert [episode.id for episode in played.episodes] == kept and played.dropped == dropped
+
+
+# ----------------------------------------------------------------------------------------------------------- hardenings
+
+
+def chained(queries_first="born"):
+    """The chain under the id that the writer gives it: its last fact is that of the single question."""
+    return structs.replace(CHAIN, id=f"built:9>{queries_first}")
+
+
+def test_a_chain_is_arrived_at_from_the_question_it_ends_with(index):
+    (planned,) = plan_hardenings(Pages(index), [*ALL, chained(), chained("unknown")])
+    assert (planned.name, planned.description) == ("Orsolya Venn", "the builder of Halm Bridge")
+    assert planned.names == ("builder Orsolya Venn", "Orsolya Venn")
+    assert planned.given.text == BORN.question and planned.document.title == "Orsolya Venn"
+
+
+async def test_the_page_that_describes_is_searched_for_until_it_is_shown(index):
+    planned = plan_hardenings(Pages(index), [*ALL, chained()])
+    (episode,) = (await play(index, planned, limits=structs.replace(LIMITS, topk=3))).episodes
+    assert episode.outcome == Proposal(CHAIN.question, "Korrin Vale")
+    assert episode.task.given.text == BORN.question
+    queries = [query for turn in episode.turns if isinstance(turn.action, Search) for query in turn.action.queries]
+    assert queries == list(planned[0].names[: len(queries)]) and queries
+    last = [hit.passage.title for hit in episode.turns[-2].results[0].hits]
+    assert "Halm Bridge" in last
+    nowhere = structs.replace(planned[0], names=("Ropers", "Ropers Guild"))
+    played = await play(index, [nowhere], limits=structs.replace(LIMITS, topk=1))
+    assert not played.episodes and played.dropped == {"a page was not found": 1}
+
+
+@pytest.mark.parametrize(
+    ("given", "reworded", "difference"),
+    [
+        ("When was Venn born?", "When was the builder of Halm born?", ("Venn", "the builder of Halm")),
+        ("Who is Venn's heir?", "Who is the builder of Halm's heir?", ("Venn", "the builder of Halm")),
+        ("Venn built what?", "The mason built what?", ("Venn", "The mason")),
+        ("Who was it?", "Who was it?", ("", "")),
+    ],
+)
+def test_what_two_questions_do_not_share(given, reworded, difference):
+    assert find_difference(given, reworded) == difference

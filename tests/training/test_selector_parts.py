@@ -23,6 +23,7 @@ from quaere.recipes.selector import (
     inherit,
     judge_quality,
     learn_pulls,
+    learn_yields,
     pull,
     raw_rewards,
     run_score,
@@ -298,3 +299,24 @@ def test_raw_reward_is_score_times_quality_and_copies_share():
 def test_there_are_five_question_types_with_a_line_each():
     assert TYPE_NAMES == ("factual", "comparison", "causal", "temporal", "aggregation")
     assert len(set(QUESTION_TYPES.values())) == 5 and all("\n" not in line for line in QUESTION_TYPES.values())
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=30))
+def test_yields_are_counted_as_they_come(pulls):
+    pulled = np.array([arm for arm, _ in pulls], dtype=np.int64)
+    arms = learn_yields(Arms.fresh(4), pulled, np.array([float(useful) for _, useful in pulls]))
+    for arm in range(4):  # the same, one after another
+        own = [useful for other, useful in pulls if other == arm]
+        assert arms.pulls[arm] == 1 + len(own)
+        assert arms.rewards[arm] == arms.raw_rewards[arm] == sum(own)
+
+
+def test_an_arm_that_yields_more_is_drawn_more():
+    """The failure that this mends: paid for being rare, the arm that yields least would be drawn most."""
+    chance, arms = np.random.default_rng(0), Arms.fresh(5)
+    chances = np.array([0.1, 0.5, 0.5, 0.5, 0.9])
+    for _ in range(20):
+        pulled = pull(arms, 64, chance)
+        arms = learn_yields(arms, pulled, (chance.random(64) < chances[pulled]).astype(float))
+    assert arms.pulls.argmax() == 4 and arms.pulls.argmin() == 0
+    assert arms.rewards.sum() / (arms.pulls.sum() - 5) > chances.mean()

@@ -80,7 +80,7 @@ def test_new_questions_are_counted_among_those_of_the_iteration(least, num_alarm
     training = SimpleNamespace(store=SimpleNamespace(candidates=lambda kept: stored))
     config = SelfPlayConfig(health=HealthSettings(min_new_questions=least))
     _check_curriculum(config, training, step)
-    assert step.metrics == {"curriculum/new": 2.0, "curriculum/overlap": 0.5}
+    assert step.metrics == {"curriculum/new": 2.0, "curriculum/overlap": 0.5, "curriculum/repeats": 0.5}
     assert len(step.alarms) == num_alarms
 
 
@@ -88,7 +88,7 @@ def test_a_first_iteration_overlaps_with_nothing():
     step = Step(1, 0, "generation", 0, 0, None)
     step.candidates = [candidate("Who?", 0)]
     _check_curriculum(SelfPlayConfig(), SimpleNamespace(store=SimpleNamespace(candidates=lambda kept: [])), step)
-    assert step.metrics == {"curriculum/new": 1.0} and step.alarms == []
+    assert step.metrics == {"curriculum/new": 1.0, "curriculum/repeats": 0.0} and step.alarms == []
 
 
 def test_the_metrics_of_a_proposers_step():

@@ -118,6 +118,11 @@ def test_evidence_without_an_effect_is_not_worse_than_none():
     assert facets_of(support=supports)["value"] == groups
 
 
+def test_what_refused_a_question_is_a_facet():
+    refusals = [(), ("far",), ("far",), ("verbatim", "needed")]
+    assert sorted(facets_of(refusals=refusals)["refused"]) == [("far", 2), ("none", 1), ("verbatim, needed", 1)]
+
+
 def test_a_choice_that_nothing_has_any_more_is_shown_so_that_it_can_be_undone():
     assert facets_of({"cluster": "7"}, cluster=[1, 1])["cluster"] == [("1", 2), ("7", 0)]
 

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -255,7 +255,13 @@ async def _play_proposer(
     note: Note,
 ) -> dict[Dialect, Demonstrations]:
     """Demonstrated proposals, by dialect, at most the given number of each."""
-    from quaere.warmup.documents.document_lessons import plan_proposals, play_proposals
+    from quaere.warmup.documents.document_lessons import Proposing, plan_proposals, play_proposals
+    from quaere.warmup.documents.hardening_lessons import plan_hardenings
+
+    def plan(questions: list[CheckedQuestion]) -> Sequence[Proposing]:
+        if settings.proposer_task == "harden":
+            return plan_hardenings(pages, questions)
+        return plan_proposals(pages, questions, settings.proposer_hops, settings.seed)
 
     played = {}
     assert settings.index is not None
@@ -263,9 +269,15 @@ async def _play_proposer(
     pages, searcher = Pages(index), LocalSearcher(index)
     try:
         for dialect, (questions, num) in shares.items():
-            planned = plan_proposals(pages, questions, settings.proposer_hops, settings.seed)
             played[dialect] = await play_proposals(
-                planned, searcher, renderer, dialect, limits(dialect), style=settings.style, num=num, seed=settings.seed
+                plan(questions),
+                searcher,
+                renderer,
+                dialect,
+                limits(dialect),
+                style=settings.style,
+                num=num,
+                seed=settings.seed,
             )
             note(f"{dialect}: {len(played[dialect].episodes)} questions shown as a proposer arrives at them")
     finally:

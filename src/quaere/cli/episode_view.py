@@ -133,6 +133,9 @@ def _render_task(episode: Episode, *, full: bool) -> Group:
         case records.SolveTask(question):
             expected = [labelled("Expected", " | ".join(question.answers), "dim")] if question.answers else []
             parts = [labelled("Question", question.text, "bold"), *expected]
+        case records.ProposeTask(given=records.Question() as given):
+            stays = labelled("Its answer stays", " | ".join(given.answers), "dim")
+            parts = [labelled("Make this question harder", given.text, "bold"), stays]
         case records.ProposeTask(document=document, hops=hops):
             title = document.title if document else "anything"
             parts = [labelled(f"Propose a question of {count(hops, 'hop')} about", title, "bold")]

@@ -34,7 +34,7 @@ _FACTS, _HOPS, _LESSONS = "4,3,2,1", "4,3,2,1", "5,2,3"
 # Settings of a warm-up by the heading they have in the help.
 _GROUPS = {
     "lessons from your own documents": tuple(
-        "index questions drafts attempts most scores_only shuffle_scores practice max_rows".split()
+        "index questions drafts attempts most scores_only shuffle_scores practice proposer_task max_rows".split()
     ),
     "limits of an episode": ("max_turns", "topk", "turn_tokens", "sequence_tokens", "tool_response_tokens"),
     "teaching": tuple("epochs batch learning_rate lora_rank adapter micro_tokens seed device dtype".split()),

@@ -54,6 +54,7 @@ from quaere.records import (
     Malformed,
     Proposal,
     ProposeTask,
+    Question,
     Search,
     SolveTask,
     Task,
@@ -153,6 +154,8 @@ class ToolCallProposer(_ToolCalls):
         if not isinstance(task, ProposeTask):
             raise TypeError(f"{self.name} proposes questions; it got a {type(task).__name__}")
         document: tuple[Part, ...] = () if task.document is None else (Quoted(task.document.titled_text),)
+        if task.given is not None:
+            return self._open_hardening(task.given, document)
         if self.style == "brief":
             system = prompts.brief_proposer_system(task.hops, evidence=self.evidence)
             joint, request = " ", ("Document:\n", *document) if document else ("Search.",)
@@ -162,6 +165,17 @@ class ToolCallProposer(_ToolCalls):
         if task.question_type:
             system += joint + prompts.QUESTION_TYPES[task.question_type]
         return [Message("system", (system,)), Message("user", request)]
+
+    def _open_hardening(self, given: Question, document: tuple[Part, ...]) -> list[Message]:
+        """The system prompt, then the rules for rewording, the given question with its answer, and its document."""
+        is_brief = self.style == "brief"
+        system = prompts.CITED_PROPOSER_SYSTEM if self.evidence else prompts.PROPOSER_SYSTEM
+        rules = () if is_brief else (prompts.HARDENING_RULES,)
+        asked = ("Question: ", Quoted(given.text), "\nAnswer: ", Quoted(given.answers[-1]), "\nDocument:\n")
+        return [
+            Message("system", (prompts.BRIEF_HARDENING_SYSTEM if is_brief else system,)),
+            Message("user", (*rules, *asked, *document)),
+        ]
 
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The first tool call, or the first question with its answer, whichever comes first."""

@@ -92,6 +92,21 @@ fact about the one before it, and you find it by searching.
 - The answer is one short string, stated in a passage you found, with no other right answer.
 """
 
+# For a given question: its answer stays, and one name in it gives way to what another document says of that thing.
+HARDENING_RULES = """\
+Below are a document, a question about it and its answer. Make the question harder, so that it needs one search more:
+
+- Choose a name in the question, and search for other documents that say something about it.
+- Put what one of them says in place of the name: "When was the builder of that bridge born?", with the bridge's name.
+- The new question does not contain the name, and says enough to find the thing by a search.
+- The answer stays as it is, and the question does not contain it.
+
+"""
+BRIEF_HARDENING_SYSTEM = (
+    "Make the question harder. Search for a name in it and put what another document says of it in place of the name. "
+    "The answer stays. Think, then search or finish."
+)
+
 BRIEF_SOLVER_SYSTEM = "Answer the question. Think, then search or answer."
 BRIEF_PROPOSER_SYSTEM = "Write a question of {hops} hop{plural} and its answer. Think, then search or finish."
 CITED_BRIEF_SOLVER_SYSTEM = "Answer the question and quote your evidence. Think, then search or answer."

@@ -17,6 +17,7 @@ its ablations is one value:
     proposer.steps=100                  longer phases
     proposer.advantage=grpo             with proposer.questions=4, proposer.attempts=4
     proposer.advantage=global           REINFORCE++'s baseline
+    proposer.task=harden                not of the paper: it rewords checked questions (`hardening.py`)
     solver.dialect=evalact              not of the paper: a solver that evaluates what it found (or evalrar, ...)
 """
 
@@ -63,6 +64,7 @@ from quaere.training.self_play import (
     place_tasks,
     plan_self_play,
     proposer_advantages,
+    refuse_hardening,
 )
 from quaere.training.solver_phase import practise, solver_of
 from quaere.training.step import Step
@@ -87,6 +89,7 @@ PRESETS: dict[str, dict[str, object]] = {
         "solver.limits.answer_turn": False,
         "generation.samples": 5,
         "proposer.carry_on": True,  # as the released code of Dr. Zero resumes the proposer's training
+        "proposer.reward.choices": False,  # neither paper exempts a question that offers its answer as a choice
         "proposer.learner.kl_flat": True,
         "solver.learner.kl_flat": True,
         "solver.max_draws": 0,
@@ -233,7 +236,7 @@ class DrZero:
 
     async def evolve(self) -> None:
         """Run to the end, from the run's last checkpoint or from the start."""
-        await self.training.iterate(self.config.iterations, self.iterate)
+        await self.training.iterate(self.config.iterations, self.iterate, stop_after=self.config.stop_after)
 
     async def iterate(self, iteration: int) -> None:
         """One iteration: all three phases."""
@@ -364,6 +367,11 @@ def solver_protocol(config: SelfPlayConfig, *, evidence: bool = False) -> Protoc
 
 async def train(config: SelfPlayConfig, store: Run, reporter: Reporter, loop: type[DrZero] = DrZero) -> None:
     """Train from the run's last checkpoint, or from the start; close all resources at the end."""
+    if config.proposer.task == "harden":
+        from quaere.recipes import hardening  # it extends this module's loop
+
+        await hardening.train(config, store, reporter)
+        return
     async with open_run(config, ROLES, reporter) as opened:
         reads = opened.read_document
         training = TrainingRun(config, store, opened.actors, reporter, count_steps(config), read_document=reads)
@@ -374,6 +382,8 @@ async def train(config: SelfPlayConfig, store: Run, reporter: Reporter, loop: ty
 def check(config: SelfPlayConfig, recipe: str = "drzero") -> None:
     """Raise `BadInput` for settings that cannot be run, before anything is loaded."""
     check_self_play(config)
+    if recipe != "drzero":
+        refuse_hardening(config, recipe)
     check_openable(config, recipe, needed_dialects(config, "drzero"))
 
 

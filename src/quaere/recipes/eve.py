@@ -18,6 +18,7 @@ choice the paper leaves open is one value:
     phase_b_documents=same              the solver's questions are about the proposer's own documents
     verifier.form=teacher_forced        or hosted, with verifier.model=openai:NAME@URL
     selector.run_score=rescale          selector.previous_mean="arm mean"
+    selector.learns=yield               not of the paper: all draws count, and the bandits learn after every step
 
 With `evidence.cite=false`, its three weights 0, `phase_b_documents=same`, and `generation.questions`, `iterations`,
 `max_grad_norm` and `proposer.reward.format_rule` as there, it equals Dr. Zero bit for bit.
@@ -64,6 +65,7 @@ from quaere.training.self_play import (
     count_steps,
     needed_dialects,
     plan_self_play,
+    refuse_hardening,
 )
 from quaere.training.settings import LearnerSettings
 from quaere.training.solver_phase import SolverConfig
@@ -71,6 +73,7 @@ from quaere.training.step import Step
 from quaere.training.training_run import TrainingRun
 from quaere.training.verification import Verifier, VerifierSettings, open_hosted
 
+_UNKNOWN = ("unfinished", "spoiled")  # a search failed, so nothing is known about the question
 MAX_GRAD_NORM = 0.1  # EVE-Agent's value; Dr. Zero's tables have two
 
 # ------------------------------------------------------------------------------------------------------------- settings
@@ -142,6 +145,12 @@ _OURS = {
     "proposer.learner.max_grad_norm": 1.0,
     "solver.learner.max_grad_norm": 1.0,
 }
+_ROOM = {
+    "proposer.limits.turn_tokens": 256,  # 64 more than in Dr. Zero's: a turn has room for the quoted sentence
+    "solver.limits.turn_tokens": 224,
+    "solver.limits.sequence_tokens": 5120,
+    "generation.batch": 250,
+}
 # The settings that each preset changes. The guards are Quaere's, not the paper's.
 PRESETS: dict[str, dict[str, object]] = {
     "paper": {
@@ -152,10 +161,15 @@ PRESETS: dict[str, dict[str, object]] = {
     "large-gpu": {
         **_DRZERO["large-gpu"],
         **_OURS,
-        "proposer.limits.turn_tokens": 256,  # 64 more than in Dr. Zero's: a turn has room for the quoted sentence
-        "solver.limits.turn_tokens": 224,
-        "solver.limits.sequence_tokens": 5120,
-        "generation.batch": 250,
+        **_ROOM,
+    },
+    "selector": {
+        **_DRZERO["large-gpu"],
+        **_OURS,
+        **_ROOM,
+        "iterations": 3,
+        "prompt_source": "selector",
+        "selector.learns": "yield",
     },
     "demo": {
         **_DRZERO["demo"],
@@ -174,6 +188,7 @@ PRESETS: dict[str, dict[str, object]] = {
 def check_config(config: EveConfig) -> None:
     """Raise `BadInput` for values out of bounds and for values that contradict each other."""
     check_self_play(config)
+    refuse_hardening(config, "eve")
     config.verifier.check()
     config.selector.check()
     check_evidence(config.evidence)
@@ -281,28 +296,39 @@ class Eve(DrZero):
         asked = [traced.question for traced in triples]
         attempts = await self.stage.attempt(step, self.asking, asked, config.attempts, self.limits)
         supports = await self.verify(step, triples, self.config.verifies_proposals)
-        return [
+        judged = [
             self.judge_traced(traced, group, support)
             for traced, group, support in zip(triples, attempts, supports, strict=True)
             if can_be_judged(traced, group)
             and not (self.config.verifies_proposals and self.verifier.is_silent(traced, support))
         ]
+        useful = [item.score.valid and 0 < item.num_right < item.num_attempts for item in judged]
+        self.count_draws(self.first, judged, useful)
+        return judged
 
     async def examine(self, step: Step, proposals: Sequence[Proposed], seen: set[str]) -> list[Candidate]:
         """The triples as candidates of the curriculum: kept, or dropped with a reason."""
         triples = trace(proposals, self.config.evidence, self.count_tokens)
         screened = await self.screen(step, triples, seen)
         supports = await self.verify(step, triples, self.config.verifies_candidates)
-        return [
+        made = [
             self.decide(step, traced, reason, support)
             for (traced, reason), support in zip(screened, supports, strict=True)
         ]
+        known = [(item, one.kept) for item, one in zip(triples, made, strict=True) if one.reason not in _UNKNOWN]
+        self.count_draws(self.second, [item for item, _ in known], [kept for _, kept in known])
+        return made
 
     def paid_solver(self, curriculum: Sequence[Candidate]) -> Solver:
         """The solver, rewarded for its answer and its evidence (Algorithm 2)."""
         gold = {candidate.id: candidate for candidate in curriculum}
         pay = partial(pay_cited_answer, curriculum=gold, evidence=self.config.evidence, solver=self.solver)
         return structs.replace(self.solver, pay=pay)
+
+    def count_draws(self, documents: Documents, proposals: Sequence[Proposed], useful: Sequence[bool]) -> None:
+        """Tell the selector, if there is one, which of its choices led to a question that the solver can learn from."""
+        if self.selector and documents.chosen:
+            self.selector.count([documents.chosen[item.task.id] for item in proposals], [float(one) for one in useful])
 
     def teach_selector(self, iteration: int) -> None:
         """Update the selector's bandits with the kept questions and the last rewards of both roles."""
@@ -337,11 +363,11 @@ class Eve(DrZero):
         traced = hear(traced, support, evidence)
         if traced.refusals and reason in ("", "invalid"):
             reason = "refused"
-        if not evidence.cite:
-            return self.record(step, traced, reason)
         if choice := self.second.chosen.get(traced.task.id):
             traced = structs.replace(traced, cluster=choice.cluster, question_type=choice.question_type)
         made = self.record(step, traced, reason)
+        if not evidence.cite:
+            return made
         brevity = brevity_score(traced.triple.num_span_tokens, evidence.brevity_tokens)
         return structs.replace(made, scores=made.scores | {"brevity": brevity})
 

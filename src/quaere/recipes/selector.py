@@ -1,7 +1,8 @@
 """The corpus selector: learns which topics and question types to give a proposer (EVE-Agent, Sec. 3.3 and App. F).
 
     selector = Selector(embed_index(index, run / "embeddings"), SelectorSettings(), seed=7)
-    choices = selector.draw(256, seed=step.seed)                      # within an iteration the bandits stand still
+    choices = selector.draw(256, seed=step.seed)
+    selector.count(choices, yields)                                   # learns="yield": after every step
     selector.learn(iteration, samples, proposer_reward=1.1, solver_reward=0.4)     # between iterations they learn
     selector.save(checkpoint); selector.load(checkpoint)              # goes on bit for bit
 
@@ -48,6 +49,7 @@ from quaere.setting_types import NonNegativeFloat, PositiveInt, check_settings
 
 PreviousMean = Literal["raw reward", "arm mean"]
 RunScore = Literal["clip", "rescale"]
+Learns = Literal["kept", "yield"]
 
 STATE_FILE = "selector.safetensors"
 UTILITY_WEIGHT = 0.5
@@ -143,6 +145,16 @@ def learn_pulls(arms: Arms, pulled: Integers, earned: Floats, previous_mean: Pre
         rewards=arms.rewards + np.bincount(pulled, paid, minlength=len(arms)),
         raw_rewards=arms.raw_rewards + np.bincount(pulled, earned, minlength=len(arms)),
     )
+
+
+def learn_yields(arms: Arms, pulled: Integers, earned: Floats) -> Arms:
+    """The arms updated with these pulls: an arm's reward is what its pulls yield, and nothing for being rare.
+
+    learn_yields(Arms.fresh(2), [0, 0], [1.0, 0.0]) -> Arms(pulls=[3, 1], rewards=[1.0, 0.0], raw_rewards=[1.0, 0.0])
+    """
+    paid = np.bincount(pulled, earned, minlength=len(arms))
+    pulls = arms.pulls + np.bincount(pulled, minlength=len(arms))
+    return Arms(pulls, arms.rewards + paid, arms.raw_rewards + paid)
 
 
 def inherit(arms: Arms, old: Vectors, new: Vectors) -> Arms:
@@ -259,6 +271,9 @@ class SelectorSettings(Struct, frozen=True, forbid_unknown_fields=True):
         exploration: Weight of the exploration bonus: beta of UCB1. [EVE-Agent, Eq. 30]
         run_score: How both roles' mean rewards become one score: clip cuts their mean off at 1, rescale maps
             each role's range to 0..1 first. [EVE-Agent]
+        learns: What the bandits learn from: kept: between iterations, from the kept questions, as in the paper; yield:
+            after every step, from all that was drawn, which earns 1 if the solver can learn from it and else 0.
+            [EVE-Agent; Quaere]
         previous_mean: What a raw reward is compared with: the mean of the arm's earlier raw rewards, or of its earlier
             arm rewards. [EVE-Agent]
     """
@@ -266,6 +281,7 @@ class SelectorSettings(Struct, frozen=True, forbid_unknown_fields=True):
     num_clusters: PositiveInt = 10
     growth: NonNegativeFloat = 0.0
     exploration: NonNegativeFloat = 1.0
+    learns: Learns = "kept"
     run_score: RunScore = "clip"
     previous_mean: PreviousMean = "raw reward"
 
@@ -333,6 +349,17 @@ class Selector:
         found = zip(passages, clusters.tolist(), types.tolist(), strict=True)
         return [Choice(passage, cluster, TYPE_NAMES[kind]) for passage, cluster, kind in found]
 
+    def count(self, drawn: Sequence[Choice], yields: Sequence[float]) -> None:
+        """Update the bandits with what these choices yielded, if they learn from yields; next draws depend on it."""
+        if self._settings.learns != "yield" or not drawn:
+            return
+        names: list[str] = list(TYPE_NAMES)
+        clusters = np.array([choice.cluster for choice in drawn], dtype=np.int64)
+        types = np.array([names.index(choice.question_type) for choice in drawn], dtype=np.int64)
+        earned = np.array(yields, dtype=np.float64)
+        arms = learn_yields(self.state.clusters, clusters, earned), learn_yields(self.state.types, types, earned)
+        self._state = replace(self.state, clusters=arms[0], types=arms[1])
+
     def learn(
         self,
         iteration: int,
@@ -343,7 +370,7 @@ class Selector:
         proposer_range: tuple[float, float] = PROPOSER_RANGE,
         solver_range: tuple[float, float] = SOLVER_RANGE,
     ) -> None:
-        """Update the bandits with an iteration's samples, then refine the clusters.
+        """Update the bandits with an iteration's samples (unless they learn from yields), then refine the clusters.
 
         The rewards are the last mean rewards of both roles; the ranges are their possible values, used only if the
         score is rescaled. An iteration that was already learned from is skipped, so that a resumed run may repeat the
@@ -354,6 +381,8 @@ class Selector:
             return
         if iteration > state.iteration:
             raise ValueError(f"learn from iteration {state.iteration} first, then from iteration {iteration}")
+        if self._settings.learns == "yield":
+            samples = ()  # counted already
         ranges = {"proposer_range": proposer_range, "solver_range": solver_range}
         score = run_score(proposer_reward, solver_reward, self._settings.run_score, **ranges)
         rewards = raw_rewards(samples, score)

@@ -29,7 +29,8 @@ class SolveTask(Struct, frozen=True, tag="solve"):
 class ProposeTask(Struct, frozen=True, tag="propose"):
     """Task: write a question of `hops` hops starting from `document`; with `document=None`, from any search result.
 
-    `question_type` asks for a type of question ("causal", ...); "" leaves the type open.
+    `question_type` asks for a type of question ("causal", ...); "" leaves the type open. With `given`, a checked
+    question about the document, the task is to reword it so that it needs one search more; its answer stays.
 
         ProposeTask(id="p1", document=Passage(...), hops=2)
     """
@@ -38,6 +39,7 @@ class ProposeTask(Struct, frozen=True, tag="propose"):
     document: Passage | None
     hops: int
     question_type: str = ""
+    given: Question | None = None
 
 
 Task = SolveTask | ProposeTask | ReportTask | RubricTask | AssessTask

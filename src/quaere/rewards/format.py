@@ -69,13 +69,15 @@ def format_score(
     format_rule: FormatRule = "eve",
     invalid_rule: InvalidRule = "text",
     containment: Containment = "words",
+    choices: bool = True,
 ) -> FormatScore:
     """The format score of a proposal. A missing question or answer is given as "".
 
     `sources` are the document the proposer was given and all responses it got. An answer that normalises to "" counts
     as missing, because no attempt can match it. `invalid_rule` decides about a question that contains its own answer:
-    "text" makes it invalid (EVE's text), "algorithm" does not (EVE's algorithm). `format_rule` selects the formula (see
-    the module's docstring).
+    "text" makes it invalid (EVE's text), "algorithm" does not (EVE's algorithm). With `choices`, one of two
+    alternatives to choose from does not count as contained. `format_rule` selects the formula (see the module's
+    docstring).
 
         format_score(question="Who built it?", answer="Orsolya Venn", hops=2, num_turns=2, num_planned_turns=1,
                      num_valid_calls=1, num_responses=1, sources=["Orsolya Venn built it."])
@@ -88,7 +90,7 @@ def format_score(
     support = answer_score(answer, sources, containment=containment)
     if invalid_rule not in ("text", "algorithm"):
         raise ValueError(f"invalid_rule must be 'text' or 'algorithm', not {invalid_rule!r}")
-    leaks = gives_away(question, answer, containment=containment)
+    leaks = (gives_away if choices else contains)(question, answer, containment=containment)
     leaked = leaks and invalid_rule == "text"
     total = 0.0 if leaks and format_rule == "released" else (1 + think + tool + support) / 4
     return FormatScore(think=think, tool=tool, answer=support, valid=not leaked, total=total, leaked=leaked)

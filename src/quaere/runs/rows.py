@@ -192,8 +192,13 @@ def encode_episode(episode: Episode) -> bytes:
 
 
 def _describe_task(episode: Episode) -> str:
-    """The text that lists show for an episode: its question, a rubric's questions, or a proposer's document title."""
+    """The text that lists show for an episode: its question, a rubric's questions, or a proposer's document title.
+
+    A proposer that rewords a question is listed by that question.
+    """
     task = episode.task
+    if isinstance(task, ProposeTask) and task.given:
+        return task.given.text
     if isinstance(task, ProposeTask):
         return task.document.title if task.document else ""
     if isinstance(task, RubricTask):

@@ -150,7 +150,7 @@ def count_given_steps(source: str, iteration: int, *, again: bool = False) -> in
     return int(bool(source) and (again or iteration == 0))
 
 
-def plan_given(source: str, *, again: bool = False) -> list[tuple[str, str]]:
+def plan_given(source: str, again: bool = False) -> list[tuple[str, str]]:
     """The line of a dry run about given questions; [] if there are none."""
     if not source:
         return []
@@ -168,14 +168,15 @@ async def take_given(
     *,
     attempts: int = 0,
     max_words: int = 0,
+    questions: Sequence[Question] | None = None,
 ) -> None:
-    """Add every given question to the step's candidates, with the reason if it is dropped.
+    """Add every given question, or these, to the step's candidates, with the reason if it is dropped.
 
     With `attempts`, the solver attempts each question, and those it never or always solves are dropped. `seen` is the
     set of normalised questions so far and is extended. Evidence is kept if it is in the documents verbatim; otherwise
     only its text is kept, as the span.
     """
-    questions, read = read_given(training.store), training.read_document
+    questions, read = read_given(training.store) if questions is None else questions, training.read_document
     made = [_make(question, step, seen, max_words, read) for question in questions]
     tried = [candidate.to_question() if candidate.kept else None for candidate in made]
     groups = await stage.attempt(step, protocol, tried, attempts, limits)

@@ -105,6 +105,21 @@ def check_curriculum(num_new: int, iteration: int, settings: HealthSettings) -> 
     return [Alarm("curriculum", message)]
 
 
+def check_repeats(share: float, iteration: int, settings: HealthSettings) -> list[Alarm]:
+    """The alarm of an iteration whose questions nearly repeat each other or earlier ones; [] if few do.
+
+    check_repeats(0.6, 1, HealthSettings()) -> [Alarm(kind="repeats", message="repeats: 60% of the questions ...")]
+    """
+    if not settings.max_repeats or share <= settings.max_repeats:
+        return []
+    message = (
+        f"repeats: {share:.0%} of the questions of iteration {iteration + 1} nearly repeat another or an earlier one, "
+        f"above health.max_repeats={settings.max_repeats:g}; the proposer asks the same again; lower "
+        "proposer.learner.learning_rate, or give it other documents"
+    )
+    return [Alarm("repeats", message)]
+
+
 class _Condition(Struct, frozen=True):
     """A metric on the wrong side of a setting of `HealthSettings`; a setting of 0 or false switches it off.
 

@@ -122,6 +122,7 @@ def read_proposal(
     format_rule: FormatRule = "eve",
     invalid_rule: InvalidRule = "text",
     containment: Containment = "words",
+    choices: bool = True,
 ) -> Proposed:
     """Format score of a proposer's episode, from its actions and the replies it received."""
     task = episode.task
@@ -142,6 +143,7 @@ def read_proposal(
         format_rule=format_rule,
         invalid_rule=invalid_rule,
         containment=containment,
+        choices=choices,
     )
     # A proposal written after a failed search is neither penalised nor attempted by the solver.
     if not score.valid or episode.search_failed:
@@ -402,6 +404,31 @@ def measure_overlap(kept: Sequence[Candidate], earlier: Sequence[Candidate]) -> 
     num_new = sum(known.isdisjoint(_keys(candidate)) for candidate in kept)
     overlap = {"curriculum/overlap": 1 - num_new / len(kept)} if kept else {}
     return {"curriculum/new": float(num_new), **overlap}
+
+
+_SAME_WORDS = 0.7  # share of the words of two questions that both have, from which on one nearly repeats the other
+
+
+def measure_repeats(kept: Sequence[Candidate], earlier: Sequence[Candidate]) -> dict[str, float]:
+    """The share of kept questions that nearly repeat an earlier one, or one before them in the list.
+
+    Questions about one page, or with one answer, are compared by their words. Given ones are left out, since an
+    iteration may be given the same again. {} if no other was kept.
+
+        measure_repeats([a, nearly_a, b], []) -> {"curriculum/repeats": 0.333}
+    """
+    before, written = ([one for one in some if not one.given] for some in (earlier, kept))
+    by_key: dict[tuple[str, str], list[set[str]]] = {}
+    num_repeats = 0
+    for number, candidate in enumerate([*before, *written]):
+        words = set(normalise_answer(candidate.question).split())
+        keys = (("page", candidate.document_id), ("answer", normalise_answer(candidate.answer)))
+        groups = [by_key.setdefault(key, []) for key in keys if key[1]]
+        is_near = any(len(words & other) >= _SAME_WORDS * len(words | other) for group in groups for other in group)
+        num_repeats += is_near and number >= len(before)
+        for group in groups:
+            group.append(words)
+    return {"curriculum/repeats": num_repeats / len(written)} if written else {}
 
 
 def _keys(candidate: Candidate) -> set[tuple[str, ...]]:

@@ -17,9 +17,10 @@ from quaere.rollout.episode import Limits
 from quaere.rollout.policy import derive_seed
 from quaere.setting_types import NonNegativeFloat, NonNegativeInt, PositiveInt
 from quaere.training.given import LARGE_GPU, count_given_steps, plan_given, take_given
-from quaere.training.health import check_curriculum
+from quaere.training.hardening_gate import HardeningConfig
+from quaere.training.health import check_curriculum, check_repeats
 from quaere.training.measures import mean_of, mean_parts, measure_advantages, measure_proposals, pass_histogram
-from quaere.training.proposals import Proposed, measure_overlap, read_proposal
+from quaere.training.proposals import Proposed, measure_overlap, measure_repeats, read_proposal
 from quaere.training.rollouts import Stage, check_finite, shuffled
 from quaere.training.run_setup import plan_memory
 from quaere.training.settings import LearnerSettings, RunConfig, ValidationSettings, check_hops, check_limits, check_run
@@ -46,6 +47,8 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
             reward, and several hops without a search 1 / hops. [Dr. Zero; EVE-Agent, Eq. 9]
         invalid_rule: text: a question that holds its answer is invalid; algorithm: it is not. [EVE-Agent]
         containment: How an answer is looked for in a text: as whole words or as characters. [Quaere]
+        choices: A question may name its answer as one of two alternatives to choose from ("Who built it, Venn or
+            Brod?"). [Quaere]
         needed_searches: Count a right attempt only if it made as many searches with results as the question
             claims to need. [Quaere]
     """
@@ -55,6 +58,7 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
     format_rule: FormatRule = "released"
     invalid_rule: InvalidRule = "text"
     containment: Containment = "words"
+    choices: bool = True
     needed_searches: bool = False
 
     def min_searches(self, hops: int) -> int:
@@ -67,7 +71,11 @@ class RewardConfig(Struct, frozen=True, forbid_unknown_fields=True):
     def read(self, episode: Episode) -> Proposed:
         """The proposer's episode with its format score by these rules."""
         return read_proposal(
-            episode, format_rule=self.format_rule, invalid_rule=self.invalid_rule, containment=self.containment
+            episode,
+            format_rule=self.format_rule,
+            invalid_rule=self.invalid_rule,
+            containment=self.containment,
+            choices=self.choices,
         )
 
 
@@ -77,6 +85,8 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
         ProposerConfig(steps=50, batch=256, hop_ratio=(4, 3, 2, 1), attempts=5, advantage="hrpo")
 
     Attributes:
+        task: propose: write a question about a document; harden: reword a checked question of `generation.given`
+            so that it needs one search more. [Dr. Zero; Quaere]
         steps: Steps of the phase in each iteration; 0: the proposer is not trained. [Dr. Zero, Table 5]
         batch: Documents a step. [Dr. Zero, Table 5]
         hop_ratio: Weights of questions of 1, 2, 3, ... hops. [Dr. Zero]
@@ -95,6 +105,7 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
             [Dr. Zero, released code]
     """
 
+    task: Literal["propose", "harden"] = "propose"
     steps: NonNegativeInt = 50
     batch: PositiveInt = 256
     hop_ratio: HopRatio = (4, 3, 2, 1)
@@ -108,6 +119,7 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     shuffle_advantages: bool = False  # a control: nothing is left to learn from
     carry_on: bool = False
     reward: RewardConfig = RewardConfig()
+    hardening: HardeningConfig = HardeningConfig()
     limits: Limits = Limits(sequence_tokens=4096, answer_tokens=128)
     learner: LearnerSettings = LearnerSettings()
 
@@ -154,9 +166,11 @@ class SelfPlayConfig(RunConfig, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         iterations: Rounds of proposer's phase, generation and solver's phase. [Dr. Zero]
+        stop_after: Stop after this many iterations in a row in which validation did not rise; 0: never. [Quaere]
     """
 
     iterations: PositiveInt = 3
+    stop_after: NonNegativeInt = 0
     proposer: ProposerConfig = field(default_factory=ProposerConfig)
     generation: GenerationConfig = field(default_factory=GenerationConfig)
     solver: SolverConfig = field(default_factory=SolverConfig)
@@ -204,6 +218,10 @@ def check_self_play(config: SelfPlayConfig) -> None:
         raise BadInput("generation.attempts=1 would drop every question, as one is all or none: set 0, or 2 or more")
     if generation.given_again and not generation.given:
         raise BadInput("generation.given_again=true repeats given questions: set generation.given=FILE as well")
+    if config.stop_after and not config.validation.questions:
+        raise BadInput("stop_after compares validations: set validation.questions=64 or so as well")
+    if proposer.task == "harden":
+        proposer.hardening.check(generation.given, again=generation.given_again)
     if not any(proposer.hop_ratio):
         raise BadInput(f"proposer.hop_ratio gives a weight for 1, 2, ... hops, not {list(proposer.hop_ratio)}")
     check_hops(proposer.hop_ratio, proposer.limits, document=proposer.document)
@@ -221,6 +239,12 @@ def check_self_play(config: SelfPlayConfig) -> None:
             )
 
 
+def refuse_hardening(config: SelfPlayConfig, recipe: str) -> None:
+    """Raise BadInput if the proposer should reword questions in a recipe with a loop of its own."""
+    if config.proposer.task == "harden":
+        raise BadInput(f"proposer.task=harden is a task of drzero, not of {recipe}", hint="quaere evolve drzero ...")
+
+
 ROLES = ("proposer", "solver")
 
 
@@ -233,6 +257,8 @@ def count_steps(config: SelfPlayConfig) -> int:
     num_batches = count_batches(config.generation, config.proposer)
     given, again = config.generation.given, config.generation.given_again
     num_given = sum(count_given_steps(given, iteration, again=again) for iteration in range(config.iterations))
+    if config.proposer.task == "harden":
+        num_given = config.iterations if config.proposer.hardening.attempts else 0
     return num_given + config.iterations * (config.proposer.steps + num_batches + config.solver.steps)
 
 
@@ -284,8 +310,8 @@ async def generation_steps(
     num_steps = num_given + count_batches(generation, proposer)
     for step in training.steps(iteration, "generation", num_steps):
         if step.number < num_given:
-            tries = {"attempts": generation.attempts, "max_words": generation.max_words}
-            await take_given(step, training, stage, solver, config.solver.limits, seen, **tries)
+            attempts, words, limits = generation.attempts, generation.max_words, config.solver.limits
+            await take_given(step, training, stage, solver, limits, seen, attempts=attempts, max_words=words)
         else:
             first = (step.number - num_given) * size
             yield step, range(first, min(total, first + size))
@@ -302,8 +328,10 @@ def _check_curriculum(config: SelfPlayConfig, training: TrainingRun, step: Step)
     measured = measure_overlap(kept, [candidate for candidate in stored if candidate.iteration < step.iteration])
     if step.iteration == 0:
         measured.pop("curriculum/overlap", None)  # there is nothing to overlap with
-    step.metrics |= measured
+    repeats = measure_repeats(kept, [candidate for candidate in stored if candidate.iteration < step.iteration])
+    step.metrics |= measured | repeats
     step.alarms += check_curriculum(int(measured["curriculum/new"]), step.iteration, config.health)
+    step.alarms += check_repeats(repeats.get("curriculum/repeats", 0.0), step.iteration, config.health)
 
 
 def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
@@ -316,6 +344,12 @@ def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
     samples = f", each the best of {generation.samples} samples" if generation.samples > 1 else ""
     tries = f"{samples}, {generation.attempts} attempts at each" if generation.attempts else samples
     solver_tokens = solver.batch * solver.attempts * solver.limits.sequence_tokens
+    is_hardening = proposer.task == "harden"
+    given = (
+        proposer.hardening.plan(generation.given)
+        if is_hardening
+        else plan_given(generation.given, generation.given_again)
+    )
     return [
         ("iterations", f"{config.iterations}, {count_steps(config)} steps in all"),
         (
@@ -328,7 +362,7 @@ def plan_self_play(config: SelfPlayConfig) -> list[tuple[str, str]]:
             f"{(num_proposals + num_attempts) // proposer.batch}, where GRPO with 4 x 4 takes {GRPO_ROLLOUTS}",
         ),
         ("generation", f"{candidates} candidates in {count_batches(generation, proposer)} steps{tries}"),
-        *plan_given(generation.given, again=generation.given_again),
+        *given,
         (
             "solver phase",
             f"{solver.steps} steps of {solver.batch} questions; a step plays {solver.batch * solver.attempts} "

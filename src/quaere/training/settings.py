@@ -169,6 +169,7 @@ class HealthSettings(Struct, frozen=True, forbid_unknown_fields=True):
         max_abstained: Greatest share of answerable questions at which a solver that may abstain does so. [Quaere]
         min_refused: Least share of unanswerable questions at which it abstains. [Quaere]
         min_new_questions: Least number of kept questions in an iteration that no earlier iteration has. [Quaere]
+        max_repeats: Greatest share of an iteration's questions that nearly repeat another or an earlier one. [Quaere]
         max_ceiling: Reports: greatest share of scores at the top of the scale. [Quaere]
         min_spread: Reports: least spread of the scores of one question's reports. [Quaere]
         max_hack: Reports: by how much citations may fall while rewards or agreement rise. [Quaere]
@@ -188,6 +189,7 @@ class HealthSettings(Struct, frozen=True, forbid_unknown_fields=True):
     max_abstained: NonNegativeFloat = 0.5
     min_refused: NonNegativeFloat = 0.02
     min_new_questions: NonNegativeInt = 1
+    max_repeats: NonNegativeFloat = 0.5
     max_ceiling: NonNegativeFloat = 0.9
     min_spread: NonNegativeFloat = 0.005
     max_hack: NonNegativeFloat = 0.05

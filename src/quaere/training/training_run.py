@@ -120,10 +120,13 @@ class TrainingRun:
         self._restore(newest)
         self.reporter.note(f"going on after step {self._position} of {self.num_steps}")
 
-    async def iterate(self, num_iterations: int, iterate: Callable[[int], Awaitable[None]]) -> None:
+    async def iterate(
+        self, num_iterations: int, iterate: Callable[[int], Awaitable[None]], *, stop_after: int = 0
+    ) -> None:
         """Call `iterate` for every iteration, after resuming from the newest checkpoint; start over after a rollback.
 
-        Finished steps are skipped, so a resumed run executes the same loops as a new one.
+        Finished steps are skipped, so a resumed run executes the same loops as a new one. With `stop_after`, it ends
+        after that many iterations in a row in which validation did not rise.
         """
         self._num_iterations = num_iterations
         self.begin()
@@ -132,6 +135,8 @@ class TrainingRun:
             try:
                 for iteration in range(num_iterations):
                     await iterate(iteration)
+                    if stop_after and self._has_stopped_rising(iteration, stop_after):
+                        break
                 return
             except RolledBack:
                 continue
@@ -176,6 +181,29 @@ class TrainingRun:
         first = step.step - step.number
         stored = [metric.value for metric in self.store.metrics(name) if first <= metric.step < step.step]
         return [*stored, step.metrics[name]] if name in step.metrics else stored
+
+    def validated(self, iteration: int) -> tuple[float, float] | None:
+        """Validation's exact match at the start of an iteration and the best after it, on the same questions.
+
+        None if the iteration was not validated.
+        """
+        steps = {metric.step for metric in self.store.metrics("run/iteration") if metric.value == iteration}
+        names = ("validation_start/exact_match", "validation/exact_match")
+        start, after = ([one.value for one in self.store.metrics(name) if one.step in steps] for name in names)
+        return (start[0], max(after)) if start and after else None
+
+    def _has_stopped_rising(self, iteration: int, stop_after: int) -> bool:
+        """True if validation rose in none of the last `stop_after` iterations; a note then shows the whole curve.
+
+        Iterations have different validation questions, so each is compared with its own start.
+        """
+        curve = [self.validated(number) for number in range(iteration + 1)]
+        last = curve[-stop_after:]
+        if len(last) < stop_after or any(one is None or one[1] > one[0] for one in last):
+            return False
+        said = ", ".join(f"{one[0]:.3f} to {one[1]:.3f}" if one else "not validated" for one in curve)
+        self.reporter.note(f"stopped after iteration {iteration + 1}: validation no longer rises ({said})")
+        return True
 
     def skip(self, count: int) -> None:
         """Count the next `count` planned steps as done, without running them."""

@@ -28,6 +28,7 @@ MAX_NOTE_CHARS = 2000
 _CONTEXT_CHARS = 4000  # of a long document, on either side of the span
 TITLES = {
     "state": "Kept, or why not",
+    "refused": "Refused by",
     "searches": "Searches needed",
     "rate": "Pass rate",
     "value": "Value of the evidence",
@@ -49,6 +50,7 @@ class CurriculumQuery(Listed, frozen=True):
     """
 
     state: str = ""
+    refused: str = ""
     searches: str = ""
     rate: str = ""
     value: str = ""
@@ -256,13 +258,14 @@ def _key_of(item: Item) -> tuple[object, ...]:
     """Every field of an item that `_values_of` reads: items with equal keys share their facet values."""
     one = item.candidate
     place = (one.iteration, one.cluster, one.hops, bool(one.episode_id), item.state)
-    return (*place, one.num_right, one.num_attempts, one.support)
+    return (*place, one.num_right, one.num_attempts, one.support, one.refusals)
 
 
 def _values_of(item: Item) -> dict[str, str]:
     candidate = item.candidate
     return {
         "state": item.state,
+        "refused": ", ".join(candidate.refusals) or "none",
         "searches": str(candidate.facts) if candidate.facts else "unknown",
         "rate": _rate(candidate),
         "value": _value(candidate),

@@ -23,7 +23,7 @@ from quaere.search.index import Index
 from quaere.search.link_graph import Backlink
 from quaere.warmup.documents.askable_facts import Fact, find_spans, page_name
 from quaere.warmup.documents.checked_question import Draft, Worded
-from quaere.warmup.documents.checks import search_all, shares_words
+from quaere.warmup.documents.checks import search_all, shares_words, word_overlap
 
 _HANDLES = ("name", "identifier", "option")  # kinds of span that other documents may name
 _MAX_HANDLES = 2  # names of a question that are tried
@@ -126,6 +126,25 @@ def find_bridges(kept: Sequence[Worded], index: Index, topk: int) -> list[Bridge
     return bridges
 
 
+def find_shown_bridge(second: Worded, question: str, shown: Iterable[Passage]) -> Bridge | None:
+    """The bridge that a rewording of `second` rests on, None if there is none.
+
+    A name of its question is missing from the rewording, and a shown passage of another document says something of it.
+    Among several, the sentence that has most of the rewording's words is taken.
+
+        find_shown_bridge(Worded(..., "When was Orsolya Venn born?"), "When was the builder of Halm born?", [halm])
+        -> Bridge(fact=Fact(..., sentence="Orsolya Venn built Halm.", answer="Orsolya Venn"), second=..., name=...)
+    """
+    missing = [name for name in find_handles(second) if not contains(question, name)]
+    found = [
+        Bridge(fact, second, name)
+        for passage in shown
+        for name in missing
+        if (fact := _find_mention(passage, name)) and _leads(fact, second, name)
+    ]
+    return max(found, key=lambda bridge: word_overlap(question, bridge.fact.sentence), default=None)
+
+
 def _drop_repeated(facts: Iterable[Fact]) -> Iterator[Fact]:
     """The facts without those of a passage that already gave one."""
     seen: set[str] = set()
@@ -205,9 +224,14 @@ def chain(bridge: Bridge, description: str) -> Worded | None:
     question, count = _pattern(name).subn(lambda found: description, second.question)
     if count != 1 or shares_words(description, second.answers[-1], ()):
         return None
-    facts = (first, second.fact)
-    draft = Draft(f"{first.id}>{second.fact.id}", "chain", facts, second.answers, hidden=name)
-    return Worded(draft, question[0].upper() + question[1:])
+    return word_chain(bridge, question[0].upper() + question[1:])
+
+
+def word_chain(bridge: Bridge, question: str) -> Worded:
+    """The chain over this bridge with this question, which must not contain the bridge's name."""
+    first, second = bridge.fact, bridge.second
+    draft_id, hidden = f"{first.id}>{second.fact.id}", bridge.name or first.answer
+    return Worded(Draft(draft_id, "chain", (first, second.fact), second.answers, hidden=hidden), question)
 
 
 # -------------------------------------------------------------------------------------------------------- descriptions

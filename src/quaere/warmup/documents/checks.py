@@ -72,6 +72,13 @@ def find_fault(question: str, *, names: Sequence[str], answer: str, hidden: str 
     return next((fault for fault, is_found in faults if is_found), "")
 
 
+def break_rules(worded: Worded) -> str:
+    """Which rule a worded draft breaks (`find_fault`); "" if it breaks none."""
+    draft = worded.draft
+    answer = "" if draft.is_choice else draft.answers[-1]
+    return find_fault(worded.question, names=draft.names, answer=answer, hidden=draft.hidden)
+
+
 def shares_words(question: str, answer: str, names: Sequence[str]) -> bool:
     """True if a question contains a word of the answer, not counting small words and words of `names`.
 
@@ -187,11 +194,11 @@ class Examiner:
     """Checks questions by searching with them and letting the model answer them, with their passages and without.
 
     Of `tries` answers with the passage among others, the greedy one and at least `min_right` in all must be right; of
-    `tries` answers without it, none. A search returns `topk` passages (`WriterSettings`).
+    `tries` answers without it, at most `max_known`. A search returns `topk` passages (`WriterSettings`).
     """
 
-    def __init__(self, lines: Lines, index: Index, settings: WriterSettings) -> None:
-        self.lines, self.index, self.settings = lines, index, settings
+    def __init__(self, lines: Lines, index: Index, settings: WriterSettings, *, max_known: int = 0) -> None:
+        self.lines, self.index, self.settings, self.max_known = lines, index, settings, max_known
         self.hits: dict[str, list[Passage]] = {}  # by query
 
     async def search(self, queries: Sequence[str]) -> None:
@@ -235,7 +242,7 @@ class Examiner:
         shares = await self.read(f"{name}: with the page", worded, is_composed=is_composed)
         going = [at for at, share in enumerate(shares) if share]
         known = await self._count_from_memory(f"{name}: from memory", [worded[at] for at in going], self.settings.tries)
-        faults = dict(zip(going, (KNOWN if num else "" for num in known), strict=True))
+        faults = dict(zip(going, (KNOWN if num > self.max_known else "" for num in known), strict=True))
         return [Verdict(share, faults.get(at, UNREAD)) for at, share in enumerate(shares)]
 
     async def read(self, name: str, worded: Sequence[Worded], *, is_composed: bool = False) -> list[float]:
@@ -267,9 +274,9 @@ class Examiner:
         return [Verdict(num / 2, UNREAD if num < 2 else KNOWN if num_known == 2 else "") for num, num_known in nums]
 
     async def _count_from_memory(self, name: str, worded: Sequence[Worded], tries: int) -> list[int]:
-        """Per question, the number of right answers without a passage; only the greedy answer if that is right."""
+        """Per question, the number of right answers without a passage; only the greedy answer if that is too many."""
         rights = await self._count(f"{name}, greedily", worded, [()] * len(worded), 0.0)
-        going = [at for at, right in enumerate(rights) if not right for _ in range(tries - 1)]
+        going = [at for at, right in enumerate(rights) if right <= self.max_known for _ in range(tries - 1)]
         more = await self._count(name, [worded[at] for at in going], [()] * len(going), 1.0)
         for at, right in zip(going, more, strict=True):
             rights[at] += right

@@ -17,7 +17,7 @@ there. Searches are real, and an episode is kept only if its results showed the 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, zip_longest
-from typing import Literal
+from typing import Literal, NoReturn
 
 from msgspec import Struct, structs
 
@@ -177,6 +177,19 @@ class Proposing(Struct, frozen=True):
         """An id, unique for a question and its number of hops."""
         return f"proposer-{self.hops}-{self.question.id}"
 
+    @property
+    def task(self) -> ProposeTask:
+        """The task that the episode begins with."""
+        return ProposeTask(self.id, self.document, self.hops)
+
+    def write(self, dialect: Dialect, dice: Dice) -> "ProposerScript":
+        """The script of the episode."""
+        return ProposerScript(self, dialect, dice)
+
+    def find_flaw(self, episode: Episode, dialect: Dialect) -> str:
+        """Why the episode should not be learnt from, in a few words; "" if it should."""
+        return find_flaw(episode, "proposer", dialect)
+
 
 # ------------------------------------------------------------------------------------------------------------ planning
 
@@ -204,6 +217,12 @@ def plan_proposals(
     return [item for _, _, item in sorted(placed, key=lambda place: place[:2])]
 
 
+def find_stating(passages: Iterable[Passage], evidence: Evidence) -> Passage | None:
+    """The passage of these, all of its document, that has the evidence's sentence at its offset; None if none has."""
+    found = (one for one in passages if one.start <= evidence.start)
+    return next((one for one in found if one.text.startswith(evidence.text, evidence.start - one.start)), None)
+
+
 class _Finder:
     """Finds the passages that state facts, and passages of other pages that name those pages."""
 
@@ -222,7 +241,7 @@ class _Finder:
 
     def find(self, question: CheckedQuestion) -> list[Proposing]:
         """The planned episodes of a question: none for a comparison, or if its documents are not in the index."""
-        stated = [self._stating(evidence) for evidence in question.evidence]
+        stated = [find_stating(self._by_document.get(each.doc_id, ()), each) for each in question.evidence]
         passages = [passage for passage in stated if passage is not None]
         names = tuple(page_name(passage.title) for passage in passages)
         is_stated = passages and len(passages) == len(stated)
@@ -231,12 +250,6 @@ class _Finder:
         found = [Proposing(question, 1, passages[0], names)] if question.kind == "single" else []
         source = self._source(names, question)
         return [*found, Proposing(question, 1 + len(names), source, names)] if source else found
-
-    def _stating(self, evidence: Evidence) -> Passage | None:
-        """The passage that contains the evidence's sentence at its offset; None if there is none."""
-        passages = [one for one in self._by_document.get(evidence.doc_id, ()) if one.start <= evidence.start]
-        found = (one for one in passages if one.text.startswith(evidence.text, evidence.start - one.start))
-        return next(found, None)
 
     def _source(self, names: Sequence[str], question: CheckedQuestion) -> Passage | None:
         """A passage of another page that names the first page but neither later pages nor the answer; None if none."""
@@ -270,11 +283,10 @@ async def play_proposals(
             break
         if proposing.question.id in asked:
             continue
-        script = _Script(proposing, dialect, Dice(seed, "proposal", proposing.id))
-        task = ProposeTask(proposing.id, proposing.document, proposing.hops)
-        attempt = Attempt(proposing.id, task, script, protocol)
+        script = proposing.write(dialect, Dice(seed, "proposal", proposing.id))
+        attempt = Attempt(proposing.id, proposing.task, script, protocol)
         episode = await demonstrate(attempt, searcher, renderer, limits, name=NAME)
-        fault = find_flaw(episode, "proposer", dialect)
+        fault = proposing.find_flaw(episode, dialect)
         if not fault and episode.outcome != script.outcome:
             fault = "it is not read as it was written"
         if played.take(episode, fault):
@@ -283,7 +295,7 @@ async def play_proposals(
     return played
 
 
-class _Script:
+class ProposerScript:
     """Script of a proposer: a search for each page, then the question."""
 
     def __init__(self, proposing: Proposing, dialect: Dialect, dice: Dice) -> None:
@@ -293,20 +305,26 @@ class _Script:
         self.outcome = Proposal(question.question, question.answers[0], span)
 
     def __call__(self, turns: Sequence[Turn], news: str) -> str:
+        """The next turn."""
         proposing, at = self.proposing, len(turns)
-        if turns and not _shows(turns[-1], proposing.question.evidence[at - 1]):
-            raise SamplingFailed("a page was not found")
+        if turns and not shows(turns[-1], proposing.question.evidence[at - 1]):
+            self.give_up()
         if at < proposing.hops - 1:
             name = proposing.names[at]
             return self.turns.search(self.think("next" if turns else "first", name), name)
         thought = self.think("found" if turns else "own", proposing.names[0])
         return self.turns.proposal(thought, self.outcome.question, self.outcome.answer, self.outcome.span)
 
+    def give_up(self) -> NoReturn:
+        """End the episode, because what it needs was not found."""
+        raise SamplingFailed("a page was not found")
+
     def think(self, kind: ThoughtKind, name: str) -> str:
+        """A thought of this kind about the page of this name."""
         return self.dice.pick(THOUGHTS[kind]).format(name=name, answer=self.outcome.answer)
 
 
-def _shows(turn: Turn, evidence: Evidence) -> bool:
+def shows(turn: Turn, evidence: Evidence) -> bool:
     """True if the search of this turn returned the evidence's sentence from its document."""
     shown = [hit.passage for result in turn.results for hit in result.hits]
     return find_evidence(evidence.text, [passage for passage in shown if passage.doc_id == evidence.doc_id]) is not None

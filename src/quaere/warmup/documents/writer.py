@@ -39,7 +39,7 @@ from quaere.warmup.documents.checks import (
     Examiner,
     Lines,
     Verdict,
-    find_fault,
+    break_rules,
     is_asking,
     names_any,
     names_subject,
@@ -408,7 +408,7 @@ class _Writer:
         )
 
     def _keep_sound(self, worded: Sequence[Worded]) -> list[Worded]:
-        return self._keep_new(self._keep(worded, [_break_rules(item) for item in worded]))
+        return self._keep_new(self._keep(worded, [break_rules(item) for item in worded]))
 
     def _keep_new(self, worded: Sequence[Worded]) -> list[Worded]:
         faults = []
@@ -429,15 +429,9 @@ class _Writer:
         self.dropped.append(Dropped(draft.id, worded.question, answer, f"{draft.kind}: {reason}"))
 
 
-def _break_rules(worded: Worded) -> str:
-    draft = worded.draft
-    answer = "" if draft.is_choice else draft.answers[-1]
-    return find_fault(worded.question, names=draft.names, answer=answer, hidden=draft.hidden)
-
-
 def _find_fault_of_single(worded: Worded) -> str:
     """The rule that a question about one fact breaks, "" if none; it must also name its subject."""
-    fact, fault = worded.fact, _break_rules(worded)
+    fact, fault = worded.fact, break_rules(worded)
     if not fault and not names_subject(worded.question, fact.passage, fact.sentence):
         fault = "does not name what it is about"
     return fault

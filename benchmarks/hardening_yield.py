@@ -1,0 +1,78 @@
+"""How many checked questions a proposer hardens, and at which gate the others fall: a table, and examples of each.
+
+    quaere evolve drzero --set proposer.task=harden --set proposer.steps=0 --set solver.steps=0 \\
+        --set generation.given=checked.jsonl --set generation.candidates=1000 --model warm --index I --out run
+    python benchmarks/hardening_yield.py run --examples 3 --kept hard.jsonl
+
+Only the generation's questions count, whose facts are held out from the proposer's training. `--kept` writes those that
+passed every gate and that the solver answers sometimes; `--passed` all that passed. Intervals are Wilson's, 95 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from quaere.evaluation.intervals import wilson_interval
+from quaere.recipes.hardening import GATES
+from quaere.records import Candidate
+from quaere.runs import Run
+from quaere.training.given import encode_questions
+
+
+def share(num: int, total: int) -> str:
+    found = wilson_interval(num, total)
+    return f"{num} ({found.mean:.1%} [{found.low:.1%}, {found.high:.1%}])"
+
+
+def make_table(made: Sequence[Candidate]) -> list[str]:
+    """One row per gate: how many pass it and all before it; then by the solver's attempts."""
+    failed = [GATES.index(item.refusals[0]) if item.refusals else len(GATES) for item in made]
+    lines = ["| gate | passed |", "|---|---|"]
+    lines += [f"| {name} | {share(sum(at > place for at in failed), len(made))} |" for place, name in enumerate(GATES)]
+    passed = [item for item in made if not item.refusals]
+    for reason in ("never solved", "always solved", "duplicate"):
+        lines.append(f"| of these {reason} | {sum(item.reason == reason for item in passed)} |")
+    return [*lines, f"| **yield** | {share(sum(item.kept for item in made), len(made))} |"]
+
+
+def show_examples(run: Run, made: Sequence[Candidate], num: int) -> list[str]:
+    """Some rewordings that passed, and some of each gate that refused, each with the question it began with."""
+    lines = []
+    for name in ("", *GATES):
+        some = [item for item in made if item.refusals == ((name,) if name else ())][:num]
+        lines += [f"\n## {f'refused: {name}' if name else 'passed'}"] if some else []
+        for item in some:
+            given = run.episode(item.episode_id).task.given
+            right = f", {item.num_right} of {item.num_attempts} right" if item.num_attempts else ""
+            lines.append(
+                f"- {given.text} -> {item.question or '(nothing)'} [{item.answer or given.answers[-1]}{right}]"
+            )
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--iteration", type=int, help="one iteration (default: all)")
+    parser.add_argument("--examples", type=int, default=3, help="of each gate")
+    parser.add_argument("--kept", type=Path, help="file for the questions that the solver answers sometimes")
+    parser.add_argument("--passed", type=Path, help="file for all questions that passed the gate")
+    args = parser.parse_args()
+    with Run.open(args.run) as run:
+        every = run.candidates(iteration=args.iteration)
+        made = [item for item in every if not item.given and item.reason not in ("unfinished", "spoiled")]
+        if not made:
+            raise SystemExit(f"{args.run} has no rewordings")
+        print("\n".join([f"{len(made)} rewordings", *make_table(made), *show_examples(run, made, args.examples)]))
+        means = {f"gate/{name}": [round(one.value, 4) for one in run.metrics(f"gate/{name}")] for name in GATES}
+        print(json.dumps(means | {"gate/yield": [round(one.value, 4) for one in run.metrics("gate/yield")]}))
+    for path, some in ((args.kept, [item for item in made if item.kept]), (args.passed, made)):
+        if path:
+            path.write_bytes(encode_questions([item.to_question() for item in some if not item.refusals]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,354 @@
+"""Hardening: Dr. Zero whose proposer rewords checked questions (`proposer.task=harden`).
+
+    repeat:
+        the solver attempts some checked facts, and those it answers sometimes are chosen       (hardening.attempts)
+        the proposer learns to reword them, so that they need one search more             (reward: gate x difficulty)
+        the trained proposer rewords further facts
+        the solver learns to answer the new questions
+
+The proposer gets a page, a question about it and its answer, all checked by `quaere questions --checked`. It searches
+for a second page and puts what that says in place of a name, so the answer stays true if the description leads back to
+the page. Whether it does is decided by the code that checks the chains of `quaere questions --checked`, before the
+solver attempts anything: a rewording that is refused earns 0, and none earns less.
+"""
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+
+from msgspec import Struct, structs
+
+from quaere.chat.spans import shown_passages
+from quaere.errors import BadInput
+from quaere.recipes.drzero import Documents, DrZero
+from quaere.records import Candidate, ProposeTask, Question, searches_needed
+from quaere.rewards.answers import exact_match_score
+from quaere.rewards.format import contains
+from quaere.rollout.policy import Policy, derive_seed, open_policy
+from quaere.runs import Run
+from quaere.search.index import Index
+from quaere.search.searcher import Searcher
+from quaere.training.given import read_given, take_given
+from quaere.training.hardening_gate import HardeningConfig
+from quaere.training.progress import Reporter
+from quaere.training.proposals import Proposed, remember_questions
+from quaere.training.run_setup import open_run
+from quaere.training.self_play import ROLES, SelfPlayConfig, count_documents, count_steps
+from quaere.training.step import Step
+from quaere.training.training_run import TrainingRun
+from quaere.warmup.documents.askable_facts import find_facts, page_name
+from quaere.warmup.documents.chains import find_bridges, find_shown_bridge, word_chain
+from quaere.warmup.documents.checked_question import Draft, Worded, WriterSettings
+from quaere.warmup.documents.checks import UNREAD, Examiner, Lines, break_rules
+
+HOPS = 3  # Dr. Zero's count of a question of two facts: the page that describes, and the page of the answer
+# The checks of a rewording, in order; the first that fails is its refusal.
+GATES = (
+    "proposal",  # a question was written
+    "answer",  # its answer is that of the given question
+    "pages",  # a page was shown that says something of a name which is no longer in the question
+    "wording",  # the writer's rules: one question, without that name, the page's title or a word of the answer
+    "leads",  # a search with the question shows the page that describes
+    "far",  # and not the passage of the answer
+    "read",  # the examiner answers it with both passages among others
+    "unknown",  # and hardly ever without them
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------- facts
+
+
+class CheckedFact(Struct, frozen=True):
+    """A checked question with the fact that it asks for.
+
+    CheckedFact(question=Question(id="venn#0:16", text="When was Orsolya Venn born?", ...), worded=Worded(...))
+    """
+
+    question: Question
+    worded: Worded
+
+
+def find_hardenable(questions: Sequence[Question], index: Index, topk: int) -> list[CheckedFact]:
+    """The questions about single facts that can be reworded, each with its fact.
+
+    Another document says something of a name in them, and a search without that name does not find their passage. The
+    ids are those that the writer gave them, by which their facts are found again.
+    """
+    wanted = {evidence.doc_id for question in questions for evidence in question.evidence}
+    passages = [passage for passage in index.passages() if passage.doc_id in wanted]
+    facts = {fact.id: fact for passage in passages for fact in find_facts(passage)}
+    found = [
+        CheckedFact(question, Worded(Draft(fact.id, "single", (fact,), fact.accept()), question.text))
+        for question in questions
+        if (fact := facts.get(question.id)) and question.answers
+    ]
+    able = {bridge.second.draft.id for bridge in find_bridges([fact.worded for fact in found], index, topk)}
+    return [fact for fact in found if fact.question.id in able]
+
+
+def order_facts(facts: Sequence[CheckedFact], seed: int) -> list[CheckedFact]:
+    """The facts in random order, one of each page first, then a second of each, and so on."""
+    order = sorted(facts, key=lambda fact: derive_seed(seed, "facts", fact.question.id))
+    nums: Counter[str] = Counter()
+    ranked = []
+    for fact in order:
+        page = fact.worded.fact.passage.doc_id
+        ranked.append((nums[page], fact))
+        nums[page] += 1
+    return [fact for _, fact in sorted(ranked, key=lambda each: each[0])]
+
+
+def choose_pool(facts: Sequence[CheckedFact], iteration: int, size: int, num_written: int) -> list[CheckedFact]:
+    """The facts of an iteration: the next `size` in order, so that none comes again before all were asked about.
+
+    If an iteration takes all facts, the last `num_written`, which are those of the solver's questions, change first.
+    """
+    stride = size if size < len(facts) else num_written
+    return [facts[(iteration * stride + place) % len(facts)] for place in range(min(size, len(facts)))]
+
+
+def split_facts(facts: Sequence[CheckedFact], num: int) -> tuple[Sequence[CheckedFact], Sequence[CheckedFact]]:
+    """The facts that the proposer learns on, and those of the solver's questions: the last `num`, at most half.
+
+    A single fact is used for both.
+    """
+    num = min(num, len(facts) // 2)
+    return (facts[:-num], facts[-num:]) if num else (facts, facts)
+
+
+# ----------------------------------------------------------------------------------------------------------------- gate
+
+
+def read_rewording(proposed: Proposed, fact: CheckedFact) -> Worded | str:
+    """The rewording as a chain of two facts, or the first gate that refuses it by its text and the pages shown."""
+    written = proposed.written
+    if not written.question:
+        return "proposal"
+    if not exact_match_score(written.answer, fact.question.answers):
+        return "answer"
+    bridge = find_shown_bridge(fact.worded, written.question, shown_passages(proposed.episode))
+    if bridge is None:
+        return "pages"
+    worded = word_chain(bridge, written.question)
+    title = page_name(fact.worded.fact.passage.title)
+    return "wording" if break_rules(worded) or (title and contains(written.question, title)) else worded
+
+
+class Gate:
+    """Decides which rewordings are questions that need one search more and have the same answer.
+
+    await Gate(index, HardeningConfig(), lambda: policy, 32).check(proposals, facts, seed=7) -> [Proposed(...), ...]
+    """
+
+    def __init__(self, index: Index, config: HardeningConfig, get_policy: Callable[[], Policy], rows: int) -> None:
+        self.index, self.config, self.get_policy, self.rows = index, config, get_policy, rows
+
+    async def check(self, proposals: Sequence[Proposed], facts: Sequence[CheckedFact], seed: int) -> list[Proposed]:
+        """The proposals; those that pass have a question for the solver, the others the gate that refused them.
+
+        A proposal with a failed search has neither, because it cannot be judged.
+        """
+        read = [
+            "" if item.episode.search_failed else read_rewording(item, fact)
+            for item, fact in zip(proposals, facts, strict=True)
+        ]
+        faults = iter(await self._examine([worded for worded in read if isinstance(worded, Worded)], seed))
+        settled = []
+        for proposed, worded in zip(proposals, read, strict=True):
+            refused = worded if isinstance(worded, str) else next(faults)
+            passed = worded if isinstance(worded, Worded) and not refused else None
+            settled.append(_settle(proposed, passed, refused))
+        return settled
+
+    async def _examine(self, worded: Sequence[Worded], seed: int) -> list[str]:
+        """Per rewording, the first gate of searches and answers that refuses it; "" if it passes all."""
+        config = self.config
+        settings = WriterSettings(
+            tries=config.tries, min_right=math.ceil(config.min_read * config.tries - 1e-9), topk=config.topk
+        )
+        lines = Lines(self.get_policy(), seed=seed, concurrency=self.rows)
+        max_known = math.floor(config.max_known * config.tries + 1e-9)
+        examiner = Examiner(lines, self.index, settings, max_known=max_known)
+        await examiner.search([item.question for item in worded])
+        faults = [_judge_search(examiner, item) for item in worded]
+        left = [at for at, fault in enumerate(faults) if not fault]
+        verdicts = await examiner.attempt("rewordings", [worded[at] for at in left])
+        for at, verdict in zip(left, verdicts, strict=True):
+            if verdict.fault:
+                faults[at] = "read" if verdict.fault == UNREAD else "unknown"
+        return faults
+
+
+def _judge_search(examiner: Examiner, worded: Worded) -> str:
+    first = worded.draft.facts[0].passage.doc_id
+    if all(passage.doc_id != first for passage in examiner.hits[worded.question]):
+        return "leads"
+    return "far" if examiner.finds(worded.question, worded) else ""
+
+
+def _settle(proposed: Proposed, worded: Worded | None, refused: str) -> Proposed:
+    """The proposal with a question if it passed the gate (`worded`), else with the gate that refused it."""
+    score = structs.replace(proposed.score, valid=worded is not None)
+    if worded is None:
+        return structs.replace(proposed, score=score, question=None, refusals=(refused,) if refused else ())
+    assert proposed.task.given is not None
+    num = searches_needed(HOPS)
+    evidence = tuple(fact.evidence for fact in worded.draft.facts)
+    accepted = tuple(dict.fromkeys((*proposed.task.given.answers, *worded.answers)))
+    question = Question(
+        proposed.episode.id, proposed.written.question, accepted, HOPS, evidence, facts=num, searches=num
+    )
+    return structs.replace(proposed, score=score, question=question)
+
+
+def measure_gates(refusals: Sequence[tuple[str, ...]]) -> dict[str, float]:
+    """Share of the rewordings that pass each gate and all gates before it.
+
+    measure_gates([(), ("read",), ("proposal",), ()])["gate/far"] == 0.75
+    """
+    failed = [GATES.index(refused[0]) if refused else len(GATES) for refused in refusals]
+    if not failed:
+        return {}
+    return {f"gate/{name}": sum(at > place for at in failed) / len(failed) for place, name in enumerate(GATES)}
+
+
+# ------------------------------------------------------------------------------------------------------------- the loop
+
+
+class Hardening(DrZero):
+    """A run of Dr. Zero whose proposer rewords checked questions."""
+
+    def __init__(
+        self,
+        config: SelfPlayConfig,
+        training: TrainingRun,
+        searcher: Searcher,
+        *,
+        documents: Documents,
+        facts: Sequence[CheckedFact],
+        gate: Gate,
+    ) -> None:
+        # The reward is gate x difficulty, by attempts with as many searches as needed; given questions are the facts.
+        reward = structs.replace(config.proposer.reward, format_weight=0.0, needed_searches=True)
+        config = structs.replace(
+            config,
+            proposer=structs.replace(config.proposer, reward=reward),
+            generation=structs.replace(config.generation, given=""),
+        )
+        super().__init__(config, training, searcher, first=documents, second=documents)
+        self.facts, self.gate = {fact.question.id: fact for fact in facts}, gate
+        self._order = order_facts(facts, config.seed)
+
+    async def iterate(self, iteration: int) -> None:
+        """One iteration: facts, and all three phases."""
+        await self.rate_facts(iteration)
+        await super().iterate(iteration)
+
+    async def rate_facts(self, iteration: int) -> None:
+        """Let the solver attempt the iteration's facts; those it answers sometimes are kept as candidates."""
+        num_attempts = self.config.proposer.hardening.attempts
+        if not num_attempts:
+            return
+        for step in self.training.steps(iteration, "facts", 1):
+            seen = remember_questions(self.training.store.candidates(iteration=iteration))
+            await take_given(
+                step,
+                self.training,
+                self.stage,
+                self.asking,
+                self.limits,
+                seen,
+                attempts=num_attempts,
+                max_words=self.config.generation.max_words,
+                questions=[fact.question for fact in self._pool(iteration)],
+            )
+            kept = sum(candidate.kept for candidate in step.candidates)
+            step.metrics["facts/sometimes"] = kept / max(1, len(step.candidates))
+
+    def draw(self, step: Step, numbers: Sequence[int]) -> list[ProposeTask]:
+        """Tasks about the facts with these numbers; the proposer does not learn on those that generation takes."""
+        is_trained = self.config.proposer.steps > 0
+        learned, held = split_facts(self._chosen(step.iteration), self._num_written if is_trained else 0)
+        facts = held if step.phase == "generation" else learned
+        name = f"i{step.iteration}{step.phase[0]}"
+        chosen = [(f"{name}-{number:06d}", facts[number % len(facts)]) for number in numbers]
+        return [ProposeTask(task, fact.worded.fact.passage, HOPS, given=fact.question) for task, fact in chosen]
+
+    async def judge(self, step: Step, proposals: Sequence[Proposed]) -> list[Proposed]:
+        """Let the solver attempt the rewordings that pass the gate, and reward them."""
+        judged = await super().judge(step, await self._check(step, proposals))
+        useful = [0 < item.num_right < item.num_attempts for item in judged]
+        step.metrics |= {"gate/yield": sum(useful) / len(useful)} if useful else {}
+        return judged
+
+    async def examine(self, step: Step, proposals: Sequence[Proposed], seen: set[str]) -> list[Candidate]:
+        """The rewordings as candidates of the curriculum: kept, or dropped with a reason."""
+        screened = await self.screen(step, await self._check(step, proposals), seen)
+        made = []
+        for proposed, reason in screened:
+            given = proposed.task.given
+            assert given is not None
+            candidate = self.record(step, proposed, "refused" if proposed.refusals else reason)
+            question = proposed.question or given
+            others = tuple(answer for answer in question.answers if answer != candidate.answer)
+            needed = searches_needed(HOPS)
+            made.append(structs.replace(candidate, aliases=others, searches=needed, proof=question.evidence))
+        step.metrics |= {"gate/yield": sum(item.kept for item in made) / len(made)} if made else {}
+        return made
+
+    async def _check(self, step: Step, proposals: Sequence[Proposed]) -> list[Proposed]:
+        """The proposals after the gate, whose metrics are added to the step."""
+        facts = [self.facts[item.task.given.id] for item in proposals if item.task.given]
+        checked = await self.gate.check(proposals, facts, derive_seed(step.seed, "gate"))
+        step.metrics |= measure_gates([item.refusals for item in checked if not item.episode.search_failed])
+        return checked
+
+    @property
+    def _num_written(self) -> int:
+        """Number of facts for which an iteration's generation writes questions."""
+        return count_documents(self.config.generation, self.config.proposer)
+
+    def _pool(self, iteration: int) -> list[CheckedFact]:
+        proposer = self.config.proposer
+        size = max(1, proposer.steps * proposer.batch + self._num_written)
+        return choose_pool(self._order, iteration, size, self._num_written)
+
+    def _chosen(self, iteration: int) -> list[CheckedFact]:
+        """The facts of the iteration's pool that the solver answers sometimes; all of them if none was attempted."""
+        pool = self._pool(iteration)
+        if not self.config.proposer.hardening.attempts:
+            return pool
+        kept = self.training.store.candidates(iteration=iteration, kept=True)
+        asked = {candidate.question for candidate in kept if candidate.given}
+        return [fact for fact in pool if fact.question.text in asked] or pool
+
+
+async def train(config: SelfPlayConfig, store: Run, reporter: Reporter) -> None:
+    """Train from the run's last checkpoint, or from the start; close all resources at the end."""
+    hardening = config.proposer.hardening
+    async with open_run(config, ROLES, reporter) as opened, AsyncExitStack() as stack:
+        given = read_given(store)
+        facts = await asyncio.to_thread(find_hardenable, given, opened.index, hardening.topk)
+        if not facts:
+            raise BadInput(
+                f"none of the {len(given)} questions of {config.generation.given} can be reworded: no other document "
+                "says something of a name in them",
+                hint="generation.given=FILE is a file of `quaere questions --checked` about the same index",
+            )
+        reporter.note(f"{len(facts)} of {len(given)} given questions can be reworded")
+        actors, engine, examiner = opened.actors, config.engine, None
+        if hardening.examiner:
+            examiner = open_policy(hardening.examiner, device=engine.device, mode=engine.mode, max_rows=engine.max_rows)
+            stack.push_async_callback(examiner.stop)
+
+        def get_policy() -> Policy:
+            if examiner is None:
+                actors.become("solver")
+            return examiner or actors.policy
+
+        gate = Gate(opened.index, hardening, get_policy, engine.max_rows)
+        training = TrainingRun(config, store, actors, reporter, count_steps(config), read_document=opened.read_document)
+        documents = Documents(opened.index, config.proposer)
+        await Hardening(config, training, opened.searcher, documents=documents, facts=facts, gate=gate).evolve()
