@@ -1,0 +1,384 @@
+"""Reports composed of sentences of the documents, word for word and each with its citation, without a model.
+
+    episode = await Composer(searcher).play(ReportTask(Question("q1", "What is known of the Oss?")))
+    bind_report(episode).text -> "## River Oss\\n\\nThe Oss rises at Korrin [1]. ..."
+
+A question names its subjects: titles of documents found for it, and capitalised names. Question and subjects are
+searched for, and a sentence of a passage found is a *finding* if it, or the title above it, names a subject. Findings
+that repeat one another are dropped; the rest is written document by document, in reading order. Fewer documents than a
+report should have are made up by those on the names that the findings mention. With an outline, this is done for every
+heading, whose own words the findings must have too.
+
+An episode of a composer has the form of a writer's, so it is stored, shown, bound and graded in the same way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+
+from msgspec import Struct, structs
+
+from quaere.chat.statements import extract_conclusion, find_citations, split_statements
+from quaere.chat.terminal_text import UNPRINTABLE
+from quaere.dialects.report.report_writer import numbered_sources
+from quaere.evaluation.reports.lexical import content_words
+from quaere.grouping import group_by
+from quaere.records import Answer, Episode, Hit, Passage, ReportTask, Search, SearchResult, Task, Turn
+from quaere.rollout.topic_questions import find_phrases
+from quaere.search.searcher import Searcher
+from quaere.search.words import count_words, terms
+
+PROTOCOL, MODEL = "report-writer", "composer"  # of its episodes
+TOPK = 20  # passages per search; more than a model is shown, because reading them costs nothing
+MIN_DOCUMENTS = 3  # with fewer, documents on names that the findings mention are added
+MAX_DOCUMENTS = 12  # of a section
+_MAX_OF_SUBJECT, _MAX_OF_OTHER, _MAX_OF_LINKED = 24, 4, 2  # sentences of a document, by what it is about
+_MAX_LINKS = 6  # names that are followed
+_MIN_SHARE = 0.5  # of the words of a heading, or of a question without subjects, that a finding has
+_MIN_WORDS, _MAX_WORDS = 4, 60
+_SAME_SHARE = 0.85  # common words of two sentences that repeat one another
+_ENDING = re.compile(r"[.!…。！]+[\"'”’»)\]*_」』）]*+$")
+_EDGE_MARKS = re.compile(r"^(?:\[[0-9, \t]*+\][ \t]*+)++|(?:[ \t]*+\[[0-9, \t]*+\])++$")
+_DIGITS = re.compile("[0-9]+")
+_POSSESSIVE = re.compile("['’]s\\b")
+_NAME = r"[A-Z][\w'’-]*+(?: (?:of (?:the )?|the )?[A-Z][\w'’-]*+)*+"
+_OTHER_NAME = re.compile(
+    rf"(?:, or|\b(?:called|nicknamed|formerly|known(?: \w++){{0,2}} as|knew \w++(?: \w++)? as)) (?:the )?({_NAME})"
+)
+
+Terms = tuple[str, ...]
+
+
+class Finding(Struct, frozen=True):
+    """A sentence of a passage, `text`, on one line; it begins at `start` of the passage.
+
+    Finding("The Oss rises at Korrin.", passage=Passage(id="rivers.md#0", ...), start=0, score=2.0)
+    """
+
+    text: str
+    passage: Passage
+    start: int
+    score: float = 0.0
+
+
+class Subject(Struct, frozen=True):
+    """Something that a question names; `forms` are its names, as terms.
+
+    Subject("River Oss", forms=(("river", "oss"), ("oss",)))
+    """
+
+    name: str
+    forms: tuple[Terms, ...]
+
+    def is_title(self, title: str) -> bool:
+        """True for the title of a document about the subject."""
+        return _name_terms(title) in self.forms
+
+    def is_named(self, text: str) -> bool:
+        """True if the text has a name of the subject that is no part of a longer name: not "Lower Halm Bridge"."""
+        text = _POSSESSIVE.sub("", text)
+        for start, end in reversed(find_phrases(text)):
+            words = _name_terms(text[start:end])
+            if words not in self.forms and any(_find(form, words) is not None for form in self.forms):
+                text = text[:start] + text[end:]
+        words = tuple(terms(text))
+        return any(_find(form, words) is not None for form in self.forms)
+
+
+class Wanted(Struct, frozen=True):
+    """What a section is about: its subjects, and other words of which a finding has a share.
+
+    Wanted(subjects=(Subject("River Oss", ...),), words=frozenset({"bridg"}), min_share=0.5)
+    """
+
+    subjects: tuple[Subject, ...]
+    words: frozenset[str] = frozenset()
+    min_share: float = 0.0
+
+    def score(self, one: Finding) -> float:
+        """Subjects that are named plus the share of the other words; 0 if that makes no finding."""
+        above = one.passage.title, one.passage.heading
+        num_named = sum(
+            subject.is_title(above[0]) or subject.is_named(above[1]) or subject.is_named(one.text)
+            for subject in self.subjects
+        )
+        said = frozenset(content_words(f"{above[0]} {above[1]} {one.text}"))
+        share = len(self.words & said) / len(self.words) if self.words else float(bool(self.subjects))
+        return num_named + share if share >= self.min_share and (num_named or not self.subjects) else 0.0
+
+
+class Composer(Struct, frozen=True):
+    """Writes reports without a model; `outline` has the headings of their sections, the question alone by default.
+
+    Composer(searcher, outline=("Source of the Oss", "Bridges"))
+    """
+
+    searcher: Searcher
+    outline: tuple[str, ...] = ()
+    topk: int = TOPK
+
+    async def play(self, task: Task, *, on_turn: Callable[[Turn], None] | None = None) -> Episode:
+        """The episode of one report; without any finding it has no outcome."""
+        assert isinstance(task, ReportTask)
+        draft = _Draft(self.searcher, self.topk)
+        await draft.write(task.question.text, self.outline)
+        turns = draft.turns()
+        text = draft.text(turns)
+        if text:
+            turns.append(Turn(len(turns), text, Answer(text), "end_of_turn"))
+        for turn in turns if on_turn else ():
+            on_turn(turn)  # type: ignore[misc]
+        outcome = Answer(text) if text else None
+        end = "answered" if text else "turn_limit"
+        return Episode(task.id, task, PROTOCOL, MODEL, 0, (), tuple(turns), outcome, end)
+
+    async def play_many(self, tasks: Sequence[Task]) -> AsyncIterator[Episode]:
+        """The episodes of several reports, in their order."""
+        for task in tasks:
+            yield await self.play(task)
+
+    async def close(self) -> None:
+        """Release what is searched."""
+        await self.searcher.close()
+
+
+class _Section(Struct):
+    heading: str  # "" for a report without an outline
+    documents: list[list[Finding]]
+
+
+class _Draft:
+    """One report in progress: what was searched, and the findings by section and document."""
+
+    def __init__(self, searcher: Searcher, topk: int) -> None:
+        self.searcher, self.topk = searcher, topk
+        self.searches: list[list[SearchResult]] = []
+        self.sections: list[_Section] = []
+        self.missing: list[str] = []
+        self._said: list[Finding] = []
+
+    async def write(self, question: str, outline: Sequence[str]) -> None:
+        """Search, and collect the findings of every section."""
+        found = await self._search([question, *outline])
+        subjects = find_subjects(question, found)
+        headings = {heading: find_subjects(heading, found) for heading in outline}
+        named = {one.name: one for one in (*subjects, *(one for own in headings.values() for one in own))}
+        found += await self._search(list(named))
+        others = {name: find_other_names(one, found) for name, one in named.items()}
+        found += await self._search([name for names in others.values() for name in names])
+
+        def known(own: Sequence[Subject]) -> tuple[Subject, ...]:
+            forms = {one.name: tuple(map(_name_terms, others[one.name])) for one in own}
+            return tuple(structs.replace(one, forms=(*one.forms, *forms[one.name])) for one in own)
+
+        for heading, own in headings.items():
+            self._add(heading, found, _wanted(heading, known(own or subjects), _MIN_SHARE))
+        if not outline:
+            self._add("", found, _wanted(question, known(subjects), 0.0 if subjects else _MIN_SHARE))
+            await self._follow_links(known(subjects))
+
+    async def _search(self, queries: Sequence[str]) -> list[Passage]:
+        """The passages found, best first and without repetitions; the search is recorded."""
+        asked = [query for query in dict.fromkeys(queries) if query.strip()]
+        if not asked:
+            return []
+        hits = await self.searcher.search(asked, self.topk)
+        self.searches.append([SearchResult(query, tuple(found)) for query, found in zip(asked, hits, strict=True)])
+        return list(dict.fromkeys(hit.passage for found in hits for hit in found))
+
+    def _add(self, heading: str, passages: Sequence[Passage], wanted: Wanted) -> None:
+        """Add a section with the findings in these passages; what has none is missing."""
+        found = [
+            structs.replace(one, score=score)
+            for passage in dict.fromkeys(passages)
+            for one in read_sentences(passage)
+            if (score := wanted.score(one))
+        ]
+        documents = []
+        for own in group_by(found, lambda one: one.passage.doc_id).values():
+            titled = [subject.is_title(own[0].passage.title) for subject in wanted.subjects]
+            place = titled.index(True) if True in titled else len(titled)
+            documents.append((place, -max(one.score for one in own), own))
+        documents.sort(key=lambda one: one[:2])  # stable, so equal ones stay in the order of the search
+        num_subjects = len(wanted.subjects)
+        chosen = [
+            self._choose(own, _MAX_OF_SUBJECT if place < num_subjects else _MAX_OF_OTHER)
+            for place, _, own in documents[:MAX_DOCUMENTS]
+        ]
+        if kept := [own for own in chosen if own]:
+            self.sections.append(_Section(heading, kept))
+        missing = [heading] if heading and not kept else []
+        if not heading:
+            missing = [one.name for one in wanted.subjects if not any(map(Wanted((one,)).score, found))]
+        self.missing += missing
+
+    def _choose(self, found: list[Finding], most: int) -> list[Finding]:
+        """The best findings of a document that repeat no other, in reading order."""
+        best: list[Finding] = []
+        for one in sorted(found, key=lambda one: -one.score):
+            if len(best) < most and not any(_repeats(one, other) for other in self._said):
+                best.append(one)
+                self._said.append(one)
+        return sorted(best, key=lambda one: (one.passage.start, one.start))
+
+    async def _follow_links(self, subjects: Sequence[Subject]) -> None:
+        """Add documents on names that the findings mention, while there are fewer than a report should have."""
+        used = {one.passage.doc_id for one in self._said}
+        names = [one.text[start:end] for one in self._said for start, end in find_phrases(one.text)]
+        names = [name for name in dict.fromkeys(names) if not any(one.is_named(name) for one in subjects)]
+        names = names[:_MAX_LINKS] if len(used) < MIN_DOCUMENTS else []
+        found = await self._search(names)
+        for name in names:
+            wanted = Wanted((Subject(name, (_name_terms(name),)),))
+            others = (one for one in found if one.doc_id not in used)
+            told = next(filter(None, ([one for one in read_sentences(two) if wanted.score(one)] for two in others)), [])
+            if len(used) < MIN_DOCUMENTS and (kept := self._choose(told, _MAX_OF_LINKED)):
+                self.sections[0].documents.append(kept)
+                used.add(kept[0].passage.doc_id)
+
+    def turns(self) -> list[Turn]:
+        """The searches as turns; of their results, the passages that are cited, in the order of the report."""
+        cited = list(dict.fromkeys(one.passage for one in self._written()))
+        turns = []
+        for number, results in enumerate(self.searches):
+            kept = []
+            for result in results:
+                scores = {hit.passage: hit.score for hit in result.hits}
+                kept.append(SearchResult(result.query, tuple(Hit(one, scores[one]) for one in cited if one in scores)))
+            action = Search(tuple(result.query for result in results))
+            turns.append(Turn(number, "", action, "end_of_turn", tuple(kept)))
+        return turns
+
+    def text(self, turns: Sequence[Turn]) -> str:
+        """The report; "" without a finding."""
+        numbers = {source.passage: number for number, source in numbered_sources(turns).items()}
+        parts = []
+        for section in self.sections:
+            level = "##"
+            if section.heading:
+                parts.append(f"## {_heading(section.heading)}")
+                level = "###"
+            for own in section.documents:
+                parts.append(f"{level} {_heading(own[0].passage.title or own[0].passage.doc_id)}")
+                parts.append(" ".join(cite(one.text, _number(one.passage, numbers)) for one in own))
+        if parts and self.missing:
+            parts += ["## Not found", " ".join(f"Nothing was found on {_heading(one)}." for one in self.missing)]
+        return "\n\n".join(parts)
+
+    def _written(self) -> Iterable[Finding]:
+        return (one for section in self.sections for own in section.documents for one in own)
+
+
+# ------------------------------------------------------------------------------------------------------------ sentences
+
+
+def read_sentences(passage: Passage) -> list[Finding]:
+    """The sentences of a passage that can be cited: whole, of a usual length, and read as one statement each.
+
+    A citation mark of the document's own would be read as one of the report, so "[3]" becomes "(3)" and is left out at
+    the ends. What the reader of reports would not read as one statement with one citation is left out.
+    """
+    found = []
+    for statement in split_statements(passage.text):
+        text = " ".join(_EDGE_MARKS.sub("", statement.text).split())
+        for mark in find_citations(text):
+            text = f"{text[: mark.start]}({text[mark.start + 1 : mark.end - 1]}){text[mark.end :]}"
+        if _is_usable(text):
+            found.append(Finding(text, passage, statement.start))
+    return found
+
+
+def _is_usable(text: str) -> bool:
+    if not _MIN_WORDS <= count_words(text) <= _MAX_WORDS or UNPRINTABLE.search(text) or text[0].islower():
+        return False
+    cited = cite(text, 1)
+    again = split_statements(f"{cited} {cited}")  # twice: the next sentence must not be taken for a part of it
+    return bool(_ENDING.search(text)) and [(one.text, one.citations) for one in again] == [(cited, (1,))] * 2
+
+
+def cite(sentence: str, number: int) -> str:
+    """The sentence with a citation before its full stop: cite("It is short.", 2) -> "It is short [2]."."""
+    ending = _ENDING.search(sentence)
+    at = ending.start() if ending else len(sentence)
+    return f"{sentence[:at]} [{number}]{sentence[at:]}"
+
+
+def _number(passage: Passage, numbers: dict[Passage, int]) -> int:
+    """The passage's number; two passages of one id, of which one begins with the other, have the same."""
+    if passage in numbers:
+        return numbers[passage]
+    return next(number for other, number in numbers.items() if other.id == passage.id)
+
+
+def _repeats(one: Finding, other: Finding) -> bool:
+    """True if the sentences have nearly the same words and the same numbers."""
+    words, others = set(terms(one.text)), set(terms(other.text))
+    is_same = len(words & others) >= _SAME_SHARE * len(words | others)
+    return is_same and _DIGITS.findall(one.text) == _DIGITS.findall(other.text)
+
+
+def _heading(text: str) -> str:
+    """A title as a heading of the report: one line without citations, and not the heading of a conclusion."""
+    line = (
+        " ".join(UNPRINTABLE.sub(" ", text).translate(str.maketrans("[]", "()")).split()).lstrip("#>*-+ ") or "Untitled"
+    )
+    is_taken = extract_conclusion(f"A.\n\n## {line}\n\nB.\n\nC.") != "C."
+    return f"Document {line}" if is_taken else line
+
+
+# ------------------------------------------------------------------------------------------------------------- subjects
+
+
+def find_subjects(text: str, passages: Sequence[Passage]) -> list[Subject]:
+    """What a question names: titles of these passages, then its other capitalised names.
+
+    A title of one word that the question does not capitalise counts only if there is no other subject. A name that is
+    no title stands for every title that contains it ("the Oss" for "River Oss").
+
+        find_subjects("What connects the Oss with Halm?", [Passage(title="River Oss", ...)])
+        -> [Subject("Oss", (("oss",), ("river", "oss"))), Subject("Halm", (("halm",),))]
+    """
+    asked = tuple(terms(text))
+    titles = {words: one.title for one in passages if (words := _name_terms(one.title))}
+    phrases = {_name_terms(text[start:end]): text[start:end] for start, end in find_phrases(text)}
+    capitals = {word for words in phrases for word in words}
+    found: dict[range, Subject] = {}
+    doubtful: list[Subject] = []
+    longest_first = sorted(titles.items(), key=lambda one: -len(one[0]))
+    for words, name in [*longest_first, *phrases.items()]:
+        at = _find(words, asked)
+        if at is None or any(place in covered for covered in found for place in range(at, at + len(words))):
+            continue
+        longer = () if words in titles else tuple(title for title in titles if _find(words, title) is not None)
+        subject = Subject(name, (words, *longer))
+        if len(words) > 1 or words[0] in capitals:
+            found[range(at, at + len(words))] = subject
+        else:
+            doubtful.append(subject)
+    return [found[place] for place in sorted(found, key=lambda place: place.start)] or doubtful
+
+
+def find_other_names(subject: Subject, passages: Sequence[Passage]) -> list[str]:
+    """Other names of the subject that documents about it state: "Halm, also called Halmgate, is a town"."""
+    own = (passage.text for passage in passages if subject.is_title(passage.title))
+    found = (match.group(1) for text in own for match in _OTHER_NAME.finditer(text))
+    return [name for name in dict.fromkeys(found) if _name_terms(name) not in subject.forms]
+
+
+def _wanted(text: str, subjects: tuple[Subject, ...], min_share: float) -> Wanted:
+    named = {word for subject in subjects for form in subject.forms for word in content_words(" ".join(form))}
+    return Wanted(subjects, frozenset(content_words(text)) - named, min_share)
+
+
+def _name_terms(name: str) -> Terms:
+    """The terms of a name without function words at its start: _name_terms("Although the Oss") -> ("oss",)."""
+    words = name.split()
+    while len(words) > 1 and not content_words(words[0]):
+        words = words[1:]
+    return tuple(terms(" ".join(words)))
+
+
+def _find(words: Terms, among: Terms) -> int | None:
+    places = (at for at in range(len(among) - len(words) + 1) if among[at : at + len(words)] == words)
+    return next(places, None) if words else None
