@@ -40,7 +40,11 @@ _MIN_WORDS, _MAX_WORDS = 4, 60
 _SAME_SHARE = 0.85  # common words of two sentences that repeat one another
 _ENDING = re.compile(r"[.!…。！]+[\"'”’»)\]*_」』）]*+$")
 _EDGE_MARKS = re.compile(r"^(?:\[[0-9, \t]*+\][ \t]*+)++|(?:[ \t]*+\[[0-9, \t]*+\])++$")
+_UNFIT = re.compile(
+    r"^[^\w\"'“‘«(*_`]|^[\"'“‘«(*_`]*+[a-z]|^\W*+$| \| "
+)  # the middle of a sentence, or a row of a table
 _DIGITS = re.compile("[0-9]+")
+_TITLE = re.compile(r"(?<=\bDr|\bMr|\bMs|\bSt)\.(?= )")
 _POSSESSIVE = re.compile("['’]s\\b")
 _NAME = r"[A-Z][\w'’-]*+(?: (?:of (?:the )?|the )?[A-Z][\w'’-]*+)*+"
 _OTHER_NAME = re.compile(
@@ -127,11 +131,13 @@ class Composer(Struct, frozen=True):
         text = draft.text(turns)
         if text:
             turns.append(Turn(len(turns), text, Answer(text), "end_of_turn"))
-        for turn in turns if on_turn else ():
-            on_turn(turn)  # type: ignore[misc]
+        if on_turn:
+            for turn in turns:
+                on_turn(turn)
         outcome = Answer(text) if text else None
-        end = "answered" if text else "turn_limit"
-        return Episode(task.id, task, PROTOCOL, MODEL, 0, (), tuple(turns), outcome, end)
+        return Episode(
+            task.id, task, PROTOCOL, MODEL, 0, (), tuple(turns), outcome, "answered" if text else "turn_limit"
+        )
 
     async def play_many(self, tasks: Sequence[Task]) -> AsyncIterator[Episode]:
         """The episodes of several reports, in their order."""
@@ -290,7 +296,7 @@ def read_sentences(passage: Passage) -> list[Finding]:
 
 
 def _is_usable(text: str) -> bool:
-    if not _MIN_WORDS <= count_words(text) <= _MAX_WORDS or UNPRINTABLE.search(text) or text[0].islower():
+    if not _MIN_WORDS <= count_words(text) <= _MAX_WORDS or _UNFIT.search(text) or UNPRINTABLE.search(text):
         return False
     cited = cite(text, 1)
     again = split_statements(f"{cited} {cited}")  # twice: the next sentence must not be taken for a part of it
@@ -339,6 +345,7 @@ def find_subjects(text: str, passages: Sequence[Passage]) -> list[Subject]:
         find_subjects("What connects the Oss with Halm?", [Passage(title="River Oss", ...)])
         -> [Subject("Oss", (("oss",), ("river", "oss"))), Subject("Halm", (("halm",),))]
     """
+    text = _TITLE.sub("", text)  # or "Dr. Zero" is read as "Dr"
     asked = tuple(terms(text))
     titles = {words: one.title for one in passages if (words := _name_terms(one.title))}
     phrases = {_name_terms(text[start:end]): text[start:end] for start, end in find_phrases(text)}

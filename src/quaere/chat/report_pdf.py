@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -33,6 +34,8 @@ _SIZES = {0: 18, 2: 15, 3: 13}  # points, by the level of a heading; 0 is the ti
 _TEXT, _SMALL, _LINE = 11, 9, 1.45  # points; and the height of a line, relative to its letters
 _BLACK, _GREY, _BLUE, _RED = (34, 34, 34), (102, 102, 102), (26, 90, 150), (176, 0, 32)
 _POINT_MM = 25.4 / 72
+_ROOM_MM = 3
+_WRAP = re.compile(r"(?<!\n)\n(?!\n)")  # a line of the document that was only wrapped
 
 
 def check_pdf() -> None:
@@ -117,7 +120,9 @@ class _Page:
         for part in source.parts:
             if part.anchor:
                 self._reach(part.anchor)
-            self._put(part.text, size=_SMALL, link=part.address, colour=_BLUE if part.address else _BLACK)
+            self._put(
+                _WRAP.sub(" ", part.text), size=_SMALL, link=part.address, colour=_BLUE if part.address else _BLACK
+            )
         self._end(_SMALL)
 
     def _run(self, run: TextRun, size: int, *, is_bold: bool) -> None:
@@ -157,9 +162,13 @@ class _Page:
         link: str | int = "",
         colour: tuple[int, int, int] = _BLACK,
     ) -> None:
-        if text:
+        if text.strip():
             self.pdf.set_font("text", "B" if is_bold else "", size)
             self.pdf.set_text_color(*colour)
+            room = self.pdf.w - self.pdf.r_margin - self.pdf.x - _ROOM_MM
+            # Without a space before it, the library would break the first word and not the line.
+            if self.pdf.x > self.pdf.l_margin and self.pdf.get_string_width(text.split(maxsplit=1)[0]) > room:
+                self.pdf.ln(size * _POINT_MM * _LINE)
             self.pdf.write(size * _POINT_MM * _LINE, text, link)
 
     def _end(self, size: int, space: float = 0.7) -> None:

@@ -110,16 +110,23 @@ async def probe_judges(
     citations: CitationJudge, grader: Grader, num_reports: int = 20, *, seed: int = 0, advance: Advance = idle
 ) -> JudgeAgreement:
     """Measure both judges on good and corrupted reports; `advance` is called `num_steps(num_reports)` times."""
-    probes = make_probes(num_reports)
-    free = [Cited(said, passage) for passage, *both in PARAPHRASES for said in both]
-    checked = await citations.check([*(probe.asked for probe in probes), *free], seed=seed, advance=advance)
+    agreed = await probe_citations(citations, num_reports, seed=seed, advance=advance)
     pairs = make_pairs(num_reports)
     criteria = grader.criteria_of(general_criteria())
     reports = [*make_reports(num_reports), *(spoiled for _, _, spoiled in pairs)]
     grades = await grader.grade([Submission(one, criteria) for one in reports], seed=seed, advance=advance)
     world = f"{num_reports} reports from a world of the evaluation family, seed {SEED}, {NUM_ARTICLES} articles"
-    agreed = structs.replace(score_checks(probes, checked[: len(probes)]), free=score_free(checked[len(probes) :]))
     return JudgeAgreement(world, agreed, _score_pairs(pairs, grades, num_reports, criteria))
+
+
+async def probe_citations(
+    citations: CitationJudge, num_reports: int = 20, *, seed: int = 0, advance: Advance = idle
+) -> CitationAgreement:
+    """Measure a citation judge on good and corrupted reports, and on paraphrases."""
+    probes = make_probes(num_reports)
+    free = [Cited(said, passage) for passage, *both in PARAPHRASES for said in both]
+    checked = await citations.check([*(probe.asked for probe in probes), *free], seed=seed, advance=advance)
+    return structs.replace(score_checks(probes, checked[: len(probes)]), free=score_free(checked[len(probes) :]))
 
 
 def num_steps(num_reports: int) -> int:
