@@ -5,9 +5,9 @@
 
 A question names its subjects: titles of documents found for it, and capitalised names. Question and subjects are
 searched for, and a sentence of a passage found is a *finding* if it, or the title above it, names a subject. Findings
-that repeat one another are dropped; the rest is written document by document, in reading order. Fewer documents than a
-report should have are made up by those on the names that the findings mention. With an outline, this is done for every
-heading, whose own words the findings must have too.
+are written document by document, in reading order; one that several documents have is written once and cites them.
+Fewer documents than a report should have are made up by those on the names that the findings mention. With an outline,
+this is done for every heading, whose own words the findings must have too.
 
 An episode of a composer has the form of a writer's, so it is stored, shown, bound and graded in the same way.
 """
@@ -30,20 +30,19 @@ from quaere.search.searcher import Searcher
 from quaere.search.words import count_words, terms
 
 PROTOCOL, MODEL = "report-writer", "composer"  # of its episodes
-TOPK = 20  # passages per search; more than a model is shown, because reading them costs nothing
+TOPK = 100  # passages per search; more than a model is shown, because reading them costs little
 MIN_DOCUMENTS = 3  # with fewer, documents on names that the findings mention are added
-MAX_DOCUMENTS = 12  # of a section
+MAX_DOCUMENTS = 24  # of a section
 _MAX_OF_SUBJECT, _MAX_OF_OTHER, _MAX_OF_LINKED = 24, 4, 2  # sentences of a document, by what it is about
-_MAX_LINKS = 6  # names that are followed
+_MAX_LINKS, _LINKS_TOPK = 6, 5  # names that are followed, and passages per search for them
 _MIN_SHARE = 0.5  # of the words of a heading, or of a question without subjects, that a finding has
 _MIN_WORDS, _MAX_WORDS = 4, 60
-_SAME_SHARE = 0.85  # common words of two sentences that repeat one another
+_MAX_CITED = 3  # passages that a sentence cites if several documents have it
 _ENDING = re.compile(r"[.!…。！]+[\"'”’»)\]*_」』）]*+$")
 _EDGE_MARKS = re.compile(r"^(?:\[[0-9, \t]*+\][ \t]*+)++|(?:[ \t]*+\[[0-9, \t]*+\])++$")
 _UNFIT = re.compile(
     r"^[^\w\"'“‘«(*_`]|^[\"'“‘«(*_`]*+[a-z]|^\W*+$| \| "
 )  # the middle of a sentence, or a row of a table
-_DIGITS = re.compile("[0-9]+")
 _TITLE = re.compile(r"(?<=\bDr|\bMr|\bMs|\bSt)\.(?= )")
 _POSSESSIVE = re.compile("['’]s\\b")
 _NAME = r"[A-Z][\w'’-]*+(?: (?:of (?:the )?|the )?[A-Z][\w'’-]*+)*+"
@@ -99,6 +98,11 @@ class Wanted(Struct, frozen=True):
     subjects: tuple[Subject, ...]
     words: frozenset[str] = frozenset()
     min_share: float = 0.0
+
+    def is_possible(self, passage: Passage) -> bool:
+        """False if the passage cannot have a finding; much quicker than reading its sentences."""
+        said = frozenset(terms(passage.titled_text))
+        return not self.subjects or any(said.issuperset(form) for subject in self.subjects for form in subject.forms)
 
     def score(self, one: Finding) -> float:
         """Subjects that are named plus the share of the other words; 0 if that makes no finding."""
@@ -162,7 +166,7 @@ class _Draft:
         self.searches: list[list[SearchResult]] = []
         self.sections: list[_Section] = []
         self.missing: list[str] = []
-        self._said: list[Finding] = []
+        self._cited: dict[Terms, list[Passage]] = {}  # the passages that have a sentence, by its words
 
     async def write(self, question: str, outline: Sequence[str]) -> None:
         """Search, and collect the findings of every section."""
@@ -184,12 +188,12 @@ class _Draft:
             self._add("", found, _wanted(question, known(subjects), 0.0 if subjects else _MIN_SHARE))
             await self._follow_links(known(subjects))
 
-    async def _search(self, queries: Sequence[str]) -> list[Passage]:
+    async def _search(self, queries: Sequence[str], topk: int = 0) -> list[Passage]:
         """The passages found, best first and without repetitions; the search is recorded."""
         asked = [query for query in dict.fromkeys(queries) if query.strip()]
         if not asked:
             return []
-        hits = await self.searcher.search(asked, self.topk)
+        hits = await self.searcher.search(asked, topk or self.topk)
         self.searches.append([SearchResult(query, tuple(found)) for query, found in zip(asked, hits, strict=True)])
         return list(dict.fromkeys(hit.passage for found in hits for hit in found))
 
@@ -197,7 +201,7 @@ class _Draft:
         """Add a section with the findings in these passages; what has none is missing."""
         found = [
             structs.replace(one, score=score)
-            for passage in dict.fromkeys(passages)
+            for passage in filter(wanted.is_possible, dict.fromkeys(passages))
             for one in read_sentences(passage)
             if (score := wanted.score(one))
         ]
@@ -220,24 +224,28 @@ class _Draft:
         self.missing += missing
 
     def _choose(self, found: list[Finding], most: int) -> list[Finding]:
-        """The best findings of a document that repeat no other, in reading order."""
+        """The best findings of a document that no other has, in reading order; one that another has is cited there."""
         best: list[Finding] = []
         for one in sorted(found, key=lambda one: -one.score):
-            if len(best) < most and not any(_repeats(one, other) for other in self._said):
+            key = tuple(terms(one.text))
+            if key in self._cited:
+                self._cited[key] = list(dict.fromkeys([*self._cited[key], one.passage]))[:_MAX_CITED]
+            elif len(best) < most:
                 best.append(one)
-                self._said.append(one)
+                self._cited[key] = [one.passage]
         return sorted(best, key=lambda one: (one.passage.start, one.start))
 
     async def _follow_links(self, subjects: Sequence[Subject]) -> None:
         """Add documents on names that the findings mention, while there are fewer than a report should have."""
-        used = {one.passage.doc_id for one in self._said}
-        names = [one.text[start:end] for one in self._said for start, end in find_phrases(one.text)]
+        said = list(self._written())
+        used = {one.passage.doc_id for one in said}
+        names = [one.text[start:end] for one in said for start, end in find_phrases(one.text)]
         names = [name for name in dict.fromkeys(names) if not any(one.is_named(name) for one in subjects)]
         names = names[:_MAX_LINKS] if len(used) < MIN_DOCUMENTS else []
-        found = await self._search(names)
+        found = await self._search(names, _LINKS_TOPK)
         for name in names:
             wanted = Wanted((Subject(name, (_name_terms(name),)),))
-            others = (one for one in found if one.doc_id not in used)
+            others = (one for one in found if one.doc_id not in used and wanted.is_possible(one))
             told = next(filter(None, ([one for one in read_sentences(two) if wanted.score(one)] for two in others)), [])
             if len(used) < MIN_DOCUMENTS and (kept := self._choose(told, _MAX_OF_LINKED)):
                 self.sections[0].documents.append(kept)
@@ -245,7 +253,7 @@ class _Draft:
 
     def turns(self) -> list[Turn]:
         """The searches as turns; of their results, the passages that are cited, in the order of the report."""
-        cited = list(dict.fromkeys(one.passage for one in self._written()))
+        cited = list(dict.fromkeys(passage for one in self._written() for passage in self._passages(one)))
         turns = []
         for number, results in enumerate(self.searches):
             kept = []
@@ -267,10 +275,14 @@ class _Draft:
                 level = "###"
             for own in section.documents:
                 parts.append(f"{level} {_heading(own[0].passage.title or own[0].passage.doc_id)}")
-                parts.append(" ".join(cite(one.text, _number(one.passage, numbers)) for one in own))
+                told = ((one.text, [_number(each, numbers) for each in self._passages(one)]) for one in own)
+                parts.append(" ".join(cite(sentence, *cited) for sentence, cited in told))
         if parts and self.missing:
             parts += ["## Not found", " ".join(f"Nothing was found on {_heading(one)}." for one in self.missing)]
         return "\n\n".join(parts)
+
+    def _passages(self, one: Finding) -> list[Passage]:
+        return self._cited[tuple(terms(one.text))]
 
     def _written(self) -> Iterable[Finding]:
         return (one for section in self.sections for own in section.documents for one in own)
@@ -303,11 +315,11 @@ def _is_usable(text: str) -> bool:
     return bool(_ENDING.search(text)) and [(one.text, one.citations) for one in again] == [(cited, (1,))] * 2
 
 
-def cite(sentence: str, number: int) -> str:
-    """The sentence with a citation before its full stop: cite("It is short.", 2) -> "It is short [2]."."""
+def cite(sentence: str, *numbers: int) -> str:
+    """The sentence with a citation before its full stop: cite("It is short.", 2, 5) -> "It is short [2, 5]."."""
     ending = _ENDING.search(sentence)
     at = ending.start() if ending else len(sentence)
-    return f"{sentence[:at]} [{number}]{sentence[at:]}"
+    return f"{sentence[:at]} [{', '.join(map(str, numbers))}]{sentence[at:]}"
 
 
 def _number(passage: Passage, numbers: dict[Passage, int]) -> int:
@@ -315,13 +327,6 @@ def _number(passage: Passage, numbers: dict[Passage, int]) -> int:
     if passage in numbers:
         return numbers[passage]
     return next(number for other, number in numbers.items() if other.id == passage.id)
-
-
-def _repeats(one: Finding, other: Finding) -> bool:
-    """True if the sentences have nearly the same words and the same numbers."""
-    words, others = set(terms(one.text)), set(terms(other.text))
-    is_same = len(words & others) >= _SAME_SHARE * len(words | others)
-    return is_same and _DIGITS.findall(one.text) == _DIGITS.findall(other.text)
 
 
 def _heading(text: str) -> str:
