@@ -162,14 +162,16 @@ class _Page:
         link: str | int = "",
         colour: tuple[int, int, int] = _BLACK,
     ) -> None:
-        if text.strip():
-            self.pdf.set_font("text", "B" if is_bold else "", size)
-            self.pdf.set_text_color(*colour)
-            room = self.pdf.w - self.pdf.r_margin - self.pdf.x - _ROOM_MM
-            # Without a space before it, the library would break the first word and not the line.
-            if self.pdf.x > self.pdf.l_margin and self.pdf.get_string_width(text.split(maxsplit=1)[0]) > room:
-                self.pdf.ln(size * _POINT_MM * _LINE)
-            self.pdf.write(size * _POINT_MM * _LINE, text, link)
+        if not text:
+            return
+        height, first = size * _POINT_MM * _LINE, next(iter(text.split(maxsplit=1)), "")
+        self.pdf.set_font("text", "B" if is_bold else "", size)
+        self.pdf.set_text_color(*colour)
+        room = self.pdf.w - self.pdf.r_margin - self.pdf.x - _ROOM_MM
+        # Without a space before it, the library would break the first word and not the line.
+        if self.pdf.x > self.pdf.l_margin and self.pdf.get_string_width(first) > room:
+            self.pdf.ln(height)
+        self.pdf.write(height, text, link)
 
     def _end(self, size: int, space: float = 0.7) -> None:
         """End the line and leave some space, relative to a line."""

@@ -18,6 +18,7 @@ from quaere.records import Report, Statement
 UNSUPPORTED = "(unsupported)"
 _NO_HEADING = 7  # the level of a label, below that of all headings
 _HASHES = re.compile(r"[ \t]*+(#{1,6})[ \t]")
+_GAP = re.compile(r"(?<=\S)[ \t]{2,}")  # where a sentence was
 _ENDING = re.compile(r"[.!?…。！？]+[\"'”’»)\]*_」』）]*+$")
 
 
@@ -61,7 +62,7 @@ def _drop_empty(text: str) -> str:
     for line in text.split("\n"):
         if split_statements(line):
             kept += [heading for _, heading in headings]
-            kept.append(" ".join(line.split()) if line.strip() == line else line)
+            kept.append(_GAP.sub(" ", line).rstrip())
             headings = []
         elif line.strip():
             hashes = _HASHES.match(line)
