@@ -1,4 +1,4 @@
-"""Reports composed of sentences of the documents, word for word and each with its citation, without a model.
+"""Reports composed of sentences of the documents, word for word and each with its citation; no model is needed.
 
     episode = await Composer(searcher).play(ReportTask(Question("q1", "What is known of the Oss?")))
     bind_report(episode).text -> "## River Oss\\n\\nThe Oss rises at Korrin [1]. ..."
@@ -22,6 +22,7 @@ from msgspec import Struct, structs
 from quaere.chat.statements import extract_conclusion, find_citations, split_statements
 from quaere.chat.terminal_text import UNPRINTABLE
 from quaere.dialects.report.report_writer import numbered_sources
+from quaere.evaluation.reports.joining import Joiner, Pair
 from quaere.evaluation.reports.lexical import content_words
 from quaere.grouping import group_by
 from quaere.records import Answer, Episode, Hit, Passage, ReportTask, Search, SearchResult, Task, Turn
@@ -119,18 +120,23 @@ class Wanted(Struct, frozen=True):
 class Composer(Struct, frozen=True):
     """Writes reports without a model; `outline` has the headings of their sections, the question alone by default.
 
+    With a `joiner`, a model joins pairs of findings of one passage, where a judge agrees.
+
     Composer(searcher, outline=("Source of the Oss", "Bridges"))
     """
 
     searcher: Searcher
     outline: tuple[str, ...] = ()
     topk: int = TOPK
+    joiner: Joiner | None = None
 
     async def play(self, task: Task, *, on_turn: Callable[[Turn], None] | None = None) -> Episode:
         """The episode of one report; without any finding it has no outcome."""
         assert isinstance(task, ReportTask)
         draft = _Draft(self.searcher, self.topk)
         await draft.write(task.question.text, self.outline)
+        if self.joiner:
+            await draft.join(self.joiner)
         turns = draft.turns()
         text = draft.text(turns)
         if text:
@@ -149,8 +155,10 @@ class Composer(Struct, frozen=True):
             yield await self.play(task)
 
     async def close(self) -> None:
-        """Release what is searched."""
+        """Release what is searched, and the model that joins sentences."""
         await self.searcher.close()
+        if self.joiner:
+            await self.joiner.stop()
 
 
 class _Section(Struct):
@@ -250,6 +258,22 @@ class _Draft:
             if len(used) < MIN_DOCUMENTS and (kept := self._choose(told, _MAX_OF_LINKED)):
                 self.sections[0].documents.append(kept)
                 used.add(kept[0].passage.doc_id)
+
+    async def join(self, joiner: Joiner) -> None:
+        """Replace pairs of findings of one passage by a sentence that says both, where the joiner has one."""
+        pairs = [
+            (own, one, two)
+            for section in self.sections
+            for own in section.documents
+            for one, two in zip(own[::2], own[1::2], strict=False)
+            if self._passages(one) == self._passages(two)
+        ]
+        said = await joiner.join([Pair(one.text, two.text, one.passage.titled_text) for _, one, two in pairs])
+        for (own, one, _), text in zip(pairs, said, strict=True):
+            if _is_usable(text):
+                at = own.index(one)
+                own[at : at + 2] = [structs.replace(one, text=text)]
+                self._cited[tuple(terms(text))] = self._passages(one)
 
     def turns(self) -> list[Turn]:
         """The searches as turns; of their results, the passages that are cited, in the order of the report."""

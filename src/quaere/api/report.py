@@ -23,6 +23,7 @@ from quaere.dialects.report.report_writer import bind_report
 from quaere.errors import BadInput
 from quaere.evaluation.judges.probes import probe_citations
 from quaere.evaluation.reports.citations import CitationChecks, CitationJudge
+from quaere.evaluation.reports.joining import Joiner
 from quaere.evaluation.reports.scores import CHECKS, Judges, open_judges
 from quaere.evaluation.reports.support import hold_to_sources
 from quaere.policies.catalogue import needs_guide
@@ -71,10 +72,10 @@ def report(
     """Write a report on a question: an agent's model searches and writes it, or it is composed of cited sentences.
 
     It is composed (`api/composer.py`) without an agent, from an index or its place; with `compose`; and by default with
-    models of the catalogue that are too small to write, unless they are `guided`. `outline` has the headings of a
-    composed report. What a model wrote without support is left out, or marked if not `strict`. `out` is a file
-    (`report.html`, `.md`, `.docx`, `.pdf`) or a folder for the formats in `to`. Limits of a model are by default as it
-    was trained to write, else 10 turns of 2048 tokens.
+    models of the catalogue that are too small to write, unless they are `guided`. A model then only joins sentences.
+    `outline` has the headings of a composed report. What a model wrote without support is left out, or marked if not
+    `strict`. `out` is a file (`report.html`, `.md`, `.docx`, `.pdf`) or a folder for the formats in `to`. Limits of a
+    model are by default as it was trained to write, else 10 turns of 2048 tokens.
     """
     check_limits(limits)
     asked = make_question(question, "report")
@@ -88,9 +89,10 @@ def report(
             episode = loop.run(composer.play(ReportTask(asked), on_turn=on_turn))
             loop.run(composer.close())
             return _finish(loop.run(hold_report(episode, strict=strict)), episode, place, searcher)
-    is_composed = composes(agent.model, compose, guided, outline)
-    if is_composed:
-        playing = Composer(searcher, tuple(outline)).play(ReportTask(asked), on_turn=on_turn)
+    if composes(agent.model, compose, guided, outline):
+        joiner = Joiner(agent.opened.policy, CitationChecks(), guided=needs_guide(agent.model))
+        composer = Composer(searcher, tuple(outline), joiner=joiner)
+        playing = composer.play(ReportTask(asked), on_turn=on_turn)
     else:
         helped = needs_guide(agent.model) if guided is None else guided
         writer, allowed = choose_writer(agent.opened.notes, guided=helped, limits=limits)

@@ -42,8 +42,8 @@ class ReportOptions(options.AskedOptions, kw_only=True):
             several reports a .jsonl file as DeepResearch Bench reads it (default: print only)
         to: formats, such as html,md,pdf,docx, in the folder --out (default: md,html; folder: report)
         outline: file with a heading on each line; the report is composed section by section
-        compose: compose the report of cited sentences of the documents (default: without --model, and with models of
-            the catalogue that are too small to write)
+        compose: compose the report of cited sentences of the documents; a --model only joins them (default: without
+            --model, and with models of the catalogue that are too small to write)
         strict: leave out what a model wrote without support; --no-strict marks it (default: strict)
         judge: what decides on support: checks (rules), a local model or an endpoint; a model must first be right on
             80 %% of planted errors (default: checks)
@@ -107,34 +107,32 @@ async def _write(
 ) -> None:
     from quaere.api.report import open_reader
     from quaere.runs import Run, runs_root
+    from quaere.search.searcher import check_reachable
 
-    writer, settings = await _open_writer(args, searcher, outline)
-    judges = None
+    await check_reachable(searcher)
+    judges = await open_reader(args.judge, note_line, device=args.device, dtype=args.dtype)
     try:
-        if not args.compose:
-            judges = await open_reader(args.judge, note_line, device=args.device, dtype=args.dtype)
-        with Run.start(runs_root(args.runs), "report", settings) as stored:
-            reports = _Reports(args, place, writer, stored, judges.citations if judges else None)
-            await (reports.write_one(questions[0]) if args.question else reports.write_many(questions))
+        writer, settings = await _open_writer(args, searcher, outline, judges.citations)
+        try:
+            with Run.start(runs_root(args.runs), "report", settings) as stored:
+                reports = _Reports(args, place, writer, stored, judges.citations)
+                await (reports.write_one(questions[0]) if args.question else reports.write_many(questions))
+        finally:
+            await writer.close()
     finally:
-        await writer.close()
-        if judges:
-            await judges.stop()
+        await judges.stop()
 
 
 async def _open_writer(
-    args: argparse.Namespace, searcher: Searcher, outline: tuple[str, ...]
+    args: argparse.Namespace, searcher: Searcher, outline: tuple[str, ...], judge: CitationJudge
 ) -> tuple[OpenAgent | Composer, dict[str, Any]]:
     """What writes the reports, and the settings that are stored with the run."""
-    from quaere.api.composer import TOPK, Composer
-    from quaere.search.searcher import check_reachable
-
     given = options.given_limits(args)
     if args.compose:
-        await check_reachable(searcher)
-        composer = Composer(searcher, outline, given.get("topk", TOPK))
-        kept = {name: getattr(args, name) for name in ("question", "questions", "index", "compose")}
-        return composer, kept | {"outline": outline, "topk": composer.topk}
+        composer = _open_composer(args, searcher, outline, judge, given)
+        kept = ("question", "questions", "index", "model", "judge", "compose")
+        settings = {name: getattr(args, name) for name in kept}
+        return composer, settings | {"outline": outline, "topk": composer.topk}
     from quaere.api.agent import open_agent
     from quaere.api.report import choose_writer
 
@@ -146,6 +144,25 @@ async def _open_writer(
     return structs.replace(agent, protocol=writer, limits=limits), settings
 
 
+def _open_composer(
+    args: argparse.Namespace,
+    searcher: Searcher,
+    outline: tuple[str, ...],
+    judge: CitationJudge,
+    given: dict[str, Any],
+) -> Composer:
+    from quaere.api.composer import TOPK, Composer
+    from quaere.evaluation.reports.joining import Joiner
+    from quaere.rollout.policy import open_policy
+
+    joiner = None
+    if args.model:
+        note_line(f"loading {args.model}, which joins sentences where {args.judge} agrees")
+        policy = open_policy(args.model, device=args.device, dtype=args.dtype, interactive=True, report=note_line)
+        joiner = Joiner(policy, judge, guided=needs_guide(args.model))
+    return Composer(searcher, outline, given.get("topk", TOPK), joiner)
+
+
 class _Reports:
     """The reports of one call of the command: written, held to their sources, stored in a run, and put into files."""
 
@@ -155,7 +172,7 @@ class _Reports:
         place: ReportPlace | None,
         writer: OpenAgent | Composer,
         stored: Run,
-        judge: CitationJudge | None,
+        judge: CitationJudge,
     ) -> None:
         self.args, self.place, self.writer, self.stored, self.judge = args, place, writer, stored, judge
         self.console = open_console()
