@@ -123,6 +123,11 @@ async def test_an_outline_makes_sections_of_findings_with_its_words(index):
     assert report.text.startswith("## Bridges\n\n### River Oss")
 
 
+async def test_a_section_whose_findings_stand_above_repeats_the_best(index):
+    _, report = await compose(index, "What is known of the Oss?", ("The Oss", "Two bridges"))
+    assert report.text.count("It has two bridges [1].") == 2 and "Not found" not in report.text
+
+
 async def test_a_sentence_that_two_documents_have_is_written_once_and_cites_both(tmp_path):
     folder = tmp_path / "docs"
     folder.mkdir()

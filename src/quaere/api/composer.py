@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from itertools import islice
 
 from msgspec import Struct, structs
 
@@ -38,12 +39,12 @@ _MAX_OF_SUBJECT, _MAX_OF_OTHER, _MAX_OF_LINKED = 24, 4, 2  # sentences of a docu
 _MAX_LINKS, _LINKS_TOPK = 6, 5  # names that are followed, and passages per search for them
 _MIN_SHARE = 0.5  # of the words of a heading, or of a question without subjects, that a finding has
 _MIN_WORDS, _MAX_WORDS = 4, 60
+_MAX_NAMES = 3  # other names of its subject that a passage may state
 _MAX_CITED = 3  # passages that a sentence cites if several documents have it
 _ENDING = re.compile(r"[.!…。！]+[\"'”’»)\]*_」』）]*+$")
 _EDGE_MARKS = re.compile(r"^(?:\[[0-9, \t]*+\][ \t]*+)++|(?:[ \t]*+\[[0-9, \t]*+\])++$")
-_UNFIT = re.compile(
-    r"^[^\w\"'“‘«(*_`]|^[\"'“‘«(*_`]*+[a-z]|^\W*+$| \| "
-)  # the middle of a sentence, or a row of a table
+# The middle of a sentence, or a row of a table.
+_UNFIT = re.compile(r"^[^\w\"'“‘«(*_`]|^[\"'“‘«(*_`]*+[a-z]|^\W*+$| \| ")
 _TITLE = re.compile(r"(?<=\bDr|\bMr|\bMs|\bSt)\.(?= )")
 _POSSESSIVE = re.compile("['’]s\\b")
 _NAME = r"[A-Z][\w'’-]*+(?: (?:of (?:the )?|the )?[A-Z][\w'’-]*+)*+"
@@ -144,10 +145,8 @@ class Composer(Struct, frozen=True):
         if on_turn:
             for turn in turns:
                 on_turn(turn)
-        outcome = Answer(text) if text else None
-        return Episode(
-            task.id, task, PROTOCOL, MODEL, 0, (), tuple(turns), outcome, "answered" if text else "turn_limit"
-        )
+        given = (task.id, task, PROTOCOL, MODEL, 0, (), tuple(turns))
+        return Episode(*given, Answer(text), "answered") if text else Episode(*given, None, "turn_limit")
 
     async def play_many(self, tasks: Sequence[Task]) -> AsyncIterator[Episode]:
         """The episodes of several reports, in their order."""
@@ -224,12 +223,11 @@ class _Draft:
             self._choose(own, _MAX_OF_SUBJECT if place < num_subjects else _MAX_OF_OTHER)
             for place, _, own in documents[:MAX_DOCUMENTS]
         ]
-        if kept := [own for own in chosen if own]:
-            self.sections.append(_Section(heading, kept))
-        missing = [heading] if heading and not kept else []
-        if not heading:
-            missing = [one.name for one in wanted.subjects if not any(map(Wanted((one,)).score, found))]
-        self.missing += missing
+        kept = [own for own in chosen if own]
+        if found:  # a section whose findings all stand above repeats the best one
+            self.sections.append(_Section(heading, kept or [[max(found, key=lambda one: one.score)]]))
+        subjects = [one.name for one in wanted.subjects if not any(map(Wanted((one,)).score, found))]
+        self.missing += subjects if not heading else [] if found else [heading]
 
     def _choose(self, found: list[Finding], most: int) -> list[Finding]:
         """The best findings of a document that no other has, in reading order; one that another has is cited there."""
@@ -355,9 +353,8 @@ def _number(passage: Passage, numbers: dict[Passage, int]) -> int:
 
 def _heading(text: str) -> str:
     """A title as a heading of the report: one line without citations, and not the heading of a conclusion."""
-    line = (
-        " ".join(UNPRINTABLE.sub(" ", text).translate(str.maketrans("[]", "()")).split()).lstrip("#>*-+ ") or "Untitled"
-    )
+    words = UNPRINTABLE.sub(" ", text).translate(str.maketrans("[]", "()")).split()
+    line = " ".join(words).lstrip("#>*-+ ") or "Untitled"
     is_taken = extract_conclusion(f"A.\n\n## {line}\n\nB.\n\nC.") != "C."
     return f"Document {line}" if is_taken else line
 
@@ -398,7 +395,7 @@ def find_subjects(text: str, passages: Sequence[Passage]) -> list[Subject]:
 def find_other_names(subject: Subject, passages: Sequence[Passage]) -> list[str]:
     """Other names of the subject that documents about it state: "Halm, also called Halmgate, is a town"."""
     own = (passage.text for passage in passages if subject.is_title(passage.title))
-    found = (match.group(1) for text in own for match in _OTHER_NAME.finditer(text))
+    found = (match.group(1) for text in own for match in islice(_OTHER_NAME.finditer(text), _MAX_NAMES))
     return [name for name in dict.fromkeys(found) if _name_terms(name) not in subject.forms]
 
 
