@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.api.composer import Composer, cite, find_other_names, find_subjects, read_sentences
+from quaere.api.composer import Composer, cite, read_sentences
+from quaere.api.report_subjects import find_other_names, find_subjects
 from quaere.chat.statements import split_statements, strip_citations
 from quaere.dialects.report.report_writer import bind_report
 from quaere.evaluation.reports.fact_coverage import know_report

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from itertools import islice
 
 from msgspec import Struct, structs
 
+from quaere.api.report_subjects import Subject, Terms, find_other_names, find_subjects, name_terms
 from quaere.chat.statements import extract_conclusion, find_citations, split_statements
 from quaere.chat.terminal_text import UNPRINTABLE
 from quaere.dialects.report.report_writer import numbered_sources
@@ -39,20 +39,11 @@ _MAX_OF_SUBJECT, _MAX_OF_OTHER, _MAX_OF_LINKED = 24, 4, 2  # sentences of a docu
 _MAX_LINKS, _LINKS_TOPK = 6, 5  # names that are followed, and passages per search for them
 _MIN_SHARE = 0.5  # of the words of a heading, or of a question without subjects, that a finding has
 _MIN_WORDS, _MAX_WORDS = 4, 60
-_MAX_NAMES = 3  # other names of its subject that a passage may state
 _MAX_CITED = 3  # passages that a sentence cites if several documents have it
 _ENDING = re.compile(r"[.!…。！]+[\"'”’»)\]*_」』）]*+$")
 _EDGE_MARKS = re.compile(r"^(?:\[[0-9, \t]*+\][ \t]*+)++|(?:[ \t]*+\[[0-9, \t]*+\])++$")
 # The middle of a sentence, or a row of a table.
 _UNFIT = re.compile(r"^[^\w\"'“‘«(*_`]|^[\"'“‘«(*_`]*+[a-z]|^\W*+$| \| ")
-_TITLE = re.compile(r"(?<=\bDr|\bMr|\bMs|\bSt)\.(?= )")
-_POSSESSIVE = re.compile("['’]s\\b")
-_NAME = r"[A-Z][\w'’-]*+(?: (?:of (?:the )?|the )?[A-Z][\w'’-]*+)*+"
-_OTHER_NAME = re.compile(
-    rf"(?:, or|\b(?:called|nicknamed|formerly|known(?: \w++){{0,2}} as|knew \w++(?: \w++)? as)) (?:the )?({_NAME})"
-)
-
-Terms = tuple[str, ...]
 
 
 class Finding(Struct, frozen=True):
@@ -65,30 +56,6 @@ class Finding(Struct, frozen=True):
     passage: Passage
     start: int
     score: float = 0.0
-
-
-class Subject(Struct, frozen=True):
-    """Something that a question names; `forms` are its names, as terms.
-
-    Subject("River Oss", forms=(("river", "oss"), ("oss",)))
-    """
-
-    name: str
-    forms: tuple[Terms, ...]
-
-    def is_title(self, title: str) -> bool:
-        """True for the title of a document about the subject."""
-        return _name_terms(title) in self.forms
-
-    def is_named(self, text: str) -> bool:
-        """True if the text has a name of the subject that is no part of a longer name: not "Lower Halm Bridge"."""
-        text = _POSSESSIVE.sub("", text)
-        for start, end in reversed(find_phrases(text)):
-            words = _name_terms(text[start:end])
-            if words not in self.forms and any(_find(form, words) is not None for form in self.forms):
-                text = text[:start] + text[end:]
-        words = tuple(terms(text))
-        return any(_find(form, words) is not None for form in self.forms)
 
 
 class Wanted(Struct, frozen=True):
@@ -116,6 +83,11 @@ class Wanted(Struct, frozen=True):
         said = frozenset(content_words(f"{above[0]} {above[1]} {one.text}"))
         share = len(self.words & said) / len(self.words) if self.words else float(bool(self.subjects))
         return num_named + share if share >= self.min_share and (num_named or not self.subjects) else 0.0
+
+
+def _wanted(text: str, subjects: tuple[Subject, ...], min_share: float) -> Wanted:
+    named = {word for subject in subjects for form in subject.forms for word in content_words(" ".join(form))}
+    return Wanted(subjects, frozenset(content_words(text)) - named, min_share)
 
 
 class Composer(Struct, frozen=True):
@@ -186,7 +158,7 @@ class _Draft:
         found += await self._search([name for names in others.values() for name in names])
 
         def known(own: Sequence[Subject]) -> tuple[Subject, ...]:
-            forms = {one.name: tuple(map(_name_terms, others[one.name])) for one in own}
+            forms = {one.name: tuple(map(name_terms, others[one.name])) for one in own}
             return tuple(structs.replace(one, forms=(*one.forms, *forms[one.name])) for one in own)
 
         for heading, own in headings.items():
@@ -250,7 +222,7 @@ class _Draft:
         names = names[:_MAX_LINKS] if len(used) < MIN_DOCUMENTS else []
         found = await self._search(names, _LINKS_TOPK)
         for name in names:
-            wanted = Wanted((Subject(name, (_name_terms(name),)),))
+            wanted = Wanted((Subject(name, (name_terms(name),)),))
             others = (one for one in found if one.doc_id not in used and wanted.is_possible(one))
             told = next(filter(None, ([one for one in read_sentences(two) if wanted.score(one)] for two in others)), [])
             if len(used) < MIN_DOCUMENTS and (kept := self._choose(told, _MAX_OF_LINKED)):
@@ -357,61 +329,3 @@ def _heading(text: str) -> str:
     line = " ".join(words).lstrip("#>*-+ ") or "Untitled"
     is_taken = extract_conclusion(f"A.\n\n## {line}\n\nB.\n\nC.") != "C."
     return f"Document {line}" if is_taken else line
-
-
-# ------------------------------------------------------------------------------------------------------------- subjects
-
-
-def find_subjects(text: str, passages: Sequence[Passage]) -> list[Subject]:
-    """What a question names: titles of these passages, then its other capitalised names.
-
-    A title of one word that the question does not capitalise counts only if there is no other subject. A name that is
-    no title stands for every title that contains it ("the Oss" for "River Oss").
-
-        find_subjects("What connects the Oss with Halm?", [Passage(title="River Oss", ...)])
-        -> [Subject("Oss", (("oss",), ("river", "oss"))), Subject("Halm", (("halm",),))]
-    """
-    text = _TITLE.sub("", text)  # or "Dr. Zero" is read as "Dr"
-    asked = tuple(terms(text))
-    titles = {words: one.title for one in passages if (words := _name_terms(one.title))}
-    phrases = {_name_terms(text[start:end]): text[start:end] for start, end in find_phrases(text)}
-    capitals = {word for words in phrases for word in words}
-    found: dict[range, Subject] = {}
-    doubtful: list[Subject] = []
-    longest_first = sorted(titles.items(), key=lambda one: -len(one[0]))
-    for words, name in [*longest_first, *phrases.items()]:
-        at = _find(words, asked)
-        if at is None or any(place in covered for covered in found for place in range(at, at + len(words))):
-            continue
-        longer = () if words in titles else tuple(title for title in titles if _find(words, title) is not None)
-        subject = Subject(name, (words, *longer))
-        if len(words) > 1 or words[0] in capitals:
-            found[range(at, at + len(words))] = subject
-        else:
-            doubtful.append(subject)
-    return [found[place] for place in sorted(found, key=lambda place: place.start)] or doubtful
-
-
-def find_other_names(subject: Subject, passages: Sequence[Passage]) -> list[str]:
-    """Other names of the subject that documents about it state: "Halm, also called Halmgate, is a town"."""
-    own = (passage.text for passage in passages if subject.is_title(passage.title))
-    found = (match.group(1) for text in own for match in islice(_OTHER_NAME.finditer(text), _MAX_NAMES))
-    return [name for name in dict.fromkeys(found) if _name_terms(name) not in subject.forms]
-
-
-def _wanted(text: str, subjects: tuple[Subject, ...], min_share: float) -> Wanted:
-    named = {word for subject in subjects for form in subject.forms for word in content_words(" ".join(form))}
-    return Wanted(subjects, frozenset(content_words(text)) - named, min_share)
-
-
-def _name_terms(name: str) -> Terms:
-    """The terms of a name without function words at its start: _name_terms("Although the Oss") -> ("oss",)."""
-    words = name.split()
-    while len(words) > 1 and not content_words(words[0]):
-        words = words[1:]
-    return tuple(terms(" ".join(words)))
-
-
-def _find(words: Terms, among: Terms) -> int | None:
-    places = (at for at in range(len(among) - len(words) + 1) if among[at : at + len(words)] == words)
-    return next(places, None) if words else None
