@@ -122,6 +122,8 @@ def test_an_index_alone_gives_a_composed_report(index, tmp_path):
     assert SENTENCE.rstrip(".") in written.text and [path.name for path in written.files] == ["report.docx"]
     assert not written.report.unresolved and written.episode.model == "composer"
     assert quaere.report(index.path, "What of Xyzzy?").report is None
+    with pytest.raises(quaere.BadInput, match="a model must write the report"):
+        quaere.report(index, "What of the backups?", compose=False)
 
 
 def test_what_cannot_be_written_is_refused(index, says):

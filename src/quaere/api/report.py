@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from quaere.api.agent import Agent, LimitOptions, check_limits, make_question, open_search
 from quaere.api.answer import refuse_all_failed
 from quaere.api.background import BackgroundLoop
-from quaere.api.composer import MODEL, Composer
+from quaere.api.composer import MODEL, TOPK, Composer
 from quaere.api.index import Index
 from quaere.api.report_files import ReportPlace, report_place, write_report
 from quaere.dialects.notes import Notes
@@ -83,16 +83,17 @@ def report(
     searcher = agent.searcher if isinstance(agent, Agent) else open_search(agent, None)
     if isinstance(searcher, NoSearcher):
         raise BadInput("a report needs something to search", hint='Agent("smollm2-135m", "notes-index")')
+    topk = limits.get("topk", TOPK)
     if not isinstance(agent, Agent):
+        composes(None, compose, guided, outline)
         with BackgroundLoop("quaere-report") as loop:
-            composer = Composer(searcher, tuple(outline))
+            composer = Composer(searcher, tuple(outline), topk)
             episode = loop.run(composer.play(ReportTask(asked), on_turn=on_turn))
             loop.run(composer.close())
             return _finish(loop.run(hold_report(episode, strict=strict)), episode, place, searcher)
     if composes(agent.model, compose, guided, outline):
         joiner = Joiner(agent.opened.policy, CitationChecks(), guided=needs_guide(agent.model))
-        composer = Composer(searcher, tuple(outline), joiner=joiner)
-        playing = composer.play(ReportTask(asked), on_turn=on_turn)
+        playing = Composer(searcher, tuple(outline), topk, joiner).play(ReportTask(asked), on_turn=on_turn)
     else:
         helped = needs_guide(agent.model) if guided is None else guided
         writer, allowed = choose_writer(agent.opened.notes, guided=helped, limits=limits)

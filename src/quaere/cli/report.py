@@ -45,8 +45,8 @@ class ReportOptions(options.AskedOptions, kw_only=True):
         compose: compose the report of cited sentences of the documents; a --model only joins them (default: without
             --model, and with models of the catalogue that are too small to write)
         strict: leave out what a model wrote without support; --no-strict marks it (default: strict)
-        judge: what decides on support: checks (rules), a local model or an endpoint; a model must first be right on
-            80 %% of planted errors (default: checks)
+        judge: what decides on support: checks (rules), a local model or an endpoint; a model that does not find planted
+            errors (balanced accuracy of 0.8) is replaced by rules (default: checks)
         guided: write the start of every turn (a search; in the last a report on [1]), for models too small to follow
             the dialect
     """
@@ -65,7 +65,7 @@ class ReportLimits(options.EpisodeLimits):
 
     Attributes:
         max_turns: most turns of an episode (10; guided: 2)
-        topk: passages per search (3)
+        topk: passages per search (3; composed: 100)
         turn_tokens: most tokens per turn (2048; guided: 128)
         sequence_tokens: most tokens of an episode (12288; guided: 4096)
     """
