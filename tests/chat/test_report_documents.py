@@ -7,9 +7,11 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from quaere.chat.report_docx import to_docx
 from quaere.chat.report_layout import find_quotations
+from quaere.chat.report_pages import to_html
 from quaere.chat.report_pdf import FONT, find_fonts, to_pdf
 from quaere.chat.statements import extract_conclusion, split_statements
 from quaere.errors import BadInput
@@ -42,6 +44,14 @@ def test_quotations_are_the_passages_own_sentences():
         1: [("The Oss rises at Korrin.", start, start + 24), ("Дождь идёт весной.", second, len(OSS))],
         7: [],
     }
+
+
+def test_a_citation_that_no_statement_has_opens_its_own_source():
+    report = structs.replace(make("See [2]. The Oss rises at Korrin [1]."), statements=REPORT.statements)
+    page = to_html(
+        structs.replace(report, sources=(*report.sources, structs.replace(REPORT.sources[0], number=2))), to_file
+    )
+    assert '<a href="#source-2">2</a>' in page
 
 
 # ---------------------------------------------------------------------------------------------------------------- Word

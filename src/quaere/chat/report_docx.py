@@ -36,12 +36,15 @@ _PACKAGE_LINKS = f"""{_DECLARED}<Relationships xmlns="{_PACKAGE}/relationships">
 <Relationship Id="rId1" Type="{_R}/officeDocument" Target="word/document.xml"/>
 </Relationships>"""
 
-# Name of the style, size in half points, further properties.
+# Id and name of the style, size in half points, further properties.
 _STYLES = (
-    ("Normal", 22, ""),
-    ("Title", 40, "<w:b/>"),
-    *((f"Heading{level}", size, "<w:b/>") for level, size in ((1, 32), (2, 28), (3, 24), (4, 22), (5, 22), (6, 22))),
-    ("Quote", 20, '<w:color w:val="444444"/>'),
+    ("Normal", "Normal", 22, ""),
+    ("Quote", "Quote", 20, '<w:color w:val="444444"/>'),
+    ("Title", "Title", 40, "<w:b/>"),
+    *(
+        (f"Heading{level}", f"heading {level}", size, "<w:b/>")
+        for level, size in enumerate((32, 28, 24, 22, 22, 22), 1)
+    ),
 )
 
 
@@ -63,18 +66,17 @@ def to_docx(report: Report, link: Link, *, index: str = "", searches: Sequence[s
 
 
 def _styles() -> str:
-    made = (
-        f'<w:style w:type="paragraph" w:styleId="{name}"{" w:default=" + quoteattr("1") if name == "Normal" else ""}>'
-        f'<w:name w:val="{re.sub("(?<=g)(?=[1-6])", " ", name).replace("H", "h")}"/>'
-        f'<w:pPr><w:spacing w:before="{80 if name in ("Normal", "Quote") else 240}" w:after="80"/>'
-        f'{_outline(name)}</w:pPr><w:rPr>{more}<w:sz w:val="{size}"/></w:rPr></w:style>'
-        for name, size, more in _STYLES
-    )
+    made = []
+    for style, name, size, more in _STYLES:
+        is_heading = more == "<w:b/>"
+        level = f'<w:outlineLvl w:val="{int(style[-1]) - 1}"/>' if style[-1].isdigit() else ""
+        made.append(
+            f'<w:style w:type="paragraph" w:styleId="{style}" w:default="{int(style == "Normal")}">'
+            f'<w:name w:val="{name}"/>'
+            f'<w:pPr><w:spacing w:before="{240 if is_heading else 80}" w:after="80"/>{level}</w:pPr>'
+            f'<w:rPr>{more}<w:sz w:val="{size}"/></w:rPr></w:style>'
+        )
     return f'{_DECLARED}<w:styles xmlns:w="{_W}">{"".join(made)}</w:styles>'
-
-
-def _outline(style: str) -> str:
-    return f'<w:outlineLvl w:val="{int(style[-1]) - 1}"/>' if style[-1].isdigit() else ""
 
 
 class _Document:

@@ -190,12 +190,13 @@ def anchors(report: Report, quoted: Quotations) -> Iterator[str]:
 
 
 def number_citation(text: str, cite: Citation, known: set[int], opened: Iterator[str]) -> list[CitedNumber]:
-    """The numbers of a citation; `opened` gives the anchor of each."""
-    digits = re.findall("[0-9]+", text[cite.start : cite.end])
-    return [
-        CitedNumber(number, cut_long(said, 12), number in known, next(opened, f"source-{number}"))
-        for number, said in zip(cite.numbers, digits, strict=True)
-    ]
+    """The numbers of a citation; `opened` gives the anchor of each, if statements and text have the same citations."""
+    found = []
+    for number, said in zip(cite.numbers, re.findall("[0-9]+", text[cite.start : cite.end]), strict=True):
+        whole, anchor = f"source-{number}", next(opened, "")
+        anchor = anchor if anchor.startswith(f"{whole}-") else whole
+        found.append(CitedNumber(number, cut_long(said, 12), number in known, anchor))
+    return found
 
 
 # ------------------------------------------------------------------------------------------------------------- sources

@@ -24,7 +24,7 @@ _ENDING = re.compile(r"[.!?…。！？]+[\"'”’»)\]*_」』）]*+$")
 
 async def hold_to_sources(report: Report, judge: CitationJudge, *, strict: bool = True, seed: int = 0) -> Report | None:
     """The report without sentences that have no support, or with these marked if not `strict`; None if none is left."""
-    ((*checks,),) = await check_citations(judge, [report], seed=seed)
+    (checks,) = await check_citations(judge, [report], seed=seed)
     supported = group_by((one for one in checks if one.verdict == "supported"), lambda one: one.statement)
     pieces: list[str] = []
     done = 0
