@@ -47,6 +47,7 @@ PLACES = {
         "test_a_report_is_paid_once_it_was_looked_into_as_often_as_tau_says": ["ScoreEvaluatorConfig.tau"],
         "test_the_baseline_moves_as_slowly_as_beta_says": ["ScoreEvaluatorConfig.beta"],
         "test_the_evaluator_learns_from_the_tokens_that_were_set": ["ScoreEvaluatorConfig.tokens"],
+        "test_conclusions_are_compared_by_what_was_set": ["ScoreEvaluatorConfig.agreement"],
         "test_an_evaluator_is_told_what_was_set": ["ScoreConfig.schedule", "ScoreConfig.initial_retrieval"],
         "test_a_step_has_as_many_questions_and_reports_as_were_set": ["WriterConfig.batch", "WriterConfig.attempts"],
         "test_the_harness_is_made_anew_when_it_is_due": ["HarnessSettings.every"],

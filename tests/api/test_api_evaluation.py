@@ -93,7 +93,7 @@ def test_a_report_is_written_with_its_sources(index, says, tmp_path):
     seen = []
     with quaere.Agent("a-model", index) as agent:
         written = quaere.report(
-            agent, "What of the backups?", out=tmp_path / "report.html", topk=1, on_turn=seen.append
+            agent, "What of the backups?", out=tmp_path / "report.html", topk=1, on_turn=seen.append, strict=False
         )
         assert quaere.report(agent, "What of the backups?").files == ()
     assert SENTENCE in written.text == str(written) and written.files == (tmp_path / "report.html",)
@@ -117,11 +117,20 @@ def test_a_report_can_rest_on_any_search_function(says, tmp_path):
     assert [path.suffix for path in written.files] == [".md", ".html"]
 
 
+def test_an_index_alone_gives_a_composed_report(index, tmp_path):
+    written = quaere.report(index, "What of the backups?", out=tmp_path / "out", to=("docx",), outline=("Backups",))
+    assert SENTENCE.rstrip(".") in written.text and [path.name for path in written.files] == ["report.docx"]
+    assert not written.report.unresolved and written.episode.model == "composer"
+    assert quaere.report(index.path, "What of Xyzzy?").report is None
+    with pytest.raises(quaere.BadInput, match="a model must write the report"):
+        quaere.report(index, "What of the backups?", compose=False)
+
+
 def test_what_cannot_be_written_is_refused(index, says):
     says([call("x")])
     with quaere.Agent("a-model", index) as agent:
-        with pytest.raises(quaere.BadInput, match=r"must end in \.md or \.html"):
-            quaere.report(agent, "What?", out="report.docx")
+        with pytest.raises(quaere.BadInput, match=r"must end in \.md, \.html"):
+            quaere.report(agent, "What?", out="report.odt")
         with pytest.raises(quaere.BadInput, match=r"did you mean topk\?"):
             quaere.report(agent, "What?", topkk=2)
     with quaere.Agent("a-model", closed_book=True) as agent, pytest.raises(quaere.BadInput, match="search"):

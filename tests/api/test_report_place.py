@@ -5,14 +5,22 @@ import re
 
 import pytest
 
-from quaere.api.report import _file_name, report_place, write_report
+from quaere.api.report_files import _file_name, report_place, write_report
 from quaere.errors import BadInput
 from reported import make_report
 
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("a.md", "md"), ("a.MARKDOWN", "md"), ("a.html", "html"), ("a.htm", "html"), ("reports", "folder")],
+    [
+        ("a.md", "md"),
+        ("a.MARKDOWN", "md"),
+        ("a.html", "html"),
+        ("a.htm", "html"),
+        ("a.docx", "docx"),
+        ("reports", "folder"),
+        ("a.jsonl", "jsonl"),
+    ],
 )
 def test_the_kind_follows_the_name(tmp_path, name, kind):
     place = report_place(tmp_path / "new" / "inner" / name)
@@ -27,8 +35,8 @@ def test_a_folder_may_have_a_dot_in_its_name(tmp_path):
 
 
 def test_what_cannot_be_written_is_refused_before_the_work(tmp_path):
-    with pytest.raises(BadInput, match=r"must end in \.md or \.html"):
-        report_place(tmp_path / "a.pdf")
+    with pytest.raises(BadInput, match=r"must end in \.md, \.html"):
+        report_place(tmp_path / "a.odt")
     with pytest.raises(BadInput, match="is one file, and there are 2 reports"):
         report_place(tmp_path / "a.md", 2)
     report_place(tmp_path / "reports", 2)

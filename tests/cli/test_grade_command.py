@@ -217,7 +217,10 @@ def test_a_judge_no_better_than_chance_is_refused_unless_forced(place, endpoint,
     found = in_json(capsys, place / "good.jsonl", *chance, "--force")
     assert found["results"][0]["score"]["measures"]["overall"]["value"]["mean"] == 5.0
     assert grade(place / "good.jsonl", *chance, "--force") == 0
-    assert "has not been shown to be better than chance at grades" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "has not been shown to be better than chance at grades" in out
+    head, row = (line.split() for line in out.splitlines() if line.startswith(("citation check, balanced", "planted")))
+    assert head[-4:] == ["this", "judge", "the", "rules"] and row[2] == "50.0" and float(row[5]) > 80
 
 
 def test_refusals(place, endpoint, tmp_path, capsys):

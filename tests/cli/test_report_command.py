@@ -49,9 +49,13 @@ def says(monkeypatch):
     return script
 
 
-def report(place, *more, index="index"):
+def report(place, *more, index="index", strict="--no-strict"):
+    """A report by the scripted model; sentences without support are marked, so that all it wrote is seen."""
     where = ["--index", str(place / index), "--runs", str(place / "runs"), "--model", "scripted-one"]
-    return main(["report", *more, *where])
+    return main(["report", *more, *where, strict])
+
+
+MARKED = TEXT.replace("[5].", "[5] (unsupported).")
 
 
 def test_turns_then_the_report_with_its_sources_and_counts(place, says, capsys):
@@ -59,7 +63,7 @@ def test_turns_then_the_report_with_its_sources_and_counts(place, says, capsys):
     assert report(place, "Who built it?") == 0
     out = capsys.readouterr().out
     shown = " ".join(out.split())
-    assert "Turn 1" in shown and "→ searches: Halm bridge builder" in shown and TEXT.split("\n")[0] in shown
+    assert "Turn 1" in shown and "→ searches: Halm bridge builder" in shown and MARKED.split("\n")[0] in shown
     assert "[1] Halm bridge old stone/halm.md 0-" in shown
     assert "3 statements, 3 of them cited; 3 citations, 2 resolved (67 %), 1 unresolved unresolved: [5]" in shown
     path = out.rsplit("quaere runs show", 1)[1].strip()
@@ -106,16 +110,82 @@ def test_json_has_everything(place, says, capsys):
     says({"report-r0": [search("Halm bridge builder"), answer(TEXT)]})
     assert report(place, "Who built it?", "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["report"] == TEXT and found["conclusion"] == "It is hers [1]." and found["end"] == "answered"
+    assert found["report"] == MARKED and found["conclusion"] == "It is hers [1]." and found["end"] == "answered"
     assert (found["citations"], found["unresolved"]) == ([1, 5, 1], [5])
     assert found["resolved_share"] == pytest.approx(2 / 3) and found["searches"] == ["Halm bridge builder"]
-    assert all(TEXT[said["start"] : said["end"]] == said["text"] for said in found["statements"])
+    assert all(MARKED[said["start"] : said["end"]] == said["text"] for said in found["statements"])
     (source,) = found["sources"]
     assert source["doc_id"] == "old stone/halm.md" and HALM in source["text"] and source["number"] == 1
     says({"report-r0": ["hm"] * 10})
-    assert report(place, "Who built it?", "--json", "--max-turns", "2") == 0
+    assert report(place, "Who built it?", "--json", "--max-turns", "2") == 3
     found = json.loads(capsys.readouterr().out)
     assert found["report"] is None and found["end"] == "turn_limit" and len(found["failures"]) == 2
+
+
+def test_what_has_no_support_is_left_out(place, says, capsys, tmp_path):
+    says({"report-r0": [search("Halm bridge builder"), answer(TEXT)]})
+    assert report(place, "Who built it?", "--json", "--out", str(tmp_path / "r.md"), strict="--strict") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["report"] == "Orsolya Venn built the bridge [1].\n\nConclusion: It is hers [1]."
+    assert found["unresolved"] == [] and "She paid" not in (tmp_path / "r.md").read_text()
+    says({"report-r0": [search("Halm bridge builder"), answer("She paid for it [5]. All is well.")]})
+    assert report(place, "Who built it?", "--out", str(tmp_path / "none.md"), strict="--strict") == 3
+    assert not (tmp_path / "none.md").exists()
+    assert "no sentence of the report has support" in capsys.readouterr().err
+
+
+# ----------------------------------------------------------------------------------------------------------- composed
+
+
+def compose(place, *more):
+    return main(["report", *more, "--index", str(place / "index"), "--runs", str(place / "runs")])
+
+
+def test_without_a_model_a_report_is_composed(place, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert compose(place, "What is known of the Halm bridge?", "--to", "docx,md,html", "--out", str(out)) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "It crosses the Oss [1]. Orsolya Venn built the Halm bridge in 1702 [1]." in shown and "Turn" not in shown
+    assert sorted(path.name for path in out.iterdir()) == ["report.docx", "report.html", "report.md"]
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert '<a href="#source-1-2">1</a>' in page and f'id="source-1-2" href="{address(page)}"' in page
+    assert "<h2>Searches</h2>" in page and "<li>Halm bridge</li>" in page
+
+
+def address(page):
+    """Where the second quoted sentence is opened: its own words in the document."""
+    return re.findall(r'id="source-1-2" href="([^"]*halm\.md#:~:text=Orsolya[^"]*1702\.)"', page)[0]
+
+
+def test_a_composed_report_is_kept_in_a_run(place, capsys):
+    assert compose(place, "What is known of the Halm bridge?", "--json", "--outline", str(outline(place))) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["report"].startswith("## The Halm bridge\n\n### Halm bridge")
+    assert "Nothing was found on Kings." in found["report"] and found["unresolved"] == []
+    with Run.open(found["run"]) as run:
+        assert run.info.settings["compose"] is True and run.episode("report-r0").model == "composer"
+
+
+def outline(place):
+    path = place / "outline.txt"
+    path.write_text("# The Halm bridge\n\n- Kings\n")
+    return path
+
+
+def test_nothing_found_is_code_3_and_no_report(place, tmp_path, capsys):
+    assert compose(place, "What is known of Xyzzy?", "--out", str(tmp_path / "none.html")) == 3
+    assert not (tmp_path / "none.html").exists() and "nothing was found" in capsys.readouterr().err
+
+
+def test_reports_for_deepresearch_bench(place, tmp_path, capsys):
+    asked = [{"id": "7", "question": "What is known of the Halm bridge?"}, {"id": "x", "question": "What is the Oss?"}]
+    (tmp_path / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    for _ in range(2):  # a second time replaces each
+        where = ["--questions", str(tmp_path / "asked.jsonl"), "--out", str(tmp_path / "articles.jsonl")]
+        assert compose(place, *where) == 0
+    rows = [json.loads(line) for line in (tmp_path / "articles.jsonl").read_text().splitlines()]
+    assert [(row["id"], row["prompt"]) for row in rows] == [(7, asked[0]["question"]), ("x", asked[1]["question"])]
+    assert HALM[:-1] in rows[0]["article"] and "## Sources" in rows[0]["article"]
 
 
 @pytest.mark.parametrize("recipe", ["score", "report-grpo", "report-dpo"])
@@ -125,7 +195,7 @@ def test_a_model_that_was_taught_to_write_is_reminded_only(place, says, tmp_path
     (taught / "quaere.json").write_text(f'{{"recipe": "{recipe}", "style": "brief", "limits": {{"max_turns": 4}}}}')
     says({"report-r0": [answer(TEXT)]})
     where = ["--index", str(place / "index"), "--runs", str(place / "runs"), "--model", str(taught), "--json"]
-    assert main(["report", "Who?", *where, "--topk", "2"]) == 0
+    assert main(["report", "Who?", *where, "--topk", "2"]) == 3  # what it cites was never shown
     with Run.open(json.loads(capsys.readouterr().out)["run"]) as run:
         settings = run.info.settings
         assert (settings["style"], settings["max_turns"], settings["topk"]) == ("brief", 4, 2)
@@ -135,7 +205,7 @@ def test_a_real_if_tiny_model_is_guided_to_a_report_or_a_limit(place, tmp_path, 
     tiny.model().save_pretrained(tmp_path / "model")
     tiny.tokenizer().save_pretrained(tmp_path / "model")
     where = ["--index", str(place / "index"), "--model", str(tmp_path / "model"), "--runs", str(tmp_path / "runs")]
-    assert main(["report", "Who?", *where, "--guided", "--turn-tokens", "8", "--max-turns", "2", "--json"]) == 0
+    assert main(["report", "Who?", *where, "--guided", "--turn-tokens", "8", "--max-turns", "2", "--json"]) in (0, 3)
     found = json.loads(capsys.readouterr().out)
     assert found["end"] in ("answered", "turn_limit") and found["episode"] == "report-r0"
 
@@ -155,7 +225,16 @@ def test_bad_input_gets_one_clear_line(place, tmp_path, capsys):
     bad(capsys, ["report", "Who?", "--index", str(tmp_path / "none")], "does not exist")
     bad(capsys, ["report", "Who?", *index, "--topk", "0"], "--topk must be at least 1")
     bad(capsys, ["report", "Who?", *index, "--temperature", "-1"], "--temperature")
-    bad(capsys, ["report", "Who?", *index, "--out", str(tmp_path / "r.pdf")], "must end in .md or .html")
+    bad(capsys, ["report", "Who?", *index, "--out", str(tmp_path / "r.odt")], "must end in .md, .html, .docx, .pdf")
+    bad(capsys, ["report", "Who?", *index, "--to", "odt"], "no format 'odt'")
+    bad(capsys, ["report", "Who?", *index, "--to", "md", "--out", "r.md"], "--to needs a folder")
+    bad(capsys, ["report", "Who?", *index, "--no-compose"], "a model must write the report")
+    (tmp_path / "blank.txt").write_text(" \n#\n")
+    bad(capsys, ["report", "Who?", *index, "--outline", str(tmp_path / "blank.txt")], "has no heading")
+    bad(capsys, ["report", "Who?", *index, "--outline", str(tmp_path / "none.txt")], "cannot be read")
+    (tmp_path / "mine.jsonl").write_text('{"a": 1}\n')
+    bad(capsys, ["report", "Who?", *index, "--out", str(tmp_path / "mine.jsonl")], "is no file of reports")
+    assert (tmp_path / "mine.jsonl").read_text() == '{"a": 1}\n'
     asked = ["--questions", str(place / "questions.jsonl")]
     bad(capsys, ["report", *asked, *index, "--out", str(tmp_path / "r.md")], "one file", "3 reports")
     (tmp_path / "file").write_text("")

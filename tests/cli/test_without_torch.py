@@ -119,6 +119,7 @@ def quaere(place, forks, tmp_path, monkeypatch):
         ("search Halm --index index", "Orsolya Venn"),
         ("world --articles 200 --out world", "200 articles"),
         ("questions --index index --num 3 --out open.jsonl", "open.jsonl: 3 questions"),
+        ("report Halm --index index --runs composed --out composed/report.docx", "Halm bridge in 1702 [1]."),
         ("models list", "smollm2-135m"),
         ("runs list --runs runs", "written"),
         ("runs list --runs old-run", "32"),

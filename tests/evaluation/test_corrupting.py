@@ -44,6 +44,8 @@ def check_corrupted(report, found):
     if found.kind == "number changed":
         numbers = [sorted(one.value for one in read_numbers(MARK.sub("", text))) for text in (before.text, after.text)]
         assert numbers[0] != numbers[1]
+    if found.kind == "claim added":
+        assert MARK.sub("", after.text).startswith(MARK.sub("", before.text).rstrip(".!?"))
     if found.kind == "sentence negated":
         assert abs(num_negations(before.text) - num_negations(after.text)) == 1
     if found.kind == "citations dropped":
@@ -66,11 +68,22 @@ def test_a_good_report_can_be_spoiled_in_every_way(kind):
     assert corrupt(kind, report, random.Random(3)) == corrupt(kind, report, random.Random(3))
 
 
+def spoiled_place(report, spoiled):
+    pairs = zip(report.statements, spoiled.statements, strict=True)
+    return next(place for place, (one, other) in enumerate(pairs) if one.text != other.text)
+
+
 def test_by_hand():
     report = make_report("It was built by Venn in 1702 [1].\n\nThe Oss is long [2].\n\nConclusion: It was built [1].")
     spoiled = {kind: corrupt(kind, report, random.Random(1)).report for kind in KINDS}
     assert spoiled["citations dropped"].text == (
         "It was built by Venn in 1702.\n\nThe Oss is long.\n\nConclusion: It was built."
+    )
+    assert spoiled["claim added"].statements[spoiled_place(report, spoiled["claim added"])].text in (
+        "It was built by Venn in 1702; The Oss is long [1].",
+        "The Oss is long; It was built by Venn in 1702 [2].",
+        "The Oss is long; It was built [2].",
+        "It was built; The Oss is long [1].",
     )
     assert spoiled["conclusion contradicted"].text.endswith("Conclusion: It was not built [1].")
     assert spoiled["conclusion contradicted"].conclusion == "It was not built [1]."
@@ -124,7 +137,7 @@ def test_what_has_no_place_is_none():
     assert corrupt("citations dropped", bare, random.Random(0)) is None
     empty = make_report("", sources=())
     assert all(corrupt(kind, empty, random.Random(0)) is None for kind in KINDS)
-    assert set(SPOILING_CITATIONS) | set(SPOILING_TEXT) == set(KINDS) and len(KINDS) == 8
+    assert set(SPOILING_CITATIONS) | set(SPOILING_TEXT) == set(KINDS) and len(KINDS) == 9
 
 
 def test_the_word_conclusion_is_never_moved():

@@ -13,7 +13,7 @@ from hashlib import sha256
 import pytest
 import zstandard
 
-from quaere.api.report import report_place, write_report
+from quaere.api.report_files import report_place, write_report
 from quaere.errors import QuaereError
 from quaere.policies.catalogue import CatalogueEntry, extract_gguf
 from quaere.records import Answer, Episode, Passage, Question, Report, SolveTask, Source

@@ -1,6 +1,7 @@
 """Parts of SCORE's loop without a run: what a report is paid under which `tau`, what each role learns from and when."""
 
 import asyncio
+import math
 import re
 from types import SimpleNamespace
 
@@ -100,6 +101,13 @@ def test_the_evaluator_learns_from_the_tokens_that_were_set(tokens, learned):
     (sample,) = step.learner.samples
     assert [place for place, flag in enumerate(sample.loss_mask) if flag] == learned
     assert [place for place, value in enumerate(sample.advantages) if value == signal] == learned
+
+
+def test_conclusions_are_compared_by_what_was_set():
+    told = [["It is in the end so [1].", "It is in the end so [1]."], ["Built 1702 [1].", "Built 1712 [1]."]]
+    words, content = (make_score(agreement=agreement).agree(told) for agreement in ("words", "content"))
+    assert words[0] == pytest.approx(1.0) and content[0] == 0.0  # short words and a citation say nothing
+    assert content[1] == pytest.approx(1 / (1 + (math.log(3 / 2) + 1) ** 2)) and content[1] < words[1]
 
 
 def test_signals_may_be_given_by_a_coin():

@@ -1,6 +1,7 @@
 """What reports earn, by hand; how alike conclusions are; what can be checked without a model."""
 
 import math
+import re
 
 import pytest
 from hypothesis import given
@@ -109,6 +110,16 @@ def test_the_cosine_of_two_conclusions_by_hand():
     # idf with smoothing: a word in both weighs 1, a word in one ln(3/2) + 1.
     rare = math.log(3 / 2) + 1
     assert consistency_score(["oss short", "oss long"]) == pytest.approx(1 / (1 + rare**2))
+
+
+@given(st.lists(st.text(alphabet="oss 170[],.abcd", max_size=30), min_size=2, max_size=5))
+def test_content_is_the_score_of_texts_with_all_else_removed(conclusions):
+    def keep(text):
+        bare = re.sub(r"\[[0-9, \t]*\]", " ", text)
+        return " ".join(re.findall(r"\d+(?:[.,]\d+)*|[a-z]{4,}", bare.lower())).replace(".", "x").replace(",", "y")
+
+    expected = consistency_score([keep(text) for text in conclusions])
+    assert consistency_score(conclusions, "content") == pytest.approx(expected)
 
 
 def test_it_is_the_mean_over_pairs():

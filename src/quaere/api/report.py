@@ -1,33 +1,40 @@
-"""`quaere.report`: an agent's model writes a report whose citations lead to the passages it was shown.
+"""`quaere.report`: a report whose citations lead to passages, written by an agent's model or composed of sentences.
 
 report(agent, "What is known of the Oss?", out="report.html").text
+report("docs-index", "What is known of the Oss?", out="reports", to=("html", "pdf")).text       # without a model
 """
 
-import os
-import re
-from collections.abc import Callable, Mapping
-from functools import partial
-from hashlib import blake2b
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Unpack
 
 from msgspec import Struct, structs
 
-from quaere.api.agent import Agent, LimitOptions, check_limits, make_question
+from quaere.api.agent import Agent, LimitOptions, check_limits, make_question, open_search
 from quaere.api.answer import refuse_all_failed
-from quaere.chat.report_pages import to_html, to_markdown
+from quaere.api.background import BackgroundLoop
+from quaere.api.composer import MODEL, TOPK, Composer
+from quaere.api.index import Index
+from quaere.api.report_files import ReportPlace, report_place, write_report
 from quaere.dialects.notes import Notes
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.report.report_writer import ReportWriter as Writer
 from quaere.dialects.report.report_writer import bind_report
-from quaere.disk import write_file
 from quaere.errors import BadInput
+from quaere.evaluation.judges.probes import probe_citations
+from quaere.evaluation.reports.citations import CitationChecks, CitationJudge
+from quaere.evaluation.reports.joining import Joiner
+from quaere.evaluation.reports.scores import CHECKS, Judges, open_judges
+from quaere.evaluation.reports.support import hold_to_sources
 from quaere.policies.catalogue import needs_guide
 from quaere.recipes.registry import writes_reports
-from quaere.records import Episode, Passage, Question, Report, ReportTask, Turn
+from quaere.records import Episode, Question, Report, ReportTask, Turn
 from quaere.rollout.episode import Limits
-from quaere.search.index import Index
-from quaere.search.searcher import NoSearcher
+from quaere.search.index import Index as OpenIndex
+from quaere.search.searcher import NoSearcher, Searcher
+
+MIN_BALANCED = 0.8  # balanced accuracy on planted errors that a judge must have
+_NUM_PROBES = 10
 
 
 class WrittenReport(Struct, frozen=True):
@@ -50,37 +57,119 @@ class WrittenReport(Struct, frozen=True):
 
 
 def report(
-    agent: Agent,
+    agent: Agent | Index | str | Path,
     question: str | Question,
     *,
     out: str | Path | None = None,
+    to: Sequence[str] = (),
+    outline: Sequence[str] = (),
+    compose: bool | None = None,
+    strict: bool = True,
     guided: bool | None = None,
     on_turn: Callable[[Turn], None] | None = None,
     **limits: Unpack[LimitOptions],
 ) -> WrittenReport:
-    """Let the agent's model search and write a report on a question.
+    """Write a report on a question: an agent's model searches and writes it, or it is composed of cited sentences.
 
-    `out` is a page (`report.md`, `report.html`) or a folder for both kinds. Limits are by default as the model was
-    trained to write, else 10 turns of 2048 tokens. `guided` opens turns for models too small to follow the protocol, by
-    default for those of the catalogue that need it.
+    It is composed (`api/composer.py`) without an agent, from an index or its place; with `compose`; and by default with
+    models of the catalogue that are too small to write, unless they are `guided`. A model then only joins sentences.
+    `outline` has the headings of a composed report. What a model wrote without support is left out, or marked if not
+    `strict`. `out` is a file (`report.html`, `.md`, `.docx`, `.pdf`) or a folder for the formats in `to`. Limits of a
+    model are by default as it was trained to write, else 10 turns of 2048 tokens.
     """
     check_limits(limits)
-    if isinstance(agent.searcher, NoSearcher):
-        raise BadInput("a report needs something to search", hint='Agent("smollm2-135m", "notes-index")')
     asked = make_question(question, "report")
-    place = report_place(Path(out)) if out is not None else None
-    helped = needs_guide(agent.model) if guided is None else guided
-    writer, allowed = choose_writer(agent.opened.notes, guided=helped, limits=limits)
-    name = agent.new_id("report")
-    playing = agent.opened.play(ReportTask(asked), episode_id=name, protocol=writer, limits=allowed, on_turn=on_turn)
+    place = report_place(Path(out), to=to) if out is not None else None
+    searcher = agent.searcher if isinstance(agent, Agent) else open_search(agent, None)
+    if isinstance(searcher, NoSearcher):
+        raise BadInput("a report needs something to search", hint='Agent("smollm2-135m", "notes-index")')
+    topk = limits.get("topk", TOPK)
+    if not isinstance(agent, Agent):
+        composes(None, compose, guided, outline)
+        with BackgroundLoop("quaere-report") as loop:
+            composer = Composer(searcher, tuple(outline), topk)
+            episode = loop.run(composer.play(ReportTask(asked), on_turn=on_turn))
+            loop.run(composer.close())
+            return _finish(loop.run(hold_report(episode, strict=strict)), episode, place, searcher)
+    if composes(agent.model, compose, guided, outline):
+        joiner = Joiner(agent.opened.policy, CitationChecks(), guided=needs_guide(agent.model))
+        playing = Composer(searcher, tuple(outline), topk, joiner).play(ReportTask(asked), on_turn=on_turn)
+    else:
+        helped = needs_guide(agent.model) if guided is None else guided
+        writer, allowed = choose_writer(agent.opened.notes, guided=helped, limits=limits)
+        how: dict[str, Any] = {"protocol": writer, "limits": allowed, "on_turn": on_turn}
+        playing = agent.opened.play(ReportTask(asked), episode_id=agent.new_id("report"), **how)
     episode = agent.run(playing)
     refuse_all_failed([episode])
-    written = bind_report(episode)
+    return _finish(agent.run(hold_report(episode, strict=strict)), episode, place, searcher)
+
+
+def _finish(written: Report | None, episode: Episode, place: ReportPlace | None, searcher: Searcher) -> WrittenReport:
     files: list[Path] = []
     if written is not None and place is not None:
-        name = str(agent.index.path) if agent.index else ""
-        files = write_report(written, place, asked.id, agent.index, name)
+        index: OpenIndex | None = getattr(searcher, "index", None)
+        where = (index, str(index.path) if index else "")
+        files = write_report(written, place, written.question.id, *where, find_queries(episode))
     return WrittenReport(written, tuple(files), episode)
+
+
+def composes(model: str | None, compose: bool | None, guided: bool | None, outline: Sequence[str]) -> bool:
+    """True if the report is composed: asked for, or there is no model that can write it."""
+    if compose is None:
+        compose = bool(outline) or model is None or (needs_guide(model) and guided is None)
+    if outline and not compose:
+        raise BadInput("only a composed report follows an outline", hint="--compose, or no --outline")
+    if not compose and model is None:
+        raise BadInput("without --compose a model must write the report", hint="--model NAME")
+    return compose
+
+
+async def hold_report(episode: Episode, *, strict: bool, judge: CitationJudge | None = None) -> Report | None:
+    """The report of an episode, held to its sources; None if there is none, or if nothing in it has support.
+
+    A composed report has only sentences of its sources.
+    """
+    written = bind_report(episode)
+    if written is None or episode.model == MODEL:
+        return written
+    return await hold_to_sources(written, judge or CitationChecks(), strict=strict)
+
+
+async def open_reader(name: str, on_note: Callable[[str], None], **engine: Any) -> Judges:
+    """The judge that decides on support; rules in place of a model that does not find planted errors.
+
+    A model is first held against reports with planted errors (`evaluation/judges/probes.py`).
+    """
+    judges = open_judges(name, **engine)
+    if judges.policy is None:
+        return judges
+    on_note(f"planting errors to test the judge {name}")
+    found = (await probe_citations(judges.citations, _NUM_PROBES)).balanced.mean
+    if found >= MIN_BALANCED:
+        on_note(f"{name} is right on {found:.0%} of planted errors and good citations (balanced)")
+        return judges
+    await judges.stop()
+    on_note(f"{name} is right on only {found:.0%} of planted errors and good citations (balanced): rules decide")
+    return open_judges(CHECKS)
+
+
+def find_queries(episode: Episode) -> list[str]:
+    """All queries of an episode, in order."""
+    return [result.query for turn in episode.turns for result in turn.results]
+
+
+def read_outline(path: Path) -> tuple[str, ...]:
+    """The headings of a file with one on each line; marks of headings and list items are dropped."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(
+            f"the outline {path} cannot be read as text", hint="a file with one heading on each line"
+        ) from error
+    headings = [line.strip().lstrip("#-*").strip() for line in lines]
+    if not any(headings):
+        raise BadInput(f"the outline {path} has no heading", hint="a file with one heading on each line")
+    return tuple(dict.fromkeys(filter(None, headings)))
 
 
 def choose_writer(notes: Notes, *, guided: bool, limits: Mapping[str, Any]) -> tuple[Writer, Limits]:
@@ -93,85 +182,3 @@ def choose_writer(notes: Notes, *, guided: bool, limits: Mapping[str, Any]) -> t
         usual = notes.limits
     style = notes.style if taught and notes.style else "full"
     return find_dialect("report", "writer").open(style=style, guided=guided), structs.replace(usual, **limits)
-
-
-# ---------------------------------------------------------------------------------------------------------------- files
-
-
-_SUFFIXES: dict[str, Literal["md", "html"]] = {".md": "md", ".markdown": "md", ".html": "html", ".htm": "html"}
-_DOCUMENTS = "documents"
-
-
-class ReportPlace(Struct, frozen=True):
-    """A file for one report, or a folder for several.
-
-    ReportPlace(path=Path("report.html"), kind="html")
-    """
-
-    path: Path
-    kind: Literal["md", "html", "folder"]
-
-    @property
-    def folder(self) -> Path:
-        """The folder that the files are written to."""
-        return self.path if self.kind == "folder" else self.path.parent
-
-
-def report_place(out: Path, num_reports: int = 1) -> ReportPlace:
-    """The place that `--out` names; `BadInput` now, not after the work, if it cannot be written."""
-    kind = "folder" if out.is_dir() or not out.suffix else _SUFFIXES.get(out.suffix.lower())
-    if kind is None:
-        raise BadInput(
-            f"--out {out} must end in .md or .html, or be a folder", hint="--out report.md, report.html or a folder"
-        )
-    if kind != "folder" and num_reports > 1:
-        raise BadInput(f"--out {out} is one file, and there are {num_reports} reports", hint="--out FOLDER")
-    place = ReportPlace(out, kind)
-    try:
-        place.folder.mkdir(parents=True, exist_ok=True)
-        writable = os.access(place.folder, os.W_OK)
-    except OSError as error:
-        raise BadInput(f"cannot write to {place.folder}: {error.strerror}") from error
-    if not writable:
-        raise BadInput(f"cannot write to {place.folder}: no permission", hint="choose another --out")
-    return place
-
-
-def write_report(report: Report, place: ReportPlace, name: str, index: Index | None, index_name: str) -> list[Path]:
-    """Write the report as one file, or in both formats into the folder; the paths of the files.
-
-    In a folder, cited documents that are not files of their own (rows of JSON Lines) are written beside the reports, so
-    that every source can be opened.
-    """
-    link = partial(_document_path, place=place, index=index)
-    stem = _file_name(name)
-    paths = {"md": place.folder / f"{stem}.md", "html": place.folder / f"{stem}.html"}
-    wanted = paths if place.kind == "folder" else {place.kind: place.path}
-    for kind, path in wanted.items():
-        write_file(path, (to_markdown if kind == "md" else to_html)(report, link, index=index_name))
-    return list(wanted.values())
-
-
-def _document_path(passage: Passage, place: ReportPlace, index: Index | None) -> str:
-    """The path from the report to the document, which is written first if needed; "" if there is no file."""
-    if index is None:
-        return ""
-    file = index.document_file(passage.doc_id)
-    if file is None and place.kind == "folder":
-        file = place.folder / _DOCUMENTS / f"{_file_name(passage.doc_id)}.txt"
-        write_file(file, index.document(passage.doc_id))
-    if file is None:
-        return ""
-    try:
-        return Path(os.path.relpath(file, place.folder)).as_posix()
-    except ValueError:  # on another drive
-        return ""
-
-
-def _file_name(name: str) -> str:
-    """A name that is valid on any file system; a changed name gets a digest, so that different names stay different.
-
-    _file_name("q1") -> "q1"; _file_name("../a b") -> "a-b-3f1c09d2"
-    """
-    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:80].strip(".-")
-    return safe if safe == name else f"{safe or 'report'}-{blake2b(name.encode(), digest_size=4).hexdigest()}"

@@ -21,6 +21,7 @@ MAX_CITATION = 10**9
 _CITE = r"\[[ \t]*+[0-9]++(?:[ \t]*+,[ \t]*+[0-9]++)*+[ \t]*+\]"
 _CITATION = re.compile(_CITE)
 _CITATIONS_NEXT = re.compile(rf"(?:[ \t]*+{_CITE})++")
+_SPACED_CITATION = re.compile(rf"[ \t]?{_CITE}")
 _DIGITS = re.compile("[0-9]+")
 
 
@@ -45,6 +46,14 @@ def find_citations(text: str) -> list[Citation]:
         Citation(found.start(), found.end(), tuple(map(_read_number, _DIGITS.findall(found.group()))))
         for found in _CITATION.finditer(text)
     ]
+
+
+def strip_citations(text: str) -> str:
+    """The text without its citations and the space before each.
+
+    strip_citations("It is short [2].") -> "It is short."
+    """
+    return _SPACED_CITATION.sub("", text).strip()
 
 
 def _read_number(digits: str) -> int:

@@ -19,7 +19,7 @@ from rich.text import Text
 from quaere import records
 from quaere.api import answer as answers
 from quaere.api.printing import count as count
-from quaere.chat.report_pages import count_line
+from quaere.chat.report_layout import count_line
 from quaere.chat.spans import shown_passages
 from quaere.chat.statements import find_citations
 from quaere.chat.tags import find_blocks

@@ -53,7 +53,7 @@ class JudgeOptions(Struct):
         judge: what grades: checks (rules and counts, no model; default), a local model, or an endpoint
         repeats: grade everything N times
         temperature: temperature of the judge (default: 0; 0.7 with repeats)
-        probes: good reports, each corrupted in eight ways, to measure the judge's accuracy on first
+        probes: good reports, each corrupted in nine ways, to measure the judge's accuracy on first
         force: print scores even if the judge is no better than chance
         guided: write the start of turns, for models too small to follow instructions (default: only for models of the
             catalogue that need it)

@@ -63,6 +63,12 @@ def print_agreement(judge: str, agreement: JudgeAgreement) -> None:
         told = {"true, called supported": free.sensitivity, "false, not called supported": free.specificity}
         told |= {"both (balanced; 50 is chance)": free.balanced}
         console.print(share_table("statements in free words, by hand", "right %", told))
+    if rules := agreement.rules:
+        rows = [("planted errors", between(citations.balanced), between(rules.balanced))]
+        if citations.free and rules.free:
+            rows.append(("free words", between(citations.free.balanced), between(rules.free.balanced)))
+        whole = ("this judge", "the rules")
+        console.print(plain_table("citation check, balanced %", *whole, rows=rows, whole=whole))
     preferred = {"good report graded above the spoiled one (50 is chance)": grades.preferred}
     console.print(share_table("grades", "right %", preferred | {f"  {one.kind}": one.right for one in grades.by_kind}))
     _warn_chance(console, agreement)

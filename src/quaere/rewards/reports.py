@@ -15,6 +15,7 @@ scores are.
 
 import re
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from msgspec import Struct, structs
@@ -132,8 +133,16 @@ def _on_scale(score: float, scale: float) -> float:
 # ----------------------------------------------------------------------------------------------------- several reports
 
 
-def consistency_score(conclusions: Sequence[str]) -> float | None:
+Agreement = Literal["words", "content"]
+"""What conclusions are compared by: all words, or numbers and words of four letters or more, without citations."""
+_TERMS: dict[Agreement, str] = {"words": r"(?u)\w+", "content": r"(?u)\d+(?:[.,]\d+)*|[^\W\d_]{4,}"}
+_MARK = re.compile(r"\[[0-9, \t]*+\]")
+
+
+def consistency_score(conclusions: Sequence[str], agreement: Agreement = "words") -> float | None:
     """Mean TF-IDF cosine over all pairs of conclusions on one question (Algorithm 2); None for fewer than two.
+
+    By "content", citation marks and short words, which most conclusions share, do not count as agreement.
 
     IDF is computed over these conclusions alone. A conclusion without a word has similarity 0 to every other, including
     another such: otherwise empty conclusions would count as agreement.
@@ -144,12 +153,13 @@ def consistency_score(conclusions: Sequence[str]) -> float | None:
     """
     if len(conclusions) < 2:
         return None
-    told = [text for text in conclusions if re.search(r"\w", text)]
+    texts = [_MARK.sub(" ", text) for text in conclusions] if agreement == "content" else conclusions
+    told = [text for text in texts if re.search(_TERMS[agreement], text)]
     if len(told) < 2:
         return 0.0
     needed = "comparing conclusions needs scikit-learn"
     sklearn = import_extra("sklearn.feature_extraction.text", needed, extra="select")
-    vectors = sklearn.TfidfVectorizer(token_pattern=r"(?u)\w+").fit_transform(told)
+    vectors = sklearn.TfidfVectorizer(token_pattern=_TERMS[agreement]).fit_transform(told)
     # Rows have norm 1, so the squared norm of their sum counts every pair's cosine twice and every row once.
     summed = np.asarray(vectors.sum(axis=0)).ravel()
     num_pairs = len(conclusions) * (len(conclusions) - 1) / 2

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from quaere.api.run import Run, open_documents
 from quaere.chat.dimensions import POOL
-from quaere.chat.report_pages import count_line
+from quaere.chat.report_layout import count_line
 from quaere.chat.statements import extract_conclusion, find_citations
 from quaere.dialects.report.assessment import count_searches
 from quaere.dialects.report.report_writer import bind_report

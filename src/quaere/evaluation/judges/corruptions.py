@@ -134,6 +134,18 @@ def _replace_sentence(report: Report, draw: random.Random) -> Found:
     return rewrite(report, {place: (wrong, statement.citations)}), place
 
 
+def _add_claim(report: Report, draw: random.Random) -> Found:
+    """The statement joined with one that cites other documents; only its own citations stay."""
+    swapped = _replace_sentence(report, draw)
+    if swapped is None or swapped[1] is None:
+        return None
+    place = swapped[1]
+    own, other = report.statements[place], MARK.sub("", swapped[0].statements[place].text).strip()
+    said = MARK.sub("", own.text).strip().rstrip(".!?。！？")
+    marks, claim = "".join(MARK.findall(own.text)), other.rstrip(".!?。！？")
+    return rewrite(report, {place: (f"{said}; {claim}{marks}.", own.citations)}), place
+
+
 def _cited_once(report: Report) -> list[int]:
     """Indices of statements with exactly one valid citation: only for these is the effect of a corruption certain."""
     known = {source.number for source in report.sources}
@@ -238,6 +250,7 @@ def _moved(statement: Statement, by: int) -> Statement:
     return structs.replace(statement, start=statement.start + by, end=statement.end + by)
 
 
+ADDED = "claim added"
 _Ways = dict[str, Callable[[Report, random.Random], Found]]
 _IN_CITATIONS: _Ways = {
     "citation of another passage": _cite_another,
@@ -245,6 +258,7 @@ _IN_CITATIONS: _Ways = {
     "name replaced by another": _replace_name,
     "sentence negated": lambda report, draw: _reword(report, draw, negate),
     "sentence replaced by another": _replace_sentence,
+    ADDED: _add_claim,
 }
 _IN_TEXT: _Ways = {
     "sentence replaced by another": _replace_sentence,

@@ -22,10 +22,10 @@ from statistics import fmean
 from msgspec import Struct, structs
 
 from quaere.evaluation.intervals import Interval, bootstrap_interval
-from quaere.evaluation.judges.corruptions import PARAPHRASES, SPOILING_CITATIONS, SPOILING_TEXT, corrupt
+from quaere.evaluation.judges.corruptions import ADDED, PARAPHRASES, SPOILING_CITATIONS, SPOILING_TEXT, corrupt
 from quaere.evaluation.judges.judge import Advance, idle
 from quaere.evaluation.judges.judge_accuracy import Agreement, Probe, find_right, measure_accuracy
-from quaere.evaluation.reports.citations import Checked, CitationJudge, Cited, find_cited
+from quaere.evaluation.reports.citations import Checked, CitationChecks, CitationJudge, Cited, find_cited
 from quaere.evaluation.reports.criteria import Criteria, general_criteria
 from quaere.evaluation.reports.grades import Grader, Submission
 from quaere.evaluation.reports.lexical import number_runs
@@ -83,12 +83,15 @@ class GradeAgreement(Struct, frozen=True):
 class JudgeAgreement(Struct, frozen=True):
     """Accuracy of the citation judge and of the grader, and the world they were measured on.
 
+    `rules` is the accuracy of the rules on the same citations, if a model is the judge.
+
     JudgeAgreement(world="...", citations=CitationAgreement(...), grades=GradeAgreement(...))
     """
 
     world: str
     citations: CitationAgreement
     grades: GradeAgreement
+    rules: CitationAgreement | None = None
 
     @property
     def citations_trusted(self) -> bool:
@@ -110,16 +113,24 @@ async def probe_judges(
     citations: CitationJudge, grader: Grader, num_reports: int = 20, *, seed: int = 0, advance: Advance = idle
 ) -> JudgeAgreement:
     """Measure both judges on good and corrupted reports; `advance` is called `num_steps(num_reports)` times."""
-    probes = make_probes(num_reports)
-    free = [Cited(said, passage) for passage, *both in PARAPHRASES for said in both]
-    checked = await citations.check([*(probe.asked for probe in probes), *free], seed=seed, advance=advance)
+    agreed = await probe_citations(citations, num_reports, seed=seed, advance=advance)
     pairs = make_pairs(num_reports)
     criteria = grader.criteria_of(general_criteria())
     reports = [*make_reports(num_reports), *(spoiled for _, _, spoiled in pairs)]
     grades = await grader.grade([Submission(one, criteria) for one in reports], seed=seed, advance=advance)
     world = f"{num_reports} reports from a world of the evaluation family, seed {SEED}, {NUM_ARTICLES} articles"
-    agreed = structs.replace(score_checks(probes, checked[: len(probes)]), free=score_free(checked[len(probes) :]))
-    return JudgeAgreement(world, agreed, _score_pairs(pairs, grades, num_reports, criteria))
+    rules = None if isinstance(citations, CitationChecks) else await probe_citations(CitationChecks(), num_reports)
+    return JudgeAgreement(world, agreed, _score_pairs(pairs, grades, num_reports, criteria), rules)
+
+
+async def probe_citations(
+    citations: CitationJudge, num_reports: int = 20, *, seed: int = 0, advance: Advance = idle
+) -> CitationAgreement:
+    """Measure a citation judge on good and corrupted reports, and on paraphrases."""
+    probes = make_probes(num_reports)
+    free = [Cited(said, passage) for passage, *both in PARAPHRASES for said in both]
+    checked = await citations.check([*(probe.asked for probe in probes), *free], seed=seed, advance=advance)
+    return structs.replace(score_checks(probes, checked[: len(probes)]), free=score_free(checked[len(probes) :]))
 
 
 def num_steps(num_reports: int) -> int:
@@ -179,10 +190,11 @@ def _agreed(by_kind: dict[str, list[float]], order: Sequence[str]) -> tuple[Agre
 def make_probes(num_reports: int) -> tuple[Probe[Cited], ...]:
     """Every citation of the good reports, and one corrupted citation of every kind per report; deterministic."""
     probes = []
-    draw = random.Random(SEED)
+    draw, of_claims = random.Random(SEED), random.Random(SEED + 2)  # of its own, so that the other kinds stay
     for number, report in enumerate(make_reports(num_reports)):
         probes += [Probe(number, GOOD, cited, True) for _, cited in find_cited(report) if cited is not None]
-        spoiled = [one for kind in SPOILING_CITATIONS if (one := corrupt(kind, report, draw))]
+        draws = {kind: of_claims if kind == ADDED else draw for kind in SPOILING_CITATIONS}
+        spoiled = [one for kind in draws if (one := corrupt(kind, report, draws[kind]))]
         probes += [
             Probe(number, one.kind, cited, False)
             for one in spoiled

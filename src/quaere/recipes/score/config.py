@@ -20,6 +20,7 @@ Each ablation of the paper, and each choice it leaves open, is one value:
     evaluator.moments=own                 separate Adam moments, so that its gradients do not scale the solver's steps
     evaluator.every=2                     U: the evaluator learns every second step
     evaluator.beta=0.9                    decay of its baseline
+    evaluator.agreement=content           conclusions agree by numbers and longer words, not by citations and short ones
     evaluator.tokens=turn                 it learns from its thoughts too, not from the rubric alone
     harness.every=10                      M: the harness is reconsidered every tenth step
     health.policy=warn                    no early stop: alarms are printed only
@@ -37,6 +38,7 @@ from quaere.recipes.score.harness import HarnessLimits, default_harness
 from quaere.recipes.score.memory import SchedulerSettings
 from quaere.recipes.score.metaharness import RuleSettings
 from quaere.records import Dimension, DimensionRules, Harness, ProcessRules
+from quaere.rewards.reports import Agreement
 from quaere.setting_types import Fraction, NonNegativeInt, PositiveInt
 from quaere.training.report_run import DEMO, SINGLE_GPU, EvaluatorConfig, ResearchConfig, WriterConfig, check_research
 from quaere.training.settings import HealthSettings
@@ -72,6 +74,8 @@ class ScoreEvaluatorConfig(EvaluatorConfig, frozen=True, forbid_unknown_fields=T
             harness says. [SCORE]
         moments: Adam's moments: shared by both roles, so that the larger gradients scale the steps of both; or
             own. [Quaere]
+        agreement: What conclusions are compared by: all words, or content: numbers and words of four letters or more,
+            without citations. [SCORE: words]
         tokens: Tokens the evaluator learns from: the rubric, or the whole turn with its thoughts. [SCORE]
         shown_questions: Questions of the batch in the prompt for a rubric. [Quaere]
     """
@@ -82,6 +86,7 @@ class ScoreEvaluatorConfig(EvaluatorConfig, frozen=True, forbid_unknown_fields=T
     every: PositiveInt = 1
     tau: Tau = "harness_min_calls"
     moments: Literal["shared", "own"] = "shared"
+    agreement: Agreement = "words"
     tokens: Literal["rubric", "turn"] = "rubric"
     shown_questions: PositiveInt = 8
 

@@ -116,10 +116,14 @@ class Score:
             assessed = await assess_groups(config, self.stage, step, ROLE, groups, rubrics, harness)
             judged = self.judge(groups, assessed, rubrics, harness)
             advantages = self.update_solver(step, judged)
-            agreements = [consistency_score([item.conclusion for item in group]) for group in groups]
+            agreements = self.agree([[item.conclusion for item in group] for group in groups])
             signals = self.update_evaluator(step, chosen, agreements)
             self.measure(step, chosen, groups, assessed, judged, advantages, signals)
             await self.look_back(step, chosen, agreements)
+
+    def agree(self, conclusions: Sequence[Sequence[str]]) -> list[float | None]:
+        """The consistency C of the conclusions on each question; None for a question with fewer than two."""
+        return [consistency_score(one, self.config.evaluator.agreement) for one in conclusions]
 
     # --------------------------------------------------------------------------------------------- 1, 2: the rubrics
 

@@ -1,0 +1,101 @@
+"""Composed reports: how long they are, what they cite, what they prove, and whether their files open.
+
+    quaere world --seed 7 --articles 400 --out world
+    quaere index world/corpus.jsonl --out index
+    quaere questions --world world --num 30 --out known.jsonl
+    python benchmarks/report_product.py --index index --questions known.jsonl --out files
+
+No model is used. With questions that have known facts (`quaere questions --world`), the share that each report proves
+is measured by rules; with others, only the rest. With `--out`, the first report is written in all formats and, where
+they are installed, opened by LibreOffice (Word) and pdftoppm (PDF), which leave pictures there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from statistics import fmean
+
+from quaere.api.composer import Composer
+from quaere.api.report import find_queries
+from quaere.api.report_files import FORMATS, report_place, write_report
+from quaere.chat.report_layout import find_quotations
+from quaere.dialects.report.report_writer import bind_report
+from quaere.errors import BadInput
+from quaere.evaluation.reports.fact_coverage import know_report
+from quaere.evaluation.reports.report_sources import read_facts
+from quaere.records import ReportTask
+from quaere.rollout.question_files import read_questions
+from quaere.search.searcher import open_searcher
+
+
+async def compose(args):
+    composer = Composer(open_searcher(args.index))
+    written = []
+    for question in read_questions(args.questions, args.limit):
+        start = time.monotonic()
+        episode = await composer.play(ReportTask(question))
+        written.append((question, episode, bind_report(episode), time.monotonic() - start))
+    await composer.close()
+    return written
+
+
+def show(written, facts):
+    reports = [report for _, _, report, _ in written if report]
+    documents = [len({source.passage.doc_id for source in report.sources}) for report in reports]
+    num_citations = sum(len(report.citations) for report in reports)
+    num_quoted = sum(len(own) for report in reports for own in find_quotations(report).values())
+    print(f"{len(written)} questions, {len(reports)} reports, {len(written) - len(reports)} with code 3")
+    counted = {"sentences": [len(report.statements) for report in reports], "documents": documents}
+    counted["seconds"] = [seconds for *_, seconds in written]
+    for name, values in counted.items():
+        print(f"{name}: mean {fmean(values):.1f}, least {min(values):.1f}, most {max(values):.1f}")
+    num_lost = sum(len(report.unresolved) for report in reports)
+    print(f"{num_citations} citations, {num_lost} unresolved; {num_quoted} sentences found word for word in a passage")
+    num_whole = sum(len(one.statements) >= 6 and many >= 3 for one, many in zip(reports, documents, strict=True))
+    print(f"{num_whole} reports of 6 or more sentences from 3 or more documents")
+    known = [(report, facts.find(question.text)) for question, _, report, _ in written] if facts else []
+    proven = [know_report(report, line).proven_share if report else 0.0 for report, line in known if line]
+    if proven := [share for share in proven if share is not None]:
+        enough = sum(share >= 0.6 for share in proven)
+        print(f"facts proven: mean {fmean(proven):.1%}, least {min(proven):.1%}; {enough} reports prove 60 % or more")
+
+
+def write(written, index, out):
+    """The first report in all formats, and pictures of two of them."""
+    _, episode, report, _ = next(one for one in written if one[2])
+    opened = getattr(open_searcher(index), "index", None)
+    files = write_report(report, report_place(out, to=FORMATS), "report", opened, index, find_queries(episode))
+    print("\n".join(map(str, files)))
+    word = ["soffice", "--headless", "--convert-to", "pdf", "--outdir", str(out / "word"), str(out / "report.docx")]
+    pictures = [["pdftoppm", "-r", "60", "-png", str(file), str(file.with_suffix(""))]
+                for file in (out / "report.pdf", out / "word" / "report.pdf")]  # fmt: skip
+    for command in (word, *pictures):
+        if shutil.which(command[0]):
+            done = subprocess.run(command, capture_output=True, check=False)
+            print(f"{command[0]}: {'opened' if done.returncode == 0 else done.stderr.decode()}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--index", required=True)
+    parser.add_argument("--questions", required=True, type=Path)
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    try:
+        facts = read_facts(args.questions)
+    except BadInput:  # questions without known facts
+        facts = None
+    written = asyncio.run(compose(args))
+    show(written, facts)
+    if args.out:
+        write(written, args.index, args.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,331 @@
+"""Reports composed of sentences of the documents, word for word and each with its citation; no model is needed.
+
+    episode = await Composer(searcher).play(ReportTask(Question("q1", "What is known of the Oss?")))
+    bind_report(episode).text -> "## River Oss\\n\\nThe Oss rises at Korrin [1]. ..."
+
+A question names its subjects: titles of documents found for it, and capitalised names. Question and subjects are
+searched for, and a sentence of a passage found is a *finding* if it, or the title above it, names a subject. Findings
+are written document by document, in reading order; one that several documents have is written once and cites them.
+Fewer documents than a report should have are made up by those on the names that the findings mention. With an outline,
+this is done for every heading, whose own words the findings must have too.
+
+An episode of a composer has the form of a writer's, so it is stored, shown, bound and graded in the same way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+
+from msgspec import Struct, structs
+
+from quaere.api.report_subjects import Subject, Terms, find_other_names, find_subjects, name_terms
+from quaere.chat.statements import extract_conclusion, find_citations, split_statements
+from quaere.chat.terminal_text import UNPRINTABLE
+from quaere.dialects.report.report_writer import numbered_sources
+from quaere.evaluation.reports.joining import Joiner, Pair
+from quaere.evaluation.reports.lexical import content_words
+from quaere.grouping import group_by
+from quaere.records import Answer, Episode, Hit, Passage, ReportTask, Search, SearchResult, Task, Turn
+from quaere.rollout.topic_questions import find_phrases
+from quaere.search.searcher import Searcher
+from quaere.search.words import count_words, terms
+
+PROTOCOL, MODEL = "report-writer", "composer"  # of its episodes
+TOPK = 100  # passages per search; more than a model is shown, because reading them costs little
+MIN_DOCUMENTS = 3  # with fewer, documents on names that the findings mention are added
+MAX_DOCUMENTS = 24  # of a section
+_MAX_OF_SUBJECT, _MAX_OF_OTHER, _MAX_OF_LINKED = 24, 4, 2  # sentences of a document, by what it is about
+_MAX_LINKS, _LINKS_TOPK = 6, 5  # names that are followed, and passages per search for them
+_MIN_SHARE = 0.5  # of the words of a heading, or of a question without subjects, that a finding has
+_MIN_WORDS, _MAX_WORDS = 4, 60
+_MAX_CITED = 3  # passages that a sentence cites if several documents have it
+_ENDING = re.compile(r"[.!…。！]+[\"'”’»)\]*_」』）]*+$")
+_EDGE_MARKS = re.compile(r"^(?:\[[0-9, \t]*+\][ \t]*+)++|(?:[ \t]*+\[[0-9, \t]*+\])++$")
+# The middle of a sentence, or a row of a table.
+_UNFIT = re.compile(r"^[^\w\"'“‘«(*_`]|^[\"'“‘«(*_`]*+[a-z]|^\W*+$| \| ")
+
+
+class Finding(Struct, frozen=True):
+    """A sentence of a passage, `text`, on one line; it begins at `start` of the passage.
+
+    Finding("The Oss rises at Korrin.", passage=Passage(id="rivers.md#0", ...), start=0, score=2.0)
+    """
+
+    text: str
+    passage: Passage
+    start: int
+    score: float = 0.0
+
+
+class Wanted(Struct, frozen=True):
+    """What a section is about: its subjects, and other words of which a finding has a share.
+
+    Wanted(subjects=(Subject("River Oss", ...),), words=frozenset({"bridg"}), min_share=0.5)
+    """
+
+    subjects: tuple[Subject, ...]
+    words: frozenset[str] = frozenset()
+    min_share: float = 0.0
+
+    def is_possible(self, passage: Passage) -> bool:
+        """False if the passage cannot have a finding; much quicker than reading its sentences."""
+        said = frozenset(terms(passage.titled_text))
+        return not self.subjects or any(said.issuperset(form) for subject in self.subjects for form in subject.forms)
+
+    def score(self, one: Finding) -> float:
+        """Subjects that are named plus the share of the other words; 0 if that makes no finding."""
+        above = one.passage.title, one.passage.heading
+        num_named = sum(
+            subject.is_title(above[0]) or subject.is_named(above[1]) or subject.is_named(one.text)
+            for subject in self.subjects
+        )
+        said = frozenset(content_words(f"{above[0]} {above[1]} {one.text}"))
+        share = len(self.words & said) / len(self.words) if self.words else float(bool(self.subjects))
+        return num_named + share if share >= self.min_share and (num_named or not self.subjects) else 0.0
+
+
+def _wanted(text: str, subjects: tuple[Subject, ...], min_share: float) -> Wanted:
+    named = {word for subject in subjects for form in subject.forms for word in content_words(" ".join(form))}
+    return Wanted(subjects, frozenset(content_words(text)) - named, min_share)
+
+
+class Composer(Struct, frozen=True):
+    """Writes reports without a model; `outline` has the headings of their sections, the question alone by default.
+
+    With a `joiner`, a model joins pairs of findings of one passage, where a judge agrees.
+
+    Composer(searcher, outline=("Source of the Oss", "Bridges"))
+    """
+
+    searcher: Searcher
+    outline: tuple[str, ...] = ()
+    topk: int = TOPK
+    joiner: Joiner | None = None
+
+    async def play(self, task: Task, *, on_turn: Callable[[Turn], None] | None = None) -> Episode:
+        """The episode of one report; without any finding it has no outcome."""
+        assert isinstance(task, ReportTask)
+        draft = _Draft(self.searcher, self.topk)
+        await draft.write(task.question.text, self.outline)
+        if self.joiner:
+            await draft.join(self.joiner)
+        turns = draft.turns()
+        text = draft.text(turns)
+        if text:
+            turns.append(Turn(len(turns), text, Answer(text), "end_of_turn"))
+        if on_turn:
+            for turn in turns:
+                on_turn(turn)
+        given = (task.id, task, PROTOCOL, MODEL, 0, (), tuple(turns))
+        return Episode(*given, Answer(text), "answered") if text else Episode(*given, None, "turn_limit")
+
+    async def play_many(self, tasks: Sequence[Task]) -> AsyncIterator[Episode]:
+        """The episodes of several reports, in their order."""
+        for task in tasks:
+            yield await self.play(task)
+
+    async def close(self) -> None:
+        """Release what is searched, and the model that joins sentences."""
+        await self.searcher.close()
+        if self.joiner:
+            await self.joiner.stop()
+
+
+class _Section(Struct):
+    heading: str  # "" for a report without an outline
+    documents: list[list[Finding]]
+
+
+class _Draft:
+    """One report in progress: what was searched, and the findings by section and document."""
+
+    def __init__(self, searcher: Searcher, topk: int) -> None:
+        self.searcher, self.topk = searcher, topk
+        self.searches: list[list[SearchResult]] = []
+        self.sections: list[_Section] = []
+        self.missing: list[str] = []
+        self._cited: dict[Terms, list[Passage]] = {}  # the passages that have a sentence, by its words
+
+    async def write(self, question: str, outline: Sequence[str]) -> None:
+        """Search, and collect the findings of every section."""
+        found = await self._search([question, *outline])
+        subjects = find_subjects(question, found)
+        headings = {heading: find_subjects(heading, found) for heading in outline}
+        named = {one.name: one for one in (*subjects, *(one for own in headings.values() for one in own))}
+        found += await self._search(list(named))
+        others = {name: find_other_names(one, found) for name, one in named.items()}
+        found += await self._search([name for names in others.values() for name in names])
+
+        def known(own: Sequence[Subject]) -> tuple[Subject, ...]:
+            forms = {one.name: tuple(map(name_terms, others[one.name])) for one in own}
+            return tuple(structs.replace(one, forms=(*one.forms, *forms[one.name])) for one in own)
+
+        for heading, own in headings.items():
+            self._add(heading, found, _wanted(heading, known(own or subjects), _MIN_SHARE))
+        if not outline:
+            self._add("", found, _wanted(question, known(subjects), 0.0 if subjects else _MIN_SHARE))
+            await self._follow_links(known(subjects))
+
+    async def _search(self, queries: Sequence[str], topk: int = 0) -> list[Passage]:
+        """The passages found, best first and without repetitions; the search is recorded."""
+        asked = [query for query in dict.fromkeys(queries) if query.strip()]
+        if not asked:
+            return []
+        hits = await self.searcher.search(asked, topk or self.topk)
+        self.searches.append([SearchResult(query, tuple(found)) for query, found in zip(asked, hits, strict=True)])
+        return list(dict.fromkeys(hit.passage for found in hits for hit in found))
+
+    def _add(self, heading: str, passages: Sequence[Passage], wanted: Wanted) -> None:
+        """Add a section with the findings in these passages; what has none is missing."""
+        found = [
+            structs.replace(one, score=score)
+            for passage in filter(wanted.is_possible, dict.fromkeys(passages))
+            for one in read_sentences(passage)
+            if (score := wanted.score(one))
+        ]
+        documents = []
+        for own in group_by(found, lambda one: one.passage.doc_id).values():
+            titled = [subject.is_title(own[0].passage.title) for subject in wanted.subjects]
+            place = titled.index(True) if True in titled else len(titled)
+            documents.append((place, -max(one.score for one in own), own))
+        documents.sort(key=lambda one: one[:2])  # stable, so equal ones stay in the order of the search
+        num_subjects = len(wanted.subjects)
+        chosen = [
+            self._choose(own, _MAX_OF_SUBJECT if place < num_subjects else _MAX_OF_OTHER)
+            for place, _, own in documents[:MAX_DOCUMENTS]
+        ]
+        kept = [own for own in chosen if own]
+        if found:  # a section whose findings all stand above repeats the best one
+            self.sections.append(_Section(heading, kept or [[max(found, key=lambda one: one.score)]]))
+        subjects = [one.name for one in wanted.subjects if not any(map(Wanted((one,)).score, found))]
+        self.missing += subjects if not heading else [] if found else [heading]
+
+    def _choose(self, found: list[Finding], most: int) -> list[Finding]:
+        """The best findings of a document that no other has, in reading order; one that another has is cited there."""
+        best: list[Finding] = []
+        for one in sorted(found, key=lambda one: -one.score):
+            key = tuple(terms(one.text))
+            if key in self._cited:
+                self._cited[key] = list(dict.fromkeys([*self._cited[key], one.passage]))[:_MAX_CITED]
+            elif len(best) < most:
+                best.append(one)
+                self._cited[key] = [one.passage]
+        return sorted(best, key=lambda one: (one.passage.start, one.start))
+
+    async def _follow_links(self, subjects: Sequence[Subject]) -> None:
+        """Add documents on names that the findings mention, while there are fewer than a report should have."""
+        said = list(self._written())
+        used = {one.passage.doc_id for one in said}
+        names = [one.text[start:end] for one in said for start, end in find_phrases(one.text)]
+        names = [name for name in dict.fromkeys(names) if not any(one.is_named(name) for one in subjects)]
+        names = names[:_MAX_LINKS] if len(used) < MIN_DOCUMENTS else []
+        found = await self._search(names, _LINKS_TOPK)
+        for name in names:
+            wanted = Wanted((Subject(name, (name_terms(name),)),))
+            others = (one for one in found if one.doc_id not in used and wanted.is_possible(one))
+            told = next(filter(None, ([one for one in read_sentences(two) if wanted.score(one)] for two in others)), [])
+            if len(used) < MIN_DOCUMENTS and (kept := self._choose(told, _MAX_OF_LINKED)):
+                self.sections[0].documents.append(kept)
+                used.add(kept[0].passage.doc_id)
+
+    async def join(self, joiner: Joiner) -> None:
+        """Replace pairs of findings of one passage by a sentence that says both, where the joiner has one."""
+        pairs = [
+            (own, one, two)
+            for section in self.sections
+            for own in section.documents
+            for one, two in zip(own[::2], own[1::2], strict=False)
+            if self._passages(one) == self._passages(two)
+        ]
+        said = await joiner.join([Pair(one.text, two.text, one.passage.titled_text) for _, one, two in pairs])
+        for (own, one, _), text in zip(pairs, said, strict=True):
+            if _is_usable(text):
+                at = own.index(one)
+                own[at : at + 2] = [structs.replace(one, text=text)]
+                self._cited[tuple(terms(text))] = self._passages(one)
+
+    def turns(self) -> list[Turn]:
+        """The searches as turns; of their results, the passages that are cited, in the order of the report."""
+        cited = list(dict.fromkeys(passage for one in self._written() for passage in self._passages(one)))
+        turns = []
+        for number, results in enumerate(self.searches):
+            kept = []
+            for result in results:
+                scores = {hit.passage: hit.score for hit in result.hits}
+                kept.append(SearchResult(result.query, tuple(Hit(one, scores[one]) for one in cited if one in scores)))
+            action = Search(tuple(result.query for result in results))
+            turns.append(Turn(number, "", action, "end_of_turn", tuple(kept)))
+        return turns
+
+    def text(self, turns: Sequence[Turn]) -> str:
+        """The report; "" without a finding."""
+        numbers = {source.passage: number for number, source in numbered_sources(turns).items()}
+        parts = []
+        for section in self.sections:
+            level = "##"
+            if section.heading:
+                parts.append(f"## {_heading(section.heading)}")
+                level = "###"
+            for own in section.documents:
+                parts.append(f"{level} {_heading(own[0].passage.title or own[0].passage.doc_id)}")
+                told = ((one.text, [_number(each, numbers) for each in self._passages(one)]) for one in own)
+                parts.append(" ".join(cite(sentence, *cited) for sentence, cited in told))
+        if parts and self.missing:
+            parts += ["## Not found", " ".join(f"Nothing was found on {_heading(one)}." for one in self.missing)]
+        return "\n\n".join(parts)
+
+    def _passages(self, one: Finding) -> list[Passage]:
+        return self._cited[tuple(terms(one.text))]
+
+    def _written(self) -> Iterable[Finding]:
+        return (one for section in self.sections for own in section.documents for one in own)
+
+
+# ------------------------------------------------------------------------------------------------------------ sentences
+
+
+def read_sentences(passage: Passage) -> list[Finding]:
+    """The sentences of a passage that can be cited: whole, of a usual length, and read as one statement each.
+
+    A citation mark of the document's own would be read as one of the report, so "[3]" becomes "(3)" and is left out at
+    the ends. What the reader of reports would not read as one statement with one citation is left out.
+    """
+    found = []
+    for statement in split_statements(passage.text):
+        text = " ".join(_EDGE_MARKS.sub("", statement.text).split())
+        for mark in find_citations(text):
+            text = f"{text[: mark.start]}({text[mark.start + 1 : mark.end - 1]}){text[mark.end :]}"
+        if _is_usable(text):
+            found.append(Finding(text, passage, statement.start))
+    return found
+
+
+def _is_usable(text: str) -> bool:
+    if not _MIN_WORDS <= count_words(text) <= _MAX_WORDS or _UNFIT.search(text) or UNPRINTABLE.search(text):
+        return False
+    cited = cite(text, 1)
+    again = split_statements(f"{cited} {cited}")  # twice: the next sentence must not be taken for a part of it
+    return bool(_ENDING.search(text)) and [(one.text, one.citations) for one in again] == [(cited, (1,))] * 2
+
+
+def cite(sentence: str, *numbers: int) -> str:
+    """The sentence with a citation before its full stop: cite("It is short.", 2, 5) -> "It is short [2, 5]."."""
+    ending = _ENDING.search(sentence)
+    at = ending.start() if ending else len(sentence)
+    return f"{sentence[:at]} [{', '.join(map(str, numbers))}]{sentence[at:]}"
+
+
+def _number(passage: Passage, numbers: dict[Passage, int]) -> int:
+    """The passage's number; two passages of one id, of which one begins with the other, have the same."""
+    if passage in numbers:
+        return numbers[passage]
+    return next(number for other, number in numbers.items() if other.id == passage.id)
+
+
+def _heading(text: str) -> str:
+    """A title as a heading of the report: one line without citations, and not the heading of a conclusion."""
+    words = UNPRINTABLE.sub(" ", text).translate(str.maketrans("[]", "()")).split()
+    line = " ".join(words).lstrip("#>*-+ ") or "Untitled"
+    is_taken = extract_conclusion(f"A.\n\n## {line}\n\nB.\n\nC.") != "C."
+    return f"Document {line}" if is_taken else line

@@ -1,0 +1,99 @@
+"""Subjects of a question: what it names, under which names, and which texts name it.
+
+    find_subjects("What connects the Oss with Halm?", [Passage(title="River Oss", ...)])
+    -> [Subject("Oss", (("oss",), ("river", "oss"))), Subject("Halm", (("halm",),))]
+
+Names are compared as terms, and whole: "Lower Halm Bridge" does not name the Halm Bridge.
+"""
+
+import re
+from collections.abc import Sequence
+from itertools import islice
+
+from msgspec import Struct
+
+from quaere.evaluation.reports.lexical import content_words
+from quaere.records import Passage
+from quaere.rollout.topic_questions import find_phrases
+from quaere.search.words import terms
+
+Terms = tuple[str, ...]
+
+_MAX_NAMES = 3  # other names of its subject that a passage may state
+_TITLE = re.compile(r"(?<=\bDr|\bMr|\bMs|\bSt)\.(?= )")
+_POSSESSIVE = re.compile("['’]s\\b")
+_NAME = r"[A-Z][\w'’-]*+(?: (?:of (?:the )?|the )?[A-Z][\w'’-]*+)*+"
+_OTHER_NAME = re.compile(
+    rf"(?:, or|\b(?:called|nicknamed|formerly|known(?: \w++){{0,2}} as|knew \w++(?: \w++)? as)) (?:the )?({_NAME})"
+)
+
+
+class Subject(Struct, frozen=True):
+    """Something that a question names; `forms` are its names, as terms.
+
+    Subject("River Oss", forms=(("river", "oss"), ("oss",)))
+    """
+
+    name: str
+    forms: tuple[Terms, ...]
+
+    def is_title(self, title: str) -> bool:
+        """True for the title of a document about the subject."""
+        return name_terms(title) in self.forms
+
+    def is_named(self, text: str) -> bool:
+        """True if the text has a name of the subject that is no part of a longer name: not "Lower Halm Bridge"."""
+        text = _POSSESSIVE.sub("", text)
+        for start, end in reversed(find_phrases(text)):
+            words = name_terms(text[start:end])
+            if words not in self.forms and any(_find(form, words) is not None for form in self.forms):
+                text = text[:start] + text[end:]
+        words = tuple(terms(text))
+        return any(_find(form, words) is not None for form in self.forms)
+
+
+def find_subjects(text: str, passages: Sequence[Passage]) -> list[Subject]:
+    """What a question names: titles of these passages, then its other capitalised names.
+
+    A title of one word that the question does not capitalise counts only if there is no other subject. A name that is
+    no title stands for every title that contains it ("the Oss" for "River Oss").
+    """
+    text = _TITLE.sub("", text)  # or "Dr. Zero" is read as "Dr"
+    asked = tuple(terms(text))
+    titles = {words: one.title for one in passages if (words := name_terms(one.title))}
+    phrases = {name_terms(text[start:end]): text[start:end] for start, end in find_phrases(text)}
+    capitals = {word for words in phrases for word in words}
+    found: dict[range, Subject] = {}
+    doubtful: list[Subject] = []
+    longest_first = sorted(titles.items(), key=lambda one: -len(one[0]))
+    for words, name in [*longest_first, *phrases.items()]:
+        at = _find(words, asked)
+        if at is None or any(place in covered for covered in found for place in range(at, at + len(words))):
+            continue
+        longer = () if words in titles else tuple(title for title in titles if _find(words, title) is not None)
+        subject = Subject(name, (words, *longer))
+        if len(words) > 1 or words[0] in capitals:
+            found[range(at, at + len(words))] = subject
+        else:
+            doubtful.append(subject)
+    return [found[place] for place in sorted(found, key=lambda place: place.start)] or doubtful
+
+
+def find_other_names(subject: Subject, passages: Sequence[Passage]) -> list[str]:
+    """Other names of the subject that documents about it state: "Halm, also called Halmgate, is a town"."""
+    own = (passage.text for passage in passages if subject.is_title(passage.title))
+    found = (match.group(1) for text in own for match in islice(_OTHER_NAME.finditer(text), _MAX_NAMES))
+    return [name for name in dict.fromkeys(found) if name_terms(name) not in subject.forms]
+
+
+def name_terms(name: str) -> Terms:
+    """The terms of a name without function words at its start: name_terms("Although the Oss") -> ("oss",)."""
+    words = name.split()
+    while len(words) > 1 and not content_words(words[0]):
+        words = words[1:]
+    return tuple(terms(" ".join(words)))
+
+
+def _find(words: Terms, among: Terms) -> int | None:
+    places = (at for at in range(len(among) - len(words) + 1) if among[at : at + len(words)] == words)
+    return next(places, None) if words else None
