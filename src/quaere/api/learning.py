@@ -31,7 +31,8 @@ from quaere.api.background import run_in_thread
 from quaere.api.checked_questions import summarise, write_checked, write_lines
 from quaere.api.evaluation import Evaluation, evaluate
 from quaere.api.evolution import evolve, export
-from quaere.api.learning_plan import Asked, Plan, obtain_plan
+from quaere.api.learning_plan import Plan, obtain_plan
+from quaere.api.learning_request import ask_for
 from quaere.api.printing import Progress, count, no_progress
 from quaere.api.run import Run
 from quaere.api.warmup import warmup
@@ -42,7 +43,7 @@ from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval
 from quaere.evaluation.qa.abstaining import add_hidden
 from quaere.grouping import group_by
-from quaere.policies.catalogue import CATALOGUE, lasting_name, resolve_model
+from quaere.policies.catalogue import resolve_model
 from quaere.recipes.registry import find_recipe
 from quaere.search.index import build_index, open_index
 from quaere.search.manifest import is_index
@@ -110,6 +111,7 @@ def learn(
     minutes: float = 30,
     recipe: str = "search-r1",
     questions: str | Path | None = None,
+    config: str | Path | None = None,
     settings: Mapping[str, object] | None = None,
     seed: int = 0,
     device: Literal["auto", "cpu", "cuda"] = "auto",
@@ -120,35 +122,16 @@ def learn(
     """Let a model learn to answer questions about documents, and return what came of it; killed, it is called again.
 
     `sources` are folders, documents or one index. Questions are written and checked by the model, or those of the file
-    `questions`. `settings` are the recipe's by name; "form.NAME" is a setting of `warmup` and "writer.NAME" one of the
-    question writer. If the interval of the gain includes 0, the agent is the model before reinforcement, except with
-    `anyway`. `on_progress` is called with what is being done, how much of it is done, and how much there is.
+    `questions`. `settings` are the recipe's by name and overrule those of the YAML file `config`; "form.NAME" is a
+    setting of `warmup` and "writer.NAME" one of the question writer. If the interval of the gain includes 0, the agent
+    is the model before reinforcement, except with `anyway`. `on_progress` is called with what is being done, how much
+    of it is done, and how much there is.
     """
     how: dict[str, Any] = {"minutes": minutes, "recipe": recipe, "seed": seed, "device": device}
-    asked = ask_for(sources, model, questions, settings, **how)
+    asked = ask_for(sources, model, questions, config, settings, **how)
     folder = Path(out).expanduser().absolute()
     plan = obtain_plan(asked, folder)
     return _Learning(folder, plan, on_note, on_progress).finish(anyway)
-
-
-def ask_for(
-    sources: str | Path | Sequence[str | Path],
-    model: str | Path,
-    questions: str | Path | None = None,
-    settings: Mapping[str, object] | None = None,
-    **how: Any,
-) -> Asked:
-    """The request with paths that do not depend on the working directory; `how` are its other fields."""
-    given = [sources] if isinstance(sources, str | Path) else list(sources)
-    if not given:
-        raise BadInput("no documents are named", hint="quaere learn FOLDER --model M --out DIR")
-    return Asked(
-        sources=tuple(str(Path(source).expanduser().absolute()) for source in given),
-        model=str(model) if str(model) in CATALOGUE else lasting_name(str(model)),
-        questions="" if questions is None else str(Path(questions).expanduser().absolute()),
-        settings=dict(settings or {}),
-        **how,
-    )
 
 
 def preview_questions(

@@ -9,7 +9,6 @@ The plan is stored before anything else is done, so that a resumed call follows 
 import os
 import shutil
 import timeit
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +16,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from quaere.api.evolution import ConfigOptions
+from quaere.api.learning_request import FORM, WRITER, Asked, settings_of
 from quaere.api.printing import count, format_duration
 from quaere.api.warmup import check_lessons
 from quaere.api.warmup_settings import WarmupSettings, make_settings
@@ -28,7 +28,6 @@ from quaere.setting_types import refuse_unknown
 from quaere.warmup.documents.checked_question import WriterSettings
 
 PLAN = "plan.json"
-FORM, WRITER = "form.", "writer."  # settings of these stages; all others are the recipe's
 
 _GIB = 2**30
 _LARGE_GPU_BYTES = 78e9  # a card that is sold as one of 80 GB
@@ -66,22 +65,6 @@ class Machine(Struct, frozen=True):
     needed_gib: float = 0.0
     needed_disk_gib: float = 0.0
     step_s: float = 0.0  # expected
-
-
-class Asked(Struct, frozen=True, kw_only=True):
-    """What a user asks of `quaere learn`; a call with the same values resumes.
-
-    Asked(sources=("/home/ada/notes",), model="Qwen/Qwen2.5-1.5B-Instruct", minutes=30)
-    """
-
-    sources: tuple[str, ...]
-    model: str
-    minutes: float = 30.0
-    recipe: str = "search-r1"
-    questions: str = ""  # a file of checked questions; "": they are written
-    settings: dict[str, Any] = {}
-    seed: int = 0
-    device: Literal["auto", "cpu", "cuda"] = "auto"
 
 
 class Plan(Asked, frozen=True, kw_only=True):
@@ -165,16 +148,6 @@ class Plan(Asked, frozen=True, kw_only=True):
             ("memory", f"about {machine.needed_gib:.1f}{memory} GiB for {machine.num_parameters:,} weights"),
             ("disk", f"about {machine.needed_disk_gib:.1f} of {machine.disk_gib:.1f} GiB free, and the index"),
         ]
-
-
-def settings_of(settings: Mapping[str, Any], stage: str) -> dict[str, Any]:
-    """The settings of a stage, without its prefix; those of the stage "" are the recipe's.
-
-    settings_of({"form.episodes": 100, "solver.batch": 8}, "form.") == {"episodes": 100}
-    """
-    if stage:
-        return {name.removeprefix(stage): value for name, value in settings.items() if name.startswith(stage)}
-    return {name: value for name, value in settings.items() if not name.startswith((FORM, WRITER))}
 
 
 # ------------------------------------------------------------------------------------------------------------- planning

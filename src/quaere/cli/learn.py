@@ -41,7 +41,8 @@ class LearnOptions(JsonOption, kw_only=True):
         out: folder for all that is made; the same command goes on there after a kill
         minutes: time to plan for
         recipe: how the model is reinforced
-        questions: file of `quaere questions --checked`, in place of writing questions
+        questions: file of `quaere questions --checked` or of a world, in place of writing questions
+        config: YAML file of settings, as for `quaere evolve`
         assignments: one setting of the recipe; form.NAME is one of `quaere warmup`, writer.NAME one of the question
             writer
         seed: seed of everything that is drawn (default: 0)
@@ -56,6 +57,7 @@ class LearnOptions(JsonOption, kw_only=True):
     minutes: Number = 30.0
     recipe: Annotated[str, Flag(choices=LEARNED)] = LEARNED[0]
     questions: File | None = None
+    config: File | None = None
     assignments: Annotated[tuple[str, ...], "K=V", Repeated, Flag("--set")] = ()
     seed: int = 0
     anyway: bool = False
@@ -65,7 +67,7 @@ class LearnOptions(JsonOption, kw_only=True):
 def _run(args: argparse.Namespace) -> None:
     from quaere.api.learning import learn
 
-    names = ("model", "minutes", "recipe", "questions", "seed", "device")
+    names = ("model", "minutes", "recipe", "questions", "config", "seed", "device")
     given: dict[str, Any] = {name: getattr(args, name) for name in names}
     given["settings"] = read_assignments(args.assignments)
     if args.dry_run:
@@ -116,8 +118,9 @@ def read_assignments(assignments: tuple[str, ...]) -> dict[str, Any]:
 
 def _preview(args: argparse.Namespace, given: dict[str, Any]) -> None:
     """Print the plan, and questions about the documents; nothing is kept."""
-    from quaere.api.learning import ask_for, preview_questions
+    from quaere.api.learning import preview_questions
     from quaere.api.learning_plan import find_plan
+    from quaere.api.learning_request import ask_for
 
     plan = find_plan(ask_for(args.sources, **given), args.out)
     lines = plan.describe()
