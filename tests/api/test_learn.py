@@ -204,3 +204,26 @@ def test_a_recipe_that_writes_its_own_questions_begins_with_the_checked_ones(vil
         assert run.config["generation"]["given"] == str(learned.out / "practice.jsonl")
         assert {row.protocol for row in run.index(phase="solver")} == {"drzero-solver"}
     assert learned.after.settings["protocol"] == "drzero-solver" and learned.gain.num == 8
+
+
+def test_killed_while_it_measures_it_goes_on_from_its_answers(place, tmp_path):
+    corpus, given = place
+    settings = {**SMALL, "engine.mode": "fast", "engine.max_rows": 1}
+    given = {**given, "out": tmp_path / "out", "settings": settings}
+    stop_each(corpus, given, ["answering 3"])
+    with quaere.Run.open(tmp_path / "out/before") as run:
+        kept = [row.id for row in run.index()]
+    parts = []
+
+    def keep(*part):
+        parts.append(part)
+        if part[0] == "reinforcing":
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        quaere.learn(corpus, **given, on_progress=keep)
+    asked = quaere.Evaluation.read(tmp_path / "out/before.json").questions
+    assert [score.id for score in asked][:3] == kept
+    assert [part[1:3] for part in parts if part[0] == "answering"] == [
+        (one + 1, len(asked) - 3) for one in range(len(asked) - 3)
+    ]

@@ -306,11 +306,15 @@ class _Learning:
         config = self.plan.config(self.start)
         limits = {name: getattr(config.solver.limits, name) for name in LimitOptions.__annotations__}
         engine = {"device": self.plan.machine.device, "max_rows": config.engine.max_rows}
-        engine |= {"deterministic": config.engine.mode == "deterministic"}
+        is_exact = config.engine.mode == "deterministic"
+        engine |= {"deterministic": is_exact}
+        stored = self.out / path.stem
+        if is_exact and stored.exists():
+            discard_folder(stored)  # the questions that are left would be batched differently
         asked, _ = add_hidden([question.to_question() for question in self._read("held")])
         self.note(f"measuring on {count(len(asked), 'question')} held back")
         with Agent(model, self.index, min_overlap=0.0, on_note=self.note, **engine, **limits) as agent:
-            evaluate(agent, asked, name=path.stem, on_progress=self.progress).write(path)
+            evaluate(agent, asked, name=path.stem, run=stored, on_progress=self.progress).write(path)
 
     def _export(self, trained: bool) -> None:
         """Write the agent; `agent.json` says which it is, as a later call with `anyway` replaces it."""
