@@ -1,13 +1,19 @@
 """`quaere.learn`: from documents to an agent in one call, which goes on after a kill."""
 
+import itertools
 import json
 import re
 import shutil
+from types import SimpleNamespace
 
 import pytest
+from msgspec import structs
 
 import quaere
 from learning_runs import BUILDERS, FORM, SMALL, digest, let_write, make_place, write_pages
+from quaere.api import learning
+from quaere.api.learning_plan import fit_steps, make_plan
+from quaere.api.learning_request import ask_for
 from quaere.api.warmup_documents import read_checked
 from village_runs import SMALL as LOOP
 
@@ -227,3 +233,46 @@ def test_killed_while_it_measures_it_goes_on_from_its_answers(place, tmp_path):
     assert [part[1:3] for part in parts if part[0] == "answering"] == [
         (one + 1, len(asked) - 3) for one in range(len(asked) - 3)
     ]
+
+
+# ------------------------------------------------------------------------------------------------------ steps and time
+
+
+@pytest.fixture(scope="module")
+def planned(place, tmp_path_factory):
+    """A plan for a CPU: 2 questions x 3 attempts a step."""
+    settings = {"engine.mode": "fast", "solver.batch": 2, "solver.attempts": 3}
+    asked = ask_for(place[0], place[1]["model"], place[1]["questions"], settings=settings, minutes=0.6, device="cpu")
+    return make_plan(asked, tmp_path_factory.mktemp("plan"))
+
+
+@pytest.mark.parametrize(("left_s", "steps"), [(60.0, 52), (600.0, 80), (3.0, 4), (-20.0, 4)])
+def test_steps_are_those_that_the_time_left_has_room_for(planned, left_s, steps):
+    assert planned.steps == 4  # of 3 s each, in two fifths of 36 s
+    fitted = fit_steps(planned, episode_s=0.1, left_s=left_s)
+    assert fitted.machine.step_s == pytest.approx(6 * 0.1 * 1.9)  # sampling, and learning from it
+    assert fitted.steps == steps
+
+
+@pytest.mark.parametrize("fixed", [{"solver.steps": 9}, {"engine.mode": "deterministic"}])
+def test_steps_that_were_asked_for_or_must_repeat_are_not_fitted(planned, fixed):
+    plan = structs.replace(planned, settings={**planned.settings, **fixed})
+    assert fit_steps(plan, episode_s=0.1, left_s=60.0) is plan
+
+
+def test_the_steps_are_decided_once(place, tmp_path, monkeypatch):
+    """By a clock that goes on by a hundredth of a second whenever it is looked at."""
+    corpus, given = place
+    settings = {name: value for name, value in SMALL.items() if name not in ("solver.steps", "engine.mode")}
+    given = {**given, "out": tmp_path / "out", "settings": settings, "minutes": 0.6}
+    ticks = itertools.count()
+    monkeypatch.setattr(learning, "time", SimpleNamespace(monotonic=lambda: next(ticks) / 100))
+    stop_each(corpus, given, ["measuring"])
+    assert json.loads((tmp_path / "out/plan.json").read_text())["steps"] == 4
+    stop_each(corpus, given, ["80 steps of about "])
+    stop_each(corpus, given, ["reinforcing;"])
+    assert json.loads((tmp_path / "out/plan.json").read_text())["steps"] == 80
+    monkeypatch.setattr(learning, "time", SimpleNamespace(monotonic=lambda: 1000 * next(ticks)))
+    stop_each(corpus, given, ["reinforcing 1"])
+    with quaere.Run.open(tmp_path / "out/run") as run:
+        assert run.config["solver"]["steps"] == 80

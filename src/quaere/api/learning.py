@@ -31,9 +31,9 @@ from quaere.api.background import run_in_thread
 from quaere.api.checked_questions import summarise, write_checked, write_lines
 from quaere.api.evaluation import Evaluation, evaluate
 from quaere.api.evolution import evolve, export
-from quaere.api.learning_plan import Plan, obtain_plan
+from quaere.api.learning_plan import Plan, fit_steps, obtain_plan, store_plan
 from quaere.api.learning_request import ask_for
-from quaere.api.printing import Progress, count, no_progress
+from quaere.api.printing import Progress, count, format_duration, no_progress
 from quaere.api.run import Run
 from quaere.api.warmup import warmup
 from quaere.api.warmup_documents import read_checked
@@ -163,6 +163,7 @@ class _Learning:
         self.start = str(self.form) if plan.teaches_form else plan.model
         path = out / _SECONDS
         self.seconds = read_json(path, dict[str, float]) if path.is_file() else {}
+        self.began_s = self.opened_s = 0.0  # when the stage under way began, and when its agent was loaded
 
     def finish(self, anyway: bool) -> Learned:
         """Do what is not done yet, stage by stage."""
@@ -175,9 +176,11 @@ class _Learning:
         self._stage("split", self.out / "held.jsonl", self._hold_back)
         if self.plan.teaches_form:
             self._stage("form", self.form, self._teach_form)
-        self._stage("before", self.out / "before.json", lambda path: self._measure(self.start, path))
+        self._stage("before", self.out / "before.json", self._measure_start)
         self._reinforce()
-        self._stage("after", self.out / "after.json", lambda path: self._measure(Run.open(self.run), path))
+        self._stage(
+            "after", self.out / "after.json", lambda path: self._measure(Run.open(self.run), path.stem).write(path)
+        )
         learned = self._collect(anyway)
         self._export(learned.is_trained)
         write_file(self.out / "report.json", msgspec.json.format(msgspec.json.encode(learned, enc_hook=str), indent=1))
@@ -198,11 +201,11 @@ class _Learning:
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
         """Adds the time to that of earlier calls, also if the stage is stopped."""
-        started = time.monotonic()
+        self.began_s = time.monotonic()
         try:
             yield
         finally:
-            taken = self.seconds.get(name, 0.0) + time.monotonic() - started
+            taken = self.seconds.get(name, 0.0) + time.monotonic() - self.began_s
             self.seconds[name] = round(taken, 2)
             write_file(self.out / _SECONDS, msgspec.json.encode(self.seconds))
             _free_memory()
@@ -302,19 +305,47 @@ class _Learning:
 
     # ------------------------------------------------------------------------------------------------------- measuring
 
-    def _measure(self, model: str | Run, path: Path) -> None:
+    def _measure_start(self, path: Path) -> None:
+        """The first evaluation, and the steps that fit into the time it leaves; both are stored once it is over."""
+        answered_s: list[float] = []
+
+        def progress(doing: str, done: int, total: int | None, stands: str = "") -> None:
+            answered_s.append(time.monotonic())
+            self.progress(doing, done, total, stands)
+
+        before = self._measure(self.start, path.stem, progress)
+        if answered_s:  # after a kill all may have been answered
+            taken_s = answered_s[-1] - self.opened_s
+            left_s = 60 * self.plan.minutes - sum(self.seconds.values()) - (time.monotonic() - self.began_s) - taken_s
+            self._fit(taken_s / len(answered_s), left_s)
+        before.write(path)
+
+    def _measure_end(self, path: Path) -> None:
+        self._measure(Run.open(self.run), path.stem).write(path)
+
+    def _fit(self, episode_s: float, left_s: float) -> None:
+        fitted = fit_steps(self.plan, episode_s, left_s)
+        if fitted == self.plan:
+            return
+        store_plan(fitted, self.out)
+        step = f"{count(fitted.steps, 'step')} of about {format_duration(fitted.machine.step_s)}"
+        self.note(f"{step}, where {self.plan.steps} were planned: {format_duration(max(0.0, left_s))} are left")
+        self.plan = fitted
+
+    def _measure(self, model: str | Run, name: str, progress: Progress | None = None) -> Evaluation:
         config = self.plan.config(self.start)
         limits = {name: getattr(config.solver.limits, name) for name in LimitOptions.__annotations__}
         engine = {"device": self.plan.machine.device, "max_rows": config.engine.max_rows}
         is_exact = config.engine.mode == "deterministic"
         engine |= {"deterministic": is_exact}
-        stored = self.out / path.stem
+        stored = self.out / name
         if is_exact and stored.exists():
             discard_folder(stored)  # the questions that are left would be batched differently
         asked, _ = add_hidden([question.to_question() for question in self._read("held")])
         self.note(f"measuring on {count(len(asked), 'question')} held back")
         with Agent(model, self.index, min_overlap=0.0, on_note=self.note, **engine, **limits) as agent:
-            evaluate(agent, asked, name=path.stem, run=stored, on_progress=self.progress).write(path)
+            self.opened_s = time.monotonic()
+            return evaluate(agent, asked, name=name, run=stored, on_progress=progress or self.progress)
 
     def _export(self, trained: bool) -> None:
         """Write the agent; `agent.json` says which it is, as a later call with `anyway` replaces it."""

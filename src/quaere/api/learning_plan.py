@@ -4,6 +4,7 @@
     plan.describe() -> [("questions", "at most 20,000 drafts in 9 minutes, ..."), ...]
 
 The plan is stored before anything else is done, so that a resumed call follows it, also on a machine that is busier.
+Steps are decided a second time, by what the first evaluation measured (`fit_steps`), and then no more.
 """
 
 import os
@@ -37,6 +38,7 @@ _DRAFTS, _MOST_STEPS, _LEAST_STEPS = 20_000, 80, 4
 # A step of 512 episodes with 1.5 B weights, on a card that multiplies bfloat16 matrices at 600 TFLOP/s.
 _STEP_S, _STEP_EPISODES, _STEP_WEIGHTS, _STEP_TFLOPS = 15.0, 512, 1.5e9, 600.0
 _CPU_STEP_S = 3.0  # of a tiny model
+_STEP_PER_SAMPLING = {"cuda": 2.5, "cpu": 1.9}  # 11.3 s by 4.5 s (1.5 B weights, an H200), 22.9 s by 12.4 s (135 M)
 # Those of `benchmarks/own_documents.sh`, with which a 1.5 B model learned the form of an episode.
 _FACTS, _HOPS = (3, 3, 3, 2), (4, 3, 2, 1)
 _FORM_SETTINGS: dict[str, Any] = {
@@ -158,8 +160,13 @@ def obtain_plan(asked: Asked, out: Path) -> Plan:
     plan = find_plan(asked, out)
     if not (out / PLAN).is_file():
         out.mkdir(parents=True, exist_ok=True)
-        write_file(out / PLAN, msgspec.json.format(msgspec.json.encode(plan), indent=2))
+        store_plan(plan, out)
     return plan
+
+
+def store_plan(plan: Plan, out: Path) -> None:
+    """Write the plan into its folder, in place of an earlier one."""
+    write_file(out / PLAN, msgspec.json.format(msgspec.json.encode(plan), indent=2))
 
 
 def find_plan(asked: Asked, out: Path) -> Plan:
@@ -215,6 +222,21 @@ def make_plan(asked: Asked, out: Path) -> Plan:
         said = f"in {asked.minutes:.3g} minutes there is time for {count(steps, 'step')} of {asked.recipe} here"
         raise BadInput(said, hint=f"--minutes {least:.0f}, or a smaller --model")
     return structs.replace(plan, steps=min(steps, _MOST_STEPS))
+
+
+def fit_steps(plan: Plan, episode_s: float, left_s: float) -> Plan:
+    """The plan with as many steps as the seconds that are left have room for, by the measured time of an episode.
+
+    Steps that were asked for stay, and so do those of a deterministic run, which must not depend on the time. A recipe
+    that writes its own questions spends part of its time on that, so its steps stay as well.
+    """
+    config = plan.config(plan.model)
+    is_fixed = "solver.steps" in plan.settings or not find_recipe(plan.recipe).takes_questions
+    if is_fixed or config.engine.mode == "deterministic":
+        return plan
+    step_s = episode_s * config.solver.num_samples * _STEP_PER_SAMPLING[plan.machine.device]
+    steps = max(_LEAST_STEPS, min(_MOST_STEPS, int(left_s / step_s)))
+    return structs.replace(plan, steps=steps, machine=structs.replace(plan.machine, step_s=round(step_s, 2)))
 
 
 def _check(asked: Asked) -> Recipe:

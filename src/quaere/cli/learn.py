@@ -128,7 +128,8 @@ def _preview(args: argparse.Namespace, given: dict[str, Any]) -> None:
     for name, said in () if args.json else lines:
         print(printable_line(f"{name:<{width}}  {said}"), flush=True)
     with interruptible("nothing is written"), _open_progress(args.json) as progress:
-        questions = preview_questions(plan, on_progress=progress)
+        note = _skip_note if args.json else note_line
+        questions = preview_questions(plan, on_note=note, on_progress=progress)
     if args.json:
         print(json.dumps({"plan": msgspec.to_builtins(plan), "questions": msgspec.to_builtins(questions)}))
         return
@@ -154,6 +155,10 @@ def _open_progress(as_json: bool) -> Iterator[Progress]:
             yield _skip_progress if as_json else shown
         return
     yield StageLines()
+
+
+def _skip_note(line: str) -> None:
+    """A dry run prints one object."""
 
 
 def _skip_progress(doing: str, done: int, total: int | None, stands: str = "") -> None:
