@@ -115,6 +115,8 @@ def learn(
     settings: Mapping[str, object] | None = None,
     seed: int = 0,
     device: Literal["auto", "cpu", "cuda"] = "auto",
+    trainer: Literal["local", "tinker"] = "local",
+    trainer_url: str = "",
     anyway: bool = False,
     on_note: Callable[[str], None] = lambda line: None,
     on_progress: Progress = no_progress,
@@ -124,10 +126,12 @@ def learn(
     `sources` are folders, documents or one index. Questions are written and checked by the model, or those of the file
     `questions`. `settings` are the recipe's by name and overrule those of the YAML file `config`; "form.NAME" is a
     setting of `warmup` and "writer.NAME" one of the question writer. If the interval of the gain includes 0, the agent
-    is the model before reinforcement, except with `anyway`. `on_progress` is called with what is being done, how much
-    of it is done, and how much there is.
+    is the model before reinforcement, except with `anyway`. With `trainer`, reinforcement is computed on the server at
+    `trainer_url`; all else is done here. `on_progress` is called with what is being done, how much of it is done, and
+    how much there is.
     """
     how: dict[str, Any] = {"minutes": minutes, "recipe": recipe, "seed": seed, "device": device}
+    how |= {"trainer": trainer, "trainer_url": trainer_url}
     asked = ask_for(sources, model, questions, config, settings, **how)
     folder = Path(out).expanduser().absolute()
     plan = obtain_plan(asked, folder)
@@ -283,8 +287,9 @@ class _Learning:
         if self.run.exists():
             with Run.open(self.run) as run:
                 if run.state().name != "done":
+                    moved = {"trainer.url": self.plan.trainer_url} if self.plan.trainer_url else {}
                     with self._timed("reinforcement"):
-                        run.resume(**told)
+                        run.resume(settings=moved, **told)
             return
         practice = str(self.out / "practice.jsonl")
         self.note(f"reinforcing; watch it with: quaere view {self.run}")

@@ -31,6 +31,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     settings: dict[str, Any] = {}  # by dotted name; those of a config file included
     seed: int = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    trainer: Literal["local", "tinker"] = "local"
+    trainer_url: str = ""  # of the server, which may move
 
 
 def ask_for(

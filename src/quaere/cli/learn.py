@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
@@ -46,6 +46,8 @@ class LearnOptions(JsonOption, kw_only=True):
         assignments: one setting of the recipe; form.NAME is one of `quaere warmup`, writer.NAME one of the question
             writer
         seed: seed of everything that is drawn (default: 0)
+        trainer: where the model is reinforced: here, or on a server that speaks the Tinker interface
+        trainer_url: the server of --trainer tinker (default: the hosted service, with the key in $TINKER_API_KEY)
         anyway: export the reinforced model also if no gain was shown
         dry_run: print the plan and questions that are written on the spot, and stop
         json: print JSON, one object a line
@@ -60,6 +62,8 @@ class LearnOptions(JsonOption, kw_only=True):
     config: File | None = None
     assignments: Annotated[tuple[str, ...], "K=V", Repeated, Flag("--set")] = ()
     seed: int = 0
+    trainer: Literal["local", "tinker"] = "local"
+    trainer_url: Annotated[str, "URL"] = ""
     anyway: bool = False
     dry_run: bool = False
 
@@ -67,7 +71,7 @@ class LearnOptions(JsonOption, kw_only=True):
 def _run(args: argparse.Namespace) -> None:
     from quaere.api.learning import learn
 
-    names = ("model", "minutes", "recipe", "questions", "config", "seed", "device")
+    names = ("model", "minutes", "recipe", "questions", "config", "seed", "device", "trainer", "trainer_url")
     given: dict[str, Any] = {name: getattr(args, name) for name in names}
     given["settings"] = read_assignments(args.assignments)
     if args.dry_run:
