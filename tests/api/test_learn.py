@@ -191,7 +191,7 @@ def test_what_the_machine_has_too_little_of(place, tmp_path, monkeypatch):
         assert "--trainer tinker" in caught.value.hint
     with monkeypatch.context() as patch:
         patch.setattr(estimate, "machine_bytes", lambda device: 1000.0)
-        with pytest.raises(quaere.BadInput, match=r"GiB, and .* CPU cores has 0\.0"):
+        with pytest.raises(quaere.BadInput, match=r"GiB, and there are 0\.0 on .* CPU cores"):
             quaere.learn(place[0], **given)
     with monkeypatch.context() as patch:
         usage = shutil.disk_usage(tmp_path)._replace(free=1000)

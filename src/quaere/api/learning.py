@@ -219,7 +219,7 @@ class _Learning:
     def _build_index(self, path: Path) -> None:
         self.note("indexing the documents")
         index = build_index([Path(source) for source in self.plan.sources], path, progress=self.progress)
-        self.note(f"{len(index)} passages of {count(index.manifest.num_documents, 'document')}")
+        self.note(f"{count(len(index), 'passage')} of {count(index.manifest.num_documents, 'document')}")
         if index.manifest.num_documents < _LEAST_DOCUMENTS:
             discard_folder(path)  # of the same call once there are more
             self._refuse_one()

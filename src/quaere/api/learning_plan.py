@@ -304,10 +304,11 @@ def _estimate(plan: Plan, recipe: Recipe) -> Machine:
         )
     if machine.memory_gib and needed > machine.memory_gib:
         doing = "train" if is_local else "sample"
-        said = f"to {doing} {plan.model} takes about {needed:.1f} GiB, and {machine.name} has {machine.memory_gib:.1f}"
+        there = f"there are {machine.memory_gib:.1f} on {machine.name}"
+        said = f"to {doing} {plan.model} takes about {needed:.1f} GiB, and {there}"
         raise BadInput(said, hint="a smaller --model, or --set engine.max_rows=N with a lower N")
     if needed_disk > machine.disk_gib:
-        said = f"learning writes about {needed_disk:.1f} GiB, and {machine.disk_gib:.1f} GiB of the disk are free"
+        said = f"learning writes about {needed_disk:.2g} GiB, and {machine.disk_gib:.2g} GiB of the disk are free"
         raise BadInput(said, hint="another --out, or make room")
     step_s = _CPU_STEP_S
     if machine.device == "cuda" or not is_local:
