@@ -206,6 +206,9 @@ def test_a_recipe_that_writes_its_own_questions_begins_with_the_checked_ones(vil
     given = make_place((index, model, None), tmp_path, recipe="drzero")
     settings = {**LOOP, "solver.limits": {**LOOP["solver.limits"], "sequence_tokens": 640}, "adapter.rank": 0}
     learned = quaere.learn(index, **given, recipe="drzero", settings=settings)
+    alone = {**given, "recipe": "drzero", "out": tmp_path / "alone", "settings": {**settings, "generation.given": ""}}
+    stop_each(index, alone, ["0 questions to practise on but its own, 8 held back"])
+    assert not (tmp_path / "alone/practice.jsonl").read_bytes()
     with quaere.Run.open(learned.out / "run") as run:
         assert run.config["generation"]["given"] == str(learned.out / "practice.jsonl")
         assert {row.protocol for row in run.index(phase="solver")} == {"drzero-solver"}

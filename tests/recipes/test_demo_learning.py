@@ -44,7 +44,7 @@ def test_the_demo_asks_before_and_after_it_learns():
 def test_it_learns_to_search_from_questions_of_its_own(tmp_path, monkeypatch):
     """By reward, and not by being trained at all: the control has the same advantages, each at another episode.
 
-    Six seeds gained 54 to 65 points from 33 to 39, every interval from 44 or above; their controls changed by -15 to +8.
+    Six seeds gained 54 to 65 points from 33 to 39, every interval from 44 or above; their controls changed by -15 to 8.
     """
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "examples", tmp_path / "examples")

@@ -264,9 +264,12 @@ class _Learning:
                 f"{len(questions)} questions are too few: {len(practice)} to practise on and {len(held)} to hold back",
                 hint="more documents, a larger --model, or more --minutes; with another --out",
             )
+        given = "" if self.plan.practises_given else " but its own"
+        practice = practice if self.plan.practises_given else []
         write_lines(self.out / "practice.jsonl", practice)
         write_lines(path, held)
-        self.note(f"{len(practice)} questions to practise on, {len(held)} held back, {num_left_out} about both sides")
+        sides = f"{len(held)} held back, {num_left_out} about both sides"
+        self.note(f"{len(practice)} questions to practise on{given}, {sides}")
 
     def _read(self, name: str) -> list[CheckedQuestion]:
         return read_checked(self.out / f"{name}.jsonl")

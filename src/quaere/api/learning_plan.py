@@ -126,6 +126,11 @@ class Plan(Asked, frozen=True, kw_only=True):
         return WriterSettings(**chosen | given)
 
     @property
+    def practises_given(self) -> bool:
+        """True if the questions are practised on; False if the recipe writes its own and was told to add no others."""
+        return find_recipe(self.recipe).takes_questions or self.settings.get("generation.given") != ""
+
+    @property
     def expected_s(self) -> float:
         """Seconds that all stages are expected to take; form and evaluations have their shares of the minutes."""
         shares = _MEASURING + (_TEACHING if self.teaches_form else 0.0)

@@ -203,8 +203,9 @@ def describe_learned(learned: Learned) -> list[str]:
     for one, other in zip(before.by_searches, after.by_searches, strict=True):
         means = f"{100 * one.exact_match.mean:.1f} before, {100 * other.exact_match.mean:.1f} after"
         lines.append(f"  {count(int(one.name), 'search')} ({one.exact_match.num}): {means}")
-    for name, score in (("before", before.abstention), ("after", after.abstention)):
-        if score and score.refused and score.refused_answerable:
+    for name, found in (("before", learned.before), ("after", learned.after)):
+        score = found.score.abstention
+        if found.settings.get("abstention") and score and score.refused and score.refused_answerable:
             refused, lost = (100 * share.mean for share in (score.refused, score.refused_answerable))
             lines.append(
                 f"  abstained {name}: {refused:.1f} % of questions with a hidden answer, {lost:.1f} % of the others"
