@@ -119,6 +119,9 @@ def evaluate(
         "seed": agent.opened.seed,
     }
     kept = {**settings, "model": agent.model, "index": str(agent.index.path) if agent.index else None}
+    if run is not None and Path(run).exists() and agent.engine["mode"] == "deterministic":
+        said = f"{run}: a deterministic evaluation cannot continue, as the other questions would be batched differently"
+        raise BadInput(said, hint="name another run")
     keeps = partial(_open_run, Path(run), kept) if run is not None else nullcontext
     found, judging = agent.run(_evaluate(agent, asked, judge, judge_items, keeps, on_progress or progress))
     return Evaluation(name or agent.model, agent.model, settings, score_answering(found), tuple(found), judging)

@@ -6,8 +6,8 @@
 
 Each stage has an output in the folder, written whole. A stage whose output is there is done, so the same call resumes:
 
-    plan.json -> index/ -> questions.jsonl -> practice.jsonl, held.jsonl -> form/ -> before.json -> run/ -> after.json
-    -> agent/ -> report.json, report.html
+    plan.json -> index/ -> questions.jsonl -> practice.jsonl, held.jsonl -> form/ -> before/, before.json -> run/
+    -> after/, after.json -> agent/ -> report.json, report.html
 """
 
 from __future__ import annotations
