@@ -39,7 +39,7 @@ def test_no_command_is_passed_over(name):
 
 def test_the_makefile_shows_commands():
     shown = read_document("Makefile", (ROOT / "Makefile").read_text(encoding="utf-8"))
-    assert {"world", "warmup", "evolve", "eval", "runs"} <= {word for line in shown for word in line.text.split()}
+    assert {"world", "warmup", "learn", "ask", "runs"} <= {word for line in shown for word in line.text.split()}
 
 
 JUDGES = "search-r1 gain loop oracle permuted pcar brier notes unpaid floor grounded".split()

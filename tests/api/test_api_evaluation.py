@@ -40,6 +40,22 @@ def test_a_result_is_written_and_read_again(index, says, tmp_path):
     assert again == result and isinstance(again, quaere.Evaluation)
 
 
+def test_an_evaluation_with_a_run_goes_on_in_it(index, says, tmp_path):
+    says(TURNS)
+    with quaere.Agent("a-model", index) as agent:
+        whole = quaere.evaluate(agent, "questions.jsonl", run=tmp_path / "run", progress=False)
+        parts = []
+        again = quaere.evaluate(
+            agent, "questions.jsonl", run=tmp_path / "run", on_progress=lambda *part: parts.append(part)
+        )
+    assert again == whole and parts == []  # nothing was asked again
+    with quaere.Run.open(tmp_path / "run") as run:
+        assert [row.id for row in run.index()] == [score.id for score in whole.questions]
+    for changed, said in (({"deterministic": True}, "batched differently"), ({"max_turns": 2}, "other settings")):
+        with quaere.Agent("a-model", index, **changed) as agent, pytest.raises(quaere.BadInput, match=said):
+            quaere.evaluate(agent, "questions.jsonl", run=tmp_path / "run")
+
+
 def test_evidence_is_judged_by_a_judge_whose_accuracy_is_measured_first(index, says):
     says(TURNS)
     with quaere.Agent("a-model", index, evidence=True) as agent:

@@ -1,13 +1,19 @@
 """`quaere.learn`: from documents to an agent in one call, which goes on after a kill."""
 
+import itertools
 import json
 import re
 import shutil
+from types import SimpleNamespace
 
 import pytest
+from msgspec import structs
 
 import quaere
 from learning_runs import BUILDERS, FORM, SMALL, digest, let_write, make_place, write_pages
+from quaere.api import learning
+from quaere.api.learning_plan import fit_steps, make_plan
+from quaere.api.learning_request import ask_for
 from quaere.api.warmup_documents import read_checked
 from village_runs import SMALL as LOOP
 
@@ -185,7 +191,7 @@ def test_what_the_machine_has_too_little_of(place, tmp_path, monkeypatch):
         assert "--trainer tinker" in caught.value.hint
     with monkeypatch.context() as patch:
         patch.setattr(estimate, "machine_bytes", lambda device: 1000.0)
-        with pytest.raises(quaere.BadInput, match=r"GiB, and .* CPU cores has 0\.0"):
+        with pytest.raises(quaere.BadInput, match=r"GiB, and there are 0\.0 on .* CPU cores"):
             quaere.learn(place[0], **given)
     with monkeypatch.context() as patch:
         usage = shutil.disk_usage(tmp_path)._replace(free=1000)
@@ -200,7 +206,76 @@ def test_a_recipe_that_writes_its_own_questions_begins_with_the_checked_ones(vil
     given = make_place((index, model, None), tmp_path, recipe="drzero")
     settings = {**LOOP, "solver.limits": {**LOOP["solver.limits"], "sequence_tokens": 640}, "adapter.rank": 0}
     learned = quaere.learn(index, **given, recipe="drzero", settings=settings)
+    alone = {**given, "recipe": "drzero", "out": tmp_path / "alone", "settings": {**settings, "generation.given": ""}}
+    stop_each(index, alone, ["0 questions to practise on but its own, 8 held back"])
+    assert not (tmp_path / "alone/practice.jsonl").read_bytes()
     with quaere.Run.open(learned.out / "run") as run:
         assert run.config["generation"]["given"] == str(learned.out / "practice.jsonl")
         assert {row.protocol for row in run.index(phase="solver")} == {"drzero-solver"}
     assert learned.after.settings["protocol"] == "drzero-solver" and learned.gain.num == 8
+
+
+def test_killed_while_it_measures_it_goes_on_from_its_answers(place, tmp_path):
+    corpus, given = place
+    settings = {**SMALL, "engine.mode": "fast", "engine.max_rows": 1}
+    given = {**given, "out": tmp_path / "out", "settings": settings}
+    stop_each(corpus, given, ["answering 3"])
+    with quaere.Run.open(tmp_path / "out/before") as run:
+        kept = [row.id for row in run.index()]
+    parts = []
+
+    def keep(*part):
+        parts.append(part)
+        if part[0] == "reinforcing":
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        quaere.learn(corpus, **given, on_progress=keep)
+    asked = quaere.Evaluation.read(tmp_path / "out/before.json").questions
+    assert [score.id for score in asked][:3] == kept
+    assert [part[1:3] for part in parts if part[0] == "answering"] == [
+        (one + 1, len(asked) - 3) for one in range(len(asked) - 3)
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------ steps and time
+
+
+@pytest.fixture(scope="module")
+def planned(place, tmp_path_factory):
+    """A plan for a CPU: 2 questions x 3 attempts a step."""
+    settings = {"engine.mode": "fast", "solver.batch": 2, "solver.attempts": 3}
+    asked = ask_for(place[0], place[1]["model"], place[1]["questions"], settings=settings, minutes=0.6, device="cpu")
+    return make_plan(asked, tmp_path_factory.mktemp("plan"))
+
+
+@pytest.mark.parametrize(("left_s", "steps"), [(60.0, 52), (600.0, 80), (3.0, 4), (-20.0, 4)])
+def test_steps_are_those_that_the_time_left_has_room_for(planned, left_s, steps):
+    assert planned.steps == 4  # of 3 s each, in two fifths of 36 s
+    fitted = fit_steps(planned, episode_s=0.1, left_s=left_s)
+    assert fitted.machine.step_s == pytest.approx(6 * 0.1 * 1.9)  # sampling, and learning from it
+    assert fitted.steps == steps
+
+
+@pytest.mark.parametrize("fixed", [{"solver.steps": 9}, {"engine.mode": "deterministic"}])
+def test_steps_that_were_asked_for_or_must_repeat_are_not_fitted(planned, fixed):
+    plan = structs.replace(planned, settings={**planned.settings, **fixed})
+    assert fit_steps(plan, episode_s=0.1, left_s=60.0) is plan
+
+
+def test_the_steps_are_decided_once(place, tmp_path, monkeypatch):
+    """By a clock that goes on by a hundredth of a second whenever it is looked at."""
+    corpus, given = place
+    settings = {name: value for name, value in SMALL.items() if name not in ("solver.steps", "engine.mode")}
+    given = {**given, "out": tmp_path / "out", "settings": settings, "minutes": 0.6}
+    ticks = itertools.count()
+    monkeypatch.setattr(learning, "time", SimpleNamespace(monotonic=lambda: next(ticks) / 100))
+    stop_each(corpus, given, ["measuring"])
+    assert json.loads((tmp_path / "out/plan.json").read_text())["steps"] == 4
+    stop_each(corpus, given, ["80 steps of about "])
+    stop_each(corpus, given, ["reinforcing;"])
+    assert json.loads((tmp_path / "out/plan.json").read_text())["steps"] == 80
+    monkeypatch.setattr(learning, "time", SimpleNamespace(monotonic=lambda: 1000 * next(ticks)))
+    stop_each(corpus, given, ["reinforcing 1"])
+    with quaere.Run.open(tmp_path / "out/run") as run:
+        assert run.config["solver"]["steps"] == 80

@@ -32,7 +32,7 @@ def quaere(*words):
 
 def test_a_log_says_every_half_minute_how_far_an_index_is():
     log, now = io.StringIO(), iter([0.0, 29.0, 31.0, 40.0, 61.0])
-    progress = LogProgress(log, lambda: next(now), describe=index_command.describe_amount)
+    progress = LogProgress(log, lambda: next(now))
     for done in (1_000_000, 12_400_000, 50_000_000):
         progress("reading documents", done, 98_000_000)
     progress("embedding", 512, 23784)

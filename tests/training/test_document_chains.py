@@ -7,7 +7,9 @@ from msgspec import structs
 from reading_endpoint import ANSWERS, DESCRIPTIONS, PAGES, WORDINGS, Reader, singles, write
 
 from quaere.records import Passage
+from quaere.rollout.policy import ChatPolicy
 from quaere.search.index import build_index
+from quaere.warmup.documents import writer
 from quaere.warmup.documents.askable_facts import Fact
 from quaere.warmup.documents.chains import (
     Bridge,
@@ -19,7 +21,7 @@ from quaere.warmup.documents.chains import (
     iterate_chains,
     iterate_named,
 )
-from quaere.warmup.documents.checked_question import Draft, Worded
+from quaere.warmup.documents.checked_question import Draft, Worded, WriterSettings
 
 
 def make_index(folder, pages):
@@ -369,6 +371,15 @@ async def test_half_of_the_drafts_are_about_pages_that_others_name(pages_index):
         pages = [dropped.id.partition("#")[0] for dropped in written.dropped]
         assert len(pages) == written.num_drafts == 4
         assert sum(page in ("Orsolya Venn", "Marta Oleen") for page in pages) >= 2
+
+
+async def test_named_pages_are_looked_for_among_so_many_passages_and_told_of(pages_index, monkeypatch):
+    monkeypatch.setattr(writer, "_LOOKS_PER_NAMED", 1)
+    told = []
+    settings = WriterSettings(drafts=4)
+    policy = ChatPolicy(Reader(wordings={}))
+    await writer.write_questions(policy, pages_index, settings, lambda *part: told.append(part))
+    assert len(pages_index) > 2 and told[0] == ("looking for pages that others name", 0, 2)
 
 
 async def test_a_description_that_the_model_calls_unclear_makes_no_chain(pages_index):

@@ -8,7 +8,8 @@ result.score.exact_match -> Interval(mean=0.31, low=0.27, high=0.35, num=500)
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from quaere.api.agent import Agent
-from quaere.api.answering import answer_questions
+from quaere.api.answering import answer_questions, open_stored, score_metrics
 from quaere.api.printing import (
     Progress,
     as_json,
@@ -82,6 +83,7 @@ def evaluate(
     judge_items: int = 100,
     gold_sets: Collection[str] | None = None,
     hide_answers: bool = False,
+    run: str | Path | None = None,
     progress: bool = True,
     on_progress: Progress | None = None,
 ) -> Evaluation:
@@ -92,7 +94,8 @@ def evaluate(
     evidence, says whether the quoted sentence supports the answer: "string" for a check by words, else a model as for
     `Agent`; its accuracy is measured first, on `judge_items` questions. `gold_sets` are the
     sets whose `gold_ids` are complete; None means those that have them throughout. With `hide_answers`, each question
-    is asked a second time with passages that contain its answers left out, if that makes it unanswerable.
+    is asked a second time with passages that contain its answers left out, if that makes it unanswerable. Every
+    episode is stored in the directory `run`, if one is named; called again after a stop, the others are answered.
     """
     asked = read_questions(questions, limit, facts) if isinstance(questions, str | Path) else list(questions)
     if not asked or not all(isinstance(question, Question) for question in asked):
@@ -115,19 +118,37 @@ def evaluate(
         "gold_sets": None if gold_sets is None else list(gold_sets),
         "seed": agent.opened.seed,
     }
-    found, judging = agent.run(_evaluate(agent, asked, judge, judge_items, on_progress or progress))
+    kept = {**settings, "model": agent.model, "index": str(agent.index.path) if agent.index else None}
+    if run is not None and Path(run).exists() and agent.engine["mode"] == "deterministic":
+        said = f"{run}: a deterministic evaluation cannot continue, as the other questions would be batched differently"
+        raise BadInput(said, hint="name another run")
+    keeps = partial(_open_run, Path(run), kept) if run is not None else nullcontext
+    found, judging = agent.run(_evaluate(agent, asked, judge, judge_items, keeps, on_progress or progress))
     return Evaluation(name or agent.model, agent.model, settings, score_answering(found), tuple(found), judging)
 
 
+def _open_run(path: Path, settings: dict[str, Any]) -> Run:
+    """The run of an evaluation, new or stopped."""
+    return open_stored(path, settings) if path.exists() else Run.create(path, "eval", settings)
+
+
 async def _evaluate(
-    agent: Agent, questions: list[Question], judge: str | None, judge_items: int, progress: bool | Progress
+    agent: Agent,
+    questions: list[Question],
+    judge: str | None,
+    judge_items: int,
+    keeps: Callable[[], AbstractContextManager[Run | None]],
+    progress: bool | Progress,
 ) -> tuple[list[QuestionScore], Judging | None]:
     judging: Judging | None = None
     async with AsyncExitStack() as held:
         if judge:
             engine = {**agent.engine, "concurrency": agent.opened.max_rows}
             judged_by, judging = await open_judging(judge, judge_items, held, engine)
-        found = await answer_questions(agent.opened, questions, progress=progress)
+        with keeps() as stored:  # in the thread that writes to it
+            found = await answer_questions(agent.opened, questions, stored=stored, progress=progress)
+            if stored:
+                stored.log_metrics(0, score_metrics(score_answering(found)))
         if judge and judging:
             found, num_unread = await scores.judge_spans(judged_by, found, questions)
             judging = structs.replace(judging, num_unread=num_unread)

@@ -6,8 +6,8 @@
 
 Each stage has an output in the folder, written whole. A stage whose output is there is done, so the same call resumes:
 
-    plan.json -> index/ -> questions.jsonl -> practice.jsonl, held.jsonl -> form/ -> before.json -> run/ -> after.json
-    -> agent/ -> report.json, report.html
+    plan.json -> index/ -> questions.jsonl -> practice.jsonl, held.jsonl -> form/ -> before/, before.json -> run/
+    -> after/, after.json -> agent/ -> report.json, report.html
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from quaere.api.background import run_in_thread
 from quaere.api.checked_questions import summarise, write_checked, write_lines
 from quaere.api.evaluation import Evaluation, evaluate
 from quaere.api.evolution import evolve, export
-from quaere.api.learning_plan import Asked, Plan, obtain_plan
-from quaere.api.printing import Progress, count, no_progress
+from quaere.api.learning_plan import Plan, fit_steps, obtain_plan, store_plan
+from quaere.api.learning_request import ask_for
+from quaere.api.printing import Progress, count, format_duration, no_progress
 from quaere.api.run import Run
 from quaere.api.warmup import warmup
 from quaere.api.warmup_documents import read_checked
@@ -42,7 +43,7 @@ from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval
 from quaere.evaluation.qa.abstaining import add_hidden
 from quaere.grouping import group_by
-from quaere.policies.catalogue import CATALOGUE, lasting_name, resolve_model
+from quaere.policies.catalogue import resolve_model
 from quaere.recipes.registry import find_recipe
 from quaere.search.index import build_index, open_index
 from quaere.search.manifest import is_index
@@ -110,9 +111,12 @@ def learn(
     minutes: float = 30,
     recipe: str = "search-r1",
     questions: str | Path | None = None,
+    config: str | Path | None = None,
     settings: Mapping[str, object] | None = None,
     seed: int = 0,
     device: Literal["auto", "cpu", "cuda"] = "auto",
+    trainer: Literal["local", "tinker"] = "local",
+    trainer_url: str = "",
     anyway: bool = False,
     on_note: Callable[[str], None] = lambda line: None,
     on_progress: Progress = no_progress,
@@ -120,35 +124,18 @@ def learn(
     """Let a model learn to answer questions about documents, and return what came of it; killed, it is called again.
 
     `sources` are folders, documents or one index. Questions are written and checked by the model, or those of the file
-    `questions`. `settings` are the recipe's by name; "form.NAME" is a setting of `warmup` and "writer.NAME" one of the
-    question writer. If the interval of the gain includes 0, the agent is the model before reinforcement, except with
-    `anyway`. `on_progress` is called with what is being done, how much of it is done, and how much there is.
+    `questions`. `settings` are the recipe's by name and overrule those of the YAML file `config`; "form.NAME" is a
+    setting of `warmup` and "writer.NAME" one of the question writer. If the interval of the gain includes 0, the agent
+    is the model before reinforcement, except with `anyway`. With `trainer`, reinforcement is computed on the server at
+    `trainer_url`; all else is done here. `on_progress` is called with what is being done, how much of it is done, and
+    how much there is.
     """
     how: dict[str, Any] = {"minutes": minutes, "recipe": recipe, "seed": seed, "device": device}
-    asked = ask_for(sources, model, questions, settings, **how)
+    how |= {"trainer": trainer, "trainer_url": trainer_url}
+    asked = ask_for(sources, model, questions, config, settings, **how)
     folder = Path(out).expanduser().absolute()
     plan = obtain_plan(asked, folder)
     return _Learning(folder, plan, on_note, on_progress).finish(anyway)
-
-
-def ask_for(
-    sources: str | Path | Sequence[str | Path],
-    model: str | Path,
-    questions: str | Path | None = None,
-    settings: Mapping[str, object] | None = None,
-    **how: Any,
-) -> Asked:
-    """The request with paths that do not depend on the working directory; `how` are its other fields."""
-    given = [sources] if isinstance(sources, str | Path) else list(sources)
-    if not given:
-        raise BadInput("no documents are named", hint="quaere learn FOLDER --model M --out DIR")
-    return Asked(
-        sources=tuple(str(Path(source).expanduser().absolute()) for source in given),
-        model=str(model) if str(model) in CATALOGUE else lasting_name(str(model)),
-        questions="" if questions is None else str(Path(questions).expanduser().absolute()),
-        settings=dict(settings or {}),
-        **how,
-    )
 
 
 def preview_questions(
@@ -180,6 +167,7 @@ class _Learning:
         self.start = str(self.form) if plan.teaches_form else plan.model
         path = out / _SECONDS
         self.seconds = read_json(path, dict[str, float]) if path.is_file() else {}
+        self.began_s = self.opened_s = 0.0  # when the stage under way began, and when its agent was loaded
 
     def finish(self, anyway: bool) -> Learned:
         """Do what is not done yet, stage by stage."""
@@ -192,9 +180,11 @@ class _Learning:
         self._stage("split", self.out / "held.jsonl", self._hold_back)
         if self.plan.teaches_form:
             self._stage("form", self.form, self._teach_form)
-        self._stage("before", self.out / "before.json", lambda path: self._measure(self.start, path))
+        self._stage("before", self.out / "before.json", self._measure_start)
         self._reinforce()
-        self._stage("after", self.out / "after.json", lambda path: self._measure(Run.open(self.run), path))
+        self._stage(
+            "after", self.out / "after.json", lambda path: self._measure(Run.open(self.run), path.stem).write(path)
+        )
         learned = self._collect(anyway)
         self._export(learned.is_trained)
         write_file(self.out / "report.json", msgspec.json.format(msgspec.json.encode(learned, enc_hook=str), indent=1))
@@ -215,11 +205,11 @@ class _Learning:
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
         """Adds the time to that of earlier calls, also if the stage is stopped."""
-        started = time.monotonic()
+        self.began_s = time.monotonic()
         try:
             yield
         finally:
-            taken = self.seconds.get(name, 0.0) + time.monotonic() - started
+            taken = self.seconds.get(name, 0.0) + time.monotonic() - self.began_s
             self.seconds[name] = round(taken, 2)
             write_file(self.out / _SECONDS, msgspec.json.encode(self.seconds))
             _free_memory()
@@ -229,7 +219,7 @@ class _Learning:
     def _build_index(self, path: Path) -> None:
         self.note("indexing the documents")
         index = build_index([Path(source) for source in self.plan.sources], path, progress=self.progress)
-        self.note(f"{len(index)} passages of {count(index.manifest.num_documents, 'document')}")
+        self.note(f"{count(len(index), 'passage')} of {count(index.manifest.num_documents, 'document')}")
         if index.manifest.num_documents < _LEAST_DOCUMENTS:
             discard_folder(path)  # of the same call once there are more
             self._refuse_one()
@@ -274,9 +264,12 @@ class _Learning:
                 f"{len(questions)} questions are too few: {len(practice)} to practise on and {len(held)} to hold back",
                 hint="more documents, a larger --model, or more --minutes; with another --out",
             )
+        given = "" if self.plan.practises_given else " but its own"
+        practice = practice if self.plan.practises_given else []
         write_lines(self.out / "practice.jsonl", practice)
         write_lines(path, held)
-        self.note(f"{len(practice)} questions to practise on, {len(held)} held back, {num_left_out} about both sides")
+        sides = f"{len(held)} held back, {num_left_out} about both sides"
+        self.note(f"{len(practice)} questions to practise on{given}, {sides}")
 
     def _read(self, name: str) -> list[CheckedQuestion]:
         return read_checked(self.out / f"{name}.jsonl")
@@ -297,8 +290,9 @@ class _Learning:
         if self.run.exists():
             with Run.open(self.run) as run:
                 if run.state().name != "done":
+                    moved = {"trainer.url": self.plan.trainer_url} if self.plan.trainer_url else {}
                     with self._timed("reinforcement"):
-                        run.resume(**told)
+                        run.resume(settings=moved, **told)
             return
         practice = str(self.out / "practice.jsonl")
         self.note(f"reinforcing; watch it with: quaere view {self.run}")
@@ -319,15 +313,47 @@ class _Learning:
 
     # ------------------------------------------------------------------------------------------------------- measuring
 
-    def _measure(self, model: str | Run, path: Path) -> None:
+    def _measure_start(self, path: Path) -> None:
+        """The first evaluation, and the steps that fit into the time it leaves; both are stored once it is over."""
+        answered_s: list[float] = []
+
+        def progress(doing: str, done: int, total: int | None, stands: str = "") -> None:
+            answered_s.append(time.monotonic())
+            self.progress(doing, done, total, stands)
+
+        before = self._measure(self.start, path.stem, progress)
+        if answered_s:  # after a kill all may have been answered
+            taken_s = answered_s[-1] - self.opened_s
+            left_s = 60 * self.plan.minutes - sum(self.seconds.values()) - (time.monotonic() - self.began_s) - taken_s
+            self._fit(taken_s / len(answered_s), left_s)
+        before.write(path)
+
+    def _measure_end(self, path: Path) -> None:
+        self._measure(Run.open(self.run), path.stem).write(path)
+
+    def _fit(self, episode_s: float, left_s: float) -> None:
+        fitted = fit_steps(self.plan, episode_s, left_s)
+        if fitted == self.plan:
+            return
+        store_plan(fitted, self.out)
+        step = f"{count(fitted.steps, 'step')} of about {format_duration(fitted.machine.step_s)}"
+        self.note(f"{step}, where {self.plan.steps} were planned: {format_duration(max(0.0, left_s))} are left")
+        self.plan = fitted
+
+    def _measure(self, model: str | Run, name: str, progress: Progress | None = None) -> Evaluation:
         config = self.plan.config(self.start)
         limits = {name: getattr(config.solver.limits, name) for name in LimitOptions.__annotations__}
         engine = {"device": self.plan.machine.device, "max_rows": config.engine.max_rows}
-        engine |= {"deterministic": config.engine.mode == "deterministic"}
+        is_exact = config.engine.mode == "deterministic"
+        engine |= {"deterministic": is_exact}
+        stored = self.out / name
+        if is_exact and stored.exists():
+            discard_folder(stored)  # the questions that are left would be batched differently
         asked, _ = add_hidden([question.to_question() for question in self._read("held")])
         self.note(f"measuring on {count(len(asked), 'question')} held back")
         with Agent(model, self.index, min_overlap=0.0, on_note=self.note, **engine, **limits) as agent:
-            evaluate(agent, asked, name=path.stem, on_progress=self.progress).write(path)
+            self.opened_s = time.monotonic()
+            return evaluate(agent, asked, name=name, run=stored, on_progress=progress or self.progress)
 
     def _export(self, trained: bool) -> None:
         """Write the agent; `agent.json` says which it is, as a later call with `anyway` replaces it."""

@@ -4,12 +4,12 @@
     plan.describe() -> [("questions", "at most 20,000 drafts in 9 minutes, ..."), ...]
 
 The plan is stored before anything else is done, so that a resumed call follows it, also on a machine that is busier.
+Steps are decided a second time, by what the first evaluation measured (`fit_steps`), and then no more.
 """
 
 import os
 import shutil
 import timeit
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,18 +17,19 @@ import msgspec
 from msgspec import Struct, structs
 
 from quaere.api.evolution import ConfigOptions
+from quaere.api.learning_request import FORM, WRITER, Asked, settings_of
 from quaere.api.printing import count, format_duration
 from quaere.api.warmup import check_lessons
 from quaere.api.warmup_settings import WarmupSettings, make_settings
 from quaere.dialects.notes import find_notes, read_json
 from quaere.disk import write_file
 from quaere.errors import BadInput
+from quaere.policies.tinker import HOSTED
 from quaere.recipes.registry import LEARNED, Recipe, find_recipe
 from quaere.setting_types import refuse_unknown
 from quaere.warmup.documents.checked_question import WriterSettings
 
 PLAN = "plan.json"
-FORM, WRITER = "form.", "writer."  # settings of these stages; all others are the recipe's
 
 _GIB = 2**30
 _LARGE_GPU_BYTES = 78e9  # a card that is sold as one of 80 GB
@@ -37,7 +38,8 @@ _WRITING, _TEACHING, _REINFORCING, _MEASURING = 0.3, 0.15, 0.4, 0.15  # shares o
 _DRAFTS, _MOST_STEPS, _LEAST_STEPS = 20_000, 80, 4
 # A step of 512 episodes with 1.5 B weights, on a card that multiplies bfloat16 matrices at 600 TFLOP/s.
 _STEP_S, _STEP_EPISODES, _STEP_WEIGHTS, _STEP_TFLOPS = 15.0, 512, 1.5e9, 600.0
-_CPU_STEP_S = 3.0  # of a tiny model
+_CPU_STEP_S, _LEAST_STEP_S = 3.0, 0.1  # of a tiny model
+_STEP_PER_SAMPLING = {"cuda": 2.5, "cpu": 1.9}  # 11.3 s by 4.5 s (1.5 B weights, an H200), 22.9 s by 12.4 s (135 M)
 # Those of `benchmarks/own_documents.sh`, with which a 1.5 B model learned the form of an episode.
 _FACTS, _HOPS = (3, 3, 3, 2), (4, 3, 2, 1)
 _FORM_SETTINGS: dict[str, Any] = {
@@ -66,22 +68,6 @@ class Machine(Struct, frozen=True):
     needed_gib: float = 0.0
     needed_disk_gib: float = 0.0
     step_s: float = 0.0  # expected
-
-
-class Asked(Struct, frozen=True, kw_only=True):
-    """What a user asks of `quaere learn`; a call with the same values resumes.
-
-    Asked(sources=("/home/ada/notes",), model="Qwen/Qwen2.5-1.5B-Instruct", minutes=30)
-    """
-
-    sources: tuple[str, ...]
-    model: str
-    minutes: float = 30.0
-    recipe: str = "search-r1"
-    questions: str = ""  # a file of checked questions; "": they are written
-    settings: dict[str, Any] = {}
-    seed: int = 0
-    device: Literal["auto", "cpu", "cuda"] = "auto"
 
 
 class Plan(Asked, frozen=True, kw_only=True):
@@ -117,6 +103,7 @@ class Plan(Asked, frozen=True, kw_only=True):
         chosen: dict[str, Any] = {"seed": self.seed, "engine.device": self.machine.device, "solver.steps": self.steps}
         chosen |= {"solver.max_draws": 3, "solver.abstention.allowed": True}
         chosen |= {"validation.every": every, "checkpoints.every": every}
+        chosen |= {"trainer.kind": self.trainer, "trainer.url": self.trainer_url}
         if questions and not find_recipe(self.recipe).takes_questions:
             chosen["generation.given"] = questions  # besides what its proposer writes
         return chosen | settings_of(self.settings, "")
@@ -139,6 +126,11 @@ class Plan(Asked, frozen=True, kw_only=True):
         return WriterSettings(**chosen | given)
 
     @property
+    def practises_given(self) -> bool:
+        """True if the questions are practised on; False if the recipe writes its own and was told to add no others."""
+        return find_recipe(self.recipe).takes_questions or self.settings.get("generation.given") != ""
+
+    @property
     def expected_s(self) -> float:
         """Seconds that all stages are expected to take; form and evaluations have their shares of the minutes."""
         shares = _MEASURING + (_TEACHING if self.teaches_form else 0.0)
@@ -153,6 +145,7 @@ class Plan(Asked, frozen=True, kw_only=True):
         written = f"those of {self.questions}" if self.questions else f"at most {self.drafts:,} drafts{within}, checked"
         form = f"{count(self.episodes, 'episode')} in a fictional world" if self.teaches_form else "known to the model"
         size = f"{solver.batch} questions x {solver.attempts} attempts"
+        trainer = "" if self.trainer == "local" else f", reinforcement on {self.trainer_url or HOSTED}"
         step = f"about {format_duration(machine.step_s)} each" if machine.step_s else "of unknown length"
         return [
             ("documents", ", ".join(self.sources)),
@@ -161,20 +154,10 @@ class Plan(Asked, frozen=True, kw_only=True):
             ("form", form),
             ("reinforcement", f"{self.recipe}, at most {self.steps} steps of {size}, {step}"),
             ("evaluations", "2, before and after, on the questions held back"),
-            ("time", f"about {format_duration(self.expected_s)} on {machine.name}"),
+            ("time", f"about {format_duration(self.expected_s)} on {machine.name}{trainer}"),
             ("memory", f"about {machine.needed_gib:.1f}{memory} GiB for {machine.num_parameters:,} weights"),
             ("disk", f"about {machine.needed_disk_gib:.1f} of {machine.disk_gib:.1f} GiB free, and the index"),
         ]
-
-
-def settings_of(settings: Mapping[str, Any], stage: str) -> dict[str, Any]:
-    """The settings of a stage, without its prefix; those of the stage "" are the recipe's.
-
-    settings_of({"form.episodes": 100, "solver.batch": 8}, "form.") == {"episodes": 100}
-    """
-    if stage:
-        return {name.removeprefix(stage): value for name, value in settings.items() if name.startswith(stage)}
-    return {name: value for name, value in settings.items() if not name.startswith((FORM, WRITER))}
 
 
 # ------------------------------------------------------------------------------------------------------------- planning
@@ -185,8 +168,13 @@ def obtain_plan(asked: Asked, out: Path) -> Plan:
     plan = find_plan(asked, out)
     if not (out / PLAN).is_file():
         out.mkdir(parents=True, exist_ok=True)
-        write_file(out / PLAN, msgspec.json.format(msgspec.json.encode(plan), indent=2))
+        store_plan(plan, out)
     return plan
+
+
+def store_plan(plan: Plan, out: Path) -> None:
+    """Write the plan into its folder, in place of an earlier one."""
+    write_file(out / PLAN, msgspec.json.format(msgspec.json.encode(plan), indent=2))
 
 
 def find_plan(asked: Asked, out: Path) -> Plan:
@@ -198,11 +186,12 @@ def find_plan(asked: Asked, out: Path) -> Plan:
         return make_plan(asked, out)
     plan = read_json(path, Plan)
     given = msgspec.convert(msgspec.to_builtins(asked), Asked)  # tuples in settings are lists in the file
-    changed = [name for name in Asked.__struct_fields__ if getattr(plan, name) != getattr(given, name)]
+    fixed = (name for name in Asked.__struct_fields__ if name != "trainer_url")
+    changed = [name for name in fixed if getattr(plan, name) != getattr(given, name)]
     if changed:
         said = ", ".join(f"{name} {getattr(plan, name)!r}" for name in changed)
         raise BadInput(f"{out} was begun with {said}", hint="the same command as then, or another --out")
-    return plan
+    return structs.replace(plan, trainer_url=asked.trainer_url or plan.trainer_url)
 
 
 def make_plan(asked: Asked, out: Path) -> Plan:
@@ -214,6 +203,7 @@ def make_plan(asked: Asked, out: Path) -> Plan:
     device: Literal["cpu", "cuda"] = "cuda" if choose_device(asked.device) == "cuda" else "cpu"
     memory = machine_bytes(device)
     preset = "demo" if device == "cpu" else "large-gpu" if memory >= _LARGE_GPU_BYTES else "single-gpu"
+    preset = preset if asked.trainer == "local" else "single-gpu"
     near = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
     known = 0.0 if memory == float("inf") else memory / _GIB
     machine = Machine(device, _name_device(device), known, shutil.disk_usage(near).free / _GIB)
@@ -231,6 +221,7 @@ def make_plan(asked: Asked, out: Path) -> Plan:
         machine=machine,
     )
     plan.writer_settings().check()
+    _check_trainer(plan)
     if plan.teaches_form or form:
         check_lessons(make_settings({**plan.form_settings(), "recipe": asked.recipe, "model": asked.model, "out": out}))
     plan = structs.replace(plan, machine=_estimate(plan, recipe))
@@ -242,6 +233,21 @@ def make_plan(asked: Asked, out: Path) -> Plan:
         said = f"in {asked.minutes:.3g} minutes there is time for {count(steps, 'step')} of {asked.recipe} here"
         raise BadInput(said, hint=f"--minutes {least:.0f}, or a smaller --model")
     return structs.replace(plan, steps=min(steps, _MOST_STEPS))
+
+
+def fit_steps(plan: Plan, episode_s: float, left_s: float) -> Plan:
+    """The plan with as many steps as the seconds that are left have room for, by the measured time of an episode.
+
+    Steps that were asked for stay, and so do those of a deterministic run, which must not depend on the time. So do
+    those of a trainer, whose time was not measured, and of a recipe that writes questions, which takes time as well.
+    """
+    config = plan.config(plan.model)
+    is_elsewhere = plan.trainer != "local" or not find_recipe(plan.recipe).takes_questions
+    if is_elsewhere or "solver.steps" in plan.settings or config.engine.mode == "deterministic":
+        return plan
+    step_s = episode_s * config.solver.num_samples * _STEP_PER_SAMPLING[plan.machine.device]
+    steps = max(_LEAST_STEPS, min(_MOST_STEPS, int(left_s / step_s)))
+    return structs.replace(plan, steps=steps, machine=structs.replace(plan.machine, step_s=round(step_s, 2)))
 
 
 def _check(asked: Asked) -> Recipe:
@@ -261,6 +267,19 @@ def _check(asked: Asked) -> Recipe:
     return find_recipe(asked.recipe)
 
 
+def _check_trainer(plan: Plan) -> None:
+    """Raise BadInput if the trainer cannot be used: it trains adapters of a model that it serves, from their start."""
+    from quaere.training.run_setup import check_trainer
+
+    check_trainer(plan.config(plan.model))
+    if plan.trainer != "local" and plan.teaches_form:
+        raise BadInput(
+            f"a trainer reinforces a model that was taught the form of {plan.recipe}, and {plan.model} was not",
+            hint=f"quaere warmup {plan.recipe} --style brief --model {plan.model} --out WARM, "
+            "quaere trainer start skyrl --model WARM, then --model WARM",
+        )
+
+
 def _estimate(plan: Plan, recipe: Recipe) -> Machine:
     """The machine with what training needs of it; BadInput if it has less."""
     from quaere.policies.catalogue import resolve_model
@@ -277,27 +296,30 @@ def _estimate(plan: Plan, recipe: Recipe) -> Machine:
         num_roles=1 if recipe.takes_questions else 2,
         num_samples=config.solver.num_samples,
     )
-    needed = found.memory.total / _GIB
+    is_local = plan.trainer == "local"
+    needed = (found.memory.total if is_local else found.memory.sampling_copy + found.memory.kv_cache) / _GIB
     # Checkpoints hold weights and two moments in float32; four are kept at most, and the agent is exported.
     needed_disk = 5 * 12 * found.num_trainable / _GIB
-    if machine.device == "cpu" and found.num_parameters > _MOST_ON_CPU:
+    if is_local and machine.device == "cpu" and found.num_parameters > _MOST_ON_CPU:
         raise BadInput(
             f"no GPU was found, and {plan.model} has {found.num_parameters / 1e6:,.0f} M weights: here work `quaere "
             "index`, `quaere questions --checked`, `quaere ask`, and learning with a model of at most "
             f"{_MOST_ON_CPU / 1e6:.0f} M weights",
-            hint="the same command on a machine with a GPU, or quaere evolve search-r1 --trainer tinker --index INDEX "
-            f"--questions FILE --model {plan.model}",
+            hint="the same command on a machine with a GPU, or with --trainer tinker",
         )
     if machine.memory_gib and needed > machine.memory_gib:
-        said = f"to train {plan.model} takes about {needed:.1f} GiB, and {machine.name} has {machine.memory_gib:.1f}"
+        doing = "train" if is_local else "sample"
+        there = f"there are {machine.memory_gib:.1f} on {machine.name}"
+        said = f"to {doing} {plan.model} takes about {needed:.1f} GiB, and {there}"
         raise BadInput(said, hint="a smaller --model, or --set engine.max_rows=N with a lower N")
     if needed_disk > machine.disk_gib:
-        said = f"learning writes about {needed_disk:.1f} GiB, and {machine.disk_gib:.1f} GiB of the disk are free"
+        said = f"learning writes about {needed_disk:.2g} GiB, and {machine.disk_gib:.2g} GiB of the disk are free"
         raise BadInput(said, hint="another --out, or make room")
     step_s = _CPU_STEP_S
-    if machine.device == "cuda":
+    if machine.device == "cuda" or not is_local:
         share = config.solver.num_samples / _STEP_EPISODES * found.num_parameters / _STEP_WEIGHTS
-        step_s = round(_STEP_S * share * _STEP_TFLOPS / _measure_tflops(), 1)
+        tflops = _measure_tflops() if is_local else _STEP_TFLOPS
+        step_s = round(max(_LEAST_STEP_S, _STEP_S * share * _STEP_TFLOPS / tflops), 1)
     return structs.replace(
         machine,
         num_parameters=found.num_parameters,

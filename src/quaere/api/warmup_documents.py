@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import structs
@@ -48,11 +48,13 @@ GetLimits = Callable[["Dialect"], "Limits"]
 
 
 def read_checked(path: Path) -> list[CheckedQuestion]:
-    """The questions of a file that `quaere questions --checked` wrote."""
+    """The questions of a file that `quaere questions --checked` wrote, or `quaere world`, which names no kinds."""
     found = []
     for number, line in read_lines(path):
         try:
-            found.append(decode_json(line, CheckedQuestion))
+            row = decode_json(line, dict[str, Any])
+            usual = {"kind": "single" if row.get("facts") == 1 else "chain"}
+            found.append(msgspec.convert(usual | row, CheckedQuestion))
         except msgspec.DecodeError as error:
             raise BadInput(
                 f"{path}, line {number}: {error}",

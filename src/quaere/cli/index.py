@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from quaere.cli.options import Flag, JsonOption, Repeated, command, group
 from quaere.cli.terminal import interruptible, printable_line, say_line
-from quaere.cli.work_progress import describe_count, show_progress
+from quaere.cli.work_progress import show_progress
 from quaere.errors import BadInput
 from quaere.search.engines import ENGINE_NAMES
 from quaere.setting_types import Count, Folder, Number
@@ -166,7 +166,7 @@ def _build(args: argparse.Namespace) -> None:
     # Options have the names of the settings' fields; what was not given is the settings' own default.
     given = {name: value for name, value in vars(args).items() if value is not None}
     started = time.monotonic()
-    with interruptible("an index that was there stays as it was"), show_progress(describe_amount) as progress:
+    with interruptible("an index that was there stays as it was"), show_progress() as progress:
         index = build_index(args.sources, args.out, index_settings(given), progress, force=args.force)
     _print_index(index, time.monotonic() - started, args.json)
 
@@ -191,7 +191,7 @@ def _update(path: Path, json: bool, rerank: str | None = None) -> None:
     from quaere.search.update import update_index
 
     started = time.monotonic()
-    with interruptible("the index stays as it was"), show_progress(describe_amount) as progress:
+    with interruptible("the index stays as it was"), show_progress() as progress:
         updated = update_index(path, progress, rerank=rerank)
     _print_index(updated.index, time.monotonic() - started, json, updated.counts)
 
@@ -215,19 +215,6 @@ def _watch(path: Path, json: bool) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- what is printed
-
-
-def describe_amount(doing: str, done: int, total: int | None) -> str:
-    """How much of it is done; documents are read by the byte.
-
-    describe_amount("embedding", 512, 23784) == "512 of 23,784"
-    describe_amount("reading documents", 12_400_000, 98_000_000) == "12.4 of 98.0 MB"
-    """
-    from quaere.search.index import READING
-
-    if doing == READING and total is not None:
-        return f"{done / 1e6:.1f} of {total / 1e6:.1f} MB"
-    return describe_count(doing, done, total)
 
 
 def _print_index(index: Index, seconds: float, json: bool, counts: UpdateCounts | None = None) -> None:

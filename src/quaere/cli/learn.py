@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
@@ -41,10 +41,13 @@ class LearnOptions(JsonOption, kw_only=True):
         out: folder for all that is made; the same command goes on there after a kill
         minutes: time to plan for
         recipe: how the model is reinforced
-        questions: file of `quaere questions --checked`, in place of writing questions
+        questions: file of `quaere questions --checked` or of a world, in place of writing questions
+        config: YAML file of settings, as for `quaere evolve`
         assignments: one setting of the recipe; form.NAME is one of `quaere warmup`, writer.NAME one of the question
             writer
         seed: seed of everything that is drawn (default: 0)
+        trainer: where the model is reinforced: here, or on a server that speaks the Tinker interface
+        trainer_url: the server of --trainer tinker (default: the hosted service, with the key in $TINKER_API_KEY)
         anyway: export the reinforced model also if no gain was shown
         dry_run: print the plan and questions that are written on the spot, and stop
         json: print JSON, one object a line
@@ -56,8 +59,11 @@ class LearnOptions(JsonOption, kw_only=True):
     minutes: Number = 30.0
     recipe: Annotated[str, Flag(choices=LEARNED)] = LEARNED[0]
     questions: File | None = None
+    config: File | None = None
     assignments: Annotated[tuple[str, ...], "K=V", Repeated, Flag("--set")] = ()
     seed: int = 0
+    trainer: Literal["local", "tinker"] = "local"
+    trainer_url: Annotated[str, "URL"] = ""
     anyway: bool = False
     dry_run: bool = False
 
@@ -65,7 +71,7 @@ class LearnOptions(JsonOption, kw_only=True):
 def _run(args: argparse.Namespace) -> None:
     from quaere.api.learning import learn
 
-    names = ("model", "minutes", "recipe", "questions", "seed", "device")
+    names = ("model", "minutes", "recipe", "questions", "config", "seed", "device", "trainer", "trainer_url")
     given: dict[str, Any] = {name: getattr(args, name) for name in names}
     given["settings"] = read_assignments(args.assignments)
     if args.dry_run:
@@ -116,8 +122,9 @@ def read_assignments(assignments: tuple[str, ...]) -> dict[str, Any]:
 
 def _preview(args: argparse.Namespace, given: dict[str, Any]) -> None:
     """Print the plan, and questions about the documents; nothing is kept."""
-    from quaere.api.learning import ask_for, preview_questions
+    from quaere.api.learning import preview_questions
     from quaere.api.learning_plan import find_plan
+    from quaere.api.learning_request import ask_for
 
     plan = find_plan(ask_for(args.sources, **given), args.out)
     lines = plan.describe()
@@ -125,7 +132,8 @@ def _preview(args: argparse.Namespace, given: dict[str, Any]) -> None:
     for name, said in () if args.json else lines:
         print(printable_line(f"{name:<{width}}  {said}"), flush=True)
     with interruptible("nothing is written"), _open_progress(args.json) as progress:
-        questions = preview_questions(plan, on_progress=progress)
+        note = _skip_note if args.json else note_line
+        questions = preview_questions(plan, on_note=note, on_progress=progress)
     if args.json:
         print(json.dumps({"plan": msgspec.to_builtins(plan), "questions": msgspec.to_builtins(questions)}))
         return
@@ -151,6 +159,10 @@ def _open_progress(as_json: bool) -> Iterator[Progress]:
             yield _skip_progress if as_json else shown
         return
     yield StageLines()
+
+
+def _skip_note(line: str) -> None:
+    """A dry run prints one object."""
 
 
 def _skip_progress(doing: str, done: int, total: int | None, stands: str = "") -> None:
@@ -191,8 +203,9 @@ def describe_learned(learned: Learned) -> list[str]:
     for one, other in zip(before.by_searches, after.by_searches, strict=True):
         means = f"{100 * one.exact_match.mean:.1f} before, {100 * other.exact_match.mean:.1f} after"
         lines.append(f"  {count(int(one.name), 'search')} ({one.exact_match.num}): {means}")
-    for name, score in (("before", before.abstention), ("after", after.abstention)):
-        if score and score.refused and score.refused_answerable:
+    for name, found in (("before", learned.before), ("after", learned.after)):
+        score = found.score.abstention
+        if found.settings.get("abstention") and score and score.refused and score.refused_answerable:
             refused, lost = (100 * share.mean for share in (score.refused, score.refused_answerable))
             lines.append(
                 f"  abstained {name}: {refused:.1f} % of questions with a hidden answer, {lost:.1f} % of the others"

@@ -25,22 +25,26 @@ if TYPE_CHECKING:
 
 LOG_S = 30.0
 _DRAW_S = 0.1
-Describe = Callable[[str, int, int | None], str]
 
 
 def describe_count(doing: str, done: int, total: int | None) -> str:
-    """How much is done.
+    """How much is done; documents are read by the byte.
 
     describe_count("embedding", 512, 23784) == "512 of 23,784"
+    describe_count("reading documents", 12_400_000, 98_000_000) == "12.4 of 98.0 MB"
     """
+    from quaere.search.index import READING
+
+    if doing == READING and total is not None:
+        return f"{done / 1e6:.1f} of {total / 1e6:.1f} MB"
     return f"{done:,}" if total is None else f"{done:,} of {total:,}"
 
 
 @contextmanager
-def show_progress(describe: Describe = describe_count) -> Iterator[Progress]:
+def show_progress() -> Iterator[Progress]:
     """A bar on a terminal; elsewhere a line every now and then, and none at all if it does not take long."""
     if not sys.stderr.isatty():
-        yield LogProgress(sys.stderr, describe=describe)
+        yield LogProgress(sys.stderr)
         return
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -57,7 +61,7 @@ def show_progress(describe: Describe = describe_count) -> Iterator[Progress]:
             now = time.monotonic()
             if now - shown_at > _DRAW_S or done in (0, total):
                 bar.tasks[0].total = total  # `update` would take None for "as before"
-                amount = ", ".join(filter(None, (describe(doing, done, total), stands)))
+                amount = ", ".join(filter(None, (describe_count(doing, done, total), stands)))
                 bar.update(task, description=doing, completed=done, amount=amount)
                 shown_at = now
 
@@ -87,17 +91,14 @@ class Lull:
 class LogProgress:
     """Says how far it is, a line every half minute: "reading documents: 12.4 of 98.0 MB"."""
 
-    def __init__(
-        self, stream: TextIO, clock: Callable[[], float] = time.monotonic, *, describe: Describe = describe_count
-    ) -> None:
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
-        self._describe = describe
         self.lull = Lull(clock)
 
     def __call__(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
         """Print the progress if nothing was printed for half a minute."""
         if self.lull.ends():
-            said = ", ".join(filter(None, (self._describe(doing, done, total), stands)))
+            said = ", ".join(filter(None, (describe_count(doing, done, total), stands)))
             print(f"{doing}: {said}", file=self._stream, flush=True)
 
 

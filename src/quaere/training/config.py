@@ -60,7 +60,7 @@ def load_config(
                     given={"model": "smollm2-135m", "index": None})
     """
     chosen = {} if preset is None else _choose(presets, preset)
-    read = {} if file is None else _parse(_read_text(file), str(file))
+    read = {} if file is None else read_settings(file)
     given = {key: value for key, value in given.items() if value is not None}
     settings = _settings(schema, [chosen, read, given, *map(_split_assignment, assignments), overrides])
     values = _flatten(settings, chosen) | _flatten(settings, read, source=f"{file}: ") | _flatten(settings, given)
@@ -208,6 +208,11 @@ def _read_assignment(settings: Mapping[str, Any], assignment: str) -> dict[str, 
     if value is None and is_section(settings[key]):
         raise BadInput(_not_a_section(settings, key, text.strip()))
     return _flatten(settings, {key: value})
+
+
+def read_settings(file: Path) -> Mapping[Any, object]:
+    """The settings of a YAML file as they are written there, unchecked; BadInput if it has none."""
+    return _parse(_read_text(file), str(file))
 
 
 def _parse(text: str, source: str) -> Mapping[Any, object]:

@@ -12,7 +12,7 @@ and keeps the chain only if a search with its question does not return the passa
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -69,13 +69,16 @@ def find_handles(worded: Worded) -> list[str]:
     return [name for name in once if contains(passage.titled_text, name)]
 
 
-def iterate_named(passages: Sequence[Passage], index: Index) -> Iterator[Passage]:
+def iterate_named(
+    passages: Sequence[Passage], index: Index, report: Callable[[int], None] = lambda done: None
+) -> Iterator[Passage]:
     """The passages whose page is named by another document, in order; the index is searched lazily, in blocks.
 
-    Only questions about such pages can be the second half of a chain.
+    Only questions about such pages can be the second half of a chain. `report` is called with the passages looked at.
     """
     is_named: dict[str, bool] = {"": False}  # by name
     for first in range(0, len(passages), _NAMES_AT_ONCE):
+        report(first)
         named = [(passage, _find_page_name(passage)) for passage in passages[first : first + _NAMES_AT_ONCE]]
         new = {name: passage for passage, name in named if name not in is_named}
         for (name, passage), hits in zip(new.items(), search_all(index, list(new), _TOPK), strict=True):

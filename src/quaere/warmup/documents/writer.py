@@ -62,6 +62,7 @@ _WORDINGS = 3  # of a comparison, per template
 _STYLES: tuple[Style, ...] = ("everyday", "plain", "plain")  # wordings of a fact; the first that passes is kept
 _NAMED_STYLES: tuple[Style, ...] = ("short", "everyday", "plain")  # of a page that others name: few words need its name
 _NAMED_SHARE = 0.5  # of all drafts, as far as there are such pages
+_LOOKS_PER_NAMED = 100  # passages looked at for each such draft: each takes a search, and there may be no such page
 _FIRST, _BATCH, _AT_ONCE = 50, 512, 3  # facts in the first batch and in the others, and batches in flight
 _DESCRIPTIONS = 3  # of a name
 _BRIDGES_PER_DRAFT = 0.5  # names described for each drafted fact
@@ -168,7 +169,12 @@ class _Writer:
         num = int(_NAMED_SHARE * self.settings.num_facts)
         order = list(self.passages)
         Dice(self.settings.seed, "named pages").shuffle(order)
-        named = list(itertools.islice(chains.iterate_named(order, self.examiner.index), num))
+        order = order[: _LOOKS_PER_NAMED * num]
+
+        def report(done: int) -> None:
+            self.report("looking for pages that others name", done, len(order))
+
+        named = list(itertools.islice(chains.iterate_named(order, self.examiner.index, report), num))
         return draw_drafts(named, num, self.settings.seed)
 
     async def _finish_batches(self, batches: Sequence[_Asking], num_kept: int) -> list[Worded]:

@@ -1,0 +1,78 @@
+"""What a user asks of `quaere learn`, with paths and settings in one form, so that a repeated call is recognised.
+
+ask_for("notes", "Qwen/Qwen2.5-1.5B-Instruct", settings={"solver": {"steps": 8}}, minutes=30)
+-> Asked(sources=("/home/ada/notes",), model=..., settings={"solver.steps": 8}, minutes=30)
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from quaere.errors import BadInput
+from quaere.policies.catalogue import CATALOGUE, lasting_name
+from quaere.training.config import read_settings
+
+FORM, WRITER = "form.", "writer."  # settings of these stages; all others are the recipe's
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What a user asks of `quaere learn`; a call with the same values resumes.
+
+    Asked(sources=("/home/ada/notes",), model="Qwen/Qwen2.5-1.5B-Instruct", minutes=30)
+    """
+
+    sources: tuple[str, ...]
+    model: str
+    minutes: float = 30.0
+    recipe: str = "search-r1"
+    questions: str = ""  # a file of checked questions; "": they are written
+    settings: dict[str, Any] = {}  # by dotted name; those of a config file included
+    seed: int = 0
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    trainer: Literal["local", "tinker"] = "local"
+    trainer_url: str = ""  # of the server, which may move
+
+
+def ask_for(
+    sources: str | Path | Sequence[str | Path],
+    model: str | Path,
+    questions: str | Path | None = None,
+    config: str | Path | None = None,
+    settings: Mapping[str, object] | None = None,
+    **how: Any,
+) -> Asked:
+    """The request with paths that do not depend on the working directory; `how` are its other fields."""
+    given = [sources] if isinstance(sources, str | Path) else list(sources)
+    if not given:
+        raise BadInput("no documents are named", hint="quaere learn FOLDER --model M --out DIR")
+    read = {} if config is None else read_settings(Path(config).expanduser())
+    return Asked(
+        sources=tuple(str(Path(source).expanduser().absolute()) for source in given),
+        model=str(model) if str(model) in CATALOGUE else lasting_name(str(model)),
+        questions="" if questions is None else str(Path(questions).expanduser().absolute()),
+        settings=_spread(read) | _spread(settings or {}),
+        **how,
+    )
+
+
+def settings_of(settings: Mapping[str, Any], stage: str) -> dict[str, Any]:
+    """The settings of a stage, without its prefix; those of the stage "" are the recipe's.
+
+    settings_of({"form.episodes": 100, "solver.batch": 8}, "form.") == {"episodes": 100}
+    """
+    if stage:
+        return {name.removeprefix(stage): value for name, value in settings.items() if name.startswith(stage)}
+    return {name: value for name, value in settings.items() if not name.startswith((FORM, WRITER))}
+
+
+def _spread(settings: Mapping[Any, object], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted name.
+
+    _spread({"solver": {"batch": 8}}) == {"solver.batch": 8}
+    """
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        found |= _spread(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return found
