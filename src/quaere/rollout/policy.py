@@ -309,4 +309,6 @@ def load_policy(model: ModelPath, tokenizer: str | Path, **engine: Unpack[Engine
         max_rows=engine.get("max_rows", 32),
         quick=mode == "fast",
     )
+    if sampler.engine.note:
+        engine.get("report", lambda line: None)(sampler.engine.note)
     return TokenPolicy(sampler, renderer)

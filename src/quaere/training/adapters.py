@@ -17,7 +17,7 @@ from quaere.training.settings import AdapterSettings
 
 
 def add_adapters(model: Any, names: Sequence[str], settings: AdapterSettings) -> Any:
-    """Freeze the model and add a LoRA adapter per name to all its linear layers except the output head.
+    """Freeze the model and add a LoRA adapter per name to its linear layers (`_adapted_layers`).
 
     add_adapters(model, ("proposer", "solver"), AdapterSettings(rank=16))   # one base, two policies
     """
@@ -27,13 +27,27 @@ def add_adapters(model: Any, names: Sequence[str], settings: AdapterSettings) ->
         raise ExtraMissing("LoRA needs peft", extra="train") from None
     from quaere.training.lora_layers import fuse
 
-    config = LoraConfig(r=settings.rank, lora_alpha=settings.alpha, target_modules="all-linear", task_type="CAUSAL_LM")
+    layers = _adapted_layers(model)
+    config = LoraConfig(r=settings.rank, lora_alpha=settings.alpha, target_modules=layers, task_type="CAUSAL_LM")
     first, *others = names
     adapted = get_peft_model(model, config, adapter_name=first)
     for name in others:
         adapted.add_adapter(name, config)
     fuse(adapted)
     return adapted
+
+
+def _adapted_layers(model: Any) -> str | list[str]:
+    """All linear layers except the output head; of state spaces not the last, whose weight kernels read by themselves.
+
+    Convolutions, decays and other vectors are never adapted.
+    """
+    unread = [f"{name}.out_proj" for name, module in model.named_modules() if hasattr(module, "ssm_state_size")]
+    if not unread:
+        return "all-linear"
+    head = model.get_output_embeddings()
+    linear = [name for name, module in model.named_modules() if type(module) is torch.nn.Linear and module is not head]
+    return [name for name in linear if name not in unread]
 
 
 def plain_model(model: Any) -> Any:
