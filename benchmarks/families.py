@@ -4,8 +4,8 @@
     python benchmarks/families.py Llama GPT-OSS
 
 A family works if log-probs, a greedy turn and a gradient are those of transformers' own forward pass
-(`training/engine_check.py`). Its path is `packed`, or `plain` where rows cannot be packed; what is refused is printed with
-its reason. Sizes are tiny, so experts, windows, sinks and latent attention are all used within 40 tokens.
+(`training/engine_check.py`). Its path is `packed`, or `plain` where rows cannot be packed; what is refused is printed
+with its reason. Sizes are tiny, so experts, windows, sinks and latent attention are all used within 40 tokens.
 """
 
 from __future__ import annotations

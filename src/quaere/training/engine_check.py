@@ -17,7 +17,8 @@ from quaere.rollout.episode import Sample
 from quaere.training.batches import packed_logprobs, split_batch
 
 NUM_SAMPLED = 12
-LOGPROB_TOLERANCE, GRADIENT_TOLERANCE = 1e-4, 1e-5  # in float32; what is computed wrongly is off by 1e-2 and more
+# Of float32, in which some gradients of transformers itself are off by 4e-5; what is computed wrongly is off by 1e-2.
+TOLERANCE = 1e-4
 
 
 class Agreement(Struct, frozen=True):
@@ -38,8 +39,7 @@ class Agreement(Struct, frozen=True):
     @property
     def is_right(self) -> bool:
         """True if everything agrees up to rounding in float32."""
-        gaps = self.logprob_gap < LOGPROB_TOLERANCE and self.gradient_gap < GRADIENT_TOLERANCE
-        return gaps and self.num_same == NUM_SAMPLED
+        return max(self.logprob_gap, self.gradient_gap) < TOLERANCE and self.num_same == NUM_SAMPLED
 
 
 def compare_with_transformers(model: Any, token_ids: list[int]) -> Agreement:

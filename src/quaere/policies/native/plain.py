@@ -102,6 +102,8 @@ class PlainForward:
         name = cache_name(self.model)
         options |= {name: cache, "use_cache": True, "logits_to_keep": wanted}
         output = self.model(input_ids=token_ids_BT, **options)
+        if getattr(output, name, None) is None:
+            refuse_plain(self.model, f"has {why_unpacked(self.model)}, and its forward pass returns no cache")
         return output.logits, getattr(output, name)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
