@@ -8,9 +8,9 @@ import torch
 from engines import TOKENIZER, finish, play, prompt
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from properties import examples
 
 import tiny
+from properties import examples
 from quaere.errors import ModelMissing
 from quaere.policies.native import row_caches
 from quaere.policies.native.bridge import packed_states, use_packed_attention, use_varlen_attention

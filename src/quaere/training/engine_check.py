@@ -17,8 +17,9 @@ from quaere.rollout.episode import Sample
 from quaere.training.batches import packed_logprobs, split_batch
 
 NUM_SAMPLED = 12
-# Of float32, in which some gradients of transformers itself are off by 4e-5; what is computed wrongly is off by 1e-2.
-TOLERANCE = 1e-4
+# In float32 the log-probs of a model of thirty layers differ by 6e-5 and its gradients by 1e-4, which is rounding; what
+# is computed wrongly is off by more than `WRONG`.
+TOLERANCE, WRONG = 1e-3, 1e-2
 
 
 class Agreement(Struct, frozen=True):
