@@ -15,6 +15,8 @@ from quaere.policies.model_folders import WEIGHTS
 from quaere.policies.native.weights import copy_rounded
 from quaere.training.settings import AdapterSettings
 
+_EXPERT_LAYERS = ("gate_proj", "up_proj", "down_proj")
+
 
 def add_adapters(model: Any, names: Sequence[str], settings: AdapterSettings) -> Any:
     """Freeze the model and add a LoRA adapter per name to its linear layers (`_adapted_layers`).
@@ -38,16 +40,20 @@ def add_adapters(model: Any, names: Sequence[str], settings: AdapterSettings) ->
 
 
 def _adapted_layers(model: Any) -> str | list[str]:
-    """All linear layers except the output head; of state spaces not the last, whose weight kernels read by themselves.
+    """All linear layers except the output head and those in which an adapter would not work.
 
-    Convolutions, decays and other vectors are never adapted.
+    The kernels of state spaces read the weight of their last layer by themselves. In models with experts, peft takes
+    the names of a shared expert's layers for those of all experts, which are no linear layers and are not adapted.
+    Convolutions and vectors are never adapted.
     """
-    unread = [f"{name}.out_proj" for name, module in model.named_modules() if hasattr(module, "ssm_state_size")]
-    if not unread:
+    left_out = {f"{name}.out_proj" for name, module in model.named_modules() if hasattr(module, "ssm_state_size")}
+    linear = [name for name, module in model.named_modules() if type(module) is torch.nn.Linear]
+    if any(".experts." in name and weight.dim() == 3 for name, weight in model.named_parameters()):
+        left_out |= {name for name in linear if name.endswith(_EXPERT_LAYERS)}
+    if left_out.isdisjoint(linear):
         return "all-linear"
     head = model.get_output_embeddings()
-    linear = [name for name, module in model.named_modules() if type(module) is torch.nn.Linear and module is not head]
-    return [name for name in linear if name not in unread]
+    return [name for name in linear if name not in left_out and model.get_submodule(name) is not head]
 
 
 def plain_model(model: Any) -> Any:
