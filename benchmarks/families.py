@@ -2,6 +2,7 @@
 
     python benchmarks/families.py
     python benchmarks/families.py Llama GPT-OSS
+    python benchmarks/families.py --speed smollm2-135m      # the same model on both paths
 
 A family works if log-probs, a greedy turn and a gradient are those of transformers' own forward pass
 (`training/engine_check.py`). Its path is `packed`, or `plain` where rows cannot be packed; what is refused is printed
@@ -11,12 +12,19 @@ with its reason. Sizes are tiny, so experts, windows, sinks and latent attention
 from __future__ import annotations
 
 import argparse
+import time
 from typing import Any
 
 import torch
 import transformers
 
 from quaere.errors import QuaereError
+from quaere.policies.catalogue import resolve_model
+from quaere.policies.native.bridge import load_model
+from quaere.policies.native.engine import Engine, Request
+from quaere.policies.native.plain import PlainForward
+from quaere.policies.native.row_caches import RowCaches
+from quaere.policies.sampler import SamplingParams
 from quaere.training.engine_check import compare_with_transformers
 
 SIZES = {
@@ -159,12 +167,46 @@ def judge(name: str) -> str:
     return f"{'works' if found.is_right else 'WRONG'} ({gaps}), {found.path.partition(': ')[2] or found.path}"
 
 
+def compare_speed(name: str, num_tokens: int = 16, num_tries: int = 2) -> None:
+    """Tokens per second of both paths by the number of rows, the best of several tries in turn."""
+    found = resolve_model(name)
+    packed, plain = (Engine(load_model(found, "cpu", "float32"), str, max_rows=16) for _ in range(2))
+    plain.model.set_attn_implementation("sdpa")
+    plain.is_packed, plain._make_storage = False, RowCaches
+    plain.forward = PlainForward(plain.model)
+    plain.reset()
+    for num_rows in (1, 4, 16):
+        best = [0.0, 0.0]
+        for _ in range(num_tries):
+            for place, engine in enumerate((packed, plain)):
+                best[place] = max(best[place], decode_rate(engine, num_rows, num_tokens))
+        print(
+            f"{num_rows:2} rows: packed {best[0]:.0f}, plain {best[1]:.0f} tokens/s, {best[1] / best[0]:.0%}",
+            flush=True,
+        )
+
+
+def decode_rate(engine: Engine, num_rows: int, num_tokens: int) -> float:
+    for row in range(num_rows):
+        engine.add(Request(str(row), IDS[row:] + IDS[:row], SamplingParams(max_tokens=num_tokens, seed=row)))
+    engine.step()  # the contexts
+    started = time.perf_counter()
+    while engine.busy:
+        engine.step()
+    return num_rows * (num_tokens - 1) / (time.perf_counter() - started)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="which families the native engine runs")
+    parser.add_argument("--speed", metavar="MODEL", help="decode with a model whose rows can be packed on both paths")
     parser.add_argument("families", nargs="*", choices=[[], *FAMILIES], metavar="FAMILY", help="default: all")
-    chosen = parser.parse_args().families or list(FAMILIES)
+    args = parser.parse_args()
+    chosen = args.families or list(FAMILIES)
     transformers.logging.set_verbosity_error()
     print(f"transformers {transformers.__version__}, torch {torch.__version__}")
+    if args.speed:
+        compare_speed(args.speed)
+        return
     for name in chosen:
         print(f"{name:23} {judge(name)}", flush=True)
 
