@@ -26,6 +26,7 @@ UNPACKED = {
         "layers of chunked_attention",
     ),
 }
+MAMBA = {"state_size": 8, "hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 64}
 REASONS = {"lfm2": "layers of conv", "qwen3_5": "layers of linear_attention", "falcon_h1": "layers of hybrid"}
 
 
@@ -41,6 +42,16 @@ def test_what_cannot_be_packed_has_a_reason_and_its_own_path(config):
     assert why_unpacked(make(config, changes, "meta")) == reason  # before weights are downloaded or loaded
     found = compare_with_transformers(make(config, changes).float(), list(range(2, 42)))
     assert reason in found.path and "plain path" in found.path and found.is_right
+
+
+def test_contexts_are_continued_token_by_token_where_a_chunk_gives_something_else():
+    """Mamba 1 begins a chunk of several tokens without the state before it."""
+    model = make("MambaConfig", MAMBA)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(4 if weight.dim() == 2 else 1)  # so that the state matters
+    found = compare_with_transformers(model.float(), list(range(2, 42)))
+    assert "rows decoded together, contexts continued token by token" in found.path and found.is_right
 
 
 def test_a_model_that_returns_no_cache_is_refused():

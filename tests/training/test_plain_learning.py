@@ -43,8 +43,9 @@ def rise(tmp_path):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_ten_steps_of_grpo_raise_the_reward(rise, seed):
-    assert rise(seed) > 0.3
+    # Six seeds rose by 0.34 to 0.71.
+    assert rise(seed) > 0.2
 
 
 def test_with_shuffled_advantages_they_do_not(rise):
-    assert rise(0, spoil=shuffled) < 0.3
+    assert rise(0, spoil=shuffled) < 0.2

@@ -1,4 +1,4 @@
-"""The only file that touches transformers' internals.
+"""The only file that touches transformers' internals, except for its caches (`row_caches`).
 
 A forward pass of the engine packs the tokens of many rows into one sequence, `(1, tokens)`, and needs only its own
 attention function (`attention`). transformers allows registering one; models are used as they are, none is
@@ -292,12 +292,15 @@ def use_varlen_attention(model: Any) -> Any:
 
 def _passes_packing(model: Any) -> bool:
     """True if the model's layers pass a packing on to their attention; Nemotron's do not."""
-    device = next(model.parameters()).device
+    device, was_training = next(model.parameters()).device, model.training
+    model.eval()  # dropout would draw random numbers
     try:
         with torch.no_grad():
             packed_states(model, torch.zeros(2, dtype=torch.long, device=device), Packing((1, 1), device))
     except PackingLost:
         return False
+    finally:
+        model.train(was_training)
     return True
 
 
