@@ -43,7 +43,7 @@ def rise(tmp_path):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_ten_steps_of_grpo_raise_the_reward(rise, seed):
-    # Six seeds rose by 0.34 to 0.71.
+    # Six seeds rose by 0.34 to 0.74.
     assert rise(seed) > 0.2
 
 
