@@ -153,10 +153,12 @@ def engaged(engine):
     calls = []
     load = lambda *given, **options: calls.append((given[1:], options))  # noqa: E731
     here = {"resolve_model": lambda name, **_: SimpleNamespace(tokenizer="t")}
+    sampler = SimpleNamespace(engine=SimpleNamespace(note=""))
+    over = lambda model, decode, **options: calls.append(options) or sampler  # noqa: E731
     with (
         mock.patch.multiple("quaere.policies.catalogue", **here),
         mock.patch("transformers.AutoTokenizer.from_pretrained", return_value=tiny.tokenizer()),
-        mock.patch("quaere.policies.native.sampler.NativeSampler.over", lambda model, decode, **o: calls.append(o)),
+        mock.patch("quaere.policies.native.sampler.NativeSampler.over", over),
         mock.patch("quaere.policies.native.bridge.load_model", load),
         mock.patch("quaere.training.actors.add_adapters", return_value=None),
         mock.patch("quaere.training.actors.TokenPolicy", return_value=None),

@@ -120,6 +120,25 @@ EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "
 SINKS = EXPERTS | {"layer_types": ["sliding_attention", "full_attention"]}
 
 
+# Families whose rows cannot be packed, each with its own config: what differs from the sizes of the others.
+LINEAR = {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8}
+MAMBA = {"mamba_n_heads": 12, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_n_groups": 1}
+_STATES = {"mamba_num_heads": 12, "mamba_head_dim": 8, "ssm_state_size": 8, "n_groups": 1}
+PLAIN = {
+    "lfm2": ("Lfm2Config", {"layer_types": ["conv", "full_attention"]}),
+    "qwen3_5": ("Qwen3_5TextConfig", LINEAR | {"layer_types": ["linear_attention", "full_attention"]}),
+    "qwen3_next": (
+        "Qwen3NextConfig",
+        LINEAR
+        | EXPERTS
+        | {"layer_types": ["linear_attention", "full_attention"], "shared_expert_intermediate_size": 32},
+    ),
+    "granite_hybrid": ("GraniteMoeHybridConfig", MAMBA | EXPERTS | {"layer_types": ["mamba", "attention"]}),
+    "nemotron_h": ("NemotronHConfig", _STATES | {"layers_block_type": ["mamba", "attention", "mlp"]}),
+    "falcon_h1": ("FalconH1Config", MAMBA | {"mamba_d_ssm": 96}),
+    "mamba2": ("Mamba2Config", {"num_heads": 12, "head_dim": 8, "expand": 2, "state_size": 8, "n_groups": 1}),
+}
+
 _MADE: dict[str, tuple] = {}
 
 
@@ -144,9 +163,11 @@ def _make_model(family, seed, scale, **changes):
     import torch
     import transformers
 
+    name, own = PLAIN.get(family, ("", {}))
     config_type = getattr(
         transformers,
-        {
+        name
+        or {
             "llama": "LlamaConfig",
             "qwen2": "Qwen2Config",
             "qwen3": "Qwen3Config",
@@ -175,7 +196,7 @@ def _make_model(family, seed, scale, **changes):
     if family == "gpt2":
         sizes = dict(vocab_size=440, n_embd=48, n_layer=2, n_head=6, n_positions=1024, bos_token_id=0, eos_token_id=1)
     torch.manual_seed(seed)
-    made = transformers.AutoModelForCausalLM.from_config(config_type(**{**sizes, **changes}))
+    made = transformers.AutoModelForCausalLM.from_config(config_type(**{**sizes, **own, **changes}))
     # Initial weights are so small that all logits are nearly equal; larger ones make the choice of a token matter.
     with torch.no_grad():
         for weight in made.parameters():

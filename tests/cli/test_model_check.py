@@ -28,13 +28,15 @@ def test_a_model_is_checked_from_its_template_to_an_episode(folder, capsys, monk
     assert [one["name"] for one in checks] == [
         *("model", "template", "tools", "thinking", "joints", "history"),
         *["memory"] * 4,
-        "episode",
+        *("engine", "episode"),
     ]
     said = {one["name"]: one["detail"] for one in checks}
     assert said["tools"] == "listed by the template; calls: JSON in <tool_call>; results in turns of their own"
     assert "<|im_end|>" in said["joints"]
     assert said["history"] == "episodes are what the template writes"
     assert all("GiB on the" in one["detail"] for one in checks if one["name"] == "memory")
+    assert said["engine"].startswith("packed; beside transformers log-probs differ by ")
+    assert said["engine"].endswith("; 12 of 12 greedy tokens are the same")
     # A model of random weights follows no protocol: it runs, and the check says what to do.
     episode = checks[-1]
     assert episode["status"] == "warn" and "0 of them followed the protocol" in episode["detail"]
@@ -70,11 +72,31 @@ def test_what_is_no_model_is_said_in_one_line(tmp_path, capsys):
     assert "these checks failed: model" in capsys.readouterr().err
 
 
-def test_a_model_that_the_engine_cannot_run_is_said_once(tmp_path, capsys):
-    from transformers import Lfm2Config
+def test_a_model_of_other_layers_is_compared_with_transformers_and_plays(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("quaere.cli.models.TURN_TOKENS", 16)
+    tiny.model("lfm2").save_pretrained(tmp_path)
+    tiny.tokenizer("qwen").save_pretrained(tmp_path)
+    said = {one["name"]: (one["status"], one["detail"]) for one in check(capsys, tmp_path)}
+    assert (
+        said["engine"][0] == "ok" and "lfm2 has layers of conv: plain path, rows decoded together" in said["engine"][1]
+    )
+    assert said["episode"][0] == "warn" and "0 of them followed the protocol" in said["episode"][1]
 
-    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 300}
-    Lfm2Config(**sizes, layer_types=["conv", "full_attention"], num_hidden_layers=2).save_pretrained(tmp_path)
+
+@pytest.mark.parametrize(("gap", "status"), [(0.005, "warn"), (0.5, "fail")])
+def test_an_engine_that_differs_from_transformers_is_said(folder, capsys, monkeypatch, gap, status):
+    from quaere.training import engine_check
+
+    found = engine_check.Agreement("packed", gap, 12, 0.0)
+    monkeypatch.setattr(engine_check, "compare_with_transformers", lambda model, token_ids: found)
+    monkeypatch.setattr("quaere.cli.models.TURN_TOKENS", 16)
+    checks = check(capsys, folder, code=2 if status == "fail" else 0)
+    assert next(one["status"] for one in checks if one["name"] == "engine") == status
+
+
+def test_a_model_that_the_engine_cannot_run_is_said_once(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("quaere.policies.native.bridge._CACHES", ())
+    tiny.model("lfm2").config.save_pretrained(tmp_path)
     tiny.tokenizer("qwen").save_pretrained(tmp_path)
     (failed,) = [one for one in check(capsys, tmp_path, "--no-episode", code=2) if one["status"] == "fail"]
-    assert failed["name"] == "engine" and "layers of conv" in failed["detail"]
+    assert failed["name"] == "engine" and "layers of conv, and its forward pass takes no cache" in failed["detail"]

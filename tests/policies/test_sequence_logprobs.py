@@ -11,7 +11,6 @@ from quaere.errors import SamplingFailed
 from quaere.policies.native.bridge import use_packed_attention
 from quaere.policies.native.engine import Engine
 from quaere.policies.native.sampler import NativeSampler
-from quaere.policies.native.sequence_logprobs import score_sequences
 from quaere.policies.sampler import SamplingParams
 
 MODELS = {
@@ -64,16 +63,17 @@ def test_memory_is_bounded_by_rows_tokens_and_logits(monkeypatch):
     from quaere.policies.native import sequence_logprobs as scoring
 
     seen = []
-    forward = scoring.forward
+    made = engine(max_rows=6, max_step_tokens=64)
+    forward = made.score_forward
 
-    def watched(model, where, ids, positions, wanted):
+    def watched(where, ids, positions, wanted):
         seen.append((len(ids), len(wanted), len({span.slot for span in where.spans}), where.storage.num_slots))
-        return forward(model, where, ids, positions, wanted)
+        return forward(where, ids, positions, wanted)
 
-    monkeypatch.setattr(scoring, "forward", watched)
+    made.score_forward = watched
     monkeypatch.setattr(scoring, "_MAX_LOGITS", 20)
     asked = sequences(30)
-    engine(max_rows=6, max_step_tokens=64).score_many(asked, [max(1, len(ids) - 5) for ids in asked])
+    made.score_many(asked, [max(1, len(ids) - 5) for ids in asked])
     assert max(tokens for tokens, *_ in seen) == 64
     assert max(logits for _, logits, *_ in seen) <= 20
     assert max(slots for *_, slots in seen) <= 6
@@ -82,19 +82,19 @@ def test_memory_is_bounded_by_rows_tokens_and_logits(monkeypatch):
 
 
 def test_short_sequences_are_not_given_the_room_of_long_ones(monkeypatch):
-    from quaere.policies.native import sequence_logprobs as scoring
     from quaere.policies.native import slots
 
     rooms = set()
-    forward = scoring.forward
+    made = engine(max_rows=2)
+    forward = made.score_forward
 
-    def watched(model, where, *rest):
+    def watched(where, *rest):
         rooms.add((where.storage.num_slots, where.storage.capacity))
-        return forward(model, where, *rest)
+        return forward(where, *rest)
 
-    monkeypatch.setattr(scoring, "forward", watched)
+    made.score_forward = watched
     monkeypatch.setattr(slots, "STRIDE", 16)
-    engine(max_rows=2).score_many([[1] * 40, [2] * 5, [3] * 40, [4] * 5])
+    made.score_many([[1] * 40, [2] * 5, [3] * 40, [4] * 5])
     assert rooms == {(2, 16), (2, 48)}
 
 
@@ -103,7 +103,7 @@ def test_nothing_and_too_little_to_score():
     assert engine().score_many([[], [7], [7, 8]])[:2] == [[], [0.0]]
     for starts in ([1], [0, 1]):
         with pytest.raises(ValueError, match="one position per sequence"):
-            score_sequences(MODELS["llama"], [[1, 2], [3]], starts, max_rows=2, max_step_tokens=9)
+            engine().score_many([[1, 2], [3]], starts)
 
 
 @pytest.mark.parametrize("mode", ["fast", "deterministic"])

@@ -153,6 +153,7 @@ class Pupil:
     """A transformer from scratch, its learner, and the sampler that plays its episodes."""
 
     words = ()  # further words of its language
+    family, layers = "llama", {"num_hidden_layers": 1}
     protocol = Terse()
     make_plays = staticmethod(make_plays)
     script = staticmethod(random_script)
@@ -162,9 +163,9 @@ class Pupil:
         self.tokenizer = tokenizer(*self.words)
         self.renderer = Renderer(self.tokenizer)
         # One layer of large weights with a tied output learned to copy names in fewer updates than two small layers.
-        shape = {"vocab_size": len(self.tokenizer), "num_hidden_layers": 1, "scale": 6}
-        model = tiny.model("llama", seed=seed, **shape)
-        self.sampling = use_packed_attention(tiny.model("llama", seed=seed, **shape))
+        shape = {"vocab_size": len(self.tokenizer), "scale": 6, **self.layers}
+        model = tiny.model(self.family, seed=seed, **shape)
+        self.sampling = use_packed_attention(tiny.model(self.family, seed=seed, **shape))
         self.model = model
         self.draw = random.Random(seed)
 

@@ -58,7 +58,7 @@ def num_bytes(weights):
 # --------------------------------------------------------------------------------------------- what is counted exactly
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *tiny.PLAIN])
 def test_parameters_and_weights_are_those_of_the_real_model(family):
     model = tiny.model(family)
     found = estimate(model)
@@ -74,7 +74,7 @@ def test_an_untied_output_is_counted_too():
     assert estimate(model).num_parameters == estimate(tiny.model("llama")).num_parameters + 440 * 48
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *tiny.PLAIN])
 def test_adapters_are_those_peft_makes(family):
     model = tiny.model(family)
     base = list(model.parameters())
@@ -277,7 +277,6 @@ def test_a_folder_without_weights_is_enough(tmp_path):
         '{"model_type": "clip_vision_model"}',
         '{"model_type": "llama", "hidden_size": "wide"}',
         '{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 7}',
-        '{"model_type": "mamba", "num_hidden_layers": 2}',
     ],
 )
 def test_what_is_no_model_is_refused_in_one_line(tmp_path, text):

@@ -76,3 +76,12 @@ def test_a_head_in_bfloat16_answers_in_float32():
     assert found.dtype == entropy.dtype == torch.float32
     expected = torch.log_softmax((states @ weight.T).float(), -1).gather(-1, targets[:, None])[:, 0]
     torch.testing.assert_close(found, expected)
+
+
+def test_scaled_logits_by_hand():
+    """Logits (2, 0): p = (0.8808, 0.1192); the state's gradient is the scale times one-hot minus p."""
+    states = torch.tensor([[1.0, 0.0]], requires_grad=True)
+    logprobs, _ = head_logprobs(states, Head(torch.eye(2), None, None, scale=2.0), torch.tensor([0]))
+    assert logprobs.item() == pytest.approx(-0.126928, abs=1e-6)
+    logprobs.sum().backward()
+    assert states.grad[0].tolist() == pytest.approx([2 * 0.119203, -2 * 0.119203], abs=1e-5)

@@ -19,14 +19,14 @@ from quaere.chat.renderer import Renderer
 from quaere.cli.doctor import Check, guard, print_checks
 from quaere.cli.options import Flag, JsonOption, actions_of, command
 from quaere.errors import QuaereError
-from quaere.policies.catalogue import CATALOGUE, find_pulled, resolve_model
+from quaere.policies.catalogue import CATALOGUE, ModelPath, find_pulled, resolve_model
 from quaere.policies.model_folders import load_tokenizer
 from quaere.recipes.registry import find_recipe
 from quaere.records import Answer, Question, SolveTask
 
 _DEFAULT = next(iter(CATALOGUE))
 _PULLED = "download a model, so that later commands need no network"
-_CHECKED = "check a model: template, tools, thoughts, joints, memory of each preset, one episode"
+_CHECKED = "check a model: template, tools, thoughts, joints, memory of each preset, the engine, one episode"
 
 
 class ModelOptions(JsonOption):
@@ -123,6 +123,7 @@ def check_model(model: str, *, with_episode: bool, report: Callable[[str], None]
         checks += _check_renderer(renderer)
     checks += _check_memory(model)
     if with_episode and all(check.status != "fail" for check in checks):
+        checks.append(guard("engine", lambda: _check_engine(found)))
         checks.append(guard("episode", lambda: _check_episode(model, report)))
     return checks
 
@@ -156,6 +157,25 @@ def _check_memory(model: str) -> list[Check]:
     if {check.status for check in checks} == {"fail"} and len({check.detail for check in checks}) == 1:
         return [structs.replace(checks[0], name="engine")]  # not a question of memory: the engine cannot run the model
     return checks
+
+
+def _check_engine(found: ModelPath) -> Check:
+    """Compares what the engine and the learner compute with transformers, in float32."""
+    from quaere.policies.native.bridge import load_model
+    from quaere.policies.native.device import choose_device
+    from quaere.training.engine_check import NUM_SAMPLED, WRONG, compare_with_transformers
+
+    token_ids = load_tokenizer(found.tokenizer)(f"{_QUESTION} {_TEXT} " * 3)["input_ids"][:64]
+    model = load_model(found, choose_device("auto"), "float32", packed=False)
+    agreed = compare_with_transformers(model, token_ids)
+    said = (
+        f"{agreed.path}; beside transformers log-probs differ by {agreed.logprob_gap:.0e}, gradients by "
+        f"{agreed.gradient_gap:.0e} of the largest; {agreed.num_same} of {NUM_SAMPLED} greedy tokens are the same"
+    )
+    if agreed.is_right:
+        return Check("engine", "ok", said)
+    is_wrong = max(agreed.logprob_gap, agreed.gradient_gap) > WRONG
+    return Check("engine", "fail" if is_wrong else "warn", said, "report it with the model's name" if is_wrong else "")
 
 
 def _check_episode(model: str, report: Callable[[str], None]) -> Check:

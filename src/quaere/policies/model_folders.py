@@ -26,7 +26,7 @@ from msgspec import Struct
 from quaere.errors import BadInput, ModelMissing
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig
+    from transformers import PretrainedConfig, PreTrainedModel
 
 
 T = TypeVar("T")
@@ -110,8 +110,11 @@ def check_config(folder: str | Path) -> None:
             raise BadInput(f"{path} has {key}: {_shorten(value)}, which is not between {low} and {high:,}")
 
 
-def check_weights(config: PretrainedConfig, folder: str | Path) -> None:
-    """Raise `BadInput` if a model of this config has more parameters than the folder's weights can hold."""
+def check_weights(config: PretrainedConfig, folder: str | Path) -> PreTrainedModel | None:
+    """Raise `BadInput` if a model of this config has more parameters than the folder's weights can hold.
+
+    Returns the model without weights, on torch's meta device; None if the folder has none to compare with.
+    """
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -121,7 +124,7 @@ def check_weights(config: PretrainedConfig, folder: str | Path) -> None:
         raise BadInput(f"the config of {folder} has no number of layers between 1 and {MAX_LAYERS:,}")
     num_bytes = sum(path.stat().st_size for path in Path(folder).glob("*.safetensors"))
     if not num_bytes:
-        return  # transformers reports that there are no weights
+        return None  # transformers reports that there are no weights
     with torch.device("meta"):  # shapes only
         model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     needed = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
@@ -130,6 +133,7 @@ def check_weights(config: PretrainedConfig, folder: str | Path) -> None:
             f"the config of {folder} describes a model of {needed:,} parameters, "
             f"and its weights have {num_bytes:,} bytes"
         )
+    return model
 
 
 def _numbers(config: Any) -> Iterator[tuple[str, int]]:

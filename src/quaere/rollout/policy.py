@@ -298,7 +298,8 @@ def load_policy(model: ModelPath, tokenizer: str | Path, **engine: Unpack[Engine
     from quaere.policies.native.sampler import NativeSampler
 
     mode, interactive = engine.get("mode", "fast"), engine.get("interactive", False)
-    device = choose_device(engine.get("device", "auto"), engine.get("report", lambda line: None))
+    report: Callable[[str], None] = engine.get("report", lambda line: None)
+    device = choose_device(engine.get("device", "auto"), report)
     renderer = Renderer(load_tokenizer(str(tokenizer)))
     loaded = load_model(model, device, choose_dtype(engine.get("dtype", "auto"), device, mode, interactive=interactive))
     sampler = NativeSampler.over(
@@ -309,4 +310,6 @@ def load_policy(model: ModelPath, tokenizer: str | Path, **engine: Unpack[Engine
         max_rows=engine.get("max_rows", 32),
         quick=mode == "fast",
     )
+    if sampler.engine.note:
+        report(sampler.engine.note)
     return TokenPolicy(sampler, renderer)

@@ -248,6 +248,8 @@ def open_actors(config: RunConfig, roles: Sequence[str], report: Callable[[str],
     sampler = NativeSampler.over(
         sampling_copy, renderer.decode, name=config.model, mode=engine.mode, max_rows=engine.max_rows
     )
+    if sampler.engine.note:
+        report(sampler.engine.note)
     if adapter.rank:
         base = load_model(found, device, choose_dtype(engine.base_dtype, device), packed=False, as_base=True)
         torch.manual_seed(config.seed)  # adapters are initialised at random

@@ -15,9 +15,11 @@ from quaere.policies.model_folders import WEIGHTS
 from quaere.policies.native.weights import copy_rounded
 from quaere.training.settings import AdapterSettings
 
+_EXPERT_LAYERS = ("gate_proj", "up_proj", "down_proj")
+
 
 def add_adapters(model: Any, names: Sequence[str], settings: AdapterSettings) -> Any:
-    """Freeze the model and add a LoRA adapter per name to all its linear layers except the output head.
+    """Freeze the model and add a LoRA adapter per name to its linear layers (`_adapted_layers`).
 
     add_adapters(model, ("proposer", "solver"), AdapterSettings(rank=16))   # one base, two policies
     """
@@ -27,13 +29,31 @@ def add_adapters(model: Any, names: Sequence[str], settings: AdapterSettings) ->
         raise ExtraMissing("LoRA needs peft", extra="train") from None
     from quaere.training.lora_layers import fuse
 
-    config = LoraConfig(r=settings.rank, lora_alpha=settings.alpha, target_modules="all-linear", task_type="CAUSAL_LM")
+    layers = _adapted_layers(model)
+    config = LoraConfig(r=settings.rank, lora_alpha=settings.alpha, target_modules=layers, task_type="CAUSAL_LM")
     first, *others = names
     adapted = get_peft_model(model, config, adapter_name=first)
     for name in others:
         adapted.add_adapter(name, config)
     fuse(adapted)
     return adapted
+
+
+def _adapted_layers(model: Any) -> str | list[str]:
+    """All linear layers except the output head and those in which an adapter would not work.
+
+    The kernels of state spaces read the weight of their last layer by themselves. In models with experts, peft takes
+    the names of a shared expert's layers for those of all experts, which are no linear layers and are not adapted.
+    Convolutions and vectors are never adapted.
+    """
+    left_out = {f"{name}.out_proj" for name, module in model.named_modules() if hasattr(module, "ssm_state_size")}
+    linear = [name for name, module in model.named_modules() if type(module) is torch.nn.Linear]
+    if any(".experts." in name and weight.dim() == 3 for name, weight in model.named_parameters()):
+        left_out |= {name for name in linear if name.endswith(_EXPERT_LAYERS)}
+    if left_out.isdisjoint(linear):
+        return "all-linear"
+    head = model.get_output_embeddings()
+    return [name for name in linear if name not in left_out and model.get_submodule(name) is not head]
 
 
 def plain_model(model: Any) -> Any:

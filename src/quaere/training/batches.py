@@ -26,7 +26,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
-from quaere.policies.native.bridge import Head, output_head, packed_states
+from quaere.policies.native.bridge import Head, is_varlen, output_head, packed_states
+from quaere.policies.native.plain import padded_states
 from quaere.policies.native.varlen import Packing
 from quaere.rollout.episode import Sample
 from quaere.training.adapters import plain_model
@@ -174,7 +175,8 @@ def packed_logprobs(model: Any, batch: MicroBatch) -> tuple[Tensor, Tensor]:
     Entropy has no gradient.
     """
     model = plain_model(model)
-    states_TD = packed_states(model, batch.token_ids_T, batch.packing)
+    find_states = packed_states if is_varlen(model) else padded_states
+    states_TD = find_states(model, batch.token_ids_T, batch.packing)
     return head_logprobs(states_TD[batch.before_N], output_head(model), batch.targets_N)
 
 
@@ -185,6 +187,8 @@ def head_logprobs(states_ND: Tensor, head: Head, targets_N: Tensor) -> tuple[Ten
 
         head_logprobs(zeros(1, 4), Head(zeros(2, 4), None, None), tensor([1])) -> [-0.693], [0.693]
     """
+    if head.scale != 1:
+        states_ND = states_ND * head.scale
     device = states_ND.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else head.weight.dtype
     with torch.autocast(device, enabled=False):

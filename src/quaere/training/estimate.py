@@ -183,16 +183,14 @@ class _Shape(Struct, frozen=True):
     def read(cls, config: Any) -> _Shape:
         """The sizes in a Hugging Face config of any model family."""
         text = config.get_text_config()
-        if not hasattr(text, "num_attention_heads"):
-            raise ModelMissing(f"models of type {config.model_type} have no attention heads and cannot be trained")
-        hidden, num_heads = int(text.hidden_size), int(text.num_attention_heads)
+        hidden, num_heads = int(text.hidden_size), int(getattr(text, "num_attention_heads", 0))
         return cls(
             num_layers=int(text.num_hidden_layers),
             hidden=hidden,
             intermediate=int(getattr(text, "intermediate_size", None) or getattr(text, "n_inner", None) or 4 * hidden),
             num_heads=num_heads,
-            num_kv_heads=int(getattr(text, "num_key_value_heads", None) or num_heads),
-            head_dim=int(getattr(text, "head_dim", None) or hidden // num_heads),
+            num_kv_heads=int(getattr(text, "num_key_value_heads", None) or num_heads),  # 0: no attention at all
+            head_dim=int(getattr(text, "head_dim", None) or hidden // max(1, num_heads)),
             vocabulary=int(text.vocab_size),
         )
 

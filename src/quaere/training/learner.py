@@ -29,7 +29,7 @@ from torch import Tensor
 
 from quaere.errors import TrainingStopped
 from quaere.objectives.policy_gradient import count_terms, kl_loss, policy_gradient_loss
-from quaere.policies.native.bridge import decoder_layers, use_varlen_attention
+from quaere.policies.native.bridge import decoder_layers, is_varlen, use_varlen_attention
 from quaere.rollout.episode import Sample
 from quaere.training.adapters import (
     largest_weight,
@@ -203,8 +203,9 @@ class Learner:
         return self._further[moments]
 
     def _split(self, samples: Sequence[Sample]) -> Iterator[MicroBatch]:
-        # The GPU kernel for packed sequences does not support shared prompts.
-        return split_batch(samples, self.settings.micro_tokens, self.device, share_prompts=self.device.type != "cuda")
+        # The GPU kernel for packed sequences does not support shared prompts; rows that are not packed share nothing.
+        shares = self.device.type != "cuda" and is_varlen(plain_model(self.model))
+        return split_batch(samples, self.settings.micro_tokens, self.device, share_prompts=shares)
 
     def _activate(self) -> None:
         """Select this learner's adapter; another learner may have selected its own since."""

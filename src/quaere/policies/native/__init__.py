@@ -7,6 +7,7 @@ kernels         the same on a GPU; fused: the operations between matrix products
 products        matrix products of linear layers: merged ones, and those of a CPU with weights in eight bits
 llama_step      a quick forward pass of Llama-shaped models on a CPU
 varlen          attention within many sequences packed end to end, for training
+plain           models whose rows cannot be packed: their own forward pass; row_caches: their caches
 slots           which session holds which slot and which prefix it has, and the KV cache of all slots
 decoder         the state of every slot on the device, one decode step for all (a CUDA graph on a GPU), sampling
 engine          rows join, are stepped together, and leave (a plain state machine: no threads, no asyncio)

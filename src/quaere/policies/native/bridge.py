@@ -1,17 +1,19 @@
-"""The only file that touches transformers' internals.
+"""The only file that touches transformers' internals, except for its caches (`row_caches`).
 
 A forward pass of the engine packs the tokens of many rows into one sequence, `(1, tokens)`, and needs only its own
 attention function (`attention`). transformers allows registering one; models are used as they are, none is
-re-implemented.
+re-implemented. Models whose rows cannot be packed keep their own attention and cache (`why_unpacked`, `plain`).
 
 Tested with transformers 5.10, 5.17 and 5.22.
 """
 
+import inspect
+import math
 import os
 import sys
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +24,7 @@ from quaere.policies.model_folders import check_config, check_weights, first_lin
 from quaere.policies.native.attention import Kind, Pass
 from quaere.policies.native.llama_step import Layer, LlamaParts, Norm, Product
 from quaere.policies.native.products import merge, use_int8
-from quaere.policies.native.varlen import VARLEN, Packing, bound, is_expected, varlen_attention
+from quaere.policies.native.varlen import VARLEN, Packing, PackingLost, bound, is_expected, varlen_attention
 from quaere.policies.native.weights import merge_adapters, round_weights
 
 ATTENTION = "quaere_packed"
@@ -41,7 +43,7 @@ def _packed_attention(
 
 
 def load_model(model: str | ModelPath, device: str, dtype: str, *, packed: bool = True, as_base: bool = False) -> Any:
-    """A causal LM of transformers, ready for inference through a `Pass`; with `packed=False` a plain one to train.
+    """A causal LM of transformers, ready to sample; with `packed=False` one to train.
 
     With dtype "int8" the weights are float32, and a CPU decodes with an int8 copy of them (`products`). Adapters are
     merged in float32; with `as_base` the result is one to train an adapter on (`weights`). For bfloat16, weights are
@@ -60,11 +62,12 @@ def load_model(model: str | ModelPath, device: str, dtype: str, *, packed: bool 
     check_config(path)
     kept: Any = {"int8": torch.float32, "bfloat16": "auto"}.get(dtype) or getattr(torch, dtype)  # auto: as stored
     try:
-        check_weights(AutoConfig.from_pretrained(path, trust_remote_code=False), path)
+        sketch = check_weights(AutoConfig.from_pretrained(path, trust_remote_code=False), path)
+        is_plain = sketch is not None and why_unpacked(sketch)
         loaded = AutoModelForCausalLM.from_pretrained(
             path,
             dtype=torch.float32 if found.adapters else kept,
-            attn_implementation=ATTENTION if packed else "sdpa",
+            attn_implementation=None if is_plain else ATTENTION if packed else "sdpa",
             low_cpu_mem_usage=True,
             use_safetensors=True,  # loading a pickle runs code
             trust_remote_code=False,  # must be explicit: without it transformers asks at a terminal
@@ -91,12 +94,16 @@ def stored_dtype(path: str) -> torch.dtype:
 
 
 def use_packed_attention(model: Any) -> Any:
-    """Switch a loaded model, in place, to attention through a `Pass`; returns the model in evaluation mode."""
+    """Switch a loaded model, in place, to attention through a `Pass`; returns the model in evaluation mode.
+
+    A model whose rows cannot be packed keeps its own attention.
+    """
     from transformers.modeling_utils import AttentionInterface
 
     refuse_unsupported(model)
     AttentionInterface.register(ATTENTION, _packed_attention)
-    model.set_attn_implementation(ATTENTION)
+    if not why_unpacked(model):
+        model.set_attn_implementation(ATTENTION)
     return model.eval()
 
 
@@ -250,7 +257,7 @@ def _read_norm(module: Any) -> Norm:
 
 
 class Head(NamedTuple):
-    """The output layer: `logits = states @ weight.T + bias`, soft-capped if `softcap` is set.
+    """The output layer: `logits = scale * states @ weight.T + bias`, soft-capped if `softcap` is set.
 
     Head(weight=tensor of (49152, 576), bias=None, softcap=None)
     """
@@ -258,10 +265,14 @@ class Head(NamedTuple):
     weight: Tensor
     bias: Tensor | None
     softcap: float | None
+    scale: float = 1.0
 
 
 def use_varlen_attention(model: Any) -> Any:
-    """Switch a model, in place, to attention within the sequences of a packing; other calls work as before."""
+    """Switch a model, in place, to attention within the sequences of a packing; other calls work as before.
+
+    A model whose rows cannot be packed keeps its own attention; so does one that does not pass the packing on to it.
+    """
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
     from transformers.modeling_utils import AttentionInterface
 
@@ -271,19 +282,41 @@ def use_varlen_attention(model: Any) -> Any:
     # cuDNN's attention with a mask gives NaN gradients for some lengths (torch 2.11 to 2.13, Hopper); other kernels
     # do not.
     torch.backends.cuda.enable_cudnn_sdp(False)
-    model.set_attn_implementation(VARLEN)
+    if not why_unpacked(model):
+        own = model.config.get_text_config()._attn_implementation
+        model.set_attn_implementation(VARLEN)
+        if own != VARLEN and not _passes_packing(model):
+            model.set_attn_implementation(own)
     return model
+
+
+def _passes_packing(model: Any) -> bool:
+    """True if the model's layers pass a packing on to their attention; Nemotron's do not."""
+    device, was_training = next(model.parameters()).device, model.training
+    model.eval()  # dropout would draw random numbers
+    try:
+        with torch.no_grad():
+            packed_states(model, torch.zeros(2, dtype=torch.long, device=device), Packing((1, 1), device))
+    except PackingLost:
+        return False
+    finally:
+        model.train(was_training)
+    return True
+
+
+def is_varlen(model: Any) -> bool:
+    """True if the model's attention keeps packed sequences apart."""
+    return bool(model.config.get_text_config()._attn_implementation == VARLEN)
 
 
 def packed_states(model: Any, token_ids: Tensor, packing: Packing) -> Tensor:
     """Last hidden states `(tokens, width)` of packed tokens, with gradients; no logits are computed."""
-    if model.config.get_text_config()._attn_implementation != VARLEN:
+    if not is_varlen(model):
         raise ValueError("call use_varlen_attention(model) first: other attention would mix the packed sequences")
-    decoder = model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
     # transformers takes a mask of four dimensions as complete and builds no tokens x tokens mask; this one is not read.
     finished = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=token_ids.device)
     with bound(is_expected, True):
-        output = decoder(
+        output = find_decoder(model)(
             input_ids=token_ids[None],
             position_ids=packing.positions_T[None],
             attention_mask=finished,
@@ -293,16 +326,24 @@ def packed_states(model: Any, token_ids: Tensor, packing: Packing) -> Tensor:
     return output.last_hidden_state[0]
 
 
+def find_decoder(model: Any) -> Any:
+    """The model without its output layer; some families of transformers name the whole model as their decoder."""
+    found = (model.get_decoder(), model.base_model, getattr(model, "model", model))
+    return next((part for part in found if part is not model), model)
+
+
 def output_head(model: Any) -> Head:
     """The output layer of a causal language model; `ModelMissing` if its form is not supported."""
     config = model.config.get_text_config()
-    for name in ("logit_scale", "logits_scaling"):
-        if getattr(config, name, None) not in (None, 1, 1.0):
-            raise ModelMissing(f"models with {name} cannot be trained yet")
     layer = model.get_output_embeddings()
     if type(layer) is not torch.nn.Linear:
         raise ModelMissing(f"models whose output layer is a {type(layer).__name__} cannot be trained yet")
-    return Head(layer.weight, layer.bias, getattr(config, "final_logit_softcapping", None))
+    # Cohere, Falcon-H1 and Granite.
+    factors = [getattr(config, name, None) for name in ("logit_scale", "lm_head_multiplier")]
+    scale = math.prod(factor for factor in factors if factor) / (getattr(config, "logits_scaling", None) or 1)
+    if scale != 1 and layer.bias is not None:
+        raise ModelMissing("models with scaled logits and a bias in their output layer cannot be trained yet")
+    return Head(layer.weight, layer.bias, getattr(config, "final_logit_softcapping", None), scale)
 
 
 def decoder_layers(model: Any) -> list[Any]:
@@ -312,30 +353,41 @@ def decoder_layers(model: Any) -> list[Any]:
     return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
-# ----------------------------------------------------------------------------------------------------- supported models
+# ----------------------------------------------------------------------------------------------- models of other layers
 
 _ATTENTION = {"full_attention", "sliding_attention"}
+_CACHES = ("past_key_values", "cache_params")  # names of a forward pass's cache
 
 
-def refuse_unsupported(model: Any) -> None:
-    """Raise `ModelMissing` for a model that would compute something else when its rows are packed.
+def why_unpacked(model: Any) -> str:
+    """Why rows of this model cannot be packed, such as "layers of conv"; "" if they can.
 
-    The model may be without weights, on torch's meta device.
+    Anything but full and sliding attention would compute something else. The model may be without weights, on torch's
+    meta device.
     """
-    if found := _find_other_layer(model):
-        kind = model.config.get_text_config().model_type
-        raise ModelMissing(
-            f"models of the kind {kind} have {found}; the engine runs only models whose tokens meet in full or sliding "
-            "attention",
-            hint="choose another model (docs/models.md has a table), or serve it elsewhere: openai:MODEL@BASE_URL",
-        )
-
-
-def _find_other_layer(model: Any) -> str:
-    """What the engine cannot run in this model, in a few words; "" if it can run all of it."""
     kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or ())
     if others := sorted(kinds - _ATTENTION):
         return f"layers of {' and '.join(others)}"
     if any(isinstance(module, nn.Conv1d) for module in model.modules()):
         return "layers that convolve neighbouring tokens"
     return "" if getattr(model, "_supports_attention_backend", False) else "attention that cannot be replaced"
+
+
+def refuse_unsupported(model: Any) -> None:
+    """Raise `ModelMissing` for a model that can neither be packed nor takes a cache; it may be on the meta device."""
+    if (found := why_unpacked(model)) and not cache_name(model):
+        refuse_plain(model, f"has {found}, and its forward pass takes no cache")
+
+
+def refuse_plain(model: Any, reason: str) -> NoReturn:
+    """Raise `ModelMissing` for a model that the plain path would compute wrongly."""
+    raise ModelMissing(
+        f"{model.config.get_text_config().model_type} {reason}",
+        hint="choose another model (docs/models.md has a table), or serve it elsewhere: openai:MODEL@BASE_URL",
+    )
+
+
+def cache_name(model: Any) -> str:
+    """The name under which the model's forward pass takes its cache; "" if it takes none."""
+    parameters = inspect.signature(type(model).forward).parameters
+    return next((name for name in _CACHES if name in parameters), "")

@@ -58,12 +58,19 @@ class _Captured(Struct, frozen=True):
 
 
 class Decoder:
-    """The state of every slot on the device. One additional slot serves as padding."""
+    """The state of every slot on the device. One additional slot serves as padding.
 
-    def __init__(self, forward: Forward, device: torch.device, storage: KVStorage, num_slots: int) -> None:
+    With `captures`, steps are captured as CUDA graphs where the device has kernels.
+    """
+
+    def __init__(
+        self, forward: Forward, device: torch.device, storage: KVStorage, num_slots: int, *, captures: bool = True
+    ) -> None:
         self.forward = forward
         self.device = device
         self.storage = storage
+        # Attention per slot reads lengths on the host, which no graph allows.
+        self._captures = captures and has_kernels(device)
         self.padding = num_slots
         self.num_slots = num_slots + 1
         zeros = partial(torch.zeros, self.num_slots, device=device)
@@ -92,7 +99,7 @@ class Decoder:
 
     def decode(self, slots: Sequence[int], draw: Draw) -> Drawn:
         """Sample one more token for each of these slots."""
-        if not has_kernels(self.device):  # attention per slot reads lengths on the host, which no graph allows
+        if not self._captures:
             with torch.no_grad():
                 return Drawn(self._step(torch.tensor(slots, device=self.device), draw))
         captured = self._captured(_rounded(len(slots)), draw)

@@ -23,11 +23,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from quaere.policies.native.bridge import forward, fuse, read_llama
-from quaere.policies.native.decoder import Decoder, Draw, Drawn, how_to_draw
+from quaere.policies.native.bridge import forward, fuse, read_llama, why_unpacked
+from quaere.policies.native.decoder import Decoder, Draw, Drawn, Forward, how_to_draw
 from quaere.policies.native.device import has_kernels
 from quaere.policies.native.llama_step import LlamaStep
+from quaere.policies.native.plain import PlainForward
 from quaere.policies.native.products import decodes_in_int8, prepare_products
+from quaere.policies.native.row_caches import RowCaches
 from quaere.policies.native.sequence_logprobs import score_sequences
 from quaere.policies.native.slots import KVStorage, Slot, SlotTable, Span
 from quaere.policies.sampler import Sampled, SamplingParams, StopStrings
@@ -83,7 +85,8 @@ class Counts(Struct):
 class Engine:
     """Steps all rows in flight together; `observe`, if set, is called with the keys and token counts of every step.
 
-    `quick` allows a forward pass that equals the model's own up to rounding (`llama_step`), where there is one.
+    `quick` allows a forward pass that equals the model's own up to rounding (`llama_step`), where there is one. A model
+    whose rows cannot be packed runs its own forward pass with its own cache (`plain`).
     """
 
     def __init__(
@@ -97,34 +100,53 @@ class Engine:
         quick: bool = False,
     ) -> None:
         self.model = model
+        self.forward: Forward
+        self.score_forward: Forward
         self.max_rows = max_rows
         self.max_step_tokens = max_step_tokens
         self.reuse = reuse
         self.device = next(model.parameters()).device
-        parts = read_llama(model) if quick else None
-        if parts is not None:
-            step = LlamaStep(parts, in_int8=decodes_in_int8(model))
-            self.forward, self._prepare = step.forward, step.prepare
-        else:
-            self.forward, self._prepare = partial(forward, model), partial(prepare_products, model)
-        self._prepare()
-        if has_kernels(self.device):
-            fuse(model)
+        self.is_packed = not why_unpacked(model)
+        self.note = ""  # about the path, if it is not the packed one
+        self._choose_path(quick)
         self.counts = Counts()
         self.observe: Callable[[list[tuple[str, int]]], None] | None = None
         self._stops = StopStrings(decode)
         # A GPU launches one step before reading the last, and collects contexts for up to 16 steps before it prefills:
         # a prefill of one context costs about as much there as a prefill of all.
-        self.lookahead, self.patience = (1, 16) if self.device.type == "cuda" else (0, 0)
+        # A plain row that has stopped must not see a further token, because its state cannot be cut back.
+        self.lookahead, self.patience = (1, 16) if self.device.type == "cuda" and self.is_packed else (0, 0)
         self.reset()
+
+    def _choose_path(self, quick: bool) -> None:
+        """Set the forward passes of sampling and scoring, and what prepares them for new weights."""
+        model = self.model
+        self._prepare: Callable[[], None] = partial(prepare_products, model)
+        self._make_storage: type[KVStorage] = KVStorage if self.is_packed else RowCaches
+        if not self.is_packed:
+            if decodes_in_int8(model):  # other products have strides that a model's own code may not expect
+                self._prepare()
+            else:
+                self._prepare = lambda: None
+            self.forward = self.score_forward = plain = PlainForward(model)
+            self.note = plain.note
+            return
+        parts = read_llama(model) if quick else None
+        self.forward = self.score_forward = partial(forward, model)
+        if parts is not None:
+            step = LlamaStep(parts, in_int8=decodes_in_int8(model))
+            self.forward, self._prepare = step.forward, step.prepare
+        self._prepare()
+        if has_kernels(self.device):
+            fuse(model)
 
     def reset(self) -> None:
         """Drop all requests and free their memory."""
         self.rows: list[Request] = []
         self.waiting: deque[Request] = deque()
-        self.storage = KVStorage()
-        self.slots = SlotTable(self.max_rows, reuse=self.reuse)
-        self._decoder = Decoder(self.forward, self.device, self.storage, self.max_rows)
+        self.storage = self._make_storage()
+        self.slots = SlotTable(self.max_rows, reuse=self.reuse, whole=not self.is_packed)
+        self._decoder = Decoder(self.forward, self.device, self.storage, self.max_rows, captures=self.is_packed)
         self._launched: deque[tuple[list[Request], Drawn]] = deque()
         self._since_prefill = 0
         self._stored_before: dict[str, int] = {}
@@ -170,7 +192,13 @@ class Engine:
     def score_many(self, sequences: Sequence[Sequence[int]], starts: Sequence[int] = ()) -> list[list[float]]:
         """Log-probs of given tokens (`sequence_logprobs`), in separate passes."""
         return score_sequences(
-            self.model, sequences, starts, max_rows=self.max_rows, max_step_tokens=self.max_step_tokens
+            self.score_forward,
+            sequences,
+            starts,
+            device=self.device,
+            max_rows=self.max_rows,
+            max_step_tokens=self.max_step_tokens,
+            make_storage=self._make_storage,
         )
 
     # ------------------------------------------------------------------------------------------ one step, in order

@@ -1,28 +1,35 @@
 """Log-probs of given tokens: many sequences side by side in packed passes, without sampling.
 
-    score_sequences(model, [[5, 7, 9], [5, 8]], max_rows=32, max_step_tokens=2048)
+    score_sequences(partial(forward, model), [[5, 7, 9], [5, 8]], device=cpu, max_rows=32, max_step_tokens=2048)
     -> [[0.0, -0.7, -0.1], [0.0, -2.3]]
 
 Memory is bounded for any number of sequences: the KV cache holds at most `max_rows` of them, a pass has at most
 `max_step_tokens` tokens, and logits over the vocabulary are computed for at most 2048 of them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from msgspec import Struct
 
 from quaere.policies.native.attention import PrefillPass
-from quaere.policies.native.bridge import forward
+from quaere.policies.native.decoder import Forward
 from quaere.policies.native.slots import KVStorage, Span
 
 _MAX_LOGITS = 2048  # rows of logits at once
 
 
 def score_sequences(
-    model: Any, sequences: Sequence[Sequence[int]], starts: Sequence[int] = (), *, max_rows: int, max_step_tokens: int
+    forward: Forward,
+    sequences: Sequence[Sequence[int]],
+    starts: Sequence[int] = (),
+    *,
+    device: torch.device,
+    max_rows: int,
+    max_step_tokens: int,
+    make_storage: Callable[[], KVStorage] = KVStorage,
 ) -> list[list[float]]:
     """Per sequence, the log-prob of every token given those before it; 0 for the first token.
 
@@ -38,7 +45,9 @@ def score_sequences(
     order = [number for number in order if starts[number] < len(sequences[number])]
     for first in range(0, len(order), max_rows):
         rows = [_Row(sequences[number], starts[number], scores[number]) for number in order[first : first + max_rows]]
-        _score_rows(model, rows, max_step_tokens)
+        storage = make_storage()
+        storage.reserve(len(rows), max(len(row.token_ids) for row in rows), {})
+        _score_rows(forward, storage, rows, device, max_step_tokens)
     return scores
 
 
@@ -64,10 +73,9 @@ class _Chunk(NamedTuple):
     scored: range
 
 
-def _score_rows(model: Any, rows: list[_Row], max_step_tokens: int) -> None:
-    device = next(model.parameters()).device
-    storage = KVStorage()
-    storage.reserve(len(rows), max(len(row.token_ids) for row in rows), {})
+def _score_rows(
+    forward: Forward, storage: KVStorage, rows: list[_Row], device: torch.device, max_step_tokens: int
+) -> None:
     for chunks in _passes(rows, max_step_tokens):
         where = PrefillPass(storage, [span for _, span, _ in chunks], device)
         fed = [row.token_ids[span.start : span.start + span.length] for row, span, _ in chunks]
@@ -77,7 +85,7 @@ def _score_rows(model: Any, rows: list[_Row], max_step_tokens: int) -> None:
         with torch.no_grad():
             ids = torch.tensor([token for tokens in fed for token in tokens], device=device)
             places = torch.tensor(wanted, dtype=torch.long, device=device)
-            logits = forward(model, where, ids, where.positions, places).float()
+            logits = forward(where, ids, where.positions, places).float()
             if not targets:
                 continue
             chosen = torch.tensor(targets, device=device)[:, None]

@@ -51,11 +51,15 @@ class Taken(Struct, frozen=True):
 
 
 class SlotTable:
-    """All slots, indexed by session and by the prefixes they hold."""
+    """All slots, indexed by session and by the prefixes they hold.
 
-    def __init__(self, num_slots: int, *, reuse: bool = True) -> None:
+    With `whole`, a slot's content is a state that cannot be cut back: it is used as it is or not at all.
+    """
+
+    def __init__(self, num_slots: int, *, reuse: bool = True, whole: bool = False) -> None:
         self.slots = [Slot(number) for number in range(num_slots)]
         self.reuse = reuse
+        self.whole = whole
         self._of_session: dict[str, Slot] = {}
         self._holders: dict[int, dict[int, Slot]] = {}  # hash of a prefix -> slots that begin with it
         self._clock = 0
@@ -67,7 +71,7 @@ class SlotTable:
         slot = self._of_session.get(session)
         if slot is not None and slot.in_flight:  # a second turn of the session at once: it gets a slot of its own
             session, slot = "", None
-        prefixes = _prefixes(tokens) if self.reuse else []
+        prefixes = _prefixes(tokens) if self.reuse and not self.whole else []
         donor, num_shared = None, 0
         if slot is None:
             donor, num_shared = self._find_donor(tokens, prefixes)
@@ -78,6 +82,8 @@ class SlotTable:
                 self._empty(slot)
         # The last token is always computed, because its logits are needed.
         num_stored = min(slot.num_stored, _common(slot.tokens, tokens), len(tokens) - 1)
+        if self.whole and num_stored < slot.num_stored:
+            num_stored = 0
         if num_stored < slot.num_stored or not slot.prefixes:
             self._empty(slot)
             slot.prefixes = prefixes

@@ -22,13 +22,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from quaere.errors import ModelMissing
 from quaere.policies.native.attention import Kind, explicit_attention, repeat_heads
 
 VARLEN = "quaere_varlen"
 T = TypeVar("T")
 # If it is true, attention without a packing raises, because the model failed to pass it on.
 is_expected: ContextVar[bool] = ContextVar("quaere_packing_expected", default=False)
+
+
+class PackingLost(Exception):
+    """A model did not pass the packing on to its attention."""
 
 
 class Packing:
@@ -93,11 +96,7 @@ def varlen_attention(
     packing = options.get("packing")
     if packing is None:  # a call without a packing: padded rows, with a mask as for sdpa
         if is_expected.get():
-            raise ModelMissing(
-                f"this model cannot be trained: its {type(module).__name__} is not told where one packed sequence ends "
-                "and the next begins",
-                hint="choose another model (docs/models.md has a table)",
-            )
+            raise PackingLost(f"{type(module).__name__} is not told where one packed sequence ends and the next begins")
         return _attend_rows(query, key, value, attention_mask, kind).transpose(1, 2), None
     is_usable = packing.is_plain and query.is_cuda and kind.is_plain and not kind.dropout
     shape = query.shape[1], key.shape[1], query.shape[3]
