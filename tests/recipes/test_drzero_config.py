@@ -236,7 +236,7 @@ HOP_RATIO = "proposer.hop_ratio must be a list of 1 or more whole numbers of at 
         ("solver.dialect=evalact solver.evaluation.bonus=0", "unknown setting solver.evaluation.bonus"),
         (
             "solver.dialect=morse",
-            "solver.dialect must be one of tool-call, search-r1, autorefine, evalrar, evalact, not",
+            "solver.dialect must be one of tool-call, search-r1, autorefine, evalrar, evalact, direct, cot, rag",
         ),
         ("sampling.temperature=0", "sampling.temperature must be above 0"),
         ("sampling.temperature=0.7", "sampling.temperature must be 1 in training, not 0.7: log-probs and gradients"),

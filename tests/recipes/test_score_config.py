@@ -80,7 +80,7 @@ ABLATIONS = {
         *("solver.attempts=3", "solver.minibatch=0", "solver.cap=tool_calls", "rubric_scope=query"),
         *("evaluator.validity=separate", "evaluator.score_scale=5", "evaluator.tau=2", "evaluator.passes=2"),
         *("evaluator.alpha=0.5", "evaluator.every=2", "evaluator.beta=0.9", "evaluator.tokens=turn"),
-        "evaluator.moments=own",
+        *("evaluator.moments=own", "evaluator.agreement=content"),
         *("harness.every=10", "health.policy=warn", "shuffle_advantages=true"),
         "fixed_rubric=factuality, depth 0.3",
     ],

@@ -61,7 +61,7 @@ class EvaluationSettings(DialectSettings, frozen=True, forbid_unknown_fields=Tru
         most: Strength of PCAR at score 10. [EvalAct, Eq. 7]
         floor: Least factor, so that an advantage keeps its sign. [EvalAct, Eq. 8]
         epsilon: Added to the standard deviation of an episode's scores; with 1, scores that hardly differ change the
-            factors less. [EvalAct, Eq. 6; its value: Quaere]
+            factors less. [EvalAct, Eq. 6; Quaere]
         scores: For experiments: PCAR by the policy's scores (own), or by 10 for a good search and 0 for a bad one, by
             the question's evidence (oracle). [Quaere]
         permuted: The control of PCAR: the scores of an episode in random order. [Quaere]

@@ -75,7 +75,7 @@ class ScoreEvaluatorConfig(EvaluatorConfig, frozen=True, forbid_unknown_fields=T
         moments: Adam's moments: shared by both roles, so that the larger gradients scale the steps of both; or
             own. [Quaere]
         agreement: What conclusions are compared by: all words, or content: numbers and words of four letters or more,
-            without citations. [SCORE: words]
+            without citations. [SCORE; Quaere]
         tokens: Tokens the evaluator learns from: the rubric, or the whole turn with its thoughts. [SCORE]
         shown_questions: Questions of the batch in the prompt for a rubric. [Quaere]
     """
