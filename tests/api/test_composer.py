@@ -284,3 +284,14 @@ async def test_a_hundred_hostile_documents_change_nothing_but_their_own_sentence
             told.append({(strip_citations(one.text), documents[n]) for one in report.statements for n in one.citations})
         honest, all_told = told
         assert {one for one in all_told if not one[1].startswith("hostile-")} == honest
+
+
+async def test_the_name_of_the_product_in_its_manual_is_no_subject_and_rare_words_decide(tmp_path):
+    pages = {f"page{number}.md": f"# Chapter {number}\n\nTarn reads settings of kind {number}." for number in range(30)}
+    pages["backups.md"] = "# Backups\n\nTarn keeps seven backups of settings. They are written at night."
+    (tmp_path / "manual").mkdir()
+    searcher = LocalSearcher(make_index(tmp_path / "manual", pages))
+    episode = await Composer(searcher).play(ReportTask(Question("q", "How many backups of settings does Tarn keep?")))
+    await searcher.close()
+    told = strip_citations(bind_report(episode).text)
+    assert "Tarn keeps seven backups of settings" in told and "of kind" not in told

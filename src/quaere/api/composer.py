@@ -3,19 +3,22 @@
     episode = await Composer(searcher).play(ReportTask(Question("q1", "What is known of the Oss?")))
     bind_report(episode).text -> "## River Oss\\n\\nThe Oss rises at Korrin [1]. ..."
 
-A question names its subjects: titles of documents found for it, and capitalised names. Question and subjects are
-searched for, and a sentence of a passage found is a *finding* if it, or the title above it, names a subject. Findings
-are written document by document, in reading order; one that several documents have is written once and cites them.
-Fewer documents than a report should have are made up by those on the names that the findings mention. With an outline,
-this is done for every heading, whose own words the findings must have too.
+A question names its subjects: titles of documents found for it, and capitalised names but for one that most passages
+have. Question and subjects are searched for, and a sentence of a passage found is a *finding* if it, or the title above
+it, names a subject. Without subjects it has half of the question's words, rare ones counting more, or one of them in a
+passage that has half of them. Findings are written document by document, in reading order; one that several documents
+have is written once and cites them. Fewer documents than a report should have are made up by those on the names that
+the findings mention. With an outline, this is done for every heading, whose own words the findings must have too.
 
 An episode of a composer has the form of a writer's, so it is stored, shown, bound and graded in the same way.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct, structs
 
@@ -59,13 +62,13 @@ class Finding(Struct, frozen=True):
 
 
 class Wanted(Struct, frozen=True):
-    """What a section is about: its subjects, and other words of which a finding has a share.
+    """What a section is about: its subjects, and other words, with their weights, of which a finding has a share.
 
-    Wanted(subjects=(Subject("River Oss", ...),), words=frozenset({"bridg"}), min_share=0.5)
+    Wanted(subjects=(Subject("River Oss", ...),), words={"bridg": 2.1}, min_share=0.5)
     """
 
     subjects: tuple[Subject, ...]
-    words: frozenset[str] = frozenset()
+    words: Mapping[str, float] = {}
     min_share: float = 0.0
 
     def is_possible(self, passage: Passage) -> bool:
@@ -80,14 +83,25 @@ class Wanted(Struct, frozen=True):
             subject.is_title(above[0]) or subject.is_named(above[1]) or subject.is_named(one.text)
             for subject in self.subjects
         )
-        said = frozenset(content_words(f"{above[0]} {above[1]} {one.text}"))
-        share = len(self.words & said) / len(self.words) if self.words else float(bool(self.subjects))
+        share = self._share(f"{above[0]} {above[1]} {one.text}")
+        if not self.subjects and self._share(one.passage.titled_text) >= self.min_share:
+            return share
         return num_named + share if share >= self.min_share and (num_named or not self.subjects) else 0.0
 
+    def _share(self, text: str) -> float:
+        """The share of the words' weight that a text has; without words, 1 if there are subjects."""
+        if not self.words:
+            return float(bool(self.subjects))
+        said = frozenset(content_words(text))
+        return sum(weight for word, weight in self.words.items() if word in said) / sum(self.words.values())
 
-def _wanted(text: str, subjects: tuple[Subject, ...], min_share: float) -> Wanted:
+
+def _wanted(text: str, subjects: tuple[Subject, ...], min_share: float, passages: Sequence[Passage]) -> Wanted:
+    """What these words ask for; a word that few of the passages have weighs more."""
     named = {word for subject in subjects for form in subject.forms for word in content_words(" ".join(form))}
-    return Wanted(subjects, frozenset(content_words(text)) - named, min_share)
+    words = frozenset(content_words(text)) - named
+    num_with = Counter(word for one in passages for word in words & frozenset(content_words(one.titled_text)))
+    return Wanted(subjects, {word: math.log(1 + len(passages) / max(1, num_with[word])) for word in words}, min_share)
 
 
 class Composer(Struct, frozen=True):
@@ -162,9 +176,9 @@ class _Draft:
             return tuple(structs.replace(one, forms=(*one.forms, *forms[one.name])) for one in own)
 
         for heading, own in headings.items():
-            self._add(heading, found, _wanted(heading, known(own or subjects), _MIN_SHARE))
+            self._add(heading, found, _wanted(heading, known(own or subjects), _MIN_SHARE, found))
         if not outline:
-            self._add("", found, _wanted(question, known(subjects), 0.0 if subjects else _MIN_SHARE))
+            self._add("", found, _wanted(question, known(subjects), 0.0 if subjects else _MIN_SHARE, found))
             await self._follow_links(known(subjects))
 
     async def _search(self, queries: Sequence[str], topk: int = 0) -> list[Passage]:

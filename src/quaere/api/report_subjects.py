@@ -19,6 +19,8 @@ from quaere.search.words import terms
 
 Terms = tuple[str, ...]
 
+_COMMON = 0.5  # share of the passages that have a name which says nothing: that of the product in its manual
+_MIN_PASSAGES = 20  # with fewer, every name may be in most of them
 _MAX_NAMES = 3  # other names of its subject that a passage may state
 _TITLE = re.compile(r"(?<=\bDr|\bMr|\bMs|\bSt)\.(?= )")
 _POSSESSIVE = re.compile("['’]s\\b")
@@ -56,7 +58,7 @@ def find_subjects(text: str, passages: Sequence[Passage]) -> list[Subject]:
     """What a question names: titles of these passages, then its other capitalised names.
 
     A title of one word that the question does not capitalise counts only if there is no other subject. A name that is
-    no title stands for every title that contains it ("the Oss" for "River Oss").
+    no title stands for every title that contains it ("the Oss" for "River Oss"), unless most passages have it.
     """
     text = _TITLE.sub("", text)  # or "Dr. Zero" is read as "Dr"
     asked = tuple(terms(text))
@@ -70,6 +72,8 @@ def find_subjects(text: str, passages: Sequence[Passage]) -> list[Subject]:
         at = _find(words, asked)
         if at is None or any(place in covered for covered in found for place in range(at, at + len(words))):
             continue
+        if words not in titles and _is_common(words, passages):
+            continue
         longer = () if words in titles else tuple(title for title in titles if _find(words, title) is not None)
         subject = Subject(name, (words, *longer))
         if len(words) > 1 or words[0] in capitals:
@@ -77,6 +81,13 @@ def find_subjects(text: str, passages: Sequence[Passage]) -> list[Subject]:
         else:
             doubtful.append(subject)
     return [found[place] for place in sorted(found, key=lambda place: place.start)] or doubtful
+
+
+def _is_common(words: Terms, passages: Sequence[Passage]) -> bool:
+    if len(passages) < _MIN_PASSAGES:
+        return False
+    num_with = sum(_find(words, tuple(terms(one.titled_text))) is not None for one in passages)
+    return num_with > _COMMON * len(passages)
 
 
 def find_other_names(subject: Subject, passages: Sequence[Passage]) -> list[str]:
