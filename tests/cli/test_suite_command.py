@@ -22,20 +22,26 @@ LIMITS = {"turn_tokens": 8, "tool_response_tokens": 64, "sequence_tokens": 1024}
 METHODS = [{"name": name, "limits": LIMITS} for name in ("direct", "rag", "ircot")]
 
 
+def write_rows(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    root = tmp_path_factory.mktemp("suite")
-    (root / "docs").mkdir()
+    """Two sets of questions and a corpus, in FlashRAG's form, and a model."""
+    root, documents = tmp_path_factory.mktemp("suite"), []
     for name in ("one", "two"):
-        rows = []
-        for number in range(NUM):
-            title = f"Bridge {name} {number}"
-            (root / "docs" / f"{name}-{number}.md").write_text(f"# {title}\n\nVenn built {title} in {1700 + number}.\n")
-            rows.append(
-                {"id": f"q{number}", "question": f"When was {title} built?", "golden_answers": [str(1700 + number)]}
-            )
-        (root / f"{name}.jsonl").write_text("".join(json.dumps(row | {"metadata": {}}) + "\n" for row in rows))
-    assert main(["index", str(root / "docs"), "--out", str(root / "index")]) == 0
+        titles = [f"Bridge {name} {number}" for number in range(NUM)]
+        years = [str(1700 + number) for number in range(NUM)]
+        asked = [
+            {"id": f"q{number}", "question": f"When was {title} built?", "golden_answers": [year], "metadata": {}}
+            for number, (title, year) in enumerate(zip(titles, years, strict=True))
+        ]
+        write_rows(root / f"{name}.jsonl", asked)
+        texts = [f'"{title}"\nVenn built it in {year}.' for title, year in zip(titles, years, strict=True)]
+        documents += [{"id": f"{name}-{number}", "contents": text} for number, text in enumerate(texts)]
+    write_rows(root / "corpus.jsonl", documents)
+    assert main(["index", str(root / "corpus.jsonl"), "--out", str(root / "index")]) == 0
     make_base(root)
     return root
 
@@ -103,6 +109,9 @@ def test_every_cell_is_an_evaluation_with_all_that_it_depends_on(place, whole):
     assert len({row["settings"]["questions_hash"] for row in table}) == 2
     searches = {row["method"]: row["mean_searches"] for row in table}
     assert searches["direct"] == 0 and searches["rag"] == 1 and searches["ircot"] >= 1
+    asked = episodes(whole / "base-rag-two")[0]
+    assert asked.turns[0].results[0].hits[0].passage.title == asked.task.question.text[9:-7]  # Bridge two 0
+    assert len(asked.task.question.answers) == 1
 
 
 def test_a_cell_scores_as_eval_does(place, whole, tmp_path):
@@ -228,6 +237,13 @@ def test_a_run_is_a_model_and_a_method_may_be_of_some_models(place, tmp_path):
     assert table["late"]["settings"]["dialect"] == "tool-call"
     assert table["late"]["settings"]["limits"]["turn_tokens"] == 16
     assert len({row["settings"]["weights"] for row in table.values()}) == 3
+    # A cell of a deterministic suite that was stopped begins anew, so that its batches are the same.
+    (tmp_path / "out" / "late-trained-one.json").unlink()
+    before = episodes(tmp_path / "out" / "late-trained-one")
+    assert main(["eval", suite, *more]) == 0
+    again = episodes(tmp_path / "out" / "late-trained-one")
+    assert [one.token_ids for one in again] == [one.token_ids for one in before]
+    assert {row["model"]: row for row in rows(tmp_path / "out")} == table
 
 
 @pytest.mark.parametrize(

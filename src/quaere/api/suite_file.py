@@ -31,8 +31,8 @@ from quaere.dialects.registry import SOLVER_DIALECTS, SolverDialectName
 from quaere.endpoint import refuse_login
 from quaere.errors import BadInput
 from quaere.runs.checkpoints import Which
+from quaere.runs.config_yaml import read_settings
 from quaere.setting_types import PositiveInt, check_value
-from quaere.training.config import read_settings
 
 # Questions of the public test splits (development splits where the tests' answers are not public).
 SPLITS = {

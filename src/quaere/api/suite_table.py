@@ -1,6 +1,6 @@
 """The table of a suite: its rows, and how they are shown on the terminal and written as Markdown, CSV and JSON.
 
-table = make_tables(rows)
+make_tables(rows)[0].title == "dev"
 print_tables(rows)
 write_tables(rows, Path("suite"))      # suite/table.md, table.csv, table.json
 
@@ -161,14 +161,14 @@ def _as_csv(rows: Sequence[Row]) -> str:
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one, without the settings' own name.
+    """Nested mappings as one, and lists as words.
 
-    _flat({"f1": {"mean": 0.5}, "differs": ["index"]}) == {"f1.mean": 0.5, "differs": "index"}
+    _flat({"f1": {"mean": 0.5}, "differs": ("index",)}) == {"f1.mean": 0.5, "differs": "index"}
     """
     found: dict[str, Any] = {}
     for name, one in value.items():
         if isinstance(one, dict):
             found |= _flat(one, f"{prefix}{name}.")
         else:
-            found[prefix + name] = " ".join(map(str, one)) if isinstance(one, list) else one
+            found[prefix + name] = " ".join(map(str, one)) if isinstance(one, list | tuple) else one
     return found
