@@ -221,7 +221,8 @@ def test_a_run_is_a_model_and_a_method_may_be_of_some_models(place, tmp_path):
     make_run(tmp_path, "full", write_models)
     models = [{"name": "base", "model": str(place / "base")}, {"name": "late", "run": "full", "checkpoint": 2}]
     models.append({"name": "early", "run": str(tmp_path / "runs" / "full"), "checkpoint": 1})
-    methods = [{"name": "rag", "limits": LIMITS, "models": ["base"]}, {"name": "trained", "models": ["late", "early"]}]
+    limits = LIMITS | {"answer_turn": True}
+    methods = [{"name": "rag", "limits": limits, "models": ["base"]}, {"name": "trained", "models": ["late", "early"]}]
     sets = [content(place)["sets"][0] | {"limit": 2}]
     suite = write(place, tmp_path / "suite.yaml", models=models, methods=methods, sets=sets, out=str(tmp_path / "out"))
     more = ["--device", "cpu", "--runs", str(tmp_path / "runs"), "--deterministic"]
@@ -233,6 +234,7 @@ def test_a_run_is_a_model_and_a_method_may_be_of_some_models(place, tmp_path):
         "early": "trained",
     }
     assert table["late"]["settings"]["model"] == "full/solver@2"
+    assert table["base"]["settings"]["limits"]["answer_turn"] is True
     # As the run was trained: its dialect and its limits.
     assert table["late"]["settings"]["dialect"] == "tool-call"
     assert table["late"]["settings"]["limits"]["turn_tokens"] == 16
@@ -252,7 +254,7 @@ def test_a_run_is_a_model_and_a_method_may_be_of_some_models(place, tmp_path):
         ({"methds": ["rag"]}, "unknown field `methds`"),
         ({"sets": [{"name": "one"}]}, "missing required field `questions` - at `sets[0]`"),
         ({"sets": [{"name": "one", "questions": "x", "limit": 0}]}, "Expected `int` >= 1 - at `sets[0].limit`"),
-        ({"sets": [{"name": "one", "questions": "x", "expect": "squad"}]}, "'squad' - at `sets[0].expect`"),
+        ({"sets": [{"name": "one", "questions": "x", "expect": "squad"}]}, "sets: expect of one must be one of nq, "),
         ({"sets": []}, "sets is empty"),
         ({"models": [{"name": "a/b", "model": "x"}]}, "models: 'a/b' must be letters"),
         ({"models": [{"name": "a", "model": "x", "run": "y"}]}, "models: a needs either model or run"),

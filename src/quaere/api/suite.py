@@ -57,8 +57,7 @@ _FREE = {*_MARKED, "questions", "index", "max_rows", "device", "versions"}
 
 
 class Engine(Struct, frozen=True):
-    """How models are run. With `deterministic` a stopped cell begins anew: its other questions would be batched
-    differently.
+    """How models are run. With `deterministic` a stopped cell begins anew, as its batches would differ otherwise.
 
     Engine(device="cuda", max_rows=256)
     """
@@ -70,7 +69,10 @@ class Engine(Struct, frozen=True):
 
 
 class _Asked(Struct, frozen=True):
-    """A set with its questions, and its searcher's fingerprint."""
+    """A set with its questions and what is searched.
+
+    _Asked(name="dev", questions=[Question(...)], searcher=LocalSearcher(...), settings={"limit": None, ...})
+    """
 
     name: str
     questions: list[Question]
@@ -79,7 +81,10 @@ class _Asked(Struct, frozen=True):
 
 
 class _Model(Struct, frozen=True):
-    """A model that was found and is not loaded yet."""
+    """A model that was found and is not loaded yet.
+
+    _Model(name="base", notes=Notes(), is_small=True, load=..., settings={"weights": "5f2c9a51d0e6a0f9", ...})
+    """
 
     name: str
     notes: Notes
@@ -89,7 +94,10 @@ class _Model(Struct, frozen=True):
 
 
 class Cell(Struct, frozen=True):
-    """One evaluation: who is asked what, and how; `path` is that of its run."""
+    """One evaluation: which model is asked what, and how; `path` is that of its run.
+
+    Cell(path=Path("suite/base-rag-dev"), method="rag", model=_Model(...), asked=_Asked(...), ...)
+    """
 
     path: Path
     method: str
@@ -240,6 +248,7 @@ async def run_suite(
             policy = model.load()
             try:
                 for cell in left:
+                    on_note(f"evaluating {cell.path.name}")
                     found[cell.path] = await _evaluate(cell, policy, progress)
             finally:
                 await policy.stop()

@@ -20,10 +20,10 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from quaere.api.agent import check_limits
 from quaere.chat.protocol import PromptStyle
@@ -44,6 +44,7 @@ SPLITS = {
     "musique": 2417,
     "bamboogle": 125,
 }
+_Split = Annotated[str, Meta(extra={"names": SPLITS})]
 
 
 class SuiteSet(Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,7 +57,7 @@ class SuiteSet(Struct, frozen=True, forbid_unknown_fields=True):
     questions: str
     index: str = ""
     limit: PositiveInt | None = None
-    expect: Literal["nq", "triviaqa", "popqa", "hotpotqa", "2wiki", "musique", "bamboogle"] | None = None
+    expect: str = ""
 
 
 class SuiteModel(Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,7 +83,7 @@ class SuiteMethod(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     dialect: SolverDialectName | None = None
     models: tuple[str, ...] = ()
-    limits: dict[str, int] = {}
+    limits: dict[str, int | bool] = {}
     style: PromptStyle | None = None
     evidence: bool | None = None
 
@@ -143,6 +144,8 @@ def _check(suite: Suite) -> None:
         refuse_login(model.model, f"the model of {model.name}")
     for one in suite.sets:
         refuse_login(one.index, f"the index of {one.name}")
+        if one.expect:
+            check_value(_Split, one.expect, f"sets: expect of {one.name}")
     for method in methods:
         if unknown := set(method.models) - {model.name for model in suite.models}:
             raise BadInput(f"methods: {method.name} names a model that is not there: {min(unknown)}")
