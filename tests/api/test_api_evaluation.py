@@ -50,7 +50,7 @@ def test_an_evaluation_with_a_run_goes_on_in_it(index, says, tmp_path):
         )
     assert again == whole and parts == []  # nothing was asked again
     with quaere.Run.open(tmp_path / "run") as run:
-        assert [row.id for row in run.index()] == [score.id for score in whole.questions]
+        assert sorted(row.id for row in run.index()) == [score.id for score in whole.questions]  # any may end first
     for changed, said in (({"deterministic": True}, "batched differently"), ({"max_turns": 2}, "other settings")):
         with quaere.Agent("a-model", index, **changed) as agent, pytest.raises(quaere.BadInput, match=said):
             quaere.evaluate(agent, "questions.jsonl", run=tmp_path / "run")

@@ -244,7 +244,7 @@ def test_a_run_is_a_model_and_a_method_may_be_of_some_models(place, tmp_path):
     before = episodes(tmp_path / "out" / "late-trained-one")
     assert main(["eval", suite, *more]) == 0
     again = episodes(tmp_path / "out" / "late-trained-one")
-    assert [one.token_ids for one in again] == [one.token_ids for one in before]
+    assert {one.id: one.token_ids for one in again} == {one.id: one.token_ids for one in before}
     assert {row["model"]: row for row in rows(tmp_path / "out")} == table
 
 
