@@ -279,6 +279,13 @@ def test_what_only_the_files_show_is_refused_before_a_model_is_loaded(place, tmp
         ({"sets": [{**one, "index": ""}]}, "sets: one has no index, and rag searches"),
         ({"sets": [one | {"questions": "nowhere.jsonl"}]}, "nowhere.jsonl"),
         ({"models": [{"name": "a", "run": "nowhere"}]}, "no run nowhere"),
+        (
+            {
+                "models": [{"name": name, "model": str(place / "base")} for name in ("a", "a-rag")],
+                "methods": ["rag", {"name": "rag-rag", "dialect": "rag"}],
+            },
+            "two cells of the suite would be called a-rag-rag-one",
+        ),
     ]
     for changes, said in cases:
         assert evaluate(write(place, tmp_path / "suite.yaml", **changes), tmp_path / "out") == 2
@@ -295,3 +302,14 @@ def test_options_that_a_suite_has_itself_are_refused(place, tmp_path, capsys, gi
 def test_a_suite_needs_a_folder_for_its_results(place, tmp_path, capsys):
     assert main(["eval", write(place, tmp_path / "suite.yaml")]) == 2
     assert "has no key `out`" in capsys.readouterr().err
+    assert main(["eval", str(tmp_path / "nowhere.yaml")]) == 2
+    assert f"quaere: the settings file {tmp_path / 'nowhere.yaml'} does not exist" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_no_run_is_not_deleted(place, tmp_path, capsys):
+    folder = tmp_path / "out" / "base-rag-one"
+    folder.mkdir(parents=True)
+    (folder / "mine.txt").write_text("mine")
+    suite = write(place, tmp_path / "suite.yaml", sets=content(place)["sets"][:1], methods=METHODS[1:2])
+    assert evaluate(suite, tmp_path / "out", "--deterministic") == 2
+    assert "base-rag-one" in capsys.readouterr().err and (folder / "mine.txt").read_text() == "mine"

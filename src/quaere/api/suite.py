@@ -306,8 +306,10 @@ async def _evaluate(cell: Cell, policy: Policy, progress: bool) -> Evaluation:
 
 def _open_run(cell: Cell) -> Run:
     """The cell's run, new or stopped."""
-    if cell.path.exists() and cell.settings["deterministic"]:
+    if cell.path.exists():
+        stored = open_stored(cell.path, cell.settings, hint=f"--out another folder, or remove {cell.path}")
+        if not cell.settings["deterministic"]:
+            return stored
+        stored.close()  # it is a run of this cell, so that nothing else is deleted
         discard_folder(cell.path)
-    if not cell.path.exists():
-        return Run.create(cell.path, "eval", cell.settings)
-    return open_stored(cell.path, cell.settings, hint=f"--out another folder, or remove {cell.path}")
+    return Run.create(cell.path, "eval", cell.settings)

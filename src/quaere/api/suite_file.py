@@ -113,8 +113,9 @@ class Suite(Struct, frozen=True, forbid_unknown_fields=True):
 
 def read_suite(path: Path) -> Suite:
     """The suite in a YAML file; BadInput names the key that is wrong."""
+    read = read_settings(path)
     try:
-        suite = msgspec.convert(read_settings(path), Suite)
+        suite = msgspec.convert(read, Suite)
         _check(suite)
     except msgspec.ValidationError as error:
         raise BadInput(f"{path}: {str(error).replace('`$.', '`')}") from error
