@@ -157,10 +157,13 @@ def stop_in(whole, out, name, num_answered):
     return first
 
 
-def test_a_stopped_suite_ends_like_one_that_was_not(place, whole, tmp_path):
+def test_a_stopped_suite_ends_like_one_that_was_not(place, whole, tmp_path, capsys):
     name = "base-rag-two"
     first = stop_in(whole, tmp_path / "out", name, 7)
+    (tmp_path / "out" / "base-ircot-one.json").unlink()  # all is answered there, and the result is not written yet
     assert evaluate(str(place / "suite.yaml"), tmp_path / "out") == 0
+    said = capsys.readouterr().err
+    assert said.count("loading base") == 1 and said.count("evaluating base-") == 2  # a model is loaded once
     assert items(tmp_path / "out") == items(whole) and rows(tmp_path / "out") == rows(whole)
     kept = episodes(tmp_path / "out" / name)
     assert kept[:7] == first and sorted(one.id for one in kept) == sorted(one.id for one in episodes(whole / name))
