@@ -10,10 +10,10 @@ from quaere.evaluation.intervals import Interval
 from quaere.evaluation.qa.scores import Evaluation, QuestionScore, score_answering
 
 
-def row(set, method, em, f1=0.5, model="base", differs=(), **settings):
+def row(set, method, em, f1=0.5, model="base", differs=(), num_failed=0, **settings):
     means = (Interval(em, em - 0.1, em + 0.1, 100), Interval(f1, f1 - 0.1, f1 + 0.1, 100))
     settings = {"device": "2 CPU cores", "limits": {"topk": 3}, **settings}
-    return Row(set, model, method, 100, *means, 1.5, 40.2, 0.98, 90.0, settings, differs)
+    return Row(set, model, method, 100, *means, 1.5, 40.2, 0.98, 90.0, settings, differs, num_failed)
 
 
 ROWS = [
@@ -46,6 +46,11 @@ def test_a_row_with_another_index_is_never_without_its_mark(tmp_path, capsys):
     assert json.loads((tmp_path / "table.json").read_text())[3]["differs"] == ["index", "questions"]
 
 
+def test_failures_are_named():
+    (table,) = make_tables([row("dev", "rag", 0.3, num_failed=2)])
+    assert table.notes[0] == "* base, rag: the model or a search failed in 2 episodes; each counts as wrong"
+
+
 def test_the_same_table_in_every_form(tmp_path):
     write_tables(ROWS[:1], tmp_path)
     assert (tmp_path / "table.md").read_text() == (
@@ -63,13 +68,19 @@ def test_the_same_table_in_every_form(tmp_path):
 
 
 def test_a_row_is_that_of_its_evaluation():
-    usual = {"facts": 1, "f1": 0.5, "end": "answered", "num_turns": 2, "num_malformed": 0, "search_failed": False}
+    usual = {"facts": 1, "f1": 0.5, "num_turns": 2, "num_malformed": 0}
+    fine, bad = {"end": "answered", "search_failed": False}, {"end": "failed", "search_failed": True}
     scores = [
-        QuestionScore(id="a", question="?", answer="Venn", exact_match=1.0, num_searches=1, num_tokens=10, **usual),
-        QuestionScore(id="b", question="?", answer="Brod", exact_match=0.0, num_searches=2, num_tokens=30, **usual),
+        QuestionScore(
+            id="a", question="?", answer="Venn", exact_match=1.0, num_searches=1, num_tokens=10, **usual, **fine
+        ),
+        QuestionScore(
+            id="b", question="?", answer="Brod", exact_match=0.0, num_searches=2, num_tokens=30, **usual, **bad
+        ),
     ]
     found = Evaluation("x", "m", {"weights": "5f", "seconds": 12.5}, score_answering(scores), tuple(scores))
     made = make_row("dev", "base", "rag", found, ())
     assert (made.num_questions, made.exact_match.mean, made.f1.mean) == (2, 0.5, 0.5)
-    assert (made.mean_searches, made.mean_tokens, made.answered) == pytest.approx((1.5, 20.0, 1.0))
+    assert (made.mean_searches, made.mean_tokens, made.answered) == pytest.approx((1.5, 20.0, 0.5))
+    assert made.num_failed == 1  # in two ways
     assert made.seconds == 12.5 and made.settings == {"weights": "5f"}

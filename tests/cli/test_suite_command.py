@@ -309,6 +309,16 @@ def test_a_suite_needs_a_folder_for_its_results(place, tmp_path, capsys):
     assert f"quaere: the settings file {tmp_path / 'nowhere.yaml'} does not exist" in capsys.readouterr().err
 
 
+def test_an_endpoint_that_is_not_reached_is_asked_again(place, tmp_path, capsys):
+    models = [{"name": "far", "model": "openai:x@http://127.0.0.1:9/v1"}]
+    sets = [content(place)["sets"][0] | {"limit": 1}]
+    suite = write(place, tmp_path / "suite.yaml", models=models, sets=sets, methods=["direct"])
+    for _ in range(2):  # its failure is no answer, which a second try would keep
+        assert evaluate(suite, tmp_path / "out") == 2
+        assert "cannot be reached" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "far-direct-one.json").exists()
+
+
 def test_a_folder_that_is_no_run_is_not_deleted(place, tmp_path, capsys):
     folder = tmp_path / "out" / "base-rag-one"
     folder.mkdir(parents=True)

@@ -308,7 +308,9 @@ def _open_run(cell: Cell) -> Run:
     """The cell's run, new or stopped."""
     if cell.path.exists():
         stored = open_stored(cell.path, cell.settings, hint=f"--out another folder, or remove {cell.path}")
-        if not cell.settings["deterministic"]:
+        # Of an endpoint that could not be reached, nothing is kept: its failures would count as wrong answers.
+        has_failed = all(row.end == "failed" for row in stored.index())
+        if not has_failed and not cell.settings["deterministic"]:
             return stored
         stored.close()  # it is a run of this cell, so that nothing else is deleted
         discard_folder(cell.path)

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from quaere.api.printing import as_json, between, plain_table, wide_console
+from quaere.api.printing import as_json, between, count, plain_table, wide_console
 from quaere.chat.terminal_text import printable
 from quaere.disk import write_file
 from quaere.evaluation.intervals import Interval
@@ -51,6 +51,7 @@ class Row(Struct, frozen=True):
     seconds: float
     settings: dict[str, Any]
     differs: tuple[str, ...] = ()
+    num_failed: int = 0  # episodes in which the model or a search failed; each counts as wrong
 
 
 class Part(Struct, frozen=True):
@@ -82,6 +83,7 @@ def make_row(set: str, model: str, method: str, found: Evaluation, differs: tupl
         seconds=seconds,
         settings=settings,
         differs=differs,
+        num_failed=sum(one.end == "failed" or one.search_failed for one in found.questions),
     )
 
 
@@ -104,6 +106,9 @@ def _table_of(rows: Sequence[Row], title: str) -> Part:
         if row.differs:
             which = " and ".join("another index" if name == "index" else "other questions" for name in row.differs)
             notes.append(f"* {row.model}, {row.method}: with {which}, not comparable with the others")
+        if row.num_failed:
+            failed = count(row.num_failed, "episode")
+            notes.append(f"* {row.model}, {row.method}: the model or a search failed in {failed}; each counts as wrong")
     devices = dict.fromkeys(str(row.settings.get("device", "")) for row in rows)
     return Part(title, _HEAD, shown, [*notes, f"minutes on {', '.join(devices)}"])
 
