@@ -9,7 +9,7 @@ import torch
 import tiny
 from quaere.errors import BadInput, ModelMissing
 from quaere.policies.catalogue import CATALOGUE, ModelPath, lasting_name, resolve_model
-from quaere.policies.model_folders import base_names, is_adapter, split_base
+from quaere.policies.model_folders import base_names, hash_weights, is_adapter, split_base
 from quaere.policies.native import weights as weights_module
 from quaere.policies.native.bridge import load_model
 from quaere.training.adapters import add_adapters, save_weights
@@ -290,3 +290,14 @@ def test_a_product_of_another_shape_is_not_computed(place, tmp_path):
     with pytest.raises(BadInput, match="does not fit its base model") as caught:
         load_model(resolve_model(str(adapter)), "cpu", "float32")
     assert "has another shape" in str(caught.value.__cause__)
+
+
+def test_a_hash_of_weights_is_that_of_their_bytes_and_order_alone(tmp_path):
+    for name, content in {"one": b"abc", "copy": b"abc", "other": b"abd", "none": None}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(name)
+        if content:
+            (tmp_path / name / "model.safetensors").write_bytes(content)
+    one, copy, other, none = (tmp_path / name for name in ("one", "copy", "other", "none"))
+    assert hash_weights([one]) == hash_weights([copy]) == hash_weights([none, one]) != hash_weights([other])
+    assert hash_weights([one, other]) != hash_weights([other, one]) and hash_weights([none]) == ""

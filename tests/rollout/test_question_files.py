@@ -22,6 +22,15 @@ def test_the_set_and_the_gold_documents_are_kept(tmp_path):
     assert read(tmp_path, row) == [Question("7", "Who?", ("Venn",), set="popqa", gold_ids=("Halm", "Oss"))]
 
 
+def test_questions_in_the_form_of_flashrag(tmp_path):
+    row = {"id": "test_0", "question": "Who?", "golden_answers": ["Venn", "O. Venn"], "metadata": {"type": None}}
+    assert read(tmp_path, row) == [Question("test_0", "Who?", ("Venn", "O. Venn"))]
+    # Where a file has both, `answers` are Quaere's own.
+    assert read(tmp_path, row | {"answers": ["Hask"]})[0].answers == ("Hask",)
+    with pytest.raises(BadInput, match=r"line 1: .*golden_answers"):
+        read(tmp_path, row | {"golden_answers": "Venn"})
+
+
 def test_numbers_and_null_are_taken_as_other_people_write_them(tmp_path):
     numbered, bare = read(
         tmp_path,

@@ -70,8 +70,8 @@ def score_metrics(score: QuestionScore | AnsweringScore) -> dict[str, float]:
     return {name: float(getattr(share, "mean", share)) for name, share in shares.items() if share is not None}
 
 
-def open_stored(path: Path, settings: Mapping[str, Any]) -> Run:
-    """The run of a stopped evaluation, open for writing; raises BadInput if it was made with other settings."""
+def open_stored(path: Path, settings: Mapping[str, Any], *, hint: str = "run it anew, without --resume") -> Run:
+    """The run of a stopped evaluation, open for writing; BadInput with this `hint` if it has other settings."""
     stored = Run.open(path, write=True)
     try:
         if stored.info.kind != "eval":
@@ -80,7 +80,7 @@ def open_stored(path: Path, settings: Mapping[str, Any]) -> Run:
         differ = [name for name in now if name not in _FREE and now[name] != before.get(name)]
         if differ:
             said = "; ".join(f"{name} was {before.get(name)!r} and is {now[name]!r}" for name in differ)
-            raise BadInput(f"{path} cannot go on with other settings: {said}", hint="run it anew, without --resume")
+            raise BadInput(f"{path} cannot go on with other settings: {said}", hint=hint)
         stored.note_end(None)
     except BaseException:
         stored.close()

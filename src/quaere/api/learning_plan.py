@@ -7,7 +7,6 @@ The plan is stored before anything else is done, so that a resumed call follows 
 Steps are decided a second time, by what the first evaluation measured (`fit_steps`), and then no more.
 """
 
-import os
 import shutil
 import timeit
 from pathlib import Path
@@ -196,7 +195,7 @@ def find_plan(asked: Asked, out: Path) -> Plan:
 
 def make_plan(asked: Asked, out: Path) -> Plan:
     """Fit the stages into the minutes; BadInput for what cannot be done here, before anything is written."""
-    from quaere.policies.native.device import choose_device
+    from quaere.policies.native.device import choose_device, name_device
     from quaere.training.estimate import machine_bytes
 
     recipe = _check(asked)
@@ -206,7 +205,7 @@ def make_plan(asked: Asked, out: Path) -> Plan:
     preset = preset if asked.trainer == "local" else "single-gpu"
     near = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
     known = 0.0 if memory == float("inf") else memory / _GIB
-    machine = Machine(device, _name_device(device), known, shutil.disk_usage(near).free / _GIB)
+    machine = Machine(device, name_device(device), known, shutil.disk_usage(near).free / _GIB)
     own = settings_of(asked.settings, "")
     writer, form = settings_of(asked.settings, WRITER), settings_of(asked.settings, FORM)
     plan = Plan(
@@ -327,12 +326,6 @@ def _estimate(plan: Plan, recipe: Recipe) -> Machine:
         needed_disk_gib=round(needed_disk, 2),
         step_s=step_s,
     )
-
-
-def _name_device(device: str) -> str:
-    import torch
-
-    return str(torch.cuda.get_device_name()) if device == "cuda" else f"{os.cpu_count() or 1} CPU cores"
 
 
 def _measure_tflops() -> float:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from quaere.errors import BadInput
 from quaere.policies.catalogue import CATALOGUE, lasting_name
-from quaere.training.config import read_settings
+from quaere.runs.config_yaml import read_settings
 
 FORM, WRITER = "form.", "writer."  # settings of these stages; all others are the recipe's
 

@@ -1,10 +1,11 @@
-"""`quaere eval`: scores a model, or a role of a training run, on a set of questions.
+"""`quaere eval`: scores a model, or a role of a training run, on a set of questions; or many, which a suite names.
 
 quaere eval --model smollm2-135m --questions world/eval.jsonl --index world-index --out base.json
 quaere eval --run drzero-20250301-101500 --questions world/eval.jsonl --index world-index --compare base.json
 quaere eval --compare base.items.jsonl.gz evolved.items.jsonl.gz
 quaere eval --model smollm2-135m --closed-book --questions world/eval.jsonl
 quaere eval --model smollm2-135m --questions world/eval.jsonl --index world-index --evidence --judge string
+quaere eval benchmarks/untrained.yaml --out untrained
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from quaere.policies.catalogue import needs_guide
 from quaere.rollout.policy import Policy
 from quaere.rollout.question_files import read_questions
 from quaere.search.json_lines import is_rows_file
-from quaere.setting_types import PositiveCount
+from quaere.setting_types import PositiveCount, fields_of
 
 if TYPE_CHECKING:
     from quaere.dialects.notes import Notes, RoleWeights
@@ -38,6 +39,19 @@ if TYPE_CHECKING:
     from quaere.rollout.episode import Limits
     from quaere.runs import Run
     from quaere.search.searcher import Searcher
+
+_OF_SUITES = {"out", "json", "device", "dtype", "max_rows", "deterministic"}  # options that are given with a suite
+
+
+class SuiteOption(Struct):
+    """A suite in place of a model and its questions.
+
+    Attributes:
+        suite: evaluate methods, models and sets of questions that a file names, into the folder --out; the same command
+            continues it after a stop
+    """
+
+    suite: Annotated[Path, "SUITE.yaml", options.Flag("suite", nargs="?")] | None = None
 
 
 class EvaluatedModel(options.RoleOptions):
@@ -119,7 +133,7 @@ class OutputOptions(options.JsonOption):
 
     Attributes:
         name: name of this result (default: the model)
-        out: write the result to a file, for --compare
+        out: write the result to a file, for --compare; of a suite, the folder of its results (default: its key `out`)
         items: write one small line per question (default: beside --out, as FILE.items.jsonl.gz)
         compare: compare with earlier results; without a model, the last of them with the others
         seeds: take compared files whose names differ in a last number (warm-0, warm-1) as seeds of one arm, and compare
@@ -128,7 +142,7 @@ class OutputOptions(options.JsonOption):
     """
 
     name: Annotated[str, "LABEL"] | None = None
-    out: Annotated[Path, "FILE.json"] | None = None
+    out: Annotated[Path, "FILE.json|DIR"] | None = None
     items: Annotated[Path, "FILE.jsonl.gz"] | None = None
     compare: Annotated[tuple[Path, ...], "EVAL.json|ITEMS.jsonl.gz", options.Several] = ()
     seeds: Literal["independent", "paired"] | None = None
@@ -141,6 +155,9 @@ def _run(args: argparse.Namespace) -> None:
     from quaere.evaluation.qa.scores import read_scored
     from quaere.search.searcher import NoSearcher, open_searcher
 
+    if args.suite is not None:
+        _run_suite(args)
+        return
     others = [read_scored(path) for path in args.compare]
     if args.seeds and (args.model or args.run_name or len(others) < 2):
         raise BadInput("--seeds compares files, without a model", hint="quaere eval --compare FILE ... --seeds paired")
@@ -155,6 +172,30 @@ def _run(args: argparse.Namespace) -> None:
     searcher = NoSearcher() if args.closed_book else open_searcher(args.index)
     with interruptible("episodes that are finished are stored, and `--resume RUN` goes on after them"):
         asyncio.run(_evaluate(args, weights, questions, searcher, others))
+
+
+def _run_suite(args: argparse.Namespace) -> None:
+    """Evaluate a suite, write its tables into its folder and print them."""
+    from quaere.api.printing import as_json
+    from quaere.api.suite import Engine, run_suite
+    from quaere.api.suite_file import read_suite
+    from quaere.api.suite_table import print_tables, write_tables
+    from quaere.runs import runs_root
+
+    for schema in (EvaluatedModel, EvalOptions, EvidenceOptions, EvalLimits, OutputOptions, options.EngineOptions):
+        for field in fields_of(schema):
+            if field.name not in _OF_SUITES and getattr(args, field.name) not in (field.default, []):
+                flag = "--run" if field.name == "run_name" else f"--{field.name.replace('_', '-')}"
+                raise BadInput(f"{flag} cannot be given with a suite, which says it itself", hint=f"edit {args.suite}")
+    suite = read_suite(args.suite)
+    if args.out is None and not suite.out:
+        raise BadInput(f"{args.suite} has no key `out`", hint=f"quaere eval {args.suite} --out DIR")
+    out = args.out or Path(suite.out)
+    engine = options.read_options(args, Engine)
+    with interruptible("episodes that are finished are stored, and the same command goes on after them"):
+        rows = asyncio.run(run_suite(suite, out, engine=engine, runs=runs_root(args.runs), on_note=note_line))
+    write_tables(rows, out)
+    print(as_json(rows)) if args.json else print_tables(rows)
 
 
 def _add_hidden(questions: list[Question]) -> list[Question]:
@@ -172,6 +213,7 @@ register = options.command(
     "eval",
     _run,
     "score a model on a set of questions",
+    SuiteOption,
     options.group("model to evaluate", EvaluatedModel),
     EvalOptions,
     options.group("evidence", EvidenceOptions),

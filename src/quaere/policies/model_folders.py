@@ -5,6 +5,7 @@
     base_names(Path("warm"))              == ["/home/ada/models/qwen", "qwen"]
     check_config("./my-model")            # raises BadInput if a size is out of bounds
     check_weights(config, "./my-model")   # raises BadInput if the model is larger than its files can be
+    hash_weights(["./my-model"])          # of the weight files alone
     load_tokenizer("./my-model")          # no code of the folder is run
 
 A config is a few lines; `"num_hidden_layers": 10000000` takes hours and all memory, so sizes are checked before a model
@@ -15,8 +16,9 @@ adapters, and `native/weights.py` reads their weights.
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -134,6 +136,19 @@ def check_weights(config: PretrainedConfig, folder: str | Path) -> PreTrainedMod
             f"and its weights have {num_bytes:,} bytes"
         )
     return model
+
+
+def hash_weights(folders: Iterable[str | Path]) -> str:
+    """A hash of all weights in these folders, wherever the folders are; "" if they have none.
+
+    hash_weights(resolve_model("smollm2-135m").folders) -> "5f2c9a51d0e6a0f9"
+    """
+    files = [file for folder in folders for file in sorted(Path(folder).glob("*.safetensors"))]
+    whole = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as file:
+            whole.update(hashlib.file_digest(file, "sha256").digest())
+    return whole.hexdigest()[:16] if files else ""
 
 
 def _numbers(config: Any) -> Iterator[tuple[str, int]]:

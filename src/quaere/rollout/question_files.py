@@ -4,9 +4,10 @@
 
     hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]
 
-`facts` is the number of facts a question combines, `searches` the number of searches it needs (default: `facts`). If
-`facts` is missing, `hops` is used instead. A file whose name ends in `.txt` may have one question per line, as it is
-written and without answers. Of a data set of the hub, data is read and code is not: `datasets` runs no scripts of it.
+Accepted answers may also be called `golden_answers`, as in FlashRAG's files. `facts` is the number of facts a question
+combines, `searches` the number of searches it needs (default: `facts`). If `facts` is missing, `hops` is used instead.
+A file whose name ends in `.txt` may have one question per line, as it is written and without answers. Of a data set of
+the hub, data is read and code is not: `datasets` runs no scripts of it.
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ class QuestionRow(msgspec.Struct):
     question: str
     id: str = ""
     answers: tuple[str, ...] = ()
+    golden_answers: tuple[str, ...] = ()  # FlashRAG's name for them
     hops: int = 0
     evidence: tuple[Evidence, ...] = ()
     # Loose types on purpose: third-party files have numbers or null as names of sets and documents, and in files of
@@ -98,7 +100,7 @@ class QuestionRow(msgspec.Struct):
         return Question(
             name,
             self.question,
-            self.answers,
+            self.answers or self.golden_answers,
             self.hops or self.num_facts,
             self.evidence,
             "" if self.set is None else str(self.set),

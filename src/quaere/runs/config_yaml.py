@@ -4,14 +4,16 @@ parse_yaml("rate: 1e-6", "the config") == {"rate": 1e-6}
 """
 
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import yaml
 
 from quaere.errors import BadInput
+from quaere.setting_types import shorten
 
 _TAG = "tag:yaml.org,2002:"
 # libyaml reads much faster, but nesting beyond its stack ends the process. Every level takes one of these marks or,
@@ -110,6 +112,34 @@ def parse_yaml(text: str, source: str) -> Any:
         raise BadInput(f"{where}: bad YAML: a character that YAML does not allow") from None
     except RecursionError:
         raise BadInput(f"{source}: bad YAML: nested too deeply") from None
+
+
+def read_settings(file: Path) -> Mapping[Any, object]:
+    """The settings of a YAML file as they are written there, unchecked; BadInput if it has none."""
+    return parse_settings(_read_text(file), str(file))
+
+
+def parse_settings(text: str, source: str) -> Mapping[Any, object]:
+    """The settings of a YAML text, unchecked; {} if it is empty."""
+    parsed = parse_yaml(text, source)
+    if parsed is None:  # an empty file, or one of comments only
+        return {}
+    if not isinstance(parsed, Mapping):
+        raise BadInput(f"{source} must contain settings, as in `model: ...`, not {shorten(parsed)}")
+    return parsed
+
+
+def _read_text(file: Path) -> str:
+    if file.is_dir():
+        raise BadInput(f"{file} is a folder, not a YAML file of settings")
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise BadInput(f"the settings file {file} does not exist") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{file} is not text in UTF-8") from None
+    except OSError as error:
+        raise BadInput(f"{file} cannot be read: {error.strerror}") from None
 
 
 def write_yaml(value: object, *, flow: bool = False) -> str:

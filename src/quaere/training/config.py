@@ -31,7 +31,7 @@ from quaere.dialects.registry import SOLVER_DIALECTS, find_dialect
 from quaere.dialects.roles import DialectSettings
 from quaere.endpoint import refuse_login
 from quaere.errors import BadInput
-from quaere.runs.config_yaml import parse_yaml, write_yaml
+from quaere.runs.config_yaml import parse_settings, parse_yaml, read_settings, write_yaml
 from quaere.setting_types import MAX_SHOWN, check_value, describe_type, fields_of, is_section, read_attributes, shorten
 
 T = TypeVar("T", bound=Struct)
@@ -83,7 +83,7 @@ def config_to_yaml(config: Struct) -> str:
 
 def config_from_yaml(schema: type[T], text: str, *, source: str = "the config") -> T:
     """The config of a YAML text; settings it does not name get the schema's defaults. `source` is used in errors."""
-    layer = _parse(text, source)
+    layer = parse_settings(text, source)
     return _build(schema, None, _flatten(_settings(schema, [layer]), layer, source=f"{source}: "))
 
 
@@ -210,20 +210,6 @@ def _read_assignment(settings: Mapping[str, Any], assignment: str) -> dict[str, 
     return _flatten(settings, {key: value})
 
 
-def read_settings(file: Path) -> Mapping[Any, object]:
-    """The settings of a YAML file as they are written there, unchecked; BadInput if it has none."""
-    return _parse(_read_text(file), str(file))
-
-
-def _parse(text: str, source: str) -> Mapping[Any, object]:
-    parsed = parse_yaml(text, source)
-    if parsed is None:  # an empty file, or one of comments only
-        return {}
-    if not isinstance(parsed, Mapping):
-        raise BadInput(f"{source} must contain settings, as in `model: ...`, not {shorten(parsed)}")
-    return parsed
-
-
 def _flatten(
     settings: Mapping[str, Any], layer: Mapping[Any, object], *, prefix: str = "", source: str = ""
 ) -> dict[str, object]:
@@ -297,19 +283,6 @@ def _takes_text(kind: inspect.Type) -> bool:
 def _show(value: object) -> str:
     """A value as one line of YAML, as in `--set KEY=VALUE`."""
     return write_yaml(msgspec.to_builtins(value), flow=True).removesuffix("\n").removesuffix("\n...")
-
-
-def _read_text(file: Path) -> str:
-    if file.is_dir():
-        raise BadInput(f"{file} is a folder, not a YAML file of settings")
-    try:
-        return file.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise BadInput(f"the settings file {file} does not exist") from None
-    except UnicodeDecodeError:
-        raise BadInput(f"{file} is not text in UTF-8") from None
-    except OSError as error:
-        raise BadInput(f"{file} cannot be read: {error.strerror}") from None
 
 
 # --------------------------------------------------------------------------------------------- descriptions of settings

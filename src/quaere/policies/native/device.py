@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import timeit
 from collections.abc import Callable
 from functools import cache, partial
@@ -33,6 +34,13 @@ def choose_device(wanted: str, report: Callable[[str], None] = lambda line: None
     if device == "cuda" and torch.cuda.device_count() > 1:
         report(f"{torch.cuda.device_count()} GPUs are here, and one is used: a run takes one")
     return device
+
+
+def name_device(device: str) -> str:
+    """The device as a table names it: the GPU's model, or "2 CPU cores"."""
+    import torch
+
+    return str(torch.cuda.get_device_name()) if device == "cuda" else f"{os.cpu_count() or 1} CPU cores"
 
 
 def choose_dtype(wanted: str, device: str, mode: str = "deterministic", *, interactive: bool = False) -> str:
