@@ -25,7 +25,7 @@ from quaere.evaluation.intervals import Interval, rate_interval
 from quaere.evaluation.qa.scores import Evaluation
 
 if TYPE_CHECKING:
-    from quaere.api.learning import Learned
+    from quaere.api.learned import Learned
 
 _NOTES = {
     "All questions": "answered right",
