@@ -145,8 +145,7 @@ class Learning:
         self._stage("after", self.out / "after.json", self._measure_end)
         learned = self._collect(anyway)
         self._export(learned.is_trained)
-        if self.run.exists():
-            write_page(learned, self.out / "report.html")
+        write_page(learned, self.out / "report.html")
         write_file(self.out / REPORT, msgspec.json.format(msgspec.json.encode(learned, enc_hook=str), indent=1))
         return learned
 

@@ -88,7 +88,7 @@ def open_update(asked: Asked, root: Path, note: Callable[[str], None], progress:
 
 
 def _count_drafts(plan: Plan, root: Path) -> int:
-    """The drafts of the first learning: those that were kept or dropped; the planned ones if its questions were given."""
+    """The drafts of the first learning: those kept or dropped; the planned ones if its questions were given."""
     if plan.questions:
         return plan.drafts
     return sum((root / name).read_bytes().count(b"\n") for name in ("questions.jsonl", "dropped.jsonl"))

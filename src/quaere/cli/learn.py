@@ -248,9 +248,8 @@ def _describe_update(update: Update, is_taken: bool) -> list[str]:
     else:
         lines.append(f"the agent is the {'new' if is_taken else 'old'} one")
     lines.append(f"{update.num_checked} checked again, {len(update.retired)} retired, {update.num_new} new")
-    return lines + [
-        f"  retired: {one.question} {one.answer!r} ({one.document}: {one.reason})" for one in update.retired
-    ]
+    retired = (f"{one.question} {one.answer!r} ({one.document}: {one.reason})" for one in update.retired)
+    return [*lines, *(f"  retired: {line}" for line in retired)]
 
 
 def _say_example(example: Example) -> str:
