@@ -210,6 +210,7 @@ class Solver:
         pass
 
 
+@pytest.mark.filterwarnings("ignore::quaere.errors.StaleIndex")
 def test_a_contradicting_page_changes_the_answer(updated, place, monkeypatch):
     monkeypatch.setattr(policy, "open_policy", lambda model, **options: ChatPolicy(Solver()))
     answers = []
