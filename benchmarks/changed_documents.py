@@ -2,11 +2,11 @@
 
     python benchmarks/changed_documents.py --articles 900 --seeds 0 1 --out changed
 
-As `make demo`: a model made on the spot learns to search the records of a village. Then records are changed: one name of
-each is replaced, and every tenth of them is removed. A question is *stale* if its sentence is gone. Printed are the stale
-questions that were found, those retired besides, the cost beside the first learning, exact match on the old questions held
-back, and how the agent answers the questions whose name was replaced. The tiny model writes no questions and reads no
-pages outside its form: it retires every question of a changed record, and practises on questions of its own.
+As in `make demo`, a model made on the spot learns to search the records of a village. Then one name is replaced in each
+of some records, and one in ten of these is removed. A question is stale if its sentence is gone. Printed are the stale
+questions that were found, those retired besides, the cost beside that of the first learning, exact match on the old
+questions held back, and how many questions whose answer was replaced get the new one. The tiny model writes no
+questions and reads no page outside its form: every question of a changed record is retired, and it practises on its own.
 """
 
 import argparse
@@ -78,13 +78,12 @@ def run(args: argparse.Namespace, seed: int) -> None:
         answers = {text: agent.ask(text).text for text in list(moved)[: args.asked]}
     old, num_new = found.update.regression, sum(answers[text] == moved[text] for text in answers)
     print(f"seed {seed}: {len(found.update.documents.touched)} of {args.articles} records changed")
+    more = f"{len(touched)} checked, {len(retired - stale)} more retired"
+    print(f"  {len(stale)} stale, {len(stale & retired)} found; {more}")
     print(
-        f"  stale {len(stale)}, found {len(stale & retired)}; of {len(touched)} checked {len(retired - stale)} more retired"
+        f"  steps {found.plan.steps} of {first.plan.steps}, drafts at most {found.plan.drafts} of {first.plan.drafts}"
     )
-    print(
-        f"  steps {found.plan.steps} beside {first.plan.steps}, drafts at most {found.plan.drafts} beside {first.plan.drafts}"
-    )
-    print(f"  seconds {sum(found.seconds.values()):.1f} beside {sum(first.seconds.values()):.1f}")
+    print(f"  seconds {sum(found.seconds.values()):.1f} after {sum(first.seconds.values()):.1f}")
     print(f"  old questions held back: {old}; taken: {found.is_trained}")
     print(f"  answered with the new name: {num_new} of {len(answers)}", flush=True)
 

@@ -36,6 +36,7 @@ from quaere.evaluation.intervals import Interval, paired_difference
 from quaere.rewards.answers import normalise_answer
 from quaere.search.changed_documents import ChangedDocuments, digest_documents, find_changed
 from quaere.search.index import open_index
+from quaere.search.manifest import update_hint
 from quaere.search.update import update_index
 from quaere.warmup.documents.checked_question import CheckedQuestion
 from quaere.warmup.documents.held_back import choose_documents, list_documents, split_by_document
@@ -74,7 +75,7 @@ def open_update(asked: Asked, root: Path, note: Callable[[str], None], progress:
     digests = digest_documents(opened)
     found = find_changed(read_json(earlier / DOCUMENTS, dict[str, str]), digests)
     if not found.touched:
-        hint = "change documents first" if index == root / "index" else f"quaere index --update --out {index}"
+        hint = "change documents first" if index == root / "index" else update_hint(index)
         raise BadInput(f"nothing changed: 0 of {count(found.num_documents, 'document')}", hint=hint)
     out = root / UPDATES / str(num_done + 1)
     changed = _Changed(**structs.asdict(found), fingerprint=opened.fingerprint)
@@ -84,7 +85,8 @@ def open_update(asked: Asked, root: Path, note: Callable[[str], None], progress:
     if not out.exists():
         small = plan_update(structs.replace(plan, drafts=_count_drafts(plan, root)), changed, out, index)
         _begin(out, small, changed, digests, root / "agent")
-    return _Refresh(out, read_json(out / PLAN, Plan), note, progress, earlier=earlier, writer=plan.model)
+    small = structs.replace(read_json(out / PLAN, Plan), trainer_url=plan.trainer_url)  # the server may have moved
+    return _Refresh(out, small, note, progress, earlier=earlier, writer=plan.model)
 
 
 def _count_drafts(plan: Plan, root: Path) -> int:
