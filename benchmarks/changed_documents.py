@@ -6,7 +6,7 @@ As in `make demo`, a model made on the spot learns to search the records of a vi
 of some records, and one in ten of these is removed. A question is stale if its sentence is gone. Printed are the stale
 questions that were found, those retired besides, the cost beside that of the first learning, exact match on the old
 questions held back, and how many questions whose answer was replaced get the new one. The tiny model writes no
-questions and reads no page outside its form: every question of a changed record is retired, and it practises on its own.
+questions and reads no page outside its form: it retires every question of a changed record, and practises on its own.
 """
 
 import argparse
@@ -29,7 +29,9 @@ FORM |= {"learning_rate": 4e-3, "tool_response_tokens": 32, **SHORT}
 ROOT = Path(__file__).parents[1]
 
 
-def change_records(world: World, corpus: Path, share: float, seed: int) -> tuple[dict[str, str], dict[str, str]]:
+def change_records(
+    world: World, corpus: Path, *, share: float, seed: int, num_questions: int
+) -> tuple[dict[str, str], dict[str, str]]:
     """Replace a name in some records and remove others; returns new names by question, and the texts that are left."""
     dice, articles = Dice(seed, "changed records"), list(world.articles())
     chosen = list(range(len(articles)))
@@ -48,7 +50,7 @@ def change_records(world: World, corpus: Path, share: float, seed: int) -> tuple
     corpus.write_text("".join(json.dumps(row) + "\n" for row in left), encoding="utf-8")
     asked = {
         question.text: moved[hop.entity, hop.relation]
-        for question in world.questions(None)
+        for question in world.questions(num_questions)
         if (hop := question.chain[-1]) and (hop.entity, hop.relation) in moved
     }
     return asked, {row["id"]: row["text"] for row in left}
@@ -67,7 +69,7 @@ def run(args: argparse.Namespace, seed: int) -> None:
     given |= {"questions": place / "world/questions.jsonl", "minutes": 2, "seed": seed, "out": place / "learned"}
     first = quaere.learn(place / "index", **given)
     before = read_checked(place / "learned/questions.jsonl")
-    moved, texts = change_records(world, corpus, args.share, seed)
+    moved, texts = change_records(world, corpus, share=args.share, seed=seed, num_questions=args.questions)
     update_index(place / "index")
     found = quaere.learn(place / "index", **given, update=True)
     assert found.update is not None

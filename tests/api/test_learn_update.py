@@ -152,6 +152,17 @@ def test_drafts_are_in_proportion_and_at_most_a_tenth(place, tmp_path, num_chang
     assert (small.writer_settings().drafts, small.config(plan.model).solver.steps) == expected
 
 
+def test_a_recipe_that_writes_its_own_questions_writes_a_tenth(place, tmp_path):
+    plan = read_json(place[1]["out"] / "plan.json", Plan)
+    settings = {"proposer.steps": 21, "generation.candidates": 250, "adapter.rank": 0}
+    changed = ChangedDocuments(("new",), (), (), 200)
+    small = plan_update(
+        structs.replace(plan, recipe="drzero", settings=settings), changed, tmp_path, tmp_path / "index"
+    )
+    config = small.config(plan.model)
+    assert (config.proposer.steps, config.generation.candidates, config.solver.steps) == (2, 25, 2)
+
+
 def test_killed_at_any_moment_it_leaves_the_old_agent_or_the_new_one(updated, place, given, monkeypatch):
     old, agent = digest(place[1]["out"] / "agent"), given["out"] / "agent"
     stops = ["documents: ", "loading", "3 questions checked", "facts asked about (", "searches: "]

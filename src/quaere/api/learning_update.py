@@ -14,6 +14,7 @@ At the end DIR/agent is exchanged for the new agent at once. An update without `
 import math
 import shutil
 from collections.abc import Callable, Collection
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from quaere.dialects.notes import read_json
 from quaere.disk import discard_folder, link_file, new_folder, write_file
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval, paired_difference
+from quaere.recipes.registry import find_recipe
 from quaere.rewards.answers import normalise_answer
 from quaere.search.changed_documents import ChangedDocuments, digest_documents, find_changed
 from quaere.search.index import open_index
@@ -45,7 +47,7 @@ from quaere.worlds.dice import Dice
 
 _SHARE = 10  # an update drafts and trains at most this part of the first learning
 _FRESH_HELD = 4  # one in so many questions about new documents is held back
-_PLANNED = ("solver.steps", "proposer.steps", "writer.drafts", "writer.minutes")  # settings that an update decides
+_PLANNED = ("solver.steps", "writer.drafts", "writer.minutes")  # settings that an update decides
 _CHANGED, _UPDATE = "changed.json", "update.json"
 
 
@@ -103,8 +105,11 @@ def plan_update(plan: Plan, changed: ChangedDocuments, out: Path, index: Path) -
     """
     share = min(1 / _SHARE, len(changed.readable) / max(1, changed.num_documents))
     settings: dict[str, Any] = {name: value for name, value in plan.settings.items() if name not in _PLANNED}
-    if steps := getattr(getattr(plan.config(plan.model), "proposer", None), "steps", 0):
-        settings["proposer.steps"] = max(1, steps // _SHARE)
+    if not find_recipe(plan.recipe).takes_questions:  # it writes its own
+        config = plan.config(plan.model)
+        for name in ("proposer.steps", "generation.candidates"):
+            if num := attrgetter(name)(config):
+                settings[name] = max(1, num // _SHARE)
     return structs.replace(
         plan,
         sources=(str(index),),
