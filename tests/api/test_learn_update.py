@@ -239,9 +239,13 @@ def test_without_new_questions_the_agent_stays_and_the_next_update_goes_on_from_
     shutil.copy(weighing_paths[0].parent / "corpus.jsonl", corpus)
     given = make_place(weighing_paths, tmp_path) | {"settings": SMALL}
     first = quaere.learn(corpus, **given)
+    change_row(corpus, 2, "Venn built it.")
+    with pytest.raises(ZeroDivisionError):
+        quaere.learn(corpus, **given, update=True, **stop_at("measuring"))
     change_row(corpus, 2, "Venn built it. Brod paid for it. It leads to Oss.")
     notes = []
     learned = quaere.learn(corpus, **given, update=True, on_note=notes.append)
+    assert notes[0].startswith("the documents have changed again") and learned.out.name == "1"
     assert {one.document for one in learned.update.retired} == {BRIDGES[2]} and len(learned.update.retired) == 2
     assert "there is nothing new to practise on: the agent stays as it is" in notes
     assert not learned.is_trained and not (learned.out / "run").exists()
@@ -250,6 +254,10 @@ def test_without_new_questions_the_agent_stays_and_the_next_update_goes_on_from_
     change_row(corpus, 2, "Venn built it. Brod paid for it. It leads to Halm.")
     again = quaere.learn(corpus, **given, update=True)
     assert again.out.name == "2" and again.update.documents.changed == (BRIDGES[2],) and not again.update.retired
+    corpus.write_text("".join(corpus.read_text().splitlines(keepends=True)[:-1]))
+    less = quaere.learn(corpus, **given, update=True)
+    assert less.update.documents.removed == (BRIDGES[-1],) and not (less.out / "new.jsonl").read_bytes()
+    assert [one.reason for one in less.update.retired] == [NO_DOCUMENT] * 2
     kept = quaere.learn(corpus, **given, anyway=True)  # the first learning does not take its agent back
     assert digest(kept.agent) == digest(again.agent)
 

@@ -9,7 +9,7 @@ Each stage has an output in the folder, written whole. A stage whose output is t
     plan.json -> index/ -> questions.jsonl -> practice.jsonl, held.jsonl -> form/ -> before/, before.json -> run/
     -> after/, after.json -> agent/ -> report.html, report.json
 
-With `update`, the same stages are gone through for the documents that have changed since (`learning_update.py`).
+With `update`, `learning_update.py` runs these stages for the documents that have changed since.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def preview_questions(
 
 
 class Learning:
-    """The stages of a plan in its folder; an update has other ones in part."""
+    """The stages of a plan in its folder; an update overrides some of them."""
 
     def __init__(self, out: Path, plan: Plan, note: Callable[[str], None], progress: Progress) -> None:
         self.out, self.plan, self.note, self.progress = out, plan, note, progress

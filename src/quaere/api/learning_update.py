@@ -156,7 +156,10 @@ class _Refresh(Learning):
     def _write_questions(self, path: Path) -> None:
         if not (kept := self.out / "kept.jsonl").exists():
             self._recheck(kept)
-        if not (new := self.out / "new.jsonl").exists():
+        new = self.out / "new.jsonl"
+        if not self.changed.readable:
+            write_lines(new, [])  # documents were only removed
+        elif not new.exists():
             self.note(f"writing questions about {count(len(self.changed.readable), 'document')}")
             self._write_checked(new, self.writer, self.changed.readable)
         write_lines(path, [*self._read("kept"), *self._read_new()])
