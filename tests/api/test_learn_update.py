@@ -197,7 +197,9 @@ def test_an_agent_that_is_worse_at_old_questions_is_taken_only_anyway(place, giv
     right = [structs.replace(one, exact_match=1.0) for one in before.questions]  # it cannot read these pages
     structs.replace(before, questions=right).write(out / "before.json")
     shutil.copytree(given["out"], given["out"].with_name("other"))
-    learned = quaere.learn(place[0], **given, update=True)
+    notes = []
+    learned = quaere.learn(place[0], **given, update=True, on_note=notes.append)
+    assert notes[-1] == "worse at old questions held back: the agent stays as it is"
     assert learned.update.regression.high < 0 and learned.update.is_worse and not learned.is_trained
     assert digest(given["out"] / "agent") == old
     anyway = quaere.learn(place[0], **{**given, "out": given["out"].with_name("other")}, update=True, anyway=True)

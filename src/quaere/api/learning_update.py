@@ -239,12 +239,14 @@ class _Refresh(Learning):
             is_worse=regression is None or regression.high < 0,
         )
         is_taken = self.run.exists() and (anyway or not found.is_worse)
+        if self.run.exists() and not is_taken:
+            lost = "worse at old questions held back" if regression else "no old question is held back"
+            self.note(f"{lost}: the agent stays as it is")
         return structs.replace(learned, update=found, is_trained=is_taken)
 
     def _export(self, trained: bool) -> None:
         """Exchange the agent for the new one at once, if it is taken."""
         if not trained:
-            self.note("the agent stays as it is")
             return
         made = self.out / "agent"
         if not made.exists():
