@@ -3,7 +3,7 @@
 from msgspec import structs
 
 from quaere.api.evaluation import Evaluation
-from quaere.api.learning import Example, Learned
+from quaere.api.learned import Example, Learned
 from quaere.api.learning_plan import Machine, Plan
 from quaere.evaluation.intervals import rate_interval
 from quaere.evaluation.qa.abstaining import AbstentionScore

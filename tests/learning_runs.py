@@ -68,6 +68,16 @@ def digest(folder):
     return hashlib.sha256(b"".join(path.read_bytes() for path in found)).hexdigest()
 
 
+def stop_at(text):
+    """A callback for notes and progress that stops the work at the first line that begins like this."""
+
+    def stop(*parts):
+        if " ".join(map(str, parts)).startswith(text):
+            raise ZeroDivisionError(text)
+
+    return {"on_note": stop, "on_progress": stop}
+
+
 # --------------------------------------------------------------------------------------------------------- the writer
 
 NAMES = [f"{name} {kind}" for kind in ("Bridge", "Tower", "Mill") for name in BRIDGES]

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from quaere.api.evaluation import Evaluation, evaluate
     from quaere.api.evolution import evolve, export
     from quaere.api.index import Index
-    from quaere.api.learning import Learned, learn
+    from quaere.api.learned import Learned
+    from quaere.api.learning import learn
     from quaere.api.report import WrittenReport, report
     from quaere.api.run import Run
     from quaere.api.warmup import warmup
@@ -55,7 +56,8 @@ _MODULES = {
     "quaere.api.evaluation": ["Evaluation", "evaluate"],
     "quaere.api.evolution": ["evolve", "export"],
     "quaere.api.index": ["Index"],
-    "quaere.api.learning": ["Learned", "learn"],
+    "quaere.api.learned": ["Learned"],
+    "quaere.api.learning": ["learn"],
     "quaere.api.report": ["WrittenReport", "report"],
     "quaere.api.run": ["Run"],
     "quaere.errors": ["BadInput", "QuaereError", "SearchFailed"],

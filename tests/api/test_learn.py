@@ -10,22 +10,12 @@ import pytest
 from msgspec import structs
 
 import quaere
-from learning_runs import BUILDERS, FORM, SMALL, digest, let_write, make_place, write_pages
+from learning_runs import BUILDERS, FORM, SMALL, digest, let_write, make_place, stop_at, write_pages
 from quaere.api import learning
 from quaere.api.learning_plan import fit_steps, make_plan
 from quaere.api.learning_request import ask_for
 from quaere.api.warmup_documents import read_checked
 from village_runs import SMALL as LOOP
-
-
-def stop_at(text):
-    """A callback for notes and progress that stops the work at the first line that begins like this."""
-
-    def stop(*parts):
-        if " ".join(map(str, parts)).startswith(text):
-            raise ZeroDivisionError(text)
-
-    return {"on_note": stop, "on_progress": stop}
 
 
 def stop_each(sources, given, stops):

@@ -4,11 +4,17 @@ import json
 import time
 
 import pytest
+from msgspec import structs
 
+from learned import learned as make_learned
 from learning_runs import SMALL, let_write, make_place, write_pages
+from quaere.api.learned import Update
 from quaere.cli import learn
 from quaere.cli.main import main
 from quaere.errors import BadInput
+from quaere.evaluation.intervals import Interval
+from quaere.search.changed_documents import ChangedDocuments
+from quaere.warmup.documents.stale_questions import Retired
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +109,30 @@ def test_lines_of_progress_have_the_time_left(monkeypatch, capsys):
         "reinforcing: 2 of 6, reward 0.5, about 80 s left",
         "reinforcing: 4 of 6, reward 0.5, about 40 s left",
     ]
+
+
+def test_an_update_is_printed_with_what_it_retired(words, tmp_path, capsys):
+    command = [*words[0], "--out", str(tmp_path / "out"), "--update"]
+    assert main(command) == 2 and "has nothing that was learned" in capsys.readouterr().err
+    assert main([*command, "--dry-run"]) == 2 and "--update refreshes one" in capsys.readouterr().err
+    retired = [Retired("halm#0:16", "Who built Halm?", "Venn", "halm.md", "its evidence is gone")]
+    found = Update(
+        documents=ChangedDocuments(("oss.md",), ("halm.md",), (), 20),
+        num_checked=3,
+        retired=retired,
+        num_new=4,
+        regression=Interval(-0.2, -0.3, -0.1, 40),
+        gain=None,
+        is_worse=True,
+    )
+    made = structs.replace(make_learned(tmp_path), update=found, is_trained=False)
+    lines = learn.describe_learned(made)
+    assert "documents: 1 added, 1 changed, 0 removed; 20 now" in lines
+    assert "old questions held back (40): -20.0 [-30.0, -10.0] points" in lines
+    assert "the old questions held back are answered worse: the agent is the old one" in lines
+    assert "3 checked again, 1 retired, 4 new" in lines
+    assert "  retired: Who built Halm? 'Venn' (halm.md: its evidence is gone)" in lines
+    lines = learn.describe_learned(structs.replace(made, is_trained=True))
+    assert any(line.endswith("the agent is the new one all the same (--anyway)") for line in lines)
+    fine = structs.replace(found, is_worse=False)
+    assert "the agent is the new one" in learn.describe_learned(structs.replace(made, update=fine, is_trained=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -15,7 +15,9 @@ from quaere.disk import write_file
 from quaere.errors import BadInput
 
 if TYPE_CHECKING:
-    from quaere.warmup.documents.checked_question import Journal, WriterSettings, Written
+    from quaere.search.index import Index
+    from quaere.warmup.documents.checked_question import CheckedQuestion, Journal, WriterSettings, Written
+    from quaere.warmup.documents.stale_questions import Rechecked
 
 
 def write_checked(
@@ -28,17 +30,19 @@ def write_checked(
     note: Callable[[str], None],
     progress: Progress = no_progress,
     dropped: Path | None = None,
+    documents: Collection[str] | None = None,
 ) -> Written:
     """Write questions that a model wrote and checked about an index to `out`; `BadInput` if none passed.
 
     What is finished is kept in a journal beside `out` until then, from which the same call goes on after a kill. What
-    was dropped is written to `dropped` before: once `out` is there, the call is not repeated.
+    was dropped is written to `dropped` before: once `out` is there, the call is not repeated. With `documents` only
+    these are asked about, and there may be none that passed.
     """
     settings.check()
-    written, journal = asyncio.run(_write(model, index, settings, device, out, note, progress))
+    written, journal = asyncio.run(_write(model, index, settings, device, out, note, progress, documents))
     if dropped:
         write_lines(dropped, written.dropped)
-    if not written.questions:
+    if not written.questions and documents is None:
         journal.remove()
         raise BadInput(
             f"none of the first {written.num_drafts} drafts became a question that passed every check (most frequent "
@@ -63,6 +67,7 @@ async def _write(
     out: Path,
     note: Callable[[str], None],
     progress: Progress,
+    documents: Collection[str] | None,
 ) -> tuple[Written, Journal]:
     from quaere.rollout.policy import open_policy
     from quaere.search.index import open_index
@@ -77,10 +82,47 @@ async def _write(
     note(f"loading {model}")
     policy = open_policy(model, device=device, max_rows=settings.concurrency)
     try:
-        written = await write_questions(policy, opened, settings, report=progress, journal=journal)
+        written = await write_questions(policy, opened, settings, report=progress, journal=journal, documents=documents)
     finally:
         await policy.stop()
     return written, journal
+
+
+def recheck_questions(
+    questions: Sequence[CheckedQuestion],
+    touched: Collection[str],
+    *,
+    model: str,
+    index: Path,
+    settings: WriterSettings,
+    device: Literal["auto", "cpu", "cuda"],
+    note: Callable[[str], None],
+) -> Rechecked:
+    """Check the questions about touched documents again; the model is loaded only if one of them is left to read."""
+    from quaere.search.index import open_index
+    from quaere.warmup.documents.stale_questions import locate_evidence
+
+    opened = open_index(index)
+    located = locate_evidence(questions, touched, opened)
+    if not located.checked:
+        return located
+    note(f"loading {model}, to read {len(located.checked)} questions again")
+    return asyncio.run(_reread(located, opened, model, settings, device))
+
+
+async def _reread(
+    located: Rechecked, index: Index, model: str, settings: WriterSettings, device: Literal["auto", "cpu", "cuda"]
+) -> Rechecked:
+    from quaere.rollout.policy import open_policy
+    from quaere.warmup.documents.checks import Examiner, Lines
+    from quaere.warmup.documents.stale_questions import reread
+
+    policy = open_policy(model, device=device, max_rows=settings.concurrency)
+    try:
+        lines = Lines(policy, seed=settings.seed, concurrency=settings.concurrency)
+        return await reread(located, Examiner(lines, index, settings))
+    finally:
+        await policy.stop()
 
 
 def summarise(written: Written, out: Path) -> list[str]:

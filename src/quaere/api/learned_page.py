@@ -25,7 +25,7 @@ from quaere.evaluation.intervals import Interval, rate_interval
 from quaere.evaluation.qa.scores import Evaluation
 
 if TYPE_CHECKING:
-    from quaere.api.learning import Learned
+    from quaere.api.learned import Learned
 
 _NOTES = {
     "All questions": "answered right",
@@ -55,7 +55,7 @@ def write_page(learned: Learned, path: Path) -> None:
         rows=_compare(learned.before, learned.after),
         num_practised=_count_lines(learned.out / "practice.jsonl"),
         total_s=sum(learned.seconds.values()),
-        exported="the trained model was exported anyway" if learned.is_trained else "the start was exported",
+        exported=_say_exported(learned),
         commands=_commands(learned),
         plan=as_json(learned.plan),
     )
@@ -102,13 +102,23 @@ def _count_lines(path: Path) -> int:
     return path.read_bytes().count(b"\n")
 
 
+def _say_exported(learned: Learned) -> str:
+    if learned.update:
+        return f"the agent is the {'new' if learned.is_trained else 'old'} one"
+    return "the trained model was exported anyway" if learned.is_trained else "the start was exported"
+
+
 def _commands(learned: Learned) -> dict[str, str]:
     """What to type next, by what it is for."""
     places = (learned.index, learned.agent, learned.out / "run", learned.out / "merged")
     index, agent, run, merged = (shlex.quote(str(place)) for place in places)
-    return {
+    use = {
         "Ask it": f"quaere ask 'YOUR QUESTION' --index {index} --model {agent}",
         "Serve it, to clients of OpenAI's interface": f"quaere serve --index {index} --model {agent}",
+    }
+    if learned.update and not (learned.out / "run").exists():
+        return use  # there was nothing new to practise on
+    return use | {
         "Read how it was trained, episode by episode": f"quaere view {run} --open",
         "Take the trained model elsewhere, in one folder": f"quaere export {run} --merge --out {merged}",
     }

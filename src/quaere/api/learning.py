@@ -7,7 +7,9 @@
 Each stage has an output in the folder, written whole. A stage whose output is there is done, so the same call resumes:
 
     plan.json -> index/ -> questions.jsonl -> practice.jsonl, held.jsonl -> form/ -> before/, before.json -> run/
-    -> after/, after.json -> agent/ -> report.json, report.html
+    -> after/, after.json -> agent/ -> report.html, report.json
+
+With `update`, `learning_update.py` runs these stages for the documents that have changed since.
 """
 
 from __future__ import annotations
@@ -18,19 +20,20 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from quaere.api.agent import Agent, LimitOptions
 from quaere.api.background import run_in_thread
 from quaere.api.checked_questions import summarise, write_checked, write_lines
 from quaere.api.evaluation import Evaluation, evaluate
 from quaere.api.evolution import evolve, export
+from quaere.api.learned import Example, Learned, find_index
 from quaere.api.learning_plan import Plan, fit_steps, obtain_plan, store_plan
 from quaere.api.learning_request import ask_for
 from quaere.api.printing import Progress, count, format_duration, no_progress
@@ -40,13 +43,12 @@ from quaere.api.warmup_documents import read_checked
 from quaere.dialects.notes import read_json
 from quaere.disk import discard_folder, new_folder, write_file
 from quaere.errors import BadInput
-from quaere.evaluation.intervals import Interval
 from quaere.evaluation.qa.abstaining import add_hidden
 from quaere.grouping import group_by
 from quaere.policies.catalogue import resolve_model
 from quaere.recipes.registry import find_recipe
+from quaere.search.changed_documents import digest_documents
 from quaere.search.index import build_index, open_index
-from quaere.search.manifest import is_index
 from quaere.training.progress import StepReport, describe_figures
 from quaere.warmup.documents.checked_question import CheckedQuestion
 from quaere.warmup.documents.held_back import choose_documents, list_documents, split_by_document
@@ -58,49 +60,7 @@ _LEAST_DOCUMENTS = 2
 _LEAST_QUESTIONS = 8  # to practise on, and to measure with
 _MOST_SHOWN, _MOST_PREVIEWED = 10, 20
 _SECONDS = "seconds.json"
-
-
-class Example(Struct, frozen=True):
-    """A question with the sentence that proves its answer; `given` is what the agent answered, if it was asked.
-
-    Example("Who built the Halm bridge?", "Orsolya Venn", "The bridge was built by Orsolya Venn.", "halm.md", "Brod")
-    """
-
-    question: str
-    answer: str
-    sentence: str
-    document: str
-    given: str = ""
-    kind: str = ""
-
-
-class Learned(Struct, frozen=True):
-    """What `learn` has done: the agent, its measurements before and after, and examples.
-
-    `gain` is the difference in exact match on the questions held back that have an answer. `is_better` is true if its
-    interval is above 0. `kinds` and `searches` count the questions written, by kind and by the searches they need;
-    `wrong` are questions held back that are still answered wrong, `learned` those that were before and are not now.
-    """
-
-    out: Path
-    plan: Plan
-    before: Evaluation
-    after: Evaluation
-    gain: Interval
-    is_better: bool
-    kinds: dict[str, int]
-    searches: dict[str, int]
-    examples: list[Example]
-    wrong: list[Example]
-    learned: list[Example]
-    seconds: dict[str, float]
-    agent: Path
-    is_trained: bool = True  # False: the agent is the model before reinforcement
-
-    @property
-    def index(self) -> Path:
-        """The index that the agent searches."""
-        return find_index(self.plan, self.out)
+REPORT, DOCUMENTS, UPDATES = "report.json", "documents.json", "updates"
 
 
 def learn(
@@ -118,6 +78,7 @@ def learn(
     trainer: Literal["local", "tinker"] = "local",
     trainer_url: str = "",
     anyway: bool = False,
+    update: bool = False,
     on_note: Callable[[str], None] = lambda line: None,
     on_progress: Progress = no_progress,
 ) -> Learned:
@@ -127,15 +88,20 @@ def learn(
     `questions`. `settings` are the recipe's by name and overrule those of the YAML file `config`; "form.NAME" is a
     setting of `warmup` and "writer.NAME" one of the question writer. If the interval of the gain includes 0, the agent
     is the model before reinforcement, except with `anyway`. With `trainer`, reinforcement is computed on the server at
-    `trainer_url`; all else is done here. `on_progress` is called with what is being done, how much of it is done, and
-    how much there is.
+    `trainer_url`; all else is done here. With `update` and otherwise the same arguments, a finished learning is
+    refreshed after its documents have changed. `on_progress` is called with what is being done, how much of it is done,
+    and how much there is.
     """
     how: dict[str, Any] = {"minutes": minutes, "recipe": recipe, "seed": seed, "device": device}
     how |= {"trainer": trainer, "trainer_url": trainer_url}
     asked = ask_for(sources, model, questions, config, settings, **how)
     folder = Path(out).expanduser().absolute()
+    if update:
+        from quaere.api.learning_update import open_update
+
+        return open_update(asked, folder, on_note, on_progress).finish(anyway)
     plan = obtain_plan(asked, folder)
-    return _Learning(folder, plan, on_note, on_progress).finish(anyway)
+    return Learning(folder, plan, on_note, on_progress).finish(anyway)
 
 
 def preview_questions(
@@ -148,17 +114,11 @@ def preview_questions(
     few = {"writer.drafts": 3 * _MOST_PREVIEWED, "writer.minutes": 0}
     with tempfile.TemporaryDirectory(prefix="quaere-learn-") as folder:
         small = structs.replace(plan, settings={**plan.settings, **few})
-        return _Learning(Path(folder), small, on_note, on_progress).preview()[:_MOST_PREVIEWED]
+        return Learning(Path(folder), small, on_note, on_progress).preview()[:_MOST_PREVIEWED]
 
 
-def find_index(plan: Plan, out: Path) -> Path:
-    """The index: the source itself if it is one, else the one that is built."""
-    source = Path(plan.sources[0])
-    return source if len(plan.sources) == 1 and is_index(source) else out / "index"
-
-
-class _Learning:
-    """The stages of a plan in its folder."""
+class Learning:
+    """The stages of a plan in its folder; an update overrides some of them."""
 
     def __init__(self, out: Path, plan: Plan, note: Callable[[str], None], progress: Progress) -> None:
         self.out, self.plan, self.note, self.progress = out, plan, note, progress
@@ -182,13 +142,11 @@ class _Learning:
             self._stage("form", self.form, self._teach_form)
         self._stage("before", self.out / "before.json", self._measure_start)
         self._reinforce()
-        self._stage(
-            "after", self.out / "after.json", lambda path: self._measure(Run.open(self.run), path.stem).write(path)
-        )
+        self._stage("after", self.out / "after.json", self._measure_end)
         learned = self._collect(anyway)
         self._export(learned.is_trained)
-        write_file(self.out / "report.json", msgspec.json.format(msgspec.json.encode(learned, enc_hook=str), indent=1))
         write_page(learned, self.out / "report.html")
+        write_file(self.out / REPORT, msgspec.json.format(msgspec.json.encode(learned, enc_hook=str), indent=1))
         return learned
 
     def preview(self) -> list[CheckedQuestion]:
@@ -229,13 +187,19 @@ class _Learning:
         raise BadInput(said, hint="add documents, or split it into several files")
 
     def _write_questions(self, path: Path) -> None:
-        num_documents = open_index(self.index, check_sources=False).manifest.num_documents
+        index = open_index(self.index, check_sources=False)
+        num_documents = index.manifest.num_documents
         if num_documents < _LEAST_DOCUMENTS:
             self._refuse_one()
+        write_file(self.out / DOCUMENTS, msgspec.json.encode(digest_documents(index)))
         if self.plan.questions:
             write_lines(path, read_checked(Path(self.plan.questions)))
             return
         self.note(f"writing questions about {num_documents} documents")
+        self._write_checked(path, self.plan.model)
+
+    def _write_checked(self, path: Path, model: str, documents: Collection[str] | None = None) -> None:
+        """Let the model write questions about the documents, by default all."""
 
         def write(check: Callable[[], None]) -> None:
             def progress(doing: str, done: int, total: int | None, stands: str = "") -> None:
@@ -246,9 +210,10 @@ class _Learning:
                 "device": self.plan.machine.device,
                 "out": path,
                 "dropped": self.out / "dropped.jsonl",
+                "documents": documents,
             }
             settings = self.plan.writer_settings()
-            written = write_checked(self.plan.model, self.index, settings, **how, note=self.note, progress=progress)
+            written = write_checked(model, self.index, settings, **how, note=self.note, progress=progress)
             for line in summarise(written, path):
                 self.note(line)
 
@@ -358,6 +323,8 @@ class _Learning:
     def _export(self, trained: bool) -> None:
         """Write the agent; `agent.json` says which it is, as a later call with `anyway` replaces it."""
         choice = self.out / "agent.json"
+        if self.agent.exists() and (self.out / UPDATES).exists():
+            return  # of a later update, perhaps
         if self.agent.exists() and choice.is_file() and read_json(choice, dict[str, bool]) == {"trained": trained}:
             return
         if self.agent.exists():

@@ -2,6 +2,7 @@
 
 quaere learn ~/notes --model Qwen/Qwen2.5-1.5B-Instruct --out notes-learned --minutes 30
 quaere learn ~/notes --model Qwen/Qwen2.5-1.5B-Instruct --out notes-learned --dry-run
+quaere learn ~/notes --model Qwen/Qwen2.5-1.5B-Instruct --out notes-learned --update
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from quaere.recipes.registry import LEARNED
 from quaere.setting_types import File, Folder, Number
 
 if TYPE_CHECKING:
-    from quaere.api.learning import Example, Learned
+    from quaere.api.learned import Example, Learned, Update
 
 _MOST_WRONG = 5
 
@@ -48,7 +49,8 @@ class LearnOptions(JsonOption, kw_only=True):
         seed: seed of everything that is drawn (default: 0)
         trainer: where the model is reinforced: here, or on a server that speaks the Tinker interface
         trainer_url: the server of --trainer tinker (default: the hosted service, with the key in $TINKER_API_KEY)
-        anyway: export the reinforced model also if no gain was shown
+        anyway: export the reinforced model also if no gain was shown, or with --update a loss
+        update: refresh what the same command has learned, after documents have changed
         dry_run: print the plan and questions that are written on the spot, and stop
         json: print JSON, one object a line
     """
@@ -65,6 +67,7 @@ class LearnOptions(JsonOption, kw_only=True):
     trainer: Literal["local", "tinker"] = "local"
     trainer_url: Annotated[str, "URL"] = ""
     anyway: bool = False
+    update: bool = False
     dry_run: bool = False
 
 
@@ -74,13 +77,16 @@ def _run(args: argparse.Namespace) -> None:
     names = ("model", "minutes", "recipe", "questions", "config", "seed", "device", "trainer", "trainer_url")
     given: dict[str, Any] = {name: getattr(args, name) for name in names}
     given["settings"] = read_assignments(args.assignments)
+    if args.dry_run and args.update:
+        raise BadInput("--dry-run plans a first learning, and --update refreshes one", hint="leave one of them out")
     if args.dry_run:
         _preview(args, given)
         return
     goes_on = "what is finished is kept, and the same command goes on"
     with interruptible(goes_on), _open_progress(args.json) as progress:
         note = _print_event if args.json else note_line
-        learned = learn(args.sources, out=args.out, anyway=args.anyway, on_note=note, on_progress=progress, **given)
+        how = {"anyway": args.anyway, "update": args.update}
+        learned = learn(args.sources, out=args.out, on_note=note, on_progress=progress, **how, **given)
     if args.json:
         print(json.dumps({"event": "done", **json.loads(msgspec.json.encode(learned, enc_hook=str))}), flush=True)
         return
@@ -210,7 +216,9 @@ def describe_learned(learned: Learned) -> list[str]:
             lines.append(
                 f"  abstained {name}: {refused:.1f} % of questions with a hidden answer, {lost:.1f} % of the others"
             )
-    if not learned.is_better:
+    if learned.update:
+        lines += _describe_update(learned.update, learned.is_trained)
+    elif not learned.is_better:
         kept = "reinforced all the same (--anyway)" if learned.is_trained else "the model before reinforcement"
         lines.append(f"the interval includes 0, so no gain is shown: the agent is {kept}")
     lines += [f"questions: {kinds}; searches: {needed}", "", "examples:", *map(_say_example, learned.examples)]
@@ -224,6 +232,24 @@ def describe_learned(learned: Learned) -> list[str]:
     if learned.is_trained:
         lines += [f"take it along:   quaere export {out}/run --role solver --merge --out FOLDER"]
     return [*lines, f"read about it:   {out}/report.html"]
+
+
+def _describe_update(update: Update, is_taken: bool) -> list[str]:
+    """What changed, every question that was retired, and which agent is used from now on."""
+    found = update.documents
+    nums = f"{len(found.added)} added, {len(found.changed)} changed, {len(found.removed)} removed"
+    lines = [f"documents: {nums}; {found.num_documents} now"]
+    for name, measured in (("old", update.regression), ("new", update.gain)):
+        if measured:
+            lines.append(f"{name} questions held back ({measured.num}): {between(measured, '+')} points")
+    if update.is_worse:
+        said = "the old questions held back are answered worse" if update.regression else "no old question is held back"
+        lines.append(f"{said}: the agent is the {'new one all the same (--anyway)' if is_taken else 'old one'}")
+    else:
+        lines.append(f"the agent is the {'new' if is_taken else 'old'} one")
+    lines.append(f"{update.num_checked} checked again, {len(update.retired)} retired, {update.num_new} new")
+    retired = (f"{one.question} {one.answer!r} ({one.document}: {one.reason})" for one in update.retired)
+    return [*lines, *(f"  retired: {line}" for line in retired)]
 
 
 def _say_example(example: Example) -> str:

@@ -12,7 +12,7 @@ The model is used untrained, before any warm-up: the lessons of the warm-up are 
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from msgspec import Struct, structs
 
@@ -77,13 +77,15 @@ async def write_questions(
     settings: WriterSettings,
     report: Report = lambda doing, done, total: None,
     journal: Journal | None = None,
+    documents: Collection[str] | None = None,
 ) -> Written:
     """Write questions about the index's documents; keep those that pass every check, without duplicates.
 
-    It stops early if the first facts give no question at all. Batches that are in the journal are not asked again.
+    With `documents`, facts of these alone are drafted. It stops early if the first facts give no question at all.
+    Batches that are in the journal are not asked again.
     """
     settings.check()
-    writer = _Writer(policy, index, settings, report, journal)
+    writer = _Writer(policy, index, settings, report, journal, documents)
     asked = await writer.ask_drafts()
     kept = [worded for worded in asked if worded.draft.kind == "single"]
     if not kept:
@@ -127,13 +129,21 @@ class _Writer:
     """Words and checks drafts; records the questions asked, and why questions were dropped."""
 
     def __init__(
-        self, policy: Policy, index: Index, settings: WriterSettings, report: Report, journal: Journal | None
+        self,
+        policy: Policy,
+        index: Index,
+        settings: WriterSettings,
+        report: Report,
+        journal: Journal | None,
+        documents: Collection[str] | None = None,
     ) -> None:
         self.settings, self.report, self.journal = settings, report, journal
         self.lines = Lines(policy, seed=settings.seed, concurrency=settings.concurrency)
         self.examiner = Examiner(self.lines, index, settings)
-        self.passages = list(index.passages())
-        self.folder_names = FolderNames(self.passages)
+        every = list(index.passages())
+        self.folder_names = FolderNames(every)
+        self.is_partial = documents is not None
+        self.passages = [passage for passage in every if documents is None or passage.doc_id in documents]
         self.dropped: list[Dropped] = []
         self.num_drafts = 0
         self._asked: set[str] = set()
@@ -148,6 +158,8 @@ class _Writer:
         drafted = {draft.id for draft in named}
         others = [draft for draft in draw_drafts(self.passages, num, self.settings.seed) if draft.id not in drafted]
         others = others[: num - len(named)]
+        if not others and not named and self.is_partial:
+            return []
         if not others and not named:
             raise BadInput("no passage of the index states a fact to ask about", hint="index documents with sentences")
         unsaid = draw_unanswerable(self.passages, self.settings.num_unanswerable, self.settings.seed)

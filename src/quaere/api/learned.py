@@ -1,0 +1,82 @@
+"""Records of what `quaere learn` has done: the agent, measurements before and after, examples, and an update."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec import Struct
+
+from quaere.api.evaluation import Evaluation
+from quaere.api.learning_plan import Plan
+from quaere.evaluation.intervals import Interval
+from quaere.search.changed_documents import ChangedDocuments
+from quaere.search.manifest import is_index
+from quaere.warmup.documents.stale_questions import Retired
+
+
+class Example(Struct, frozen=True):
+    """A question with the sentence that proves its answer; `given` is what the agent answered, if it was asked.
+
+    Example("Who built the Halm bridge?", "Orsolya Venn", "The bridge was built by Orsolya Venn.", "halm.md", "Brod")
+    """
+
+    question: str
+    answer: str
+    sentence: str
+    document: str
+    given: str = ""
+    kind: str = ""
+
+
+class Update(Struct, frozen=True):
+    """What `learn(..., update=True)` found: changed documents, retired questions, and the old agent beside the new.
+
+    `regression` is the difference in exact match on the old questions held back, `gain` on the new ones; None if there
+    are none.
+
+        Update(documents=ChangedDocuments(...), num_checked=12, retired=[Retired(...)], num_new=5, ...)
+    """
+
+    documents: ChangedDocuments
+    num_checked: int
+    retired: list[Retired]
+    num_new: int
+    regression: Interval | None
+    gain: Interval | None
+    is_worse: bool  # on the old questions held back, or not measured as none is left
+
+
+class Learned(Struct, frozen=True):
+    """What `learn` has done: the agent, its measurements before and after, and examples.
+
+    `gain` is the difference in exact match on the questions held back that have an answer. `is_better` is true if its
+    interval is above 0. `kinds` and `searches` count the questions written, by kind and by the searches they need;
+    `wrong` are questions held back that are still answered wrong, `learned` those that were before and are not now.
+    """
+
+    out: Path
+    plan: Plan
+    before: Evaluation
+    after: Evaluation
+    gain: Interval
+    is_better: bool
+    kinds: dict[str, int]
+    searches: dict[str, int]
+    examples: list[Example]
+    wrong: list[Example]
+    learned: list[Example]
+    seconds: dict[str, float]
+    agent: Path
+    is_trained: bool = True  # False: the agent is the model before reinforcement
+    update: Update | None = None  # of `learn(..., update=True)`
+
+    @property
+    def index(self) -> Path:
+        """The index that the agent searches."""
+        return find_index(self.plan, self.out)
+
+
+def find_index(plan: Plan, out: Path) -> Path:
+    """The index: the source itself if it is one, else the one that is built."""
+    source = Path(plan.sources[0])
+    return source if len(plan.sources) == 1 and is_index(source) else out / "index"

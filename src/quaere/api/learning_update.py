@@ -1,0 +1,271 @@
+"""`quaere.learn(..., update=True)`: what was learned is refreshed after documents have changed.
+
+    learned = learn("notes/", model="Qwen/Qwen2.5-1.5B-Instruct", out="notes-learned", update=True)
+    learned.update.retired[0] -> Retired("halm.md#0:16", "Who built Halm?", ..., reason="its evidence is gone")
+
+Each update is a folder of `learn` of its own, whose source is the index and whose model is the agent until then:
+
+    updates/1/ plan.json, changed.json, documents.json, start/ -> kept.jsonl, retired.jsonl -> new.jsonl
+    -> questions.jsonl -> practice.jsonl, held.jsonl -> before.json -> run/ -> after.json -> agent/ -> update.json
+
+At the end DIR/agent is exchanged for the new agent at once. An update without `update.json` is not finished.
+"""
+
+import math
+import shutil
+from collections.abc import Callable, Collection
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from quaere.api.checked_questions import recheck_questions, write_lines
+from quaere.api.evaluation import Evaluation
+from quaere.api.evolution import export
+from quaere.api.learned import Learned, Update, find_index
+from quaere.api.learning import DOCUMENTS, REPORT, UPDATES, Learning
+from quaere.api.learning_plan import PLAN, Plan, find_plan, store_plan
+from quaere.api.learning_request import Asked
+from quaere.api.printing import Progress, count
+from quaere.api.warmup_documents import read_checked
+from quaere.dialects.notes import read_json
+from quaere.disk import discard_folder, link_file, new_folder, write_file
+from quaere.errors import BadInput
+from quaere.evaluation.intervals import Interval, paired_difference
+from quaere.recipes.registry import find_recipe
+from quaere.rewards.answers import normalise_answer
+from quaere.search.changed_documents import ChangedDocuments, digest_documents, find_changed
+from quaere.search.index import open_index
+from quaere.search.manifest import update_hint
+from quaere.search.update import update_index
+from quaere.warmup.documents.checked_question import CheckedQuestion
+from quaere.warmup.documents.held_back import choose_documents, list_documents, split_by_document
+from quaere.warmup.documents.stale_questions import Retired
+from quaere.worlds.dice import Dice
+
+_SHARE = 10  # an update drafts and trains at most this part of the first learning
+_FRESH_HELD = 4  # one in so many questions about new documents is held back
+_PLANNED = ("solver.steps", "writer.drafts", "writer.minutes")  # settings that an update decides
+_CHANGED, _UPDATE = "changed.json", "update.json"
+
+
+class _Changed(ChangedDocuments, frozen=True, kw_only=True):
+    """The changed documents, and the fingerprint of the index that has them."""
+
+    fingerprint: str
+
+
+def open_update(asked: Asked, root: Path, note: Callable[[str], None], progress: Progress) -> Learning:
+    """The update of a finished learning in the folder `root`: the one under way, else a new one.
+
+    The index is updated first. An update under way is begun again if the documents have changed meanwhile.
+    """
+    if not (root / PLAN).is_file() or not (root / REPORT).is_file():
+        said = "is not finished" if (root / PLAN).is_file() else "has nothing that was learned"
+        raise BadInput(f"{root} {said}, so there is nothing to update", hint="the same command without --update")
+    plan = find_plan(asked, root)
+    index = find_index(plan, root)
+    num_done = len(list((root / UPDATES).glob(f"*/{_UPDATE}")))
+    earlier = root / UPDATES / str(num_done) if num_done else root
+    if not (earlier / DOCUMENTS).is_file():
+        raise BadInput(f"{root} is of a version that did not record its documents", hint="learn with another --out")
+    if index == root / "index":
+        update_index(index, progress)
+    opened = open_index(index, check_sources=False)
+    digests = digest_documents(opened)
+    found = find_changed(read_json(earlier / DOCUMENTS, dict[str, str]), digests)
+    if not found.touched:
+        hint = "change documents first" if index == root / "index" else update_hint(index)
+        raise BadInput(f"nothing changed: 0 of {count(found.num_documents, 'document')}", hint=hint)
+    out = root / UPDATES / str(num_done + 1)
+    changed = _Changed(**structs.asdict(found), fingerprint=opened.fingerprint)
+    if out.exists() and read_json(out / _CHANGED, _Changed) != changed:
+        note(f"the documents have changed again: {out} is begun anew")
+        discard_folder(out)
+    if not out.exists():
+        small = plan_update(structs.replace(plan, drafts=_count_drafts(plan, root)), changed, out, index)
+        _begin(out, small, changed, digests, root / "agent")
+    small = structs.replace(read_json(out / PLAN, Plan), trainer_url=plan.trainer_url)  # the server may have moved
+    return _Refresh(out, small, note, progress, earlier=earlier, writer=plan.model)
+
+
+def _count_drafts(plan: Plan, root: Path) -> int:
+    """The drafts of the first learning: those kept or dropped; the planned ones if its questions were given."""
+    if plan.questions:
+        return plan.drafts
+    return sum((root / name).read_bytes().count(b"\n") for name in ("questions.jsonl", "dropped.jsonl"))
+
+
+def plan_update(plan: Plan, changed: ChangedDocuments, out: Path, index: Path) -> Plan:
+    """The plan of an update: a tenth of the steps, and drafts in proportion to the changed documents, at most a tenth.
+
+    20,000 drafts and 48 steps for 200 documents, of which 6 changed: 600 drafts and 4 steps.
+    """
+    share = min(1 / _SHARE, len(changed.readable) / max(1, changed.num_documents))
+    settings: dict[str, Any] = {name: value for name, value in plan.settings.items() if name not in _PLANNED}
+    if not find_recipe(plan.recipe).takes_questions:  # it writes its own
+        config = plan.config(plan.model)
+        for name in ("proposer.steps", "generation.candidates"):
+            if num := attrgetter(name)(config):
+                settings[name] = max(1, num // _SHARE)
+    return structs.replace(
+        plan,
+        sources=(str(index),),
+        model=str(out / "start"),
+        teaches_form=False,
+        questions="",
+        settings=settings,
+        minutes=plan.minutes / _SHARE,
+        drafts=max(1, math.floor(plan.drafts * share)),
+        writer_minutes=plan.writer_minutes / _SHARE,
+        steps=max(1, plan.steps // _SHARE),
+    )
+
+
+def _begin(out: Path, plan: Plan, changed: _Changed, digests: dict[str, str], agent: Path) -> None:
+    """Make the folder of an update, whole or not at all; the agent is linked, as its folder is exchanged at the end."""
+    out.parent.mkdir(exist_ok=True)
+    with new_folder(out) as folder:
+        shutil.copytree(agent, folder / "start", copy_function=link_file)
+        (folder / DOCUMENTS).write_bytes(msgspec.json.encode(digests))
+        (folder / _CHANGED).write_bytes(msgspec.json.encode(changed))
+        store_plan(plan, folder)
+
+
+class _Refresh(Learning):
+    """The stages of an update; `earlier` is the folder of the learning or update before, `writer` the first model."""
+
+    def __init__(
+        self, out: Path, plan: Plan, note: Callable[[str], None], progress: Progress, *, earlier: Path, writer: str
+    ) -> None:
+        super().__init__(out, plan, note, progress)
+        self.earlier, self.writer = earlier, writer
+        self.agent = out.parent.parent / "agent"
+        self.changed = read_json(out / _CHANGED, _Changed)
+
+    def finish(self, anyway: bool) -> Learned:
+        """Do what is not done yet; `update.json` comes last."""
+        learned = super().finish(anyway)
+        write_file(self.out / _UPDATE, msgspec.json.format(msgspec.json.encode(learned.update), indent=1))
+        return learned
+
+    # ------------------------------------------------------------------------------------------------------- questions
+
+    def _write_questions(self, path: Path) -> None:
+        if not (kept := self.out / "kept.jsonl").exists():
+            self._recheck(kept)
+        new = self.out / "new.jsonl"
+        if not self.changed.readable:
+            write_lines(new, [])  # documents were only removed
+        elif not new.exists():
+            self.note(f"writing questions about {count(len(self.changed.readable), 'document')}")
+            self._write_checked(new, self.writer, self.changed.readable)
+        write_lines(path, [*self._read("kept"), *self._read_new()])
+
+    def _recheck(self, path: Path) -> None:
+        questions = read_checked(self.earlier / "questions.jsonl")
+        found = recheck_questions(
+            questions,
+            self.changed.touched,
+            model=self.writer,
+            index=self.index,
+            settings=self.plan.writer_settings(),
+            device=self.plan.machine.device,
+            note=self.note,
+        )
+        num_checked = len(found.checked) + len(found.retired)
+        self.note(f"{count(num_checked, 'question')} checked again, {len(found.retired)} retired")
+        write_lines(self.out / "retired.jsonl", found.retired)
+        write_lines(path, [*found.untouched, *found.checked])
+
+    def _read_new(self) -> list[CheckedQuestion]:
+        """The new questions, without those that were asked before about the same fact or in the same words."""
+        kept = self._read("kept")
+        ids, texts = {one.id for one in kept}, {normalise_answer(one.question) for one in kept}
+        new = self._read("new")
+        return [one for one in new if one.id not in ids and normalise_answer(one.question) not in texts]
+
+    def _hold_back(self, path: Path) -> None:
+        """Documents stay on their side; of new ones some are held back. As many old questions are practised as new."""
+        held_before = _list_all(read_checked(self.earlier / "held.jsonl"))
+        known = _list_all(read_checked(self.earlier / "questions.jsonl"))
+        new = self._read_new()
+        fresh = [one for one in new if not known.intersection(list_documents(one))]
+        chosen = choose_documents(fresh, len(fresh) // _FRESH_HELD) if fresh else frozenset()
+        is_held = (held_before | chosen).__contains__
+        old_practice, old_held, _ = split_by_document(self._read("kept"), list_documents, is_held)
+        new_practice, new_held, _ = split_by_document(new, list_documents, is_held)
+        if not any(one.answers for one in (*old_held, *new_held)):
+            raise BadInput("no question is left to measure with: the agent stays", hint="learn with another --out")
+        Dice(self.plan.seed, "mixed", self.out.name).shuffle(old_practice)
+        practice = new_practice + old_practice[: len(new_practice)] if self.plan.practises_given else []
+        write_lines(self.out / "practice.jsonl", practice)
+        write_lines(path, old_held + new_held)
+        sides = f"{len(old_held)} old and {len(new_held)} new held back"
+        self.note(f"{len(practice)} questions to practise on, {len(new_practice)} of them new; {sides}")
+
+    # ------------------------------------------------------------------------------------------- training and measuring
+
+    def _measure_start(self, path: Path) -> None:
+        self._measure(self.start, path.stem).write(path)
+
+    def _reinforce(self) -> None:
+        if self.plan.practises_given and not self._read("practice"):
+            self.note("there is nothing new to practise on: the agent stays as it is")
+            return
+        super()._reinforce()
+
+    def _measure_end(self, path: Path) -> None:
+        if self.run.exists():
+            super()._measure_end(path)
+        else:
+            write_file(path, (self.out / "before.json").read_bytes())
+
+    def _collect(self, anyway: bool) -> Learned:
+        learned = super()._collect(anyway)
+        old = {one.id for one in self._read("kept")}
+        regression = _compare(learned, old.__contains__)
+        retired = msgspec.json.Decoder(Retired).decode_lines((self.out / "retired.jsonl").read_bytes())
+        touched = [one for one in self._read("kept") if self.changed.touched.intersection(list_documents(one))]
+        found = Update(
+            documents=ChangedDocuments(*(getattr(self.changed, name) for name in ChangedDocuments.__struct_fields__)),
+            num_checked=len(retired) + len(touched),
+            retired=retired,
+            num_new=len(self._read_new()),
+            regression=regression,
+            gain=_compare(learned, lambda name: name not in old),
+            is_worse=regression is None or regression.high < 0,
+        )
+        is_taken = self.run.exists() and (anyway or not found.is_worse)
+        if self.run.exists() and not is_taken:
+            lost = "worse at old questions held back" if regression else "no old question is held back"
+            self.note(f"{lost}: the agent stays as it is")
+        return structs.replace(learned, update=found, is_trained=is_taken)
+
+    def _export(self, trained: bool) -> None:
+        """Exchange the agent for the new one at once, if it is taken."""
+        if not trained:
+            return
+        made = self.out / "agent"
+        if not made.exists():
+            with self._timed("agent"):
+                export(self.run, made, role="solver")
+        with new_folder(self.agent) as folder:
+            shutil.copytree(made, folder, dirs_exist_ok=True, copy_function=link_file)
+
+
+def _list_all(questions: Collection[CheckedQuestion]) -> set[str]:
+    """The documents that the questions are about."""
+    return {name for question in questions for name in list_documents(question)}
+
+
+def _compare(learned: Learned, is_chosen: Callable[[str], bool]) -> Interval | None:
+    """After minus before in exact match, over the chosen questions that have an answer; None if there are none."""
+    before, after = (_score(one, is_chosen) for one in (learned.before, learned.after))
+    return paired_difference([after[name] for name in before], list(before.values())) if before else None
+
+
+def _score(evaluation: Evaluation, is_chosen: Callable[[str], bool]) -> dict[str, float]:
+    return {one.id: one.exact_match for one in evaluation.questions if one.answerable and is_chosen(one.id)}
