@@ -76,7 +76,7 @@ REWARDS = AbstentionRewards(right=0.3, needless=0.1)
 
 @pytest.mark.parametrize("needless", [0.0, 0.1, 0.5])
 def test_a_hard_question_teaches_to_abstain_if_that_is_paid_at_all(needless):
-    """A group's advantages are divided by its deviation: how much a needless abstention earns does not matter."""
+    """In a group without a right attempt, how much a needless abstention earns does not matter."""
     solver = open_solver("search-r1", abstention=AbstentionRewards(needless=needless))
     group = [ended(ABSTENTION, abstained=True), ended("Brod"), ended("Oss"), ended("Oss")]
     advantages = grpo([solver.pay(episode)["reward/total"] for episode in group], [0] * 4).values

@@ -6,9 +6,9 @@
 
     AbstentionRewards(right=1.0, needless=0.0).of(question)
 
-Practice knows which questions have no answer, so abstaining is paid by whether it was right. One reward `a` for both
-would not do: GRPO divides by the standard deviation of a group, and in a group of abstentions and wrong answers any
-`a` above 0 gives the same advantages, so that every hard question teaches to abstain.
+Practice knows which questions have no answer, so the reward depends on whether abstaining was right. With one reward
+`a` for both, abstaining is reinforced in every group in which fewer than about `a` of the attempts are right; in one
+without a right attempt any `a` above 0 gives the same advantages, because GRPO divides by the group's deviation.
 """
 
 from msgspec import Struct, structs
