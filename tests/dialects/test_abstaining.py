@@ -74,13 +74,13 @@ def test_a_dialect_that_cannot_abstain_is_refused(monkeypatch):
 REWARDS = AbstentionRewards(right=0.3, needless=0.1)
 
 
-@pytest.mark.parametrize("needless", [0.0, 0.1, 0.5])
-def test_a_hard_question_teaches_to_abstain_if_that_is_paid_at_all(needless):
-    """In a group without a right attempt, how much a needless abstention earns does not matter."""
+@pytest.mark.parametrize(("needless", "abstained"), [(0.0, 0.0), (0.1, 1.5), (0.5, 1.5), (-1.0, -1.5)])
+def test_a_hard_question_teaches_to_abstain_by_the_sign_of_its_reward(needless, abstained):
+    """In a group without a right attempt, only the sign of what a needless abstention earns matters."""
     solver = open_solver("search-r1", abstention=AbstentionRewards(needless=needless))
     group = [ended(ABSTENTION, abstained=True), ended("Brod"), ended("Oss"), ended("Oss")]
     advantages = grpo([solver.pay(episode)["reward/total"] for episode in group], [0] * 4).values
-    assert advantages == pytest.approx([1.5, -0.5, -0.5, -0.5] if needless else [0.0] * 4, abs=1e-3)
+    assert advantages == pytest.approx([abstained, *[-abstained / 3] * 3], abs=1e-3)
 
 
 @pytest.mark.parametrize(

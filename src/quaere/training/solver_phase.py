@@ -20,7 +20,7 @@ from quaere.rewards.abstention import AbstentionRewards
 from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rollout.episode import Credit, Limits
 from quaere.rollout.policy import derive_seed
-from quaere.setting_types import Fraction, GroupSize, NonNegativeFloat, NonNegativeInt, PositiveInt
+from quaere.setting_types import Fraction, GroupSize, NonNegativeFloat, NonNegativeInt, PositiveInt, SignedFraction
 from quaere.training.information_gain import describe_gains, measure_gains
 from quaere.training.measures import (
     mean_parts,
@@ -58,14 +58,14 @@ class AbstentionSettings(Struct, frozen=True, forbid_unknown_fields=True):
         allowed: The prompt offers to abstain. [Quaere]
         reward: Reward for abstaining from a question without an answer; a right answer earns 1, a wrong one 0. [Quaere]
         needless: Reward for abstaining from a question that has an answer. Above 0, the solver also learns to abstain
-            where it is unsure, and gives fewer right answers. [Quaere]
+            where it is unsure, and gives fewer right answers; below 0, a wrong answer is better. [Quaere]
         hidden_share: Share of the questions of a step whose answers are hidden from their searches, so that they cannot
             be answered. Questions for yes or no and choices are never hidden. [Quaere]
     """
 
     allowed: bool = False
     reward: Fraction = 1.0
-    needless: Fraction = 0.0
+    needless: SignedFraction = 0.0
     hidden_share: Fraction = 0.25
 
     @property
