@@ -25,7 +25,8 @@ the answer) over the questions whose gold every file knows.
 Scores are over questions with accepted answers. Where a file has abstentions, questions without an answer or the
 confidence of answers, another table has the share of unanswerable questions that were *refused*, the share of the
 baseline's right answers *lost* because the arm abstained, and the share of wrong questions among the 80 % of all
-questions that the arm is surest of (`evaluation/qa/abstaining.py`).
+questions that the arm is surest of (`evaluation/qa/abstaining.py`). In an arm whose name ends with `@0.25`, answers
+with a confidence below 0.25 count as abstentions.
 
 `--where set=A,B` (or `facts=2,3`, `kind=name,number`) adds a table of those questions alone. `--digits 5-f` keeps only
 the questions whose sha256(id) begins with such a hex digit: a split that needs no list, 0-4 to choose by and 5-f to
@@ -42,7 +43,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from tables import as_table
 
 from quaere.errors import BadInput
@@ -355,9 +356,21 @@ def make_tables(arms: Sequence[Arm], baseline: Arm, group: Group, same_start: bo
 # ---------------------------------------------------------------------------------------------------------------- main
 
 
-def read_seed(path: Path, digits: frozenset[str]) -> Seed:
+def read_seed(path: Path, digits: frozenset[str], least: float) -> Seed:
     """The results of a file, of the questions whose ids' hashes begin with such a digit."""
-    return {item.key: item for item in read_items(path) if first_digit(item.id) in digits}
+    return {item.key: refuse_below(item, least) for item in read_items(path) if first_digit(item.id) in digits}
+
+
+def refuse_below(item: Item, least: float) -> Item:
+    """The item; as an abstention if it is an answer whose confidence is below `least`."""
+    unsure = item.is_answer and item.confidence is not None and item.confidence < least
+    return structs.replace(item, abstained=True, exact_match=0.0, f1=0.0) if unsure else item
+
+
+def least_of(name: str) -> float:
+    """The least confidence that the name of an arm ends with, 0 without one: least_of("voted@0.25") == 0.25"""
+    found = re.search(r"@([\d.]+)$", name)
+    return float(found[1]) if found else 0.0
 
 
 def label_seeds(paths: Sequence[str]) -> list[str]:
@@ -374,7 +387,10 @@ def label_seeds(paths: Sequence[str]) -> list[str]:
 
 def read_arms(given: Sequence[Sequence[str]], digits: frozenset[str]) -> list[Arm]:
     """The arms of the command line, each a name and its files."""
-    arms = [Arm(name, [read_seed(Path(path), digits) for path in paths], label_seeds(paths)) for name, *paths in given]
+    arms = [
+        Arm(name, [read_seed(Path(path), digits, least_of(name)) for path in paths], label_seeds(paths))
+        for name, *paths in given
+    ]
     for arm in arms:
         if not arm.seeds:
             raise BadInput(f"arm {arm.name} has no file", hint="--arm NAME FILE.items.jsonl.gz ...")

@@ -85,6 +85,25 @@ def test_an_answer_below_the_least_confidence_counts_as_an_abstention(index, say
     assert answer.found and not answer.abstained and str(answer) == "May 2019"
 
 
+@pytest.mark.parametrize(("least", "found"), [(None, True), (0.2, True), (0.3, False)])
+def test_the_answer_of_most_attempts_needs_its_share_of_them(index, says, least, found):
+    """Of four attempts two abstain, and one each says Oss and May 2019: the first of them has a share of a quarter."""
+    turns = [SILENT, TURNS, SILENT, [call("backups"), "<answer>Oss</answer>"]]
+    says(None, {f"ask-0-a{number}": script for number, script in enumerate(turns)})
+    shown = []
+    with quaere.Agent("a-model", index, attempts=4, min_confidence=least) as agent:
+        answer = agent.ask("When did we move the backups?", on_turn=shown.append)
+    assert answer.text == "May 2019" and answer.confidence == 0.25 and answer.found == (not answer.abstained) == found
+    assert tuple(shown) == answer.episode.turns and answer.episode.id == "ask-0"
+
+
+def test_several_attempts_at_several_questions(index, says):
+    says(TURNS)
+    with quaere.Agent("a-model", index, attempts=3) as agent:
+        answers = agent.ask_many(["When did we move the backups?", "And when was that?"], progress=False)
+    assert [(answer.text, answer.confidence, answer.found) for answer in answers] == [("May 2019", 1.0, True)] * 2
+
+
 def test_without_an_answer_there_is_no_confidence(index, says):
     says([call("backups")] * 2)
     with quaere.Agent("a-model", index, max_turns=2, min_confidence=0.9) as agent:
@@ -100,5 +119,8 @@ def test_refusals(index, monkeypatch):
     monkeypatch.setattr("quaere.rollout.policy.open_policy", lambda model, **engine: opened)
     with pytest.raises(BadInput, match=r"cannot be measured: .* returns no probabilities of tokens") as refused:
         quaere.Agent(endpoint, index, min_confidence=0.5)
-    assert "--min-confidence" in refused.value.hint
+    assert "--attempts" in refused.value.hint
     quaere.Agent(endpoint, index).close()
+    quaere.Agent(endpoint, index, min_confidence=0.5, attempts=3).close()
+    with pytest.raises(BadInput, match="attempts must be at least 1, not 0"):
+        quaere.Agent("a-model", index, attempts=0)

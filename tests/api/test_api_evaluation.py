@@ -92,6 +92,26 @@ def test_questions_are_asked_again_with_their_answers_hidden(index, says, capsys
     assert "3 questions, 2 of them without an answer" in capsys.readouterr().out
 
 
+def test_the_answer_of_most_attempts_is_scored_and_one_of_too_few_is_an_abstention(index, says, tmp_path):
+    """q1: the right answer in two of four attempts; q2: in one of four, after a wrong one, so it is not even chosen."""
+    right, wrong, silent = TURNS, ["<answer>Oss</answer>"], ["<answer>not in these documents</answer>"]
+    attempts = {"q1": [silent, right, wrong, right], "q2": [wrong, right, silent, silent]}
+    scripts = {f"{name}-a{n}": turns for name, tried in attempts.items() for n, turns in enumerate(tried)}
+    asked = [ASKED, structs.replace(ASKED, id="q2")]
+    for least, scores in (
+        (None, [(1.0, False, 0.5), (0.0, False, 0.25)]),
+        (0.4, [(1.0, False, 0.5), (0.0, True, 0.25)]),
+    ):
+        says(None, scripts)
+        with quaere.Agent("a-model", index, attempts=4, min_confidence=least) as agent:
+            result = quaere.evaluate(agent, asked, run=tmp_path / f"run-{least}", progress=False)
+            again = quaere.evaluate(agent, asked, run=tmp_path / f"run-{least}", progress=False)
+        assert [(one.exact_match, one.abstained, one.confidence) for one in result.questions] == scores
+        assert again == result and result.questions[1].answer == "Oss"
+    with quaere.Agent("a-model", index) as agent, pytest.raises(quaere.BadInput, match="attempts was 4 and is None"):
+        quaere.evaluate(agent, asked, run=tmp_path / "run-None")
+
+
 def test_nothing_can_be_hidden_from_a_closed_book(says):
     says(TURNS)
     with quaere.Agent("a-model", closed_book=True) as agent, pytest.raises(quaere.BadInput, match="is shown none"):

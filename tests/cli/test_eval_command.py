@@ -100,6 +100,15 @@ def test_greedy_episodes_repeat_whatever_the_seed(place, capsys):
     assert tokens(first) == tokens(again)
 
 
+def test_several_attempts_are_kept_with_the_result_and_continued_alike(place, capsys):
+    found = in_json(place, capsys, "--run", "lora", "--attempts", "2")
+    assert (found["settings"]["attempts"], found["settings"]["min_confidence"]) == (2, 0.25)
+    again = in_json(place, capsys, "--run", "lora", "--attempts", "2", "--resume", found["run"])
+    assert again["score"] == found["score"]
+    assert evaluate(place, "--run", "lora", "--resume", found["run"]) == 2
+    assert "attempts was 2 and is None" in capsys.readouterr().err
+
+
 def test_weights_that_training_deletes_while_they_are_loaded_are_those_of_the_next_checkpoint(
     place, capsys, monkeypatch
 ):

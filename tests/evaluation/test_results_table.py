@@ -260,6 +260,12 @@ def test_abstention_by_hand(table, tmp_path, capsys):
     # abstentions of which one is right; the first four of them have 1 + 2 * 2/3 wrong.
     assert tables[-1]["base"] == {"abstention": "base", "refused %": "0.0", "lost %": "", "wrong at 80 %": "60.0"}
     assert tables[-1]["ours"] == {"abstention": "ours", "refused %": "100.0", "lost %": "50.0", "wrong at 80 %": "58.3"}
+    sure = [item(f"q{n}", float(n < 2), confidence=0.2 * (n + 1)) for n in range(4)]
+    unsure = write_both("unsure", *sure, item("u", 0.0, answerable=False, confidence=0.1))
+    tables = cells(run(table, capsys, "--arm", "base", base, "--arm", "ours@0.3", unsure))
+    found = tables[-1]["ours@0.3"]
+    assert (found["refused %"], found["lost %"]) == ("100.0", "50.0")  # q0 and u are below 0.3
+    assert tables[0]["ours@0.3"]["EM %"].startswith("25.0 ")
     alone = [write_both(f"u{n}", item("u", 0.0, **silent, answerable=False)) for n in range(2)]
     out = run(table, capsys, "--arm", "one", *alone)
     assert "all: 1 questions, 1 of them without an answer" in out

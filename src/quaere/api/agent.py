@@ -38,14 +38,16 @@ from quaere.policies.catalogue import needs_guide
 from quaere.policies.native.device import Precision
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Question, SolveTask, Task, Turn
-from quaere.rollout.episode import Job, Limits, run_episode, run_many
+from quaere.rollout.episode import Job, Limits, run_episode
 from quaere.rollout.policy import Policy
+from quaere.rollout.voting import run_voted
 from quaere.search.searcher import LocalSearcher, NoSearcher, Searcher, check_reachable, open_searcher
 from quaere.setting_types import refuse_unknown
 
 T = TypeVar("T")
 Device = Literal["auto", "cpu", "cuda"]
 
+LEAST_AGREEMENT = 0.25  # of several attempts; measured on practice questions (docs/lab-notes.md)
 _SWITCHES = ("answer_turn", "titles_first")  # limits that are true or false
 
 
@@ -86,7 +88,8 @@ class Agent(Closing):
         guided: bool | None = None,
         abstention: bool | None = None,
         min_overlap: float | None = None,
-        min_confidence: float = 0.0,
+        attempts: int = 1,
+        min_confidence: float | None = None,
         temperature: float = 0.0,
         seed: int = 0,
         device: Device = "auto",
@@ -101,8 +104,10 @@ class Agent(Closing):
         `evidence` asks for the sentence each answer rests on; `dialect`, `style` and `guided` say how the model is
         prompted. `min_overlap` is the share of a question's key words that the passage with the answer must have to
         count as found; 0 lets every answer count. `abstention` lets the model say that the documents do not answer.
-        Each is by default as the model was trained; a model that was not trained may abstain. An answer whose
-        confidence is below `min_confidence` counts as an abstention. `max_rows` is how many episodes run at once.
+        Each is by default as the model was trained; a model that was not trained may abstain. With several `attempts`
+        the model answers each question as often, and the answer that most attempts give counts. An answer whose
+        confidence is below `min_confidence` (0; of several attempts 0.25, the share that must agree) counts as an
+        abstention. `max_rows` is how many episodes run at once.
         """
         check_limits(limits)
         if temperature < 0:
@@ -110,8 +115,9 @@ class Agent(Closing):
         for name, share in (("min_overlap", min_overlap), ("min_confidence", min_confidence)):
             if share is not None and not 0 <= share <= 1:
                 raise BadInput(f"{name} must be from 0 to 1, not {share}")
-        if max_rows < 1:
-            raise BadInput(f"max_rows must be at least 1, not {max_rows}")
+        for name, number in (("max_rows", max_rows), ("attempts", attempts)):
+            if number < 1:
+                raise BadInput(f"{name} must be at least 1, not {number}")
         self.model = str(model.path) if isinstance(model, Run) else str(model)
         refuse_login(self.model, "the model")
         self.searcher = open_search(index, search, closed_book=closed_book)
@@ -123,7 +129,7 @@ class Agent(Closing):
         how: dict[str, Any] = {"temperature": temperature, "seed": seed, "max_rows": max_rows}
         how |= {"dialect": dialect, "style": style, "evidence": evidence, "guided": guided}
         how |= {"min_overlap": min_overlap, "min_confidence": min_confidence, "closed_book": closed_book}
-        how |= {"abstention": abstention}
+        how |= {"abstention": abstention, "attempts": attempts}
         try:
             opening = open_agent(model, self.searcher, engine=self.engine, limits=limits, on_note=on_note, **how)
             self.opened = opened = self._loop.run(opening)
@@ -275,6 +281,7 @@ class OpenAgent(Struct, frozen=True):
     temperature: float = 0.0
     seed: int = 0
     max_rows: int = 32
+    attempts: int = 1
     min_confidence: float = 0.0
 
     @property
@@ -291,7 +298,16 @@ class OpenAgent(Struct, frozen=True):
         limits: Limits | None = None,
         on_turn: Callable[[Turn], None] | None = None,
     ) -> Episode:
-        """One episode; `protocol` and `limits` are the agent's own unless others are given."""
+        """One episode; `protocol` and `limits` are the agent's own unless others are given.
+
+        Of several attempts, `on_turn` is called with the turns of the one that is returned, after the last has ended.
+        """
+        if self.attempts > 1 and isinstance(task, SolveTask):
+            played = self.play_many([task], names=[episode_id], protocol=protocol, limits=limits)
+            [episode] = [episode async for episode in played]
+            for turn in episode.turns:
+                (on_turn or (lambda turn: None))(turn)
+            return episode
         given = (self.policy, protocol or self.protocol, self.searcher, task, limits or self.limits)
         return await run_episode(*given, episode_id=episode_id, seed=self.seed, params=self._params(), on_turn=on_turn)
 
@@ -307,7 +323,9 @@ class OpenAgent(Struct, frozen=True):
         chosen = protocol or self.protocol
         jobs = [Job(chosen, task, name) for task, name in zip(tasks, names or [""] * len(tasks), strict=True)]
         given = (self.policy, jobs, self.searcher, limits or self.limits)
-        return run_many(*given, seed=self.seed, params=self._params(), concurrency=self.max_rows)
+        how: dict[str, Any] = {"seed": self.seed, "concurrency": self.max_rows}
+        attempts = self.attempts if all(isinstance(task, SolveTask) for task in tasks) else 1  # reports do not agree
+        return run_voted(*given, attempts=attempts, params=self._params(), **how)
 
     def _params(self) -> SamplingParams:
         return SamplingParams(temperature=self.temperature)
@@ -328,7 +346,8 @@ async def open_agent(
     *,
     engine: Mapping[str, Any],
     min_overlap: float | None = None,
-    min_confidence: float = 0.0,
+    attempts: int = 1,
+    min_confidence: float | None = None,
     max_rows: int = 32,
     temperature: float = 0.0,
     seed: int = 0,
@@ -348,12 +367,17 @@ async def open_agent(
     overlap = default if min_overlap is None else min_overlap
     sampling: dict[str, Any] = {"temperature": temperature, "seed": seed, "max_rows": max_rows}
     policy = load()
-    if min_confidence and isinstance(policy, ChatPolicy):
+    if min_confidence and attempts == 1 and isinstance(policy, ChatPolicy):
         await policy.stop()
         said = f"the confidence of answers cannot be measured: {model} returns no probabilities of tokens"
-        raise BadInput(said, hint="leave out --min-confidence, or take a model that runs here")
-    sampling |= {"min_confidence": min_confidence}
+        raise BadInput(said, hint="let it answer several times: --attempts 5")
+    sampling |= {"attempts": attempts, "min_confidence": least_confidence(min_confidence, attempts)}
     return OpenAgent(policy, searcher, protocol, limits, notes, overlap, **sampling)
+
+
+def least_confidence(given: float | None, attempts: int) -> float:
+    """The confidence below which an answer counts as an abstention: as given, else by the number of attempts."""
+    return given if given is not None else LEAST_AGREEMENT if attempts > 1 else 0.0
 
 
 def _find_model(model: str | Path | Run, engine: dict[str, Any]) -> tuple[Notes, Callable[[], Policy]]:

@@ -23,8 +23,9 @@ class Answer(Struct, frozen=True):
 
     `found` is false where there is no answer, or one whose passage has too few words of the question to be believed
     (`Agent(min_overlap=...)`), or where the agent abstained. `abstained` is true if it says that the documents do not
-    answer, or if its `confidence` (the geometric mean of the probabilities of the answer's tokens) is below
-    `Agent(min_confidence=...)`; `confidence` is None without an answer, and for an endpoint. `support` is a sentence
+    answer, or if its `confidence` (the share of attempts that agree on it; of a single attempt, the geometric mean of
+    the probabilities of its tokens) is below `Agent(min_confidence=...)`; `confidence` is None without an answer, and
+    for a single attempt of an endpoint. `support` is a sentence
     shown to the agent that contains the answer, whether it quoted one or not (see `find_support`); None if there is
     none. `evidence` is the quoted sentence as its document has it, with its place there; None if none was asked for or
     given, or if no passage the agent was shown has it. `span` is the quotation as the model wrote it.
@@ -68,7 +69,7 @@ def read_answer(episode: Episode, min_overlap: float = 0.0, min_confidence: floa
         episode=episode,
         support=found[0] if (found := find_support(episode)) else None,
         found=is_found(episode, min_overlap, min_confidence),
-        abstained=abstains(episode, min_confidence),
+        abstained=episode.abstains(min_confidence),
         confidence=episode.confidence,
     )
 
@@ -188,12 +189,6 @@ def _is_yes_or_no(answer: str) -> bool:
 # -------------------------------------------------------------------------------------------------------- not found
 
 
-def abstains(episode: Episode, min_confidence: float = 0.0) -> bool:
-    """True if the model abstained, or if its confidence in its answer is below `min_confidence`."""
-    confidence = episode.confidence if min_confidence else None
-    return episode.abstained or (confidence is not None and confidence < min_confidence)
-
-
 def say_abstained(episode: Episode, min_confidence: float = 0.0) -> str:
     """One line: that the documents do not answer, why if the model itself did answer, and what was searched for.
 
@@ -211,9 +206,9 @@ def is_found(episode: Episode, min_overlap: float, min_confidence: float = 0.0) 
 
     A small model answers whatever it is asked: of a passage about another bridge it takes another builder. Such a
     passage shares few words with the question. With a `min_overlap` of 0 every answer counts, but for one that
-    `abstains`.
+    abstains.
     """
-    if not isinstance(episode.outcome, FinalAnswer) or abstains(episode, min_confidence):
+    if not isinstance(episode.outcome, FinalAnswer) or episode.abstains(min_confidence):
         return False
     return min_overlap == 0 or question_overlap(episode) >= min_overlap
 
@@ -245,7 +240,7 @@ def key_words(question: str) -> set[str]:
 
 def refuse_unanswered(episode: Episode, min_overlap: float = 0.0, min_confidence: float = 0.0) -> None:
     """Raise `NotFound` if the episode ended without an answer, or with one that does not count as found."""
-    if abstains(episode, min_confidence):
+    if episode.abstains(min_confidence):
         raise NotFound(say_abstained(episode, min_confidence), hint="other words, or documents that answer it")
     if not is_found(episode, min_overlap):
         said = f"not found in these documents ({len(shown_passages(episode))} passages seen)"

@@ -29,7 +29,8 @@ async def answer_questions(
     agent: OpenAgent, questions: Sequence[Question], *, stored: Run | None = None, progress: bool | Progress = True
 ) -> list[QuestionScore]:
     """Answer the questions that the run has no answers to; every episode is stored as soon as it ends."""
-    done = read_scores(stored, questions, evidence=agent.cites) if stored else {}
+    least = agent.min_confidence
+    done = read_scores(stored, questions, evidence=agent.cites, min_confidence=least) if stored else {}
     left = [question for question in questions if question.id not in done]
     failed: list[Episode] = []
     rights = [score.exact_match for score in done.values() if score.answerable]
@@ -51,6 +52,7 @@ async def answer_questions(
             advance(f"{matched}{shorten_number(rate)} tok/s")
 
         how: dict[str, Any] = {"seed": agent.seed, "concurrency": agent.max_rows, "on_episode": keep, "on_turn": count}
+        how |= {"attempts": agent.attempts, "min_confidence": least}
         scores = await evaluate(agent.policy, agent.protocol, agent.searcher, left, agent.limits, **how)
     if len(failed) == len(questions):
         refuse_all_failed(failed)
@@ -88,7 +90,9 @@ def open_stored(path: Path, settings: Mapping[str, Any], *, hint: str = "run it 
     return stored
 
 
-def read_scores(stored: Run, questions: Sequence[Question], *, evidence: bool) -> dict[str, QuestionScore]:
+def read_scores(
+    stored: Run, questions: Sequence[Question], *, evidence: bool, min_confidence: float = 0.0
+) -> dict[str, QuestionScore]:
     """Scores of the episodes a run has stored, by question; raises BadInput if one is of another question."""
     asked = {question.id: question for question in questions}
     found = {}
@@ -98,5 +102,5 @@ def read_scores(stored: Run, questions: Sequence[Question], *, evidence: bool) -
                 f"{stored.path} has an answer to {episode.id}, and the file of questions has no such question now",
                 hint="run it anew, without --resume",
             )
-        found[episode.id] = score_episode(episode, evidence=evidence)
+        found[episode.id] = score_episode(episode, evidence=evidence, min_confidence=min_confidence)
     return found

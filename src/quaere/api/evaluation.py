@@ -87,7 +87,7 @@ def evaluate(
     progress: bool = True,
     on_progress: Progress | None = None,
 ) -> Evaluation:
-    """Answer every question greedily and compare with its accepted answers: exact match and F1.
+    """Answer every question and compare with its accepted answers: exact match and F1.
 
     `questions` is a JSONL file or a data set of the hub (`hub:OWNER/NAME:SPLIT`), of which `limit` and `facts` may take
     a part, or a list of questions. The protocol and the limits are the agent's. `judge`, for an agent asked for
@@ -113,6 +113,8 @@ def evaluate(
         "evidence": agent.opened.cites,
         "abstention": getattr(agent.protocol, "abstention", False),
         "hide_answers": hide_answers,
+        "attempts": agent.opened.attempts if agent.opened.attempts > 1 else None,
+        "min_confidence": agent.opened.min_confidence or None,
         "limits": structs.asdict(agent.limits),
         "judge": judge,
         "gold_sets": None if gold_sets is None else list(gold_sets),

@@ -3,7 +3,7 @@
 quaere ask "Who built the Halm bridge?" --index docs-index --model smollm2-135m
 quaere ask "Who built the Halm bridge?" --index docs-index --evidence
 quaere ask "Who built the Halm bridge?" --index docs-index --min-overlap 0
-quaere ask "Who built the Halm bridge?" --index docs-index --min-confidence 0.5
+quaere ask "Who built the Halm bridge?" --index docs-index --attempts 8
 quaere ask --questions world/questions.jsonl --limit 10 --index world-index
 """
 
@@ -30,6 +30,7 @@ from quaere.cli import options
 from quaere.cli.terminal import interruptible, open_console
 from quaere.dialects.registry import SOLVER_DIALECTS
 from quaere.records import Question, SolveTask
+from quaere.setting_types import PositiveCount
 
 if TYPE_CHECKING:
     from quaere.api.agent import OpenAgent
@@ -50,8 +51,10 @@ class AskOptions(options.AskedOptions, kw_only=True):
             counts)
         abstention: let the model answer that the documents do not say (default: as it was trained; on for a model that
             was taught nothing)
-        min_confidence: least confidence of an answer, the geometric mean of its tokens' probabilities; one below it
-            counts as an abstention
+        attempts: answer each question N times, and take the answer that most attempts give
+        min_confidence: least confidence of an answer: the share of attempts that agree on it, or of a single attempt
+            the geometric mean of its tokens' probabilities; one below it counts as an abstention (default: 0.25 with
+            several attempts, else 0)
         solver_dialect: prompts and protocol of the model (default: as it was trained, else tool-call)
         show: with --questions: also print the first episode in full
     """
@@ -60,7 +63,8 @@ class AskOptions(options.AskedOptions, kw_only=True):
     evidence: bool | None = None
     min_overlap: Annotated[float, "X", Meta(ge=0, le=1)] | None = None
     abstention: bool | None = None
-    min_confidence: Annotated[float, "X", Meta(ge=0, le=1)] = 0.0
+    attempts: PositiveCount = 1
+    min_confidence: Annotated[float, "X", Meta(ge=0, le=1)] | None = None
     solver_dialect: Annotated[str, options.Flag(choices=SOLVER_DIALECTS)] | None = None
     show: bool = False
 
@@ -106,10 +110,11 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
     from quaere.runs import Run, runs_root
 
     how = options.sampling_settings(args) | {"limits": options.given_limits(args, "titles_first")}
-    how |= {name: getattr(args, name) for name in ("min_overlap", "min_confidence", "evidence", "guided", "abstention")}
+    asked = ("min_overlap", "attempts", "min_confidence", "evidence", "guided", "abstention")
+    how |= {name: getattr(args, name) for name in asked}
     agent = await open_agent(args.model, searcher, dialect=args.solver_dialect, turns_option="--max-turns", **how)
     args.min_overlap, args.titles_first = agent.min_overlap, agent.limits.titles_first
-    args.abstention = getattr(agent.protocol, "abstention", False)
+    args.abstention, args.min_confidence = getattr(agent.protocol, "abstention", False), agent.min_confidence
     settings = options.asked_settings(args, agent.limits, hidden=("show", "solver_dialect", "plain"))
     try:
         with Run.start(runs_root(args.runs), "ask", settings | {"protocol": agent.protocol.name}) as stored:

@@ -80,6 +80,9 @@ class EvalOptions(Struct):
         abstention: let the model answer that the documents do not say (default: as it was trained)
         hide_answers: ask each question a second time, with all passages that contain its answers left out: it should
             then abstain
+        attempts: answer each question N times at temperature 1, and score the answer that most attempts give
+        min_confidence: least share of attempts that must agree, or of a single attempt the least probability of its
+            answer; an answer below it counts as an abstention (default: 0.25 with several attempts, else 0)
     """
 
     questions: options.QuestionPlace | None = None
@@ -92,6 +95,8 @@ class EvalOptions(Struct):
     guided: bool | None = None
     abstention: bool | None = None
     hide_answers: bool = False
+    attempts: PositiveCount = 1
+    min_confidence: Annotated[float, "X", Meta(ge=0, le=1)] | None = None
 
 
 class EvidenceOptions(Struct):
@@ -224,9 +229,12 @@ register = options.command(
 
 
 def _check(args: argparse.Namespace) -> None:
+    from quaere.api.agent import least_confidence
+
     if (args.model is None) == (args.run_name is None):
         raise BadInput("give either --model or --run", hint="quaere eval --model NAME ...")
     options.choose_plain(args)
+    args.min_confidence = least_confidence(args.min_confidence, args.attempts)
     args.closed_book = args.closed_book or args.solver_dialect in FROM_MEMORY
     if args.questions is None:
         hint = "quaere eval --questions FILE ..."
@@ -296,7 +304,8 @@ async def _evaluate(
         weights, policy = _open_policy(args, weights)
         held.push_async_callback(policy.stop)
         settings = _settings(args, weights.name if weights else args.model, protocol, limits)
-        agent = OpenAgent(policy, searcher, protocol, limits, notes, 0.0, seed=args.seed, max_rows=args.max_rows)
+        how = {name: getattr(args, name) for name in ("seed", "max_rows", "attempts", "min_confidence")}
+        agent = OpenAgent(policy, searcher, protocol, limits, notes, 0.0, **how)
         with _open_run(args, settings) as stored:
             scores = await answer_questions(agent, questions, stored=stored)
             if judge and judging:
@@ -375,6 +384,8 @@ def _settings(args: argparse.Namespace, model: str, protocol: Protocol, limits: 
         # None and not False, which evaluations that were stopped before these settings existed do not have.
         "abstention": getattr(protocol, "abstention", False) or None,
         "hide_answers": args.hide_answers or None,
+        "attempts": args.attempts if args.attempts > 1 else None,
+        "min_confidence": args.min_confidence or None,
         "judge_items": args.judge_items if args.judge else None,
         "limits": structs.asdict(limits),
     }

@@ -180,6 +180,8 @@ class Turn(Struct, frozen=True):
 class Episode(Struct, frozen=True):
     """An episode: a policy's turns and the environment's replies, until an answer or a limit.
 
+    `agreement` is the share of several attempts at the task that ended with this answer; None for a single attempt.
+
     Episode(id="ask-0", task=SolveTask(...), protocol="drzero-solver", model="smollm2-135m", seed=7,
             segments=(Segment(origin="prompt", ...), Segment(origin="model", ...)), turns=(Turn(...),),
             outcome=Answer(text="Orsolya Venn"), end="answered")
@@ -194,6 +196,7 @@ class Episode(Struct, frozen=True):
     turns: tuple[Turn, ...]
     outcome: Final | None
     end: EndReason
+    agreement: float | None = None
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -222,15 +225,23 @@ class Episode(Struct, frozen=True):
 
     @property
     def confidence(self) -> float | None:
-        """The geometric mean of the model's probabilities of the tokens of the answer, from its opening tag on.
+        """The share of attempts that agree on the answer; of a single attempt, the probability of its tokens.
 
-        None without an answer, and for an endpoint that returns no tokens.
+        The probability is the geometric mean from the opening tag of the answer on, None for an endpoint that returns
+        no tokens. Without an answer the confidence is None.
         """
-        if not isinstance(self.outcome, Answer) or not self.segments:
+        if not isinstance(self.outcome, Answer):
             return None
+        if self.agreement is not None or not self.segments:
+            return self.agreement
         turn = self.turns[-1]
         of_answer = self.logprobs[max(turn.start, turn.acts_at) : turn.start + turn.num_tokens]
         return math.exp(sum(of_answer) / len(of_answer)) if of_answer else None
+
+    def abstains(self, min_confidence: float = 0.0) -> bool:
+        """True if the policy abstained, or if its confidence in its answer is below `min_confidence`."""
+        confidence = self.confidence if min_confidence else None
+        return self.abstained or (confidence is not None and confidence < min_confidence)
 
     @property
     def num_searches(self) -> int:

@@ -286,7 +286,9 @@ def _describe(result: Result) -> EvaluationLine:
 def _score_run(key: str, run: Run) -> Result:
     settings = run.info.settings
     scores = {
-        episode.id: score_episode(episode, evidence=bool(settings.get("evidence")))
+        episode.id: score_episode(
+            episode, evidence=bool(settings.get("evidence")), min_confidence=settings.get("min_confidence") or 0.0
+        )
         for episode in run.episodes()
         if isinstance(episode.task, SolveTask)
     }

@@ -43,8 +43,9 @@ from quaere.policies.sampler import SamplingParams
 from quaere.records import LIMIT_ENDS, Answer, EndReason, Episode, Evidence, Malformed, Question, SolveTask, Turn
 from quaere.records.foreign_json import decode_json
 from quaere.rewards.answers import exact_match_score, f1_score
-from quaere.rollout.episode import Job, Limits, run_many
+from quaere.rollout.episode import Job, Limits
 from quaere.rollout.policy import Policy
+from quaere.rollout.voting import run_voted
 from quaere.search.json_lines import is_rows_file
 from quaere.search.searcher import Searcher
 
@@ -207,10 +208,15 @@ async def evaluate(
     *,
     seed: int = 0,
     concurrency: int = 32,
+    attempts: int = 1,
+    min_confidence: float = 0.0,
     on_episode: Callable[[Episode, QuestionScore], None] = lambda episode, score: None,
     on_turn: Callable[[Turn], None] | None = None,
 ) -> list[QuestionScore]:
     """Answer every question greedily and score it; scores are in the order of the questions.
+
+    With several `attempts`, they are sampled, and the answer that most of them give is scored. An answer whose
+    confidence is below `min_confidence` counts as an abstention.
 
     `on_episode` is called with each episode as soon as it ends: what it stores survives a run that is killed, also if
     an earlier question takes long.
@@ -219,16 +225,17 @@ async def evaluate(
     scores: dict[str, QuestionScore] = {}
 
     def keep(episode: Episode) -> None:
-        score = score_episode(episode, evidence=getattr(protocol, "evidence", False))
+        score = score_episode(episode, evidence=getattr(protocol, "evidence", False), min_confidence=min_confidence)
         on_episode(episode, score)
         scores[score.id] = score
 
     greedy = SamplingParams(temperature=0.0)
-    played = run_many(
+    played = run_voted(
         policy,
         jobs,
         searcher,
         limits,
+        attempts=attempts,
         seed=seed,
         params=greedy,
         concurrency=concurrency,
@@ -238,14 +245,18 @@ async def evaluate(
     return [scores[episode.id] async for episode in played]
 
 
-def score_episode(episode: Episode, *, evidence: bool = False) -> QuestionScore:
-    """Exact match and F1 of an episode's answer, counts of turns, searches and tokens, and evidence if requested."""
+def score_episode(episode: Episode, *, evidence: bool = False, min_confidence: float = 0.0) -> QuestionScore:
+    """Exact match and F1 of an episode's answer, counts of turns, searches and tokens, and evidence if requested.
+
+    An answer whose confidence is below `min_confidence` counts as an abstention.
+    """
     if not isinstance(episode.task, SolveTask):
         raise TypeError(f"episode {episode.id} cannot be scored: its task is not a SolveTask")
     question = episode.task.question
     answer = episode.outcome.text if isinstance(episode.outcome, Answer) else None
     span = episode.outcome.span if isinstance(episode.outcome, Answer) else ""
-    counts = answer is not None and not episode.search_failed and bool(question.answers)
+    abstains = episode.abstains(min_confidence)
+    counts = answer is not None and not abstains and not episode.search_failed and bool(question.answers)
     confidence = episode.confidence
     shown = shown_passages(episode) if evidence else []
     unread = [turn for turn in episode.turns if isinstance(turn.action, Malformed) and turn.stop_reason != "failed"]
@@ -267,7 +278,7 @@ def score_episode(episode: Episode, *, evidence: bool = False) -> QuestionScore:
         set=question.set,
         searches_needed=question.searches,
         gold=quotes_gold(span, question, [] if episode.search_failed else shown) if evidence else None,
-        abstained=episode.abstained,
+        abstained=abstains,
         answerable=bool(question.answers),
         confidence=None if confidence is None else round(confidence, 4),
         **describe_answer(question.text, question.answers or question.hidden, answer),
