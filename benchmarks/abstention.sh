@@ -6,6 +6,7 @@
 #   bash benchmarks/abstention.sh learn docs               # OUT/docs-SEED: HIDDEN of a step is hidden, needless abstaining earns NEEDLESS
 #   bash benchmarks/abstention.sh learn docs never         # OUT/docs-never-SEED, the control: it may not abstain
 #   bash benchmarks/abstention.sh ask docs-SEED docs exam.jsonl              # every question as it is and with its answer hidden
+#   ATTEMPTS=8 bash benchmarks/abstention.sh ask docs-SEED docs exam.jsonl   # the answer of most attempts, however few agree
 #   bash benchmarks/abstention.sh ask docs-never-SEED docs exam.jsonl        # the same, never abstaining
 #   bash benchmarks/abstention.sh ask docs-never-SEED docs exam.jsonl prompt # the second control: the prompt alone allows it
 set -euo pipefail
@@ -37,8 +38,10 @@ ask() {  # what (form-0, docs-0), index, questions, perhaps "prompt"
     local what=(--model "$OUT/$1")
     if [[ -f $OUT/$1/run.db ]]; then what=(--run "$OUT/$1"); fi
     if [[ ${4:-} == prompt ]]; then what+=(--abstention); fi
+    if [[ -n ${ATTEMPTS:-} ]]; then what+=(--attempts "$ATTEMPTS" --min-confidence 0); fi
     quaere eval "${what[@]}" --questions "$3" --index "$OUT/$2-index" "${LIMITS[@]}" --max-searches 6 --max-rows "$EVAL_ROWS" \
-        --no-evidence --hide-answers --name "$1${4:+-$4}" --out "$OUT/$1${4:+-$4}-$(basename "${3%.jsonl}").json"
+        --no-evidence --hide-answers --name "$1${4:+-$4}" \
+        --out "$OUT/$1${4:+-$4}${ATTEMPTS:+-voted}-$(basename "${3%.jsonl}").json"
 }
 
 "$@"
