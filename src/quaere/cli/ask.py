@@ -139,6 +139,9 @@ async def _ask_one(args: argparse.Namespace, question: Question, agent: OpenAgen
         _print_json(answer, agent, stored)
     else:
         console.print(render_end(episode, abstained=answer.abstained))
+        if episode.agreement is not None:
+            agreeing = round(episode.agreement * agent.attempts)
+            console.print(f"{agreeing} of {agent.attempts} attempts end like this", style="dim")
         if not answer.abstained:
             console.print(render_evidence(episode) if agent.cites else render_support(episode))
             console.print(render_doubt(episode, agent.min_overlap), end="")
