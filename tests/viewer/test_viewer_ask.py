@@ -14,8 +14,8 @@ from quaere.records import Evidence
 from quaere.runs import Run
 from quaere.search.index import build_index
 from quaere.viewer import ask_queue, page_formats
-from quaere.viewer.ask_pages import WINDOW_CHARS, DocumentQuery, show_document
 from quaere.viewer.ask_queue import AskHistory, AskRecord
+from quaere.viewer.document_reader import WINDOW_CHARS, DocumentQuery, show_document
 from viewing import open_client, serve_view, write_run
 
 JSON = {"content-type": "application/json"}
@@ -72,10 +72,10 @@ def test_a_question_is_taken_and_has_a_page(client, queue):
 @pytest.mark.parametrize(
     ("question", "quotation", "chips_are", "says"),
     [
-        ("move the backups", "verbatim", "quoted", "as a document has it"),
-        ("made up", "not found", "", "It wrote: We never moved."),
+        ("move the backups", "verbatim", "quoted", '<b class="good">verbatim</b>'),
+        ("made up", "not found", "", "It quotes <q>We never moved.</q>"),
         ("without proof", "none", "support", "contains the answer; the model quoted none"),
-        ("out of nowhere", "none", "", "No sentence that it was shown contains this answer"),
+        ("out of nowhere", "none", "", "no sentence that it was shown contains this answer"),
         ("no answer", "none", "seen", "it ended without an answer: turn limit"),
     ],
 )
@@ -88,7 +88,7 @@ def test_the_states_of_an_answer(client, queue, question, quotation, chips_are, 
 
 def test_a_model_that_was_not_asked_to_quote_is_told_apart(place, index):
     with open_queue(index, evidence=False) as queue:
-        assert "was not asked to quote one" in asked(open_client(place / "runs", queue), queue, "without proof")[1]
+        assert "was not asked to quote" in asked(open_client(place / "runs", queue), queue, "without proof")[1]
 
 
 def test_a_chip_leads_to_the_sentence_in_its_document(client, queue, index):

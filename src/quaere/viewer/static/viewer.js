@@ -70,7 +70,15 @@ function choose(move) {
   chosen = Math.min(entries.length - 1, Math.max(0, chosen + move));
   markChosen();
   const target = one("a", entries[chosen]) ?? entries[chosen];
+  for (let fold = target.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
   target.focus();
+}
+
+// Unfold all parts of a kind; if all are unfolded, fold them.
+function toggle(selector) {
+  const parts = all(selector);
+  const opens = parts.some((part) => !part.open);
+  for (const part of parts) part.open = opens;
 }
 
 function markChosen() {
@@ -109,6 +117,8 @@ const keys = {
   r: () => giveVerdict("rejected"),
   f: () => giveVerdict("flagged"),
   z: () => giveVerdict(""),
+  e: () => toggle("[data-passage]"),
+  t: () => toggle("[data-raw]"),
   j: () => choose(1),
   k: () => choose(-1),
   u: () => all(".crumbs a").at(-1)?.click(),
