@@ -191,7 +191,7 @@ async function renew() {
   const followed = !slider || slider.value === slider.max;
   const step = slider?.value;
   const marked = all("[data-compare] input:checked").map((box) => box.value);
-  const shut = all("details[id]").filter((part) => !part.open).map((part) => part.id);
+  const folds = new Map(all("details[id]").map((part) => [part.id, part.open]));
   const focused = document.activeElement;
   const home = focused?.closest("[data-live]");
   for (const part of all("[data-live]")) {
@@ -206,7 +206,7 @@ async function renew() {
     part.replaceWith(document.adoptNode(next));
   }
   for (const box of all("[data-compare] input[type=checkbox]")) box.checked = marked.includes(box.value);
-  for (const part of all("details[id]")) part.open = !shut.includes(part.id);
+  for (const part of all("details[id]")) part.open = folds.get(part.id) ?? part.open;
   if (home && !home.isConnected) {
     const place = focused.getAttribute("href");
     const replaced = focused.id ? document.getElementById(focused.id)
