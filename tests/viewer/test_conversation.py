@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from every_dialect import DIALECTS
+from quaere.dialects.registry import SOLVER_DIALECTS, UNTRAINED, find_dialect
 from quaere.records import Answer, Episode, Evidence, Malformed, Passage, Question, Search, SolveTask, Turn
 from quaere.runs import Run
 from quaere.viewer.conversation import read_thought, view_passage, view_turns
@@ -31,6 +33,21 @@ from viewing import make_episode, make_proposal, open_client, twin
 )
 def test_a_thought_is_what_a_turn_says_beside_its_action(text, thought):
     assert read_thought(text) == thought
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_no_dialect_leaves_its_tags_in_a_thought(name):
+    opening = "<answer>" if name == "guided solver" else ""  # a turn is stored with the tag that opened it
+    for text in (opening + text for text in DIALECTS[name].turns):
+        for turn in (text, f"I look. {text}"):
+            assert not re.search(r"</?[a-z_]+>", read_thought(turn)), turn
+
+
+@pytest.mark.parametrize("dialect", sorted(set(SOLVER_DIALECTS) - set(UNTRAINED)))
+def test_the_thought_of_a_demonstration_is_read_in_every_dialect(dialect):
+    shown = find_dialect(dialect, "solver").demonstration
+    for text in (shown.search("I look.", "Halm", note="No."), shown.answer("I look.", "Venn", span="It.", note="No.")):
+        assert read_thought(text) == "I look."
 
 
 @given(st.lists(st.sampled_from(["<think>", "</think>", "<search>", "</search>", "<answer>", "a", " ", "<b>"])))

@@ -19,7 +19,7 @@ from quaere.viewer.document_reader import TextPart, mark_part
 from quaere.viewer.page_formats import copy_fields
 
 # Tags around actions and notes, of all dialects.
-_ACTIONS = ("tool_call", "search", "answer", "evidence", "question", "evaluate", "refine", "rubric", "assessment")
+_ACTIONS = tuple("tool_call search answer evidence question evaluate refine rubric assessment verdict".split())
 _OPENING = re.compile("<(?:" + "|".join(_ACTIONS) + ")>")
 
 
