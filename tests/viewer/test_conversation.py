@@ -9,7 +9,7 @@ from msgspec import structs
 
 from every_dialect import DIALECTS
 from quaere.dialects.registry import SOLVER_DIALECTS, UNTRAINED, find_dialect
-from quaere.records import Answer, Episode, Evidence, Malformed, Passage, Question, Search, SolveTask, Turn
+from quaere.records import Answer, Evidence, Malformed, Passage, Question, Rubric, Search, SolveTask, Turn
 from quaere.runs import Run
 from quaere.viewer.conversation import read_thought, view_passage, view_turns
 from quaere.viewer.document_reader import TextPart
@@ -155,8 +155,16 @@ def test_a_long_thought_is_folded(tmp_path, num_chars, folds):
     assert html.count('<details class="thought">') == folds
 
 
-def test_a_role_without_question_or_answer_has_a_page(tmp_path):
+def test_a_proposal_that_quotes_nothing_is_shown_with_the_sentence_of_its_document(tmp_path):
+    page = twin(show(tmp_path, make_proposal("p1", "What is Halm?", "a bridge")), "episode?id=p1", run="alpha")
+    assert (page["shown"]["chips_are"], page["cited"], page["given"]["has_answer"]) == ("support", "passage-0", True)
+
+
+def test_a_role_that_answers_no_question_is_not_said_to_lack_evidence(tmp_path):
     made = make_proposal("p1", "What is Halm?", "a bridge")
-    ended: Episode = structs.replace(made, outcome=None, end="turn_limit")
-    page = twin(show(tmp_path, ended), "episode?id=p1", run="alpha")
-    assert page["shown"]["problem"] == "it ended without an answer: turn limit"
+    chosen = structs.replace(made, outcome=Rubric("factuality"), id="p2")
+    client = show(tmp_path, structs.replace(made, outcome=None, end="turn_limit"), chosen)
+    for id, says in (("p1", "it ended without an answer: turn limit"), ("p2", "factuality")):
+        html = client.get(f"/run/alpha/episode?id={id}").text
+        assert says in html and "no evidence" not in html
+        assert twin(client, f"episode?id={id}", run="alpha")["shown"] is None

@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from quaere.api.answer import read_answer
 from quaere.api.run import Run, open_documents
-from quaere.records import Episode, Evidence, Passage, SolveTask
+from quaere.records import Answer, Episode, Evidence, Passage, Proposal, SolveTask
 from quaere.runs.rows import EpisodeFilter, EpisodeRow
 from quaere.viewer.ask_queue import AskLine, AskRecord, describe_answer
 from quaere.viewer.document_reader import TextPart, document_address, mark_part, place_of
@@ -88,15 +88,21 @@ def read_answers(run: Run, name: str) -> list[RunAnswer]:
 
 
 def read_record(run: Run, row: EpisodeRow, episode: Episode | None = None) -> AskRecord | None:
-    """An episode of a run as a record of the page Ask; None if its task is not to answer a question."""
-    episode = episode or run.episode(row.id)
-    if not isinstance(episode.task, SolveTask):
+    """An episode of a run as a record of the page Ask; None if it is no answer to a question.
+
+    A proposal is the answer to its own question.
+    """
+    episode, question = episode or run.episode(row.id), row.question
+    if isinstance(episode.outcome, Proposal):
+        question, final = episode.outcome.question, Answer(episode.outcome.answer, episode.outcome.span)
+        episode = structs.replace(episode, outcome=final)
+    elif not isinstance(episode.task, SolveTask):
         return None
     quotes, *least = (run.info.settings.get(key) for key in ("evidence", "min_overlap", "min_confidence"))
     overlap, confidence = (value if isinstance(value, int | float) else 0.0 for value in least)
     return AskRecord(
         id=row.id,
-        question=row.question,
+        question=question,
         time=run.info.created,
         quotes=quotes if isinstance(quotes, bool) else None,
         turns=episode.turns,

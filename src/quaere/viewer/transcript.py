@@ -13,8 +13,7 @@ from typing import Literal
 from msgspec import Struct
 
 from quaere.api.run import Run, open_documents
-from quaere.chat.spans import find_evidence, shown_passages
-from quaere.records import Answer, Episode, Proposal, ProposeTask
+from quaere.records import Answer, Episode, Evidence, Proposal, ProposeTask
 from quaere.runs.rows import EpisodeRow
 from quaere.viewer.answer_view import AnswerView, Quotation, read_record, unquoted_support, view_answer
 from quaere.viewer.ask_queue import AskRecord
@@ -58,9 +57,10 @@ class EpisodePage(EpisodeRow, frozen=True, kw_only=True):
 
     `question` and `answer` of a proposer are those that it wrote, and `given` is the document it started from.
     `abstained` is true if the model says that the documents do not answer; `hidden` are answers that were withheld from
-    its searches. `shown` is the answer with its sources, and `cited` the place on the page of the first passage that
-    has its sentence, "" for none. `learner` says whether training stored the advantage of every token and the learner's
-    own log-probs and entropy. `before` and `after` are the neighbours in the group, by reward; "" at its ends.
+    its searches. `shown` is the answer with its sources, None for roles that answer no question, and `cited` the place
+    on the page of the first passage that has its sentence, "" for none. `learner` says whether training stored the
+    advantage of every token and the learner's own log-probs and entropy. `before` and `after` are the neighbours in the
+    group, by reward; "" at its ends.
     """
 
     run: str
@@ -76,7 +76,7 @@ class EpisodePage(EpisodeRow, frozen=True, kw_only=True):
     abstained: bool
     span: str
     quotation: Quotation
-    shown: AnswerView
+    shown: AnswerView | None
     cited: str
     lane: TokenLane
     learner: Literal["recorded", "not recorded"]
@@ -93,9 +93,10 @@ def read_episode(run: Run, name: str, query: EpisodeQuery) -> EpisodePage:
     question, outcome = getattr(episode.task, "question", None), episode.outcome
     proposed = outcome if isinstance(outcome, Proposal) else None
     span = outcome.span if isinstance(outcome, Answer | Proposal) else ""
-    record = read_record(run, row, episode) or _record_of(episode, row)
-    shown = view_answer(AnswerView, record, open_documents(run).read, path_to("run", name, "document"))
-    turns, given = view_turns(episode.turns, span, unquoted_support(record)), _view_given(episode, span)
+    record = read_record(run, row, episode)
+    support = unquoted_support(record) if record else None
+    turns, given = view_turns(episode.turns, span, support), _view_given(episode, span, support)
+    shown = _show_answer(run, name, record) if record else None
     before, after = _neighbours(run, row)
     trace = run.token_trace(row.id)
     return copy_fields(
@@ -114,7 +115,7 @@ def read_episode(run: Run, name: str, query: EpisodeQuery) -> EpisodePage:
         answer=proposed.answer if proposed else row.answer or "",
         abstained=episode.abstained,
         span=span,
-        quotation=shown.quotation,
+        quotation=shown.quotation if shown else "none",
         shown=shown,
         cited=next((card.anchor for card in _cards(given, turns) if card.is_quoted or card.has_answer), ""),
         lane=read_lane(episode, trace, query.start),
@@ -151,28 +152,14 @@ def stack_rewards(metrics: Mapping[str, float]) -> list[RewardBar]:
 # ------------------------------------------------------------------------------------------------------------- details
 
 
-def _record_of(episode: Episode, row: EpisodeRow) -> AskRecord:
-    """An episode whose task is not to answer a question: what it wrote, and of a proposal the evidence."""
-    outcome, is_over = episode.outcome, episode.end == "answered"
-    proposed = outcome if isinstance(outcome, Proposal) else None
-    return AskRecord(
-        id=row.id,
-        question=proposed.question if proposed else row.question,
-        time="",
-        state="answered" if is_over else "unanswered",
-        answer=proposed.answer if proposed else row.answer or "",
-        turns=episode.turns,
-        quotes=None,
-        span=proposed.span if proposed else "",
-        evidence=find_evidence(proposed.span, shown_passages(episode)) if proposed else None,
-        problem="" if is_over else f"it ended without an answer: {episode.end.replace('_', ' ')}",
-    )
+def _show_answer(run: Run, name: str, record: AskRecord) -> AnswerView:
+    return view_answer(AnswerView, record, open_documents(run).read, path_to("run", name, "document"))
 
 
-def _view_given(episode: Episode, span: str) -> PassageView | None:
+def _view_given(episode: Episode, span: str, support: Evidence | None) -> PassageView | None:
     """The document that a proposer starts from; None for other tasks."""
     document = episode.task.document if isinstance(episode.task, ProposeTask) else None
-    return view_passage(document, "passage-0", 0.0, span) if document else None
+    return view_passage(document, "passage-0", 0.0, span, support) if document else None
 
 
 def _cards(given: PassageView | None, turns: list[TurnView]) -> Iterator[PassageView]:
