@@ -15,7 +15,7 @@ from quaere.records import Evidence
 from quaere.runs import Run
 from quaere.search.index import build_index
 from quaere.viewer import ask_queue, page_formats
-from quaere.viewer.answer_view import CONTEXT_CHARS, write_markdown
+from quaere.viewer.answer_view import CONTEXT_CHARS, AnswerView, view_answer, write_markdown
 from quaere.viewer.ask_pages import MAX_RECENT
 from quaere.viewer.ask_queue import AskHistory, AskRecord
 from quaere.viewer.document_reader import WINDOW_CHARS, DocumentQuery, show_document
@@ -114,6 +114,20 @@ def test_the_document_is_opened_around_the_sentence(client, queue, index):
     assert f" {' '.join((before + sentence + after).strip('… ').split())} " in spaced
 
 
+@pytest.mark.parametrize("letter", ["字", "a "])
+@pytest.mark.parametrize("num_letters", [3, 1000])
+def test_the_context_of_a_sentence_is_of_its_document_in_any_script(letter, num_letters):
+    text = letter * num_letters + SENTENCE + letter * num_letters
+    start = text.index(SENTENCE)
+    found = Evidence("d", start, start + len(SENTENCE), SENTENCE)
+    record = AskRecord("a", "When?", "", "answered", "May 2019", evidence=found)
+    (chip,) = view_answer(AnswerView, record, lambda id: text, "/document").chips
+    before, sentence, after = (part.text for part in chip.context)
+    assert sentence == SENTENCE and (before.startswith("…"), after.endswith("…")) == (num_letters > 3, num_letters > 3)
+    shown = (before + sentence + after).strip("… ")
+    assert shown in text and len(shown) >= min(len(text.strip()), CONTEXT_CHARS)
+
+
 @pytest.mark.parametrize(
     ("question", "lines"),
     [
@@ -131,7 +145,7 @@ def test_an_answer_is_copied_with_its_citation(client, queue, question, lines):
 
 def test_what_is_copied_is_no_markup():
     record = AskRecord("a", "<img src=x> *who*?", "", "answered", "`_x_` [a](b)\n# no heading")
-    assert write_markdown(record, []) == r"**\<img src=x\> \*who\*?**" + "\n\n" + r"\`\_x\_\` \[a\](b) # no heading"
+    assert write_markdown(record, []) == r"**\<img src=x\> \*who\*?**" + "\n\n" + r"\`\_x\_\` \[a\](b) \# no heading"
 
 
 def test_the_last_questions_are_beside_an_answer(client, queue):

@@ -26,7 +26,7 @@ MAX_ANSWERS = 50  # that the page of a run shows; the page of its questions has 
 CONTEXT_CHARS = 250  # of a document that are shown on either side of a sentence
 _MAX_SEEN = 10  # passages listed where there is no answer
 _EMPTY_LINES = re.compile(r"\n\s*\n")
-_MARKDOWN = re.compile(r"([\\`*_\[\]<>])")
+_MARKDOWN = re.compile(r"([\\`*_\[\]<>#])")
 
 Chips = Literal["", "quoted", "support", "seen"]
 Quotation = Literal["none", "verbatim", "not found"]
@@ -142,7 +142,7 @@ def unquoted_support(record: AskRecord) -> Evidence | None:
 def write_markdown(record: AskRecord, sources: list[Chip]) -> str:
     """Question, answer and the sentences that prove it, each with its source, as Markdown.
 
-    "**Who built it?**\n\nOrsolya Venn\n\n> Orsolya Venn built it.\n>\n> — halm.md, The Halm bridge"
+    "**Who built it?**\\n\\nOrsolya Venn\\n\\n> Orsolya Venn built it.\\n>\\n> — halm.md, The Halm bridge"
     """
     cited = [f"> {_escape(source.text)}\n>\n> — {_escape(source.label)}" for source in sources]
     return "\n\n".join([f"**{_escape(record.question)}**", _escape(record.answer or record.problem), *cited])
@@ -177,8 +177,12 @@ def _chip(read_document: Callable[[str], str], base: str, found: Evidence, passa
 
 def _surround(text: str, found: Evidence) -> list[TextPart]:
     """The part of a document around a sentence, in whole words and without empty lines."""
-    first, last = max(0, found.start - CONTEXT_CHARS), min(len(text), found.end + CONTEXT_CHARS)
-    before = "… " + text[first : found.start].partition(" ")[2] if first else text[: found.start]
-    after = text[found.end : last].rpartition(" ")[0] + " …" if last < len(text) else text[found.end :]
+    before, after = text[: found.start], text[found.end :]
+    if len(before) > CONTEXT_CHARS:
+        before = before[-CONTEXT_CHARS:]
+        before = "… " + (before.partition(" ")[2] or before)  # not all languages put spaces between words
+    if len(after) > CONTEXT_CHARS:
+        after = after[:CONTEXT_CHARS]
+        after = (after.rpartition(" ")[0] or after) + " …"
     before, after = (_EMPTY_LINES.sub("\n", side) for side in (before, after))
     return mark_part(before + found.text + after, len(before), len(before) + len(found.text))
