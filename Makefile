@@ -57,7 +57,7 @@ browser: setup  ## what the tests of `quaere view` drive: Playwright, Chromium (
 	test -f $(VENV)/share/axe.min.js || { mkdir -p $(VENV)/share && cd $(VENV)/share && \
 		npm pack --silent $(AXE) > /dev/null && tar -xzf axe-core-*.tgz --strip-components 1 package/axe.min.js; }
 
-screenshots: setup browser  ## pictures of the viewer in docs/screenshots, from a run that is trained for them
+screenshots: setup browser  ## pictures of the viewer in docs/screenshots: of a real run, and of one that is trained for them
 	$(BIN)/python benchmarks/screenshots.py
 
 check: setup model lint types  ## everything a change must pass: style, types, layers, tests with nothing spared

@@ -2,15 +2,18 @@
 
     python benchmarks/screenshots.py [--runs FOLDER] [--run NAME] [--out docs/screenshots]
 
-Without --runs, a run of EVE-Agent is trained first: two iterations on the village of the tests, a tiny model and a few
-documents, some minutes on one core. The pages are those that `quaere view` serves, in Chromium, each as a PNG of few
-colours. It needs what `make browser` installs, and Pillow.
+Curves, attempts and an episode are those of a real run on Wikipedia, of which benchmarks/results/wikipedia has a small
+copy. What that run has not, tokens with their advantages and a curriculum, is of a run of EVE-Agent that is trained
+first: two iterations on the village of the tests, a tiny model and a few documents, some minutes on one core. With
+--runs and --run all pictures are of one run. The pages are those that `quaere view` serves, in Chromium, each as a PNG
+of few colours. It needs what `make browser` installs, and Pillow.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
+import shutil
 import sys
 import tempfile
 import threading
@@ -18,11 +21,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
+
+Pages = dict[str, tuple[str, str]]
+"""The address of each page to show, by the name of its file, and what to scroll to."""
 
 WIDTH, HEIGHT = 1180, 760
 NUM_COLOURS = 160
@@ -43,17 +50,30 @@ SETTINGS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--runs", type=Path, metavar="FOLDER", help="a folder of runs; without it, one is trained")
-    parser.add_argument("--run", metavar="NAME", default="eve-village", help="the run whose pages are shown")
+    parser.add_argument("--runs", type=Path, metavar="FOLDER", help="a folder of runs; without it, the two above")
+    parser.add_argument("--run", metavar="NAME", help="the run whose pages are shown")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/screenshots")
     args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as home:
-        folder = args.runs or train(Path(home))
-        args.out.mkdir(parents=True, exist_ok=True)
-        with serve(folder) as url:
-            shoot(url, choose_pages(folder / args.run), args.out)
+        if args.runs:
+            shown = [(args.runs, choose_episode(args.runs / args.run) | choose_curriculum(args.runs / args.run))]
+        else:
+            wikipedia, village = copy_real(Path(home)), train(Path(home))
+            shown = [
+                (wikipedia, choose_episode(wikipedia / "search-r1")),
+                (village, choose_curriculum(village / "eve-village")),
+            ]
+        for folder, pages in shown:
+            with serve(folder) as url:
+                shoot(url, pages, args.out)
     total = sum(file.stat().st_size for file in args.out.glob("*.png"))
     print(f"{len(list(args.out.glob('*.png')))} screenshots, {total / 1000:.0f} kB")
+
+
+def copy_real(home: Path) -> Path:
+    """A copy of the real run: a database that is read leaves files beside it."""
+    return Path(shutil.copytree(ROOT / "benchmarks/results/wikipedia", home / "wikipedia"))
 
 
 def train(home: Path) -> Path:
@@ -67,29 +87,44 @@ def train(home: Path) -> Path:
     return home / "runs"
 
 
-def choose_pages(path: Path) -> dict[str, tuple[str, str]]:
-    """The address of each page to show, by the name of its file, and what to scroll to."""
+def choose_episode(path: Path) -> Pages:
+    """Pages of the rewarded attempt of the last step whose answer is in the shortest sentence."""
     from quaere.api.run import Run
     from quaere.runs.rows import EpisodeFilter
     from quaere.viewer.transcript import EpisodeQuery, read_episode
 
     name = path.name
     with Run.open(path) as run:
-        rows = [row for row in run.rows(EpisodeFilter(phase="solver")) if run.token_trace(row.id)]
-        quoted = [row for row in rows if read_episode(run, name, EpisodeQuery(row.id)).quotation == "verbatim"]
-        best = max(quoted or rows, key=lambda row: row.metrics.get("advantage", 0.0))
-        item = max(run.candidates(), key=lambda one: (one.evidence is not None, one.support is not None, one.kept))
+        rows = run.rows(EpisodeFilter(step=run.last_step(), phase="solver"))
+        rewarded = [row for row in rows if row.metrics.get("advantage", 0.0) > 0]
+        pages = {row.id: read_episode(run, name, EpisodeQuery(row.id)) for row in rewarded}
+        cited = [row for row in rewarded if pages[row.id].cited]
+        best = min(cited, key=lambda row: len(pages[row.id].shown.chips[0].text))
     return {
         "curves": (f"/run/{name}", "#curves-title"),
-        "group": (f"/run/{name}/group?task={best.task_id}&step={best.step}", ""),
-        "episode": (f"/run/{name}/episode?id={best.id}", "#turns-title"),
-        "tokens": (f"/run/{name}/episode?id={best.id}", "#tokens-title"),
-        "curriculum": (f"/run/{name}/curriculum", ""),
-        "item": (f"/run/{name}/item?id={item.id}", ""),
+        "group": (f"/run/{name}/group?task={quote(best.task_id)}&step={best.step}", ""),
+        "episode": (f"/run/{name}/episode?id={quote(best.id)}", ""),
     }
 
 
-def shoot(url: str, pages: dict[str, tuple[str, str]], out: Path) -> None:
+def choose_curriculum(path: Path) -> Pages:
+    """Pages of a run with a curriculum, and of an attempt whose tokens were stored with their advantages."""
+    from quaere.api.run import Run
+    from quaere.runs.rows import EpisodeFilter
+
+    name = path.name
+    with Run.open(path) as run:
+        traced = [row for row in run.rows(EpisodeFilter(phase="solver")) if run.token_trace(row.id)]
+        best = max(traced, key=lambda row: row.metrics.get("advantage", 0.0))
+        item = max(run.candidates(), key=lambda one: (one.evidence is not None, one.support is not None, one.kept))
+    return {
+        "tokens": (f"/run/{name}/episode?id={quote(best.id)}", "#tokens-title"),
+        "curriculum": (f"/run/{name}/curriculum", ""),
+        "item": (f"/run/{name}/item?id={quote(item.id)}", ""),
+    }
+
+
+def shoot(url: str, pages: Pages, out: Path) -> None:
     from browsing import find_chromium, open_browser
 
     with open_browser(find_chromium()) as browser:
@@ -97,6 +132,8 @@ def shoot(url: str, pages: dict[str, tuple[str, str]], out: Path) -> None:
         page = browser.new_context(**view).new_page()
         for name, (address, place) in pages.items():
             page.goto(url + address)
+            if name == "tokens":
+                page.keyboard.press("t")
             if place:
                 page.evaluate("place => document.querySelector(place).scrollIntoView()", place)
             (out / f"{name}.png").write_bytes(reduce_colours(page.screenshot()))

@@ -20,7 +20,7 @@ RECIPES = {
 }
 PROJECT = {name: f"project/{name.lower()}" for name in ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")}
 # By its path in the repository, where a page stands in the site.
-PLACES = {"README.md": "index.md", **RECIPES, **PROJECT}
+PLACES = {"README.md": "overview.md", **RECIPES, **PROJECT}
 SOURCES = {place: source for source, place in PLACES.items()}
 LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
 # GitHub wants a bar in a table escaped in code too; Python-Markdown would show the backslash.

@@ -190,11 +190,12 @@ def test_an_abstention_is_a_state_of_its_own_with_what_was_searched(index):
         record = ask_and_wait(queue, "not said")
         assert queue.lines()[0].state == "abstained"
     assert (record.answer, record.support) == ("", None)
-    assert record.problem == "not in these documents; searched for: Korrin; Korrin hills"
+    assert record.problem == "not in these documents"
+    assert [result.query for turn in record.turns for result in turn.results] == ["Korrin", "Korrin hills"]
 
 
 def test_an_answer_of_low_confidence_is_an_abstention(index):
     with open_queue(index, min_confidence=0.5) as queue:  # every token of the script has a probability of 0.37
         record = ask_and_wait(queue, "without proof")
     assert (record.state, record.answer) == ("abstained", "")
-    assert "confidence of 0.37, below 0.5" in record.problem and "searched for: moved backups Oslo" in record.problem
+    assert record.problem.endswith("(it has an answer, with a confidence of 0.37, below 0.5)")

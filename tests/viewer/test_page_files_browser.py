@@ -112,6 +112,7 @@ def test_the_tokens_of_a_long_episode_are_read_on(browser, exported):
     with watch(browser, exported) as watched:
         page = watched.page
         page.goto(f"{exported}/pages/run--alpha--episode--id=s6-a2.html")
+        page.keyboard.press("t")
         while page.locator("[data-more]").count():
             page.evaluate("scrollTo(0, document.body.scrollHeight)")
             page.wait_for_timeout(20)

@@ -8,7 +8,7 @@ import pytest
 
 from quaere.runs import Run
 from quaere.search.index import build_index
-from quaere.viewer import ask_pages
+from quaere.viewer import answer_view
 from viewing import open_client, twin, write_asked, write_eval
 
 SENTENCE = "Orsolya Venn built it."
@@ -48,12 +48,12 @@ def words(page):
 @pytest.mark.parametrize(
     ("name", "state", "quotation", "chips_are", "says"),
     [
-        ("found", "answered", "none", "support", "A sentence it was shown that contains the answer"),
-        ("quoted", "answered", "verbatim", "quoted", "Evidence: verbatim"),
-        ("nowhere", "answered", "none", "", "no evidence , the model was not asked for any (--evidence)"),
+        ("found", "answered", "none", "support", "It is old. Orsolya Venn built it. contains the answer · d1, Title 1"),
+        ("quoted", "answered", "verbatim", "quoted", "It is old. Orsolya Venn built it. verbatim · d1, Title 1"),
+        ("nowhere", "answered", "none", "", "and it was not asked to quote one (--evidence)"),
         ("silent", "unanswered", "none", "seen", "it ended without an answer: turn limit"),
         ("doubtful", "unanswered", "none", "seen", "too few of the question's key words"),
-        ("abstained", "abstained", "none", "seen", "not in these documents; searched for: Halm bridge"),
+        ("abstained", "abstained", "none", "seen", "Not in these documents Searched for Halm bridge"),
         ("unsure", "abstained", "none", "seen", "(it has an answer, with a confidence of 0.78, below 0.9)"),
     ],
 )
@@ -80,7 +80,7 @@ def test_many_answers_have_their_scores_and_a_page_of_their_own(client, monkeypa
     page = words(client.get("/run/many").text)
     assert "Who built the Halm bridge? right F1 1 Orsolya Venn" in page and "wrong F1 0 x" in page
     assert "All 3 questions" not in page
-    monkeypatch.setattr(ask_pages, "MAX_ANSWERS", 2)
+    monkeypatch.setattr(answer_view, "MAX_ANSWERS", 2)
     page = client.get("/run/many").text
     assert '<a href="/run/many/questions">All 3 questions</a>' in page and page.count("<article") == 2
 
@@ -116,7 +116,7 @@ def test_a_run_of_eval_shows_its_scores_on_every_page(client):
     attempts = words(client.get("/run/eval/group?task=q0&step=0").text)
     assert "1. right" in attempts and "Step 0" not in attempts and "only step" not in attempts
     episode = words(client.get("/run/eval/episode?id=q1").text)
-    assert "Answer x wrong F1 0" in episode and "Advantage" not in episode and "Reward" not in episode
+    assert "wrong F1 0 accepted: Orsolya Venn" in episode and "Advantage" not in episode and "Reward" not in episode
 
 
 def test_a_question_without_an_answer_quoted_nothing(tmp_path):
@@ -127,6 +127,7 @@ def test_a_question_without_an_answer_quoted_nothing(tmp_path):
 
 def test_an_episode_that_abstained_has_no_answer_and_shows_what_it_searched_for(client):
     page = words(client.get("/run/abstained/episode?id=ask-0").text)
-    assert "Answer not in these documents though an answer is known Searched for Halm bridge" in page
+    assert "Not in these documents Searched for Halm bridge Passages seen" in page
+    assert "needless though an answer is known: Orsolya Venn" in page
     assert twin(client, "episode?id=ask-0", run="abstained")["abstained"]
     assert not twin(client, "episode?id=ask-0", run="found")["abstained"]

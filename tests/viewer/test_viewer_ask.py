@@ -1,5 +1,6 @@
 """Pages of Ask: the box, a question with its steps, chips that lead into documents."""
 
+import html
 import json
 import re
 
@@ -14,8 +15,10 @@ from quaere.records import Evidence
 from quaere.runs import Run
 from quaere.search.index import build_index
 from quaere.viewer import ask_queue, page_formats
-from quaere.viewer.ask_pages import WINDOW_CHARS, DocumentQuery, show_document
+from quaere.viewer.answer_view import CONTEXT_CHARS, AnswerView, view_answer, write_markdown
+from quaere.viewer.ask_pages import MAX_RECENT
 from quaere.viewer.ask_queue import AskHistory, AskRecord
+from quaere.viewer.document_reader import WINDOW_CHARS, DocumentQuery, show_document
 from viewing import open_client, serve_view, write_run
 
 JSON = {"content-type": "application/json"}
@@ -72,10 +75,10 @@ def test_a_question_is_taken_and_has_a_page(client, queue):
 @pytest.mark.parametrize(
     ("question", "quotation", "chips_are", "says"),
     [
-        ("move the backups", "verbatim", "quoted", "as a document has it"),
-        ("made up", "not found", "", "It wrote: We never moved."),
+        ("move the backups", "verbatim", "quoted", '<b class="good">verbatim</b>'),
+        ("made up", "not found", "", "It quotes <q>We never moved.</q>"),
         ("without proof", "none", "support", "contains the answer; the model quoted none"),
-        ("out of nowhere", "none", "", "No sentence that it was shown contains this answer"),
+        ("out of nowhere", "none", "", "no sentence that it was shown contains this answer"),
         ("no answer", "none", "seen", "it ended without an answer: turn limit"),
     ],
 )
@@ -88,7 +91,7 @@ def test_the_states_of_an_answer(client, queue, question, quotation, chips_are, 
 
 def test_a_model_that_was_not_asked_to_quote_is_told_apart(place, index):
     with open_queue(index, evidence=False) as queue:
-        assert "was not asked to quote one" in asked(open_client(place / "runs", queue), queue, "without proof")[1]
+        assert "was not asked to quote" in asked(open_client(place / "runs", queue), queue, "without proof")[1]
 
 
 def test_a_chip_leads_to_the_sentence_in_its_document(client, queue, index):
@@ -100,6 +103,56 @@ def test_a_chip_leads_to_the_sentence_in_its_document(client, queue, index):
     assert [part["text"] for part in shown["parts"] if part["is_quoted"]] == [SENTENCE]
     assert "".join(part["text"] for part in shown["parts"]) in index.document("ops.md")
     assert f'<mark id="span" tabindex="-1">{SENTENCE}</mark>' in client.get(chip["href"]).text
+
+
+def test_the_document_is_opened_around_the_sentence(client, queue, index):
+    chip = asked(client, queue, "move the backups")[0]["chips"][0]
+    before, sentence, after = (part["text"] for part in chip["context"])
+    assert sentence == SENTENCE and before.startswith("… ") and after.endswith(" …")
+    assert "\n\n" not in before + after and len(before) + len(after) <= 2 * CONTEXT_CHARS + 4
+    spaced = " ".join(index.document("ops.md").split())  # whole words, as the document has them
+    assert f" {' '.join((before + sentence + after).strip('… ').split())} " in spaced
+
+
+@pytest.mark.parametrize("letter", ["字", "a "])
+@pytest.mark.parametrize("num_letters", [3, 1000])
+def test_the_context_of_a_sentence_is_of_its_document_in_any_script(letter, num_letters):
+    text = letter * num_letters + SENTENCE + letter * num_letters
+    start = text.index(SENTENCE)
+    found = Evidence("d", start, start + len(SENTENCE), SENTENCE)
+    record = AskRecord("a", "When?", "", "answered", "May 2019", evidence=found)
+    (chip,) = view_answer(AnswerView, record, lambda id: text, "/document").chips
+    before, sentence, after = (part.text for part in chip.context)
+    assert sentence == SENTENCE and (before.startswith("…"), after.endswith("…")) == (num_letters > 3, num_letters > 3)
+    shown = (before + sentence + after).strip("… ")
+    assert shown in text and len(shown) >= min(len(text.strip()), CONTEXT_CHARS)
+
+
+@pytest.mark.parametrize(
+    ("question", "lines"),
+    [
+        ("move the backups", ["**move the backups**", "May 2019", f"> {SENTENCE}", "> — ops.md, Backups"]),
+        ("out of nowhere", ["**out of nowhere**", "Atlantis"]),
+        ("not said", ["**not said**", "not in these documents"]),
+    ],
+)
+def test_an_answer_is_copied_with_its_citation(client, queue, question, lines):
+    twin, page = asked(client, queue, question)
+    written = [line for line in twin["markdown"].splitlines() if line.strip("> ")]
+    assert [line[: len(wanted)] for line, wanted in zip(written, lines, strict=True)] == lines
+    assert f'data-copy="{html.escape(twin["markdown"])}"' in page
+
+
+def test_what_is_copied_is_no_markup():
+    record = AskRecord("a", "<img src=x> *who*?", "", "answered", "`_x_` [a](b)\n# no heading")
+    assert write_markdown(record, []) == r"**\<img src=x\> \*who\*?**" + "\n\n" + r"\`\_x\_\` \[a\](b) \# no heading"
+
+
+def test_the_last_questions_are_beside_an_answer(client, queue):
+    ids = [ask_and_wait(queue, "made up").id for _ in range(2)]
+    recent = client.get(f"/json/ask/{ids[0]}").json()["recent"]
+    assert [line["id"] for line in recent[:2]] == ids[::-1] and len(recent) <= MAX_RECENT
+    assert f'href="/ask/{ids[0]}" aria-current="page"' in client.get(f"/ask/{ids[0]}").text
 
 
 def test_a_document_that_has_changed_has_no_address(client, queue):

@@ -72,7 +72,7 @@ def url(runs, queue):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_every_page_opens_fits_and_has_no_barrier(browser, url, queue, width, scheme):
-    asked = [ask_and_wait(queue, text).id for text in ("move the backups", "made up", "no answer")]
+    asked = [ask_and_wait(queue, text).id for text in ("move the backups", "made up", "no answer", "not said")]
     paths = ["/ask", *(f"/ask/{id}" for id in asked), "/document?id=ops.md&start=9000&end=9100#span"]
     with watch(browser, url, width=width, scheme=scheme) as watched:
         for path in (*PATHS, *paths):
@@ -143,8 +143,8 @@ def test_attempts_are_stepped_through_by_keys(browser, url):
         page.wait_for_url("**/run/alpha/episode?id=s6-a2")
         page.keyboard.press("[")
         page.wait_for_url("**/run/alpha/episode?id=s6-a0")
-        page.keyboard.press("j")
-        page.keyboard.press("j")
+        for _ in range(3):  # the evidence, the turns
+            page.keyboard.press("j")
         assert page.evaluate("document.activeElement.id") == "turn-2"
         page.keyboard.press("u")
         page.wait_for_url("**/run/alpha/group?task=q1&step=6")
@@ -176,10 +176,48 @@ def test_a_verdict_is_given_by_keys_and_reaches_training(browser, runs, url):
             assert run.verdicts() == {}
 
 
+def test_why_an_answer_was_given_is_three_clicks_from_the_first_page(browser, url):
+    with watch(browser, url) as watched:
+        page = watched.open("/")
+        page.locator("main a", has_text="alpha").first.click()
+        page.wait_for_url("**/run/alpha")
+        page.locator("main a[href='/run/alpha/questions']").first.click()
+        page.wait_for_url("**/run/alpha/questions")
+        page.locator("main a", has_text="best").first.click()
+        page.wait_for_url("**/run/alpha/episode?id=s6-a0")
+        assert page.locator(".answer").text_content() == "Orsolya Venn"
+        assert page.locator(".evidence mark").text_content() == "Orsolya Venn built it."
+        for part in (".evidence mark", ".evidence b.good", ".query", ".card.cited mark", ".reply"):
+            assert page.locator(part).first.is_visible(), part
+
+
+def test_tags_and_log_probs_are_one_key_away(browser, url):
+    with watch(browser, url) as watched:
+        page = watched.open("/run/alpha/episode?id=s6-a0")
+        hidden = [page.locator("#turn-1 pre"), page.locator(".token-row").first, page.locator("#passage-1-1-1 .said")]
+        for key, seen in (("t", [True, True, False]), ("e", [True, True, True]), ("t", [False, False, True])):
+            page.keyboard.press(key)
+            assert [part.is_visible() for part in hidden] == seen
+        assert not page.locator("#passage-1-1-1 .excerpt").is_visible()
+        page.keyboard.press("o")  # there is no index: the passage is on this page
+        assert page.url.endswith("#passage-1-1-2")
+
+
+def test_a_printed_episode_has_no_controls_and_is_light(browser, url):
+    with watch(browser, url, scheme="dark") as watched:
+        page = watched.open("/run/alpha/episode?id=s6-a0")
+        page.emulate_media(media="print", color_scheme="dark")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        for part in (".top", "footer", "[data-copy]", "#tokens"):
+            assert not page.locator(part).first.is_visible(), part
+        assert page.locator(".card.cited mark").is_visible()
+
+
 def test_the_tokens_of_a_long_episode_are_read_on(browser, url):
     with watch(browser, url) as watched:
         page = watched.open("/run/alpha/episode?id=s6-a2")
         assert page.locator(".token-row").count() == 16
+        page.keyboard.press("t")
         while page.locator("[data-more]").count():
             page.evaluate("scrollTo(0, document.body.scrollHeight)")
             page.wait_for_timeout(20)
@@ -222,6 +260,7 @@ def test_a_question_is_answered_and_its_chip_scrolls_to_the_sentence(browser, ur
         page.locator(".answer", has_text="May 2019").wait_for()
         assert page.locator("b.good", has_text="verbatim").is_visible()
         assert page.locator("#steps article").count() == 2
+        assert "In May 2019" in page.locator(".evidence mark").text_content()
         page.locator("[data-live-mark]").wait_for(state="hidden")
         page.keyboard.press("o")
         page.wait_for_url("**/document?id=ops.md*#span")
@@ -231,6 +270,7 @@ def test_a_question_is_answered_and_its_chip_scrolls_to_the_sentence(browser, ur
         box = mark.bounding_box()
         assert box["y"] >= 0 and box["y"] + box["height"] <= 900
         page.go_back()
+        assert not page.locator("#steps article").first.is_visible()  # folded, now that there is an answer
         page.keyboard.press("i")
         page.wait_for_url("**/ask?question=*")
         assert page.locator("#question").input_value() == "When did we move the backups?"

@@ -8,12 +8,13 @@ import pytest
 from msgspec import structs
 
 import viewing
-from quaere.records import Search, Turn
+from quaere.records import Answer, Search, Turn
 from quaere.records.episodes import TokenTrace
 from quaere.runs import Run
 from quaere.viewer import page_formats
 from quaere.viewer.attempt_groups import describe_turn, reward_of
-from quaere.viewer.transcript import NUM_TOKENS, REST, WIDTH, TextPart, TokenCell, mark_span, read_lane, stack_rewards
+from quaere.viewer.token_lane import NUM_TOKENS, TokenCell, read_lane
+from quaere.viewer.transcript import REST, WIDTH, stack_rewards
 from viewing import add_episodes, make_episode, make_proposal, open_client, write_run
 
 
@@ -162,7 +163,7 @@ def test_a_long_seed_is_shortened_and_whole_in_its_title(tmp_path, seed, said):
     with Run.create(tmp_path / "alpha", "evolve") as run:
         run.add_episode(structs.replace(make_episode("a0"), seed=seed))
     page = open_client(tmp_path).get("/run/alpha/episode?id=a0").text
-    assert f'<span title="seed {seed}">seed {said}</span>' in page
+    assert f'<span title="seed {seed}">{said}</span>' in page
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(0.00081, "0.8 ms"), (0.0839, "84 ms"), (4.21, "4.2 s"), (300, "5 min")])
@@ -205,24 +206,16 @@ def test_an_episode_without_an_answer_says_why(client):
     shown = twin(client, "episode?id=s4-a1")
     assert (shown["answer"], shown["quotation"], shown["after"]) == ("", "none", "")
     page = client.get("/run/alpha/episode?id=s4-a1").text
-    assert "none: turn limit" in page and "not closed" in page
+    assert "it ended without an answer: turn limit" in page and "not closed" in page
 
 
 def test_a_quotation_that_was_not_shown_is_told(tmp_path):
     with Run.open(write_run(tmp_path / "alpha"), write=True) as run:
-        run.add_episode(structs.replace(make_episode("made-up"), turns=()), step=6)
+        run.add_episode(structs.replace(make_episode("made-up"), outcome=Answer("Venn", span="Venn fell.")), step=6)
     client = open_client(tmp_path)
     assert twin(client, "episode?id=made-up")["quotation"] == "not found"
-    assert "not found in what it was shown" in client.get("/run/alpha/episode?id=made-up").text
-
-
-def test_a_span_is_marked_where_it_is():
-    assert mark_span("built it", "Venn built  it.") == [
-        TextPart("Venn "),
-        TextPart("built  it", is_quoted=True),
-        TextPart("."),
-    ]
-    assert mark_span("", "Venn") == mark_span("Oss", "Venn") == [TextPart("Venn")]
+    page = client.get("/run/alpha/episode?id=made-up").text
+    assert '<b class="bad">not found</b> in anything it was shown' in page
 
 
 def test_reward_parts_are_a_waterfall():

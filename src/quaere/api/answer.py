@@ -194,11 +194,16 @@ def say_abstained(episode: Episode, min_confidence: float = 0.0) -> str:
 
     say_abstained(episode) -> "not in these documents; searched for: Halm bridge; builder of the Halm bridge"
     """
-    doubt = ""
-    if not episode.abstained:
-        doubt = f" (it has an answer, with a confidence of {episode.confidence:.2f}, below {min_confidence:g})"
     queries = [result.query for turn in episode.turns for result in turn.results]
-    return f"{ABSTENTION}{doubt}; " + (f"searched for: {'; '.join(queries)}" if queries else "nothing was searched for")
+    searched = f"searched for: {'; '.join(queries)}" if queries else "nothing was searched for"
+    return f"{say_doubt(episode, min_confidence)}; {searched}"
+
+
+def say_doubt(episode: Episode, min_confidence: float = 0.0) -> str:
+    """That the documents do not answer, and why if the model itself did answer."""
+    if episode.abstained:
+        return ABSTENTION
+    return f"{ABSTENTION} (it has an answer, with a confidence of {episode.confidence:.2f}, below {min_confidence:g})"
 
 
 def is_found(episode: Episode, min_overlap: float, min_confidence: float = 0.0) -> bool:

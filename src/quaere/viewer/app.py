@@ -55,7 +55,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from quaere.errors import QuaereError
 from quaere.serving.guard import key_cookie
 from quaere.serving.server import Server, ServerSettings, bind, make_server
-from quaere.viewer import ask_pages, attempt_groups, curriculum_browser, report_reader, transcript
+from quaere.viewer import ask_pages, attempt_groups, curriculum_browser, document_reader, report_reader, transcript
 from quaere.viewer import evaluation_pages as evaluations
 from quaere.viewer.ask_queue import AskQueue, QueueFull
 from quaere.viewer.page_formats import ById, Listed, compile_templates, path_to, read_query, render
@@ -220,7 +220,7 @@ def _run_pages(folder: RunFolder, shelves: Kept[curriculum_browser.Shelf]) -> li
         ("/unproven", "unproven", attempt_groups.UnprovenQuery, attempt_groups.read_unproven),
         ("/reports", "reports", report_reader.ReportsQuery, report_reader.read_reports),
         ("/report", "report", ById, report_reader.read_report),
-        ("/document", "document", ask_pages.DocumentQuery, ask_pages.read_run_document),
+        ("/document", "document", document_reader.DocumentQuery, document_reader.read_run_document),
     ]
 
     routes = (_page(f"/run/{{name}}{path}", template, reader(form, read)) for path, template, form, read in pages)
@@ -241,6 +241,7 @@ def _ask_routes(queue: AskQueue, streams: Streams) -> list[Route]:
         id = ask_pages.read_asked(queue, request.path_params["id"]).id
         return streams.follow(lambda: queue.look(id), _ASK_LOOK_S)
 
+    read_document = _reader(document_reader.DocumentQuery, document_reader.read_document, queue.index)
     return [
         *_page("/ask", "ask", _reader(ask_pages.AskQuery, ask_pages.read_ask, queue)),
         Route("/ask", take, methods=["POST"]),
@@ -248,7 +249,7 @@ def _ask_routes(queue: AskQueue, streams: Streams) -> list[Route]:
         *_page("/ask/{id}", "asked", lambda request: ask_pages.read_asked(queue, request.path_params["id"])),
         Route("/ask/{id}/cancel", stop, methods=["POST"]),
         Route("/ask/{id}/changes", follow_one),
-        *_page("/document", "document", _reader(ask_pages.DocumentQuery, ask_pages.read_document, queue.index)),
+        *_page("/document", "document", read_document),
     ]
 
 

@@ -30,7 +30,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from quaere.api.agent import Agent
-from quaere.api.answer import Answer, say_abstained
+from quaere.api.answer import Answer, say_doubt
 from quaere.api.background import Started
 from quaere.errors import BadInput, QuaereError, failure_line
 from quaere.records import Evidence, Turn
@@ -90,7 +90,7 @@ def describe_answer(answer: Answer, min_confidence: float = 0.0) -> dict[str, An
         said = f"it ended without an answer: {answer.episode.end.replace('_', ' ')}"
         return {"state": "unanswered", "problem": said}
     if answer.abstained:
-        return {"state": "abstained", "problem": say_abstained(answer.episode, min_confidence)}
+        return {"state": "abstained", "problem": say_doubt(answer.episode, min_confidence)}
     if not answer.found:
         said = "not found in these documents: the passage with its answer has too few of the question's key words"
         return {"state": "unanswered", "problem": f"{said} (it would have been: {answer.text})"}

@@ -70,15 +70,17 @@ class QuestionsQuery(Bounds, frozen=True):
 class GroupLine(Struct, frozen=True):
     """One line of the list: all attempts at a question at one step. Rewards are None if none was stored.
 
-    `answer` and `scores` are filled only for a group with a single attempt.
+    `best` is the episode with the highest reward; `answer` and `scores` are filled only for a group with a single
+    attempt.
 
-        GroupLine(EpisodeGroup(...), mean_reward=0.4, least_reward=0.0, most_reward=1.0)
+        GroupLine(EpisodeGroup(...), mean_reward=0.4, least_reward=0.0, most_reward=1.0, best="i0-s0-i0g-000003-a1")
     """
 
     group: EpisodeGroup
     mean_reward: float | None
     least_reward: float | None
     most_reward: float | None
+    best: str
     answer: str = ""
     scores: dict[str, float] = {}
 
@@ -311,6 +313,7 @@ def _summarise(run: Run, group: EpisodeGroup) -> GroupLine:
         mean_reward=sum(rewards) / len(rewards) if rewards else None,
         least_reward=min(rewards, default=None),
         most_reward=max(rewards, default=None),
+        best=rank_attempts(rows)[0].id,
         answer=only.answer or "" if only else "",
         scores=only.metrics if only else {},
     )

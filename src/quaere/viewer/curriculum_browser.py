@@ -20,9 +20,9 @@ from quaere.records import Candidate
 from quaere.runs.curriculum_audit import Item, check_item, match_verdict, read_items
 from quaere.runs.review import EVERY_ITERATION, Verdict, VerdictKind, give_verdicts, is_learned, judge
 from quaere.runs.rows import EpisodeFilter
+from quaere.viewer.document_reader import TextPart, mark_part
 from quaere.viewer.page_formats import ById, Listed, ListPage, cut_page, read_body
 from quaere.viewer.run_folder import Kept, require
-from quaere.viewer.transcript import TextPart, mark_part
 
 MAX_NOTE_CHARS = 2000
 _CONTEXT_CHARS = 4000  # of a long document, on either side of the span

@@ -18,8 +18,8 @@ from quaere.dialects.report.assessment import count_searches
 from quaere.dialects.report.report_writer import bind_report
 from quaere.records import Assessment, AssessTask, Harness, Report, ReportTask, Rubric
 from quaere.runs.rows import EpisodeFilter, EpisodeRow
-from quaere.viewer.ask_pages import document_address, place_of
 from quaere.viewer.attempt_groups import reward_of
+from quaere.viewer.document_reader import document_address, place_of
 from quaere.viewer.page_formats import ById, Listed, ListPage, copy_fields, cut_page, path_to
 from quaere.viewer.run_folder import require
 from quaere.viewer.run_overview import REPORT_WRITER, HarnessChange, read_harness

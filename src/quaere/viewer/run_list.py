@@ -18,7 +18,7 @@ from quaere.errors import BadInput
 from quaere.runs.list import ListedRun, describe_state, read_brief, read_progress
 from quaere.runs.phases import name_phase
 from quaere.runs.rows import EpisodeFilter, RunInfo
-from quaere.viewer.ask_pages import ASK_KIND, read_record
+from quaere.viewer.answer_view import ASK_KIND, read_record
 from quaere.viewer.page_formats import Listed, ListPage, cut_page
 from quaere.viewer.plot import (
     MAIN,

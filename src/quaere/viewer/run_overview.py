@@ -14,7 +14,7 @@ from quaere.runs.checkpoints import find_checkpoints
 from quaere.runs.list import describe_state, next_command
 from quaere.runs.phases import CandidateCount, PhaseSummary, count_candidates, summarise_phases
 from quaere.runs.rows import Event, RunInfo, RunState
-from quaere.viewer.ask_pages import RunAnswer, read_answers
+from quaere.viewer.answer_view import RunAnswer, read_answers
 from quaere.viewer.evaluation_pages import EVAL_KIND, EvaluationLine, describe_run
 from quaere.viewer.plot import ChartData, ChartSection, draw_sections, find_steps, read_lines
 from quaere.viewer.run_folder import require

@@ -70,7 +70,15 @@ function choose(move) {
   chosen = Math.min(entries.length - 1, Math.max(0, chosen + move));
   markChosen();
   const target = one("a", entries[chosen]) ?? entries[chosen];
+  for (let fold = target.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
   target.focus();
+}
+
+// Unfold all parts of a kind; if all are unfolded, fold them.
+function toggle(selector) {
+  const parts = all(selector);
+  const opens = parts.some((part) => !part.open);
+  for (const part of parts) part.open = opens;
 }
 
 function markChosen() {
@@ -109,6 +117,8 @@ const keys = {
   r: () => giveVerdict("rejected"),
   f: () => giveVerdict("flagged"),
   z: () => giveVerdict(""),
+  e: () => toggle("[data-passage]"),
+  t: () => toggle("[data-raw]"),
   j: () => choose(1),
   k: () => choose(-1),
   u: () => all(".crumbs a").at(-1)?.click(),
@@ -181,7 +191,7 @@ async function renew() {
   const followed = !slider || slider.value === slider.max;
   const step = slider?.value;
   const marked = all("[data-compare] input:checked").map((box) => box.value);
-  const shut = all("details[id]").filter((part) => !part.open).map((part) => part.id);
+  const folds = new Map(all("details[id]").map((part) => [part.id, part.open]));
   const focused = document.activeElement;
   const home = focused?.closest("[data-live]");
   for (const part of all("[data-live]")) {
@@ -196,7 +206,7 @@ async function renew() {
     part.replaceWith(document.adoptNode(next));
   }
   for (const box of all("[data-compare] input[type=checkbox]")) box.checked = marked.includes(box.value);
-  for (const part of all("details[id]")) part.open = !shut.includes(part.id);
+  for (const part of all("details[id]")) part.open = folds.get(part.id) ?? part.open;
   if (home && !home.isConnected) {
     const place = focused.getAttribute("href");
     const replaced = focused.id ? document.getElementById(focused.id)
