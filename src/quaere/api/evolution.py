@@ -290,8 +290,12 @@ def open_stopped(
         raise BadInput("the questions of a run cannot be changed", hint="start another run with --questions")
     if found.given(config) != found.given(before):
         raise BadInput("generation.given of a run cannot be changed", hint="start another run with generation.given")
-    # A new trainer URL is not a config change.
-    in_place = structs.replace(config, trainer=structs.replace(config.trainer, url=before.trainer.url))
+    # Where a server is now is not a config change.
+    in_place = structs.replace(
+        config,
+        trainer=structs.replace(config.trainer, url=before.trainer.url),
+        engine=structs.replace(config.engine, url=config.engine.url and before.engine.url),
+    )
     changes = diff_configs(before, in_place)
     found.check(config)
     if open_index(Path(config.index)).fingerprint != fingerprint:

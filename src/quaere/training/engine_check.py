@@ -4,6 +4,7 @@ compare_with_transformers(load_model("./my-model", "cpu", "float32", packed=Fals
 -> Agreement(path="packed", logprob_gap=2e-6, num_same=12, gradient_gap=1e-7)
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -55,7 +56,7 @@ def compare_with_transformers(model: Any, token_ids: list[int]) -> Agreement:
     expected_gradient = _gradient(expected, weights)
     turns = [_own_turn(model, ids) for ids in sequences]
 
-    (batch,) = split_batch([_as_sample(ids) for ids in sequences], 1 << 30, next(model.parameters()).device)
+    (batch,) = split_batch([as_sample(ids) for ids in sequences], 1 << 30, next(model.parameters()).device)
     learned, _ = packed_logprobs(use_varlen_attention(model), batch)
     gradient = _gradient(learned, weights)
 
@@ -76,7 +77,8 @@ def _watch_few(model: Any) -> list[Tensor]:
     return [weight.requires_grad_() for weight in model.parameters() if weight.dim() == 1]
 
 
-def _as_sample(ids: list[int]) -> Sample:
+def as_sample(ids: Sequence[int]) -> Sample:
+    """A sample in which every token but the first carries loss."""
     zeros = (0.0,) * len(ids)
     return Sample(tuple(ids), (False, *[True] * (len(ids) - 1)), zeros, zeros)
 
