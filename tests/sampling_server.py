@@ -1,4 +1,4 @@
-"""A server with the wire of vLLM that really samples: a native sampler for the base and for each adapter it was given."""
+"""A server with the wire of vLLM that really samples: a native sampler for the base and one for each adapter."""
 
 import json
 import socket
@@ -19,10 +19,10 @@ TOLD = ("max_tokens", "temperature", "top_p", "top_k", "seed")
 
 
 class SamplingServer:
-    """The requests it answers; `spoil(answer)` may change a completion before it is sent."""
+    """The requests it answers; `spoil(answer)` may change a completion, and it may sample from the base alone."""
 
-    def __init__(self, model, name="base", spoil=lambda answer: None, takes_adapters=True):
-        self.base, self.name, self.spoil = str(model), name, spoil
+    def __init__(self, model, name="base", spoil=lambda answer: None, takes_adapters=True, heeds_adapters=True):
+        self.base, self.name, self.spoil, self.heeds_adapters = str(model), name, spoil, heeds_adapters
         self.policies = {name: open_policy(self.base, device="cpu", dtype="float32")}
         self.adapters = {}  # folders of those that are loaded
         self.asked = []  # every completion's request
@@ -60,7 +60,8 @@ class SamplingServer:
         self.asked.append(body)
         if body["model"] not in self.policies:
             return _error(404, f"The model `{body['model']}` does not exist.")
-        sampler, prompt = self.policies[body["model"]].sampler, body["prompt"]
+        sampler = self.policies[body["model"] if self.heeds_adapters else self.name].sampler
+        prompt = body["prompt"]
         how = {name: body[name] for name in TOLD} | {"stop": tuple(body["stop"])}
         params = SamplingParams(stop_token_ids=tuple(body["stop_token_ids"]), **how)
         session = str(uuid.uuid4())
