@@ -242,7 +242,11 @@ TEXTS = ["the heron's 12345 Bridge!", " a  b\n\n c", "wörld 日本 \U0001f600",
 
 @pytest.mark.parametrize(
     ("rule", "numbers", "word"),
-    [("llama-bpe", ["123", "45"], ["zoo"]), ("qwen2", ["1", "2", "3", "4", "5"], ["z", "o", "o"])],
+    [
+        ("llama-bpe", ["123", "45"], ["zoo"]),
+        ("lfm2", ["123", "45"], ["zoo"]),
+        ("qwen2", ["1", "2", "3", "4", "5"], ["z", "o", "o"]),
+    ],
 )
 def test_numbers_are_cut_as_the_rule_says_and_text_survives(rule, numbers, word, tmp_path):
     merges = [("1", "2"), ("12", "3"), ("4", "5"), ("h", "e"), ("t", "he"), ("Ġ", "a")]

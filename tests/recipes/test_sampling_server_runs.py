@@ -15,7 +15,13 @@ from quaere.runs.checkpoints import find_checkpoints
 from sampling_server import serve_samples
 
 SERVED = {"engine.mode": "fast", "adapter.rank": 4, "solver.dialect": "tool-call", "solver.limits": village.LIMITS}
-SERVED |= {"solver.steps": 3, "validation.questions": 0, "health.update_every": 1, "health.patience": 1, "solver.max_draws": 1000}
+SERVED |= {
+    "solver.steps": 3,
+    "validation.questions": 0,
+    "health.update_every": 1,
+    "health.patience": 1,
+    "solver.max_draws": 1000,
+}
 
 
 @pytest.fixture(scope="module")
