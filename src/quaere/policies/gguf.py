@@ -1,9 +1,9 @@
 """Converter from a quantised model in a GGUF file to a directory that transformers loads.
 
 llama.cpp packs weights, settings and tokenizer into one file. Here the weights are dequantised to bf16 and renamed for
-transformers (`_FAMILIES`: Llama, Qwen2, Qwen3, Gemma 3, LFM2); the tokenizer is rebuilt from its vocabulary, its merges or
-scores, and the name of its rule. transformers' own GGUF loader ignores that rule, `tokenizer.ggml.pre`: SmolLM splits
-off every digit first, which makes `"  7"` two tokens, `"ĠĠ"` and `"7"`, where GPT-2's rule gives three.
+transformers (`_FAMILIES`: Llama, Qwen2, Qwen3, Gemma 3, LFM2); the tokenizer is rebuilt from its vocabulary, its merges
+or scores, and the name of its rule. transformers' own GGUF loader ignores that rule, `tokenizer.ggml.pre`: SmolLM
+splits off every digit first, which makes `"  7"` two tokens, `"ĠĠ"` and `"7"`, where GPT-2's rule gives three.
 
     convert_gguf(Path("SmolLM2-135M-Instruct.Q4_1.gguf"), Path("smollm2-135m"))
     # smollm2-135m/: config.json, generation_config.json, model.safetensors, tokenizer.json, chat_template.jinja, ...
@@ -71,8 +71,9 @@ _GEMMA_27B_LAYERS = 62
 class Family(Struct, frozen=True):
     """How llama.cpp stores the models of an architecture, and transformers' classes for them.
 
-    `more` maps further tensor names of a layer to those of transformers, `outside` those of no layer. `interleaves` says
-    that the rows of the query and key weights are in llama.cpp's order, `adds_one` that norms are stored with 1 added.
+    `more` maps further tensor names of a layer to those of transformers, `outside` those of no layer. `interleaves`
+    says that the rows of the query and key weights are in llama.cpp's order, `adds_one` that norms are stored with 1
+    added.
     """
 
     title: str

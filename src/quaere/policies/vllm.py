@@ -60,6 +60,7 @@ class VllmServer:
         self.url = url.rstrip("/").removesuffix("/v1") + "/v1"
         self.patience_s = patience_s
         self._client: httpx.AsyncClient | None = None
+        self._looked = self._answered = 0.0
 
     def models(self) -> list[ServedModel]:
         """The models and adapters that the server offers."""
@@ -87,12 +88,11 @@ class VllmServer:
 
     async def complete(self, body: dict[str, Any]) -> bytes:
         """The answer to one of many concurrent requests; it may take as long as the server answers other requests."""
-        request, answered = asyncio.ensure_future(self._post(body)), time.monotonic()
+        request, started = asyncio.ensure_future(self._post(body)), time.monotonic()
         try:
             while not (await asyncio.wait({request}, timeout=_LOOK_S))[0]:
-                if await asyncio.to_thread(self._answers):
-                    answered = time.monotonic()
-                elif (silent := time.monotonic() - answered) > self.patience_s:
+                await self._look()
+                if (silent := time.monotonic() - max(started, self._answered)) > self.patience_s:
                     said = f"the engine at {self.url} has not answered for {silent:.0f} s"
                     raise TrainingStopped(said, hint=_GO_ON)
             return request.result()
@@ -135,12 +135,13 @@ class VllmServer:
         status = f"the engine at {self.url} answered with status {reply.status_code}"
         raise TrainingStopped(f"{status}: {said}" if said else status, hint=hint or _GO_ON)
 
-    def _answers(self) -> bool:
-        try:
-            self._send("GET", "models", None, 5.0)
-        except TrainingStopped:
-            return False
-        return True
+    async def _look(self) -> None:
+        """Ask the server for its models, to see that it is there; one look serves all requests under way."""
+        if time.monotonic() - self._looked > _LOOK_S:
+            self._looked = time.monotonic()
+            with suppress(TrainingStopped):
+                await asyncio.to_thread(self._send, "GET", "models", None, _SOON_S)
+                self._answered = time.monotonic()
 
 
 def _headers() -> dict[str, str]:
