@@ -143,7 +143,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "Mamba 2": ("Mamba2Config", {"num_heads": 12, "head_dim": 8, "expand": 2, "state_size": 8, "n_groups": 1}),
 }
 LOGPROB_GAP, GRADIENT_GAP = 1e-4, 1e-5
-ROUNDED = {"Gemma 4": 1e-4}  # its gradients differ by 2e-5, and by 2e-14 with `--double`
+ROUNDED = {"Gemma 4": 3e-5}  # its gradients differ by 1e-5 to 2e-5, and by 2e-14 with `--double`
 IDS = torch.randint(2, 400, (40,), generator=torch.Generator().manual_seed(1)).tolist()
 
 
