@@ -121,11 +121,25 @@ def test_a_killed_run_goes_on_and_clears_what_it_left_on_the_server(place, tmp_p
     ],
 )
 def test_a_server_that_cannot_do_it_is_refused_before_there_is_a_run(place, tmp_path, capsys, changes, how, said):
-    index, model, questions = map(str, place)
-    with serve_samples(model, **how) as (_, url):
-        settings = {**SERVED, "engine.url": url, "prompts": "brief", **changes}
-        assigned = [word for name, value in settings.items() for word in ("--set", f"{name}={json.dumps(value)}")]
-        where = ["--index", index, "--model", model, "--questions", questions, "--out", str(tmp_path / "run")]
-        assert main(["evolve", "search-r1", *where, *assigned]) == 2
+    with serve_samples(place[1], **how) as (_, url):
+        assert evolve(place, tmp_path / "run", **{"engine.url": url, **changes}) == 2
     assert said in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "run").exists()
+
+
+def evolve(place, out, **changes):
+    index, model, questions = map(str, place)
+    settings = {**SERVED, "prompts": "brief", **changes}
+    assigned = [word for name, value in settings.items() for word in ("--set", f"{name}={json.dumps(value)}")]
+    where = ["--index", index, "--model", model, "--questions", questions, "--out", str(out)]
+    return main(["evolve", "search-r1", *where, *assigned])
+
+
+def test_a_run_goes_on_with_the_server_elsewhere_but_not_without_one(place, tmp_path, capsys):
+    run, small = tmp_path / "run", {"solver.steps": 1, "solver.batch": 2, "solver.attempts": 2}
+    with serve_samples(place[1]) as (_, url):
+        assert evolve(place, run, **small, **{"engine.url": url}) == 0
+    with serve_samples(place[1]) as (_, url):
+        assert main(["evolve", "--resume", str(run), "--set", f"engine.url={url}"]) == 0
+    assert main(["evolve", "--resume", str(run), "--set", "engine.url="]) == 2
+    assert "the config has changed: engine.url" in " ".join(capsys.readouterr().err.split())
