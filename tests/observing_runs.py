@@ -156,7 +156,7 @@ def engaged(engine):
     sampler = SimpleNamespace(engine=SimpleNamespace(note=""))
     over = lambda model, decode, **options: calls.append(options) or sampler  # noqa: E731
     with (
-        mock.patch.multiple("quaere.policies.catalogue", **here),
+        mock.patch.multiple("quaere.training.actors", **here),
         mock.patch("transformers.AutoTokenizer.from_pretrained", return_value=tiny.tokenizer()),
         mock.patch("quaere.policies.native.sampler.NativeSampler.over", over),
         mock.patch("quaere.policies.native.bridge.load_model", load),

@@ -43,6 +43,14 @@ PLACES = {
     "recipes/test_proposer_parts.py": {
         "test_a_proposal_without_company_is_worth_what_was_set": ["ProposerConfig.lone_group"]
     },
+    "recipes/test_sampling_server_runs.py": {
+        "test_every_step_is_sampled_from_the_adapter_of_the_step_before": [
+            "EngineSettings.url",
+            "EngineSettings.folder",
+        ],
+        "test_a_server_that_cannot_do_it_is_refused_before_there_is_a_run": ["EngineSettings.served_model"],
+    },
+    "policies/test_vllm_sampler.py": {"test_a_server_that_is_lost_ends_in_one_line": ["EngineSettings.patience_s"]},
     "recipes/test_score_parts.py": {
         "test_a_report_is_paid_once_it_was_looked_into_as_often_as_tau_says": ["ScoreEvaluatorConfig.tau"],
         "test_the_baseline_moves_as_slowly_as_beta_says": ["ScoreEvaluatorConfig.beta"],

@@ -175,8 +175,11 @@ def test_a_plain_gpt2_cut_keeps_digits_together(llama: LlamaForCausalLM, tmp_pat
     [
         ({"without": "blk.1.ffn_up.weight"}, r"model\.layers\.1\.mlp\.up_proj\.weight"),
         ({"extra": "blk.0.ffn_gate_exps.weight"}, r"not part of a Llama model: blk\.0\.ffn_gate_exps\.weight"),
-        ({"arch": "mamba"}, "contains a 'mamba' model; only llama, qwen2, qwen3, gemma3 can be converted"),
-        ({"pre": "tekken"}, "tokenizer is gpt2/tekken; only gpt2/smollm, gpt2/gpt-2, gpt2/llama-bpe, gpt2/qwen2"),
+        ({"arch": "mamba"}, "contains a 'mamba' model; only llama, qwen2, qwen3, gemma3, lfm2 can be converted"),
+        (
+            {"pre": "tekken"},
+            "gpt2/tekken; only gpt2/smollm, gpt2/gpt-2, gpt2/llama-bpe, gpt2/lfm2, gpt2/qwen2",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_converted_is_refused(

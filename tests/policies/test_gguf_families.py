@@ -42,6 +42,7 @@ FAMILIES = {
             },
         },
     ),
+    "lfm2": ("lfm2", {"num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"], "conv_L_cache": 4}),
 }
 
 
@@ -60,11 +61,18 @@ def write_settings(writer, model, architecture):
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    if architecture != "qwen2":
+    if architecture == "lfm2":
+        writer.add_feed_forward_length(model.model.layers[0].feed_forward.w1.out_features)
+        heads = [config.num_key_value_heads if kind == "full_attention" else 0 for kind in config.layer_types]
+        writer.add_head_count_kv(heads)
+        writer.add_layer_norm_rms_eps(config.norm_eps)
+        writer.add_shortconv_l_cache(config.conv_L_cache)
+    else:
+        writer.add_feed_forward_length(config.intermediate_size)
+        writer.add_head_count_kv(config.num_key_value_heads)
+        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    if architecture not in ("qwen2", "lfm2"):
         writer.add_key_length(config.head_dim)
         writer.add_value_length(config.head_dim)
     rope = config.rope_parameters
@@ -100,6 +108,8 @@ def write_model(path, name, model=None, **changes):
             array = tiny.interleave_halves(array, heads)
         if architecture == "gemma3" and theirs.endswith("norm.weight"):
             array = array + 1
+        if theirs.endswith("shortconv.conv.weight"):
+            array = array.squeeze(1)
         writer.add_tensor(theirs, array)
     if name == "llama 3.1":
         writer.add_tensor("rope_freqs.weight", changes.get("factors", llama3_factors(config.head_dim)))
@@ -111,6 +121,12 @@ def write_model(path, name, model=None, **changes):
 
 
 def their_names(architecture, num_layers):
+    if architecture == "lfm2":
+        parts = ["attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "attn_q_norm", "attn_k_norm"]
+        parts += ["ffn_norm", "ffn_gate", "ffn_up", "ffn_down"]
+        parts += [f"shortconv.{part}" for part in ("conv", "in_proj", "out_proj")]
+        layers = [f"blk.{layer}.{part}.weight" for layer in range(num_layers) for part in parts]
+        return ["token_embd.weight", "token_embd_norm.weight", *layers]
     parts = ["attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"]
     parts += ["attn_q_norm", "attn_k_norm"] if architecture in ("qwen3", "gemma3") else []
     parts += ["post_attention_norm", "post_ffw_norm"] if architecture == "gemma3" else []
@@ -226,7 +242,11 @@ TEXTS = ["the heron's 12345 Bridge!", " a  b\n\n c", "wörld 日本 \U0001f600",
 
 @pytest.mark.parametrize(
     ("rule", "numbers", "word"),
-    [("llama-bpe", ["123", "45"], ["zoo"]), ("qwen2", ["1", "2", "3", "4", "5"], ["z", "o", "o"])],
+    [
+        ("llama-bpe", ["123", "45"], ["zoo"]),
+        ("lfm2", ["123", "45"], ["zoo"]),
+        ("qwen2", ["1", "2", "3", "4", "5"], ["z", "o", "o"]),
+    ],
 )
 def test_numbers_are_cut_as_the_rule_says_and_text_survives(rule, numbers, word, tmp_path):
     merges = [("1", "2"), ("12", "3"), ("4", "5"), ("h", "e"), ("t", "he"), ("Ġ", "a")]

@@ -13,7 +13,7 @@ import tiny
 from properties import examples
 from quaere.errors import ModelMissing
 from quaere.policies.native import row_caches
-from quaere.policies.native.bridge import packed_states, use_packed_attention, use_varlen_attention
+from quaere.policies.native.bridge import load_model, packed_states, use_packed_attention, use_varlen_attention
 from quaere.policies.native.engine import Engine, Request
 from quaere.policies.native.plain import padded_states
 from quaere.policies.native.slots import SlotTable
@@ -238,3 +238,53 @@ def test_packed_rows_would_see_one_another():
 def test_a_shared_prefix_is_for_packed_rows_only():
     with pytest.raises(ValueError, match="share a prefix"):
         padded_states(learning_model(), torch.tensor(IDS[:6]), Packing((3, 3), torch.device("cpu"), (None, 0)))
+
+
+# ---------------------------------------------------------------------------------------------- bfloat16 and int8
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """The folder of a family's model, written once."""
+    root = tmp_path_factory.mktemp("plain")
+
+    @cache
+    def save(family):
+        tiny.model(family).save_pretrained(root / family)
+        return str(root / family)
+
+    return save
+
+
+def decoded_gap(engine):
+    """The largest difference of a log-prob between decoding, three rows side by side, and scoring what was decoded."""
+    starts = (20, 25, 30)
+    for start in starts:
+        engine.add(Request(f"{start}", IDS[:start], SamplingParams(max_tokens=8, seed=start)))
+    turns = {int(request.key): request.sampled() for request in finish(engine)}
+    scored = engine.score_many([IDS[:start] + list(turns[start].token_ids) for start in starts], starts)
+    rows = zip(starts, scored, strict=True)
+    return max(abs(torch.tensor(row[start:]) - torch.tensor(turns[start].logprobs)).max() for start, row in rows)
+
+
+@pytest.mark.parametrize("family", tiny.PLAIN)
+def test_bfloat16_is_that_of_transformers(family, saved):
+    """A whole context is that of its own forward pass; step by step, bfloat16 rounds differently."""
+    model = load_model(saved(family), "cpu", "bfloat16")
+    assert {weight.dtype for weight in model.parameters()} == {torch.bfloat16}
+    engine = Engine(model, TOKENIZER.decode, max_rows=4)
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([IDS]), use_cache=False).logits[0].float()
+    own = logits.log_softmax(-1)[:-1].gather(1, torch.tensor(IDS[1:])[:, None])[:, 0]
+    assert torch.allclose(torch.tensor(engine.score_many([IDS])[0][1:]), own, atol=0.03)
+    assert decoded_gap(engine) < 0.15
+
+
+@pytest.mark.parametrize("family", tiny.PLAIN)
+def test_int8_decodes_with_rounded_weights_and_reads_with_whole_ones(family, saved):
+    rounded, whole = (
+        Engine(load_model(saved(family), "cpu", dtype), TOKENIZER.decode) for dtype in ("int8", "float32")
+    )
+    assert torch.allclose(*(torch.tensor(one.score_many([IDS])) for one in (rounded, whole)), atol=1e-5)
+    assert decoded_gap(whole) < 1e-4
+    assert 1e-4 < decoded_gap(rounded) < 0.3

@@ -4,8 +4,8 @@ import pytest
 
 import tiny
 from quaere.errors import TrainingStopped
-from quaere.policies.sampler import SamplingParams, StopStrings
-from quaere.policies.tinker import cut_turn, prompt_scores
+from quaere.policies.sampler import SamplingParams, StopStrings, cut_turn
+from quaere.policies.tinker import prompt_scores
 
 TOKENIZER = tiny.tokenizer()
 

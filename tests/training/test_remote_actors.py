@@ -101,7 +101,7 @@ def test_a_run_on_a_trainer_says_what_it_fetches_and_where_it_trains(monkeypatch
         report(f"{name} is downloaded")
         return SimpleNamespace(path=str(tmp_path), tokenizer=str(tmp_path))
 
-    monkeypatch.setattr("quaere.policies.catalogue.resolve_model", resolve)
+    monkeypatch.setattr(remote_actors, "resolve_model", resolve)
     monkeypatch.setattr("quaere.policies.model_folders.load_tokenizer", lambda path: tiny.tokenizer())
     monkeypatch.setattr(remote_actors, "TinkerService", lambda url, patience_s: service)
     monkeypatch.setattr(remote_actors, "TinkerSampler", lambda *given, **options: sampler)

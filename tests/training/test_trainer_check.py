@@ -124,10 +124,9 @@ def test_learners_of_a_config_and_the_plan():
 
 
 def test_the_servers_name_of_the_base():
-    assert choose_base(["a", "m"], config()) == "m"
-    assert choose_base(["/models/other"], config()) == "/models/other"
-    named = config(trainer=TrainerSettings(kind="tinker", model="b"))
+    assert choose_base(["a", "m"], "m", "") == "m"
+    assert choose_base(["/models/other"], "m", "") == "/models/other"
     with pytest.raises(BadInput, match="does not offer the model b; it offers a"):
-        choose_base(["a"], named)
+        choose_base(["a"], "m", "b")
     with pytest.raises(BadInput, match="does not offer the model m"):
-        choose_base(["a", "b"], config())
+        choose_base(["a", "b"], "m", "")

@@ -290,8 +290,10 @@ def open_stopped(
         raise BadInput("the questions of a run cannot be changed", hint="start another run with --questions")
     if found.given(config) != found.given(before):
         raise BadInput("generation.given of a run cannot be changed", hint="start another run with generation.given")
-    # A new trainer URL is not a config change.
+    # Where a server is now is not a config change.
     in_place = structs.replace(config, trainer=structs.replace(config.trainer, url=before.trainer.url))
+    if config.engine.url and before.engine.url:
+        in_place = structs.replace(in_place, engine=structs.replace(config.engine, url=before.engine.url))
     changes = diff_configs(before, in_place)
     found.check(config)
     if open_index(Path(config.index)).fingerprint != fingerprint:

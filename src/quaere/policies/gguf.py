@@ -1,9 +1,9 @@
 """Converter from a quantised model in a GGUF file to a directory that transformers loads.
 
 llama.cpp packs weights, settings and tokenizer into one file. Here the weights are dequantised to bf16 and renamed for
-transformers (`_FAMILIES`: Llama, Qwen2, Qwen3, Gemma 3); the tokenizer is rebuilt from its vocabulary, its merges or
-scores, and the name of its rule. transformers' own GGUF loader ignores that rule, `tokenizer.ggml.pre`: SmolLM splits
-off every digit first, which makes `"  7"` two tokens, `"ĠĠ"` and `"7"`, where GPT-2's rule gives three.
+transformers (`_FAMILIES`: Llama, Qwen2, Qwen3, Gemma 3, LFM2); the tokenizer is rebuilt from its vocabulary, its merges
+or scores, and the name of its rule. transformers' own GGUF loader ignores that rule, `tokenizer.ggml.pre`: SmolLM
+splits off every digit first, which makes `"  7"` two tokens, `"ĠĠ"` and `"7"`, where GPT-2's rule gives three.
 
     convert_gguf(Path("SmolLM2-135M-Instruct.Q4_1.gguf"), Path("smollm2-135m"))
     # smollm2-135m/: config.json, generation_config.json, model.safetensors, tokenizer.json, chat_template.jinja, ...
@@ -51,6 +51,18 @@ _GEMMA_NORMS = {
     "ffn_norm.weight": "pre_feedforward_layernorm.weight",
     "post_ffw_norm.weight": "post_feedforward_layernorm.weight",
 }
+_LFM2_TENSORS = {
+    "attn_norm.weight": "operator_norm.weight",
+    "ffn_norm.weight": "ffn_norm.weight",
+    "attn_output.weight": "self_attn.out_proj.weight",
+    "ffn_gate.weight": "feed_forward.w1.weight",
+    "ffn_up.weight": "feed_forward.w3.weight",
+    "ffn_down.weight": "feed_forward.w2.weight",
+    **{f"attn_{name}_norm.weight": f"self_attn.{name}_layernorm.weight" for name in "qk"},
+    **{f"shortconv.{name}.weight": f"conv.{name}.weight" for name in ("conv", "in_proj", "out_proj")},
+}
+_LFM2_NORM = {"token_embd_norm.weight": "model.embedding_norm.weight"}  # the last one, in spite of its name
+_CONVOLUTION = "shortconv.conv.weight"
 _ROPE_FACTORS = "rope_freqs.weight"
 _ENDS = ("<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<end_of_turn>")  # those that a model may sample besides EOS
 _GEMMA_27B_LAYERS = 62
@@ -59,14 +71,16 @@ _GEMMA_27B_LAYERS = 62
 class Family(Struct, frozen=True):
     """How llama.cpp stores the models of an architecture, and transformers' classes for them.
 
-    `more` maps further tensor names of a layer to those of transformers. `interleaves` says that the rows of the query
-    and key weights are in llama.cpp's order, `adds_one` that norms are stored with 1 added.
+    `more` maps further tensor names of a layer to those of transformers, `outside` those of no layer. `interleaves`
+    says that the rows of the query and key weights are in llama.cpp's order, `adds_one` that norms are stored with 1
+    added.
     """
 
     title: str
     config: str
     model: str
     more: dict[str, str] = {}
+    outside: dict[str, str] = {}
     interleaves: bool = False
     adds_one: bool = False
 
@@ -78,6 +92,7 @@ _FAMILIES = {
     "gemma3": Family(
         "Gemma 3", "Gemma3TextConfig", "Gemma3ForCausalLM", more={**_HEAD_NORMS, **_GEMMA_NORMS}, adds_one=True
     ),
+    "lfm2": Family("LFM2", "Lfm2Config", "Lfm2ForCausalLM", more=_LFM2_TENSORS, outside=_LFM2_NORM),
 }
 
 
@@ -128,7 +143,7 @@ def _read_weights(reader: GGUFReader, architecture: str) -> dict[str, torch.Tens
     """All tensors, dequantised to bf16, by their names in transformers."""
     family = _FAMILIES[architecture]
     num_heads = int(read_field(reader, f"{architecture}.attention.head_count"))
-    num_kv_heads = int(read_field(reader, f"{architecture}.attention.head_count_kv", num_heads))
+    num_kv_heads = read_field(reader, f"{architecture}.attention.head_count_kv", num_heads)
     weights = {}
     for tensor in reader.tensors:
         if tensor.name == _ROPE_FACTORS and architecture == "llama":
@@ -137,9 +152,11 @@ def _read_weights(reader: GGUFReader, architecture: str) -> dict[str, torch.Tens
         if family.interleaves and tensor.name.endswith("attn_q.weight"):
             array = split_halves(array, num_heads)
         elif family.interleaves and tensor.name.endswith("attn_k.weight"):
-            array = split_halves(array, num_kv_heads)
+            array = split_halves(array, int(num_kv_heads))
         elif family.adds_one and tensor.name.endswith("norm.weight"):
             array = array - 1
+        elif tensor.name.endswith(_CONVOLUTION):
+            array = array[:, None]
         name = rename(tensor.name, architecture)
         weights[name] = torch.from_numpy(numpy.ascontiguousarray(array)).to(torch.bfloat16)
     return weights
@@ -151,8 +168,9 @@ def rename(name: str, architecture: str = "llama") -> str:
     rename("blk.3.attn_q.weight") == "model.layers.3.self_attn.q_proj.weight"
     """
     family = _FAMILIES[architecture]
-    if name in _MODEL_TENSORS:
-        return _MODEL_TENSORS[name]
+    outside = {**_MODEL_TENSORS, **family.outside}
+    if name in outside:
+        return outside[name]
     block, _, rest = name.partition(".")
     layer, _, part = rest.partition(".")
     parts = {**_LAYER_TENSORS, **family.more}
@@ -189,9 +207,7 @@ def _read_config(reader: GGUFReader, architecture: str, *, tied: bool) -> Pretra
         "intermediate_size": int(read("feed_forward_length")),
         "num_hidden_layers": int(read("block_count")),
         "num_attention_heads": num_heads,
-        "num_key_value_heads": int(read("attention.head_count_kv", num_heads)),
         "max_position_embeddings": int(read("context_length")),
-        "rms_norm_eps": float(read("attention.layer_norm_rms_epsilon")),
         "rope_parameters": _read_rope(reader, read),
         "tie_word_embeddings": tied,
         "architectures": [family.model],
@@ -200,7 +216,12 @@ def _read_config(reader: GGUFReader, architecture: str, *, tied: bool) -> Pretra
         "pad_token_id": read_token_id(reader, "padding"),
         "dtype": "bfloat16",
     }
-    if architecture != "qwen2":  # which has no setting for it
+    kv_heads, epsilon = read("attention.head_count_kv", num_heads), float(read("attention.layer_norm_rms_epsilon"))
+    if architecture == "lfm2":
+        settings |= {"norm_eps": epsilon, **_read_lfm2(kv_heads, int(read("shortconv.l_cache")))}
+    else:
+        settings |= {"rms_norm_eps": epsilon, "num_key_value_heads": int(kv_heads)}
+    if architecture not in ("qwen2", "lfm2"):  # which have no setting for it
         settings["head_dim"] = int(read("attention.key_length", usual_size))
     if architecture == "gemma3":
         settings |= _read_gemma(read, settings)
@@ -258,6 +279,16 @@ def _read_gemma(read: Callable[..., Any], settings: dict[str, Any]) -> dict[str,
     }
 
 
+def _read_lfm2(kv_heads: list[int], num_kept: int) -> dict[str, Any]:
+    """The config fields that only LFM2 has: layers without heads are convolutions over the last `num_kept` tokens."""
+    return {
+        "num_key_value_heads": max(kv_heads),
+        "layer_types": ["full_attention" if heads else "conv" for heads in kv_heads],
+        "conv_L_cache": num_kept,
+        "block_auto_adjust_ff_dim": False,  # the file has the adjusted size
+    }
+
+
 def _read_generation_config(reader: GGUFReader) -> GenerationConfig:
     """The tokens that end generation: end of turn and end of text, because the model may sample either."""
     tokens, types = read_field(reader, "tokenizer.ggml.tokens"), read_field(reader, "tokenizer.ggml.token_type")
@@ -282,7 +313,7 @@ _CUT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{numbers}|"
     r" ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_NUMBERS = {"llama-bpe": "{1,3}", "qwen2": ""}
+_NUMBERS = {"llama-bpe": "{1,3}", "lfm2": "{1,3}", "qwen2": ""}
 _PLAIN_RULES = ("smollm", "gpt-2", "default")
 
 
@@ -322,8 +353,8 @@ def _byte_level(reader: GGUFReader, tokens: list[str], rule: str) -> Any:
     """A tokenizer that merges bytes: GPT-2's, SmolLM's, Llama 3's and Qwen's."""
     merges = [tuple(merge.split(" ", 1)) for merge in read_field(reader, "tokenizer.ggml.merges")]
     vocabulary = {token: i for i, token in enumerate(tokens)}
-    # Llama 3's tokenizer takes a word that is in the vocabulary as one token, without merging.
-    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=rule == "llama-bpe"))
+    # The tokenizers of Llama 3 and LFM2 take a word that is in the vocabulary as one token, without merging.
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=_NUMBERS.get(rule) == "{1,3}"))
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=rule in _PLAIN_RULES)
     if rule == "smollm":
         backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])

@@ -150,3 +150,16 @@ def _last_characters(stop: tuple[str, ...]) -> frozenset[str] | None:
     """The characters with which stop strings end; None if one of them does not show which token completes it."""
     lasts = frozenset(text[-1] for text in stop)
     return lasts if all(last.isascii() and not last.isspace() for last in lasts) else None
+
+
+def cut_turn(tokens: Sequence[int], logprobs: Sequence[float], params: SamplingParams, stops: StopStrings) -> Sampled:
+    """The tokens up to the first stop id, or the first token that completes a stop string; it is kept whole.
+
+    cut_turn([7, 8, 2, 9], [-0.1] * 4, SamplingParams(stop_token_ids=(2,)), stops).token_ids == (7, 8, 2)
+    """
+    new: list[int] = []
+    for token in tokens[: params.max_tokens]:
+        new.append(token)
+        if reason := stops.find_reason(new, params):
+            return Sampled(tuple(new), tuple(logprobs[: len(new)]), reason)
+    return Sampled(tuple(new), tuple(logprobs[: len(new)]), "length")

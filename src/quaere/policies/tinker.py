@@ -28,7 +28,7 @@ import httpx
 
 from quaere.endpoint import read_secret
 from quaere.errors import BadInput, ExtraMissing, TrainingStopped, requirement_hint
-from quaere.policies.sampler import Sampled, SamplingParams, StopStrings, check_context
+from quaere.policies.sampler import Sampled, SamplingParams, StopStrings, check_context, cut_turn
 
 T = TypeVar("T")
 
@@ -252,19 +252,6 @@ class TinkerSampler:
 
     async def stop(self) -> None:
         """Do nothing: the SDK's threads end with the process."""
-
-
-def cut_turn(tokens: Sequence[int], logprobs: Sequence[float], params: SamplingParams, stops: StopStrings) -> Sampled:
-    """The tokens up to the first stop id, or the first token that completes a stop string; it is kept whole.
-
-    cut_turn([7, 8, 2, 9], [-0.1] * 4, SamplingParams(stop_token_ids=(2,)), stops).token_ids == (7, 8, 2)
-    """
-    new: list[int] = []
-    for token in tokens[: params.max_tokens]:
-        new.append(token)
-        if reason := stops.find_reason(new, params):
-            return Sampled(tuple(new), tuple(logprobs[: len(new)]), reason)
-    return Sampled(tuple(new), tuple(logprobs[: len(new)]), "length")
 
 
 def prompt_scores(values: Sequence[float | None] | None, num_tokens: int) -> list[float]:

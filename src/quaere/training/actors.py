@@ -6,7 +6,7 @@
 
 With adapters, the roles share one frozen base and have one adapter each; without, each role has its own weights. The
 sampling copy exists once in either case, so a second role needs no second engine. `RolePlay` is what these have in
-common with roles on a server (`remote_actors.py`).
+common with roles on a server (`remote_actors.py`); `served_actors.py` has roles that learn here and sample on one.
 """
 
 import asyncio
@@ -19,8 +19,10 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from quaere.chat.renderer import Renderer
 from quaere.disk import link_file
 from quaere.errors import TrainingStopped
+from quaere.policies.catalogue import ModelPath, resolve_model
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode
 from quaere.rollout.episode import Job, Limits, run_many
@@ -229,39 +231,51 @@ class Actors(RolePlay):
 
 def open_actors(config: RunConfig, roles: Sequence[str], report: Callable[[str], None] = lambda line: None) -> Actors:
     """Load the model once for sampling, and for training once (with adapters) or once per role."""
-    import torch
-
-    from quaere.chat.renderer import Renderer
-    from quaere.policies.catalogue import resolve_model
-    from quaere.policies.model_folders import load_tokenizer
     from quaere.policies.native.bridge import load_model
     from quaere.policies.native.device import choose_device, choose_dtype
     from quaere.policies.native.sampler import NativeSampler
 
-    engine, adapter = config.engine, config.adapter
+    engine = config.engine
     device = choose_device(engine.device, report)
     found = resolve_model(config.model, report=report)
-    renderer = Renderer(load_tokenizer(found.tokenizer))
-    if renderer.note:
-        report(renderer.note)
+    renderer = open_renderer(found, report)
     sampling_copy = load_model(found, device, choose_dtype(engine.dtype, device, engine.mode))
     sampler = NativeSampler.over(
         sampling_copy, renderer.decode, name=config.model, mode=engine.mode, max_rows=engine.max_rows
     )
     if sampler.engine.note:
         report(sampler.engine.note)
-    if adapter.rank:
-        base = load_model(found, device, choose_dtype(engine.base_dtype, device), packed=False, as_base=True)
-        torch.manual_seed(config.seed)  # adapters are initialised at random
-        models = dict.fromkeys(roles, add_adapters(base, roles, adapter))
-    else:
-        first = load_model(found, device, "float32", packed=False)
-        # A copy in memory takes a fraction of what a second reading of the files does.
-        models = {role: first if role == roles[0] else deepcopy(first) for role in roles}
     return Actors(
         TokenPolicy(sampler, renderer),
-        models,
+        load_trained(config, roles, found, device),
         config,
-        shared=bool(adapter.rank),
+        shared=bool(config.adapter.rank),
         load_reference=lambda: load_model(found, device, "float32", packed=False),
     )
+
+
+def open_renderer(found: ModelPath, report: Callable[[str], None]) -> Renderer:
+    """The renderer of a model's tokenizer; `report` receives its note, if it has one."""
+    from quaere.policies.model_folders import load_tokenizer
+
+    renderer = Renderer(load_tokenizer(found.tokenizer))
+    if renderer.note:
+        report(renderer.note)
+    return renderer
+
+
+def load_trained(config: RunConfig, roles: Sequence[str], found: ModelPath, device: str) -> dict[str, Any]:
+    """The model to train, by role: one with an adapter per role, or without adapters one for each."""
+    import torch
+
+    from quaere.policies.native.bridge import load_model
+    from quaere.policies.native.device import choose_dtype
+
+    if config.adapter.rank:
+        dtype = choose_dtype(config.engine.base_dtype, device)
+        base = load_model(found, device, dtype, packed=False, as_base=True)
+        torch.manual_seed(config.seed)  # adapters are initialised at random
+        return dict.fromkeys(roles, add_adapters(base, roles, config.adapter))
+    first = load_model(found, device, "float32", packed=False)
+    # A copy in memory takes a fraction of what a second reading of the files does.
+    return {role: first if role == roles[0] else deepcopy(first) for role in roles}

@@ -4,6 +4,7 @@ compare_with_transformers(load_model("./my-model", "cpu", "float32", packed=Fals
 -> Agreement(path="packed", logprob_gap=2e-6, num_same=12, gradient_gap=1e-7)
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -49,25 +50,32 @@ def compare_with_transformers(model: Any, token_ids: list[int]) -> Agreement:
     Log-probs and gradient are those of two sequences, the second a part of the first, that are learned together. The
     turn is sampled beside another and goes on after tokens that nobody sampled. The model is changed in place.
     """
-    sequences = [token_ids, token_ids[: len(token_ids) // 3]]
-    weights = _watch_few(model.eval())
-    expected = torch.cat([_own_logprobs(model, ids) for ids in sequences])
-    expected_gradient = _gradient(expected, weights)
-    turns = [_own_turn(model, ids) for ids in sequences]
-
-    (batch,) = split_batch([_as_sample(ids) for ids in sequences], 1 << 30, next(model.parameters()).device)
-    learned, _ = packed_logprobs(use_varlen_attention(model), batch)
-    gradient = _gradient(learned, weights)
-
+    sequences = _split(token_ids)
+    turns = [_own_turn(model.eval(), ids) for ids in sequences]
+    expected, learned, gradient_gap = compare_learning(model, token_ids)
     engine = Engine(use_packed_attention(model), str, max_rows=2, max_step_tokens=len(token_ids) - 1)
     scored = torch.tensor([logprob for row in engine.score_many(sequences) for logprob in row[1:]])
-    gaps = [(found.detach().cpu() - expected.detach().cpu()).abs().max() for found in (learned, scored)]
     return Agreement(
         engine.note or "packed",
-        float(max(gaps)),
+        float(max((found.cpu() - expected.cpu()).abs().max() for found in (learned, scored))),
         min(map(_count_same, turns, _engine_turns(engine, sequences))),
-        float((gradient - expected_gradient).abs().max() / expected_gradient.abs().max()),
+        gradient_gap,
     )
+
+
+def compare_learning(model: Any, token_ids: list[int]) -> tuple[Tensor, Tensor, float]:
+    """The log-probs of transformers and of the learner, and the largest difference of a gradient, as a share."""
+    sequences, weights = _split(token_ids), _watch_few(model.eval())
+    expected = torch.cat([_own_logprobs(model, ids) for ids in sequences])
+    expected_gradient = _gradient(expected, weights)
+    (batch,) = split_batch([as_sample(ids) for ids in sequences], 1 << 30, next(model.parameters()).device)
+    learned, _ = packed_logprobs(use_varlen_attention(model), batch)
+    gap = (_gradient(learned, weights) - expected_gradient).abs().max() / expected_gradient.abs().max()
+    return expected.detach(), learned.detach(), float(gap)
+
+
+def _split(token_ids: list[int]) -> list[list[int]]:
+    return [token_ids, token_ids[: len(token_ids) // 3]]
 
 
 def _watch_few(model: Any) -> list[Tensor]:
@@ -76,7 +84,8 @@ def _watch_few(model: Any) -> list[Tensor]:
     return [weight.requires_grad_() for weight in model.parameters() if weight.dim() == 1]
 
 
-def _as_sample(ids: list[int]) -> Sample:
+def as_sample(ids: Sequence[int]) -> Sample:
+    """A sample in which every token but the first carries loss."""
     zeros = (0.0,) * len(ids)
     return Sample(tuple(ids), (False, *[True] * (len(ids) - 1)), zeros, zeros)
 

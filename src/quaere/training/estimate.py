@@ -101,7 +101,7 @@ def estimate_run(
     has_adapters = adapter.rank > 0
     base_bytes = num_bytes[engine.base_dtype] if has_adapters else _FLOAT32
     is_offloaded = learner.offload_optimizer and device == "cuda"
-    sampling_bytes = num_bytes[engine.dtype]
+    sampling_bytes = 0 if engine.url else num_bytes[engine.dtype]
     shape = _Shape.read(config)
     num_tokens = _micro_tokens(learner, sequence_tokens, num_samples)
     memory = MemoryParts(

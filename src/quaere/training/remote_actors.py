@@ -22,10 +22,11 @@ from msgspec import Struct
 
 from quaere.disk import read_regular
 from quaere.errors import BadInput, TrainingStopped
+from quaere.policies.catalogue import resolve_model
 from quaere.policies.model_folders import CONFIG, WEIGHTS
 from quaere.policies.tinker import TinkerSampler, TinkerService
 from quaere.rollout.policy import TokenPolicy, derive_seed
-from quaere.training.actors import RolePlay
+from quaere.training.actors import RolePlay, open_renderer
 from quaere.training.settings import LearnerSettings, RunConfig
 from quaere.training.tinker_learner import TinkerLearner
 
@@ -100,17 +101,11 @@ def _named_states(checkpoints: Path) -> set[str]:
 
 def open_remote_actors(config: RunConfig, roles: Sequence[str], report: Callable[[str], None]) -> RemoteActors:
     """Connect to the server and prepare an adapter per role; weights stay on the server."""
-    from quaere.chat.renderer import Renderer
-    from quaere.policies.catalogue import resolve_model
-    from quaere.policies.model_folders import load_tokenizer
-
     trainer = config.trainer
     found = resolve_model(config.model, report=report)
-    renderer = Renderer(load_tokenizer(found.tokenizer))
-    if renderer.note:
-        report(renderer.note)
+    renderer = open_renderer(found, report)
     service = TinkerService(trainer.url, patience_s=trainer.patience_s)
-    base = choose_base(service.models(), config)
+    base = choose_base(service.models(), config.model, trainer.model)
     report(f"sampling and gradients on {service.name}: adapters of {base}")
     positions = read_positions(Path(found.path))
     sampler = TinkerSampler(service, renderer.decode, name=config.model, max_positions=positions)
@@ -125,18 +120,20 @@ def open_remote_actors(config: RunConfig, roles: Sequence[str], report: Callable
     return RemoteActors(TokenPolicy(sampler, renderer), adapters, config, reference, str(found.path))
 
 
-def choose_base(offered: Sequence[str], config: RunConfig) -> str:
-    """The server's name of the base model: `trainer.model`, or else `model`, or else the only model in `offered`.
+def choose_base(
+    offered: Sequence[str], model: str, named: str, *, who: str = "the trainer", setting: str = "trainer.model"
+) -> str:
+    """The server's name of the base model: the one that is `named`, or else `model`, or else the only one `offered`.
 
-    Raises BadInput if the server does not offer the model.
+    Raises BadInput if the server does not offer the model; `who` and `setting` are what the message calls them.
     """
-    wanted = config.trainer.model or config.model
+    wanted = named or model
     if wanted in offered:
         return wanted
-    if len(offered) == 1 and not config.trainer.model:
+    if len(offered) == 1 and not named:
         return offered[0]
     shown = ", ".join(offered[:8]) or "none"
-    raise BadInput(f"the trainer does not offer the model {wanted}; it offers {shown}", hint="--set trainer.model=NAME")
+    raise BadInput(f"{who} does not offer the model {wanted}; it offers {shown}", hint=f"--set {setting}=NAME")
 
 
 def read_positions(model: Path) -> int:

@@ -22,6 +22,7 @@ from quaere.training.actors import RolePlay, open_actors
 from quaere.training.estimate import RunEstimate, estimate_run, machine_bytes
 from quaere.training.progress import Reporter
 from quaere.training.remote_actors import open_remote_actors
+from quaere.training.served_actors import check_engine, open_served_actors
 from quaere.training.settings import LearnerSettings, RunConfig
 
 
@@ -75,8 +76,8 @@ async def open_run(config: RunConfig, roles: Sequence[str], reporter: Reporter) 
         if isinstance(searcher, SearchPool):
             with suppress(SearchFailed):  # a run waits for servers that are down; that they differ is an error at once
                 await searcher.check()
-        is_remote = config.trainer.kind == "tinker"
-        actors = (open_remote_actors if is_remote else open_actors)(config, roles, reporter.note)
+        local = open_served_actors if config.engine.url else open_actors
+        actors = (local if config.trainer.kind == "local" else open_remote_actors)(config, roles, reporter.note)
         try:
             yield Opened(index, searcher, actors)
         finally:
@@ -100,6 +101,7 @@ def check_openable(config: RunConfig, recipe: str, dialects: Sequence[str]) -> N
             hint=f"--set prompts={notes.style}",
         )
     check_trainer(config)
+    check_engine(config)
     resolve_model(config.model)  # find or download the model before a run directory is created
 
 
@@ -166,7 +168,9 @@ def plan_memory(
     largest = max(estimates, key=lambda estimate: estimate.memory.total)
     parts = [(name, size) for name, size in structs.asdict(largest.memory).items() if size >= 2**20]
     said = ", ".join(f"{name.replace('_', ' ')} {size / 2**30:.2f}" for name, size in parts)
+    sampled = f"on {config.engine.url}; adapters of rank {config.adapter.rank} are loaded there"
     return [
+        *([("sampling", sampled)] if config.engine.url else []),
         ("weights", f"{largest.num_parameters:,}, of which {largest.num_trainable:,} are trained in each role"),
         ("memory", f"about {largest.memory.total / 2**30:.1f} GiB on the {device}: {said}"),
         *_plan_lack(largest),

@@ -31,7 +31,7 @@ MIN_VALIDATION = 8
 
 
 class EngineSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings of device, precision and batching.
+    """Settings of device, precision and batching, and of a server that samples instead.
 
         EngineSettings(device="cuda", max_rows=256)
 
@@ -43,6 +43,11 @@ class EngineSettings(Struct, frozen=True, forbid_unknown_fields=True):
         base_dtype: Precision of the frozen weights under an adapter; auto as for `dtype`. [Quaere]
         mode: fast, or deterministic: the run repeats bit for bit on a CPU. [Quaere]
         max_rows: Episodes that are sampled at once. [Quaere]
+        url: URL of a vLLM server that samples, such as http://127.0.0.1:8000/v1; gradients are computed here, and
+            each new adapter is loaded there. Empty: episodes are sampled here. [Quaere]
+        served_model: The server's name of the base model; empty: that of `model`, or the only one it has. [Quaere]
+        folder: Folder for adapters that the server sees under the same path; empty: that of temporary files. [Quaere]
+        patience_s: Seconds without an answer after which the server counts as lost and the run stops. [Quaere]
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -50,6 +55,10 @@ class EngineSettings(Struct, frozen=True, forbid_unknown_fields=True):
     base_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     mode: Literal["fast", "deterministic"] = "fast"
     max_rows: PositiveInt = 32
+    url: str = ""
+    served_model: str = ""
+    folder: str = ""
+    patience_s: PositiveFloat = 120.0
 
 
 class AdapterSettings(Struct, frozen=True, forbid_unknown_fields=True):
