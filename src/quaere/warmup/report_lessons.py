@@ -3,8 +3,9 @@
     research = Research(world, index, Limits(max_turns=8), style="brief", seed=0)
     attempt = research.draw("report")       # Attempt(id="report-w1-r0-00000", task=ReportTask(...), ...)
 
-Searches are real, both in the lessons and in the reports to be assessed. A writer states only facts it was shown; an
-assessor's text is a function of the flaws that were put into a report.
+Searches are real, both in the lessons and in the reports to be assessed. A writer states only facts it was shown, and
+follows the rubric if it is shown one (`rubric_drafts.py`); an assessor's text is a function of the
+flaws that were put into a report.
 """
 
 from collections.abc import Iterator, Sequence
@@ -54,6 +55,7 @@ from quaere.warmup.oracle_reports import (
     write_draft,
 )
 from quaere.warmup.phrases import REPORT_FORMS, write_open_query, write_thought
+from quaere.warmup.rubric_drafts import write_by_rubric
 from quaere.warmup.scripted_episodes import Attempt, find_failure
 from quaere.worlds import Entity, World
 from quaere.worlds.dice import Dice
@@ -88,8 +90,18 @@ TELLING: dict[str, tuple[str, ...]] = {
 class Research:
     """Draws attempts of SCORE's three kinds of lesson; no question is used twice."""
 
-    def __init__(self, world: World, index: Index, limits: Limits, *, style: PromptStyle, seed: int) -> None:
+    def __init__(
+        self,
+        world: World,
+        index: Index,
+        limits: Limits,
+        *,
+        style: PromptStyle,
+        seed: int,
+        ignore_rubrics: bool = False,
+    ) -> None:
         self.world, self.index, self.seed, self.topk = world, index, seed, limits.topk
+        self.ignore_rubrics = ignore_rubrics
         self.style: PromptStyle = style
         self.max_searches = min(MAX_SEARCHES, limits.max_turns - 1)
         self._questions: Iterator[ReportLine] = ask_open_questions(world.graph, world.seed, 1 << 30)
@@ -113,7 +125,8 @@ class Research:
         rubric = _any_rubric(gold.kind, dice)[1] if dice.chance(_RUBRIC_PERCENT) else None
         task = ReportTask(gold.to_question(), rubric)
         protocol = find_dialect("report", "writer").open(style=self.style)
-        script = _Writer(self.world, gold, dice, self.max_searches)
+        followed = None if self.ignore_rubrics else rubric
+        script = _Writer(self.world, gold, dice, self.max_searches, followed)
         return Attempt(f"report-{gold.id}", task, script, protocol, _find_report_fault)
 
     def _rubric(self, gold: ReportLine, dice: Dice) -> Attempt:
@@ -202,7 +215,15 @@ class _Plan:
 
 
 class _Writer(_Plan):
-    """Script of a report writer: searches by the plan, then states the facts it was shown."""
+    """Script of a report writer: searches by the plan, then states the facts it was shown, as the rubric asks."""
+
+    def __init__(
+        self, world: World, gold: ReportLine, dice: Dice, max_searches: int, rubric: Rubric | None = None
+    ) -> None:
+        super().__init__(world, gold, dice, max_searches)
+        self.rubric = rubric
+        if rubric is not None and "depth" in rubric.dimensions:  # it needs facts on linked things
+            self.num_searches = max(len(self.named), max_searches)
 
     def __call__(self, turns: Sequence[Turn], news: str) -> str:
         query = self.next_query(turns)
@@ -212,8 +233,14 @@ class _Writer(_Plan):
             return write_turn(write_thought(REPORT_FORMS[form], self.dice, slots, min_words=3), "search", query)
         if len(turns) < min(MIN_SEARCHES, self.num_searches):
             raise SamplingFailed("there was nothing to follow")
-        draft = write_draft(self.world, self.gold, numbered_sources(turns), self.dice)
-        thought = write_thought(REPORT_FORMS["write"], self.dice, {"X": self.looked_up[0][0]}, min_words=3)
+        given = self.world, self.gold, numbered_sources(turns)
+        if self.rubric is None:
+            draft = write_draft(*given, self.dice)
+            thought = write_thought(REPORT_FORMS["write"], self.dice, {"X": self.looked_up[0][0]}, min_words=3)
+        else:
+            draft = write_by_rubric(*given, self.rubric, self.dice)
+            slots = {"d": ", ".join(self.rubric.dimensions)}
+            thought = write_thought(REPORT_FORMS["write_judged"], self.dice, slots, min_words=3)
         return write_turn(thought, "answer", draft.text)
 
 
@@ -224,7 +251,7 @@ def _find_report_fault(episode: Episode) -> str:
     report = bind_report(episode)
     if report is None or not report.conclusion or not report.citations or report.unresolved:
         return "the report is not whole"
-    return "" if len(report.statements) >= MIN_CLAIMS + 1 else "the report is short"
+    return "" if len(report.statements) >= MIN_CLAIMS else "the report is short"
 
 
 # ------------------------------------------------------------------------------------------------------ rubrics
