@@ -257,8 +257,8 @@ def test_the_least_number_of_searches_is_said():
 def test_a_brief_opening_and_validity_and_scale():
     system, _ = Assessor(RUBRIC, 2, style="brief", scale=5).opening(assess_task())
     assert system.text == (
-        "Verify the reports, then score each from 0 to 5 on factuality, coverage, insight. Search at least 1 time for "
-        "each. Think, then search or assess."
+        "Verify the reports, then score each from 0 to 5 on factuality, coverage, insight. Search first. Say what "
+        "held. Name gaps. Check what is cited. Search at least 1 time for each. Think, then search or assess."
     )
     brief = Assessor(RUBRIC, 2, style="brief", separate_validity=True)
     assert "insight, validity." in brief.opening(assess_task())[0].text
@@ -304,6 +304,7 @@ def test_searches_count_for_the_report_they_are_about():
     )
     episode = Episode("e", assess_task(3), "report-assessor", "m", 0, (), turns, None, "answered")
     assert count_searches(episode, 3) == [2, 1, 3]
+    assert count_searches(episode, 3, "each") == [1, 0, 2]  # not the one about all
     assert count_searches(structs.replace(episode, turns=()), 3) == [0, 0, 0]
 
 
