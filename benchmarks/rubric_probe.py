@@ -47,7 +47,7 @@ WEIGHT = 0.3
 NUM_DEALS, NUM_RESAMPLES = 500, 1000
 AGREEMENT = "C"
 
-_MARK = re.compile(r"\[[0-9, ]+\]")
+_MARK = re.compile(r"\s*\[[0-9, ]+\]")
 _NUMBER = re.compile(r"[0-9]+(?:[.,][0-9]+)*")
 _ADMITS = re.compile(r"\b(?:not|no|nothing|unknown|never)\b", re.IGNORECASE)
 

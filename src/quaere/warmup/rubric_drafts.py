@@ -117,7 +117,7 @@ class _Text:
         texts = [self._clauses(group) for group in groups]
         if "coherence" in self.wanted:
             texts = texts[:1] + [self._lead_on(text) for text in texts[1:]]
-        cited = [[number for claim in group for number in claim.citations] for group in groups]
+        cited = [tuple(number for claim in group for number in claim.citations) for group in groups]
         if "citation" in self.wanted:
             marks = [group[-1].citations for group in groups]
         else:

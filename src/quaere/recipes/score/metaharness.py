@@ -200,9 +200,10 @@ class RulesHarness(MetaHarness):
             harness = structs.replace(harness, pool=(*harness.pool, lost))
         if harness.find(name) is None:
             return harness  # neither pool has the dimension
-        rules, required = harness.dimensions, name
-        if not isinstance(rules.must_include, str):  # the others of a list stay required
-            required = (name, *(one for one in rules.must_include if one != name))[: rules.k]
+        rules = harness.dimensions
+        if isinstance(rules.must_include, str):
+            return structs.replace(harness, dimensions=structs.replace(rules, must_include=name))
+        required = (name, *(one for one in rules.required if one != name))[: rules.k]  # the others stay required
         return structs.replace(harness, dimensions=structs.replace(rules, must_include=required))
 
     def _widen(self, harness: Harness, default: Harness) -> Harness:
