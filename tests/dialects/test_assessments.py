@@ -308,6 +308,19 @@ def test_searches_count_for_the_report_they_are_about():
     assert count_searches(structs.replace(episode, turns=()), 3) == [0, 0, 0]
 
 
+@given(st.lists(st.integers(0, 3), max_size=8))
+def test_a_report_has_its_own_searches_and_may_share_those_about_all(about):
+    """As a loop would count them; tau binds report by report only if none are shared."""
+    turns = tuple(turn(Search(("q",), about=number)) for number in about)
+    episode = Episode("e", assess_task(3), "report-assessor", "m", 0, (), turns, None, "answered")
+    own = [0, 0, 0]
+    for number in about:
+        if number:
+            own[number - 1] += 1
+    assert count_searches(episode, 3, "each") == own
+    assert count_searches(episode, 3) == [num + about.count(0) for num in own]
+
+
 def test_a_report_without_a_title_is_named_by_its_document():
     untitled = structs.replace(
         report(), sources=(structs.replace(report().sources[0], passage=passage("x", title="")),)

@@ -59,7 +59,7 @@ def draw_lessons(folder, follows):
     lessons = []
     for gold, sources in gathered:
         for name in FEATURE:
-            dice = Dice(gold.id, name)
+            dice = Dice(gold.id)  # without regard to the rubric, both have the same drafts
             try:
                 if follows:
                     draft = write_by_rubric(world, gold, sources, under(name), dice)
@@ -124,7 +124,7 @@ async def write_reports(model, tasks, seed):
     return written
 
 
-def measure(folder, lessons, seed, num_reports=32):
+def measure(folder, lessons, seed, num_reports=64):
     """How much more of its feature reports have under a rubric than under the other: the mean log ratio."""
     sys.path.insert(0, str(BENCHMARKS))
     from rubric_probe import FEATURES
@@ -144,7 +144,7 @@ def measure(folder, lessons, seed, num_reports=32):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_what_a_taught_writer_writes_depends_on_the_rubric(tmp_path_factory, tmp_path, seed):
-    """Marks by the sentence and the length of sentences: 10 % and more, where without regard it is less than that."""
+    """Marks by the sentence and the length of sentences differ by 12 % and more; without regard to it, by less."""
     place = tmp_path_factory.getbasetemp() / "world"
     followed, ignored = (measure(tmp_path / str(how), draw_lessons(place, how), seed) for how in (True, False))
-    assert followed > 0.1 > abs(ignored) and followed - ignored > 0.1
+    assert followed > 0.12 > abs(ignored) and followed - ignored > 0.1

@@ -196,6 +196,21 @@ def test_few_reports_may_be_verified_one_by_one(place, monkeypatch):
     assert [turn.action.about for turn in episode.turns[:-1]] == [1, 2, 3]
 
 
+def test_reports_may_have_to_be_verified_by_their_number(place):
+    world, index, renderer = place
+    research, searcher = Research(world, index, LIMITS, style="brief", seed=0), LocalSearcher(index)
+    attempts = [research.draw("assessment") for _ in range(24)]
+    numbered = [one for one in attempts if one.protocol.verification == "each"]
+    assert 2 <= len(numbered) < 20
+    for attempt in numbered:
+        num_reports, least = len(attempt.task.reports), attempt.task.harness.process.min_tool_calls
+        assert num_reports * least < LIMITS.max_turns and len(attempt.script.searches) == num_reports * least
+    episode = asyncio.run(demonstrate(numbered[0], searcher, renderer, LIMITS, name="hand"))
+    assert numbered[0].find_fault(episode) == ""
+    assert min(count_searches(episode, len(numbered[0].task.reports), "each")) >= 1
+    assert "by its number" in renderer.decode(episode.segments[0].token_ids)
+
+
 @pytest.fixture(scope="module")
 def drafted(place):
     """For many questions, sources and reports with every single flaw and with none."""
