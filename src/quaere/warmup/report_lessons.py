@@ -4,8 +4,8 @@
     attempt = research.draw("report")       # Attempt(id="report-w1-r0-00000", task=ReportTask(...), ...)
 
 Searches are real, both in the lessons and in the reports to be assessed. A writer states only facts it was shown, and
-follows the rubric if it is shown one (`rubric_drafts.py`); an assessor's text is a function of the
-flaws that were put into a report.
+follows the rubric if it is shown one (`rubric_drafts.py`); an assessor's text is a function of the flaws that were put
+into a report.
 """
 
 from collections.abc import Iterator, Sequence

@@ -40,12 +40,9 @@ def rubric_system(style: PromptStyle, rules: DimensionRules) -> str:
     """
     words = _RUBRIC_BRIEF if style == "brief" else _RUBRIC_FULL
     weights = f"from {rules.weight_min:g} to {rules.weight_max:g}"
-    primary, *required = rules.required
-    # "factuality", or with further required ones "factuality, citation".
-    among = " and ".join(rules.required)
-    begun = f"{primary}, {', '.join(required)}" if required else primary
+    said = {"primary": rules.primary, "begun": ", ".join(rules.required), "among": " and ".join(rules.required)}
     counts = {"k": rules.k, "others": rules.k - len(rules.required)}
-    return words.format(form=rubric_form(rules), primary=primary, begun=begun, among=among, weights=weights, **counts)
+    return words.format(form=rubric_form(rules), weights=weights, **said, **counts)
 
 
 def rubric_form(rules: DimensionRules) -> str:
