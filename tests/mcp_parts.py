@@ -46,13 +46,14 @@ def index_tools(index):
     return IndexTools(index, LocalSearcher(index))
 
 
-def agent_tools(index, scripts=None, notes=NOTES):
+def agent_tools(index, scripts=None, notes=NOTES, model="m"):
     """Tools with a model that follows the script of its question; `sampler` is that of the script."""
     tokenizer = tiny.tokenizer()
     sampler = ByQuestion(tokenizer, scripts or {"without proof": SCRIPTS["without proof"], **SCRIPTS, **REPORTS})
     protocol, limits = choose_solver(notes, needs_guide=False, limits={"turn_tokens": 512})
     policy = TokenPolicy(sampler, Renderer(tokenizer))
-    tools = AgentTools(index, OpenAgent(policy, LocalSearcher(index), protocol, limits, notes, notes.min_overlap), "m")
+    agent = OpenAgent(policy, LocalSearcher(index), protocol, limits, notes, notes.min_overlap)
+    tools = AgentTools(index, agent, model)
     tools.sampler = sampler
     return tools
 

@@ -56,6 +56,8 @@ PLACES = {
         "test_the_baseline_moves_as_slowly_as_beta_says": ["ScoreEvaluatorConfig.beta"],
         "test_the_evaluator_learns_from_the_tokens_that_were_set": ["ScoreEvaluatorConfig.tokens"],
         "test_conclusions_are_compared_by_what_was_set": ["ScoreEvaluatorConfig.agreement"],
+        "test_two_rubrics_may_be_each_others_baseline": ["ScoreEvaluatorConfig.baseline"],
+        "test_rubrics_and_reports_may_be_learned_from_in_one_unit": ["ScoreEvaluatorConfig.aggregation"],
         "test_an_evaluator_is_told_what_was_set": ["ScoreConfig.schedule", "ScoreConfig.initial_retrieval"],
         "test_a_step_has_as_many_questions_and_reports_as_were_set": ["WriterConfig.batch", "WriterConfig.attempts"],
         "test_the_harness_is_made_anew_when_it_is_due": ["HarnessSettings.every"],
@@ -70,6 +72,7 @@ PLACES = {
         "test_a_batch_may_be_learned_from_in_parts": ["WriterConfig.minibatch"],
         "test_a_judge_that_never_changes": ["ReportGrpoConfig.judge"],
         "test_each_role_has_moments_of_its_own_if_so_wished": ["ScoreEvaluatorConfig.moments"],
+        "test_an_evaluator_of_its_own_weights_leaves_the_solvers_alone": ["ScoreEvaluatorConfig.weights"],
         "test_pairs_are_the_best_and_the_worst_of_a_question": ["ReportDpoConfig.dpo_beta"],
         "test_the_evaluator_learns_at_its_own_rate_and_every_so_often": [
             "ScoreEvaluatorConfig.alpha",

@@ -270,7 +270,11 @@ SEEN = [
         HarnessSettings(),
         {"pool": HarnessSettings().pool[:5], "extra": (Dimension("order", "In order."),), "notes": "Look twice."},
     ),
-    (observing.assessed, EvaluatorConfig(), {"temperature": 0.5, "score_scale": 5.0, "validity": "separate"}),
+    (
+        observing.assessed,
+        EvaluatorConfig(),
+        {"temperature": 0.5, "score_scale": 5.0, "validity": "separate", "verification": "each"},
+    ),
     (observing.compared, ScoreSolverConfig(), {"cap": "tool_calls", "unbiased_std": False, "delta": 1.0}),
 ]
 

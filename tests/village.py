@@ -164,7 +164,7 @@ async def play_lessons(tokenizer, index_path, draw_lessons, num_rounds, limits):
 
 
 @contextmanager
-def _without_onednn():
+def without_onednn():
     """It takes longer to set up a product as small as these than to compute it."""
     import torch
 
@@ -182,7 +182,7 @@ def save_taught(folder, tokenizer, index, draw_lessons, limits, num_rounds, num_
         model = tiny.model("llama", seed=0, **shape)
         rounds = asyncio.run(play_lessons(tokenizer, index, draw_lessons, num_rounds, Limits(**limits)))
         learner = Learner(model, LearnerSettings(learning_rate=8e-3, weight_decay=0.0))
-        with _without_onednn():
+        with without_onednn():
             for samples in rounds * num_times:
                 learner.step(samples)
         model.save_pretrained(folder)

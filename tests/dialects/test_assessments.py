@@ -257,8 +257,8 @@ def test_the_least_number_of_searches_is_said():
 def test_a_brief_opening_and_validity_and_scale():
     system, _ = Assessor(RUBRIC, 2, style="brief", scale=5).opening(assess_task())
     assert system.text == (
-        "Verify the reports, then score each from 0 to 5 on factuality, coverage, insight. Search at least 1 time for "
-        "each. Think, then search or assess."
+        "Verify the reports, then score each from 0 to 5 on factuality, coverage, insight. Search first. Say what "
+        "held. Name gaps. Check what is cited. Search at least 1 time for each. Think, then search or assess."
     )
     brief = Assessor(RUBRIC, 2, style="brief", separate_validity=True)
     assert "insight, validity." in brief.opening(assess_task())[0].text
@@ -304,7 +304,21 @@ def test_searches_count_for_the_report_they_are_about():
     )
     episode = Episode("e", assess_task(3), "report-assessor", "m", 0, (), turns, None, "answered")
     assert count_searches(episode, 3) == [2, 1, 3]
+    assert count_searches(episode, 3, "each") == [1, 0, 2]  # not the one about all
     assert count_searches(structs.replace(episode, turns=()), 3) == [0, 0, 0]
+
+
+@given(st.lists(st.integers(0, 3), max_size=8))
+def test_a_report_has_its_own_searches_and_may_share_those_about_all(about):
+    """As a loop would count them; tau binds report by report only if none are shared."""
+    turns = tuple(turn(Search(("q",), about=number)) for number in about)
+    episode = Episode("e", assess_task(3), "report-assessor", "m", 0, (), turns, None, "answered")
+    own = [0, 0, 0]
+    for number in about:
+        if number:
+            own[number - 1] += 1
+    assert count_searches(episode, 3, "each") == own
+    assert count_searches(episode, 3) == [num + about.count(0) for num in own]
 
 
 def test_a_report_without_a_title_is_named_by_its_document():

@@ -3,6 +3,7 @@
 import pytest
 
 from quaere.chat.messages import Quoted
+from quaere.dialects.report.assessment import Assessor
 from quaere.dialects.report.evaluator_prompts import assessment_form, assessment_system, pool_parts, rubric_system
 from quaere.dialects.report.report_writer import (
     BRIEF_SYSTEM,
@@ -12,7 +13,18 @@ from quaere.dialects.report.report_writer import (
     report_system,
     worked_reports,
 )
-from quaere.records import Dimension, DimensionRules, Harness, Hints, ProcessRules, Rubric, Weight
+from quaere.records import (
+    AssessTask,
+    Dimension,
+    DimensionRules,
+    Harness,
+    Hints,
+    ProcessRules,
+    Question,
+    Report,
+    Rubric,
+    Weight,
+)
 
 POOL = (Dimension("factuality", "It is true."), Dimension("coverage", "It is whole."), Dimension("style", ""))
 RUBRIC = Rubric("factuality", (Weight("coverage", 0.4), Weight("style", 0.25)))
@@ -68,18 +80,32 @@ def test_the_pool_is_shown_with_the_advice_there_is():
 
 
 @pytest.mark.parametrize(
-    ("rule", "said"),
+    ("rule", "style", "said"),
     [
-        ("require_search", "Search before you assess"),
-        ("require_verification", "write under <verification>"),
-        ("require_gap_analysis", "write under <gaps>"),
-        ("citation_cross_check", "look whether that source says so"),
+        ("require_search", "full", "Search before you assess"),
+        ("require_verification", "full", "write under <verification>"),
+        ("require_gap_analysis", "full", "write under <gaps>"),
+        ("citation_cross_check", "full", "look whether that source says so"),
+        ("require_search", "brief", "Search first."),
+        ("require_verification", "brief", "Say what held."),
+        ("require_gap_analysis", "brief", "Name gaps."),
+        ("citation_cross_check", "brief", "Check what is cited."),
     ],
 )
-def test_only_rules_that_hold_are_said(rule, said):
+def test_only_rules_that_hold_are_said(rule, style, said):
     for process in (ProcessRules(), NO_RULES):
-        text = assessment_system("full", RUBRIC, 2, scale=5, separate_validity=False, process=process)
+        text = assessment_system(style, RUBRIC, 2, scale=5, separate_validity=False, process=process)
         assert (said in text) == getattr(process, rule)
+
+
+@pytest.mark.parametrize("style", ["brief", "full"])
+def test_notes_of_the_harness_and_what_counts_as_verified_are_said_in_every_style(style):
+    harness = Harness(0, POOL, notes="Look deeper.")
+    task = AssessTask("a", Question("q", "Why?"), RUBRIC, harness, (Report(Question("q", "Why?"), "So."),))
+    shared, each = (Assessor(RUBRIC, 1, style=style, verification=how) for how in ("shared", "each"))
+    assert "Look deeper." in shared.opening(task)[1].text
+    said = {"brief": "for each, by its number.", "full": "only those with its number count."}[style]
+    assert said in each.opening(task)[0].text and said not in shared.opening(task)[0].text
 
 
 def test_how_often_to_search_is_said_if_at_all():

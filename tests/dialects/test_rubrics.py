@@ -80,7 +80,8 @@ def keeps_the_rules(rubric, harness):
     rules, names = harness.dimensions, rubric.dimensions
     pool = {item.name for item in harness.pool}
     return (
-        rubric.primary == rules.must_include
+        rubric.primary == rules.primary
+        and set(rules.required) <= set(names)
         and len(names) == len(set(names)) == rules.k
         and set(names) <= pool
         and all(rules.weight_min <= item.weight <= rules.weight_max for item in rubric.weights)
@@ -93,6 +94,18 @@ def test_the_default_is_valid_and_always_the_same():
     assert default_rubric(other) == Rubric("citation", (Weight("factuality", 0.2),))
     for k in range(2, 11):
         assert keeps_the_rules(default_rubric(_with_k(k)), _with_k(k))
+
+
+def test_all_that_is_required_is_in_a_rubric_and_only_the_first_without_a_weight():
+    harness = structs.replace(HARNESS, dimensions=DimensionRules(3, ("factuality", "insight")))
+    kept, lacking = (f"<rubric>factuality\ncoverage: 0.4\n{name}: 0.2</rubric>" for name in ("insight", "depth"))
+    assert read_rubric(kept, harness) == Rubric("factuality", (Weight("coverage", 0.4), Weight("insight", 0.2)))
+    assert read_rubric(lacking, harness) == Malformed("the rubric must have insight")
+    assert default_rubric(harness) == Rubric("factuality", (Weight("insight", 0.3), Weight("citation", 0.3)))
+    system, _ = RubricChooser(harness).opening(RubricTask("r", ("Why?",), harness))
+    assert "factuality and insight among them" in system.text
+    brief, _ = RubricChooser(harness, style="brief").opening(RubricTask("r", ("Why?",), harness))
+    assert brief.text.startswith("Choose a rubric: factuality, insight and 1 more, each with a weight")
 
 
 def _with_k(k):

@@ -1,5 +1,8 @@
 """Joined sentences: what a model writes is used only where a judge and the rules agree."""
 
+import asyncio
+from typing import ClassVar
+
 import tiny
 from quaere.api.composer import Composer
 from quaere.chat.renderer import Renderer
@@ -45,6 +48,26 @@ class Never:
 
 async def test_the_judge_must_agree():
     assert await joiner([GOOD], Never()).join([Pair(FIRST, SECOND, PASSAGE)]) == [""]
+
+
+async def test_reports_that_are_composed_at_once_take_turns():
+    """Their turns have the same names, and a model tells its conversations apart by name."""
+
+    class Alone(ScriptedSampler):
+        talking: ClassVar[set[str]] = set()
+
+        async def sample(self, session, token_ids, params):
+            assert session not in self.talking
+            self.talking.add(session)
+            await asyncio.sleep(0.01)
+            self.talking.remove(session)
+            return await super().sample(session, token_ids, params)
+
+    tokenizer = tiny.tokenizer()
+    sampler = Alone(tokenizer, {"judge-0": [f"<sentence>{GOOD}</sentence>"] * 2})
+    shared = Joiner(TokenPolicy(sampler, Renderer(tokenizer)), CitationChecks())
+    pairs = [Pair(FIRST, SECOND, PASSAGE)]
+    assert (await asyncio.gather(shared.join(pairs), shared.join(pairs)))[0] == [GOOD]
 
 
 async def compose(*texts):

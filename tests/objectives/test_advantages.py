@@ -10,6 +10,7 @@ from quaere.objectives.policy_gradient import (
     ema_centered,
     grpo,
     hrpo,
+    pair_centered,
     policy_gradient_loss,
     reinforce_global,
 )
@@ -273,3 +274,41 @@ def test_what_pairs_are_worth_makes_a_policy_gradient_that_of_the_loss(seed, num
 def test_bad_pairs_are_refused(chosen, rejected, beta):
     with pytest.raises(ValueError, match=r"per pair|finite|above 0"):
         dpo_advantages(chosen, rejected, beta=beta)
+
+
+# ------------------------------------------------------------------------------------------- another choice as baseline
+
+AGREEMENTS = st.lists(st.tuples(*[st.none() | st.floats(0, 1)] * 2), max_size=8)
+
+
+def test_a_pair_by_hand():
+    # Two questions have both: 0.1 and 0.3 apart.
+    assert pair_centered([0.6, 0.4, None, 0.2], [0.5, 0.1, 0.9, None]) == pytest.approx(0.2)
+    assert pair_centered([0.6, None], [None, 0.1]) is None and pair_centered([], []) is None
+    with pytest.raises(ValueError, match="finite"):
+        pair_centered([math.inf], [0.0])
+    with pytest.raises(ValueError, match="shorter"):
+        pair_centered([0.1], [])
+
+
+@given(AGREEMENTS)
+def test_a_pair_is_a_mean_of_differences(pairs):
+    """As a loop would compute it; and each is as far above the other as that is below it."""
+    one, other = [first for first, _ in pairs], [second for _, second in pairs]
+    total, num = 0.0, 0
+    for first, second in pairs:
+        if first is not None and second is not None:
+            total, num = total + first - second, num + 1
+    found = pair_centered(one, other)
+    assert found == (pytest.approx(total / num, abs=1e-12) if num else None)
+    assert pair_centered(other, one) == (None if found is None else pytest.approx(-found, abs=1e-12))
+
+
+@given(AGREEMENTS, st.floats(-1, 1))
+def test_what_makes_a_question_easy_does_not_count(pairs, ease):
+    def moved(values):
+        return [None if value is None else value + ease * place for place, value in enumerate(values)]
+
+    one, other = [first for first, _ in pairs], [second for _, second in pairs]
+    found = pair_centered(one, other)
+    assert pair_centered(moved(one), moved(other)) == (None if found is None else pytest.approx(found, abs=1e-9))

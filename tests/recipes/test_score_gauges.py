@@ -72,7 +72,7 @@ def test_history_is_what_was_stored_and_the_step_in_progress(tmp_path):
 
 def test_statistics_by_hand():
     history = {
-        "reward/mean": [0.4, 0.8],
+        "reward/share": [0.4, 0.8],
         "reward/verified": [1.0, 0.5],
         "rubrics/valid": [1.0, 0.0],
         "assessments/readable": [0.75],

@@ -13,6 +13,7 @@ from quaere.errors import BadInput
 from quaere.recipes.score.harness import (
     HarnessLimits,
     default_harness,
+    describe_change,
     encode_harness,
     find_fault,
     parse_harness,
@@ -71,6 +72,14 @@ def test_what_may_be_left_out():
     assert parse(form(process={"require_search": False})).process.require_search is False
 
 
+def test_what_every_rubric_must_have_may_be_a_list():
+    two = parse(form({"must_include": ["factuality", "depth"]}))
+    assert two.dimensions.required == ("factuality", "depth") and two.dimensions.primary == "factuality"
+    assert parse_harness(encode_harness(two), two, LIMITS) is two
+    assert parse(form({"must_include": ["factuality"]})) is PREVIOUS  # as good as the name alone
+    assert describe_change(PREVIOUS, two) == "must_include factuality → factuality and depth"
+
+
 def test_the_pool_changes():
     new = {"name": "chronology", "text": "In order."}
     changed = parse(form(pool={"drop": ["balance", "depth"], "add": [new]}))
@@ -92,6 +101,13 @@ ADD = {"name": "chronology", "text": "In order."}
         (form({"k": 11}), "k must be from 2 to 10, the size of the pool"),
         (form({"k": 9}, pool={"drop": ["depth", "balance"]}), "k must be from 2 to 8, the size of the pool"),
         (form({"must_include": "beauty"}), "must_include must be a dimension of the pool"),
+        (form({"must_include": []}), "must_include must be a dimension of the pool"),
+        (form({"must_include": ["factuality", "beauty"]}), "must_include must be a dimension of the pool"),
+        (form({"must_include": ["depth", "depth"]}), "must_include names a dimension twice"),
+        (
+            form({"must_include": ["depth", "balance", "insight"], "k": 2}),
+            "must_include has more than k = 2 dimensions",
+        ),
         (form(pool={"drop": ["factuality"]}), "must_include must be a dimension of the pool"),
         (form({"weight_min": -0.1}), WEIGHTS),
         (form({"weight_max": 1.1}), WEIGHTS),
@@ -145,7 +161,7 @@ def test_what_is_refused(text, fault):
         form({"k": True}),
         form({"k": 4.5}),
         form({"k": None}),
-        form({"must_include": ["factuality"]}),
+        form({"must_include": [1]}),
         form({"weight_min": "0.1"}),
         form(process={"require_verification": 1}),
         form(process={"extra": 1}),
@@ -181,7 +197,8 @@ def keeps_the_bounds(harness):
     rules, names = harness.dimensions, [item.name for item in harness.pool]
     return (
         2 <= rules.k <= len(names) == len(set(names)) <= LIMITS.max_pool
-        and rules.must_include in names
+        and set(rules.required) <= set(names)
+        and len(set(rules.required)) == len(rules.required) <= rules.k
         and 0 <= rules.weight_min <= rules.weight_max <= 1
         and 0 <= harness.process.min_tool_calls <= LIMITS.max_tool_calls
         and len(harness.notes) <= LIMITS.max_notes_chars
@@ -207,7 +224,11 @@ NAMES = st.one_of(st.sampled_from(["depth", "balance", "factuality", "new"]), st
 
 
 @given(
-    st.dictionaries(st.sampled_from(["k", "weight_min", "weight_max", "must_include", "x"]), NUMBERS, max_size=2),
+    st.dictionaries(
+        st.sampled_from(["k", "weight_min", "weight_max", "must_include", "x"]),
+        NUMBERS | st.lists(NAMES, max_size=3),
+        max_size=2,
+    ),
     st.dictionaries(st.sampled_from(["min_number_of_tool_call", "require_search", "x"]), NUMBERS, max_size=2),
     st.lists(NAMES, max_size=3),
     st.lists(st.fixed_dictionaries({"name": NAMES, "text": st.text(max_size=5)}), max_size=3),

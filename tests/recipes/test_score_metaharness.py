@@ -140,6 +140,13 @@ def test_the_guard_of_citations_outlasts_the_alarm():
     assert regenerate(guarded).harness.dimensions.must_include == "citation"
 
 
+def test_what_is_required_besides_stays_required():
+    two = structs.replace(PREVIOUS, dimensions=DimensionRules(3, ("factuality", "depth")))
+    guarded = regenerate(two, citation_change=-0.1, reward_change=0.1).harness
+    assert guarded.dimensions.required == ("citation", "factuality", "depth")
+    assert numbers(regenerate(guarded, share_invalid_rubrics=1.0).harness)[0] == 3  # no fewer than are required
+
+
 def test_a_previous_harness_beyond_the_limits_is_kept_with_a_fault():
     regenerated = regenerate(rules=RulesHarness(limits=HarnessLimits(max_pool=3)))
     assert regenerated == Regenerated(PREVIOUS, "the pool may hold at most 3 dimensions")

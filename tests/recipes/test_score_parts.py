@@ -6,16 +6,18 @@ import re
 from types import SimpleNamespace
 
 import pytest
+import torch
 from msgspec import structs
 
 import tiny
 from judging import HARNESS, QUESTION, RUBRIC, report
-from quaere.objectives.policy_gradient import grpo
+from quaere.objectives.policy_gradient import grpo, policy_gradient_loss
 from quaere.recipes.registry import find_recipe
 from quaere.recipes.score.config import HarnessSettings, ScoreConfig, ScoreEvaluatorConfig, ScoreSolverConfig
 from quaere.recipes.score.memory import Scheduler, SchedulerSettings
 from quaere.recipes.score.metaharness import Regenerated
-from quaere.recipes.score.train import Chosen, Judged, Score
+from quaere.recipes.score.rubric_signals import Chosen, ask_twice
+from quaere.recipes.score.train import Judged, Score
 from quaere.records import Episode, Hints, Question, ReportTask, Scores, Segment, Turn
 from quaere.rewards.reports import ReportPay
 from quaere.training.assessments import Assessed, Verdict
@@ -47,7 +49,7 @@ def make_score(stage=None, training=None, meta=None, **options):
     config = ScoreConfig(evaluator=ScoreEvaluatorConfig(**options), **mine)
     memory = SimpleNamespace(
         baseline=0.5, harness=HARNESS, default=HARNESS, statistics=None, scheduler=Scheduler(SchedulerSettings()),
-        change_harness=lambda version: None,
+        change_harness=lambda version: None, evaluator=None,
     )  # fmt: skip
     return Score(config, Research(config, training, stage, QUESTIONS), memory, meta)
 
@@ -108,6 +110,55 @@ def test_conclusions_are_compared_by_what_was_set():
     words, content = (make_score(agreement=agreement).agree(told) for agreement in ("words", "content"))
     assert words[0] == pytest.approx(1.0) and content[0] == 0.0  # short words and a citation say nothing
     assert content[1] == pytest.approx(1 / (1 + (math.log(3 / 2) + 1) ** 2)) and content[1] < words[1]
+
+
+def test_two_rubrics_may_be_each_others_baseline():
+    """By hand: on the one question with both agreements they are 0.8 and 0.5."""
+    score, step = make_score(baseline="pair"), make_step()
+    chosen = [Chosen(RUBRIC, (0, 1), CHOICE, valid=True), Chosen(RUBRIC, (2, 3), CHOICE, valid=True)]
+    signals = score.update_evaluator(step, chosen, [0.8, 0.6, 0.5, None])
+    assert signals == pytest.approx([0.3, -0.3]) and score.memory.baseline == 0.5  # no moving average
+    assert [max(sample.advantages, key=abs) for sample in step.learner.samples] == pytest.approx([0.3, -0.3])
+    # A default rubric is a baseline that learns nothing.
+    default = structs.replace(chosen[1], valid=False)
+    assert score.update_evaluator(make_step(), [chosen[0], default], [0.8, 0.6, 0.5, 0.2]) == [
+        pytest.approx(0.35),
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("scope", "names", "places"),
+    [
+        ("step", ["s-rubric", "s-rubric-2"], [(0, 1), (2, 3)]),
+        ("query", ["s-q0-rubric", "s-q1-rubric", "s-q0~2-rubric", "s-q1~2-rubric"], [(0,), (1,), (2,), (3,)]),
+    ],
+)
+def test_a_pair_of_rubrics_is_chosen_for_the_same_questions(scope, names, places):
+    asked = []
+
+    async def play(step, role, jobs, limits, **_):
+        asked.extend(jobs)
+        return SimpleNamespace(episodes=[CHOICE] * len(jobs))
+
+    score = make_score(SimpleNamespace(play=play), rubric_scope=scope, baseline="pair", initial_retrieval=0)
+    questions = ask_twice(QUESTIONS[:2])
+    chosen = asyncio.run(score.choose_rubrics(make_step(), questions, HARNESS))
+    assert [job.episode_id for job in asked] == names and [one.places for one in chosen] == places
+    half = len(asked) // 2
+    assert [job.task.questions for job in asked[:half]] == [job.task.questions for job in asked[half:]]
+    told = [[questions[place].text for place in one.places] for one in chosen]
+    assert told[:half] == told[half:] and len({question.id for question in questions}) == 4
+
+
+@pytest.mark.parametrize(("aggregation", "ratio"), [("token_mean", 1.0), ("token_sum", 40.0)])
+def test_rubrics_and_reports_may_be_learned_from_in_one_unit(aggregation, ratio):
+    """The loss of a rubric of 40 tokens beside that of reports, at equal advantages and log-probs."""
+    settings = make_score(aggregation=aggregation).evaluator_settings
+    reports = ScoreSolverConfig().learner.aggregation
+    logprobs, mask = torch.full((2, 40), -1.0), torch.ones(2, 40)
+    losses = [policy_gradient_loss(logprobs, torch.ones(2), mask, how=how) for how in (settings.aggregation, reports)]
+    assert float(losses[0] / losses[1]) == pytest.approx(ratio)
 
 
 def test_signals_may_be_given_by_a_coin():

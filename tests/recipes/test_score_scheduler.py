@@ -96,6 +96,9 @@ def test_the_primary_and_what_left_the_pool_are_never_advised():
     scheduler = fill(Scheduler(SETTINGS))
     harness = structs.replace(HARNESS, dimensions=DimensionRules(k=3, must_include="coverage"))
     assert "coverage" not in str(scheduler.hints(harness))
+    two = structs.replace(HARNESS, dimensions=DimensionRules(k=3, must_include=("factuality", "coverage")))
+    hints = scheduler.hints(two)
+    assert "coverage" not in str(hints) and len(hints.required + hints.explore) == 1  # one place is left
     without = structs.replace(HARNESS, pool=tuple(item for item in HARNESS.pool if item.name != "insight"))
     assert scheduler.hints(without).avoided == ("depth",)
 

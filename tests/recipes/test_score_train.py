@@ -40,6 +40,7 @@ def smoke(newsroom_paths, tmp_path_factory):
     root = tmp_path_factory.mktemp("score")
     values = {**SCORE, "schedule": True, "harness.kind": "rules", "harness.every": 1, "rubric_scope": "step"}
     values |= {"evaluator.shown_questions": 1, "evaluator.passes": 2}
+    values["evaluator.agreement"] = "words"  # the newsroom's are too short for "content"
     (root / "small.yaml").write_text("\n".join(f"{key}: {json.dumps(value)}" for key, value in values.items()))
     index, model, questions = map(str, newsroom_paths)
     where = ["--index", index, "--model", model, "--questions", questions, "--config", str(root / "small.yaml")]
@@ -286,6 +287,49 @@ def test_each_role_has_moments_of_its_own_if_so_wished(play, one_step, moments, 
     assert {name.rpartition("/")[0] for name in saved if name != "num_steps"} == sets
 
 
+def weights_of(run, role):
+    from safetensors.torch import load_file
+
+    folder = find_checkpoints(run.path / "checkpoints")[-1].path / role
+    return {
+        name: value.tolist() for file in sorted(folder.glob("*.safetensors")) for name, value in load_file(file).items()
+    }
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_an_evaluator_of_its_own_weights_leaves_the_solvers_alone(play, rank):
+    """With shared weights, what the evaluator learns moves the solver too."""
+    changed = ("score", "solver.steps=1", f"adapter.rank={rank}", "traced_episodes=1")
+    with dictating(newsroom.dictate):
+        own = play(*changed, "evaluator.weights=own", folder="own")
+        still = play(*changed, "evaluator.weights=own", "evaluator.frozen=true", folder="still")
+    assert own.metrics_at(1)["evaluator/gradient_norm"] > 0 and "evaluator/gradient_norm" not in still.metrics_at(1)
+    assert weights_of(own, "actor") == weights_of(still, "actor")
+    assert weights_of(own, "evaluator") != weights_of(still, "evaluator")
+    traced = {row.protocol for row in own.index(step=1) if own.token_trace(row.id)}
+    assert traced == {"report-writer", "rubric-chooser"}
+
+
+def test_a_run_with_two_sets_of_weights_and_pairs_of_rubrics_goes_on_as_if_never_stopped(newsroom_paths, tmp_path):
+    changed = ("solver.steps=3", "solver.batch=2", "evaluator.weights=own", "evaluator.baseline=pair")
+    config = make_reports("score", newsroom_paths, *changed)
+    straight = run_reports(tmp_path / "straight", "score", config)
+    reports = [episode.task for episode, row in rows(straight, "report-writer") if row.step == 1]
+    assert len(reports) == 2 * 2 * newsroom.NUM_REPORTS and len({task.question.text for task in reports}) == 2
+    assert straight.metrics_at(1)["evaluator/advantage"] == pytest.approx(
+        0, abs=1e-12
+    )  # one's gain is the other's loss
+    assert straight.metrics_at(1)["evaluator/baseline"] == 0
+    straight.close()
+    with pytest.raises(Stopped):
+        run_reports(tmp_path / "stopped", "score", config, Impatient(2))
+    run_reports(tmp_path / "stopped", "score", config).close()
+    assert digest(tmp_path / "stopped") == digest(tmp_path / "straight")
+    file = "evaluator-learner/optimizer.safetensors"
+    last = [find_checkpoints(tmp_path / name / "checkpoints")[-1].path / file for name in ("stopped", "straight")]
+    assert last[0].read_bytes() == last[1].read_bytes()
+
+
 def test_a_fixed_rubric_is_never_asked_for(play):
     run = play("score", "fixed_rubric=factuality, insight 0.3", "solver.steps=1")
     assert not rows(run, "rubric-chooser") and "evaluator/advantage" not in run.metrics_at(1)
@@ -306,7 +350,7 @@ def test_a_rubric_a_step_is_everybodys_and_a_rubric_a_question_its_own(smoke, on
 
 
 def test_only_the_rubrics_own_tokens_are_learned_from(one_step):
-    from quaere.recipes.score.train import rubric_sample
+    from quaere.recipes.score.rubric_signals import rubric_sample
 
     (episode, _), *_ = rows(one_step, "rubric-chooser")
     sample, whole = rubric_sample(episode, 0.5, True), rubric_sample(episode, 0.5, False)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import subprocess
 from hashlib import sha256
 
@@ -23,12 +24,15 @@ from mcp_parts import (
     served_over_http,
     types,
 )
-from quaere.api.mcp_agent import MAX_ASKED, QuestionArguments
+from quaere.api.mcp_agent import MAX_ASKED
+from quaere.api.mcp_tools import QuestionArguments
+from quaere.chat.statements import split_statements
+from quaere.cli.main import main
 from quaere.errors import BadInput
 from quaere.search.index import build_index
 
 JSON_RPC = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
-TOOLS = ["search", "get_document", "ask", "report"]
+TOOLS = ["search", "get_document", "report", "ask"]
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +79,7 @@ async def check_documents(client, index):
 async def test_documents_over_stdio(documents, mode):
     async with over_stdio("mcp", "--index", documents.path, mode=mode) as client:
         assert (client.protocol_version == "2026-07-28") == (mode == "auto")
-        assert [tool.name for tool in (await client.list_tools()).tools] == TOOLS[:2]
+        assert [tool.name for tool in (await client.list_tools()).tools] == TOOLS[:3]
         await check_documents(client, documents)
 
 
@@ -198,15 +202,43 @@ async def test_what_the_documents_do_not_say_is_told_apart_from_what_was_not_fou
     assert doubted["said"].startswith("not found in these documents (")
 
 
-async def test_a_report_has_its_sources_and_names_citations_without_one(documents):
+async def test_a_report_of_a_model_keeps_what_its_sources_support(documents):
     async with in_process(documents, tools=agent_tools(documents)) as client:
         written = await ask(client, "What is known of the backups?", tool="report")
         nothing = await ask(client, "Is anything written at all?", tool="report")
-    assert written["status"] == "written" and "May 2019 [1]" in written["text"] and written["unresolved"] == [9]
+    assert written["status"] == "written" and "May 2019 [1]" in written["text"]
+    assert "So it is said" not in written["text"]  # it cites a passage that was never shown
     (source,) = written["sources"]
     assert source["number"] == 1
     check_quotation(source["passage"], documents)
-    assert nothing == {"status": "not_written", "text": "", "conclusion": "", "sources": [], "unresolved": []}
+    assert nothing == {"status": "not_written", "text": "", "conclusion": "", "sources": []}
+
+
+async def test_without_a_model_a_report_is_that_of_the_command_line(documents, tmp_path, capsys):
+    question = "What is known of the backups in Oslo?"
+    async with in_process(documents) as client:
+        written = await ask(client, question, tool="report")
+        nothing = await ask(client, "What is known of Zyxwv?", tool="report")
+        wrong = await client.call_tool("report", {"question": " "})
+    words = ["report", question, "--index", str(documents.path), "--runs", str(tmp_path), "--json"]
+    assert await asyncio.to_thread(main, words) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert written["status"] == "written" and written["text"] == printed["report"] and "Oslo" in written["text"]
+    for source in written["sources"]:
+        check_quotation(source["passage"], documents)
+    sentences = [source["passage"]["text"] for source in written["sources"]]
+    cited = [one for one in split_statements(written["text"]) if one.citations]
+    assert cited and all(any(re.sub(r" \[[\d, ]+\]", "", one.text) in text for text in sentences) for one in cited)
+    assert nothing["status"] == "not_written" and not nothing["sources"]
+    assert wrong.is_error and wrong.content[0].text == "question is empty"
+
+
+async def test_a_small_model_joins_sentences_and_writes_no_report(documents):
+    tools = agent_tools(documents, model="smollm2-135m")
+    async with in_process(documents, tools=tools) as client:
+        written = await ask(client, "What is known of the backups in Oslo?", tool="report")
+    async with in_process(documents) as client:
+        assert written == await ask(client, "What is known of the backups in Oslo?", tool="report")
 
 
 async def test_a_model_that_fails_is_one_line(documents, logged):

@@ -7,7 +7,7 @@ from properties import examples
 from quaere.chat.dimensions import POOL
 from quaere.dialects.report.report_writer import write_rubric
 from quaere.dialects.report.rubric import read_rubric
-from quaere.warmup.report_lessons import draw_harness, draw_hints, draw_rubric
+from quaere.warmup.rubric_lessons import draw_harness, draw_hints, draw_rubric
 from quaere.worlds.dice import Dice
 
 HARNESSES = [draw_harness(Dice(seed, "rules")) for seed in range(300)]
@@ -24,13 +24,20 @@ def test_any_rubric_that_is_drawn_is_valid_and_follows_advice(seed, max_k):
     assert read_rubric(write_rubric("So be it.", rubric), harness) == rubric
     assert set(hints.required) <= set(rubric.dimensions)
     assert not set(hints.avoided) & set(rubric.dimensions)
-    if len(hints.required) < harness.dimensions.k - 1:
+    assert set(harness.dimensions.required) <= set(rubric.dimensions)
+    if len(hints.required) < harness.dimensions.k - len(harness.dimensions.required):
         assert set(hints.explore) <= set(rubric.dimensions)
 
 
 def test_a_rubric_has_two_to_six_dimensions_and_leaves_one_of_the_pool_out():
     assert {rules.dimensions.k for rules in HARNESSES} == {2, 3, 4, 5, 6}
     assert {rules.dimensions.k for rules in HARNESSES if len(rules.pool) == 5} == {2, 3, 4}
+
+
+def test_sometimes_two_dimensions_are_required():
+    several = [rules.dimensions for rules in HARNESSES if len(rules.dimensions.required) == 2]
+    assert 0.05 < len(several) / len(HARNESSES) < 0.25 and all(rules.k > 2 for rules in several)
+    assert len({rules.required[1] for rules in several}) > 4
 
 
 def test_any_dimension_but_the_primary_one_may_be_advised_or_advised_against():

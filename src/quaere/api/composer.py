@@ -117,7 +117,7 @@ class Composer(Struct, frozen=True):
     topk: int = TOPK
     joiner: Joiner | None = None
 
-    async def play(self, task: Task, *, on_turn: Callable[[Turn], None] | None = None) -> Episode:
+    async def play(self, task: Task, *, episode_id: str = "", on_turn: Callable[[Turn], None] | None = None) -> Episode:
         """The episode of one report; without any finding it has no outcome."""
         assert isinstance(task, ReportTask)
         draft = _Draft(self.searcher, self.topk)
@@ -131,7 +131,7 @@ class Composer(Struct, frozen=True):
         if on_turn:
             for turn in turns:
                 on_turn(turn)
-        given = (task.id, task, PROTOCOL, MODEL, 0, (), tuple(turns))
+        given = (episode_id or task.id, task, PROTOCOL, MODEL, 0, (), tuple(turns))
         return Episode(*given, Answer(text), "answered") if text else Episode(*given, None, "turn_limit")
 
     async def play_many(self, tasks: Sequence[Task]) -> AsyncIterator[Episode]:

@@ -1,32 +1,24 @@
-"""The tools of `quaere mcp --model`: those of the index, and `ask` and `report`, which a model answers.
+"""The tools of `quaere mcp --model`: those of the index, and `ask`, which a model answers.
 
 tools = AgentTools(index, await open_agent("smollm2-135m", LocalSearcher(index), ...), "smollm2-135m")
 """
 
-import itertools
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
 from quaere.api import answer as answers
 from quaere.api.agent import OpenAgent
-from quaere.api.mcp_tools import FoundPassage, IndexTools, Query, Quotation, check_text
-from quaere.api.report import choose_writer
+from quaere.api.composer import Composer
+from quaere.api.mcp_tools import FoundPassage, IndexTools, QuestionArguments, Quotation
+from quaere.api.report import choose_author
 from quaere.chat.spans import shown_passages
-from quaere.dialects.report.report_writer import bind_report
 from quaere.errors import BadInput
-from quaere.policies.catalogue import needs_guide
-from quaere.records import Question, ReportTask, SolveTask, Task
+from quaere.records import Episode, SolveTask, Task
 from quaere.search.index import Index
 from quaere.serving.mcp_server import Tool
 
 MAX_ASKED = 16  # questions at once; a model answers a few at a time
-
-
-class QuestionArguments(Struct, forbid_unknown_fields=True):
-    """Arguments of `ask` and `report`."""
-
-    question: Query
 
 
 class AskedAnswer(Struct, frozen=True):
@@ -46,51 +38,25 @@ class AskedAnswer(Struct, frozen=True):
     confidence: float | None
 
 
-class CitedSource(Struct, frozen=True):
-    """A source of a report: the number of its citations, [2], and the passage."""
-
-    number: int
-    passage: FoundPassage
-
-
-class AskedReport(Struct, frozen=True):
-    """Result of `report`: text with citations such as [2], their sources, and numbers that have none.
-
-    `status` is "not_written" if the model ended without a report.
-    """
-
-    status: Literal["written", "not_written"]
-    text: str
-    conclusion: str
-    sources: list[CitedSource]
-    unresolved: list[int]
-
-
 class AgentTools(IndexTools):
-    """The same with `ask` and `report`, answered by a model."""
+    """The same with `ask`, answered by a model, which also writes reports if it can, or else joins their sentences."""
 
     def __init__(self, index: Index, agent: OpenAgent, model: str) -> None:
         super().__init__(index, agent.searcher)
         self._agent = agent
-        self._writer = choose_writer(agent.notes, guided=needs_guide(model), limits={})
-        self._is_remote = model.startswith("openai:")
-        self._numbers = itertools.count()
+        self.author = choose_author(agent.searcher, agent, model)
+        self.is_remote = model.startswith("openai:")
         self._num_asked = 0
 
     @property
     def tools(self) -> list[Tool]:
         """The tools, for `make_mcp_server`."""
         ask = "Let a model search the documents and answer a question; status tells if they do not answer it."
-        report = "Let a model search the documents and write a report with citations. It may take minutes."
-        remote = self._is_remote
-        return [
-            *super().tools,
-            Tool("ask", "Ask the documents", ask, QuestionArguments, AskedAnswer, self._ask, remote),
-            Tool("report", "Write a report", report, QuestionArguments, AskedReport, self._report, remote),
-        ]
+        tool = Tool("ask", "Ask the documents", ask, QuestionArguments, AskedAnswer, self._ask, self.is_remote)
+        return [*super().tools, tool]
 
     async def _ask(self, asked: QuestionArguments) -> AskedAnswer:
-        episode = await self._play(SolveTask(self._question(asked)))
+        episode = await self._play(self._agent, SolveTask(self._question(asked)))
         answer = self._agent.read(episode)
         _, quoted, passage = answers.find_span(episode)
         found = (quoted, passage) if quoted and passage else answers.find_support(episode)
@@ -104,29 +70,14 @@ class AgentTools(IndexTools):
             confidence=answer.confidence,
         )
 
-    async def _report(self, asked: QuestionArguments) -> AskedReport:
-        protocol, limits = self._writer
-        episode = await self._play(ReportTask(self._question(asked)), protocol=protocol, limits=limits)
-        report = bind_report(episode)
-        if report is None:
-            return AskedReport("not_written", "", "", [], [])
-        sources = [CitedSource(source.number, FoundPassage.of(source.passage)) for source in report.sources]
-        return AskedReport("written", report.text, report.conclusion, sources, list(report.unresolved))
-
-    def _question(self, asked: QuestionArguments) -> Question:
-        check_text("question", asked.question)
-        return Question(id=f"mcp-{next(self._numbers)}", text=asked.question)
-
-    async def _play(self, task: Task, **how: Any) -> Any:
+    async def _play(self, author: OpenAgent | Composer, task: Task) -> Episode:
         if self._num_asked >= MAX_ASKED:
             raise BadInput(f"the model has {MAX_ASKED} questions to answer already; ask again later")
         self._num_asked += 1
         try:
-            episode = await self._agent.play(task, episode_id=task.id, **how)
+            return await super()._play(author, task)
         finally:
             self._num_asked -= 1
-        answers.refuse_all_failed([episode])
-        return episode
 
     async def close(self) -> None:
         """Release the model and the search threads."""

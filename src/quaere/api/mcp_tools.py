@@ -7,15 +7,20 @@ Every result names the document, the headings and the characters that its text i
 can check a quotation without this server.
 """
 
+import itertools
 import re
 from hashlib import sha256
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import quote, unquote
 
 from msgspec import Meta, Struct
 
+from quaere.api.agent import OpenAgent
+from quaere.api.answer import refuse_all_failed
+from quaere.api.composer import Composer
+from quaere.api.report import choose_author, hold_report
 from quaere.errors import BadInput
-from quaere.records import Passage
+from quaere.records import Episode, Passage, Question, ReportTask, Task
 from quaere.search.index import Index
 from quaere.search.searcher import Searcher
 from quaere.serving.mcp_server import Resource, Tool
@@ -41,6 +46,12 @@ class DocumentArguments(Struct, forbid_unknown_fields=True):
     document: DocumentId
     start: Annotated[int, Meta(ge=0, le=2**53, description="first character")] = 0
     num_chars: Annotated[int, Meta(ge=1, le=50_000, description="most characters")] = 20_000
+
+
+class QuestionArguments(Struct, forbid_unknown_fields=True):
+    """Arguments of `report` and `ask`."""
+
+    question: Query
 
 
 class Quotation(Struct, frozen=True):
@@ -91,22 +102,46 @@ class DocumentText(Quotation, frozen=True, kw_only=True):
     num_chars: int
 
 
+class CitedSource(Struct, frozen=True):
+    """A source of a report: the number of its citations, [2], and the passage."""
+
+    number: int
+    passage: FoundPassage
+
+
+class AskedReport(Struct, frozen=True):
+    """Result of `report`: text with citations such as [2], and their sources.
+
+    `status` is "not_written" if nothing was found, or if the passages support nothing of what a model wrote.
+    """
+
+    status: Literal["written", "not_written"]
+    text: str
+    conclusion: str
+    sources: list[CitedSource]
+
+
 class IndexTools:
-    """Tools on an index: `search` and `get_document`. Its passages are the resources."""
+    """Tools on an index: `search`, `get_document` and `report`. Its passages are the resources."""
 
     template = _PASSAGE + "{id}"
+    is_remote = False  # True if questions leave this machine
 
     def __init__(self, index: Index, searcher: Searcher) -> None:
         self.index, self._searcher = index, searcher
+        self.author: OpenAgent | Composer = choose_author(searcher)
+        self._numbers = itertools.count()
 
     @property
     def tools(self) -> list[Tool]:
         """The tools, for `make_mcp_server`."""
         search = "Search the documents. Gives the passages that match best, with their place in their document."
         read = "Read a document, or a part of it. Its id comes from a result of search."
+        report = "Write a report on a question: sentences of the documents, each with the passage it comes from."
         return [
             Tool("search", "Search documents", search, SearchArguments, Found, self._search),
             Tool("get_document", "Read a document", read, DocumentArguments, DocumentText, self._get_document),
+            Tool("report", "Write a report", report, QuestionArguments, AskedReport, self._report, self.is_remote),
         ]
 
     async def _search(self, asked: SearchArguments) -> Found:
@@ -124,6 +159,23 @@ class IndexTools:
         under = Passage("", whole.id, whole.title, "", 0, 0, heading=there.heading if there else "")
         part = whole.text[asked.start : asked.start + asked.num_chars]
         return DocumentText.cut(under, asked.start, part, num_chars=num_chars)
+
+    async def _report(self, asked: QuestionArguments) -> AskedReport:
+        episode = await self._play(self.author, ReportTask(self._question(asked)))
+        report = await hold_report(episode, strict=True)
+        if report is None:
+            return AskedReport("not_written", "", "", [])
+        sources = [CitedSource(source.number, FoundPassage.of(source.passage)) for source in report.sources]
+        return AskedReport("written", report.text, report.conclusion, sources)
+
+    def _question(self, asked: QuestionArguments) -> Question:
+        check_text("question", asked.question)
+        return Question(id=f"mcp-{next(self._numbers)}", text=asked.question)
+
+    async def _play(self, author: OpenAgent | Composer, task: Task) -> Episode:
+        episode = await author.play(task)
+        refuse_all_failed([episode])
+        return episode
 
     def _find(self, doc_id: str) -> int:
         try:

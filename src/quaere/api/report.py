@@ -6,11 +6,12 @@ report("docs-index", "What is known of the Oss?", out="reports", to=("html", "pd
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Unpack
 
 from msgspec import Struct, structs
 
-from quaere.api.agent import Agent, LimitOptions, check_limits, make_question, open_search
+from quaere.api.agent import Agent, LimitOptions, OpenAgent, check_limits, make_question, open_search
 from quaere.api.answer import refuse_all_failed
 from quaere.api.background import BackgroundLoop
 from quaere.api.composer import MODEL, TOPK, Composer
@@ -83,23 +84,15 @@ def report(
     searcher = agent.searcher if isinstance(agent, Agent) else open_search(agent, None)
     if isinstance(searcher, NoSearcher):
         raise BadInput("a report needs something to search", hint='Agent("smollm2-135m", "notes-index")')
-    topk = limits.get("topk", TOPK)
+    how: dict[str, Any] = {"compose": compose, "guided": guided, "outline": outline, "limits": limits}
     if not isinstance(agent, Agent):
-        composes(None, compose, guided, outline)
+        author = choose_author(searcher, **how)
         with BackgroundLoop("quaere-report") as loop:
-            composer = Composer(searcher, tuple(outline), topk)
-            episode = loop.run(composer.play(ReportTask(asked), on_turn=on_turn))
-            loop.run(composer.close())
+            episode = loop.run(author.play(ReportTask(asked), on_turn=on_turn))
+            loop.run(author.close())
             return _finish(loop.run(hold_report(episode, strict=strict)), episode, place, searcher)
-    if composes(agent.model, compose, guided, outline):
-        joiner = Joiner(agent.opened.policy, CitationChecks(), guided=needs_guide(agent.model))
-        playing = Composer(searcher, tuple(outline), topk, joiner).play(ReportTask(asked), on_turn=on_turn)
-    else:
-        helped = needs_guide(agent.model) if guided is None else guided
-        writer, allowed = choose_writer(agent.opened.notes, guided=helped, limits=limits)
-        how: dict[str, Any] = {"protocol": writer, "limits": allowed, "on_turn": on_turn}
-        playing = agent.opened.play(ReportTask(asked), episode_id=agent.new_id("report"), **how)
-    episode = agent.run(playing)
+    author = choose_author(searcher, agent.opened, agent.model, **how)
+    episode = agent.run(author.play(ReportTask(asked), episode_id=agent.new_id("report"), on_turn=on_turn))
     refuse_all_failed([episode])
     return _finish(agent.run(hold_report(episode, strict=strict)), episode, place, searcher)
 
@@ -111,6 +104,28 @@ def _finish(written: Report | None, episode: Episode, place: ReportPlace | None,
         where = (index, str(index.path) if index else "")
         files = write_report(written, place, written.question.id, *where, find_queries(episode))
     return WrittenReport(written, tuple(files), episode)
+
+
+def choose_author(
+    searcher: Searcher,
+    agent: OpenAgent | None = None,
+    model: str | None = None,
+    *,
+    compose: bool | None = None,
+    guided: bool | None = None,
+    outline: Sequence[str] = (),
+    judge: CitationJudge | None = None,
+    limits: Mapping[str, Any] = MappingProxyType({}),
+) -> OpenAgent | Composer:
+    """What writes reports: a composer, for which the agent's model joins sentences, or the agent as a report writer.
+
+    `model` is the name the agent was opened with; the command, `quaere mcp` and `report` choose here.
+    """
+    if composes(model, compose, guided, outline) or agent is None or model is None:
+        joiner = Joiner(agent.policy, judge or CitationChecks(), guided=needs_guide(model)) if agent and model else None
+        return Composer(searcher, tuple(outline), limits.get("topk", TOPK), joiner)
+    writer, allowed = choose_writer(agent.notes, guided=needs_guide(model) if guided is None else guided, limits=limits)
+    return structs.replace(agent, protocol=writer, limits=allowed)
 
 
 def composes(model: str | None, compose: bool | None, guided: bool | None, outline: Sequence[str]) -> bool:

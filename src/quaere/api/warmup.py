@@ -207,6 +207,7 @@ def _play(settings: WarmupSettings, renderer: Renderer, display: Display) -> Dem
         report_limits=settings.report_limits,
         seed=settings.seed,
         abstention=settings.abstention,
+        ignore_rubrics=settings.ignore_rubrics,
     )
 
     display.note(f"making lessons: {settings.num_episodes} episodes in a world of {settings.articles} articles")
@@ -295,7 +296,18 @@ def _describe(settings: WarmupSettings, played: Demonstrations, taught: Taught) 
     from quaere.warmup.imitation import WarmupManifest
 
     dialects = settings.dialects
-    same = ("recipe", "style", "abstention", "world_seed", "epochs", "batch", "lora_rank", "seed", "also")
+    same = (
+        "recipe",
+        "style",
+        "abstention",
+        "ignore_rubrics",
+        "world_seed",
+        "epochs",
+        "batch",
+        "lora_rank",
+        "seed",
+        "also",
+    )
     measured = ("num_held_out", "num_steps", "loss_before", "loss_after", "stopped")
     return WarmupManifest(
         **{name: getattr(settings, name) for name in same},

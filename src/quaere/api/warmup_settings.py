@@ -43,6 +43,7 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
         style: prompt style
         abstention: share of a solver's episodes whose answer is hidden from the searches, and which it ends by saying
             that the documents do not answer; from 0 to 1 (default: 0)
+        ignore_rubrics: score, a control: reports are written without regard to the rubric they are shown
         world_seed: seed of the world
         articles: articles of the world
         index: after the dialect, learn from questions about these documents: a solver from its own right answers, a
@@ -86,6 +87,7 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
     lessons: tuple[int, ...] = (5, 2, 3)
     style: Literal["full", "brief"] = "full"
     abstention: Number = 0.0
+    ignore_rubrics: bool = False
     world_seed: Count = 1
     articles: Count = 500
     index: Folder | None = None
@@ -119,6 +121,8 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
         check_positive(self, (*positive, "micro_tokens", "drafts", "attempts", "max_rows", "most"))
         if not 0 <= self.abstention < 1:
             raise BadInput(f"--abstention must be at least 0 and below 1, not {self.abstention}")
+        if self.ignore_rubrics and "score" not in self.dialects:
+            raise BadInput("--ignore-rubrics is about the reports of score", hint="quaere warmup score")
         if self.proposer_task == "harden" and self.index is None:
             raise BadInput("--proposer-task harden needs --index: it rewords questions about its documents")
         for option in ("questions", "most", "practice"):

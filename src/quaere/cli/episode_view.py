@@ -145,7 +145,9 @@ def _render_task(episode: Episode, *, full: bool) -> Group:
         case records.RubricTask(questions=questions, harness=harness, hints=hints):
             parts = [labelled("Choose a rubric for reports on", " / ".join(questions), "bold")]
             rules = harness.dimensions
-            allowed = f"{rules.k} of {', '.join(item.name for item in harness.pool)}; {rules.must_include} comes first"
+            allowed = (
+                f"{rules.k} of {', '.join(item.name for item in harness.pool)}; {', '.join(rules.required)} comes first"
+            )
             weights = f"weights from {rules.weight_min:g} to {rules.weight_max:g}"
             parts.append(labelled(f"Harness {harness.version}", f"{allowed}; {weights}", "dim"))
             advised = {"take": hints.required, "leave": hints.avoided, "try": hints.explore}

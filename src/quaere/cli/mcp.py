@@ -31,8 +31,8 @@ class McpOptions(Struct):
 
     Attributes:
         index: the index to serve
-        model: a model that answers, for the tools ask and report: catalogue name, directory, hub id, or
-            openai:MODEL@BASE_URL (default: none, the tools are search and get_document)
+        model: a model that answers, for the tool ask, and that writes reports if it is large enough: catalogue name,
+            directory, hub id, or openai:MODEL@BASE_URL (default: none; reports are composed of cited sentences)
         http: serve streamable HTTP at /mcp (default: stdin and stdout)
     """
 
@@ -90,7 +90,7 @@ register = options.command(
     options.group("address and access of --http", options.ServerOptions),
     options.group("sampling", options.SamplingOptions),
     description="""\
-Serve the tools search and get_document, and with a model ask and report, to a program that speaks the Model Context
+Serve the tools search, get_document and report, and with a model ask, to a program that speaks the Model Context
 Protocol: on stdin and stdout, or with --http to any number of them. Nothing is stored. Only this machine can reach the
 HTTP server; --host lets others in, and needs a key.
 """,

@@ -13,14 +13,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import structs
-
 from quaere.api.answer import refuse_all_failed
 from quaere.api.printing import count, counting, plain_table
 from quaere.cli import options
 from quaere.cli.terminal import interruptible, note_line, open_console
 from quaere.errors import NotFound
-from quaere.policies.catalogue import needs_guide
 from quaere.records import Answer, Episode, Question, Report, ReportTask
 from quaere.setting_types import File
 
@@ -127,40 +124,21 @@ async def _open_writer(
     args: argparse.Namespace, searcher: Searcher, outline: tuple[str, ...], judge: CitationJudge
 ) -> tuple[OpenAgent | Composer, dict[str, Any]]:
     """What writes the reports, and the settings that are stored with the run."""
-    given = options.given_limits(args)
-    if args.compose:
-        composer = _open_composer(args, searcher, outline, judge, given)
+    from quaere.api.agent import open_agent
+    from quaere.api.composer import Composer
+    from quaere.api.report import choose_author
+
+    agent = None
+    if args.model:
+        agent = await open_agent(args.model, searcher, limits={}, **options.sampling_settings(args))
+    how: dict[str, Any] = {"compose": args.compose, "guided": args.guided, "outline": outline, "judge": judge}
+    author = choose_author(searcher, agent, args.model, limits=options.given_limits(args), **how)
+    if isinstance(author, Composer):
         kept = ("question", "questions", "index", "model", "judge", "compose")
         settings = {name: getattr(args, name) for name in kept}
-        return composer, settings | {"outline": outline, "topk": composer.topk}
-    from quaere.api.agent import open_agent
-    from quaere.api.report import choose_writer
-
-    agent = await open_agent(args.model, searcher, limits={}, **options.sampling_settings(args))
-    guided = needs_guide(args.model) if args.guided is None else args.guided
-    writer, limits = choose_writer(agent.notes, guided=guided, limits=given)
-    settings = options.asked_settings(args, limits, hidden=("out", "to", "outline"))
-    settings |= {"guided": writer.guided, "style": writer.style}
-    return structs.replace(agent, protocol=writer, limits=limits), settings
-
-
-def _open_composer(
-    args: argparse.Namespace,
-    searcher: Searcher,
-    outline: tuple[str, ...],
-    judge: CitationJudge,
-    given: dict[str, Any],
-) -> Composer:
-    from quaere.api.composer import TOPK, Composer
-    from quaere.evaluation.reports.joining import Joiner
-    from quaere.rollout.policy import open_policy
-
-    joiner = None
-    if args.model:
-        note_line(f"loading {args.model}, which joins sentences where {args.judge} agrees")
-        policy = open_policy(args.model, device=args.device, dtype=args.dtype, interactive=True, report=note_line)
-        joiner = Joiner(policy, judge, guided=needs_guide(args.model))
-    return Composer(searcher, outline, given.get("topk", TOPK), joiner)
+        return author, settings | {"outline": outline, "topk": author.topk}
+    settings = options.asked_settings(args, author.limits, hidden=("out", "to", "outline"))
+    return author, settings | {name: getattr(author.protocol, name) for name in ("guided", "style")}
 
 
 class _Reports:

@@ -250,8 +250,8 @@ def _harness_lines(versions: Sequence[HarnessVersion]) -> list[Text]:
     first = versions[0].harness
     rules, process = first.dimensions, first.process
     began = (
-        f"k {rules.k} of {len(first.pool)}, must_include {rules.must_include}, weights {rules.weight_min:g} to "
-        f"{rules.weight_max:g}, min_tool_calls {process.min_tool_calls}"
+        f"k {rules.k} of {len(first.pool)}, must_include {' and '.join(rules.required)}, "
+        f"weights {rules.weight_min:g} to {rules.weight_max:g}, min_tool_calls {process.min_tool_calls}"
     )
     lines = [Text(printable(f"harness {first.version} from the start: {began}"))]
     for before, version in pairwise(versions):

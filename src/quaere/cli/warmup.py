@@ -96,7 +96,7 @@ register = command(
         "demonstrations",
         WarmupOptions,
         WarmupSettings,
-        only={"episodes", "style", "abstention", "world_seed", "articles", *_TYPED},
+        only={"episodes", "style", "abstention", "ignore_rubrics", "world_seed", "articles", *_TYPED},
     ),
     *(group(title, WarmupSettings, only=names) for title, names in _GROUPS.items()),
     description="""\

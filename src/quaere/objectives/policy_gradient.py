@@ -7,6 +7,7 @@ rewards of a group and differ in the group; the others do not standardise.
     hrpo               the questions with one requested number of hops    Dr. Zero, Eq. 3
     reinforce_global   the whole batch                                    the global baseline of REINFORCE++
     ema_centered       a moving average of earlier steps' rewards         SCORE, Algorithm 2
+    pair_centered      another choice's rewards on the same questions
     dpo_advantages     the chosen and the rejected of a pair              Rafailov et al. 2023, Eq. 7
 
 Losses take log-probs, advantages per sequence (B) or per token (BT), and `mask_BT`, which is true where the policy
@@ -162,6 +163,21 @@ def ema_centered(rewards: Sequence[float], baseline: float, *, beta: float = 0.7
         return Centered((), baseline)
     mean = sum(rewards) / len(rewards)
     return Centered(tuple(reward - baseline for reward in rewards), beta * baseline + (1 - beta) * mean)
+
+
+def pair_centered(rewards: Sequence[float | None], others: Sequence[float | None]) -> float | None:
+    """The mean difference between two choices' rewards on the same questions; None if no question has both.
+
+    Each choice is the other's baseline, so what is easy or hard about the questions cancels out, from the first step
+    on. A question on which a reward is unknown (None) is left out.
+
+        pair_centered([0.6, 0.4, None], [0.5, 0.1, 0.9]) -> (0.1 + 0.3) / 2 = 0.2
+    """
+    pairs = zip(rewards, others, strict=True)
+    gaps = [one - other for one, other in pairs if one is not None and other is not None]
+    if not all(map(math.isfinite, gaps)):
+        raise ValueError("every reward must be a finite number or None")
+    return math.fsum(gaps) / len(gaps) if gaps else None
 
 
 def dpo_advantages(

@@ -142,21 +142,35 @@ class Rubric(Struct, frozen=True, tag="rubric"):
 
 
 class DimensionRules(Struct, frozen=True):
-    """Constraints on rubrics: `k` dimensions, one of them `must_include`, with bounds on the weights of the others.
+    """Constraints on rubrics: `k` dimensions, those of `must_include` among them, with bounds on their weights.
 
         DimensionRules(k=4, must_include="factuality", weight_min=0.1, weight_max=0.5)
 
     Attributes:
         k: Dimensions of a rubric. [SCORE]
-        must_include: The primary dimension, which every rubric has. [SCORE]
+        must_include: The primary dimension, which every rubric has; or a list of dimensions that every rubric has,
+            the primary one first. [SCORE]
         weight_min: Least weight of any other dimension. [SCORE]
         weight_max: Greatest weight of any other dimension. [SCORE]
     """
 
     k: int = 4
-    must_include: str = "factuality"
+    must_include: str | tuple[str, ...] = "factuality"
     weight_min: float = 0.1
     weight_max: float = 0.5
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The dimensions that every rubric has; the first is the primary one, which has no weight.
+
+        DimensionRules(must_include="factuality").required -> ("factuality",)
+        """
+        return (self.must_include,) if isinstance(self.must_include, str) else self.must_include
+
+    @property
+    def primary(self) -> str:
+        """The dimension without a weight."""
+        return self.required[0]
 
 
 class ProcessRules(Struct, frozen=True):

@@ -18,6 +18,7 @@ from msgspec import Struct
 from quaere.chat.protocol import PromptStyle, Protocol
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.report.assessment import count_searches
+from quaere.dialects.report.evaluator_prompts import Verification
 from quaere.policies.sampler import SamplingParams
 from quaere.records import Assessment, AssessTask, Episode, Harness, Report, Rubric, Scores
 from quaere.rewards.reports import mean_scores
@@ -110,7 +111,8 @@ async def assess_reports(
         if not episode.search_failed
     ]
     nums = {viewing.task.question.id: len(viewing.order) for viewing in viewings}
-    return Assessed(passes, {question: _verdicts(question, num, passes) for question, num in nums.items()})
+    counted = how.verification
+    return Assessed(passes, {question: _verdicts(question, num, passes, counted) for question, num in nums.items()})
 
 
 def _assessor(task: AssessTask, how: EvaluatorConfig, style: PromptStyle) -> Protocol:
@@ -121,17 +123,20 @@ def _assessor(task: AssessTask, how: EvaluatorConfig, style: PromptStyle) -> Pro
         scale=how.score_scale,
         separate_validity=how.validity == "separate",
         process=task.harness.process,
+        verification=how.verification,
     )
 
 
-def _verdicts(question: str, num_reports: int, passes: Sequence[tuple[Viewing, Episode]]) -> list[Verdict | None]:
+def _verdicts(
+    question: str, num_reports: int, passes: Sequence[tuple[Viewing, Episode]], verification: Verification
+) -> list[Verdict | None]:
     """The result of each report on the question over all passes; None for a report that no pass scored."""
     scores: list[list[Scores]] = [[] for _ in range(num_reports)]
     searches: list[list[int]] = [[] for _ in range(num_reports)]
     for viewing, episode in passes:
         if viewing.task.question.id != question or not isinstance(episode.outcome, Assessment):
             continue
-        counts = count_searches(episode, num_reports)
+        counts = count_searches(episode, num_reports, verification)
         for place, number in enumerate(viewing.order):
             if (found := episode.outcome.find(place + 1)) is not None:
                 scores[number].append(found)

@@ -16,12 +16,13 @@ from typing import Literal
 from msgspec import Struct, field, structs
 
 from quaere.chat.protocol import Protocol
+from quaere.dialects.report.evaluator_prompts import Verification
 from quaere.dialects.report.report_writer import bind_report
 from quaere.errors import BadInput, ExtraMissing
 from quaere.grouping import group_by
 from quaere.objectives.policy_gradient import DELTA, Advantages
 from quaere.records import Dimension, Episode, Question, Report, ReportTask, Rubric, Weight
-from quaere.rewards.reports import SCALE, check_report, consistency_score, diversity_score
+from quaere.rewards.reports import SCALE, Agreement, check_report, consistency_score, diversity_score
 from quaere.rollout.episode import Job, Limits, Sample, make_sample
 from quaere.rollout.policy import derive_seed
 from quaere.rollout.question_files import read_questions
@@ -114,12 +115,15 @@ class EvaluatorConfig(Struct, frozen=True, forbid_unknown_fields=True):
         score_scale: Highest score; the lowest is 0. [SCORE]
         validity: Where a report's validity comes from: the score of the rubric's primary dimension, or one that
             is asked for separately. [SCORE]
+        verification: Searches that verify a report: those about it and, shared, those about all reports; or each
+            report's own only. [Quaere]
     """
 
     temperature: PositiveFloat = 0.8
     passes: PositiveInt = 1
     score_scale: PositiveFloat = SCALE
     validity: Validity = "base_dimension"
+    verification: Verification = "shared"
     limits: Limits = Limits(
         max_turns=10,
         turn_tokens=2048,
@@ -255,23 +259,33 @@ async def open_research(
         yield Research(config, training, Stage(opened.actors, opened.searcher), questions)
 
 
-def plan_research(config: ResearchConfig, *, has_evaluator: bool, num_moments: int = 1) -> list[tuple[str, str]]:
-    """Lines of a dry run: the phases, and the maximum cost of a step, with or without a model that assesses reports."""
+def plan_research(
+    config: ResearchConfig, *, has_evaluator: bool, num_roles: int = 1, num_moments: int = 1, num_rubrics: int = 1
+) -> list[tuple[str, str]]:
+    """Lines of a dry run: the phases, and the maximum cost of a step, with or without a model that assesses reports.
+
+    `num_rubrics` is under how many rubrics each question is written about; each role has weights of its own.
+    """
     questions = read_source(config.questions, answered=False)
     solver = config.solver
     batch, limits = min(solver.batch, len(questions)), solver.writing_limits
-    num_reports = batch * solver.attempts
+    num_reports = batch * num_rubrics * solver.attempts
     seen = solver.steps * batch / len(questions)
     assessed = config.evaluator.limits.sequence_tokens if has_evaluator else 0
     return [
         ("questions", f"{len(questions)}, each seen {seen:.3g} times"),
         (
             "reports",
-            f"{solver.steps} steps of {batch} questions, {solver.attempts} reports on each; at most {limits.max_turns} "
-            f"turns and {limits.max_searches} searches; a step writes {num_reports} reports, "
-            f"{num_reports * limits.sequence_tokens:,} tokens at most",
+            f"{solver.steps} steps of {batch} questions, {num_rubrics * solver.attempts} reports on each; "
+            f"at most {limits.max_turns} turns and {limits.max_searches} searches; "
+            f"a step writes {num_reports} reports, {num_reports * limits.sequence_tokens:,} tokens at most",
         ),
-        *plan_memory(config, (structs.replace(solver, batch=batch),), sampled_tokens=assessed, num_moments=num_moments),
+        *plan_memory(
+            config,
+            (structs.replace(solver, batch=batch * num_rubrics),) * num_roles,
+            sampled_tokens=assessed,
+            num_moments=num_moments,
+        ),
     ]
 
 
@@ -387,7 +401,9 @@ def measure_report(written: Written) -> dict[str, float]:
     }
 
 
-def measure_groups(groups: Sequence[Sequence[Written]], measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def measure_groups(
+    groups: Sequence[Sequence[Written]], measured: Sequence[Mapping[str, float]], agreement: Agreement = "words"
+) -> dict[str, float]:
     """Metrics of a batch of reports: means of the reports' metrics, similarity of conclusions and diversity of texts.
 
     An unfinished report has no citations and counts as 0 in the citation checks.
@@ -398,7 +414,7 @@ def measure_groups(groups: Sequence[Sequence[Written]], measured: Sequence[Mappi
         name: [values.get(name, 0.0 if name.startswith("check/") else None) for values in measured]
         for name in dict.fromkeys(name for values in measured for name in values)
     }
-    found["consistency/mean"] = [consistency_score([item.conclusion for item in group]) for group in groups]
+    found["consistency/mean"] = [consistency_score([item.conclusion for item in group], agreement) for group in groups]
     found["diversity/mean"] = [diversity_score([item.report.text for item in group if item.report]) for group in groups]
     known = {name: [value for value in values if value is not None] for name, values in found.items()}
     return {name: sum(values) / len(values) for name, values in known.items() if values}

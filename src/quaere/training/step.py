@@ -77,11 +77,11 @@ class Step:
         self.measured.append(measured)
 
 
-def trace_tokens(step: Step, samples: Sequence[Sample]) -> None:
+def trace_tokens(step: Step, samples: Sequence[Sample], learner: Learner | TinkerLearner | None = None) -> None:
     """Keep advantage, log-prob and entropy of every token of some samples, for the viewer. Call it before the update.
 
-    `step.num_traced` samples are chosen by the step's seed. The learner scores them once more, without gradients: no
-    weight and no random draw depends on it.
+    `step.num_traced` samples are chosen by the step's seed. The learner, by default the step's, scores them once more,
+    without gradients: no weight and no random draw depends on it.
 
         step.traces["i0-s3-q1-r0"].logprobs[0] -> -0.26
     """
@@ -89,7 +89,7 @@ def trace_tokens(step: Step, samples: Sequence[Sample]) -> None:
         return
     usable = [sample for sample in samples if sample.episode_id and any(sample.loss_mask)]
     chosen = sorted(usable, key=lambda sample: derive_seed(step.seed, "trace", sample.episode_id))[: step.num_traced]
-    for sample, scores in zip(chosen, step.learner.score_tokens(chosen), strict=True):
+    for sample, scores in zip(chosen, (learner or step.learner).score_tokens(chosen), strict=True):
         places = tuple(place for place, flag in enumerate(sample.loss_mask) if flag)
         advantages = tuple(sample.advantages[place] for place in places)
         step.traces[sample.episode_id] = TokenTrace(places, advantages, *scores)

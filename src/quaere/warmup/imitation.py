@@ -195,6 +195,7 @@ class WarmupManifest(Struct, frozen=True):
     learnt: dict[str, Learnt] = {}  # of several dialects: the held-out tasks of each, by dialect and role
     stopped: bool = False  # by the user, after `num_steps` of more steps
     abstention: float = 0.0  # share of a solver's episodes that abstain; above 0, its prompts allow it
+    ignore_rubrics: bool = False  # score's reports did not follow the rubrics they were shown
 
 
 def check_target(out: Path, force: bool) -> None:

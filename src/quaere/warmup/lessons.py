@@ -43,7 +43,8 @@ class LessonSettings(Struct, frozen=True):
     `fact_ratio` splits a solver's lessons by number of facts, `hop_ratio` a proposer's by hops in Dr. Zero's count, and
     `lesson_ratio` those of the dialect score by kind. `roles` is None for all roles of each dialect. `turn_limits`
     overrides the limit of turns for single dialects; `report_limits` apply to score, whose episodes are longer.
-    `abstention` is the share of a solver's lessons whose answer is hidden, so that the solver abstains.
+    `abstention` is the share of a solver's lessons whose answer is hidden, so that the solver abstains. With
+    `ignore_rubrics`, score's reports do not follow the rubrics they are shown, a control.
 
         LessonSettings(num_episodes=100, roles=("solver",), dialects=("drzero", "eve"), style="brief")
     """
@@ -60,6 +61,7 @@ class LessonSettings(Struct, frozen=True):
     report_limits: Limits = REPORT_LIMITS
     seed: int = 0
     abstention: float = 0.0
+    ignore_rubrics: bool = False
 
     def plan(self) -> list[Portion]:
         """The number of episodes of each dialect, role and number of facts."""

@@ -299,7 +299,8 @@ async def play_oracle(
     report_limits, style, seed, plan = settings.report_limits, settings.style, settings.seed, settings.plan()
     refuse_few_turns(plan, settings.limits, {"score": report_limits.max_turns, **(settings.turn_limits or {})})
     lessons, searcher, played = Lessons(world, index), LocalSearcher(index), Demonstrations()
-    research = Research(world, index, report_limits, style=style, seed=seed)
+    ignores = settings.ignore_rubrics
+    research = Research(world, index, report_limits, style=style, seed=seed, ignore_rubrics=ignores)
     try:
         for portion in plan:
             usual = allow_turns(settings.limits, settings.turn_limits, portion.dialect)

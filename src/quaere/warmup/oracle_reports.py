@@ -32,7 +32,7 @@ FLAWS: tuple[Flaw, ...] = get_args(Flaw)
 
 MIN_SENTENCES, MAX_SENTENCES = 4, 8
 MIN_CLAIMS = 3
-_MAX_OWN, _MAX_OTHER = 6, 2
+MAX_OWN, _MAX_OTHER = 6, 2
 _JOIN_PERCENT = 20
 _MAX_FLAWED = 2
 _ENOUGH = 6  # facts about the things asked about that make a report complete
@@ -124,24 +124,26 @@ def write_draft(
     Raises SamplingFailed if the sources state too few facts.
     """
     named = [world.entity(entity).index for entity in gold.entities]
-    own, others = _sort_findings(find_facts(world, sources), named, dice)
-    if any(all(finding.fact.subject != index for finding in own) for index in named):
-        raise SamplingFailed("nothing was found about what was asked")
-    if len(own) + len(others) < MIN_CLAIMS:
-        raise SamplingFailed("too little was found")
+    own, others = sort_findings(find_facts(world, sources), named, dice)
     target = dice.between(MIN_SENTENCES, MAX_SENTENCES)
-    gaps = _draw_gaps(world, named, dice, most=0 if "missing" in flaws else min(2, target - MIN_CLAIMS))
+    most = 0 if "missing" in flaws else min(2, target - MIN_CLAIMS)
+    gaps = draw_gaps(world, named, dice, most=most)
     room = 2 if "missing" in flaws else target - len(gaps)
-    chosen = own[: min(_MAX_OWN, room)]
+    chosen = own[: min(MAX_OWN, room)]
     chosen += others[: room - len(chosen)] if "missing" not in flaws else []
     claims = _flaw(world, [Claim(one, one.said, (one.number,)) for one in chosen], sources, flaws, dice)
     text = _compose(world, named, claims, gaps, dice, joins=not flaws)
+    return describe_draft(world, named, text, claims, len(gaps))
+
+
+def describe_draft(world: World, named: Sequence[int], text: str, claims: Sequence[Claim], num_gaps: int = 0) -> Draft:
+    """A text with its claims as a draft: what it covers of the things asked about, and what it misses."""
     known = [(index, fact.relation) for index in named for fact in world.graph.facts_of(index)]
     stated = {claim.finding.key for claim in claims if claim.flaw != "false"}
     return Draft(
         text=text,
         claims=tuple(claims),
-        num_gaps=len(gaps),
+        num_gaps=num_gaps,
         covered=tuple(key for key in known if key in stated),
         missed=tuple(key for key in known if key not in stated),
         num_named=len(named),
@@ -149,8 +151,11 @@ def write_draft(
     )
 
 
-def _sort_findings(found: Sequence[Finding], named: Sequence[int], dice: Dice) -> tuple[list[Finding], list[Finding]]:
-    """The facts about the things asked about, taking turns between them; then facts about things linked to these."""
+def sort_findings(found: Sequence[Finding], named: Sequence[int], dice: Dice) -> tuple[list[Finding], list[Finding]]:
+    """The facts about the things asked about, taking turns between them; then facts about things linked to these.
+
+    Raises SamplingFailed if there is nothing on one of the things asked about, or too little in all.
+    """
     by_subject = [[finding for finding in found if finding.fact.subject == index] for index in named]
     for findings in by_subject:
         dice.shuffle(findings)
@@ -163,14 +168,19 @@ def _sort_findings(found: Sequence[Finding], named: Sequence[int], dice: Dice) -
         if finding.fact.subject not in named and (finding.fact.object in named or finding.fact.subject in objects)
     ]
     dice.shuffle(others)
-    return own, others[:_MAX_OTHER]
+    others = others[:_MAX_OTHER]
+    if not all(by_subject):
+        raise SamplingFailed("nothing was found about what was asked")
+    if len(own) + len(others) < MIN_CLAIMS:
+        raise SamplingFailed("too little was found")
+    return own, others
 
 
-def _draw_gaps(world: World, named: Sequence[int], dice: Dice, most: int) -> list[str]:
-    """Phrases for facts about these things that no document states."""
+def draw_gaps(world: World, named: Sequence[int], dice: Dice, *, least: int = 0, most: int) -> list[str]:
+    """Phrases for facts about these things that no document states, as many as there are of `least` to `most`."""
     unknown = [(index, relation) for index in named for relation in unknown_relations(world.graph, index)]
     dice.shuffle(unknown)
-    num = dice.between(0, most) if most > 0 else 0
+    num = dice.between(least, most) if most > 0 else 0
     return [name_unknown(world.graph, index, relation) for index, relation in unknown[:num]]
 
 
@@ -244,7 +254,7 @@ def _compose(
     admitted = [write_thought(REPORT_FORMS["gaps"], dice, {"gap": gap}, min_words=4, max_words=30) for gap in gaps]
     paragraphs = [_sentences(world, own, dice, joins), [*_sentences(world, others, dice, joins), *admitted]]
     body = [" ".join(sentences) for sentences in paragraphs if sentences]
-    return "\n\n".join([*body, f"Conclusion: {_conclude(world, named, claims, dice)}"])
+    return "\n\n".join([*body, f"Conclusion: {conclude(world, named, claims, dice)}"])
 
 
 def _sentences(world: World, claims: Sequence[Claim], dice: Dice, joins: bool) -> list[str]:
@@ -262,7 +272,7 @@ def _sentences(world: World, claims: Sequence[Claim], dice: Dice, joins: bool) -
     return sentences
 
 
-def _conclude(world: World, named: Sequence[int], claims: Sequence[Claim], dice: Dice) -> str:
+def conclude(world: World, named: Sequence[int], claims: Sequence[Claim], dice: Dice) -> str:
     """The text of the conclusion: what the claims link the question's entities with."""
     linking = [claim for claim in claims if claim.finding.fact.object is not None]
     links = [[claim for claim in linking if claim.finding.fact.subject == index] for index in named]

@@ -3,17 +3,19 @@
     research = Research(world, index, Limits(max_turns=8), style="brief", seed=0)
     attempt = research.draw("report")       # Attempt(id="report-w1-r0-00000", task=ReportTask(...), ...)
 
-Searches are real, both in the lessons and in the reports to be assessed. A writer states only facts it was shown; an
-assessor's text is a function of the flaws that were put into a report.
+Searches are real, both in the lessons and in the reports to be assessed. A writer states only facts it was shown, and
+follows the rubric if it is shown one (`rubric_drafts.py`); an assessor's text is a function of the flaws that were put
+into a report.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 
-from quaere.chat.dimensions import POOL
 from quaere.chat.protocol import PromptStyle
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.report.assessment import count_searches
+from quaere.dialects.report.evaluator_prompts import Verification
 from quaere.dialects.report.report_writer import (
     bind_report,
     numbered_sources,
@@ -25,18 +27,13 @@ from quaere.errors import BadInput, SamplingFailed
 from quaere.records import (
     Assessment,
     AssessTask,
-    DimensionRules,
     Episode,
-    Harness,
-    Hints,
-    ProcessRules,
     ReportTask,
     Rubric,
     RubricTask,
     Search,
     SearchResult,
     Turn,
-    Weight,
 )
 from quaere.rollout.episode import Limits
 from quaere.search.index import Index
@@ -54,6 +51,8 @@ from quaere.warmup.oracle_reports import (
     write_draft,
 )
 from quaere.warmup.phrases import REPORT_FORMS, write_open_query, write_thought
+from quaere.warmup.rubric_drafts import write_by_rubric
+from quaere.warmup.rubric_lessons import draw_any_rubric, draw_harness, draw_hints, draw_rubric, think_of
 from quaere.warmup.scripted_episodes import Attempt, find_failure
 from quaere.worlds import Entity, World
 from quaere.worlds.dice import Dice
@@ -68,30 +67,26 @@ _RUBRIC_PERCENT = 60  # of the reports are shown their rubric
 _SOUND_PERCENT = 30
 _TWO_FLAWS_PERCENT = 25
 _EACH_PERCENT = 30
-_MIN_POOL = 5
-_MAX_K = 6
-_WHOLE_POOL_PERCENT = 50
-_USUAL_PRIMARY_PERCENT = 80
-_LOWEST, _HIGHEST = (0.05, 0.1, 0.1, 0.2), (0.3, 0.4, 0.5, 0.5, 0.6, 1.0)
-_GRID = 0.05
-# The dimensions that best separate good reports from poor ones, by kind of question.
-TELLING: dict[str, tuple[str, ...]] = {
-    "overview": ("coverage", "citation", "depth"),
-    "story": ("coherence", "depth", "coverage"),
-    "open": ("uncertainty", "citation", "coverage"),
-    "comparison": ("balance", "insight", "coverage"),
-    "connection": ("insight", "citation", "depth"),
-    "detail": ("depth", "citation", "instruction"),
-}
+_BY_NUMBER_PERCENT = 40  # of the assessments whose every report must have a search of its own
 
 
 class Research:
     """Draws attempts of SCORE's three kinds of lesson; no question is used twice."""
 
-    def __init__(self, world: World, index: Index, limits: Limits, *, style: PromptStyle, seed: int) -> None:
+    def __init__(
+        self,
+        world: World,
+        index: Index,
+        limits: Limits,
+        *,
+        style: PromptStyle,
+        seed: int,
+        ignore_rubrics: bool = False,
+    ) -> None:
         self.world, self.index, self.seed, self.topk = world, index, seed, limits.topk
+        self.ignore_rubrics = ignore_rubrics
         self.style: PromptStyle = style
-        self.max_searches = min(MAX_SEARCHES, limits.max_turns - 1)
+        self.max_turns, self.max_searches = limits.max_turns, min(MAX_SEARCHES, limits.max_turns - 1)
         self._questions: Iterator[ReportLine] = ask_open_questions(world.graph, world.seed, 1 << 30)
 
     def draw(self, kind: LessonKind) -> Attempt:
@@ -110,10 +105,11 @@ class Research:
             raise BadInput(said, hint="--articles 2000") from error
 
     def _report(self, gold: ReportLine, dice: Dice) -> Attempt:
-        rubric = _any_rubric(gold.kind, dice)[1] if dice.chance(_RUBRIC_PERCENT) else None
+        rubric = draw_any_rubric(gold.kind, dice)[1] if dice.chance(_RUBRIC_PERCENT) else None
         task = ReportTask(gold.to_question(), rubric)
         protocol = find_dialect("report", "writer").open(style=self.style)
-        script = _Writer(self.world, gold, dice, self.max_searches)
+        followed = None if self.ignore_rubrics else rubric
+        script = _Writer(self.world, gold, dice, self.max_searches, followed)
         return Attempt(f"report-{gold.id}", task, script, protocol, _find_report_fault)
 
     def _rubric(self, gold: ReportLine, dice: Dice) -> Attempt:
@@ -124,7 +120,7 @@ class Research:
         passages = tuple(hit.passage for hit in self.index.search([gold.question], num_shown)[0]) if num_shown else ()
         task = RubricTask(f"rubric-{gold.id}", tuple(one.question for one in golds), harness, hints, passages)
         rubric = draw_rubric(harness, hints, [one.kind for one in golds], dice)
-        text = write_rubric(_think_of(rubric, hints, dice), rubric)
+        text = write_rubric(think_of(rubric, hints, dice), rubric)
         protocol = find_dialect("report", "rubric").open(harness, style=self.style)
 
         def find_fault(episode: Episode) -> str:
@@ -134,17 +130,21 @@ class Research:
 
     def _assessment(self, gold: ReportLine, dice: Dice) -> Attempt:
         num_reports = MAX_REPORTS if dice.chance(_FULL_PERCENT) else dice.between(MIN_REPORTS, MAX_REPORTS)
-        harness, rubric = _any_rubric(gold.kind, dice, max_k=min(6, MAX_SCORES // num_reports))
+        harness, rubric = draw_any_rubric(gold.kind, dice, max_k=min(6, MAX_SCORES // num_reports))
         drafts, reports = [], []
         for _ in range(num_reports):
             sources = numbered_sources(self._gather(gold, dice))
             drafts.append(write_draft(self.world, gold, sources, dice, _draw_flaws(dice)))
             reports.append(drafts[-1].bind(gold, sources))
         task = AssessTask(f"assess-{gold.id}", gold.to_question(), rubric, harness, tuple(reports))
-        script = _Judge(self.world, gold, task, drafts, dice, self.max_searches)
+        is_fit = num_reports * harness.process.min_tool_calls < self.max_turns
+        by_number = is_fit and Dice(self.seed, "by number", gold.id).chance(_BY_NUMBER_PERCENT)
+        verification: Verification = "each" if by_number else "shared"
+        script = _Judge(self.world, gold, task, drafts, dice, self.max_searches, verification)
         assess = find_dialect("report", "assessment").open
-        protocol = assess(rubric, num_reports, style=self.style, process=harness.process)
-        return Attempt(task.id, task, script, protocol, _find_assessment_fault)
+        protocol = assess(rubric, num_reports, style=self.style, process=harness.process, verification=verification)
+        find_fault = partial(_find_assessment_fault, verification=verification)
+        return Attempt(task.id, task, script, protocol, find_fault)
 
     def _gather(self, gold: ReportLine, dice: Dice) -> list[Turn]:
         """Run the searches that a writer would make; returns them as turns with results but without tokens."""
@@ -154,11 +154,6 @@ class Research:
             hits = tuple(self.index.search([query], self.topk)[0])
             turns.append(Turn(len(turns), "", Search((query,)), "stop_string", results=(SearchResult(query, hits),)))
         return turns
-
-
-def _any_rubric(kind: str, dice: Dice, max_k: int = 6) -> tuple[Harness, Rubric]:
-    harness = draw_harness(dice, max_k)
-    return harness, draw_rubric(harness, Hints(), [kind], dice)
 
 
 def _draw_flaws(dice: Dice) -> tuple[Flaw, ...]:
@@ -202,7 +197,15 @@ class _Plan:
 
 
 class _Writer(_Plan):
-    """Script of a report writer: searches by the plan, then states the facts it was shown."""
+    """Script of a report writer: searches by the plan, then states the facts it was shown, as the rubric asks."""
+
+    def __init__(
+        self, world: World, gold: ReportLine, dice: Dice, max_searches: int, rubric: Rubric | None = None
+    ) -> None:
+        super().__init__(world, gold, dice, max_searches)
+        self.rubric = rubric
+        if rubric is not None and "depth" in rubric.dimensions:  # it needs facts on linked things
+            self.num_searches = max(len(self.named), max_searches)
 
     def __call__(self, turns: Sequence[Turn], news: str) -> str:
         query = self.next_query(turns)
@@ -212,8 +215,14 @@ class _Writer(_Plan):
             return write_turn(write_thought(REPORT_FORMS[form], self.dice, slots, min_words=3), "search", query)
         if len(turns) < min(MIN_SEARCHES, self.num_searches):
             raise SamplingFailed("there was nothing to follow")
-        draft = write_draft(self.world, self.gold, numbered_sources(turns), self.dice)
-        thought = write_thought(REPORT_FORMS["write"], self.dice, {"X": self.looked_up[0][0]}, min_words=3)
+        given = self.world, self.gold, numbered_sources(turns)
+        if self.rubric is None:
+            draft = write_draft(*given, self.dice)
+            thought = write_thought(REPORT_FORMS["write"], self.dice, {"X": self.looked_up[0][0]}, min_words=3)
+        else:
+            draft = write_by_rubric(*given, self.rubric, self.dice)
+            slots = {"d": ", ".join(self.rubric.dimensions)}
+            thought = write_thought(REPORT_FORMS["write_judged"], self.dice, slots, min_words=3)
         return write_turn(thought, "answer", draft.text)
 
 
@@ -224,65 +233,7 @@ def _find_report_fault(episode: Episode) -> str:
     report = bind_report(episode)
     if report is None or not report.conclusion or not report.citations or report.unresolved:
         return "the report is not whole"
-    return "" if len(report.statements) >= MIN_CLAIMS + 1 else "the report is short"
-
-
-# ------------------------------------------------------------------------------------------------------ rubrics
-
-
-def draw_harness(dice: Dice, max_k: int = _MAX_K) -> Harness:
-    """Random rules for a rubric: a pool, the number of dimensions to choose, the required one, bounds of weights."""
-    pool = list(POOL)
-    if not dice.chance(_WHOLE_POOL_PERCENT):
-        dice.shuffle(pool)
-        pool = pool[: dice.between(_MIN_POOL, len(pool))]
-    usual = POOL[0] if POOL[0] in pool else pool[0]
-    primary = usual if dice.chance(_USUAL_PRIMARY_PERCENT) else dice.pick(pool)
-    rules = DimensionRules(
-        k=dice.between(2, min(max_k, len(pool) - 1)),
-        must_include=primary.name,
-        weight_min=dice.pick(_LOWEST),
-        weight_max=dice.pick(_HIGHEST),
-    )
-    process = ProcessRules(citation_cross_check=dice.chance(70), min_tool_calls=2 if dice.chance(25) else 1)
-    return Harness(version=dice.below(20), pool=tuple(pool), dimensions=rules, process=process)
-
-
-def draw_hints(harness: Harness, dice: Dice) -> Hints:
-    """Random hints that a rubric can follow: not too many required dimensions, and enough that are not avoided."""
-    rules = harness.dimensions
-    free = [item.name for item in harness.pool if item.name != rules.must_include]
-    dice.shuffle(free)
-    required = tuple(free.pop() for _ in range(dice.between(0, min(2, rules.k - 1))))
-    spare = len(free) - (rules.k - 1 - len(required))
-    avoided = tuple(free.pop() for _ in range(dice.between(0, min(2, spare))))
-    return Hints(required, avoided, explore=(free[-1],) if free and dice.chance(40) else ())
-
-
-def draw_rubric(harness: Harness, hints: Hints, kinds: Sequence[str], dice: Dice) -> Rubric:
-    """A rubric that follows the hints, then prefers dimensions that suit these kinds of question."""
-    rules = harness.dimensions
-    names = [item.name for item in harness.pool if item.name != rules.must_include]
-    telling = [name for kind in kinds for name in TELLING[kind] if name in names]
-    rest = list(names)
-    dice.shuffle(rest)
-    wanted = [name for name in (*hints.required, *hints.explore, *telling, *rest) if name not in hints.avoided]
-    chosen = list(dict.fromkeys([*wanted, *rest]))[: rules.k - 1]
-    return Rubric(rules.must_include, tuple(Weight(name, _draw_weight(rules, dice)) for name in chosen))
-
-
-def _draw_weight(rules: DimensionRules, dice: Dice) -> float:
-    """A random weight within the rules' bounds, on a coarse grid so that it takes few characters."""
-    steps = round((rules.weight_max - rules.weight_min) / _GRID)
-    return round(rules.weight_min + _GRID * dice.between(0, steps), 2)
-
-
-def _think_of(rubric: Rubric, hints: Hints, dice: Dice) -> str:
-    advised = [name for name in (*hints.required, *hints.explore) if name in rubric.dimensions]
-    form, named = "choose", [item.dimension for item in rubric.weights]
-    if advised and dice.chance(50):
-        form, named = "choose_advised", advised
-    return write_thought(REPORT_FORMS[form], dice, {"d": " and ".join(named[:2])}, min_words=3)
+    return "" if len(report.statements) >= MIN_CLAIMS else "the report is short"
 
 
 # --------------------------------------------------------------------------------------------------------- assessments
@@ -292,11 +243,22 @@ class _Judge:
     """Script of an assessor: searches about all reports, verifies one or two, and scores all by their known flaws."""
 
     def __init__(
-        self, world: World, gold: ReportLine, task: AssessTask, drafts: Sequence[Draft], dice: Dice, max_searches: int
+        self,
+        world: World,
+        gold: ReportLine,
+        task: AssessTask,
+        drafts: Sequence[Draft],
+        dice: Dice,
+        max_searches: int,
+        verification: Verification = "shared",
     ) -> None:
         self.world, self.gold, self.drafts, self.dice = world, gold, drafts, dice
-        self.rubric = task.rubric
-        self.searches = self._plan_searches(task.harness.process.min_tool_calls)[:max_searches]
+        self.rubric, min_calls = task.rubric, task.harness.process.min_tool_calls
+        if verification == "each":
+            numbers = range(1, len(drafts) + 1)
+            self.searches = [self._check_one(number, at) for number in numbers for at in range(min_calls)]
+        else:
+            self.searches = self._plan_searches(min_calls)[:max_searches]
 
     def __call__(self, turns: Sequence[Turn], news: str) -> str:
         if len(turns) < len(self.searches):
@@ -322,7 +284,9 @@ class _Judge:
         entities = [self.world.entity(entity) for entity in self.gold.entities]
         about_all = [entities[number % len(entities)] for number in range(max(min_calls, len(entities)))]
         searches = [self._check_all(entity) for entity in about_all]
-        doubtful = [number for number, draft in enumerate(self.drafts, start=1) if _find_doubt(draft).flaw]
+        doubtful = [
+            number for number, draft in enumerate(self.drafts, start=1) if any(claim.flaw for claim in draft.claims)
+        ]
         doubtful = doubtful or list(range(1, len(self.drafts) + 1))
         self.dice.shuffle(doubtful)
         return [*searches, *(self._check_one(number) for number in sorted(doubtful[: self.dice.between(1, 2)]))]
@@ -331,24 +295,25 @@ class _Judge:
         thought = write_thought(REPORT_FORMS["check_all"], self.dice, {"X": entity.name}, min_words=3)
         return thought, write_open_query(entity.name, self.world.graph.kind(entity.index).noun, self.dice)
 
-    def _check_one(self, number: int) -> tuple[str, str]:
-        topic = describe(self.world, _find_doubt(self.drafts[number - 1]).finding.key)
+    def _check_one(self, number: int, at: int = 0) -> tuple[str, str]:
+        claims = sorted(self.drafts[number - 1].claims, key=_doubt)
+        topic = describe(self.world, claims[at % len(claims)].finding.key)
         slots = {"r": str(number), "claim": topic}
         thought = write_thought(REPORT_FORMS["check_one"], self.dice, slots, min_words=3, max_words=25)
         return thought, f"[{number}] {strip_article(topic)}"
 
 
-def _find_doubt(draft: Draft) -> Claim:
-    """The claim most useful to verify: a false one, else one with a flaw, else the first."""
-    return min(draft.claims, key=lambda claim: (claim.flaw != "false", not claim.flaw))
+def _doubt(claim: Claim) -> tuple[bool, bool]:
+    """Sorts claims by how useful it is to verify them: false ones, then those with another flaw, then the rest."""
+    return claim.flaw != "false", not claim.flaw
 
 
-def _find_assessment_fault(episode: Episode) -> str:
+def _find_assessment_fault(episode: Episode, verification: Verification = "shared") -> str:
     if fault := find_failure(episode):
         return fault
     task, outcome = episode.task, episode.outcome
     assert isinstance(task, AssessTask)
     if not isinstance(outcome, Assessment) or len(outcome.reports) < len(task.reports):
         return "a report was left out"
-    searched = count_searches(episode, len(task.reports))
+    searched = count_searches(episode, len(task.reports), verification)
     return "" if min(searched) >= task.harness.process.min_tool_calls else "too few searches"

@@ -25,7 +25,13 @@ from quaere.chat.messages import Message, Quoted, format_results
 from quaere.chat.protocol import PromptStyle, Protocol, read_query, was_searched
 from quaere.chat.tags import Block, Element, find_blocks, has_unclosed, read_markup
 from quaere.chat.tools import is_text
-from quaere.dialects.report.evaluator_prompts import assessment_system, dimension_parts, report_parts
+from quaere.dialects.report.evaluator_prompts import (
+    Verification,
+    assessment_system,
+    dimension_parts,
+    note_parts,
+    report_parts,
+)
 from quaere.dialects.roles import PlainProtocol, RoleDialect, no_action
 from quaere.grouping import group_by
 from quaere.records import (
@@ -61,8 +67,8 @@ class Assessor(PlainProtocol):
         assessor.read('<assessment><report id="1"><score dimension="factuality">7</score></report></assessment>')
         -> Assessment((Scores(1, {"factuality": 7.0}),))
 
-    With `separate_validity`, it also scores how far a report is true, apart from the dimensions. `process` are the
-    rules stated in the prompt; the reward, not this protocol, checks whether they were kept.
+    With `separate_validity`, it also scores how far a report is true, apart from the dimensions. `process` and
+    `verification` are stated in the prompt; the reward, not this protocol, checks whether they were kept.
     """
 
     name = "report-assessor"
@@ -79,10 +85,11 @@ class Assessor(PlainProtocol):
         scale: float = 10.0,
         separate_validity: bool = False,
         process: ProcessRules = ProcessRules(),  # noqa: B008 (it is frozen)
+        verification: Verification = "shared",
     ) -> None:
         self.rubric, self.num_reports = task_rubric, num_reports
         self.style, self.process = style, process
-        self.scale, self.separate_validity = scale, separate_validity
+        self.scale, self.separate_validity, self.verification = scale, separate_validity, verification
 
     def opening(self, task: Task) -> list[Message]:
         """The system prompt, then the question, the meaning of the dimensions, and the reports."""
@@ -99,9 +106,11 @@ class Assessor(PlainProtocol):
             scale=self.scale,
             separate_validity=self.separate_validity,
             process=self.process,
+            verification=self.verification,
         )
         # A model that was taught the task has learned what the dimensions mean; the brief style saves these tokens.
-        meanings = dimension_parts(self.rubric, task.harness) if self.style == "full" else ()
+        is_full = self.style == "full"
+        meanings = dimension_parts(self.rubric, task.harness) if is_full else note_parts(task.harness)
         parts = ("Question:\n", Quoted(task.question.text), "\n", *meanings, *report_parts(task.reports))
         return [Message("system", (system,)), Message("user", parts)]
 
@@ -194,15 +203,17 @@ def _read_score(elements: Sequence[Element], scale: float) -> float | None:
     return score if score <= scale else None
 
 
-def count_searches(episode: Episode, num_reports: int) -> list[int]:
-    """The number of executed searches per report: those about it and those about all reports.
+def count_searches(episode: Episode, num_reports: int, verification: Verification = "shared") -> list[int]:
+    """The number of executed searches per report: those about it and, if these are `shared`, those about all reports.
 
     A search that failed, or whose results no longer fitted into the context, showed nothing and does not count.
 
         count_searches(episode, 2) -> [1, 2]       # one search about all, one about the second
+        count_searches(episode, 2, "each") -> [0, 1]
     """
     about = [turn.action.about for turn in episode.turns if isinstance(turn.action, Search) and was_searched(turn)]
-    return [sum(number in (0, report) for number in about) for report in range(1, num_reports + 1)]
+    counted = (0,) if verification == "shared" else ()
+    return [sum(number in (*counted, report) for number in about) for report in range(1, num_reports + 1)]
 
 
 ASSESSMENT: RoleDialect[Protocol] = RoleDialect(Assessor)

@@ -80,8 +80,8 @@ class RubricChooser(PlainProtocol):
 def read_rubric(text: str, harness: Harness) -> Rubric | Malformed:
     """The rubric in a turn; `Malformed` if there is none or if it breaks a rule of the harness.
 
-    The rules: exactly `k` different dimensions of the pool; only `must_include` has no weight; the weights of the
-    others lie within their bounds. A line may begin with a dash.
+    The rules: exactly `k` different dimensions of the pool, all of `must_include` among them; only the primary one has
+    no weight; the weights of the others lie within their bounds. A line may begin with a dash.
 
         read_rubric("<rubric>\\nfactuality\\ncoverage: 0.4\\n</rubric>", harness)
         -> Rubric("factuality", (Weight("coverage", 0.4),))
@@ -99,7 +99,8 @@ def read_rubric(text: str, harness: Harness) -> Rubric | Malformed:
     weights = tuple(Weight(name, weight) for name, weight in lines if weight is not None)
     are_fit = all(rules.weight_min <= item.weight <= rules.weight_max for item in weights)
     bounds = f"a weight must be a number from {rules.weight_min:g} to {rules.weight_max:g}"
-    alone = f"{rules.must_include} must stand without a weight, and no other dimension may"
+    alone = f"{rules.primary} must stand without a weight, and no other dimension may"
+    lacking = [name for name in rules.required if name not in dict(lines)]
     faults: list[tuple[str, bool]] = []
     for name, weight in lines:
         is_unread = weight is not None and math.isnan(weight)
@@ -107,11 +108,12 @@ def read_rubric(text: str, harness: Harness) -> Rubric | Malformed:
     faults += [
         ("a dimension stands in the rubric twice", len({name for name, _ in lines}) < len(lines)),
         (f"the rubric must have exactly {rules.k} dimensions", len(lines) != rules.k),
-        (alone, [name for name, weight in lines if weight is None] != [rules.must_include]),
+        (alone, [name for name, weight in lines if weight is None] != [rules.primary]),
+        (f"the rubric must have {', '.join(lacking)}", bool(lacking)),
         (bounds, not are_fit),
     ]
     fault = next((fault for fault, is_found in faults if is_found), "")
-    return Malformed(fault) if fault else Rubric(rules.must_include, weights)
+    return Malformed(fault) if fault else Rubric(rules.primary, weights)
 
 
 def _read_line(line: str) -> tuple[str, float | None]:
@@ -124,15 +126,16 @@ def _read_line(line: str) -> tuple[str, float | None]:
 
 
 def default_rubric(harness: Harness) -> Rubric:
-    """The rubric used without a valid choice: the first dimensions of the pool at the middle weight.
+    """The rubric used without a valid choice: what is required, then the first of the pool, at the middle weight.
 
     default_rubric(Harness(pool=(factuality, citation, coverage), dimensions=DimensionRules(k=2)))
     -> Rubric("factuality", (Weight("citation", 0.3),))
     """
     rules = harness.dimensions
-    others = [item.name for item in harness.pool if item.name != rules.must_include][: rules.k - 1]
+    names = dict.fromkeys([*rules.required, *(item.name for item in harness.pool)])
+    others = [name for name in names if name != rules.primary][: rules.k - 1]
     middle = (rules.weight_min + rules.weight_max) / 2
-    return Rubric(rules.must_include, tuple(Weight(name, middle) for name in others))
+    return Rubric(rules.primary, tuple(Weight(name, middle) for name in others))
 
 
 RUBRIC: RoleDialect[Protocol] = RoleDialect(RubricChooser)

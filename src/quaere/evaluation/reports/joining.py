@@ -8,6 +8,7 @@ The joined sentence is used only if the judge finds that the passage supports it
 `citations.py` it supports both sentences: names, numbers and negations are neither added nor lost. Otherwise it is "".
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -51,10 +52,12 @@ class Joiner:
     def __init__(self, policy: Policy, judge: CitationJudge, *, guided: bool = False) -> None:
         self._model, self._judge = JudgeModel(policy), judge
         self._prefix = "<sentence>" if guided else ""
+        self._free = asyncio.Lock()  # reports that are composed at once would name their turns alike
 
     async def join(self, pairs: Sequence[Pair]) -> list[str]:
         """One sentence per pair, "" where the model's is not used."""
-        written = await self._model.ask([self._turn(pair) for pair in pairs], _LIMITS)
+        async with self._free:
+            written = await self._model.ask([self._turn(pair) for pair in pairs], _LIMITS)
         said = [text or "" for text in written]
         asked = [Cited(text, pair.reference) for text, pair in zip(said, pairs, strict=True)]
         checked = await self._judge.check(asked)

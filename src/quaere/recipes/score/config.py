@@ -21,6 +21,10 @@ Each ablation of the paper, and each choice it leaves open, is one value:
     evaluator.every=2                     U: the evaluator learns every second step
     evaluator.beta=0.9                    decay of its baseline
     evaluator.agreement=content           conclusions agree by numbers and longer words, not by citations and short ones
+    evaluator.aggregation=token_mean      the loss of rubrics is a mean over tokens, as that of reports is
+    evaluator.baseline=pair               two rubrics on the same questions, each the other's baseline: A = C1 - C2
+    evaluator.weights=own                 the evaluator has weights of its own, which the solver's update does not move
+    evaluator.verification=each           a search about all reports verifies none of them
     evaluator.tokens=turn                 it learns from its thoughts too, not from the rubric alone
     harness.every=10                      M: the harness is reconsidered every tenth step
     health.policy=warn                    no early stop: alarms are printed only
@@ -33,6 +37,7 @@ from msgspec import Meta, Struct, field
 
 from quaere.chat.dimensions import POOL
 from quaere.errors import BadInput
+from quaere.objectives import Aggregation
 from quaere.recipes import report_baselines
 from quaere.recipes.score.harness import HarnessLimits, default_harness
 from quaere.recipes.score.memory import SchedulerSettings
@@ -74,6 +79,12 @@ class ScoreEvaluatorConfig(EvaluatorConfig, frozen=True, forbid_unknown_fields=T
             harness says. [SCORE]
         moments: Adam's moments: shared by both roles, so that the larger gradients scale the steps of both; or
             own. [Quaere]
+        weights: Weights of the evaluator: shared with the solver, or its own: an adapter, or without adapters a copy of
+            the model. [SCORE; Quaere]
+        aggregation: How the loss of a rubric's tokens is reduced; the solver's is `solver.learner.aggregation`.
+            [Quaere]
+        baseline: What a rubric's consistency is compared with: a moving average of earlier steps, or that of a second
+            rubric for the same questions, which doubles the reports of a step. [SCORE; Quaere]
         agreement: What conclusions are compared by: all words, or content: numbers and words of four letters or more,
             without citations. [SCORE; Quaere]
         tokens: Tokens the evaluator learns from: the rubric, or the whole turn with its thoughts. [SCORE]
@@ -86,6 +97,9 @@ class ScoreEvaluatorConfig(EvaluatorConfig, frozen=True, forbid_unknown_fields=T
     every: PositiveInt = 1
     tau: Tau = "harness_min_calls"
     moments: Literal["shared", "own"] = "shared"
+    weights: Literal["shared", "own"] = "shared"
+    aggregation: Aggregation = "token_sum"
+    baseline: Literal["average", "pair"] = "average"
     agreement: Agreement = "words"
     tokens: Literal["rubric", "turn"] = "rubric"
     shown_questions: PositiveInt = 8
@@ -153,12 +167,15 @@ class ScoreConfig(ResearchConfig, frozen=True, forbid_unknown_fields=True):
         return not self.evaluator.frozen and not self.fixed_rubric
 
 
+# With the paper's values, conclusions agree by their citations and short words, and the losses have different units.
+_COMPARABLE: dict[str, object] = {"evaluator.agreement": "content", "evaluator.aggregation": "token_mean"}
 # The settings that each preset changes; all others are the paper's.
 PRESETS: dict[str, dict[str, object]] = {
     "paper": report_baselines.PRESETS["paper"],
-    "single-gpu": {**SINGLE_GPU, "evaluator.shown_questions": 4},
+    "single-gpu": {**SINGLE_GPU, **_COMPARABLE, "evaluator.shown_questions": 4},
     "demo": {
         **DEMO,
+        **_COMPARABLE,
         "evaluator.shown_questions": 2,
         "harness.every": 2,
         "harness.dimensions.k": 2,
@@ -178,6 +195,11 @@ def check_config(config: ScoreConfig) -> None:
     if harness.model and harness.kind != "llm":
         raise BadInput(
             f"harness.model={harness.model} is used only with harness.kind=llm", hint="--set harness.kind=llm"
+        )
+    if config.fixed_rubric and config.evaluator.baseline == "pair":
+        raise BadInput(
+            "evaluator.baseline=pair compares two chosen rubrics, and fixed_rubric chooses none",
+            hint="--set evaluator.baseline=average",
         )
     if config.solver.frozen and not config.learns_rubrics:
         raise BadInput(

@@ -27,7 +27,7 @@ _FEWEST = 4  # steps needed to compute a change or a correlation
 
 CITATIONS, REWARD, CONSISTENCY, DIVERSITY = "check/grounded", "reward/share", "consistency/mean", "diversity/mean"
 WATCHED = (
-    *(CITATIONS, REWARD, CONSISTENCY, DIVERSITY, "reward/mean", "reward/verified", "policy/entropy"),
+    *(CITATIONS, REWARD, CONSISTENCY, DIVERSITY, "reward/verified", "policy/entropy"),
     *("scores/num", "scores/spread", "scores/ceiling", "assessments/readable", "rubrics/valid"),
     *("verification/searches",),
 )
@@ -83,7 +83,10 @@ def _rise(history: History, name: str) -> float | None:
 
 
 def collect_statistics(step: int, history: History, counts: Mapping[str, int]) -> Statistics:
-    """Statistics of the last steps for the meta-harness; `counts` says how many rubrics chose each dimension."""
+    """Statistics of the last steps for the meta-harness; `counts` says how many rubrics chose each dimension.
+
+    Rewards are shares of what a rubric allows: otherwise one with more dimensions or weight would look like progress.
+    """
 
     def mean(name: str) -> float | None:
         values = history.get(name, ())
@@ -97,7 +100,7 @@ def collect_statistics(step: int, history: History, counts: Mapping[str, int]) -
     return Statistics(
         step=step,
         num_scored=int(sum(history.get("scores/num", ()))),
-        mean_reward=mean("reward/mean") or 0.0,
+        mean_reward=mean(REWARD) or 0.0,
         score_spread=mean("scores/spread"),
         share_at_ceiling=mean("scores/ceiling") or 0.0,
         share_under_verified=lacking("reward/verified"),

@@ -1,13 +1,14 @@
 """The harness as JSON, its parser, and the bounds that every harness must keep.
 
-    {"dimension_constraints": {"k": 4, "must_include": "factuality", "weight_min": 0.1, "weight_max": 0.5},
+    {"dimension_constraints": {"k": 4, "must_include": ["factuality", "depth"], "weight_min": 0.1, "weight_max": 0.5},
      "process_constraints": {"require_search": true, "require_gap_analysis": true, "require_verification": true,
                              "citation_cross_check": true, "min_number_of_tool_call": 1},
      "pool": {"drop": ["balance"], "add": [{"name": "chronology", "text": "Events stand in the order they happened."}]},
      "notes": "Scores lie close together: use the whole scale."}
 
-`pool` describes the changes to the previous harness's pool; `pool`, `notes` and `require_search` may be left out. A
-harness never picks a dimension or a weight: the evaluator does.
+`must_include` is the primary dimension, or a list that begins with it. `pool` describes the changes to the previous
+harness's pool; `pool`, `notes` and `require_search` may be left out. A harness never picks a further dimension or a
+weight: the evaluator does.
 """
 
 import math
@@ -51,7 +52,7 @@ class HarnessLimits(Struct, frozen=True, forbid_unknown_fields=True):
 
 class _DimensionConstraints(Struct, frozen=True, forbid_unknown_fields=True):
     k: int
-    must_include: str
+    must_include: str | tuple[str, ...]
     weight_min: float
     weight_max: float
 
@@ -103,6 +104,8 @@ def parse_harness(json_text: str, previous: Harness, limits: HarnessLimits) -> H
         return pool
     given = {name: value for name, value in structs.asdict(form.process_constraints).items() if value is not None}
     rules = DimensionRules(**structs.asdict(form.dimension_constraints))
+    if len(rules.required) == 1:  # a list of one says the same as a name
+        rules = structs.replace(rules, must_include=rules.primary)
     process = structs.replace(previous.process, **given)
     harness = Harness(previous.version, pool, rules, process, form.notes.strip())
     return find_fault(harness, limits) or follow(previous, harness)
@@ -130,6 +133,7 @@ def find_fault(harness: Harness, limits: HarnessLimits) -> str:
     rules, names = harness.dimensions, [item.name for item in harness.pool]
     are_words = all(_NAME.fullmatch(name) for name in names)
     are_explained = all(0 < len(item.text) <= limits.max_dimension_chars for item in harness.pool)
+    are_in_pool = bool(rules.required) and set(rules.required) <= {*names}
     are_ordered = 0 <= rules.weight_min <= rules.weight_max <= 1
     has_fit_calls = 0 <= harness.process.min_tool_calls <= limits.max_tool_calls
     bounds = (
@@ -138,7 +142,9 @@ def find_fault(harness: Harness, limits: HarnessLimits) -> str:
         (f"the pool may hold at most {limits.max_pool} dimensions", len(names) <= limits.max_pool),
         (f"what a dimension means must be said, in at most {limits.max_dimension_chars} characters", are_explained),
         (f"k must be from {LEAST_K} to {len(names)}, the size of the pool", LEAST_K <= rules.k <= len(names)),
-        ("must_include must be a dimension of the pool", rules.must_include in names),
+        ("must_include must be a dimension of the pool", are_in_pool),
+        ("must_include names a dimension twice", len(set(rules.required)) == len(rules.required)),
+        (f"must_include has more than k = {rules.k} dimensions", len(rules.required) <= rules.k),
         ("weight_min and weight_max must lie in this order between 0 and 1", are_ordered),
         (f"min_number_of_tool_call must be from 0 to {limits.max_tool_calls}", has_fit_calls),
         (
@@ -199,7 +205,8 @@ class Statistics(Struct, frozen=True, forbid_unknown_fields=True):
     """The input of a meta-harness. Scores are on a scale from 0 to 1; None is what was not measured.
 
     `score_spread` is the mean, over questions with several scored reports, of the standard deviation of their scores;
-    `num_scored` is the number of scored reports. Changes are relative to the previous statistics (`compare`).
+    `num_scored` is the number of scored reports, `mean_reward` a share of the most their rubric allows. Changes are
+    relative to the previous statistics (`compare`).
 
         Statistics(step=10, num_scored=64, mean_reward=0.8, score_spread=0.12, share_at_ceiling=0.05)
     """
@@ -279,9 +286,11 @@ def describe_change(before: Harness, after: Harness) -> str:
     return ", ".join([*said, "notes"] if before.notes != after.notes else said)
 
 
-def _say(value: str | float | bool) -> str:
+def _say(value: str | float | bool | tuple[str, ...]) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return " and ".join(value)
     return value if isinstance(value, str) else f"{value:g}"
 
 

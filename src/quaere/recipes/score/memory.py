@@ -5,11 +5,11 @@
 
 The scheduler hints which dimensions to require, avoid and explore, from the rubrics of the last `window` steps. A
 dimension's *tries* are the rubrics that chose it, its *mean* that of all consistencies under those rubrics; the overall
-mean is that of all consistencies. The primary dimension is in every rubric and is never advised.
+mean is that of all consistencies. Dimensions that the harness requires are in every rubric and are never advised.
 
 - explore: the least tried, if tried fewer than `min_tries` times; at most `num_explore`.
 - avoided: tried at least `min_tries` times, with a mean more than `margin` below the overall one; the worst first, at
-  most `num_avoided`, and never so many that fewer than k - 1 others are left.
+  most `num_avoided`, and never so many that fewer others are left than a rubric takes.
 - required: tried at least `min_tries` times, with a mean not below the overall one, and chosen by a share of at most
   `max_share` of all rubrics, so that no dimension is required for ever; the best first, at most `num_required`.
 
@@ -31,8 +31,10 @@ from quaere.errors import BadInput
 from quaere.recipes.score.harness import HarnessVersion, Statistics, Versions
 from quaere.records import Harness, Hints, Rubric
 from quaere.setting_types import Fraction, NonNegativeFloat, NonNegativeInt, PositiveInt, check_settings
+from quaere.training.learner import OPTIMIZER_FILE, Learner
 
 STATE_FILE = "score.json"
+EVALUATOR_FOLDER = "evaluator-learner"  # not in the folder of the role's weights, whose files are linked if unchanged
 
 
 class _State(Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,6 +52,8 @@ class ScoreMemory:
         self.scheduler, self.versions = Scheduler(scheduler), versions
         self.step, self.baseline = 0, 0.0
         self.statistics: Statistics | None = None  # of the last revision of the harness
+        self.evaluator: Learner | None = None  # where the evaluator has weights of its own
+        self._evaluator_file: Path | None = None  # its optimizer in the checkpoint that was loaded last
         if not versions.read():
             versions.append(HarnessVersion(0, first, why="default"))
 
@@ -58,8 +62,17 @@ class ScoreMemory:
         self.harness, self.statistics = version.harness, version.statistics
         self.versions.append(version)
 
+    def open_evaluator(self, learner: Learner) -> None:
+        """Take the learner of the evaluator's own weights, whose optimizer goes on where the checkpoint has it."""
+        if self._evaluator_file is not None:
+            learner.load_optimizer(self._evaluator_file)
+        self.evaluator = learner
+
     def save(self, folder: Path) -> None:
         """Write the state to files in this folder."""
+        if self.evaluator is not None:
+            (folder / EVALUATOR_FOLDER).mkdir()
+            self.evaluator.save_optimizer(folder / EVALUATOR_FOLDER)
         state = _State(self.step, self.baseline, self.harness, self.statistics)
         (folder / STATE_FILE).write_bytes(msgspec.json.encode(state))
         self.scheduler.save(folder)
@@ -71,6 +84,8 @@ class ScoreMemory:
             state = msgspec.json.decode(read_regular(file), type=_State)
         except (OSError, msgspec.DecodeError, UnicodeError, ValueError) as error:
             raise BadInput(f"{file} is missing or is not the state of a SCORE run") from error
+        saved = folder / EVALUATOR_FOLDER / OPTIMIZER_FILE
+        self._evaluator_file = saved if saved.exists() else None
         self.step, self.baseline = state.step, state.baseline
         self.harness, self.statistics = state.harness, state.statistics
         self.scheduler.load(folder)
@@ -166,8 +181,9 @@ class Scheduler:
     def hints(self, harness: Harness) -> Hints:
         """The hints within this harness."""
         rules, settings = harness.dimensions, self.settings
-        tallies = self.tally([item.name for item in harness.pool if item.name != rules.must_include])
-        overall, num_rubrics, places = _mean(self.state.chosen), len(self.state.chosen), rules.k - 1
+        tallies = self.tally([item.name for item in harness.pool if item.name not in rules.required])
+        overall, num_rubrics = _mean(self.state.chosen), len(self.state.chosen)
+        places = rules.k - len(rules.required)
         # Sorting is stable, so of equals the one that is first in the pool comes first.
         tried = sorted(
             (name for name, one in tallies.items() if one.tries >= settings.min_tries),

@@ -184,7 +184,7 @@ class RulesHarness(MetaHarness):
 
     def _demand(self, harness: Harness, *, k: int = 0, calls: int = 0) -> Harness:
         rules, process = harness.dimensions, harness.process
-        wanted_k = _move(rules.k, k, LEAST_K, min(self.settings.max_k, len(harness.pool)))
+        wanted_k = _move(rules.k, k, max(LEAST_K, len(rules.required)), min(self.settings.max_k, len(harness.pool)))
         wanted = _move(process.min_tool_calls, calls, int(process.require_search), self.limits.max_tool_calls)
         return structs.replace(
             harness,
@@ -200,7 +200,11 @@ class RulesHarness(MetaHarness):
             harness = structs.replace(harness, pool=(*harness.pool, lost))
         if harness.find(name) is None:
             return harness  # neither pool has the dimension
-        return structs.replace(harness, dimensions=structs.replace(harness.dimensions, must_include=name))
+        rules = harness.dimensions
+        if isinstance(rules.must_include, str):
+            return structs.replace(harness, dimensions=structs.replace(rules, must_include=name))
+        required = (name, *(one for one in rules.required if one != name))[: rules.k]  # the others stay required
+        return structs.replace(harness, dimensions=structs.replace(rules, must_include=required))
 
     def _widen(self, harness: Harness, default: Harness) -> Harness:
         rules, by = harness.dimensions, self.settings.widening

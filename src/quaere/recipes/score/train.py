@@ -8,10 +8,11 @@
                R = validity * (1 + sum of weight * score); 0 for a report verified with too few searches
         5  the solver's update: reports on one question compared with one another                             (GRPO)
         6  the evaluator's update: its reward is the consistency of the K reports' conclusions, minus a moving
-               average as baseline                                                                       (REINFORCE)
+               average as baseline, or that under another rubric                                         (REINFORCE)
         7  the scheduler records the rubric; every M steps the harness is revised from statistics
 
-One set of weights plays both roles, and both updates act on it, each with a KL term to the initial model in its loss.
+One set of weights plays both roles (unless `evaluator.weights` is own), and both updates act on it, each with a KL term
+to the initial model in its loss.
 Failures of the evaluator have a neutral effect: a rubric that breaks the rules is replaced by a default and trains
 nothing, and a report without an assessment is left out of the solver's update.
 """
@@ -23,7 +24,7 @@ from msgspec import Struct, structs
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.report.rubric import default_rubric
 from quaere.errors import BadInput, SearchFailed
-from quaere.objectives.policy_gradient import Advantages, ema_centered
+from quaere.objectives.policy_gradient import Advantages
 from quaere.policies.openai import OpenAISampler, parse_endpoint
 from quaere.policies.sampler import SamplingParams
 from quaere.recipes.registry import Recipe
@@ -39,9 +40,19 @@ from quaere.recipes.score.gauges import collect_statistics, measure_gauges, read
 from quaere.recipes.score.harness import HarnessVersion, Versions, compare, describe_change
 from quaere.recipes.score.memory import ScoreMemory
 from quaere.recipes.score.metaharness import LlmHarness, MetaHarness, RulesHarness
-from quaere.records import Episode, Harness, Hints, Passage, Question, Rubric, RubricTask
+from quaere.recipes.score.rubric_signals import (
+    Chosen,
+    ask_twice,
+    compare_pairs,
+    compare_with_average,
+    find_scopes,
+    mean_known,
+    rubric_sample,
+    spread_rubrics,
+)
+from quaere.records import Harness, Hints, Passage, Question, Rubric, RubricTask
 from quaere.rewards.reports import ReportPay, consistency_score, most_reward
-from quaere.rollout.episode import Job, Limits, Sample, make_sample
+from quaere.rollout.episode import Job, Limits, Sample
 from quaere.runs import Run
 from quaere.training.assessments import (
     Assessed,
@@ -49,6 +60,7 @@ from quaere.training.assessments import (
     measure_assessments,
     verdict_parts,
 )
+from quaere.training.learner import Learner
 from quaere.training.measures import mean_parts, measure_advantages
 from quaere.training.progress import Reporter
 from quaere.training.report_run import (
@@ -69,17 +81,7 @@ from quaere.training.run_setup import check_openable
 from quaere.training.settings import LearnerSettings
 from quaere.training.step import Step, trace_tokens
 
-
-class Chosen(Struct, frozen=True):
-    """The rubric for the questions at `places`, and the episode that chose it; the default rubric is not `valid`.
-
-    Chosen(rubric=Rubric(...), places=(0, 1, 2), episode=Episode(...), valid=True)
-    """
-
-    rubric: Rubric
-    places: tuple[int, ...]
-    episode: Episode | None = None
-    valid: bool = False
+EVALUATOR = "evaluator"  # a role of its own where `evaluator.weights` is own
 
 
 class Judged(Struct, frozen=True):
@@ -100,20 +102,27 @@ class Score:
     def __init__(self, config: ScoreConfig, research: Research, memory: ScoreMemory, meta: MetaHarness) -> None:
         self.config, self.memory, self.meta = config, memory, meta
         self.research, self.training, self.stage = research, research.training, research.stage
+        self.evaluator = roles_of(config)[-1]
 
     async def evolve(self, iteration: int) -> None:
         """Run all training steps, each one pass through the algorithm in the module's docstring."""
         config, memory = self.config, self.memory
         # The first update of a step advances the learning-rate schedule: the solver's, unless it is frozen.
         settings = self.evaluator_settings if config.solver.frozen else config.solver.learner
+        if self.evaluator != ROLE and config.learns_rubrics:
+            learner = self.stage.actors.learner(self.evaluator, self.evaluator_settings, config.solver.steps)
+            assert isinstance(learner, Learner)  # `check` refuses a server for this
+            memory.open_evaluator(learner)
         for step in self.training.steps(iteration, "reports", config.solver.steps, role=ROLE, settings=settings):
             harness = memory.harness
             questions = self.research.draw(step)
+            if config.evaluator.baseline == "pair":
+                questions = ask_twice(questions)
             chosen = await self.choose_rubrics(step, questions, harness)
-            rubrics = _spread_rubrics(chosen, len(questions))
+            rubrics = spread_rubrics(chosen, len(questions))
             groups = await self.write(step, questions, rubrics, harness)
-            # By the same weights; reports on one question are assessed together.
-            assessed = await assess_groups(config, self.stage, step, ROLE, groups, rubrics, harness)
+            # Reports on one question are assessed together.
+            assessed = await assess_groups(config, self.stage, step, self.evaluator, groups, rubrics, harness)
             judged = self.judge(groups, assessed, rubrics, harness)
             advantages = self.update_solver(step, judged)
             agreements = self.agree([[item.conclusion for item in group] for group in groups])
@@ -133,17 +142,19 @@ class Score:
         if config.fixed_rubric:
             return [Chosen(parse_rubric(config.fixed_rubric, harness.pool), everywhere)]
         per_question = config.rubric_scope == "query"
-        scopes = [(place,) for place in everywhere] if per_question else [everywhere]
+        num_rubrics = 2 if config.evaluator.baseline == "pair" else 1
+        scopes = find_scopes(len(questions), num_rubrics, per_question=per_question)
         evaluator, tasks = config.evaluator, []
-        for places in scopes:
+        for number, places in enumerate(scopes):
             shown = [questions[place] for place in places[: evaluator.shown_questions]]
-            name = f"{step.name}-{shown[0].id}-rubric" if per_question else f"{step.name}-rubric"
+            of_step = f"{step.name}-rubric" if number == 0 else f"{step.name}-rubric-{number + 1}"
+            name = f"{step.name}-{shown[0].id}-rubric" if per_question else of_step
             tasks.append(await self.rubric_task(name, shown, harness, step))
         chooser = find_dialect("report", "rubric").open(harness, style=config.prompts)
         jobs = [Job(chooser, task, task.id) for task in tasks]
         limits = Limits(1, evaluator.limits.turn_tokens, evaluator.limits.sequence_tokens)
         params = SamplingParams(temperature=evaluator.temperature)
-        played = await self.stage.play(step, ROLE, jobs, limits, name="rubrics", params=params)
+        played = await self.stage.play(step, self.evaluator, jobs, limits, name="rubrics", params=params)
         return [
             Chosen(episode.outcome, places, episode, valid=True)
             if isinstance(episode.outcome, Rubric)
@@ -198,9 +209,9 @@ class Score:
     @property
     def evaluator_settings(self) -> LearnerSettings:
         """Settings of the evaluator's REINFORCE update, at alpha times the solver's learning rate."""
-        learner = self.config.solver.learner
-        rate = self.config.evaluator.alpha * learner.learning_rate
-        return structs.replace(learner, aggregation="token_sum", learning_rate=rate)
+        learner, evaluator = self.config.solver.learner, self.config.evaluator
+        rate = evaluator.alpha * learner.learning_rate
+        return structs.replace(learner, aggregation=evaluator.aggregation, learning_rate=rate)
 
     def update_solver(self, step: Step, judged: Sequence[Judged]) -> Advantages:
         """Make a GRPO update on all reports that have a reward, unless the solver is frozen; returns the advantages."""
@@ -214,14 +225,13 @@ class Score:
 
         The advantage is None for a rubric that is not valid or under which no consistency is known.
 
-        The baseline is updated at every step with a valid rubric, whether or not the evaluator is updated.
+        The moving average is updated at every step with a valid rubric, whether or not the evaluator is updated.
         """
-        config, memory = self.config.evaluator, self.memory
-        means = [_mean([agreements[place] for place in one.places]) if one.valid else None for one in chosen]
-        centered = ema_centered([mean for mean in means if mean is not None], memory.baseline, beta=config.beta)
-        memory.baseline = centered.baseline
-        values = iter(centered.values)
-        signals = [None if mean is None else next(values) for mean in means]
+        config = self.config.evaluator
+        if config.baseline == "pair":
+            signals = compare_pairs(chosen, agreements)
+        else:
+            signals, self.memory.baseline = compare_with_average(chosen, agreements, self.memory.baseline, config.beta)
         if self.config.shuffle_advantages:
             signals = [None if one is None else one * coin(step.seed, number) for number, one in enumerate(signals)]
         samples = [
@@ -237,6 +247,11 @@ class Score:
 
     def learn_rubrics(self, step: Step, samples: Sequence[Sample]) -> dict[str, float]:
         """Make the evaluator's update, on the weights after the solver's (if it is not frozen); returns its metrics."""
+        if (own := self.memory.evaluator) is not None:
+            trace_tokens(step, samples, own)
+            measured = own.step(samples)
+            self.stage.actors.weights_changed(self.evaluator)
+            return measured
         trace_tokens(step, samples)
         if self.config.solver.frozen:
             return step.learner.step(samples)
@@ -284,7 +299,7 @@ class Score:
             if one.episode is not None and not one.episode.search_failed:
                 advantage = {} if signal is None else {"advantage": signal}
                 step.keep(one.episode, {"rubric/valid": float(one.valid), **advantage})
-        rubrics = _spread_rubrics(chosen, len(groups))
+        rubrics = spread_rubrics(chosen, len(groups))
         values, parts = iter(advantages.values.tolist()), []
         for item in judged:
             parts.append({**measure_report(item.written), **_pay_parts(item, rubrics[item.place])})
@@ -294,7 +309,9 @@ class Score:
             step.keep(episode, {"assessment/reports": float(len(viewing.order))})
         harness = self.memory.harness
         step.metrics |= {"reward/mean": 0.0} | mean_parts(parts) | measure_advantages(advantages)
-        step.metrics |= measure_groups(groups, [measure_report(item.written) for item in judged])
+        step.metrics |= measure_groups(
+            groups, [measure_report(item.written) for item in judged], self.config.evaluator.agreement
+        )
         step.metrics |= measure_assessments(assessed, scale)
         step.metrics |= {
             "harness/version": float(harness.version),
@@ -303,23 +320,10 @@ class Score:
             "evaluator/baseline": self.memory.baseline,
         }
         shares = {
-            "rubrics/valid": _mean([one.valid for one in chosen if one.episode is not None]),
-            "evaluator/advantage": _mean(signals),
+            "rubrics/valid": mean_known([one.valid for one in chosen if one.episode is not None]),
+            "evaluator/advantage": mean_known(signals),
         }
         step.metrics |= {name: value for name, value in shares.items() if value is not None}
-
-
-def _spread_rubrics(chosen: Sequence[Chosen], num_questions: int) -> list[Rubric]:
-    found = {place: one.rubric for one in chosen for place in one.places}
-    return [found[place] for place in range(num_questions)]
-
-
-def rubric_sample(episode: Episode, advantage: float, rubric_only: bool) -> Sample:
-    """The training sample of a chosen rubric: the tokens of the rubric alone, or of the whole turn."""
-    sample, start = make_sample(episode, advantage), episode.turns[-1].acts_at if rubric_only else 0
-    mask = tuple(flag and place >= start for place, flag in enumerate(sample.loss_mask))
-    advantages = tuple(value if flag else 0.0 for value, flag in zip(sample.advantages, mask, strict=True))
-    return structs.replace(sample, loss_mask=mask, advantages=advantages)
 
 
 def _pay_parts(item: Judged, rubric: Rubric) -> dict[str, float]:
@@ -333,12 +337,12 @@ def _pay_parts(item: Judged, rubric: Rubric) -> dict[str, float]:
     return {**parts, "report/searches": float(item.verdict.num_searches), **verdict_parts(item.verdict.scores.scores)}
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
 # --------------------------------------------------------------------------------------------------------- registration
+
+
+def roles_of(config: ScoreConfig) -> tuple[str, ...]:
+    """The roles with weights: the solver's and, where the evaluator has its own, the evaluator's."""
+    return (ROLE, EVALUATOR) if config.evaluator.weights == "own" else (ROLE,)
 
 
 async def train(config: ScoreConfig, store: Run, reporter: Reporter) -> None:
@@ -346,7 +350,7 @@ async def train(config: ScoreConfig, store: Run, reporter: Reporter) -> None:
     memory = ScoreMemory(config.harness.first(), config.scheduler, Versions(store.path))
     meta = open_meta(config.harness)
     try:
-        async with open_research(config, store, reporter, memory=memory) as research:
+        async with open_research(config, store, reporter, roles=roles_of(config), memory=memory) as research:
             await research.training.iterate(1, Score(config, research, memory, meta).evolve)
     finally:
         await meta.stop()
@@ -366,11 +370,11 @@ def check(config: ScoreConfig) -> None:
     check_config(config)
     if config.harness.model:
         parse_endpoint(config.harness.model)
-    if config.trainer.kind == "tinker" and config.evaluator.moments == "own":
-        raise BadInput(
-            "a Tinker server has one set of optimizer moments, and evaluator.moments is own",
-            hint="--set evaluator.moments=shared",
-        )
+    for name, what in (("moments", "one set of optimizer moments"), ("weights", "one set of weights to learn")):
+        if config.trainer.kind == "tinker" and getattr(config.evaluator, name) == "own":
+            raise BadInput(
+                f"a Tinker server has {what}, and evaluator.{name} is own", hint=f"--set evaluator.{name}=shared"
+            )
     check_openable(config, "score", [DIALECT])
 
 
@@ -379,7 +383,8 @@ def plan(config: ScoreConfig) -> list[tuple[str, str]]:
     evaluator, harness = config.evaluator, config.harness
     roles = (("solver", not config.solver.frozen), ("evaluator", config.learns_rubrics))
     learns = [name for name, is_learning in roles if is_learning]
-    rubrics = f"always {config.fixed_rubric}" if config.fixed_rubric else f"one a {config.rubric_scope}"
+    num_rubrics = "two" if evaluator.baseline == "pair" else "one"
+    rubrics = f"always {config.fixed_rubric}" if config.fixed_rubric else f"{num_rubrics} a {config.rubric_scope}"
     lines = [
         ("learns", " and ".join(learns)),
         ("rubrics", f"{rubrics}; {harness.dimensions.k} of {len(harness.pool) + len(harness.extra)} dimensions"),
@@ -391,8 +396,10 @@ def plan(config: ScoreConfig) -> list[tuple[str, str]]:
         ("harness", "never changes" if harness.kind == "none" else f"{harness.kind}, every {harness.every} steps"),
     ]
     # With evaluator.moments=own, two objectives on one set of weights have Adam moments each.
-    num_moments = 2 if len(learns) == 2 and evaluator.moments == "own" else 1
-    return [*plan_research(config, has_evaluator=True, num_moments=num_moments), *lines]
+    num_roles = len(roles_of(config))
+    num_moments = 2 if len(learns) == 2 and evaluator.moments == "own" and num_roles == 1 else 1
+    counts = {"num_roles": num_roles, "num_moments": num_moments, "num_rubrics": 1 + (evaluator.baseline == "pair")}
+    return [*plan_research(config, has_evaluator=True, **counts), *lines]
 
 
 SCORE = Recipe(
