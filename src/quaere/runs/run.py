@@ -177,6 +177,14 @@ class Run(RunReader):
                 shards.discard(frame)
                 raise
 
+    def drop_episodes(self, ids: Sequence[str]) -> None:
+        """Take episodes out of the index, so that others of their ids can be added; their frames are left as they are.
+
+        run.drop_episodes(["q1"])
+        """
+        with self._writing(), self._database:
+            self._database.executemany("DELETE FROM episodes WHERE id = ?", [(id,) for id in ids])
+
     def add_traces(self, step: int, traces: Mapping[str, TokenTrace]) -> None:
         """Store per-token values of some episodes of a step, by episode id."""
         self._insert("token_traces", [trace_row(id, step, trace) for id, trace in traces.items()])
