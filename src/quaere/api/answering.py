@@ -49,7 +49,7 @@ async def answer_questions(
 
         def count(turn: Turn) -> None:
             nonlocal num_tokens
-            num_tokens += turn.num_tokens
+            num_tokens += turn.num_tokens + turn.note_tokens
 
         def keep(episode: Episode, score: QuestionScore) -> None:
             if stored:

@@ -263,7 +263,7 @@ def view_turn(turn: Turn, span: str) -> TurnView:
             ResultView(result.query, [_view_passage(hit.passage, hit.score, span) for hit in result.hits])
             for result in turn.results
         ],
-        reply="" if turn.results else turn.reply,
+        reply="" if turn.results and not turn.note_tokens else turn.reply,
         fault=said.fault,
         score=turn.action.score if isinstance(turn.action, Evaluate) else None,
     )
