@@ -129,13 +129,21 @@ def draw(path: Path, keys: Sequence[Key]) -> None:
     from matplotlib import pyplot
 
     figure, axis = pyplot.subplots(figsize=(7, 3.6))
+    axis.set_prop_cycle(color=pyplot.get_cmap("tab20").colors[::2] + pyplot.get_cmap("tab20").colors[1::2])
     for method in METHODS:
         minutes = count_minutes(method)
         if not method.dev or (minutes is None and not method.dev.startswith("untrained/")):
             continue  # how long the form took is not recorded
         found = seeded_interval(seed_values(read_seeds(method.dev, method.dev_seeds, keys), keys, "exact_match"))
         low, high = 100 * (found.mean - found.low), 100 * (found.high - found.mean)
-        axis.errorbar(minutes or 0, 100 * found.mean, [[low], [high]], fmt="o", capsize=3, label=method.name)
+        axis.errorbar(
+            minutes or 0,
+            100 * found.mean,
+            [[low], [high]],
+            fmt="s" if minutes is None else "o",
+            capsize=3,
+            label=method.name,
+        )
     axis.set_xlabel("minutes of reinforcement on one H200")
     axis.set_ylabel("exact match, %")
     axis.legend(fontsize=6, loc="center left", bbox_to_anchor=(1, 0.5))

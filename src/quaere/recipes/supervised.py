@@ -55,8 +55,7 @@ async def imitate(
     questions, held_back = hold_back(questions, validation, seed)
     num_steps = count_steps_with_questions(config.steps, len(questions), config.batch, config.max_draws)
     drawing = Drawing(config.batch, num_steps, config.max_draws, config.several_share)
-    how = {"every": validation.every, "num_steps": num_steps}
-    validator = Validator(stage, solver.protocol, held_back, config.limits, **how)
+    validator = Validator(stage, solver.protocol, held_back, config.limits, every=validation.every, num_steps=num_steps)
     for step in training.steps(iteration, "solver", num_steps, role="solver", settings=config.learner):
         await validator.before(step)
         asked = draw_by_need(questions, step.number, drawing, derive_seed(seed, "questions", iteration))
