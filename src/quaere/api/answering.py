@@ -102,7 +102,7 @@ def open_stored(path: Path, settings: Mapping[str, Any], *, hint: str = "run it 
 def _take_answers(stored: Run, questions: Sequence[Question], *, evidence: bool) -> dict[str, QuestionScore]:
     """Scores of the answers that a run has stored, by question; its failures are dropped."""
     found = read_scores(stored, questions, evidence=evidence)
-    failed = [name for name, score in found.items() if score.end == "failed" or score.search_failed]
+    failed = {name for name, score in found.items() if score.end == "failed" or score.search_failed}
     stored.drop_episodes(failed)
     return {name: score for name, score in found.items() if name not in failed}
 

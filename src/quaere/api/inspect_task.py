@@ -33,9 +33,9 @@ def answer(agent: str, questions: str, index: str = "", limit: int = 0, **option
     """The questions of a file or of the hub, answered by an agent and scored as `quaere eval` does.
 
     `agent` is a model as after `quaere ask --model`; without `index`, it answers from memory. Other options are those
-    of `quaere.Agent`, such as `dialect` and `max_turns`.
+    of `quaere.Agent`, such as `dialect` and `max_turns`. Questions without an answer are left out.
     """
-    asked = read_questions(questions, limit or None)
+    asked = [one for one in read_questions(questions, limit or None) if one.answers]
     samples = [Sample(input=one.text, target=list(one.answers), id=one.id) for one in asked]
     return Task(dataset=samples, solver=ask_agent(agent, index, **options), scorer=[exact_match(), token_f1()])
 

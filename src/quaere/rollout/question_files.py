@@ -4,9 +4,9 @@
 
     hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]
 
-Accepted answers may also be called `golden_answers`, as in FlashRAG's files; those of BrowseComp-Plus, once its own
-script has decrypted them, are read too. `facts` is the number of facts a question
-combines, `searches` the number of searches it needs (default: `facts`). If `facts` is missing, `hops` is used instead.
+Accepted answers may also be called `golden_answers`, as in FlashRAG's files; files of BrowseComp-Plus are read once its
+own script has decrypted them. `facts` is the number of facts a question combines, `searches` the number of searches it
+needs (default: `facts`). If `facts` is missing, `hops` is used instead.
 A file whose name ends in `.txt` may have one question per line, as it is written and without answers. Of a data set of
 the hub, data is read and code is not: `datasets` runs no scripts of it.
 """

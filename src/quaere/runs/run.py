@@ -21,7 +21,7 @@ Only verdicts and added questions may be written by other processes, at any time
 import math
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import count
@@ -177,7 +177,7 @@ class Run(RunReader):
                 shards.discard(frame)
                 raise
 
-    def drop_episodes(self, ids: Sequence[str]) -> None:
+    def drop_episodes(self, ids: Collection[str]) -> None:
         """Take episodes out of the index, so that others of their ids can be added; their frames are left as they are.
 
         run.drop_episodes(["q1"])
