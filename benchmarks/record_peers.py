@@ -1,26 +1,34 @@
-"""Record what other libraries' own functions give on random tensors, for tests/objectives/test_peers.py to replay.
+"""Record what other libraries' own functions give, for tests/objectives and tests/rewards/test_scorers.py to replay.
 
     pip install --target PEERS --no-deps verl==0.9.1 trl==1.16.0   # and what they import
     PYTHONPATH=PEERS python benchmarks/record_peers.py verl trl --out tests/objectives/fixtures
+    pip install --target PEERS --no-deps flashrag-dev==0.1.2 verl==0.9.1 torchmetrics==1.9.0 lightning-utilities
+    PYTHONPATH=PEERS python benchmarks/record_peers.py scorers --out tests/rewards/fixtures
 
 Everything is in float64 so that a difference is one of formula. verl's functions are called as they are. TRL's loss is
 a method of DPOTrainer, called here on a stand-in that hands it the log-probs, in which the first half of the batch is
 chosen and the second rejected. GRPO's advantages are worked out in the midst of the method that generates completions,
 cannot be called alone, and are not recorded.
+
+Scorers of answers are called on the cases of answer_cases.py, of which only the hash is stored. Search-R1's is the copy
+that verl ships, torchmetrics' follows SQuAD's script.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
+import importlib.util
 import json
 from collections import defaultdict
 from contextlib import nullcontext
-from importlib.metadata import version
+from importlib.metadata import distribution, version
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
 
 import torch
+from answer_cases import Case, draw_cases, hash_cases
 
 SEED = 20
 NUM_SEQUENCES, NUM_TOKENS, NUM_WORDS = 6, 7, 11
@@ -154,12 +162,72 @@ def record_trl(given: dict[str, torch.Tensor]) -> dict[str, object]:
     }
 
 
+# ------------------------------------------------------------------------------------------------ scorers of answers
+
+
+def score_flashrag(cases: list[Case]) -> dict[str, object]:
+    from flashrag.evaluator.metrics import ExactMatch, F1_Score
+
+    exact, f1 = ExactMatch({"dataset_name": "nq"}), F1_Score({"dataset_name": "nq"})
+    return {
+        "em": [exact.calculate_em(answer, list(accepted)) for answer, accepted in cases],
+        "f1": [f1.token_level_scores(answer, list(accepted))["f1"] for answer, accepted in cases],
+    }
+
+
+def score_search_r1(cases: list[Case]) -> dict[str, object]:
+    # The file alone: the package around it imports a training framework.
+    path = distribution("verl").locate_file("verl/utils/reward_score/search_r1_like_qa_em.py")
+    spec = importlib.util.spec_from_file_location("search_r1_like_qa_em", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return {"em": [module.em_check(answer, list(accepted)) for answer, accepted in cases]}
+
+
+def score_torchmetrics(cases: list[Case]) -> dict[str, object]:
+    from torchmetrics.functional.text import squad
+
+    found = [
+        squad(
+            [{"prediction_text": answer, "id": "1"}],
+            [{"answers": {"answer_start": [0] * len(accepted), "text": list(accepted)}, "id": "1"}],
+        )
+        for answer, accepted in cases
+    ]
+    return {
+        "em": [one["exact_match"].item() / 100 for one in found],
+        "f1": [round(one["f1"].item() / 100, 6) for one in found],
+    }
+
+
+SCORERS = {
+    "flashrag-dev": score_flashrag,
+    "verl": score_search_r1,
+    "torchmetrics": score_torchmetrics,
+}
+
+
+def record_scorers(out: Path) -> None:
+    """Write the scores of every scorer into one small file."""
+    cases = draw_cases()
+    fixture = {
+        "cases": hash_cases(cases),
+        "scores": {peer: {"version": version(peer), **score(cases)} for peer, score in SCORERS.items()},
+    }
+    path = out / "scorers.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(fixture).encode(), mtime=0))
+    print(f"{path}: {len(cases):,} cases, {path.stat().st_size:,} bytes")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Record fixtures from peer libraries.")
-    parser.add_argument("peers", nargs="+", choices=("verl", "trl"))
+    parser.add_argument("peers", nargs="+", choices=("verl", "trl", "scorers"))
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     for peer in options.peers:
+        if peer == "scorers":
+            record_scorers(options.out)
+            continue
         given = draw_inputs()
         fixture = {
             "package": peer,

@@ -3,9 +3,11 @@
 import json
 
 import pytest
+from msgspec import structs
 from test_export_command import make_base
 
 from quaere.cli.main import main
+from quaere.records import Failure
 from quaere.runs import Run, describe_state
 from quaere.runs.rows import RunState
 
@@ -67,6 +69,23 @@ def test_a_stopped_evaluation_ends_like_one_that_was_not(place, whole, stopped, 
     assert set(kept) == {"q1", "q2", "q3"} and kept["q2"] == first
     with Run.open(stopped) as run:
         assert describe_state(run.state()) == "done"
+
+
+@pytest.mark.parametrize("boundary", ["model", "search"])
+def test_failures_are_asked_again_and_answers_are_not(place, whole, tmp_path, capsys, boundary):
+    first = episodes(whole["run"])
+    turn = structs.replace(first["q1"].turns[0], failure=Failure(boundary, "timeout", "no reply"))
+    failed = structs.replace(first["q1"], turns=(turn,), outcome=None, end="failed")
+    if boundary == "search":  # such an episode goes on to an answer
+        failed = structs.replace(first["q1"], turns=(turn, *first["q1"].turns[1:]))
+    with Run.create(tmp_path / "failed", "eval", whole["settings"]) as run:
+        run.add_episode(failed)
+        run.add_episode(first["q2"])
+    assert evaluate(place, "--resume", str(tmp_path / "failed")) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["score"] == whole["score"] and again["score"]["num_failed"] == 0
+    kept = episodes(tmp_path / "failed")
+    assert kept["q1"].turns[0].failure is None and kept["q2"] == first["q2"]
 
 
 def test_a_finished_evaluation_is_scored_again_without_a_question(place, whole, capsys):

@@ -63,6 +63,7 @@ def test_every_role_is_opened_by_dialect_and_role():
         ("cot", "solver"): "closed-book-cot",
         ("rag", "solver"): "rag",
         ("ircot", "solver"): "ircot",
+        ("search-o1", "solver"): "search-o1",
     }
     slow = {place for place, protocol in opened.items() if protocol.turns_per_search != 1}
     assert slow == {("evalact", "solver")} and opened["evalact", "solver"].turns_per_search == 2

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from quaere.dialects.registry import FROM_MEMORY
 from quaere.errors import BadInput
 from quaere.recipes.registry import RECIPES, find_recipe
 from quaere.rewards.self_evaluation import noted_reward
@@ -26,8 +27,16 @@ def load(name, *assignments, preset="paper"):
 
 def test_which_recipes_take_questions():
     taking = [name for name in RECIPES if find_recipe(name).takes_questions]
-    assert [name for name in taking if find_recipe(name).needs_answers] == list(PRACTICE)
+    assert [name for name in taking if find_recipe(name).needs_answers] == [*PRACTICE, "r1", "sft"]
     assert [name for name in taking if not find_recipe(name).needs_answers] == ["score", "report-grpo", "report-dpo"]
+
+
+@pytest.mark.parametrize("name", ["r1", "sft"])
+@pytest.mark.parametrize("preset", [None, "paper", "single-gpu", "large-gpu", "demo"])
+def test_recipes_without_a_search_have_one_turn(name, preset):
+    config = load(name, preset=preset)
+    assert config.solver.limits.max_turns == 1 and config.solver.dialect in FROM_MEMORY
+    assert name == "r1" or config.solver.learner.kl_beta == 0
 
 
 def test_paper_evalact():

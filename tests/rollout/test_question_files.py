@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import quaere
 from quaere.errors import BadInput
 from quaere.records import Question, SolveTask, searches_needed
 from quaere.rollout.question_files import read_questions
@@ -29,6 +30,30 @@ def test_questions_in_the_form_of_flashrag(tmp_path):
     assert read(tmp_path, row | {"answers": ["Hask"]})[0].answers == ("Hask",)
     with pytest.raises(BadInput, match=r"line 1: .*golden_answers"):
         read(tmp_path, row | {"golden_answers": "Venn"})
+
+
+def test_questions_in_the_form_of_browsecomp_plus(tmp_path):
+    documents = [{"docid": "12", "url": "https://x", "text": "Venn built it."}, {"docid": 7, "text": ""}]
+    row = {"query_id": "769", "query": "Who?", "answer": "Venn", "gold_docs": documents, "negative_docs": documents}
+    gold = {"set": "browsecomp-plus", "gold_ids": ("12", "7")}
+    assert read(tmp_path, row, row | {"query_id": 8, "gold_docs": []}) == [
+        Question("769", "Who?", ("Venn",), **gold),
+        Question("8", "Who?", ("Venn",), set="browsecomp-plus"),
+    ]
+    with pytest.raises(BadInput, match="line 1: Object missing required field `question`"):
+        read(tmp_path, {"query_id": "769", "query": "Who?"})
+
+
+def test_browsecomp_plus_is_evaluated_with_its_gold_documents(tmp_path):
+    rows = [
+        {"docid": "12", "text": "Venn built the Halm bridge.", "url": "https://x"},
+        {"docid": 7, "text": "The Oss."},
+    ]
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    index = quaere.Index.build(tmp_path / "corpus.jsonl", tmp_path / "index")
+    (hit,) = index.search("Halm bridge", 1)
+    (question,) = read(tmp_path, {"query_id": 1, "query": "Who?", "answer": "Venn", "gold_docs": [{"docid": "12"}]})
+    assert question.gold_ids == (hit.passage.doc_id,)
 
 
 def test_numbers_and_null_are_taken_as_other_people_write_them(tmp_path):

@@ -5,7 +5,7 @@ with open_stored(path, settings) as run:
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,25 +26,36 @@ _EVIDENCE = ("present", "verbatim", "supported", "joint", "gold", "gold_joint")
 
 
 async def answer_questions(
-    agent: OpenAgent, questions: Sequence[Question], *, stored: Run | None = None, progress: bool | Progress = True
+    agent: OpenAgent,
+    questions: Sequence[Question],
+    *,
+    stored: Run | None = None,
+    progress: bool | Progress = True,
+    doing: str = "answering",
+    on_stored: Callable[[], None] = lambda: None,
 ) -> list[QuestionScore]:
-    """Answer the questions that the run has no answers to; every episode is stored as soon as it ends."""
+    """Answer the questions that the run has no answers to; every episode is stored as soon as it ends.
+
+    Stored episodes in which the model or a search failed are no answers: they are asked again. `doing` names the work
+    in the progress, and `on_stored` is called after each episode.
+    """
     least = agent.min_confidence
-    done = read_scores(stored, questions, evidence=agent.cites, min_confidence=least) if stored else {}
+    done = _take_answers(stored, questions, evidence=agent.cites, min_confidence=least) if stored else {}
     left = [question for question in questions if question.id not in done]
     failed: list[Episode] = []
     rights = [score.exact_match for score in done.values() if score.answerable]
     started, num_tokens = time.monotonic(), 0
 
-    with show_progress("answering", len(left), progress) as advance:
+    with show_progress(doing, len(left), progress) as advance:
 
         def count(turn: Turn) -> None:
             nonlocal num_tokens
-            num_tokens += turn.num_tokens
+            num_tokens += turn.num_tokens + turn.note_tokens
 
         def keep(episode: Episode, score: QuestionScore) -> None:
             if stored:
                 stored.add_episode(episode, score_metrics(score))
+                on_stored()
             failed.extend([episode] if episode.end == "failed" else [])
             rights.extend([score.exact_match] if score.answerable else [])
             rate = num_tokens / max(time.monotonic() - started, 1e-9)
@@ -88,6 +99,14 @@ def open_stored(path: Path, settings: Mapping[str, Any], *, hint: str = "run it 
         stored.close()
         raise
     return stored
+
+
+def _take_answers(stored: Run, questions: Sequence[Question], **how: Any) -> dict[str, QuestionScore]:
+    """Scores of the answers that a run has stored, by question; its failures are dropped."""
+    found = read_scores(stored, questions, **how)
+    failed = {name for name, score in found.items() if score.end == "failed" or score.search_failed}
+    stored.drop_episodes(failed)
+    return {name: score for name, score in found.items() if name not in failed}
 
 
 def read_scores(

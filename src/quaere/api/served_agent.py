@@ -46,7 +46,9 @@ class ServedAgent:
         answers.refuse_all_failed([episode])
         num_sampled = sum(turn.num_tokens for turn in episode.turns)
         num_tokens = sum(len(segment.token_ids) for segment in episode.segments)
-        return Reply(answers.describe_found(episode, self._min_overlap), num_tokens - num_sampled, num_sampled)
+        num_notes = sum(turn.note_tokens for turn in episode.turns)  # of a conversation that is in no segment
+        found = answers.describe_found(episode, self._min_overlap)
+        return Reply(found, num_tokens - num_sampled, num_sampled + num_notes)
 
     async def close(self) -> None:
         """Release the search threads; the model is not the agent's own."""

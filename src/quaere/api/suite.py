@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Struct, structs
 
 import quaere
-from quaere.api.agent import OpenAgent, choose_solver, show_progress
+from quaere.api.agent import OpenAgent, choose_solver
 from quaere.api.answering import answer_questions, open_stored, score_metrics
 from quaere.api.suite_file import SPLITS, Suite, SuiteMethod, SuiteModel
 from quaere.api.suite_table import Row, make_row
@@ -283,18 +283,15 @@ async def _evaluate(cell: Cell, policy: Policy, progress: bool) -> Evaluation:
     """Answer the questions of a cell that its run has no answers to, and write its result."""
     how = {"seed": cell.settings["seed"], "max_rows": cell.settings["max_rows"]}
     agent = OpenAgent(policy, cell.searcher, cell.protocol, cell.limits, cell.model.notes, 0.0, **how)
-    questions = cell.asked.questions
     with _open_run(cell) as stored:
-        num_left = len(questions) - stored.count_episodes()[0]
         before, started = stored.metrics_at(0).get(SECONDS, 0.0), time.monotonic()
-        with show_progress(cell.path.name, num_left, progress) as advance:
 
-            def keep_time(doing: str, done: int, total: int | None, stands: str = "") -> None:
-                # After every question, so that the time of a killed process counts too.
-                stored.log_metrics(0, {SECONDS: before + time.monotonic() - started})
-                advance(stands)
+        def keep_time() -> None:
+            # After every question, so that the time of a killed process counts too.
+            stored.log_metrics(0, {SECONDS: before + time.monotonic() - started})
 
-            scores = await answer_questions(agent, questions, stored=stored, progress=keep_time)
+        said: dict[str, Any] = {"progress": progress, "doing": cell.path.name, "on_stored": keep_time}
+        scores = await answer_questions(agent, cell.asked.questions, stored=stored, **said)
         score = score_answering(scores)
         stored.log_metrics(0, score_metrics(score))
         settings = cell.settings | {"seconds": round(stored.metrics_at(0).get(SECONDS, 0.0), 3)}
@@ -308,9 +305,7 @@ def _open_run(cell: Cell) -> Run:
     """The cell's run, new or stopped."""
     if cell.path.exists():
         stored = open_stored(cell.path, cell.settings, hint=f"--out another folder, or remove {cell.path}")
-        # Of an endpoint that could not be reached, nothing is kept: its failures would count as wrong answers.
-        has_failed = all(row.end == "failed" for row in stored.index())
-        if not has_failed and not cell.settings["deterministic"]:
+        if not cell.settings["deterministic"]:
             return stored
         stored.close()  # it is a run of this cell, so that nothing else is deleted
         discard_folder(cell.path)

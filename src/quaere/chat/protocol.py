@@ -99,6 +99,24 @@ class KeepsCutAnswers(typing.Protocol):
         """The usable part of an answer that the token limit cut off; `Malformed` if there is none."""
 
 
+@typing.runtime_checkable
+class Condenses(typing.Protocol):
+    """A protocol in which the policy reads what a search found in a conversation of its own, and is shown its notes.
+
+    `note_stop` are the strings that end the turn with the notes.
+    """
+
+    note_stop: tuple[str, ...]
+
+    def note_opening(
+        self, task: Task, turn: Turn, results: Sequence[SearchResult], earlier: Sequence[Turn]
+    ) -> list[Message]:
+        """The messages of that conversation; the last of them ends with the passages, and is cut if it is too long."""
+
+    def read_notes(self, text: str) -> str:
+        """The notes in the turn that the policy wrote there."""
+
+
 # -------------------------------------------------------------------------------------------------------------- prompts
 
 PromptStyle = Literal["full", "brief"]

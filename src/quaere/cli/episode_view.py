@@ -70,7 +70,7 @@ def render_turn(turn: Turn, *, full: bool = False) -> Group:
     head = Text.assemble((f"\nTurn {turn.index + 1}", "bold"), (f"  {', '.join(took)}", "dim"))
     results = (_indent(_render_result(result, full=full)) for result in turn.results)
     parts = [_indent(_style_model_text(turn.text)), _indent(_render_action(turn)), *results]
-    if turn.reply and (full or not turn.results):  # after a search, the reply mostly repeats the passages
+    if turn.reply and (full or turn.note_tokens or not turn.results):  # else the reply mostly repeats the passages
         reply = printable(turn.reply if full else trim(turn.reply))
         parts.append(_indent(Text(f"environment: {reply}", "dim")))
     if failure := turn.failure:

@@ -104,8 +104,8 @@ register = command(
     RunsFolder,
     description="""\
 Train a model by reinforcement learning: on questions that it writes itself about your documents (drzero, eve), on given
-questions (evalact, evalrar, search-r1, autorefine), or by writing reports on open questions and grading them (score,
-report-grpo, report-dpo).
+questions (evalact, evalrar, search-r1, autorefine; r1 without a search), or by writing reports on open questions and
+grading them (score, report-grpo, report-dpo). sft learns given answers by imitation.
 """,
     epilog="quaere evolve drzero --index INDEX --model MODEL --preset demo",
 )

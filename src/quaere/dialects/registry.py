@@ -13,6 +13,7 @@ closed-book   verifier     one turn without searching, with a span of evidence o
 direct, cot   solver       the same, answered at once or after a thought   exact match
 rag           solver       one search with the question                    exact match
 ircot         solver       a search with every sentence of reasoning       exact match
+search-o1     solver       tags, its own notes in place of passages        exact match
 
 open_solver("evalact", style="brief", settings=EvaluationSettings(pcar=False))
 find_dialect("report", "writer").open(style="brief")
@@ -66,6 +67,7 @@ _DIALECTS = Registry(
         "cot.solver": "quaere.dialects.closed_book:COT",
         "rag.solver": "quaere.dialects.untrained:RAG",
         "ircot.solver": "quaere.dialects.untrained:IRCOT",
+        "search-o1.solver": "quaere.dialects.untrained:SEARCH_O1",
     },
 )
 
@@ -77,7 +79,7 @@ def _with_role(names: Iterable[str], role: str) -> list[str]:
 
 SOLVER_DIALECTS = Names(_with_role(_DIALECTS.places, "solver"), lambda: _with_role(_DIALECTS.outside, "solver"))
 
-UNTRAINED = ("direct", "cot", "rag", "ircot")  # methods that no warm-up teaches
+UNTRAINED = ("direct", "cot", "rag", "ircot", "search-o1")  # methods that no warm-up teaches
 FROM_MEMORY = ("direct", "cot")  # methods that search nothing
 
 SolverDialectName = Annotated[str, Meta(extra={"names": SOLVER_DIALECTS})]

@@ -1,9 +1,10 @@
-"""Methods of the literature that need no training, as solvers that search: RAG and IRCoT.
+"""Methods of the literature that need no training, as solvers that search: RAG, IRCoT and Search-o1.
 
-rag       one search with the question, then the answer (Lewis et al.)
-ircot     one sentence of reasoning and one search with it, in turn, until it answers (Trivedi et al.)
+rag         one search with the question, then the answer (Lewis et al.)
+ircot       one sentence of reasoning and one search with it, in turn, until it answers (Trivedi et al.)
+search-o1   searches when it wants to, and condenses what was found in a conversation of its own (Li et al.)
 
-Both begin with a search that the environment writes:
+The first two begin with a search that the environment writes:
 
     <search>Who built the Halm bridge?</search>
     <information>
@@ -23,6 +24,7 @@ from quaere.chat.protocol import PromptStyle
 from quaere.chat.tags import THOUGHT, find_blocks, has_unclosed
 from quaere.chat.tools import MAX_QUERY_CHARS, first_fault, query_faults
 from quaere.dialects.roles import Solver, SolverDialect, SolverOptions, SolverProtocol, read_first
+from quaere.dialects.tag_dialects import TagSolver
 from quaere.records import Action, Malformed, Search, SearchResult, SolveTask, Task, Turn
 from quaere.rollout.episode import Limits
 
@@ -97,10 +99,55 @@ class UntrainedSolver(SolverProtocol):
         return Message("user", format_results(results), tag="information")
 
 
+# ----------------------------------------------------------------------------------------------------------- Search-o1
+
+_NOTES = (
+    "You help to answer a question. You are given what was thought so far, the query of a search, and the passages it "
+    "found. Write down what the passages say that helps to answer the question, in a few sentences{verbatim}, with "
+    "names, numbers and dates as they are written there. If nothing helps, say so. Write it as <notes>your "
+    "notes</notes>."
+)
+_NO_NOTES = "Nothing that helps was found."
+
+
+class SearchO1Solver(TagSolver):
+    """Protocol of Search-o1: Search-R1's tags, and the policy's own notes in place of the passages that were found.
+
+    SearchO1Solver().read_notes("<notes>Venn built it.</notes>") -> "Venn built it."
+    """
+
+    note_stop = ("</notes>",)
+
+    def __init__(self, *, style: PromptStyle = "full", evidence: bool = False, abstention: bool = False) -> None:
+        super().__init__("search-r1", style=style, evidence=evidence, abstention=abstention)
+        self.name = "search-o1"
+        self._notes = _NOTES.format(verbatim=" that you copy letter for letter" if evidence else "")
+
+    def note_opening(
+        self, task: Task, turn: Turn, results: Sequence[SearchResult], earlier: Sequence[Turn]
+    ) -> list[Message]:
+        """The question, the turns so far without what was found, and the passages."""
+        assert isinstance(task, SolveTask)
+        thought = "\n".join(one.text for one in (*earlier, turn))
+        parts = ("Question:\n", Quoted(task.question.text), "\n\nSo far:\n", Quoted(thought), "\n\nFound:\n")
+        return [Message("system", (self._notes,)), Message("user", (*parts, *format_results(results)))]
+
+    def read_notes(self, text: str) -> str:
+        """The notes between tags or, without tags, all that is no thought."""
+        whole = "" if has_unclosed(text, THOUGHT) else _BLOCK.sub("", text)
+        return whole.rpartition("<notes>")[2].replace("</notes>", "").strip() or _NO_NOTES
+
+
+def _open_search_o1(options: SolverOptions) -> Solver:
+    protocol = SearchO1Solver(style=options.style, evidence=options.evidence, abstention=options.abstention)
+    return Solver(protocol, options.plain_pay)
+
+
 def _open(method: Method, options: SolverOptions) -> Solver:
     protocol = UntrainedSolver(method, style=options.style, evidence=options.evidence, abstention=options.abstention)
     return Solver(protocol, options.plain_pay)
 
 
 RAG = SolverDialect(partial(_open, "rag"), limits=Limits(max_turns=2))
+SEARCH_O1 = SolverDialect(_open_search_o1)
 IRCOT = SolverDialect(partial(_open, "ircot"), limits=Limits(max_turns=6, turn_tokens=128))

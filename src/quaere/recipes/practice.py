@@ -1,4 +1,4 @@
-"""Recipes on given questions, from top to bottom: EvalAct, Eval-RAR, Search-R1 and AutoRefine.
+"""Recipes on given questions, from top to bottom: EvalAct, Eval-RAR, Search-R1, AutoRefine and R1.
 
     repeat:
         draw questions, and let the solver play G episodes of each
@@ -38,6 +38,8 @@ _LEARNER = LearnerSettings(learning_rate=1e-6)
 _TAGGED = SolverConfig(
     dialect="evalrar", steps=200, batch=512, attempts=5, limits=Limits(topk=3, sequence_tokens=4096), learner=_LEARNER
 )
+# For answers from memory: a single turn, and nothing is searched for.
+CLOSED_BOOK = structs.replace(_TAGGED, dialect="cot", limits=Limits(max_turns=1, sequence_tokens=2048))
 
 # ------------------------------------------------------------------------------------------------------------- settings
 
@@ -137,6 +139,21 @@ class AutoRefineConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
     solver: SolverConfig = structs.replace(_TAGGED, dialect="autorefine")
 
 
+class R1Config(PracticeConfig, frozen=True, forbid_unknown_fields=True):
+    """Settings of an R1 run: reinforcement learning without a search.
+
+    An episode: think, <answer>, from memory. Its reward is 1 for the right answer. The index is not searched.
+
+        R1Config(model="base", index="demo/index", questions="train.jsonl")
+
+        solver.dialect=direct                answers without a thought
+        solver.answer_score=f1               the reward is F1
+        solver.shuffle_advantages=true       the shuffle control, which must not learn
+    """
+
+    solver: SolverConfig = CLOSED_BOOK
+
+
 # The settings that each preset changes. The defaults differ from the paper only in the settings that `paper` lists. A
 # mean over the tokens of each episode gives tokens of short episodes more weight, which rewards searching less. A KL
 # term as weak as the papers' costs a forward pass of the reference model and has no effect.
@@ -152,6 +169,15 @@ EVALACT_PRESETS: Presets = {
     # Six searches, six evaluations, an answer, and one spare turn.
     "large-gpu": {**LARGE_GPU, "solver.limits.max_turns": 14, "solver.limits.sequence_tokens": 6144},
     "demo": {**DEMO, "solver.limits.max_turns": 6, "solver.limits.sequence_tokens": 1024},
+}
+# One turn; in `large-gpu` with room for a thought.
+CLOSED_PRESETS: Presets = {
+    name: {
+        **preset,
+        "solver.limits.max_turns": 1,
+        **({"solver.limits.turn_tokens": 512} if name == "large-gpu" else {}),
+    }
+    for name, preset in PRESETS.items()
 }
 
 # ------------------------------------------------------------------------------------------------------------- the loop
@@ -196,4 +222,7 @@ SEARCH_R1 = practice_recipe(
 )
 AUTOREFINE = practice_recipe(
     "autorefine", AutoRefineConfig, "Search-R1 with a note on what was found after each search, which may be paid for"
+)
+R1 = practice_recipe(
+    "r1", R1Config, "a solver that thinks and answers from memory, paid for the right answer", CLOSED_PRESETS
 )

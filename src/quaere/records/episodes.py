@@ -153,6 +153,8 @@ class Turn(Struct, frozen=True):
     `results` and `reply` hold only what the policy was shown: where the reply was cut, both end there. `failure` is set
     if the policy failed, the turn could not be read, the search failed or a limit was reached. The policy's tokens are
     `[start, start + num_tokens)` of the episode's tokens; the action begins at `acts_at` where the protocol marks it.
+    With `note_tokens`, the policy read the results in a conversation of its own, where it wrote the notes in `reply`;
+    `search_s` includes that.
 
     Turn(index=0, text="<tool_call>...</tool_call>", action=Search(queries=("Halm bridge",)), stop_reason="stop_string",
          results=(SearchResult(...),), reply="[1] The Halm bridge ...", num_tokens=23, start=212, acts_at=220)
@@ -170,6 +172,7 @@ class Turn(Struct, frozen=True):
     acts_at: int = 0
     sample_s: float = 0.0
     search_s: float = 0.0
+    note_tokens: int = 0
 
     @property
     def search_failed(self) -> bool:

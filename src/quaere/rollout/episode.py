@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from quaere.chat.messages import Message, shown_results
-from quaere.chat.protocol import GivesTurns, KeepsCutAnswers, Protocol
+from quaere.chat.messages import Message, Quoted, shown_results
+from quaere.chat.protocol import Condenses, GivesTurns, KeepsCutAnswers, Protocol
 from quaere.chat.tags import find_blocks
 from quaere.errors import SamplingFailed, SearchFailed
 from quaere.policies.sampler import SamplingParams
@@ -222,27 +222,54 @@ class _Play:
     async def _answer(self, turn: Turn) -> tuple[Turn, bool]:
         """Execute the action and append the environment's reply; the flag is False if the reply does not fit."""
         results: tuple[SearchResult, ...] = ()
+        notes: str | None = None
         if isinstance(turn.action, Search):
             started = time.perf_counter()
             try:
                 results = await self._search(turn.action)
+                turn, notes = await self._take_notes(turn, results)
             except SearchFailed as error:
+                results = ()
                 turn = _failed(turn, "limit" if error.kind == _SPENT else "search", error.kind, str(error))
             turn = structs.replace(turn, search_s=time.perf_counter() - started)
-        message = self._reply(turn, results)
+        message = self._reply(turn, results, notes)
         # Keep one token free: without it the policy could not write its next turn.
         shown = self.conversation.answer(message, self._reply_tokens(message, results), self._room - 1)
         if shown is not None:
-            return structs.replace(turn, results=shown_results(results, shown), reply=shown.text), True
+            read = shown_results(results, shown) if notes is None else results
+            return structs.replace(turn, results=read, reply=shown.text), True
         turn = structs.replace(turn, results=results, reply=message.text)
         return _failed(turn, "limit", "sequence_tokens", "the reply does not fit into the sequence"), False
 
-    def _reply(self, turn: Turn, results: Sequence[SearchResult]) -> Message:
-        """The environment's reply; once no further search is possible, the reply also says so."""
-        usual = self.protocol.reply(turn.action, results, turn.failure, self.turns)
+    async def _take_notes(self, turn: Turn, results: Sequence[SearchResult]) -> tuple[Turn, str | None]:
+        """Let the policy condense the results in a conversation of its own, if the protocol wants notes of them.
+
+        Raises SearchFailed if it cannot: what was found is not shown, as if the search had failed.
+        """
+        protocol, most = self.protocol, self.limits.sequence_tokens // 2  # half of a sequence to read, half to write
+        if not isinstance(protocol, Condenses):
+            return turn, None
+        seed = derive_seed(self.seed, turn.index, "notes")
+        num_tokens = min(self.limits.turn_tokens, most)
+        params = structs.replace(self.params, max_tokens=num_tokens, stop=protocol.note_stop, seed=seed)
+        messages = protocol.note_opening(self.task, turn, results, self.turns)
+        try:
+            written = await self.conversation.write_beside(messages, params, self.limits.thought_tokens, most)
+        except SamplingFailed as error:
+            raise SearchFailed(f"no notes were taken of what was found: {error}", kind="notes") from error
+        return structs.replace(turn, note_tokens=written.num_tokens), protocol.read_notes(written.text)
+
+    def _reply(self, turn: Turn, results: Sequence[SearchResult], notes: str | None) -> Message:
+        """The environment's reply, with notes in place of the results; it says if no further search is possible."""
+
+        def write(*, final: bool) -> Message:
+            message = self.protocol.reply(turn.action, results, turn.failure, self.turns, final=final)
+            return message if notes is None else structs.replace(message, parts=(Quoted(notes),))
+
+        usual = write(final=False)
         if not self.limits.answer_turn:
             return usual
-        final = self.protocol.reply(turn.action, results, turn.failure, self.turns, final=True)
+        final = write(final=True)
         self.must_answer = self.must_answer or not self._allows_search(turn, results, usual, final)
         return final if self.must_answer else usual
 

@@ -127,6 +127,18 @@ class TokenConversation:
         self._reading = self._read()
         return Written(self._reading.text, reason, len(self._context) - self._turn_start)
 
+    async def write_beside(
+        self, messages: Sequence[Message], params: SamplingParams, thought_tokens: int, max_tokens: int
+    ) -> Written:
+        """Sample the turn of another conversation in this session; the last message is cut to `max_tokens`.
+
+        It has the same session because a lockstep sampler waits for a request of every open one.
+        """
+        *first, last = messages
+        prompt = self._renderer.opening([*first, self._renderer.cut(last, max_tokens)])
+        beside = TokenConversation(self._session, self._sampler, self._renderer, prompt)
+        return await beside.write(params, thought_tokens)
+
     def locate(self, offset: int) -> int:
         """Index of the token that contains character `offset`, by binary search over decoded prefixes of the turn.
 
@@ -187,6 +199,11 @@ class _ChatConversation:
         reply = await self._sampler.reply(self._messages, params)
         self._messages.append({"role": "assistant", "content": reply.text})
         return Written(reply.text, reply.stop_reason, reply.num_tokens)
+
+    async def write_beside(
+        self, messages: Sequence[Message], params: SamplingParams, thought_tokens: int, max_tokens: int
+    ) -> Written:
+        return await _ChatConversation(self._sampler, [as_chat(message) for message in messages]).write(params)
 
     def count(self, message: Message, max_tokens: int) -> int:
         return 0

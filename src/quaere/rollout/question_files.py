@@ -4,8 +4,9 @@
 
     hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]
 
-Accepted answers may also be called `golden_answers`, as in FlashRAG's files. `facts` is the number of facts a question
-combines, `searches` the number of searches it needs (default: `facts`). If `facts` is missing, `hops` is used instead.
+Accepted answers may also be called `golden_answers`, as in FlashRAG's files; files of BrowseComp-Plus are read once its
+own script has decrypted them. `facts` is the number of facts a question combines, `searches` the number of searches it
+needs (default: `facts`). If `facts` is missing, `hops` is used instead.
 A file whose name ends in `.txt` may have one question per line, as it is written and without answers. Of a data set of
 the hub, data is read and code is not: `datasets` runs no scripts of it.
 """
@@ -56,7 +57,7 @@ def _read_file(path: Path) -> Iterator[tuple[str, QuestionRow]]:
     for number, line in read_lines(path):
         try:
             is_bare = path.suffix.lower() == ".txt" and not line.lstrip().startswith(b"{")
-            row = QuestionRow(line.decode().strip()) if is_bare else decode_json(line, QuestionRow)
+            row = QuestionRow(line.decode().strip()) if is_bare else _decode_row(line)
         except UnicodeDecodeError as error:
             raise BadInput(f"{path}, line {number}: not UTF-8", hint="save the file as UTF-8") from error
         except msgspec.DecodeError as error:
@@ -118,6 +119,33 @@ class QuestionRow(msgspec.Struct):
 
 def _count(value: object, otherwise: int) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else otherwise
+
+
+class _Document(msgspec.Struct):
+    docid: str | int
+
+
+class _Query(msgspec.Struct):
+    """A line of BrowseComp-Plus: {"query_id": "7", "query": "...", "answer": "...", "gold_docs": [{"docid": "12"}]}."""
+
+    query_id: str | int
+    query: str
+    answer: str
+    gold_docs: tuple[_Document, ...] = ()
+
+    def to_row(self) -> QuestionRow:
+        gold = tuple(str(document.docid) for document in self.gold_docs)
+        return QuestionRow(self.query, str(self.query_id), (self.answer,), set="browsecomp-plus", gold_ids=gold)
+
+
+def _decode_row(line: bytes) -> QuestionRow:
+    """The question of a line; the error about one that is none says what a line of our own lacks."""
+    try:
+        return decode_json(line, QuestionRow)
+    except msgspec.ValidationError:
+        with suppress(msgspec.DecodeError):
+            return decode_json(line, _Query).to_row()
+        raise
 
 
 # ------------------------------------------------------------------------------------------------- columns of data sets

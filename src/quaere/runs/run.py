@@ -21,7 +21,7 @@ Only verdicts and added questions may be written by other processes, at any time
 import math
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import count
@@ -176,6 +176,14 @@ class Run(RunReader):
                 # Otherwise the shard would keep an episode that the index does not know.
                 shards.discard(frame)
                 raise
+
+    def drop_episodes(self, ids: Collection[str]) -> None:
+        """Take episodes out of the index, so that others of their ids can be added; their frames are left as they are.
+
+        run.drop_episodes(["q1"])
+        """
+        with self._writing(), self._database:
+            self._database.executemany("DELETE FROM episodes WHERE id = ?", [(id,) for id in ids])
 
     def add_traces(self, step: int, traces: Mapping[str, TokenTrace]) -> None:
         """Store per-token values of some episodes of a step, by episode id."""

@@ -61,9 +61,10 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class _Line(msgspec.Struct):
-    """The known fields of a JSON line; other fields are ignored."""
+    """The known fields of a JSON line; other fields are ignored. `docid` is BrowseComp-Plus's name for the id."""
 
-    id: str | int
+    id: str | int | msgspec.UnsetType = msgspec.UNSET
+    docid: str | int | msgspec.UnsetType = msgspec.UNSET
     title: str | None = None
     text: str | None = None
     contents: str | None = None
@@ -162,10 +163,13 @@ def _read_row(line: bytes, path: Path, number: int) -> Row:
         title, text = split_contents(fields.contents)
     else:
         raise BadLines(path, 'no "text" and no "contents"', line=number, hint=_SHAPES)
-    if fields.id == "":
+    name = fields.docid if fields.id is msgspec.UNSET else fields.id
+    if name is msgspec.UNSET:
+        raise BadLines(path, "not a document: Object missing required field `id`", line=number, hint=_SHAPES)
+    if name == "":
         raise BadLines(path, "the id is empty", line=number, hint=_SHAPES)
     # Titles are a single line everywhere, because the wire format puts the title on the first line.
-    return Row(id=str(fields.id), title=" ".join(title.split()), text=text, line=number)
+    return Row(id=str(name), title=" ".join(title.split()), text=text, line=number)
 
 
 _SHAPES = 'each line should be {"id": ..., "title": ..., "text": ...} or {"id": ..., "contents": "TITLE\\nTEXT"}'

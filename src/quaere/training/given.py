@@ -11,7 +11,7 @@ candidates, it attempts these as well.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,7 +19,7 @@ from msgspec import field, structs
 
 from quaere.chat.protocol import Protocol
 from quaere.chat.spans import check_evidence
-from quaere.dialects.registry import taught_name
+from quaere.dialects.registry import UNTRAINED, taught_name
 from quaere.errors import BadInput
 from quaere.records import Candidate, DropReason, Evidence, Question
 from quaere.rewards.answers import normalise_answer
@@ -349,7 +349,8 @@ def check_config(config: PracticeConfig) -> None:
 def check_practice(config: PracticeConfig, recipe: str) -> None:
     """Raise BadInput for a config that cannot run, before anything is loaded; the questions are checked elsewhere."""
     check_config(config)
-    check_openable(config, recipe, [taught_name(config.solver.dialect)])
+    dialect = config.solver.dialect
+    check_openable(config, recipe, [] if dialect in UNTRAINED else [taught_name(dialect)])
 
 
 def count_steps(config: PracticeConfig, num_questions: int) -> int:
@@ -368,8 +369,13 @@ def count_training(config: PracticeConfig, num_questions: int) -> int:
     return num_questions - count_held_back(num_questions, config.validation)
 
 
-async def train_practice(config: PracticeConfig, store: Run, reporter: Reporter) -> None:
-    """Train the config's solver with GRPO on the run's questions, from its last checkpoint or from the start."""
+async def train_practice(
+    config: PracticeConfig, store: Run, reporter: Reporter, practise: Callable[..., Awaitable[None]] = practise
+) -> None:
+    """Train the config's solver on the run's questions, with GRPO unless `practise` is another phase.
+
+    It goes on from the last checkpoint, or begins.
+    """
     questions, phase = read_questions(store.path / QUESTIONS), config.solver
     solver = solver_of(phase, config.prompts)
     async with open_run(config, ROLES, reporter) as opened:

@@ -320,6 +320,8 @@ def _is_taught(model: str) -> bool:
 
 
 def _warmup_hint(recipe: str, model: str) -> str:
+    if recipe == "r1":  # no warm-up teaches to answer from memory
+        return f"quaere evolve sft --set solver.dialect=cot --model {model} ..."
     dialect = "score" if recipe.startswith("report-") else recipe
     return f"quaere warmup {dialect} --model {model} --out DIR"
 

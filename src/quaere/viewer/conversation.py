@@ -124,7 +124,7 @@ def _view_turn(turn: Turn, span: str, support: Evidence | None) -> TurnView:
         kind=said.kind,
         line=said.text,
         results=_view_results(turn.results, f"passage-{turn.index + 1}", span, support),
-        reply="" if turn.results else turn.reply,
+        reply="" if turn.results and not turn.note_tokens else turn.reply,
         fault=said.fault,
         score=turn.action.score if isinstance(turn.action, Evaluate) else None,
     )

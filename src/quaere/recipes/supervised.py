@@ -1,0 +1,87 @@
+"""Supervised fine-tuning on given answers, from top to bottom: the baseline that neither searches nor tries.
+
+    repeat:
+        draw questions, and write the episode in which each is answered at once with its first accepted answer
+        one update that makes those answers likelier                                        (cross-entropy)
+
+An episode's prompt is that of the solver's dialect, `direct` by default, so that the trained model is asked in
+evaluation as it was taught. Validation on held-back questions chooses the checkpoint, as in `practice.py`.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from msgspec import structs
+
+from quaere.dialects.roles import Solver, is_right
+from quaere.recipes.practice import CLOSED_BOOK, CLOSED_PRESETS, practice_recipe
+from quaere.records import Episode, Question, SolveTask
+from quaere.rollout.episode import make_sample
+from quaere.rollout.policy import derive_seed
+from quaere.training.given import PracticeConfig, train_practice
+from quaere.training.rollouts import Drawing, Stage, count_steps_with_questions, draw_by_need
+from quaere.training.settings import ValidationSettings
+from quaere.training.solver_phase import SolverConfig, Validator, hold_back
+from quaere.training.training_run import TrainingRun
+from quaere.warmup.scripted_episodes import Attempt, demonstrate
+
+
+class SftConfig(PracticeConfig, frozen=True, forbid_unknown_fields=True):
+    """Settings of supervised fine-tuning on given answers.
+
+    An episode: the question, and <answer> with its first accepted answer; nothing is searched for. One episode is
+    written of each question and none is compared with others: `solver.attempts` and what concerns groups have no
+    effect.
+
+        SftConfig(model="base", index="demo/index", questions="train.jsonl")
+    """
+
+    solver: SolverConfig = structs.replace(CLOSED_BOOK, dialect="direct")
+
+
+async def imitate(
+    training: TrainingRun,
+    stage: Stage,
+    iteration: int,
+    config: SolverConfig,
+    *,
+    solver: Solver,
+    questions: Sequence[Question],
+    validation: ValidationSettings,
+    seed: int,
+    also: Mapping[str, float] | None = None,
+) -> None:
+    """Train the solver on the accepted answers to these questions, except those held back (see `practise`)."""
+    questions, held_back = hold_back(questions, validation, seed)
+    num_steps = count_steps_with_questions(config.steps, len(questions), config.batch, config.max_draws)
+    drawing = Drawing(config.batch, num_steps, config.max_draws, config.several_share)
+    validator = Validator(stage, solver.protocol, held_back, config.limits, every=validation.every, num_steps=num_steps)
+    for step in training.steps(iteration, "solver", num_steps, role="solver", settings=config.learner):
+        await validator.before(step)
+        asked = draw_by_need(questions, step.number, drawing, derive_seed(seed, "questions", iteration))
+        written = [await _write_answer(stage, solver, one, config, f"{step.name}-{one.id}") for one in asked]
+        episodes = [episode for episode in written if is_right(episode)]
+        # Nobody sampled these tokens, so there is no sampler to differ from.
+        learned = step.learner.step([make_sample(episode, 1.0) for episode in episodes])
+        step.metrics |= {name: value for name, value in learned.items() if not name.startswith("mismatch/")}
+        step.metrics |= {"solver/unwritten": float(len(written) - len(episodes)), **(also or {})}
+        for episode in episodes:
+            step.keep(episode, solver.pay(episode))
+        await validator.after(step)
+    training.take_best("solver")
+    training.skip(config.steps - num_steps)
+
+
+async def _write_answer(stage: Stage, solver: Solver, question: Question, config: SolverConfig, name: str) -> Episode:
+    """The episode of a solver that answers as it should; one whose answer does not fit is not right."""
+    attempt = Attempt(
+        name, SolveTask(question), lambda turns, shown: f"<answer>{question.answers[0]}</answer>", solver.protocol
+    )
+    return await demonstrate(attempt, stage.searcher, stage.actors.policy.renderer, config.limits, name="labels")
+
+
+_PRESETS = {**CLOSED_PRESETS, "paper": {**CLOSED_PRESETS["paper"], "solver.learner.kl_beta": 0.0}}
+SFT = structs.replace(
+    practice_recipe("sft", SftConfig, "supervised fine-tuning on given answers, without a search", _PRESETS),
+    train=partial(train_practice, practise=imitate),
+)
