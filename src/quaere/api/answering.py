@@ -16,6 +16,7 @@ from quaere.api.answer import refuse_all_failed
 from quaere.api.printing import Progress
 from quaere.chat.terminal_text import shorten_number
 from quaere.errors import BadInput
+from quaere.evaluation.qa.repeatable import find_repeatable
 from quaere.evaluation.qa.scores import AnsweringScore, QuestionScore, evaluate, score_episode
 from quaere.records import Episode, Question, SolveTask, Turn
 from quaere.runs import Run
@@ -26,10 +27,16 @@ _EVIDENCE = ("present", "verbatim", "supported", "joint", "gold", "gold_joint")
 
 
 async def answer_questions(
-    agent: OpenAgent, questions: Sequence[Question], *, stored: Run | None = None, progress: bool | Progress = True
+    agent: OpenAgent,
+    questions: Sequence[Question],
+    *,
+    stored: Run | None = None,
+    known: Sequence[Episode] = (),
+    progress: bool | Progress = True,
 ) -> list[QuestionScore]:
-    """Answer the questions that the run has no answers to; every episode is stored as soon as it ends."""
+    """Answer the questions that neither the run nor `known` answers; every episode is stored as soon as it ends."""
     done = read_scores(stored, questions, evidence=agent.cites) if stored else {}
+    done |= await _recall(agent, [one for one in questions if one.id not in done], known, stored)
     left = [question for question in questions if question.id not in done]
     failed: list[Episode] = []
     rights = [score.exact_match for score in done.values() if score.answerable]
@@ -56,6 +63,19 @@ async def answer_questions(
         refuse_all_failed(failed)
     done |= {score.id: score for score in scores}
     return [done[question.id] for question in questions]
+
+
+async def _recall(
+    agent: OpenAgent, questions: Sequence[Question], known: Sequence[Episode], stored: Run | None
+) -> dict[str, QuestionScore]:
+    """Scores of the known episodes that would be the same again, which are stored like others."""
+    asked, protocol = {question.id: SolveTask(question) for question in questions}, agent.protocol.name
+    same = [one for one in known if one.task == asked.get(one.id) and one.protocol == protocol]
+    episodes = await find_repeatable(same, agent.searcher, agent.limits)
+    scores = [score_episode(episode, evidence=agent.cites) for episode in episodes]
+    if stored:
+        stored.add_episodes(episodes, [score_metrics(score) for score in scores])
+    return {score.id: score for score in scores}
 
 
 def score_metrics(score: QuestionScore | AnsweringScore) -> dict[str, float]:

@@ -84,6 +84,7 @@ class Plan(Asked, frozen=True, kw_only=True):
     episodes: int  # that teach the form
     steps: int
     machine: Machine
+    num_measured: int = 0  # questions of an evaluation; 0: all that are held back
 
     def config(self, model: str, index: str = "", questions: str | None = None) -> Any:
         """The config of the training, with this model, index and file of questions to practise on."""
@@ -145,6 +146,7 @@ class Plan(Asked, frozen=True, kw_only=True):
         form = f"{count(self.episodes, 'episode')} in a fictional world" if self.teaches_form else "known to the model"
         size = f"{solver.batch} questions x {solver.attempts} attempts"
         trainer = "" if self.trainer == "local" else f", reinforcement on {self.trainer_url or HOSTED}"
+        measured = f"on about {self.num_measured} of" if self.num_measured else "on"
         step = f"about {format_duration(machine.step_s)} each" if machine.step_s else "of unknown length"
         return [
             ("documents", ", ".join(self.sources)),
@@ -152,7 +154,7 @@ class Plan(Asked, frozen=True, kw_only=True):
             ("held back", f"about {self.num_held_back}, by document, and never more than a quarter"),
             ("form", form),
             ("reinforcement", f"{self.recipe}, at most {self.steps} steps of {size}, {step}"),
-            ("evaluations", "2, before and after, on the questions held back"),
+            ("evaluations", f"2, before and after, {measured} the questions held back"),
             ("time", f"about {format_duration(self.expected_s)} on {machine.name}{trainer}"),
             ("memory", f"about {machine.needed_gib:.1f}{memory} GiB for {machine.num_parameters:,} weights"),
             ("disk", f"about {machine.needed_disk_gib:.1f} of {machine.disk_gib:.1f} GiB free, and the index"),
