@@ -9,7 +9,23 @@ from msgspec import structs
 
 import quaere
 from dictating import dictating
-from learning_runs import BUILDERS, NAMES, SMALL, digest, let_write, make_place, stop_at, write_pages
+from learning_runs import (
+    ADDED,
+    BUILDERS,
+    BUILT,
+    CONTRADICTED,
+    MOVED,
+    REMOVED,
+    REWRITTEN,
+    SMALL,
+    answer,
+    change_pages,
+    digest,
+    let_write,
+    make_place,
+    stop_at,
+    write_pages,
+)
 from quaere.api import learning_update
 from quaere.api.learning_plan import Plan
 from quaere.api.learning_update import Cost, plan_update
@@ -24,10 +40,6 @@ from quaere.warmup.documents.held_back import list_documents
 from quaere.warmup.documents.stale_questions import NO_DOCUMENT, NO_EVIDENCE
 from village import BRIDGES
 
-REWRITTEN, CONTRADICTED, REMOVED = NAMES[3], NAMES[20], NAMES[30]
-BUILT = dict(BUILDERS)
-MOVED = {REWRITTEN: "Tavi Bramsen", CONTRADICTED: "Petra Lundsen"}
-ADDED = {"Vorn Mill": "Tavi Bramsen", "Quill Tower": "Petra Lundsen"}
 COST = Cost(total_s=1200.0, writing_s=200.0, step_s=5.0, question_s=0.5)
 STALE = {REWRITTEN: NO_EVIDENCE, CONTRADICTED: UNREAD, REMOVED: NO_DOCUMENT}
 
@@ -36,25 +48,8 @@ def read(folder, name):
     return read_checked(folder / f"{name}.jsonl")
 
 
-def answer(job):
-    """Right at the first attempt alone: the model itself reads no word of these pages, so it would learn nothing."""
-    right, *_ = (*job.task.question.answers, "Nobody")
-    return [f"<answer>{right if job.episode_id.endswith('-a0') else 'Nobody'}</answer>"]
-
-
 def divide(*parts):
     raise ZeroDivisionError
-
-
-def change_pages(pages):
-    """One page says something else, one contradicts itself, one is gone, two are new."""
-    text = "# {0}\n\n{0} was built by {1} for the old town.\n"
-    (pages / f"{REWRITTEN}.md").write_text(text.format(REWRITTEN, MOVED[REWRITTEN]))
-    page = pages / f"{CONTRADICTED}.md"
-    page.write_text(f"{page.read_text()}\nAn error: {CONTRADICTED} was built by {MOVED[CONTRADICTED]}.\n")
-    (pages / f"{REMOVED}.md").unlink()
-    for name, who in ADDED.items():
-        (pages / f"{name}.md").write_text(text.format(name, who))
 
 
 @pytest.fixture(scope="module")
