@@ -22,6 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -40,7 +41,7 @@ from quaere.api.printing import Progress, count, format_duration, no_progress
 from quaere.api.run import Run
 from quaere.api.warmup import warmup
 from quaere.api.warmup_documents import read_checked
-from quaere.dialects.notes import read_json
+from quaere.dialects.notes import find_role, read_json
 from quaere.disk import discard_folder, new_folder, write_file
 from quaere.errors import BadInput
 from quaere.evaluation.qa.abstaining import add_hidden
@@ -55,6 +56,7 @@ from quaere.warmup.documents.checked_question import CheckedQuestion
 from quaere.warmup.documents.held_back import choose_documents, list_documents, split_by_document
 
 if TYPE_CHECKING:
+    from quaere.rollout.policy import Policy
     from quaere.warmup.imitation import TeachingStep
 
 _LEAST_DOCUMENTS = 2
@@ -87,10 +89,10 @@ def learn(
     `sources` are folders, documents or one index. Questions are written and checked by the model, or those of the file
     `questions`. `settings` are the recipe's by name and overrule those of the YAML file `config`; "form.NAME" is a
     setting of `warmup` and "writer.NAME" one of the question writer. If the interval of the gain includes 0, the agent
-    is the model before reinforcement, except with `anyway`. With `trainer`, reinforcement is computed on the server at
-    `trainer_url`; all else is done here. With `update` and otherwise the same arguments, a finished learning is
-    refreshed after its documents have changed. `on_progress` is called with what is being done, how much of it is done,
-    and how much there is.
+    is the model before reinforcement, except with `anyway`. With `trainer`, the model samples and is reinforced on the
+    server at `trainer_url`. With `update` and otherwise the same arguments, a finished learning is refreshed after its
+    documents have changed. `on_progress` is called with what is being done, how much of it is done, and how much there
+    is.
     """
     how: dict[str, Any] = {"minutes": minutes, "recipe": recipe, "seed": seed, "device": device}
     how |= {"trainer": trainer, "trainer_url": trainer_url}
@@ -215,6 +217,7 @@ class Learning:
                 "out": path,
                 "dropped": self.out / "dropped.jsonl",
                 "documents": documents,
+                "load": self._find_loader(model),
             }
             settings = self.plan.writer_settings()
             written = write_checked(model, self.index, settings, **how, note=self.note, progress=progress)
@@ -321,10 +324,20 @@ class Learning:
             discard_folder(stored)  # the questions that are left would be batched differently
         asked = self._list_asked()
         self.note(f"measuring on {count(len(asked), 'question')} held back")
-        with Agent(model, self.index, min_overlap=0.0, on_note=self.note, **engine, **limits) as agent:
+        load = self._find_loader(model)
+        with Agent(model, self.index, min_overlap=0.0, load=load, on_note=self.note, **engine, **limits) as agent:
             self.opened_s = time.monotonic()
             how: dict[str, Any] = {"run": stored, "known": known, "on_progress": progress or self.progress}
             return evaluate(agent, asked, name=name, **how)
+
+    def _find_loader(self, model: str | Run) -> Callable[[], Policy] | None:
+        """What opens the model on the trainer's server; None if it is computed here."""
+        if self.plan.trainer == "local":
+            return None
+        from quaere.training.remote_actors import open_remote_policy
+
+        folder = find_role(model.path, "solver").folder if isinstance(model, Run) else None
+        return partial(open_remote_policy, self.plan.config(self.start), folder, self.note)
 
     def _list_asked(self) -> list[Question]:
         """The questions to measure with: those held back, each a second time with its answer hidden."""

@@ -145,7 +145,7 @@ class Plan(Asked, frozen=True, kw_only=True):
         written = f"those of {self.questions}" if self.questions else f"at most {self.drafts:,} drafts{within}, checked"
         form = f"{count(self.episodes, 'episode')} in a fictional world" if self.teaches_form else "known to the model"
         size = f"{solver.batch} questions x {solver.attempts} attempts"
-        trainer = "" if self.trainer == "local" else f", reinforcement on {self.trainer_url or HOSTED}"
+        trainer = "" if self.trainer == "local" else f", the model on {self.trainer_url or HOSTED}"
         measured = f"on about {self.num_measured} of" if self.num_measured else "on"
         step = f"about {format_duration(machine.step_s)} each" if machine.step_s else "of unknown length"
         return [
@@ -298,7 +298,7 @@ def _estimate(plan: Plan, recipe: Recipe) -> Machine:
         num_samples=config.solver.num_samples,
     )
     is_local = plan.trainer == "local"
-    needed = (found.memory.total if is_local else found.memory.sampling_copy + found.memory.kv_cache) / _GIB
+    needed = found.memory.total / _GIB if is_local else 0.0  # a trainer samples as well
     # Checkpoints hold weights and two moments in float32; four are kept at most, and the agent is exported.
     needed_disk = 5 * 12 * found.num_trainable / _GIB
     if is_local and machine.device == "cpu" and found.num_parameters > _MOST_ON_CPU:
@@ -309,9 +309,8 @@ def _estimate(plan: Plan, recipe: Recipe) -> Machine:
             hint="the same command on a machine with a GPU, or with --trainer tinker",
         )
     if machine.memory_gib and needed > machine.memory_gib:
-        doing = "train" if is_local else "sample"
         there = f"there are {machine.memory_gib:.1f} on {machine.name}"
-        said = f"to {doing} {plan.model} takes about {needed:.1f} GiB, and {there}"
+        said = f"to train {plan.model} takes about {needed:.1f} GiB, and {there}"
         raise BadInput(said, hint="a smaller --model, or --set engine.max_rows=N with a lower N")
     if needed_disk > machine.disk_gib:
         said = f"learning writes about {needed_disk:.2g} GiB, and {machine.disk_gib:.2g} GiB of the disk are free"

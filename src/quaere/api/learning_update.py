@@ -90,10 +90,8 @@ def open_update(asked: Asked, root: Path, note: Callable[[str], None], progress:
 
     The index is updated first. An update under way is begun again if the documents have changed meanwhile.
     """
-    if not (root / PLAN).is_file() or not (root / REPORT).is_file():
-        said = "is not finished" if (root / PLAN).is_file() else "has nothing that was learned"
-        raise BadInput(f"{root} {said}, so there is nothing to update", hint="the same command without --update")
-    began_s, plan = time.monotonic(), find_plan(asked, root)
+    began_s = time.monotonic()
+    plan = _find_finished(asked, root)
     index = find_index(plan, root)
     num_done = len(list((root / UPDATES).glob(f"*/{_UPDATE}")))
     earlier = root / UPDATES / str(num_done) if num_done else root
@@ -112,14 +110,29 @@ def open_update(asked: Asked, root: Path, note: Callable[[str], None], progress:
     if out.exists() and read_json(out / _CHANGED, _Changed) != changed:
         note(f"the documents have changed again: {out} is begun anew")
         discard_folder(out)
+    cost = read_cost(plan, root)
     if not out.exists():
-        first = structs.replace(plan, drafts=_count_drafts(plan, root))
-        small = plan_update(first, changed, out, index, read_cost(plan, root))
+        small = plan_update(structs.replace(plan, drafts=_count_drafts(plan, root)), changed, out, index, cost)
         _begin(out, small, changed, digests, root / "agent")
-    small = structs.replace(read_json(out / PLAN, Plan), trainer_url=plan.trainer_url)  # the server may have moved
-    refresh = _Refresh(out, small, note, progress, earlier=earlier, writer=plan.model, cost=read_cost(plan, root))
+    small = read_json(out / PLAN, Plan)
+    refresh = _Refresh(out, small, note, progress, earlier=earlier, writer=plan.model, cost=cost)
     refresh.add_seconds("index", time.monotonic() - began_s)
     return refresh
+
+
+def _find_finished(asked: Asked, root: Path) -> Plan:
+    """The plan of the learning; BadInput if it is not finished, or cannot be updated."""
+    if not (root / PLAN).is_file() or not (root / REPORT).is_file():
+        said = "is not finished" if (root / PLAN).is_file() else "has nothing that was learned"
+        raise BadInput(f"{root} {said}, so there is nothing to update", hint="the same command without --update")
+    plan = find_plan(asked, root)
+    if plan.trainer != "local":
+        merged = f"quaere export {root / 'run'} --role solver --merge --out WARM"
+        raise BadInput(
+            "a trainer begins with the model that it serves, and an update with the agent",
+            hint=f"{merged}, quaere trainer start skyrl --model WARM, then --model WARM and another --out",
+        )
+    return plan
 
 
 def _count_drafts(plan: Plan, root: Path) -> int:
