@@ -28,7 +28,7 @@ from quaere.recipes.registry import LEARNED, Recipe, find_recipe
 from quaere.setting_types import refuse_unknown
 from quaere.warmup.documents.checked_question import WriterSettings
 
-PLAN = "plan.json"
+PLAN, HELD = "plan.json", "held.jsonl"
 
 _GIB = 2**30
 _LARGE_GPU_BYTES = 78e9  # a card that is sold as one of 80 GB
@@ -106,6 +106,7 @@ class Plan(Asked, frozen=True, kw_only=True):
         chosen |= {"trainer.kind": self.trainer, "trainer.url": self.trainer_url}
         if questions and not find_recipe(self.recipe).takes_questions:
             chosen["generation.given"] = questions  # besides what its proposer writes
+            chosen["proposer.held_back"] = str(Path(questions).with_name(HELD))
         return chosen | settings_of(self.settings, "")
 
     def form_settings(self) -> dict[str, Any]:
