@@ -28,7 +28,7 @@ from learning_runs import (
 )
 from quaere.api import learning_update
 from quaere.api.learning_plan import Plan
-from quaere.api.learning_update import Cost, plan_update
+from quaere.api.learning_update import Cost, plan_update, read_cost
 from quaere.api.warmup_documents import read_checked
 from quaere.dialects.notes import read_json
 from quaere.policies.sampler import ChatReply
@@ -163,6 +163,17 @@ def test_as_many_questions_are_measured_as_the_time_allows(place, tmp_path, num_
     changed = ChangedDocuments((), tuple(map(str, range(num_changed))), (), 200)
     small = plan_update(plan, changed, tmp_path, tmp_path / "index", COST)
     assert (small.num_measured, small.minutes, small.machine.step_s) == (num_measured, 1200 / 60 / 12, 5.0)
+
+
+def test_the_cost_of_a_learning_is_read_from_its_stages(given):
+    plan = read_json(given["out"] / "plan.json", Plan)
+    num_asked = len(quaere.Evaluation.read(given["out"] / "before.json").questions)
+    seconds = {"index": 1.0, "questions": 20.0, "before": 3.0, "reinforcement": 40.0, "after": 5.0}
+    (given["out"] / "seconds.json").write_text(json.dumps(seconds))
+    assert read_cost(plan, given["out"]) == Cost(69.0, 20.0, 40.0 / 20, 8.0 / (2 * num_asked))
+    del seconds["after"]  # killed before it was noted
+    (given["out"] / "seconds.json").write_text(json.dumps(seconds))
+    assert read_cost(plan, given["out"]).question_s == pytest.approx(3.01 / (2 * num_asked))
 
 
 def test_a_recipe_that_writes_its_own_questions_writes_a_tenth(place, tmp_path):

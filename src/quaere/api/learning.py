@@ -35,7 +35,7 @@ from quaere.api.checked_questions import summarise, write_checked, write_lines
 from quaere.api.evaluation import Evaluation, evaluate
 from quaere.api.evolution import evolve, export
 from quaere.api.learned import Example, Learned, find_index
-from quaere.api.learning_plan import Plan, fit_steps, obtain_plan, store_plan
+from quaere.api.learning_plan import HELD, Plan, fit_steps, obtain_plan, store_plan
 from quaere.api.learning_request import ask_for
 from quaere.api.printing import Progress, count, format_duration, no_progress
 from quaere.api.run import Run
@@ -140,7 +140,7 @@ class Learning:
             self.note(f"{name}: {said}")
         self._stage("index", self.index, self._build_index)
         self._stage("questions", self.out / "questions.jsonl", self._write_questions)
-        self._stage("split", self.out / "held.jsonl", self._hold_back)
+        self._stage("split", self.out / HELD, self._hold_back)
         if self.plan.teaches_form:
             self._stage("form", self.form, self._teach_form)
         self._stage("before", self.out / "before.json", self._measure_start)

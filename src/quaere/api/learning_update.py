@@ -27,6 +27,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
+from quaere.api.background import run_in_thread
 from quaere.api.checked_questions import recheck_questions, write_lines
 from quaere.api.evaluation import Evaluation
 from quaere.api.evolution import export
@@ -56,6 +57,7 @@ from quaere.worlds.dice import Dice
 _SHARE = 10  # an update drafts and trains at most this part of the first learning
 _TIME_SHARE = 12  # and is planned for this part of its time: what starting takes must fit into a tenth as well
 _LEAST_MEASURED = 50  # questions held back
+_LEAST_S = 0.01  # of a stage
 _FRESH_HELD = 4  # one in so many questions about new documents is held back
 _PLANNED = ("solver.steps", "writer.drafts", "writer.minutes")  # settings that an update decides
 _CHANGED, _UPDATE = "changed.json", "update.json"
@@ -143,12 +145,13 @@ def _count_drafts(plan: Plan, root: Path) -> int:
 
 
 def read_cost(plan: Plan, root: Path) -> Cost:
-    """What a finished learning took, by the times of its stages."""
+    """What a finished learning took, by the times of its stages; a kill may have lost one, which then counts little."""
     seconds = read_json(root / SECONDS, dict[str, float])
-    evaluations_s = seconds["before"] + seconds["after"]
+    writing_s, before_s, training_s, after_s = (
+        max(_LEAST_S, seconds.get(name, 0.0)) for name in ("questions", "before", "reinforcement", "after")
+    )
     num_asked = 2 * len(Evaluation.read(root / "before.json").questions)
-    writing_s, training_s = seconds["questions"], seconds["reinforcement"]
-    return Cost(sum(seconds.values()), writing_s, training_s / plan.steps, evaluations_s / num_asked)
+    return Cost(sum(seconds.values()), writing_s, training_s / plan.steps, (before_s + after_s) / num_asked)
 
 
 def plan_update(plan: Plan, changed: ChangedDocuments, out: Path, index: Path, cost: Cost) -> Plan:
@@ -234,15 +237,9 @@ class _Refresh(Learning):
 
     def _recheck(self, path: Path) -> None:
         questions = read_checked(self.earlier / "questions.jsonl")
-        found = recheck_questions(
-            questions,
-            self.changed.touched,
-            model=self.writer,
-            index=self.index,
-            settings=self.plan.writer_settings(),
-            device=self.plan.machine.device,
-            note=self.note,
-        )
+        how: dict[str, Any] = {"model": self.writer, "index": self.index, "note": self.note}
+        how |= {"settings": self.plan.writer_settings(), "device": self.plan.machine.device}
+        found = run_in_thread(lambda check: recheck_questions(questions, self.changed.touched, **how))
         num_checked = len(found.checked) + len(found.retired)
         self.note(f"{count(num_checked, 'question')} checked again, {len(found.retired)} retired")
         write_lines(self.out / "retired.jsonl", found.retired)
