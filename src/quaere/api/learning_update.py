@@ -55,7 +55,8 @@ from quaere.warmup.documents.stale_questions import Retired
 from quaere.worlds.dice import Dice
 
 _SHARE = 10  # an update drafts and trains at most this part of the first learning
-_TIME_SHARE = 12  # and is planned for this part of its time: what starting takes must fit into a tenth as well
+_TIME_SHARE = 12  # and is planned for this part of its time, so that a tenth is enough if some stages take longer
+_START_STEPS = 2  # what training takes before its first step, in steps
 _LEAST_MEASURED = 50  # questions held back
 _LEAST_S = 0.01  # of a stage
 _FRESH_HELD = 4  # one in so many questions about new documents is held back
@@ -287,7 +288,7 @@ class _Refresh(Learning):
         if not self.is_exact:
             spent_s = sum(self.seconds.values()) + time.monotonic() - self.began_s
             left_s = 60 * self.plan.minutes - spent_s - len(before.questions) * self.cost.question_s
-            steps = max(1, min(self.plan.steps, int(left_s / self.cost.step_s)))
+            steps = max(1, min(self.plan.steps, int(left_s / self.cost.step_s) - _START_STEPS))
             self._change_steps(structs.replace(self.plan, steps=steps), left_s)
         before.write(path)
 
