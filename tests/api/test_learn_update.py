@@ -28,7 +28,7 @@ from learning_runs import (
 )
 from quaere.api import learning_update
 from quaere.api.learning_plan import Plan
-from quaere.api.learning_update import Cost, plan_update, read_cost
+from quaere.api.learning_update import Cost, fit_update, plan_update, read_cost
 from quaere.api.warmup_documents import read_checked
 from quaere.dialects.notes import read_json
 from quaere.policies.sampler import ChatReply
@@ -163,6 +163,12 @@ def test_as_many_questions_are_measured_as_the_time_allows(place, tmp_path, num_
     changed = ChangedDocuments((), tuple(map(str, range(num_changed))), (), 200)
     small = plan_update(plan, changed, tmp_path, tmp_path / "index", COST)
     assert (small.num_measured, small.minutes, small.machine.step_s) == (num_measured, 1200 / 60 / 12, 5.0)
+
+
+@pytest.mark.parametrize(("left_s", "expected"), [(100.0, 8), (49.0, 7), (16.0, 1), (3.0, 1), (-20.0, 1)])
+def test_as_many_steps_are_made_as_fit_after_the_start(place, left_s, expected):
+    plan = structs.replace(read_json(place[1]["out"] / "plan.json", Plan), steps=8)
+    assert fit_update(plan, COST, left_s).steps == expected  # 5 s each, and two for the start
 
 
 def test_the_cost_of_a_learning_is_read_from_its_stages(given):

@@ -188,6 +188,11 @@ def plan_update(plan: Plan, changed: ChangedDocuments, out: Path, index: Path, c
     )
 
 
+def fit_update(plan: Plan, cost: Cost, left_s: float) -> Plan:
+    """The plan with as many of its steps as the seconds that are left have room for; at least one."""
+    return structs.replace(plan, steps=max(1, min(plan.steps, int(left_s / cost.step_s) - _START_STEPS)))
+
+
 def _begin(out: Path, plan: Plan, changed: _Changed, digests: dict[str, str], agent: Path) -> None:
     """Make the folder of an update, whole or not at all; the agent is linked, as its folder is exchanged at the end."""
     out.parent.mkdir(exist_ok=True)
@@ -288,8 +293,7 @@ class _Refresh(Learning):
         if not self.is_exact:
             spent_s = sum(self.seconds.values()) + time.monotonic() - self.began_s
             left_s = 60 * self.plan.minutes - spent_s - len(before.questions) * self.cost.question_s
-            steps = max(1, min(self.plan.steps, int(left_s / self.cost.step_s) - _START_STEPS))
-            self._change_steps(structs.replace(self.plan, steps=steps), left_s)
+            self._change_steps(fit_update(self.plan, self.cost, left_s), left_s)
         before.write(path)
 
     def _recall(self) -> list[Episode]:
