@@ -121,3 +121,28 @@ def let_write(monkeypatch):
         return real(model, **options) if "mode" in options else ChatPolicy(Reader())
 
     monkeypatch.setattr(policy, "open_policy", open_policy)
+
+
+# ------------------------------------------------------------------------------------------------- changed documents
+
+REWRITTEN, CONTRADICTED, REMOVED = NAMES[3], NAMES[20], NAMES[30]
+BUILT = dict(BUILDERS)
+MOVED = {REWRITTEN: "Tavi Bramsen", CONTRADICTED: "Petra Lundsen"}
+ADDED = {"Vorn Mill": "Tavi Bramsen", "Quill Tower": "Petra Lundsen"}
+
+
+def change_pages(pages):
+    """One page says something else, one contradicts itself, one is gone, two are new."""
+    text = "# {0}\n\n{0} was built by {1} for the old town.\n"
+    (pages / f"{REWRITTEN}.md").write_text(text.format(REWRITTEN, MOVED[REWRITTEN]))
+    page = pages / f"{CONTRADICTED}.md"
+    page.write_text(f"{page.read_text()}\nAn error: {CONTRADICTED} was built by {MOVED[CONTRADICTED]}.\n")
+    (pages / f"{REMOVED}.md").unlink()
+    for name, who in ADDED.items():
+        (pages / f"{name}.md").write_text(text.format(name, who))
+
+
+def answer(job):
+    """Right at the first attempt alone: the model itself reads no word of these pages, so it would learn nothing."""
+    right, *_ = (*job.task.question.answers, "Nobody")
+    return [f"<answer>{right if job.episode_id.endswith('-a0') else 'Nobody'}</answer>"]

@@ -11,7 +11,8 @@ from observing import SEGMENTS, proposal
 from quaere.dialects.roles import Solver
 from quaere.dialects.tool_call import ToolCallSolver
 from quaere.errors import QuaereError, TrainingStopped
-from quaere.recipes.drzero import Documents, DrZero
+from quaere.recipes.drawn_documents import Documents
+from quaere.recipes.drzero import DrZero
 from quaere.records import Answer, Episode, ProposeTask, Question
 from quaere.rollout.policy import derive_seed
 from quaere.runs import Run

@@ -30,6 +30,9 @@ PLACES = {
         "test_they_come_before_the_proposers_own_which_do_not_repeat_them": ["GenerationConfig.given"],
         "test_given_again_they_are_attempted_by_the_solver_of_every_iteration": ["GenerationConfig.given_again"],
     },
+    "recipes/test_held_back_documents.py": {
+        "test_no_proposal_is_about_a_document_that_is_held_back": ["ProposerConfig.held_back"]
+    },
     "recipes/test_validation.py": {"test_a_run_stops_when_validation_no_longer_rises": ["SelfPlayConfig.stop_after"]},
     "training/test_hardening.py": {
         "test_a_run_rewards_what_passed_the_gate_and_was_hard": ["ProposerConfig.task", "HardeningConfig.examiner"],

@@ -151,6 +151,18 @@ def test_the_key_words_of_a_question(question, words):
     assert key_words(question).isdisjoint({"river", "build", "direct", "wrote"})
 
 
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("when did we move the backups?", "In May 2019 we moved the backups to Oslo."),
+        ("who was using the old tower?", "In May 2019 it used the old tower."),
+        ("who tried the old keys?", "In May 2019 somebody tries the old key."),
+    ],
+)
+def test_short_words_are_compared_by_their_stems(question, text):
+    assert question_overlap(asked("May 2019", text, about=question)) == 1.0
+
+
 def test_an_answer_that_no_passage_has_does_not_count():
     told = asked("Hask", "Venn built the Halm bridge.")
     assert question_overlap(told) == 0.0

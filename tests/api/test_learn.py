@@ -201,6 +201,7 @@ def test_a_recipe_that_writes_its_own_questions_begins_with_the_checked_ones(vil
     assert not (tmp_path / "alone/practice.jsonl").read_bytes()
     with quaere.Run.open(learned.out / "run") as run:
         assert run.config["generation"]["given"] == str(learned.out / "practice.jsonl")
+        assert run.config["proposer"]["held_back"] == str(learned.out / "held.jsonl")
         assert {row.protocol for row in run.index(phase="solver")} == {"drzero-solver"}
     assert learned.after.settings["protocol"] == "drzero-solver" and learned.gain.num == 8
 

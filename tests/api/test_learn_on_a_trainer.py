@@ -4,9 +4,12 @@ import pytest
 
 import quaere
 from described_trainer import described_server
-from learning_runs import SMALL, make_place
+from learning_runs import SMALL, Reader, make_place, write_pages
 from quaere.api import learning_plan
-from quaere.training import run_setup
+from quaere.dialects.notes import find_role, role_policy
+from quaere.rollout import policy
+from quaere.rollout.policy import ChatPolicy
+from quaere.training import remote_actors, run_setup
 from quaere.training.actors import open_actors
 
 SETTINGS = {**SMALL, "adapter.rank": 4, "engine.mode": "fast"}
@@ -27,6 +30,26 @@ def trainers(monkeypatch):
     return opened
 
 
+@pytest.fixture(autouse=True)
+def sampled(monkeypatch):
+    """The folders of the weights that the trainer sampled from, None for its base; no model is opened here for that."""
+    folders, open_here = [], policy.open_policy
+
+    def open_there(config, folder, note):
+        assert config.trainer.kind == "tinker"
+        folders.append(folder)
+        engine = {"device": "cpu", "max_rows": 8}
+        return (
+            role_policy(find_role(folder.parents[2], "solver"), **engine)
+            if folder
+            else open_here(config.model, **engine)
+        )
+
+    monkeypatch.setattr(remote_actors, "open_remote_policy", open_there)
+    monkeypatch.setattr(policy, "open_policy", lambda model, **engine: pytest.fail("a model is opened here"))
+    return folders
+
+
 @pytest.fixture
 def server():
     with described_server(["grad_clip_norm"]) as url:
@@ -38,7 +61,12 @@ def stop(step, *_):
         raise ZeroDivisionError
 
 
-def test_the_trainer_reinforces_and_may_move(weighing_paths, tmp_path, trainers, server):
+def stop_measuring(line):
+    if line.startswith("measuring"):
+        raise ZeroDivisionError
+
+
+def test_the_trainer_reinforces_and_may_move(weighing_paths, tmp_path, trainers, sampled, server):
     corpus = weighing_paths[0].parent / "corpus.jsonl"
     given = make_place(weighing_paths, tmp_path) | {"settings": SETTINGS, "trainer": "tinker"}
     with described_server(["grad_clip_norm"]) as first, pytest.raises(ZeroDivisionError):
@@ -46,7 +74,20 @@ def test_the_trainer_reinforces_and_may_move(weighing_paths, tmp_path, trainers,
     learned = quaere.learn(corpus, **given, trainer_url=server)
     assert [(one.trainer.kind, one.trainer.url) for one in trainers] == [("tinker", first), ("tinker", server)]
     assert learned.gain.num == 8 and "reinforcement" in learned.seconds
-    assert dict(learned.plan.describe())["time"].endswith(f", reinforcement on {server}")
+    assert dict(learned.plan.describe())["time"].endswith(f", the model on {server}")
+    base, reinforced = sampled  # before and after
+    assert base is None and reinforced.is_relative_to(learned.out / "run/checkpoints") and reinforced.name == "solver"
+    with pytest.raises(quaere.BadInput, match="an update with the agent"):
+        quaere.learn(corpus, **given, trainer_url=server, update=True)
+
+
+def test_the_trainer_writes_the_questions(weighing_paths, tmp_path, server, monkeypatch):
+    given = make_place(weighing_paths, tmp_path) | {"settings": {**SETTINGS, "writer.minutes": 0}, "trainer": "tinker"}
+    del given["questions"]
+    monkeypatch.setattr(remote_actors, "open_remote_policy", lambda config, folder, note: ChatPolicy(Reader()))
+    with pytest.raises(ZeroDivisionError):
+        quaere.learn(write_pages(tmp_path / "pages"), **given, trainer_url=server, on_note=stop_measuring)
+    assert (tmp_path / "out/questions.jsonl").read_text().count("Who built") > 40
 
 
 def test_what_a_trainer_cannot_do_is_said_first(weighing_paths, tmp_path, server, monkeypatch):
@@ -71,4 +112,6 @@ def test_a_large_model_needs_no_gpu_here(weighing_paths, tmp_path, server, monke
         learning_plan.make_plan(asked, tmp_path / "out")
     remote = learning_plan.structs.replace(asked, trainer="tinker", trainer_url=server)
     plan = learning_plan.make_plan(remote, tmp_path / "out")
-    assert plan.preset == "single-gpu" and learning_plan.fit_steps(plan, 1.0, 1e6) is plan
+    assert (
+        plan.machine.needed_gib == 0 and plan.preset == "single-gpu" and learning_plan.fit_steps(plan, 1.0, 1e6) is plan
+    )

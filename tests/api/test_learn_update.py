@@ -9,10 +9,26 @@ from msgspec import structs
 
 import quaere
 from dictating import dictating
-from learning_runs import BUILDERS, NAMES, SMALL, digest, let_write, make_place, stop_at, write_pages
+from learning_runs import (
+    ADDED,
+    BUILDERS,
+    BUILT,
+    CONTRADICTED,
+    MOVED,
+    REMOVED,
+    REWRITTEN,
+    SMALL,
+    answer,
+    change_pages,
+    digest,
+    let_write,
+    make_place,
+    stop_at,
+    write_pages,
+)
 from quaere.api import learning_update
 from quaere.api.learning_plan import Plan
-from quaere.api.learning_update import plan_update
+from quaere.api.learning_update import Cost, fit_update, plan_update, read_cost
 from quaere.api.warmup_documents import read_checked
 from quaere.dialects.notes import read_json
 from quaere.policies.sampler import ChatReply
@@ -24,10 +40,7 @@ from quaere.warmup.documents.held_back import list_documents
 from quaere.warmup.documents.stale_questions import NO_DOCUMENT, NO_EVIDENCE
 from village import BRIDGES
 
-REWRITTEN, CONTRADICTED, REMOVED = NAMES[3], NAMES[20], NAMES[30]
-BUILT = dict(BUILDERS)
-MOVED = {REWRITTEN: "Tavi Bramsen", CONTRADICTED: "Petra Lundsen"}
-ADDED = {"Vorn Mill": "Tavi Bramsen", "Quill Tower": "Petra Lundsen"}
+COST = Cost(total_s=1200.0, writing_s=200.0, step_s=5.0, question_s=0.5)
 STALE = {REWRITTEN: NO_EVIDENCE, CONTRADICTED: UNREAD, REMOVED: NO_DOCUMENT}
 
 
@@ -35,25 +48,8 @@ def read(folder, name):
     return read_checked(folder / f"{name}.jsonl")
 
 
-def answer(job):
-    """Right at the first attempt alone: the model itself reads no word of these pages, so it would learn nothing."""
-    right, *_ = (*job.task.question.answers, "Nobody")
-    return [f"<answer>{right if job.episode_id.endswith('-a0') else 'Nobody'}</answer>"]
-
-
 def divide(*parts):
     raise ZeroDivisionError
-
-
-def change_pages(pages):
-    """One page says something else, one contradicts itself, one is gone, two are new."""
-    text = "# {0}\n\n{0} was built by {1} for the old town.\n"
-    (pages / f"{REWRITTEN}.md").write_text(text.format(REWRITTEN, MOVED[REWRITTEN]))
-    page = pages / f"{CONTRADICTED}.md"
-    page.write_text(f"{page.read_text()}\nAn error: {CONTRADICTED} was built by {MOVED[CONTRADICTED]}.\n")
-    (pages / f"{REMOVED}.md").unlink()
-    for name, who in ADDED.items():
-        (pages / f"{name}.md").write_text(text.format(name, who))
 
 
 @pytest.fixture(scope="module")
@@ -147,9 +143,43 @@ def test_an_update_costs_a_tenth_and_the_new_agent_is_taken(updated, place):
 def test_drafts_are_in_proportion_and_at_most_a_tenth(place, tmp_path, num_changed, drafts, steps, expected):
     plan = structs.replace(read_json(place[1]["out"] / "plan.json", Plan), drafts=drafts, steps=steps)
     changed = ChangedDocuments((), tuple(map(str, range(num_changed))), ("gone",), 200)
-    small = plan_update(plan, changed, tmp_path, tmp_path / "index")
+    small = plan_update(plan, changed, tmp_path, tmp_path / "index", COST)
     assert (small.drafts, small.steps) == expected
     assert (small.writer_settings().drafts, small.config(plan.model).solver.steps) == expected
+
+
+@pytest.mark.parametrize(
+    ("num_changed", "steps", "mode", "num_measured"),
+    [
+        (6, 48, "fast", 148),  # a twelfth of 1200 s, less 3 % of 200 s and 4 steps of 5 s: 74 s
+        (150, 48, "fast", 120),  # less 10 % of 200 s
+        (6, 240, "fast", 50),  # 24 steps take more than there is: the least
+        (6, 48, "deterministic", 0),  # all: no time may change what it does
+    ],
+)
+def test_as_many_questions_are_measured_as_the_time_allows(place, tmp_path, num_changed, steps, mode, num_measured):
+    plan = read_json(place[1]["out"] / "plan.json", Plan)
+    plan = structs.replace(plan, steps=steps, settings={**plan.settings, "engine.mode": mode})
+    changed = ChangedDocuments((), tuple(map(str, range(num_changed))), (), 200)
+    small = plan_update(plan, changed, tmp_path, tmp_path / "index", COST)
+    assert (small.num_measured, small.minutes, small.machine.step_s) == (num_measured, 1200 / 60 / 12, 5.0)
+
+
+@pytest.mark.parametrize(("left_s", "expected"), [(100.0, 8), (49.0, 7), (16.0, 1), (3.0, 1), (-20.0, 1)])
+def test_as_many_steps_are_made_as_fit_after_the_start(place, left_s, expected):
+    plan = structs.replace(read_json(place[1]["out"] / "plan.json", Plan), steps=8)
+    assert fit_update(plan, COST, left_s).steps == expected  # 5 s each, and two for the start
+
+
+def test_the_cost_of_a_learning_is_read_from_its_stages(given):
+    plan = read_json(given["out"] / "plan.json", Plan)
+    num_asked = len(quaere.Evaluation.read(given["out"] / "before.json").questions)
+    seconds = {"index": 1.0, "questions": 20.0, "before": 3.0, "reinforcement": 40.0, "after": 5.0}
+    (given["out"] / "seconds.json").write_text(json.dumps(seconds))
+    assert read_cost(plan, given["out"]) == Cost(69.0, 20.0, 40.0 / 20, 8.0 / (2 * num_asked))
+    del seconds["after"]  # killed before it was noted
+    (given["out"] / "seconds.json").write_text(json.dumps(seconds))
+    assert read_cost(plan, given["out"]).question_s == pytest.approx(3.01 / (2 * num_asked))
 
 
 def test_a_recipe_that_writes_its_own_questions_writes_a_tenth(place, tmp_path):
@@ -157,7 +187,7 @@ def test_a_recipe_that_writes_its_own_questions_writes_a_tenth(place, tmp_path):
     settings = {"proposer.steps": 21, "generation.candidates": 250, "adapter.rank": 0}
     changed = ChangedDocuments(("new",), (), (), 200)
     small = plan_update(
-        structs.replace(plan, recipe="drzero", settings=settings), changed, tmp_path, tmp_path / "index"
+        structs.replace(plan, recipe="drzero", settings=settings), changed, tmp_path, tmp_path / "index", COST
     )
     config = small.config(plan.model)
     assert (config.proposer.steps, config.generation.candidates, config.solver.steps) == (2, 25, 2)
@@ -171,7 +201,7 @@ def test_killed_at_any_moment_it_leaves_the_old_agent_or_the_new_one(updated, pl
         "measuring",
         "answering 3",
         "reinforcing 1",
-        "answering 20",
+        "answering 5",
     ]
     for text in stops:
         with pytest.raises(ZeroDivisionError, match=re.escape(text)):
@@ -239,20 +269,27 @@ def test_without_new_questions_the_agent_stays_and_the_next_update_goes_on_from_
     let_write(monkeypatch)  # the reader writes no questions about bridges
     corpus = tmp_path / "corpus.jsonl"
     shutil.copy(weighing_paths[0].parent / "corpus.jsonl", corpus)
-    given = make_place(weighing_paths, tmp_path) | {"settings": SMALL}
+    given = make_place(weighing_paths, tmp_path) | {"settings": {**SMALL, "engine.mode": "fast"}}
     first = quaere.learn(corpus, **given)
     change_row(corpus, 2, "Venn built it.")
     with pytest.raises(ZeroDivisionError):
         quaere.learn(corpus, **given, update=True, **stop_at("measuring"))
     change_row(corpus, 2, "Venn built it. Brod paid for it. It leads to Oss.")
-    notes = []
-    learned = quaere.learn(corpus, **given, update=True, on_note=notes.append)
+    notes, asked = [], []
+    told = {"on_note": notes.append, "on_progress": lambda doing, *rest: asked.append(doing)}
+    learned = quaere.learn(corpus, **given, update=True, **told)
     assert notes[0].startswith("the documents have changed again") and learned.out.name == "1"
     assert {one.document for one in learned.update.retired} == {BRIDGES[2]} and len(learned.update.retired) == 2
     assert "there is nothing new to practise on: the agent stays as it is" in notes
     assert not learned.is_trained and not (learned.out / "run").exists()
     assert digest(learned.agent) == digest(first.agent)
     assert learned.update.regression.mean == 0 and learned.update.gain is None
+    known, now = (
+        {one.id: one for one in quaere.Run.open(path).episodes()}
+        for path in (first.out / ("after" if first.is_trained else "before"), learned.out / "before")
+    )
+    reused = [name for name, one in now.items() if one == known[name]]
+    assert reused and asked.count("answering") == len(now) - len(reused)
     change_row(corpus, 2, "Venn built it. Brod paid for it. It leads to Halm.")
     again = quaere.learn(corpus, **given, update=True)
     assert again.out.name == "2" and again.update.documents.changed == (BRIDGES[2],) and not again.update.retired

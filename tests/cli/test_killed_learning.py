@@ -1,14 +1,30 @@
 """`quaere learn` killed at random moments, in every stage: the same command goes on and ends with the same weights."""
 
 import json
+import os
 import random
 import shutil
 import signal
+import sys
 
 import pytest
 from test_killed_commands import child
 
-from learning_runs import FORM, SMALL, digest, let_write, make_place, write_pages
+import quaere
+from dictating import dictating
+from learning_runs import (
+    ADDED,
+    BUILDERS,
+    FORM,
+    MOVED,
+    SMALL,
+    answer,
+    change_pages,
+    digest,
+    let_write,
+    make_place,
+    write_pages,
+)
 from preloaded import Process, Value
 
 
@@ -18,8 +34,21 @@ def learn(words, moment, counted):
     child(words, moment, counted)
 
 
-def start(words, moment=0, counted=None):
-    process = Process(target=learn, args=(words, moment, counted))
+def update(words, moment, counted, place=""):
+    """The same after pages have changed; with a place, it dies when it first touches a file whose path has it."""
+
+    def touched(event, args):
+        if place and any(place in arg for arg in args if isinstance(arg, str)):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(touched)
+    BUILDERS.update({**MOVED, **ADDED})
+    with dictating(answer):
+        learn(words, moment, counted)
+
+
+def start(words, moment=0, counted=None, target=learn, **how):
+    process = Process(target=target, args=(words, moment, counted, *how.values()))
     process.start()
     process.join()
     return process.exitcode
@@ -50,3 +79,77 @@ def test_killed_learning_goes_on(weighing_paths, tmp_path):
             stages.add(tuple(sorted(path.name for path in home.glob("[!.]*")) if home.exists() else ()))
         assert start(words) == 0 and read(home) == expected
     assert len(stages) > 3
+
+
+# ------------------------------------------------------------------------------------------------------- an update
+
+PLACES = ("updates/1/kept.jsonl", "updates/1/after.json", "updates/1/report.html")
+ALL_PLACES = ("index", "updates", "updates/1/new.jsonl", "updates/1/held.jsonl", "updates/1/before", "updates/1/run")
+ALL_PLACES = (*ALL_PLACES, "updates/1/after/", "updates/1/agent", "updates/1/report.json", "updates/1/update.json")
+
+
+@pytest.fixture
+def changed(weighing_paths, tmp_path):
+    """A finished learning whose pages have changed since, and the words of its update."""
+    given, pages = make_place(weighing_paths, tmp_path), write_pages(tmp_path / "pages")
+    settings = {**SMALL, "writer.minutes": 0, "solver.steps": 10}
+    words = ["learn", pages, "--model", given["model"], "--out", tmp_path / "home", "--device", "cpu"]
+    words += [word for name, value in settings.items() for word in ("--set", f"{name}={json.dumps(value)}")]
+    words = list(map(str, words))
+    assert start(words) == 0
+    change_pages(pages)
+    return tmp_path / "home", [*words, "--update"]
+
+
+def ask(home):
+    """The agent can be asked, whatever it says."""
+    with quaere.Agent(home / "agent", home / "index", device="cpu", max_turns=2, turn_tokens=4) as agent:
+        return agent.ask("Who built Halm Mill?")
+
+
+def is_finished(home):
+    return (home / "updates/1/update.json").exists()
+
+
+@pytest.mark.filterwarnings("ignore::quaere.errors.StaleIndex")
+@pytest.mark.parametrize("places", [PLACES, pytest.param(ALL_PLACES, marks=pytest.mark.slow)])
+def test_a_killed_update_leaves_the_old_agent_or_the_new_one(changed, places):
+    home, words = changed
+    old, agents = digest(home / "agent"), []
+    for place in places:  # each kill leaves less to do
+        assert start(words, target=update, place=str(home / place)) == -signal.SIGKILL
+        assert not is_finished(home) and ask(home)
+        agents.append(digest(home / "agent"))
+    assert start(words, target=update) == 0 and is_finished(home)
+    new = digest(home / "agent")
+    num_old = agents.count(old)
+    assert new != old and num_old and agents == [old] * num_old + [new] * (len(places) - num_old)
+    assert {one["document"] for one in json.loads((home / "updates/1/update.json").read_text())["retired"]}
+    assert start(words, target=update) == 2  # nothing changed since
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.filterwarnings("ignore::quaere.errors.StaleIndex")
+def test_an_update_killed_at_random_moments_ends_with_the_same(changed, tmp_path):
+    home, words = changed
+    old, counted, draw = digest(home / "agent"), Value(0), random.Random(0)
+    shutil.copytree(home, tmp_path / "kept")
+    assert start(words, counted=counted, target=update) == 0
+    expected = read_update(home)
+    for _ in range(6):
+        shutil.rmtree(home)
+        shutil.copytree(tmp_path / "kept", home)
+        for _ in range(3):
+            if is_finished(home):
+                break
+            assert start(words, moment=draw.randint(1, counted.value), target=update) in (0, -signal.SIGKILL)
+            assert digest(home / "agent") in (old, expected[-1]) and ask(home)
+        assert is_finished(home) or start(words, target=update) == 0
+        assert read_update(home) == expected
+
+
+def read_update(home):
+    """What must be the same: the questions, the scores and the agent."""
+    names = ("questions.jsonl", "held.jsonl", "before.json", "after.json", "update.json")
+    return [*((home / "updates/1" / name).read_text() for name in names), digest(home / "agent")]

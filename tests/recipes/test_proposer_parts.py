@@ -10,7 +10,7 @@ from msgspec import structs
 
 import tiny
 from quaere.errors import BadInput
-from quaere.recipes.drzero import Documents
+from quaere.recipes.drawn_documents import Documents
 from quaere.recipes.eve import EveConfig, _open_shards, find_passages, judge_triple
 from quaere.records import Answer, Episode, Hit, Proposal, ProposeTask, Search, SearchResult, Support, Turn
 from quaere.search.searcher import NoSearcher

@@ -128,7 +128,7 @@ async def test_a_run_searches_with_it(documents, monkeypatch):
             assert await opened.searcher.search([QUERY], 2) == documents.search([QUERY], 2)
     with pytest.raises(BadInput, match="not from a server") as refused:
         open_documents(RunConfig(index="mcp:server"))
-    assert "search_url=mcp:server" in refused.value.hint
+    assert "--search mcp:server" in refused.value.hint
 
 
 # ------------------------------------------------------------------------------------------------------- other servers

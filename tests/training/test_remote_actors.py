@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 import tiny
+from quaere.errors import BadInput
 from quaere.recipes.drzero import DrZeroConfig
 from quaere.training import remote_actors
-from quaere.training.remote_actors import RemoteActors, open_remote_actors
+from quaere.training.remote_actors import RemoteActors, open_remote_actors, open_remote_policy
 from quaere.training.settings import AdapterSettings, TrainerSettings
 
 NUMBERS = itertools.count()
@@ -86,15 +87,16 @@ def test_roles_continue_from_the_states_of_the_checkpoint(restored, tmp_path):
     }
 
 
-def test_a_run_on_a_trainer_says_what_it_fetches_and_where_it_trains(monkeypatch, tmp_path):
-    """The model's tokenizer is needed here, its weights are there."""
+@pytest.fixture
+def there(monkeypatch, tmp_path):
+    """A server with one base model, and the clients that samplers were given."""
     service = SimpleNamespace(
         name="the trainer at h",
         models=lambda: ["base"],
         call=lambda request: request(),
         sdk=SimpleNamespace(create_sampling_client=lambda base_model: f"client of {base_model}"),
     )
-    used, notes = [], []
+    used = []
     sampler = SimpleNamespace(name="m", lockstep=False, use=used.append)
 
     def resolve(name, report=print):
@@ -105,12 +107,38 @@ def test_a_run_on_a_trainer_says_what_it_fetches_and_where_it_trains(monkeypatch
     monkeypatch.setattr("quaere.policies.model_folders.load_tokenizer", lambda path: tiny.tokenizer())
     monkeypatch.setattr(remote_actors, "TinkerService", lambda url, patience_s: service)
     monkeypatch.setattr(remote_actors, "TinkerSampler", lambda *given, **options: sampler)
+    return used
+
+
+CONFIG = DrZeroConfig(
+    model="m", trainer=TrainerSettings(kind="tinker", url="http://h"), adapter=AdapterSettings(rank=8)
+)
+
+
+def test_a_run_on_a_trainer_says_what_it_fetches_and_where_it_trains(there, monkeypatch):
+    """The model's tokenizer is needed here, its weights are there."""
+    used, notes = there, []
     monkeypatch.setattr(remote_actors, "RemoteRole", lambda service, base, rank, seed: (base, rank, seed))
-    trainer = TrainerSettings(kind="tinker", url="http://h")
-    config = DrZeroConfig(model="m", trainer=trainer, adapter=AdapterSettings(rank=8))
-    actors = open_remote_actors(config, ("proposer", "solver"), notes.append)
+    actors = open_remote_actors(CONFIG, ("proposer", "solver"), notes.append)
     assert notes[0] == "m is downloaded"
     assert notes[-1] == "sampling and gradients on the trainer at h: adapters of base"
     assert used == ["client of base"]
     (proposer, solver) = actors._roles.values()
     assert proposer[:2] == solver[:2] == ("base", 8) and proposer[2] != solver[2]
+
+
+def test_a_trainer_samples_from_its_base_or_from_a_checkpoint(there, monkeypatch, tmp_path):
+    made = []
+
+    def make_role(service, base, rank, seed):
+        made.append(Role({"tinker://solver/weights/7"}, base))
+        made[-1].open_sampler = lambda: f"client of {made[-1].state}"
+        return made[-1]
+
+    monkeypatch.setattr(remote_actors, "RemoteRole", make_role)
+    assert open_remote_policy(CONFIG, None, print).name == "m" and not made
+    (tmp_path / "trainer_state.json").write_text('{"path": "tinker://solver/weights/7", "url": "http://h"}')
+    open_remote_policy(CONFIG, tmp_path, print)
+    assert there == ["client of base", "client of tinker://solver/weights/7"]
+    with pytest.raises(BadInput, match="was not written by a trainer"):
+        open_remote_policy(CONFIG, tmp_path / "other", print)

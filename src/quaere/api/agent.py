@@ -96,6 +96,7 @@ class Agent(Closing):
         dtype: Precision = "auto",
         deterministic: bool = False,
         max_rows: int = 32,
+        load: Callable[[], Policy] | None = None,
         on_note: Callable[[str], None] = lambda line: None,
         **limits: Unpack[LimitOptions],
     ) -> None:
@@ -107,7 +108,7 @@ class Agent(Closing):
         Each is by default as the model was trained; a model that was not trained may abstain. With several `attempts`
         the model answers each question as often, and the answer that most attempts give counts. An answer whose
         confidence is below `min_confidence` (0; of several attempts 0.25, the share that must agree) counts as an
-        abstention. `max_rows` is how many episodes run at once.
+        abstention. `max_rows` is how many episodes run at once. `load` opens the model elsewhere than in this process.
         """
         check_limits(limits)
         if temperature < 0:
@@ -129,7 +130,7 @@ class Agent(Closing):
         how: dict[str, Any] = {"temperature": temperature, "seed": seed, "max_rows": max_rows}
         how |= {"dialect": dialect, "style": style, "evidence": evidence, "guided": guided}
         how |= {"min_overlap": min_overlap, "min_confidence": min_confidence, "closed_book": closed_book}
-        how |= {"abstention": abstention, "attempts": attempts}
+        how |= {"abstention": abstention, "attempts": attempts, "load": load}
         try:
             opening = open_agent(model, self.searcher, engine=self.engine, limits=limits, on_note=on_note, **how)
             self.opened = opened = self._loop.run(opening)
@@ -351,6 +352,7 @@ async def open_agent(
     max_rows: int = 32,
     temperature: float = 0.0,
     seed: int = 0,
+    load: Callable[[], Policy] | None = None,
     on_note: Callable[[str], None] = lambda line: None,
     closed_book: bool = False,
     **asked: Any,
@@ -359,14 +361,14 @@ async def open_agent(
     from quaere.rollout.policy import ChatPolicy
 
     await check_reachable(searcher)
-    notes, load = _find_model(model, {**engine, "max_rows": max_rows, "interactive": True, "report": on_note})
+    notes, load_here = _find_model(model, {**engine, "max_rows": max_rows, "interactive": True, "report": on_note})
     is_small = not isinstance(model, Run) and needs_guide(str(model))
     protocol, limits = choose_solver(notes, needs_guide=is_small, closed_book=closed_book, **asked)
     default = 0.0 if closed_book else notes.min_overlap
     on_note(f"loading {model.path.name if isinstance(model, Run) else model}")
     overlap = default if min_overlap is None else min_overlap
     sampling: dict[str, Any] = {"temperature": temperature, "seed": seed, "max_rows": max_rows}
-    policy = load()
+    policy = (load or load_here)()
     if min_confidence and attempts == 1 and isinstance(policy, ChatPolicy):
         await policy.stop()
         said = f"the confidence of answers cannot be measured: {model} returns no probabilities of tokens"

@@ -8,12 +8,13 @@ from msgspec import Struct
 from quaere.chat.spans import find_evidence, shown_passages
 from quaere.chat.statements import split_statements
 from quaere.errors import NotFound, SamplingFailed
-from quaere.evaluation.reports.lexical import content_words
+from quaere.evaluation.reports.lexical import content_words, list_content
 from quaere.records import Answer as FinalAnswer
 from quaere.records import Episode, Evidence, Failure, Passage, Question, SearchResult, SolveTask
 from quaere.rewards.abstention import ABSTENTION
 from quaere.rewards.answers import exact_match_score, f1_score, normalise_answer
 from quaere.rewards.format import contains
+from quaere.search.words import stem
 
 _OPENING = "\"'(\u201c\u2018\u00ab"  # quotation marks and brackets before a name
 
@@ -228,7 +229,7 @@ def question_overlap(episode: Episode) -> float:
     asked = key_words(episode.task.question.text)
     found = find_support(episode)
     passages = [found[1]] if found else shown_passages(episode) if _is_yes_or_no(episode.outcome.text) else []
-    shares = [len(asked & set(content_words(passage.titled_text))) / (len(asked) or 1) for passage in passages]
+    shares = [len(asked & _stem_words(passage.titled_text)) / (len(asked) or 1) for passage in passages]
     return max(shares, default=0.0) if asked else 1.0
 
 
@@ -240,7 +241,12 @@ def key_words(question: str) -> set[str]:
         key_words("Which river runs beneath the Halm Bridge?") == {"halm", "bridg"}
     """
     names = [word for word in question.split()[1:] if word.lstrip(_OPENING)[:1].isupper()]
-    return set(content_words(" ".join(names))) or set(content_words(question))
+    return _stem_words(" ".join(names)) or _stem_words(question)
+
+
+def _stem_words(text: str) -> set[str]:
+    """The stems of a text's content words, as the index has them; those of `content_words` keep short words whole."""
+    return set(stem(list_content(text), "english"))
 
 
 def refuse_unanswered(episode: Episode, min_overlap: float = 0.0, min_confidence: float = 0.0) -> None:

@@ -16,6 +16,7 @@ from quaere.api.answer import refuse_all_failed
 from quaere.api.printing import Progress
 from quaere.chat.terminal_text import shorten_number
 from quaere.errors import BadInput
+from quaere.evaluation.qa.repeatable import find_repeatable
 from quaere.evaluation.qa.scores import AnsweringScore, QuestionScore, evaluate, score_episode
 from quaere.records import Episode, Question, SolveTask, Turn
 from quaere.runs import Run
@@ -30,17 +31,19 @@ async def answer_questions(
     questions: Sequence[Question],
     *,
     stored: Run | None = None,
+    known: Sequence[Episode] = (),
     progress: bool | Progress = True,
     doing: str = "answering",
     on_stored: Callable[[], None] = lambda: None,
 ) -> list[QuestionScore]:
-    """Answer the questions that the run has no answers to; every episode is stored as soon as it ends.
+    """Answer the questions that neither the run nor `known` answers; every episode is stored as soon as it ends.
 
     Stored episodes in which the model or a search failed are no answers: they are asked again. `doing` names the work
     in the progress, and `on_stored` is called after each episode.
     """
     least = agent.min_confidence
     done = _take_answers(stored, questions, evidence=agent.cites, min_confidence=least) if stored else {}
+    done |= await _recall(agent, [one for one in questions if one.id not in done], known, stored)
     left = [question for question in questions if question.id not in done]
     failed: list[Episode] = []
     rights = [score.exact_match for score in done.values() if score.answerable]
@@ -69,6 +72,20 @@ async def answer_questions(
         refuse_all_failed(failed)
     done |= {score.id: score for score in scores}
     return [done[question.id] for question in questions]
+
+
+async def _recall(
+    agent: OpenAgent, questions: Sequence[Question], known: Sequence[Episode], stored: Run | None
+) -> dict[str, QuestionScore]:
+    """Scores of the known episodes that would be the same again, which are stored like others."""
+    asked, protocol = {question.id: SolveTask(question) for question in questions}, agent.protocol.name
+    same = [one for one in known if one.task == asked.get(one.id) and one.protocol == protocol]
+    episodes = await find_repeatable(same, agent.searcher, agent.limits)
+    how = {"evidence": agent.cites, "min_confidence": agent.min_confidence}
+    scores = [score_episode(episode, **how) for episode in episodes]
+    if stored:
+        stored.add_episodes(episodes, [score_metrics(score) for score in scores])
+    return {score.id: score for score in scores}
 
 
 def score_metrics(score: QuestionScore | AnsweringScore) -> dict[str, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -15,6 +16,7 @@ from quaere.disk import write_file
 from quaere.errors import BadInput
 
 if TYPE_CHECKING:
+    from quaere.rollout.policy import Policy
     from quaere.search.index import Index
     from quaere.warmup.documents.checked_question import CheckedQuestion, Journal, WriterSettings, Written
     from quaere.warmup.documents.stale_questions import Rechecked
@@ -31,15 +33,17 @@ def write_checked(
     progress: Progress = no_progress,
     dropped: Path | None = None,
     documents: Collection[str] | None = None,
+    load: Callable[[], Policy] | None = None,
 ) -> Written:
     """Write questions that a model wrote and checked about an index to `out`; `BadInput` if none passed.
 
     What is finished is kept in a journal beside `out` until then, from which the same call goes on after a kill. What
     was dropped is written to `dropped` before: once `out` is there, the call is not repeated. With `documents` only
-    these are asked about, and there may be none that passed.
+    these are asked about, and there may be none that passed. `load` opens the model elsewhere than in this process.
     """
     settings.check()
-    written, journal = asyncio.run(_write(model, index, settings, device, out, note, progress, documents))
+    load = load or partial(_load, model, settings, device)
+    written, journal = asyncio.run(_write(model, index, settings, load, out, note, progress, documents))
     if dropped:
         write_lines(dropped, written.dropped)
     if not written.questions and documents is None:
@@ -59,17 +63,22 @@ def journal_of(out: Path) -> Path:
     return out.with_name(f"{out.name}.unfinished")
 
 
+def _load(model: str, settings: WriterSettings, device: Literal["auto", "cpu", "cuda"]) -> Policy:
+    from quaere.rollout.policy import open_policy
+
+    return open_policy(model, device=device, max_rows=settings.concurrency)
+
+
 async def _write(
     model: str,
     index: Path,
     settings: WriterSettings,
-    device: Literal["auto", "cpu", "cuda"],
+    load: Callable[[], Policy],
     out: Path,
     note: Callable[[str], None],
     progress: Progress,
     documents: Collection[str] | None,
 ) -> tuple[Written, Journal]:
-    from quaere.rollout.policy import open_policy
     from quaere.search.index import open_index
     from quaere.warmup.documents.checked_question import Journal
     from quaere.warmup.documents.writer import write_questions
@@ -80,7 +89,7 @@ async def _write(
     if journal.batches:
         note(f"going on after {len(journal.batches)} finished batches ({journal.path})")
     note(f"loading {model}")
-    policy = open_policy(model, device=device, max_rows=settings.concurrency)
+    policy = load()
     try:
         written = await write_questions(policy, opened, settings, report=progress, journal=journal, documents=documents)
     finally:
@@ -113,11 +122,10 @@ def recheck_questions(
 async def _reread(
     located: Rechecked, index: Index, model: str, settings: WriterSettings, device: Literal["auto", "cpu", "cuda"]
 ) -> Rechecked:
-    from quaere.rollout.policy import open_policy
     from quaere.warmup.documents.checks import Examiner, Lines
     from quaere.warmup.documents.stale_questions import reread
 
-    policy = open_policy(model, device=device, max_rows=settings.concurrency)
+    policy = _load(model, settings, device)
     try:
         lines = Lines(policy, seed=settings.seed, concurrency=settings.concurrency)
         return await reread(located, Examiner(lines, index, settings))

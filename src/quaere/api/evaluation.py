@@ -42,7 +42,7 @@ from quaere.evaluation.qa.answer_kinds import say_constant
 from quaere.evaluation.qa.differences import ArmDifference, Difference
 from quaere.evaluation.qa.items import EvidenceScore, keep_whole_gold
 from quaere.evaluation.qa.scores import Judging, QuestionScore, Scored, score_answering
-from quaere.records import Question
+from quaere.records import Episode, Question
 from quaere.rollout.question_files import read_questions
 from quaere.runs import Run
 from quaere.search.searcher import NoSearcher
@@ -84,6 +84,7 @@ def evaluate(
     gold_sets: Collection[str] | None = None,
     hide_answers: bool = False,
     run: str | Path | None = None,
+    known: Sequence[Episode] = (),
     progress: bool = True,
     on_progress: Progress | None = None,
 ) -> Evaluation:
@@ -96,6 +97,7 @@ def evaluate(
     sets whose `gold_ids` are complete; None means those that have them throughout. With `hide_answers`, each question
     is asked a second time with passages that contain its answers left out, if that makes it unanswerable. Every
     episode is stored in the directory `run`, if one is named; called again after a stop, the others are answered.
+    `known` are episodes of the same weights: those whose searches find the same now are not played again.
     """
     asked = read_questions(questions, limit, facts) if isinstance(questions, str | Path) else list(questions)
     if not asked or not all(isinstance(question, Question) for question in asked):
@@ -125,7 +127,7 @@ def evaluate(
         said = f"{run}: a deterministic evaluation cannot continue, as the other questions would be batched differently"
         raise BadInput(said, hint="name another run")
     keeps = partial(_open_run, Path(run), kept) if run is not None else nullcontext
-    found, judging = agent.run(_evaluate(agent, asked, judge, judge_items, keeps, on_progress or progress))
+    found, judging = agent.run(_evaluate(agent, asked, judge, judge_items, keeps, known, on_progress or progress))
     return Evaluation(name or agent.model, agent.model, settings, score_answering(found), tuple(found), judging)
 
 
@@ -140,6 +142,7 @@ async def _evaluate(
     judge: str | None,
     judge_items: int,
     keeps: Callable[[], AbstractContextManager[Run | None]],
+    known: Sequence[Episode],
     progress: bool | Progress,
 ) -> tuple[list[QuestionScore], Judging | None]:
     judging: Judging | None = None
@@ -148,7 +151,7 @@ async def _evaluate(
             engine = {**agent.engine, "concurrency": agent.opened.max_rows}
             judged_by, judging = await open_judging(judge, judge_items, held, engine)
         with keeps() as stored:  # in the thread that writes to it
-            found = await answer_questions(agent.opened, questions, stored=stored, progress=progress)
+            found = await answer_questions(agent.opened, questions, stored=stored, known=known, progress=progress)
             if stored:
                 stored.log_metrics(0, score_metrics(score_answering(found)))
         if judge and judging:

@@ -22,6 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -34,19 +35,20 @@ from quaere.api.checked_questions import summarise, write_checked, write_lines
 from quaere.api.evaluation import Evaluation, evaluate
 from quaere.api.evolution import evolve, export
 from quaere.api.learned import Example, Learned, find_index
-from quaere.api.learning_plan import Plan, fit_steps, obtain_plan, store_plan
+from quaere.api.learning_plan import HELD, Plan, fit_steps, obtain_plan, store_plan
 from quaere.api.learning_request import ask_for
 from quaere.api.printing import Progress, count, format_duration, no_progress
 from quaere.api.run import Run
 from quaere.api.warmup import warmup
 from quaere.api.warmup_documents import read_checked
-from quaere.dialects.notes import read_json
+from quaere.dialects.notes import find_role, read_json
 from quaere.disk import discard_folder, new_folder, write_file
 from quaere.errors import BadInput
 from quaere.evaluation.qa.abstaining import add_hidden
 from quaere.grouping import group_by
 from quaere.policies.catalogue import resolve_model
 from quaere.recipes.registry import find_recipe
+from quaere.records import Episode, Question
 from quaere.search.changed_documents import digest_documents
 from quaere.search.index import build_index, open_index
 from quaere.training.progress import StepReport, describe_figures
@@ -54,13 +56,13 @@ from quaere.warmup.documents.checked_question import CheckedQuestion
 from quaere.warmup.documents.held_back import choose_documents, list_documents, split_by_document
 
 if TYPE_CHECKING:
+    from quaere.rollout.policy import Policy
     from quaere.warmup.imitation import TeachingStep
 
 _LEAST_DOCUMENTS = 2
 _LEAST_QUESTIONS = 8  # to practise on, and to measure with
 _MOST_SHOWN, _MOST_PREVIEWED = 10, 20
-_SECONDS = "seconds.json"
-REPORT, DOCUMENTS, UPDATES = "report.json", "documents.json", "updates"
+REPORT, DOCUMENTS, SECONDS, UPDATES = "report.json", "documents.json", "seconds.json", "updates"
 
 
 def learn(
@@ -87,10 +89,10 @@ def learn(
     `sources` are folders, documents or one index. Questions are written and checked by the model, or those of the file
     `questions`. `settings` are the recipe's by name and overrule those of the YAML file `config`; "form.NAME" is a
     setting of `warmup` and "writer.NAME" one of the question writer. If the interval of the gain includes 0, the agent
-    is the model before reinforcement, except with `anyway`. With `trainer`, reinforcement is computed on the server at
-    `trainer_url`; all else is done here. With `update` and otherwise the same arguments, a finished learning is
-    refreshed after its documents have changed. `on_progress` is called with what is being done, how much of it is done,
-    and how much there is.
+    is the model before reinforcement, except with `anyway`. With `trainer`, the model samples and is reinforced on the
+    server at `trainer_url`. With `update` and otherwise the same arguments, a finished learning is refreshed after its
+    documents have changed. `on_progress` is called with what is being done, how much of it is done, and how much there
+    is.
     """
     how: dict[str, Any] = {"minutes": minutes, "recipe": recipe, "seed": seed, "device": device}
     how |= {"trainer": trainer, "trainer_url": trainer_url}
@@ -125,8 +127,9 @@ class Learning:
         self.index = find_index(plan, out)
         self.form, self.run, self.agent = out / "form", out / "run", out / "agent"
         self.start = str(self.form) if plan.teaches_form else plan.model
-        path = out / _SECONDS
+        path = out / SECONDS
         self.seconds = read_json(path, dict[str, float]) if path.is_file() else {}
+        self.is_exact = plan.config(plan.model).engine.mode == "deterministic"
         self.began_s = self.opened_s = 0.0  # when the stage under way began, and when its agent was loaded
 
     def finish(self, anyway: bool) -> Learned:
@@ -137,7 +140,7 @@ class Learning:
             self.note(f"{name}: {said}")
         self._stage("index", self.index, self._build_index)
         self._stage("questions", self.out / "questions.jsonl", self._write_questions)
-        self._stage("split", self.out / "held.jsonl", self._hold_back)
+        self._stage("split", self.out / HELD, self._hold_back)
         if self.plan.teaches_form:
             self._stage("form", self.form, self._teach_form)
         self._stage("before", self.out / "before.json", self._measure_start)
@@ -167,10 +170,13 @@ class Learning:
         try:
             yield
         finally:
-            taken = self.seconds.get(name, 0.0) + time.monotonic() - self.began_s
-            self.seconds[name] = round(taken, 2)
-            write_file(self.out / _SECONDS, msgspec.json.encode(self.seconds))
+            self.add_seconds(name, time.monotonic() - self.began_s)
             _free_memory()
+
+    def add_seconds(self, name: str, seconds: float) -> None:
+        """Add to the time of a stage."""
+        self.seconds[name] = round(self.seconds.get(name, 0.0) + seconds, 2)
+        write_file(self.out / SECONDS, msgspec.json.encode(self.seconds))
 
     # ------------------------------------------------------------------------------------------------------- questions
 
@@ -211,6 +217,7 @@ class Learning:
                 "out": path,
                 "dropped": self.out / "dropped.jsonl",
                 "documents": documents,
+                "load": self._find_loader(model),
             }
             settings = self.plan.writer_settings()
             written = write_checked(model, self.index, settings, **how, note=self.note, progress=progress)
@@ -290,14 +297,14 @@ class Learning:
         if answered_s:  # after a kill all may have been answered
             taken_s = answered_s[-1] - self.opened_s
             left_s = 60 * self.plan.minutes - sum(self.seconds.values()) - (time.monotonic() - self.began_s) - taken_s
-            self._fit(taken_s / len(answered_s), left_s)
+            self._change_steps(fit_steps(self.plan, taken_s / len(answered_s), left_s), left_s)
         before.write(path)
 
     def _measure_end(self, path: Path) -> None:
         self._measure(Run.open(self.run), path.stem).write(path)
 
-    def _fit(self, episode_s: float, left_s: float) -> None:
-        fitted = fit_steps(self.plan, episode_s, left_s)
+    def _change_steps(self, fitted: Plan, left_s: float) -> None:
+        """Store the plan with the steps that fit into the seconds that are left."""
         if fitted == self.plan:
             return
         store_plan(fitted, self.out)
@@ -305,20 +312,36 @@ class Learning:
         self.note(f"{step}, where {self.plan.steps} were planned: {format_duration(max(0.0, left_s))} are left")
         self.plan = fitted
 
-    def _measure(self, model: str | Run, name: str, progress: Progress | None = None) -> Evaluation:
+    def _measure(
+        self, model: str | Run, name: str, progress: Progress | None = None, known: Sequence[Episode] = ()
+    ) -> Evaluation:
         config = self.plan.config(self.start)
         limits = {name: getattr(config.solver.limits, name) for name in LimitOptions.__annotations__}
         engine = {"device": self.plan.machine.device, "max_rows": config.engine.max_rows}
-        is_exact = config.engine.mode == "deterministic"
-        engine |= {"deterministic": is_exact}
+        engine |= {"deterministic": self.is_exact}
         stored = self.out / name
-        if is_exact and stored.exists():
+        if self.is_exact and stored.exists():
             discard_folder(stored)  # the questions that are left would be batched differently
-        asked, _ = add_hidden([question.to_question() for question in self._read("held")])
+        asked = self._list_asked()
         self.note(f"measuring on {count(len(asked), 'question')} held back")
-        with Agent(model, self.index, min_overlap=0.0, on_note=self.note, **engine, **limits) as agent:
+        load = self._find_loader(model)
+        with Agent(model, self.index, min_overlap=0.0, load=load, on_note=self.note, **engine, **limits) as agent:
             self.opened_s = time.monotonic()
-            return evaluate(agent, asked, name=name, run=stored, on_progress=progress or self.progress)
+            how: dict[str, Any] = {"run": stored, "known": known, "on_progress": progress or self.progress}
+            return evaluate(agent, asked, name=name, **how)
+
+    def _find_loader(self, model: str | Run) -> Callable[[], Policy] | None:
+        """What opens the model on the trainer's server; None if it is computed here."""
+        if self.plan.trainer == "local":
+            return None
+        from quaere.training.remote_actors import open_remote_policy
+
+        folder = find_role(model.path, "solver").folder if isinstance(model, Run) else None
+        return partial(open_remote_policy, self.plan.config(self.start), folder, self.note)
+
+    def _list_asked(self) -> list[Question]:
+        """The questions to measure with: those held back, each a second time with its answer hidden."""
+        return add_hidden([question.to_question() for question in self._read("held")])[0]
 
     def _export(self, trained: bool) -> None:
         """Write the agent; `agent.json` says which it is, as a later call with `anyway` replaces it."""
@@ -368,8 +391,8 @@ def _free_memory() -> None:
     """Give back what a stage held on the GPU, as the next one loads a model of its own."""
     import torch
 
-    gc.collect()
     if torch.cuda.is_available():
+        gc.collect()
         torch.cuda.empty_cache()
 
 

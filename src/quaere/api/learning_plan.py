@@ -28,7 +28,7 @@ from quaere.recipes.registry import LEARNED, Recipe, find_recipe
 from quaere.setting_types import refuse_unknown
 from quaere.warmup.documents.checked_question import WriterSettings
 
-PLAN = "plan.json"
+PLAN, HELD = "plan.json", "held.jsonl"
 
 _GIB = 2**30
 _LARGE_GPU_BYTES = 78e9  # a card that is sold as one of 80 GB
@@ -84,6 +84,7 @@ class Plan(Asked, frozen=True, kw_only=True):
     episodes: int  # that teach the form
     steps: int
     machine: Machine
+    num_measured: int = 0  # questions of an evaluation; 0: all that are held back
 
     def config(self, model: str, index: str = "", questions: str | None = None) -> Any:
         """The config of the training, with this model, index and file of questions to practise on."""
@@ -105,6 +106,7 @@ class Plan(Asked, frozen=True, kw_only=True):
         chosen |= {"trainer.kind": self.trainer, "trainer.url": self.trainer_url}
         if questions and not find_recipe(self.recipe).takes_questions:
             chosen["generation.given"] = questions  # besides what its proposer writes
+            chosen["proposer.held_back"] = str(Path(questions).with_name(HELD))
         return chosen | settings_of(self.settings, "")
 
     def form_settings(self) -> dict[str, Any]:
@@ -144,7 +146,8 @@ class Plan(Asked, frozen=True, kw_only=True):
         written = f"those of {self.questions}" if self.questions else f"at most {self.drafts:,} drafts{within}, checked"
         form = f"{count(self.episodes, 'episode')} in a fictional world" if self.teaches_form else "known to the model"
         size = f"{solver.batch} questions x {solver.attempts} attempts"
-        trainer = "" if self.trainer == "local" else f", reinforcement on {self.trainer_url or HOSTED}"
+        trainer = "" if self.trainer == "local" else f", the model on {self.trainer_url or HOSTED}"
+        measured = f"on about {self.num_measured} of" if self.num_measured else "on"
         step = f"about {format_duration(machine.step_s)} each" if machine.step_s else "of unknown length"
         return [
             ("documents", ", ".join(self.sources)),
@@ -152,7 +155,7 @@ class Plan(Asked, frozen=True, kw_only=True):
             ("held back", f"about {self.num_held_back}, by document, and never more than a quarter"),
             ("form", form),
             ("reinforcement", f"{self.recipe}, at most {self.steps} steps of {size}, {step}"),
-            ("evaluations", "2, before and after, on the questions held back"),
+            ("evaluations", f"2, before and after, {measured} the questions held back"),
             ("time", f"about {format_duration(self.expected_s)} on {machine.name}{trainer}"),
             ("memory", f"about {machine.needed_gib:.1f}{memory} GiB for {machine.num_parameters:,} weights"),
             ("disk", f"about {machine.needed_disk_gib:.1f} of {machine.disk_gib:.1f} GiB free, and the index"),
@@ -296,7 +299,7 @@ def _estimate(plan: Plan, recipe: Recipe) -> Machine:
         num_samples=config.solver.num_samples,
     )
     is_local = plan.trainer == "local"
-    needed = (found.memory.total if is_local else found.memory.sampling_copy + found.memory.kv_cache) / _GIB
+    needed = found.memory.total / _GIB if is_local else 0.0  # a trainer samples as well
     # Checkpoints hold weights and two moments in float32; four are kept at most, and the agent is exported.
     needed_disk = 5 * 12 * found.num_trainable / _GIB
     if is_local and machine.device == "cpu" and found.num_parameters > _MOST_ON_CPU:
@@ -307,9 +310,8 @@ def _estimate(plan: Plan, recipe: Recipe) -> Machine:
             hint="the same command on a machine with a GPU, or with --trainer tinker",
         )
     if machine.memory_gib and needed > machine.memory_gib:
-        doing = "train" if is_local else "sample"
         there = f"there are {machine.memory_gib:.1f} on {machine.name}"
-        said = f"to {doing} {plan.model} takes about {needed:.1f} GiB, and {there}"
+        said = f"to train {plan.model} takes about {needed:.1f} GiB, and {there}"
         raise BadInput(said, hint="a smaller --model, or --set engine.max_rows=N with a lower N")
     if needed_disk > machine.disk_gib:
         said = f"learning writes about {needed_disk:.2g} GiB, and {machine.disk_gib:.2g} GiB of the disk are free"

@@ -9,32 +9,41 @@ Each update is a folder of `learn` of its own, whose source is the index and who
     -> questions.jsonl -> practice.jsonl, held.jsonl -> before.json -> run/ -> after.json -> agent/ -> update.json
 
 At the end DIR/agent is exchanged for the new agent at once. An update without `update.json` is not finished.
+
+It is planned to take less than a tenth of the first learning's time: a sample of the questions held back is asked, the
+old agent's answers are those of its last evaluation where its searches still find the same, and the steps are as many
+of the planned ones as then fit.
 """
 
+import hashlib
 import math
 import shutil
+import time
 from collections.abc import Callable, Collection
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
+from quaere.api.background import run_in_thread
 from quaere.api.checked_questions import recheck_questions, write_lines
 from quaere.api.evaluation import Evaluation
 from quaere.api.evolution import export
 from quaere.api.learned import Learned, Update, find_index
-from quaere.api.learning import DOCUMENTS, REPORT, UPDATES, Learning
+from quaere.api.learning import DOCUMENTS, REPORT, SECONDS, UPDATES, Learning
 from quaere.api.learning_plan import PLAN, Plan, find_plan, store_plan
 from quaere.api.learning_request import Asked
 from quaere.api.printing import Progress, count
+from quaere.api.run import Run
 from quaere.api.warmup_documents import read_checked
 from quaere.dialects.notes import read_json
 from quaere.disk import discard_folder, link_file, new_folder, write_file
 from quaere.errors import BadInput
 from quaere.evaluation.intervals import Interval, paired_difference
 from quaere.recipes.registry import find_recipe
+from quaere.records import Episode, Question
 from quaere.rewards.answers import normalise_answer
 from quaere.search.changed_documents import ChangedDocuments, digest_documents, find_changed
 from quaere.search.index import open_index
@@ -46,9 +55,31 @@ from quaere.warmup.documents.stale_questions import Retired
 from quaere.worlds.dice import Dice
 
 _SHARE = 10  # an update drafts and trains at most this part of the first learning
+_TIME_SHARE = 12  # and is planned for this part of its time, so that a tenth is enough if some stages take longer
+_START_STEPS = 2  # what training takes before its first step, in steps
+_LEAST_MEASURED = 50  # questions held back
+_LEAST_S = 0.01  # of a stage
 _FRESH_HELD = 4  # one in so many questions about new documents is held back
 _PLANNED = ("solver.steps", "writer.drafts", "writer.minutes")  # settings that an update decides
 _CHANGED, _UPDATE = "changed.json", "update.json"
+
+
+class Cost(Struct, frozen=True):
+    """What the first learning took: in all, to write questions, for a step, and for a question of an evaluation.
+
+    Cost(total_s=1740.0, writing_s=500.0, step_s=14.2, question_s=0.4)
+    """
+
+    total_s: float
+    writing_s: float
+    step_s: float
+    question_s: float
+
+
+class _Outcome(Struct, frozen=True):
+    """What an update needs of the report before: is the agent the reinforced one?"""
+
+    is_trained: bool
 
 
 class _Changed(ChangedDocuments, frozen=True, kw_only=True):
@@ -62,10 +93,8 @@ def open_update(asked: Asked, root: Path, note: Callable[[str], None], progress:
 
     The index is updated first. An update under way is begun again if the documents have changed meanwhile.
     """
-    if not (root / PLAN).is_file() or not (root / REPORT).is_file():
-        said = "is not finished" if (root / PLAN).is_file() else "has nothing that was learned"
-        raise BadInput(f"{root} {said}, so there is nothing to update", hint="the same command without --update")
-    plan = find_plan(asked, root)
+    began_s = time.monotonic()
+    plan = _find_finished(asked, root)
     index = find_index(plan, root)
     num_done = len(list((root / UPDATES).glob(f"*/{_UPDATE}")))
     earlier = root / UPDATES / str(num_done) if num_done else root
@@ -84,11 +113,29 @@ def open_update(asked: Asked, root: Path, note: Callable[[str], None], progress:
     if out.exists() and read_json(out / _CHANGED, _Changed) != changed:
         note(f"the documents have changed again: {out} is begun anew")
         discard_folder(out)
+    cost = read_cost(plan, root)
     if not out.exists():
-        small = plan_update(structs.replace(plan, drafts=_count_drafts(plan, root)), changed, out, index)
+        small = plan_update(structs.replace(plan, drafts=_count_drafts(plan, root)), changed, out, index, cost)
         _begin(out, small, changed, digests, root / "agent")
-    small = structs.replace(read_json(out / PLAN, Plan), trainer_url=plan.trainer_url)  # the server may have moved
-    return _Refresh(out, small, note, progress, earlier=earlier, writer=plan.model)
+    small = read_json(out / PLAN, Plan)
+    refresh = _Refresh(out, small, note, progress, earlier=earlier, writer=plan.model, cost=cost)
+    refresh.add_seconds("index", time.monotonic() - began_s)
+    return refresh
+
+
+def _find_finished(asked: Asked, root: Path) -> Plan:
+    """The plan of the learning; BadInput if it is not finished, or cannot be updated."""
+    if not (root / PLAN).is_file() or not (root / REPORT).is_file():
+        said = "is not finished" if (root / PLAN).is_file() else "has nothing that was learned"
+        raise BadInput(f"{root} {said}, so there is nothing to update", hint="the same command without --update")
+    plan = find_plan(asked, root)
+    if plan.trainer != "local":
+        merged = f"quaere export {root / 'run'} --role solver --merge --out WARM"
+        raise BadInput(
+            "a trainer begins with the model that it serves, and an update with the agent",
+            hint=f"{merged}, quaere trainer start skyrl --model WARM, then --model WARM and another --out",
+        )
+    return plan
 
 
 def _count_drafts(plan: Plan, root: Path) -> int:
@@ -98,10 +145,21 @@ def _count_drafts(plan: Plan, root: Path) -> int:
     return sum((root / name).read_bytes().count(b"\n") for name in ("questions.jsonl", "dropped.jsonl"))
 
 
-def plan_update(plan: Plan, changed: ChangedDocuments, out: Path, index: Path) -> Plan:
+def read_cost(plan: Plan, root: Path) -> Cost:
+    """What a finished learning took, by the times of its stages; a kill may have lost one, which then counts little."""
+    seconds = read_json(root / SECONDS, dict[str, float])
+    writing_s, before_s, training_s, after_s = (
+        max(_LEAST_S, seconds.get(name, 0.0)) for name in ("questions", "before", "reinforcement", "after")
+    )
+    num_asked = 2 * len(Evaluation.read(root / "before.json").questions)
+    return Cost(sum(seconds.values()), writing_s, training_s / plan.steps, (before_s + after_s) / num_asked)
+
+
+def plan_update(plan: Plan, changed: ChangedDocuments, out: Path, index: Path, cost: Cost) -> Plan:
     """The plan of an update: a tenth of the steps, and drafts in proportion to the changed documents, at most a tenth.
 
-    20,000 drafts and 48 steps for 200 documents, of which 6 changed: 600 drafts and 4 steps.
+    20,000 drafts and 48 steps for 200 documents, of which 6 changed: 600 drafts and 4 steps. As many questions held
+    back are measured as the rest of the time allows; all in deterministic mode, which no time may change.
     """
     share = min(1 / _SHARE, len(changed.readable) / max(1, changed.num_documents))
     settings: dict[str, Any] = {name: value for name, value in plan.settings.items() if name not in _PLANNED}
@@ -110,6 +168,10 @@ def plan_update(plan: Plan, changed: ChangedDocuments, out: Path, index: Path) -
         for name in ("proposer.steps", "generation.candidates"):
             if num := attrgetter(name)(config):
                 settings[name] = max(1, num // _SHARE)
+    steps = max(1, plan.steps // _SHARE)
+    left_s = cost.total_s / _TIME_SHARE - share * cost.writing_s - steps * cost.step_s
+    num_measured = max(_LEAST_MEASURED, int(left_s / cost.question_s))
+    is_exact = plan.config(plan.model).engine.mode == "deterministic"
     return structs.replace(
         plan,
         sources=(str(index),),
@@ -117,11 +179,18 @@ def plan_update(plan: Plan, changed: ChangedDocuments, out: Path, index: Path) -
         teaches_form=False,
         questions="",
         settings=settings,
-        minutes=plan.minutes / _SHARE,
+        minutes=cost.total_s / 60 / _TIME_SHARE,
         drafts=max(1, math.floor(plan.drafts * share)),
         writer_minutes=plan.writer_minutes / _SHARE,
-        steps=max(1, plan.steps // _SHARE),
+        steps=steps,
+        machine=structs.replace(plan.machine, step_s=round(cost.step_s, 2)),
+        num_measured=0 if is_exact else num_measured,
     )
+
+
+def fit_update(plan: Plan, cost: Cost, left_s: float) -> Plan:
+    """The plan with as many of its steps as the seconds that are left have room for; at least one."""
+    return structs.replace(plan, steps=max(1, min(plan.steps, int(left_s / cost.step_s) - _START_STEPS)))
 
 
 def _begin(out: Path, plan: Plan, changed: _Changed, digests: dict[str, str], agent: Path) -> None:
@@ -138,10 +207,18 @@ class _Refresh(Learning):
     """The stages of an update; `earlier` is the folder of the learning or update before, `writer` the first model."""
 
     def __init__(
-        self, out: Path, plan: Plan, note: Callable[[str], None], progress: Progress, *, earlier: Path, writer: str
+        self,
+        out: Path,
+        plan: Plan,
+        note: Callable[[str], None],
+        progress: Progress,
+        *,
+        earlier: Path,
+        writer: str,
+        cost: Cost,
     ) -> None:
         super().__init__(out, plan, note, progress)
-        self.earlier, self.writer = earlier, writer
+        self.earlier, self.writer, self.cost = earlier, writer, cost
         self.agent = out.parent.parent / "agent"
         self.changed = read_json(out / _CHANGED, _Changed)
 
@@ -166,15 +243,9 @@ class _Refresh(Learning):
 
     def _recheck(self, path: Path) -> None:
         questions = read_checked(self.earlier / "questions.jsonl")
-        found = recheck_questions(
-            questions,
-            self.changed.touched,
-            model=self.writer,
-            index=self.index,
-            settings=self.plan.writer_settings(),
-            device=self.plan.machine.device,
-            note=self.note,
-        )
+        how: dict[str, Any] = {"model": self.writer, "index": self.index, "note": self.note}
+        how |= {"settings": self.plan.writer_settings(), "device": self.plan.machine.device}
+        found = run_in_thread(lambda check: recheck_questions(questions, self.changed.touched, **how))
         num_checked = len(found.checked) + len(found.retired)
         self.note(f"{count(num_checked, 'question')} checked again, {len(found.retired)} retired")
         write_lines(self.out / "retired.jsonl", found.retired)
@@ -208,8 +279,31 @@ class _Refresh(Learning):
 
     # ------------------------------------------------------------------------------------------- training and measuring
 
+    def _list_asked(self) -> list[Question]:
+        """All new questions held back up to half of the sample, and old ones; the same ones in every update."""
+        held = sorted(self._read("held"), key=lambda one: hashlib.sha256(one.id.encode()).digest())
+        num, kept = self.plan.num_measured or len(held), {one.id for one in self._read("kept")}
+        old, new = ([one for one in held if (one.id in kept) == is_old] for is_old in (True, False))
+        new = new[: max(num // 2, num - len(old))]
+        return [one.to_question() for one in (*old[: num - len(new)], *new)]
+
     def _measure_start(self, path: Path) -> None:
-        self._measure(self.start, path.stem).write(path)
+        """What the old agent answers, and as many of the planned steps as fit into the time that is left."""
+        before = self._measure(self.start, path.stem, known=self._recall())
+        if not self.is_exact:
+            spent_s = sum(self.seconds.values()) + time.monotonic() - self.began_s
+            left_s = 60 * self.plan.minutes - spent_s - len(before.questions) * self.cost.question_s
+            self._change_steps(fit_update(self.plan, self.cost, left_s), left_s)
+        before.write(path)
+
+    def _recall(self) -> list[Episode]:
+        """The episodes of the agent's last evaluation; a deterministic one cannot be taken from another batch."""
+        is_trained = read_json(self.earlier / REPORT, _Outcome).is_trained
+        stored = self.earlier / ("after" if is_trained else "before")
+        if self.is_exact or not stored.is_dir():
+            return []
+        with Run.open(stored) as run:
+            return list(run.episodes())
 
     def _reinforce(self) -> None:
         if self.plan.practises_given and not self._read("practice"):

@@ -47,7 +47,7 @@ class LearnOptions(JsonOption, kw_only=True):
         assignments: one setting of the recipe; form.NAME is one of `quaere warmup`, writer.NAME one of the question
             writer
         seed: seed of everything that is drawn (default: 0)
-        trainer: where the model is reinforced: here, or on a server that speaks the Tinker interface
+        trainer: where the model samples and is reinforced: here, or on a server that speaks the Tinker interface
         trainer_url: the server of --trainer tinker (default: the hosted service, with the key in $TINKER_API_KEY)
         anyway: export the reinforced model also if no gain was shown, or with --update a loss
         update: refresh what the same command has learned, after documents have changed

@@ -19,7 +19,7 @@ class WorldOptions(JsonOption, kw_only=True):
         articles: number of articles, 200 to 100000
         out: folder to write to, new or empty
         family: the set of kinds, relations and wordings; evaluation and warmup share none; village and hamlet have up
-            to 900 articles of three-word records, for models made from nothing
+            to 1,000 articles of three-word records, for models made from nothing
         questions: number of gold questions (default: one per article, up to 1000)
         force: replace the world in a folder that is not empty
         json: print world.json instead of a summary

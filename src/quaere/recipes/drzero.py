@@ -21,7 +21,7 @@ its ablations is one value:
     solver.dialect=evalact              not of the paper: a solver that evaluates what it found (or evalrar, ...)
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from msgspec import structs
@@ -29,14 +29,12 @@ from msgspec import structs
 from quaere.chat.protocol import Protocol
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.roles import Solver
-from quaere.recipes.passage_clusters import Mask
+from quaere.recipes.drawn_documents import Documents
 from quaere.recipes.registry import Recipe
-from quaere.recipes.selector import Choice, Selector
-from quaere.records import Candidate, DropReason, Passage, ProposeTask
+from quaere.records import Candidate, DropReason, ProposeTask
 from quaere.rewards.proposer import proposer_reward
-from quaere.rollout.policy import derive_seed
 from quaere.runs import Run
-from quaere.search.searcher import Searcher
+from quaere.search.searcher import Searcher, Without
 from quaere.training.progress import Reporter
 from quaere.training.proposals import (
     Proposed,
@@ -49,7 +47,7 @@ from quaere.training.proposals import (
     propose_jobs,
     remember_questions,
 )
-from quaere.training.rollouts import Passages, Stage, draw_hops, draw_tasks, learn, rights
+from quaere.training.rollouts import Stage, learn, rights
 from quaere.training.run_setup import check_openable, open_run
 from quaere.training.self_play import (
     LARGE_LOOP,
@@ -151,58 +149,6 @@ def judge_proposal(proposed: Proposed, rights: Sequence[float], config: Proposer
     return structs.replace(proposed, num_right=num_right, num_attempts=num_attempts, reward=reward)
 
 
-# ------------------------------------------------------------------------------------------------------------ documents
-
-
-class Shard:
-    """Some of the passages that `read` returns by their numbers, renumbered from 0.
-
-    Shard(index.passage, [4, 17]).passage(0)      # passage 4 of the index
-    """
-
-    def __init__(self, read: Callable[[int], Passage], numbers: Sequence[int]) -> None:
-        self._read = read
-        self._numbers = numbers
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def passage(self, number: int) -> Passage:
-        """The passage with this number in the shard."""
-        return self._read(self._numbers[number])
-
-
-class Documents:
-    """Documents that a proposer's tasks are drawn from: those of `among`, uniformly or by a selector's choice.
-
-    Documents(index, ProposerConfig()).draw(range(64), seed=7, name="i0p", step_seed=3) -> [ProposeTask(...), ...]
-    """
-
-    def __init__(
-        self, passages: Passages, config: ProposerConfig, among: Mask | None = None, selector: Selector | None = None
-    ) -> None:
-        self._passages, self._config, self._among, self._selector = passages, config, among, selector
-        self._shard = passages if among is None else Shard(passages.passage, among.nonzero()[0].tolist())
-        self.chosen: dict[str, Choice] = {}  # the selector's choices in the last draw, by task id
-
-    def draw(self, numbers: Sequence[int], *, seed: int, name: str, step_seed: int) -> list[ProposeTask]:
-        """The tasks with these numbers, equal for equal seeds; `name` begins their ids.
-
-        A selector chooses documents anew for the step, by `step_seed`; the numbers then determine only the hops.
-        """
-        config, passages = self._config, self._passages
-        if self._selector is None:
-            return draw_tasks(self._shard, numbers, config.hop_ratio, seed=seed, name=name, document=config.document)
-        choices = self._selector.draw(len(numbers), derive_seed(step_seed, "selector"), self._among)
-        self.chosen = dict(zip([f"{name}-{number:06d}" for number in numbers], choices, strict=True))
-        return [
-            ProposeTask(
-                task, passages.passage(choice.passage), draw_hops(number, config.hop_ratio, seed), choice.question_type
-            )
-            for number, (task, choice) in zip(numbers, self.chosen.items(), strict=True)
-        ]
-
-
 # ------------------------------------------------------------------------------------------------------------- the loop
 
 
@@ -229,6 +175,8 @@ class DrZero:
         self.training = training
         self.stage = Stage(training.actors, searcher)
         self.first, self.second = first, second
+        held = first.held | second.held
+        self.reading = Without(searcher, held) if held else searcher  # where the proposer searches
         self.proposing = proposer_protocol(config, evidence=evidence)
         self.solver = solver_of(config.solver, config.prompts, evidence=evidence)
         self.asking = self.solver.protocol
@@ -306,7 +254,7 @@ class DrZero:
         """Proposals of the proposer on these tasks, with their format scores."""
         config = self.config.proposer
         jobs = propose_jobs(self.proposing, tasks, num_questions)
-        played = await self.stage.play(step, "proposer", jobs, config.limits)
+        played = await self.stage.play(step, "proposer", jobs, config.limits, searcher=self.reading)
         return [config.reward.read(episode) for episode in played.episodes]
 
     async def judge(self, step: Step, proposals: Sequence[Proposed]) -> list[Proposed]:

@@ -39,7 +39,8 @@ from quaere.chat.spans import find_evidence, shown_passages
 from quaere.dialects.roles import Solver
 from quaere.errors import BadInput
 from quaere.recipes import drzero
-from quaere.recipes.drzero import Documents, DrZero, Shard
+from quaere.recipes.drawn_documents import Documents, Shard
+from quaere.recipes.drzero import DrZero
 from quaere.recipes.passage_clusters import Mask, embed_index, sklearn_missing
 from quaere.recipes.registry import Recipe
 from quaere.recipes.selector import Selector, SelectorSettings, last_reward, pulled_questions

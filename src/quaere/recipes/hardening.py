@@ -22,7 +22,8 @@ from msgspec import Struct, structs
 
 from quaere.chat.spans import shown_passages
 from quaere.errors import BadInput
-from quaere.recipes.drzero import Documents, DrZero
+from quaere.recipes.drawn_documents import Documents
+from quaere.recipes.drzero import DrZero
 from quaere.records import Candidate, ProposeTask, Question, searches_needed
 from quaere.rewards.answers import exact_match_score
 from quaere.rewards.format import contains

@@ -308,16 +308,23 @@ class _Play:
             raise SearchFailed("no searches were left, and the policy had been told so", kind=_SPENT)
         if self._num_searches + len(action.queries) > self.limits.max_searches:
             raise SearchFailed(f"at most {self.limits.max_searches} searches are allowed", kind=_SPENT)
-        topk, ordered = self.limits.topk, self.limits.titles_first
-        wanted = max(topk, CANDIDATES) if ordered else topk
-        hiding = self.task.question if isinstance(self.task, SolveTask) and self.task.question.hidden else None
-        found = await self.searcher.search(action.queries, wanted + (_SPARE_HITS if hiding else 0))
-        if hiding:
-            found = [[hit for hit in hits if not is_hidden(hit.passage, hiding)][:wanted] for hits in found]
-        return tuple(
-            SearchResult(query, tuple(titles_first(query, hits, topk) if ordered else hits))
-            for query, hits in zip(action.queries, found, strict=True)
-        )
+        return await find_results(self.searcher, self.task, action.queries, self.limits)
+
+
+async def find_results(
+    searcher: Searcher, task: Task, queries: Sequence[str], limits: Limits
+) -> tuple[SearchResult, ...]:
+    """What a task's queries find, in the order in which it is shown; passages with hidden answers are left out."""
+    topk, ordered = limits.topk, limits.titles_first
+    wanted = max(topk, CANDIDATES) if ordered else topk
+    hiding = task.question if isinstance(task, SolveTask) and task.question.hidden else None
+    found = await searcher.search(queries, wanted + (_SPARE_HITS if hiding else 0))
+    if hiding:
+        found = [[hit for hit in hits if not is_hidden(hit.passage, hiding)][:wanted] for hits in found]
+    return tuple(
+        SearchResult(query, tuple(titles_first(query, hits, topk) if ordered else hits))
+        for query, hits in zip(queries, found, strict=True)
+    )
 
 
 def _checked(turn: Turn) -> Turn:

@@ -8,7 +8,7 @@ await searcher.close()
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
@@ -22,6 +22,7 @@ from quaere.records import Hit
 from quaere.search.index import Index, open_index
 from quaere.search.manifest import read_manifest
 
+_SPARE_HITS = 20  # further hits of a search that leaves out documents
 _MAX_JOINED = 64  # queries batched into one call of the engine
 _NUM_REMEMBERED = 4096  # queries whose hits are kept: the attempts at one question often ask for the same
 
@@ -106,6 +107,25 @@ class NoSearcher:
 
     async def close(self) -> None:
         """Do nothing."""
+
+
+class Without:
+    """Searcher that leaves out the passages of some documents; a query may then have fewer hits.
+
+    Without(searcher, {"halm.md"})
+    """
+
+    def __init__(self, searcher: Searcher, documents: Collection[str]) -> None:
+        self._searcher, self._documents = searcher, documents
+
+    async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
+        """One list of hits per query, in the order of the queries."""
+        found = await self._searcher.search(queries, topk + _SPARE_HITS)
+        return [[hit for hit in hits if hit.passage.doc_id not in self._documents][:topk] for hits in found]
+
+    async def close(self) -> None:
+        """Close the searcher."""
+        await self._searcher.close()
 
 
 class _Request(Struct, eq=False):

@@ -14,7 +14,7 @@ import tarfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import msgspec
@@ -29,6 +29,9 @@ from quaere.rollout.policy import TokenPolicy, derive_seed
 from quaere.training.actors import RolePlay, open_renderer
 from quaere.training.settings import LearnerSettings, RunConfig
 from quaere.training.tinker_learner import TinkerLearner
+
+if TYPE_CHECKING:
+    from quaere.chat.renderer import Renderer
 
 
 class RemoteActors(RolePlay):
@@ -101,23 +104,61 @@ def _named_states(checkpoints: Path) -> set[str]:
 
 def open_remote_actors(config: RunConfig, roles: Sequence[str], report: Callable[[str], None]) -> RemoteActors:
     """Connect to the server and prepare an adapter per role; weights stay on the server."""
+    there = connect(config, report)
+    report(f"sampling and gradients on {there.service.name}: adapters of {there.base}")
+    sampler, reference = there.sampler(config.model), there.sampler(there.base)
+    reference.use(there.open_base())
+    adapters = {role: there.role(config, role) for role in roles}
+    return RemoteActors(TokenPolicy(sampler, there.renderer), adapters, config, reference, there.path)
+
+
+def open_remote_policy(config: RunConfig, folder: Path | None, report: Callable[[str], None]) -> TokenPolicy:
+    """A policy that samples on the server: the base model, or the solver of this folder of a checkpoint."""
+    there = connect(config, report)
+    sampler = there.sampler(config.model)
+    if folder is None:
+        sampler.use(there.open_base())
+    else:
+        role = there.role(config, "solver")
+        role.go_back(read_state(folder).path)
+        sampler.use(role.open_sampler())
+    return TokenPolicy(sampler, there.renderer)
+
+
+class Connected(Struct, frozen=True):
+    """A server, its name of the base model, and what of the model is needed here.
+
+    Connected(service=TinkerService(...), base="qwen", renderer=Renderer(...), path="/models/qwen", positions=32768)
+    """
+
+    service: TinkerService
+    base: str
+    renderer: Renderer
+    path: str
+    positions: int
+
+    def sampler(self, name: str) -> TinkerSampler:
+        """A sampler that was not given a client yet."""
+        return TinkerSampler(self.service, self.renderer.decode, name=name, max_positions=self.positions)
+
+    def open_base(self) -> Any:
+        """A sampling client of the base model."""
+        return self.service.call(lambda: self.service.sdk.create_sampling_client(base_model=self.base))
+
+    def role(self, config: RunConfig, name: str) -> RemoteRole:
+        """A role's adapter."""
+        seed = derive_seed(config.seed, "adapter", name) % 2**31
+        return RemoteRole(self.service, self.base, rank=config.adapter.rank, seed=seed)
+
+
+def connect(config: RunConfig, report: Callable[[str], None]) -> Connected:
+    """Connect to the server of the config; the model's tokenizer is fetched, its weights are there."""
     trainer = config.trainer
     found = resolve_model(config.model, report=report)
     renderer = open_renderer(found, report)
     service = TinkerService(trainer.url, patience_s=trainer.patience_s)
     base = choose_base(service.models(), config.model, trainer.model)
-    report(f"sampling and gradients on {service.name}: adapters of {base}")
-    positions = read_positions(Path(found.path))
-    sampler = TinkerSampler(service, renderer.decode, name=config.model, max_positions=positions)
-    reference = TinkerSampler(service, renderer.decode, name=base, max_positions=positions)
-    reference.use(service.call(lambda: service.sdk.create_sampling_client(base_model=base)))
-    adapters = {
-        role: RemoteRole(
-            service, base, rank=config.adapter.rank, seed=derive_seed(config.seed, "adapter", role) % 2**31
-        )
-        for role in roles
-    }
-    return RemoteActors(TokenPolicy(sampler, renderer), adapters, config, reference, str(found.path))
+    return Connected(service, base, renderer, str(found.path), read_positions(Path(found.path)))
 
 
 def choose_base(

@@ -134,7 +134,7 @@ def open_documents(config: RunConfig, recipe: str = "drzero") -> Index:
     if not is_folder(config.index):
         raise BadInput(
             "a run reads its documents from an index directory, not from a server",
-            hint="--index DIR --set search_url=" + config.index,
+            hint="--index DIR --search " + config.index,
         )
     return open_index(Path(config.index))
 

@@ -15,6 +15,7 @@ from quaere.rewards.format import Containment, FormatRule, InvalidRule
 from quaere.rewards.proposer import FORMAT_WEIGHT, DifficultyShape
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import derive_seed
+from quaere.rollout.question_files import read_questions
 from quaere.setting_types import NonNegativeFloat, NonNegativeInt, PositiveInt
 from quaere.training.given import LARGE_GPU, count_given_steps, plan_given, take_given
 from quaere.training.hardening_gate import HardeningConfig
@@ -91,6 +92,8 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
         batch: Documents a step. [Dr. Zero, Table 5]
         hop_ratio: Weights of questions of 1, 2, 3, ... hops. [Dr. Zero]
         document: Show the proposer a document to begin with. [Dr. Zero]
+        held_back: A file of questions that the solver is measured on: the proposer neither is shown their documents
+            nor finds them, so that it asks about none. [Quaere]
         questions: Questions that are written about each document. [Dr. Zero, Table 5]
         attempts: Attempts of the solver at each question. [Dr. Zero, Table 5]
         advantage: Baseline of a reward: hrpo compares questions of the same number of hops, grpo those of the
@@ -110,6 +113,7 @@ class ProposerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     batch: PositiveInt = 256
     hop_ratio: HopRatio = (4, 3, 2, 1)
     document: bool = True
+    held_back: str = ""
     questions: PositiveInt = 1
     attempts: Attempts = 5
     advantage: Literal["hrpo", "grpo", "global"] = "hrpo"
@@ -220,6 +224,8 @@ def check_self_play(config: SelfPlayConfig) -> None:
         raise BadInput("generation.given_again=true repeats given questions: set generation.given=FILE as well")
     if config.stop_after and not config.validation.questions:
         raise BadInput("stop_after compares validations: set validation.questions=64 or so as well")
+    if proposer.held_back:
+        read_questions(proposer.held_back)
     if proposer.task == "harden":
         proposer.hardening.check(generation.given, again=generation.given_again)
     if not any(proposer.hop_ratio):

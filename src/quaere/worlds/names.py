@@ -11,7 +11,7 @@ from itertools import pairwise
 from quaere.worlds.dice import Dice
 from quaere.worlds.schema import Family, split_slots
 
-_MAX_DRAWS = 200
+_MAX_DRAWS = 2000
 
 
 def strip_article(name: str) -> str:

@@ -130,8 +130,13 @@ def rounds_to(said: Number, known: Number) -> bool:
 
 def content_words(text: str) -> list[str]:
     """Stems of the content words of a text: no function words, numbers or single letters."""
+    return [_stem(word) for word in list_content(text)]
+
+
+def list_content(text: str) -> list[str]:
+    """The content words of a text as they are, in lower case."""
     words = [word for word in terms(text) if word not in _FUNCTION_WORDS and word not in _NUMBER_WORDS]
-    return [_stem(word) for word in words if not word[0].isdigit() and len(word) >= (3 if word.isascii() else 2)]
+    return [word for word in words if not word[0].isdigit() and len(word) >= (3 if word.isascii() else 2)]
 
 
 def _stem(word: str) -> str:

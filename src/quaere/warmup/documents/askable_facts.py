@@ -12,6 +12,7 @@ is measured later, by searching with it.
 import math
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Literal
 
 from msgspec import Struct
@@ -267,5 +268,11 @@ def _can_be_asked(span: str, passage: Passage) -> bool:
     # A digit is guessed too easily, and says too little to tell two facts apart.
     if len(span) == 1 or not words or len(span.split()) > _MAX_SPAN_WORDS or span.split()[0].lower() in _NO_ANSWERS:
         return False
-    folders = normalise_answer(passage.doc_id.rpartition("/")[0].replace("/", " ")).split()
-    return not words & set(normalise_answer(passage.title).split()) and not words <= set(folders)
+    title, folders = _page_words(passage.title, passage.doc_id.rpartition("/")[0])
+    return not words & title and not words <= folders
+
+
+@lru_cache(maxsize=1)  # of one page after the other, each with many spans
+def _page_words(title: str, folders: str) -> tuple[frozenset[str], frozenset[str]]:
+    """The words of a page's title, and of its folders' names."""
+    return frozenset(normalise_answer(title).split()), frozenset(normalise_answer(folders.replace("/", " ")).split())

@@ -1,0 +1,87 @@
+"""The documents that a proposer's tasks are drawn from, without those that the solver is measured on.
+
+Documents(index, ProposerConfig(held_back="held.jsonl")).draw(range(64), seed=7, name="i0p", step_seed=3)
+-> [ProposeTask("i0p-000000", Passage(...), hops=2), ...]
+"""
+
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+
+from quaere.errors import BadInput
+from quaere.recipes.passage_clusters import Mask
+from quaere.recipes.selector import Choice, Selector
+from quaere.records import Passage, ProposeTask
+from quaere.rollout.policy import derive_seed
+from quaere.rollout.question_files import read_questions
+from quaere.training.rollouts import Passages, draw_hops, draw_tasks
+from quaere.training.self_play import ProposerConfig
+from quaere.warmup.documents.held_back import find_documents
+
+
+class Shard:
+    """Some of the passages that `read` returns by their numbers, renumbered from 0.
+
+    Shard(index.passage, [4, 17]).passage(0)      # passage 4 of the index
+    """
+
+    def __init__(self, read: Callable[[int], Passage], numbers: Sequence[int]) -> None:
+        self._read = read
+        self._numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def passage(self, number: int) -> Passage:
+        """The passage with this number in the shard."""
+        return self._read(self._numbers[number])
+
+
+class Documents:
+    """Documents that a proposer's tasks are drawn from: those of `among`, uniformly or by a selector's choice.
+
+    Those with questions that are held back are left out; `held` are their ids.
+    """
+
+    def __init__(
+        self, passages: Passages, config: ProposerConfig, among: Mask | None = None, selector: Selector | None = None
+    ) -> None:
+        self.held = list_held(config.held_back)
+        if self.held:
+            among = leave_out(passages, self.held, among)
+        self._passages, self._config, self._among, self._selector = passages, config, among, selector
+        self._shard = passages if among is None else Shard(passages.passage, among.nonzero()[0].tolist())
+        self.chosen: dict[str, Choice] = {}  # the selector's choices in the last draw, by task id
+
+    def draw(self, numbers: Sequence[int], *, seed: int, name: str, step_seed: int) -> list[ProposeTask]:
+        """The tasks with these numbers, equal for equal seeds; `name` begins their ids.
+
+        A selector chooses documents anew for the step, by `step_seed`; the numbers then determine only the hops.
+        """
+        config, passages = self._config, self._passages
+        if self._selector is None:
+            return draw_tasks(self._shard, numbers, config.hop_ratio, seed=seed, name=name, document=config.document)
+        choices = self._selector.draw(len(numbers), derive_seed(step_seed, "selector"), self._among)
+        self.chosen = dict(zip([f"{name}-{number:06d}" for number in numbers], choices, strict=True))
+        return [
+            ProposeTask(
+                task, passages.passage(choice.passage), draw_hops(number, config.hop_ratio, seed), choice.question_type
+            )
+            for number, (task, choice) in zip(numbers, self.chosen.items(), strict=True)
+        ]
+
+
+def list_held(questions: str) -> frozenset[str]:
+    """The ids of the documents that the questions of a file are about; none without a file."""
+    asked = read_questions(questions) if questions else []
+    spans = ((one, [span.doc_id for span in one.evidence] or list(one.gold_ids)) for one in asked)
+    return frozenset(name for one, proven_by in spans for name in find_documents(one.id, proven_by))
+
+
+def leave_out(passages: Passages, held: Collection[str], among: Mask | None) -> Mask:
+    """A mask of the passages of `among` that are of other documents; BadInput if there is none."""
+    kept = np.array([passages.passage(number).doc_id not in held for number in range(len(passages))], dtype=bool)
+    kept = kept if among is None else kept & among
+    if not kept.any():
+        raise BadInput("the questions of proposer.held_back are about all documents: none is left to ask about")
+    return kept

@@ -1,0 +1,77 @@
+"""Documents with questions that are held back: the proposer is not shown them, and does not find them."""
+
+import asyncio
+import json
+
+import pytest
+
+import tiny
+from quaere.errors import BadInput
+from quaere.recipes.drawn_documents import Documents, Shard
+from quaere.records import Hit, ProposeTask
+from quaere.search.searcher import Without
+from quaere.training.self_play import ProposerConfig
+from quaere.training.self_play import check_self_play as check_config
+from village import BRIDGES, builder
+from village_runs import make_config, make_quoting, run_drzero, run_eve
+
+
+def write_held(path, names):
+    """A file of questions about these bridges: one with evidence, the others known by their ids."""
+    sentence = f"{builder(0)} built it."
+    evidence = {"doc_id": names[0], "start": 0, "end": len(sentence), "text": sentence}
+    rows = [{"id": "q0", "question": "Who built it?", "answers": [builder(0)], "evidence": [evidence]}]
+    rows += [{"id": f"{name}#0:0-unanswerable", "question": f"Who burned {name}?"} for name in names[1:]]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def read_documents(run):
+    """The documents that the proposer was shown, to begin with and by its searches."""
+    episodes = [episode for episode in run.episodes() if isinstance(episode.task, ProposeTask)]
+    first = {episode.task.document.doc_id for episode in episodes}
+    turns = (turn for episode in episodes for turn in episode.turns)
+    return first, {hit.passage.doc_id for turn in turns for result in turn.results for hit in result.hits}
+
+
+@pytest.mark.parametrize("kind", ["drzero", "eve"])
+def test_no_proposal_is_about_a_document_that_is_held_back(kind, paths, tmp_path):
+    held = set(BRIDGES[: len(BRIDGES) // 2])
+    make, play = (make_config, run_drzero) if kind == "drzero" else (make_quoting, run_eve)
+    given = {"proposer.held_back": write_held(tmp_path / "held.jsonl", sorted(held))}
+    run, _ = play(tmp_path / "run", make(paths, **given))
+    with run:
+        first, found = read_documents(run)
+        assert len(first) > 3 and not first & held and not found & held
+        candidates = {one.document_id for one in run.candidates()}
+        assert candidates and not candidates & held
+
+
+PASSAGES = [tiny.passage(f"Bridge {number}.", number=number) for number in range(6)]
+
+
+class Found:
+    """A searcher that finds all passages, in their order."""
+
+    async def search(self, queries, topk):
+        return [[Hit(passage, 1.0) for passage in PASSAGES[:topk]] for _ in queries]
+
+    async def close(self):
+        self.is_closed = True
+
+
+def test_a_search_without_documents_has_the_next_ones():
+    searcher = Without(found := Found(), {PASSAGES[0].doc_id, PASSAGES[2].doc_id})
+    hits = asyncio.run(searcher.search(["a", "b"], 2))
+    assert [[hit.passage for hit in one] for one in hits] == [[PASSAGES[1], PASSAGES[3]]] * 2
+    asyncio.run(searcher.close())
+    assert found.is_closed
+
+
+def test_what_cannot_be_held_back_is_one_line(paths, tmp_path):
+    with pytest.raises(BadInput, match=r"nowhere\.jsonl"):
+        check_config(make_config(paths, **{"proposer.held_back": str(tmp_path / "nowhere.jsonl")}))
+    rows = [{"id": f"{passage.doc_id}#0:0", "question": "Who?"} for passage in PASSAGES]
+    (tmp_path / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(BadInput, match="about all documents"):
+        Documents(Shard(PASSAGES.__getitem__, range(6)), ProposerConfig(held_back=str(tmp_path / "all.jsonl")))
