@@ -9,7 +9,7 @@ import torch
 
 import tiny
 from exported_runs import adapted_model, make_base, make_run, write_adapters, write_models
-from quaere.cli.main import COMMANDS, main
+from quaere.cli.main import main
 from quaere.dialects import notes
 from quaere.dialects.notes import find_notes, find_role, load_role, read_notes
 from quaere.disk import discard_folder
@@ -28,11 +28,6 @@ from quaere.training.exports import export_role
 from quaere.training.settings import AdapterSettings, RunConfig
 
 IDS = torch.tensor([[5, 9, 200, 31, 77, 8, 120, 3]])
-
-
-@pytest.fixture(autouse=True)
-def _with_command(monkeypatch):
-    monkeypatch.setattr("quaere.cli.main.COMMANDS", tuple(dict.fromkeys((*COMMANDS, "export"))))
 
 
 @pytest.fixture(scope="module")

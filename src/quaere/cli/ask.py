@@ -12,11 +12,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from msgspec import Meta
 from msgspec.structs import asdict
 
+from quaere.api.agent import OpenAgent, open_agent
 from quaere.api.answer import (
     Answer,
     answer_scores,
@@ -27,14 +28,21 @@ from quaere.api.answer import (
 )
 from quaere.api.printing import counting, plain_table
 from quaere.cli import options
+from quaere.cli.episode_view import (
+    episode_row,
+    render_doubt,
+    render_end,
+    render_episode,
+    render_evidence,
+    render_support,
+    render_turn,
+    trim,
+)
 from quaere.cli.terminal import interruptible, open_console
 from quaere.dialects.registry import SOLVER_DIALECTS
 from quaere.records import Question, SolveTask
-
-if TYPE_CHECKING:
-    from quaere.api.agent import OpenAgent
-    from quaere.runs import Run
-    from quaere.search.searcher import Searcher
+from quaere.runs import Run, runs_root
+from quaere.search.searcher import Searcher, open_searcher
 
 
 class AskOptions(options.AskedOptions, kw_only=True):
@@ -81,18 +89,14 @@ class AskLimits(options.EpisodeLimits):
 
 def _run(args: argparse.Namespace) -> None:
     """Answer one question and show every turn, or answer a file of questions and print a table."""
-    from quaere.search.searcher import open_searcher
-
     questions = options.read_asked(args, "ask")
     options.choose_plain(args)
     with interruptible():
         asyncio.run(_ask(args, questions, open_searcher(args.index)))
 
 
-register = options.command(
-    "ask",
+fill = options.command(
     _run,
-    "let a model answer questions by searching an index",
     AskOptions,
     options.PlainOption,
     options.RunsFolder,
@@ -102,9 +106,6 @@ register = options.command(
 
 
 async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Searcher) -> None:
-    from quaere.api.agent import open_agent
-    from quaere.runs import Run, runs_root
-
     how = options.sampling_settings(args) | {"limits": options.given_limits(args, "titles_first")}
     how |= {name: getattr(args, name) for name in ("min_overlap", "min_confidence", "evidence", "guided", "abstention")}
     agent = await open_agent(args.model, searcher, dialect=args.solver_dialect, turns_option="--max-turns", **how)
@@ -123,8 +124,6 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
 
 async def _ask_one(args: argparse.Namespace, question: Question, agent: OpenAgent, stored: Run) -> None:
     """Answer one question; print every turn as it is sampled, then the answer."""
-    from quaere.cli.episode_view import render_doubt, render_end, render_evidence, render_support, render_turn
-
     console = open_console()
     show = None if args.json else lambda turn: console.print(render_turn(turn))
     episode = await agent.play(SolveTask(question), on_turn=show)
@@ -161,8 +160,6 @@ async def _ask_many(args: argparse.Namespace, questions: list[Question], agent: 
 
 
 def _print_json(answer: Answer, agent: OpenAgent, stored: Run) -> None:
-    from quaere.cli.episode_view import episode_row
-
     episode = answer.episode
     evidence: dict[str, Any] | None = None
     support: dict[str, Any] | None = None
@@ -189,8 +186,6 @@ def _print_json(answer: Answer, agent: OpenAgent, stored: Run) -> None:
 
 
 def _print_table(answers: list[Answer], stored: Run, *, show_first: bool, evidence: bool) -> None:
-    from quaere.cli.episode_view import render_episode, trim
-
     console = open_console()
     if show_first:
         console.print(render_episode(answers[0].episode))

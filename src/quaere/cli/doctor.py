@@ -18,11 +18,14 @@ from typing import Literal
 
 import msgspec
 from msgspec import Struct
+from rich.text import Text
 
 from quaere.cli.options import FolderName, JsonOption, command
 from quaere.cli.terminal import open_console
 from quaere.errors import MODEL_LIBRARIES, BadInput, ExtraMissing, QuaereError, check_model_libraries
 from quaere.policies.catalogue import CATALOGUE, find_pulled, models_directory
+from quaere.search.index import open_index
+from quaere.search.manifest import update_hint
 
 TESTED_PYTHONS = ((3, 11), (3, 12), (3, 13))
 WANTED_MEMORY_GIB = 4
@@ -50,7 +53,7 @@ def _run(args: argparse.Namespace) -> None:
     print_checks(checks, as_json=args.json)
 
 
-register = command("doctor", _run, "check this machine, a model's chat template, an index", DoctorOptions)
+fill = command(_run, DoctorOptions)
 
 
 def _python() -> Check:
@@ -136,9 +139,6 @@ def _template(model: str) -> Check:
 
 
 def _index(path: Path) -> Check:
-    from quaere.search.index import open_index
-    from quaere.search.manifest import update_hint
-
     index = open_index(path, check_sources=False)
     manifest = index.manifest
     size = f"{manifest.num_documents} documents, {manifest.num_passages} passages"
@@ -183,8 +183,6 @@ def print_checks(checks: Sequence[Check], *, as_json: bool) -> None:
 
 
 def _print(checks: Sequence[Check]) -> None:
-    from rich.text import Text
-
     marks = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "bold red")}
     console = open_console()
     for check in checks:

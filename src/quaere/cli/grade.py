@@ -13,21 +13,37 @@ import argparse
 import asyncio
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, structs, to_builtins
 
 from quaere.api.printing import counting
 from quaere.cli import options
+from quaere.cli.grade_view import agreement_lines, print_agreement, print_evaluations, results_json
 from quaere.cli.terminal import interruptible, note_line
 from quaere.errors import BadInput
+from quaere.evaluation.judges.probes import JudgeAgreement, num_steps, probe_judges
+from quaere.evaluation.reports.criteria import (
+    Bench,
+    CriteriaBook,
+    GradedDimension,
+    general_criteria,
+    read_bench,
+    read_criteria,
+)
+from quaere.evaluation.reports.grades import write_dimensions
+from quaere.evaluation.reports.report_sources import FactBook, ReportSet, read_facts, read_report_file, read_report_run
+from quaere.evaluation.reports.scores import (
+    Judges,
+    ReportEvaluation,
+    add_knowing,
+    num_asked,
+    open_judges,
+    score_reports,
+    summarise,
+    write_report_evaluations,
+)
 from quaere.setting_types import File, Folder, PositiveCount
-
-if TYPE_CHECKING:
-    from quaere.evaluation.judges.probes import JudgeAgreement
-    from quaere.evaluation.reports.criteria import Bench, CriteriaBook, GradedDimension
-    from quaere.evaluation.reports.report_sources import FactBook, ReportSet
-    from quaere.evaluation.reports.scores import Judges, ReportEvaluation
 
 _UpTo100 = Annotated[int, "N", Meta(ge=1, le=100)]
 
@@ -97,11 +113,6 @@ class OutputOptions(options.JsonOption):
 
 def _run(args: argparse.Namespace) -> None:
     """Check all input first, then measure the judge's accuracy, grade, and print."""
-    from quaere.cli.grade_view import print_evaluations, results_json
-    from quaere.evaluation.reports.criteria import read_bench
-    from quaere.evaluation.reports.report_sources import read_facts
-    from quaere.evaluation.reports.scores import write_report_evaluations
-
     _check(args)
     bench = read_bench(args.bench, args.language) if args.bench else None
     if args.questions_out:
@@ -122,10 +133,8 @@ def _run(args: argparse.Namespace) -> None:
         print_evaluations(evaluations, bench is not None)
 
 
-register = options.command(
-    "grade",
+fill = options.command(
     _run,
-    "check the citations of reports, and grade the reports",
     GradeOptions,
     options.group("judge", JudgeOptions),
     options.group("criteria", CriteriaOptions, about="default: coverage, insight, instruction following, clarity"),
@@ -150,8 +159,6 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _read(args: argparse.Namespace, name: str) -> ReportSet:
-    from quaere.evaluation.reports.report_sources import read_report_file, read_report_run
-
     if Path(name).is_file():
         return read_report_file(Path(name), args.limit)
     return read_report_run(options.named_run(args, name), args.limit)
@@ -181,10 +188,6 @@ def _select(given: ReportSet, bench: Bench | None) -> ReportSet:
 async def _grade(
     args: argparse.Namespace, sets: list[ReportSet], bench: Bench | None, facts: FactBook | None
 ) -> list[ReportEvaluation]:
-    from quaere.cli.grade_view import print_agreement
-    from quaere.evaluation.reports.criteria import read_criteria
-    from quaere.evaluation.reports.scores import open_judges
-
     book = bench.criteria if bench else read_criteria(args.criteria) if args.criteria else None
     note_line(f"judge: {args.judge}")
     how = options.engine_settings(args, "concurrency") | {"temperature": _temperature(args), "guided": args.guided}
@@ -206,8 +209,6 @@ def _temperature(args: argparse.Namespace) -> float:
 
 
 async def _probe(args: argparse.Namespace, judges: Judges) -> JudgeAgreement:
-    from quaere.evaluation.judges.probes import num_steps, probe_judges
-
     with counting("corrupted reports", num_steps(args.probes)) as advance:
         told = partial(advance, "good and corrupted reports")
         return await probe_judges(judges.citations, judges.grader, args.probes, seed=args.seed, advance=told)
@@ -216,8 +217,6 @@ async def _probe(args: argparse.Namespace, judges: Judges) -> JudgeAgreement:
 def _refuse_chance(args: argparse.Namespace, judges: Judges, agreement: JudgeAgreement) -> None:
     if args.force or agreement.citations_trusted or agreement.grades_trusted:
         return
-    from quaere.cli.grade_view import agreement_lines
-
     told = "; ".join(agreement_lines(agreement))
     raise BadInput(
         f"the judge {judges.name} is no better than chance on corrupted reports ({told}), so its scores mean nothing",
@@ -231,8 +230,6 @@ async def _write_dimensions(
     """The dimensions that the judge writes for each question (`--specific`), once for all inputs."""
     if args.specific is None or judges.policy is None:
         return {}
-    from quaere.evaluation.reports.grades import write_dimensions
-
     questions = list({report.question.text: report.question for one in sets for report in one.reports}.values())
     note_line(f"making {args.specific} dimensions for each of {len(questions)} questions")
     made = await write_dimensions(judges.policy, questions, args.specific, seed=args.seed, concurrency=args.max_rows)
@@ -251,9 +248,6 @@ async def _score(
     agreement: JudgeAgreement,
     facts: FactBook | None,
 ) -> ReportEvaluation:
-    from quaere.evaluation.reports.criteria import general_criteria
-    from quaere.evaluation.reports.scores import ReportEvaluation, add_knowing, num_asked, score_reports, summarise
-
     parts: dict[str, Any] = {
         "with_citations": args.force or agreement.citations_trusted,
         "with_grades": args.force or agreement.grades_trusted,

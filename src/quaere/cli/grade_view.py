@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from quaere.api.printing import as_json, between, count, plain_table, share_table, wide_console
 from quaere.cli.terminal import printable
+from quaere.evaluation.intervals import Interval
+from quaere.evaluation.judges.probes import JudgeAgreement
 from quaere.evaluation.reports import scores
+from quaere.evaluation.reports.fact_coverage import JudgeTruth
 from quaere.evaluation.reports.scores import ReportDifference, ReportEvaluation, compare_reports
-
-if TYPE_CHECKING:
-    from quaere.evaluation.intervals import Interval
-    from quaere.evaluation.judges.probes import JudgeAgreement
-    from quaere.evaluation.reports.fact_coverage import JudgeTruth
 
 _LEGEND = (
     "in brackets the 95 % interval, in parentheses the smallest difference the sample could have shown (80 % power)"
