@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.rewards.calibration import auroc, auroc_within, expected_calibration_error
+from quaere.rewards.self_evaluation import auroc, auroc_within, expected_calibration_error
 
 TENTHS = st.integers(0, 10).map(lambda score: score / 10)
 CLAIMS = st.lists(st.tuples(st.one_of(TENTHS, st.floats(0, 1)), st.booleans()), max_size=30)
