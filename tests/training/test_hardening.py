@@ -46,7 +46,7 @@ from quaere.rewards.format import FormatScore
 from quaere.rewards.proposer import difficulty_reward
 from quaere.rollout.policy import ChatPolicy
 from quaere.search.index import build_index
-from quaere.training.hardening_gate import HardeningConfig
+from quaere.training.hardening_settings import HardeningConfig
 from quaere.training.proposals import Proposed
 from quaere.training.rollouts import rights
 from quaere.training.self_play import (

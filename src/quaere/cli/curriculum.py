@@ -20,7 +20,6 @@ from rich.text import Text
 from quaere.api.printing import as_json, between
 from quaere.api.run import name_index
 from quaere.cli import options
-from quaere.cli.curriculum_changes import plan_add, plan_import, settle_evidence
 from quaere.cli.curriculum_view import render_item, render_items
 from quaere.cli.terminal import open_console, printable
 from quaere.errors import BadInput, IndexMissing
@@ -30,6 +29,7 @@ from quaere.records import DropReason
 from quaere.rollout.question_files import read_questions
 from quaere.runs import Run, add_questions, give_verdicts, judge
 from quaere.runs.curriculum_audit import Item, ItemFilter, check_item, find_item, read_items
+from quaere.runs.curriculum_changes import plan_add, plan_import, settle_evidence
 from quaere.runs.item_files import item_rows, read_question_rows, read_verdict_rows, write_items, write_verl
 from quaere.search.index import Index, open_index
 from quaere.setting_types import Count
