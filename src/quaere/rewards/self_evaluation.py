@@ -26,6 +26,7 @@ NoteMatch = Literal["normalised", "raw"]
 
 BONUS = 0.1
 MAX_THINGS = 2
+NUM_BINS = 10
 
 _SENTENCES = re.compile(r"[:\n]|[.!?](?:\s|$)")
 _ITEMS = re.compile(r"[,;/|()]|\b(?:or|and)\b")
@@ -64,20 +65,15 @@ def noted_reward(
         noted_reward(0.0, ["Passage 2: orsolya venn."], ["Orsolya Venn"], contain="raw") -> NotedReward(0.0, 0.0, 0.0)
         noted_reward(0.04, ["Orsolya Venn"], ["Orsolya Venn"]) -> NotedReward(0.04, 0.1, 0.04)
     """
-    for name, value in (("an answer's score", answer_score), ("a bonus", bonus)):
-        if not 0 <= value <= 1:
-            raise ValueError(f"{name} must be from 0 to 1, not {value}")
+    if not 0 <= answer_score <= 1:
+        raise ValueError(f"an answer's score must be from 0 to 1, not {answer_score}")
     text = notes if isinstance(notes, str) else "\n".join(notes)
     note = bonus if any(_stands_in(text, answer, contain) for answer in accepted) else 0.0
     return NotedReward(answer=answer_score, note=note, total=answer_score if answer_score > 0 else note)
 
 
 def _stands_in(text: str, answer: str, contain: NoteMatch) -> bool:
-    if contain == "normalised":
-        return contains(text, answer)
-    if contain == "raw":
-        return bool(answer.strip()) and answer in text
-    raise ValueError(f"contain must be 'normalised' or 'raw', not {contain!r}")
+    return contains(text, answer) if contain == "normalised" else bool(answer.strip()) and answer in text
 
 
 def is_grounded(
@@ -171,8 +167,8 @@ def _count_wins(items: Sequence[tuple[float, bool]]) -> tuple[float, int]:
     return wins, num_good * num_bad
 
 
-def expected_calibration_error(chances: Sequence[float], labels: Sequence[bool], num_bins: int = 10) -> float | None:
-    """Expected calibration error (ECE) with bins of equal width; None if there are no values.
+def expected_calibration_error(chances: Sequence[float], labels: Sequence[bool]) -> float | None:
+    """Expected calibration error (ECE) with ten bins of equal width; None if there are no values.
 
     The mean over bins, weighted by size, of |mean predicted probability - share of positive labels|. A value on the
     edge of two bins belongs to the upper bin, and 1 to the last.
@@ -180,14 +176,12 @@ def expected_calibration_error(chances: Sequence[float], labels: Sequence[bool],
         expected_calibration_error([0.8, 0.8, 0.2], [True, False, False]) -> 0.267
     """
     _check(chances, labels)
-    if num_bins < 1:
-        raise ValueError(f"num_bins must be at least 1, not {num_bins}")
     if any(not 0 <= chance <= 1 for chance in chances):
         raise ValueError("every probability must be in [0, 1]")
     if not chances:
         return None
     pairs = zip(chances, map(bool, labels), strict=True)
-    bins = group_by(pairs, lambda pair: min(int(pair[0] * num_bins), num_bins - 1))
+    bins = group_by(pairs, lambda pair: min(int(pair[0] * NUM_BINS), NUM_BINS - 1))
     # Bin size times |mean probability - share of positives| equals |sum of probabilities - number of positives|.
     gaps = [abs(math.fsum(chance - label for chance, label in members)) for members in bins.values()]
     return math.fsum(gaps) / len(chances)
