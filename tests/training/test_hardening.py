@@ -10,8 +10,7 @@ from reading_endpoint import ANSWERS, PAGES, Reader
 
 import tiny
 from dictating import dictating
-from quaere.dialects.tool_call import ToolCallProposer
-from quaere.dialects.tool_call_prompts import BRIEF_HARDENING_SYSTEM
+from quaere.dialects.tool_call import BRIEF_HARDENING_SYSTEM, ToolCallProposer
 from quaere.errors import BadInput
 from quaere.recipes import hardening
 from quaere.recipes.drzero import check, judge_proposal
