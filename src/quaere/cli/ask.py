@@ -7,8 +7,6 @@ quaere ask "Who built the Halm bridge?" --index docs-index --min-confidence 0.5
 quaere ask --questions world/questions.jsonl --limit 10 --index world-index
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -8,8 +8,6 @@ quaere curriculum evolve-2 add questions.parquet
 quaere curriculum evolve-1 quality
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Annotated, Any, get_args

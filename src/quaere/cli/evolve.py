@@ -1,7 +1,5 @@
 """`quaere evolve`: trains a recipe on an index, in one command that can be killed and resumed."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

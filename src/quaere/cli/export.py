@@ -4,8 +4,6 @@ quaere export drzero-20250301-101500 --role solver --merge --out my-solver
 quaere ask "Who built the Halm bridge?" --model my-solver --index docs-index
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from functools import partial

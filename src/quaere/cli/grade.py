@@ -7,8 +7,6 @@ quaere grade --bench deep_research_bench --questions-out prompts.jsonl
 quaere grade report-20250301-101500 --facts questions.jsonl
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 from functools import partial

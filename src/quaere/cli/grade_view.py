@@ -1,7 +1,5 @@
 """Prints results of `quaere grade`: first the judge's accuracy, then grades, citations and differences."""
 
-from __future__ import annotations
-
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text

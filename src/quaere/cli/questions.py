@@ -6,8 +6,6 @@ quaere questions --world demo --num 100 --out questions.jsonl
 quaere questions --checked --index docs-index --model qwen3-4b --drafts 6000 --out own.jsonl
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

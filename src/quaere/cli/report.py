@@ -5,8 +5,6 @@ quaere report "What is known of the Oss?" --index docs-index --outline headings.
 quaere report --questions world/questions.jsonl --limit 5 --index world-index --model MODEL --out reports
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

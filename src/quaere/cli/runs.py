@@ -8,8 +8,6 @@ quaere runs export evolve-20250301-101500 --to inspect --out logs/evolve.json
 quaere runs delete ask-20250301-101500
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -6,8 +6,6 @@ quaere serve --model ./exported --name mine --index docs-index --port 8001
 quaere serve --run drzero-20250301-101500
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from functools import partial

@@ -5,8 +5,6 @@ quaere verify curriculum.jsonl --model smollm2-135m --form teacher_forced --inde
 quaere verify curriculum.jsonl --model openai:qwen3-4b@http://localhost:8000/v1 --samples 10 --out verified.json
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 from pathlib import Path

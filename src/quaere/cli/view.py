@@ -6,8 +6,6 @@ quaere view runs/notes --export notes-pages
 quaere view --model smollm2-135m --index notes-index
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import webbrowser
