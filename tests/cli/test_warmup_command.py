@@ -288,7 +288,7 @@ def test_bad_input_is_said_before_any_work(base, tmp_path):
         with pytest.raises(QuaereError, match=match):
             main(recipe, "--model", model, *words)
 
-    bad("so it is not overwritten", "--out", full, "--force")
+    bad("so it is not replaced", "--out", full, "--force")
     bad("roles must be some of", *out, "--roles", "judge")
     bad("--hops must be a list", *out, "--hops", "4:3")
     bad("weights for 1 to 4 facts", *out, "--hops", "1,1,1,1,1")
