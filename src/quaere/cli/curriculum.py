@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-from msgspec import Struct, to_builtins
+from msgspec import Meta, Struct, to_builtins
 from rich.text import Text
 
 from quaere.api.printing import as_json, between
@@ -53,12 +53,6 @@ def _bound(text: str) -> tuple[str, float]:
     raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as value=0.5")
 
 
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
-    return int(text)
-
-
 class ShownOptions(Struct):
     """Which candidates of which run are listed.
 
@@ -69,8 +63,8 @@ class ShownOptions(Struct):
     """
 
     name: options.RunName
-    limit: Annotated[int, "N", options.Flag(type=_count)] | None = None
-    offset: Annotated[int, "N", options.Flag(type=_count)] = 0
+    limit: Annotated[int, "N", Meta(ge=0)] | None = None
+    offset: Annotated[int, "N", Meta(ge=0)] = 0
 
 
 class PlaceOptions(options.JsonOption):
@@ -187,7 +181,7 @@ class AddOptions(ImportOptions):
         all: of an export: also add what no solver learned from
     """
 
-    only: Annotated[int, "I", options.Flag("--iteration", type=_count)] | None = None
+    only: Annotated[int, "I", options.Flag("--iteration"), Meta(ge=0)] | None = None
     all: bool = False
 
 

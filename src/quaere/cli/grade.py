@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, structs, to_builtins
 
-from quaere.api.printing import counting
+from quaere.api.printing import between, counting
 from quaere.cli import options
-from quaere.cli.grade_view import agreement_lines, print_agreement, print_evaluations, results_json
+from quaere.cli.grade_view import print_agreement, print_evaluations, results_json
 from quaere.cli.terminal import interruptible, note_line
 from quaere.errors import BadInput
 from quaere.evaluation.judges.probes import JudgeAgreement, num_steps, probe_judges
@@ -215,9 +215,10 @@ async def _probe(args: argparse.Namespace, judges: Judges) -> JudgeAgreement:
 def _refuse_chance(args: argparse.Namespace, judges: Judges, agreement: JudgeAgreement) -> None:
     if args.force or agreement.citations_trusted or agreement.grades_trusted:
         return
-    told = "; ".join(agreement_lines(agreement))
+    cited, preferred = between(agreement.citations.balanced), between(agreement.grades.preferred)
     raise BadInput(
-        f"the judge {judges.name} is no better than chance on corrupted reports ({told}), so its scores mean nothing",
+        f"the judge {judges.name} is no better than chance on corrupted reports (citations balanced {cited} %; good "
+        f"reports preferred {preferred} %), so its scores mean nothing",
         hint="use another --judge, more --probes, or --force to print the scores anyway",
     )
 

@@ -29,17 +29,6 @@ _NOT_COMPARABLE = (
 )
 
 
-def agreement_lines(agreement: JudgeAgreement) -> tuple[str, str]:
-    """The judge's accuracy in two phrases: "citations balanced 93.0 [91.0, 95.0] %", "good reports preferred 80.0 ...
-
-    %".
-    """
-    return (
-        f"citations balanced {between(agreement.citations.balanced)} %",
-        f"good reports preferred {between(agreement.grades.preferred)} %",
-    )
-
-
 def print_agreement(judge: str, agreement: JudgeAgreement) -> None:
     """Print the judge's accuracy on good and corrupted reports; it comes before any score."""
     console = wide_console(160)
