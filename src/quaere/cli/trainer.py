@@ -5,7 +5,7 @@ import json
 import sys
 from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from quaere.cli.options import Flag, FolderName, JsonOption, action, actions, command, read_options
 from quaere.errors import BadInput
@@ -38,9 +38,9 @@ class StartOptions(TrainerServer, kw_only=True):
 
     model: Annotated[str, "M"]
     backend: Literal["jax", "fsdp", "megatron"] = "jax"
-    gpus: Count = 0
-    port: Count = 0
-    max_rank: Annotated[int, "R"] = 32
+    gpus: Annotated[int, "N", Meta(ge=0)] = 0
+    port: Annotated[int, "N", Meta(ge=0, lt=65536)] = 0
+    max_rank: Annotated[int, "R", Meta(ge=1)] = 32
     environment: FolderName | None = None
     backend_config: Annotated[str, "JSON"] | None = None
 
@@ -56,8 +56,6 @@ class StopOptions(TrainerServer):
 
 
 def _start(args: argparse.Namespace) -> None:
-    if args.gpus < 0 or args.max_rank < 1 or not 0 <= args.port < 65536:
-        raise BadInput("--gpus must be 0 or more, --max-rank 1 or more and --port below 65536")
     if args.backend != "jax" and not args.gpus:
         raise BadInput(f"--backend {args.backend} needs GPUs", hint=f"--backend {args.backend} --gpus 1")
     options = read_options(args, TrainerOptions, num_gpus=args.gpus, backend_config=_read_json(args.backend_config))
