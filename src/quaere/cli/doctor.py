@@ -24,8 +24,6 @@ from quaere.cli.options import FolderName, JsonOption, command
 from quaere.cli.terminal import open_console
 from quaere.errors import MODEL_LIBRARIES, BadInput, ExtraMissing, QuaereError, check_model_libraries
 from quaere.policies.catalogue import CATALOGUE, find_pulled, models_directory
-from quaere.search.index import open_index
-from quaere.search.manifest import update_hint
 
 TESTED_PYTHONS = ((3, 11), (3, 12), (3, 13))
 WANTED_MEMORY_GIB = 4
@@ -139,6 +137,9 @@ def _template(model: str) -> Check:
 
 
 def _index(path: Path) -> Check:
+    from quaere.search.index import open_index
+    from quaere.search.manifest import update_hint
+
     index = open_index(path, check_sources=False)
     manifest = index.manifest
     size = f"{manifest.num_documents} documents, {manifest.num_passages} passages"

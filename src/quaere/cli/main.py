@@ -118,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(words: Sequence[str]) -> None:
     try:
         check_command(words)
-        args = build_parser(words[0] if words else "").parse_args(words)
+        args = build_parser(next((word for word in words if not word.startswith("-")), "")).parse_args(words)
         _check_logins(args)  # before a URL with a password is printed or stored
         with catch_missing_libraries(), catch_out_of_memory():
             args.run(args)
