@@ -7,15 +7,16 @@ quaere ask "Who built the Halm bridge?" --index docs-index --min-confidence 0.5
 quaere ask --questions world/questions.jsonl --limit 10 --index world-index
 """
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 from msgspec.structs import asdict
 
-from quaere.api.agent import OpenAgent, open_agent
 from quaere.api.answer import (
     Answer,
     answer_scores,
@@ -26,21 +27,14 @@ from quaere.api.answer import (
 )
 from quaere.api.printing import counting, plain_table
 from quaere.cli import options
-from quaere.cli.episode_view import (
-    episode_row,
-    render_doubt,
-    render_end,
-    render_episode,
-    render_evidence,
-    render_support,
-    render_turn,
-    trim,
-)
 from quaere.cli.terminal import interruptible, open_console
 from quaere.dialects.registry import SOLVER_DIALECTS
 from quaere.records import Question, SolveTask
-from quaere.runs import Run, runs_root
-from quaere.search.searcher import Searcher, open_searcher
+
+if TYPE_CHECKING:
+    from quaere.api.agent import OpenAgent
+    from quaere.runs import Run
+    from quaere.search.searcher import Searcher
 
 
 class AskOptions(options.AskedOptions, kw_only=True):
@@ -87,6 +81,8 @@ class AskLimits(options.EpisodeLimits):
 
 def _run(args: argparse.Namespace) -> None:
     """Answer one question and show every turn, or answer a file of questions and print a table."""
+    from quaere.search.searcher import open_searcher
+
     questions = options.read_asked(args, "ask")
     options.choose_plain(args)
     with interruptible():
@@ -104,6 +100,9 @@ fill = options.command(
 
 
 async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Searcher) -> None:
+    from quaere.api.agent import open_agent
+    from quaere.runs import Run, runs_root
+
     how = options.sampling_settings(args) | {"limits": options.given_limits(args, "titles_first")}
     how |= {name: getattr(args, name) for name in ("min_overlap", "min_confidence", "evidence", "guided", "abstention")}
     agent = await open_agent(args.model, searcher, dialect=args.solver_dialect, turns_option="--max-turns", **how)
@@ -122,6 +121,8 @@ async def _ask(args: argparse.Namespace, questions: list[Question], searcher: Se
 
 async def _ask_one(args: argparse.Namespace, question: Question, agent: OpenAgent, stored: Run) -> None:
     """Answer one question; print every turn as it is sampled, then the answer."""
+    from quaere.cli.episode_view import render_doubt, render_end, render_evidence, render_support, render_turn
+
     console = open_console()
     show = None if args.json else lambda turn: console.print(render_turn(turn))
     episode = await agent.play(SolveTask(question), on_turn=show)
@@ -158,6 +159,8 @@ async def _ask_many(args: argparse.Namespace, questions: list[Question], agent: 
 
 
 def _print_json(answer: Answer, agent: OpenAgent, stored: Run) -> None:
+    from quaere.cli.episode_view import episode_row
+
     episode = answer.episode
     evidence: dict[str, Any] | None = None
     support: dict[str, Any] | None = None
@@ -184,6 +187,8 @@ def _print_json(answer: Answer, agent: OpenAgent, stored: Run) -> None:
 
 
 def _print_table(answers: list[Answer], stored: Run, *, show_first: bool, evidence: bool) -> None:
+    from quaere.cli.episode_view import render_episode, trim
+
     console = open_console()
     if show_first:
         console.print(render_episode(answers[0].episode))

@@ -5,32 +5,32 @@ quaere report "What is known of the Oss?" --index docs-index --outline headings.
 quaere report --questions world/questions.jsonl --limit 5 --index world-index --model MODEL --out reports
 """
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import structs
 
-from quaere.api.agent import OpenAgent, open_agent
 from quaere.api.answer import refuse_all_failed
-from quaere.api.composer import TOPK, Composer
 from quaere.api.printing import count, counting, plain_table
-from quaere.api.report import choose_writer, composes, find_queries, hold_report, open_reader, read_outline
-from quaere.api.report_files import ReportPlace, report_place, write_report
 from quaere.cli import options
-from quaere.cli.episode_view import episode_row, render_end, render_report, render_turn, report_row, trim
 from quaere.cli.terminal import interruptible, note_line, open_console
 from quaere.errors import NotFound
-from quaere.evaluation.reports.citations import CitationJudge
-from quaere.evaluation.reports.joining import Joiner
 from quaere.policies.catalogue import needs_guide
 from quaere.records import Answer, Episode, Question, Report, ReportTask
-from quaere.rollout.policy import open_policy
-from quaere.runs import Run, runs_root
-from quaere.search.searcher import Searcher, check_reachable, open_searcher
 from quaere.setting_types import File
+
+if TYPE_CHECKING:
+    from quaere.api.agent import OpenAgent
+    from quaere.api.composer import Composer
+    from quaere.api.report_files import ReportPlace
+    from quaere.evaluation.reports.citations import CitationJudge
+    from quaere.runs import Run
+    from quaere.search.searcher import Searcher
 
 
 class ReportOptions(options.AskedOptions, kw_only=True):
@@ -72,6 +72,10 @@ class ReportLimits(options.EpisodeLimits):
 
 
 def _run(args: argparse.Namespace) -> None:
+    from quaere.api.report import composes, read_outline
+    from quaere.api.report_files import report_place
+    from quaere.search.searcher import open_searcher
+
     questions = options.read_asked(args, "report")
     outline = read_outline(args.outline) if args.outline else ()
     args.compose = composes(args.model, args.compose, args.guided, outline)
@@ -99,6 +103,10 @@ async def _write(
     searcher: Searcher,
     outline: tuple[str, ...],
 ) -> None:
+    from quaere.api.report import open_reader
+    from quaere.runs import Run, runs_root
+    from quaere.search.searcher import check_reachable
+
     await check_reachable(searcher)
     judges = await open_reader(args.judge, note_line, device=args.device, dtype=args.dtype)
     try:
@@ -123,6 +131,9 @@ async def _open_writer(
         kept = ("question", "questions", "index", "model", "judge", "compose")
         settings = {name: getattr(args, name) for name in kept}
         return composer, settings | {"outline": outline, "topk": composer.topk}
+    from quaere.api.agent import open_agent
+    from quaere.api.report import choose_writer
+
     agent = await open_agent(args.model, searcher, limits={}, **options.sampling_settings(args))
     guided = needs_guide(args.model) if args.guided is None else args.guided
     writer, limits = choose_writer(agent.notes, guided=guided, limits=given)
@@ -138,6 +149,10 @@ def _open_composer(
     judge: CitationJudge,
     given: dict[str, Any],
 ) -> Composer:
+    from quaere.api.composer import TOPK, Composer
+    from quaere.evaluation.reports.joining import Joiner
+    from quaere.rollout.policy import open_policy
+
     joiner = None
     if args.model:
         note_line(f"loading {args.model}, which joins sentences where {args.judge} agrees")
@@ -161,6 +176,8 @@ class _Reports:
         self.console = open_console()
 
     async def write_one(self, question: Question) -> None:
+        from quaere.cli.episode_view import render_end, render_report, render_turn
+
         is_silent = self.args.json or self.args.compose  # a composer's last turn is the report itself
         show = None if is_silent else lambda turn: self.console.print(render_turn(turn))
         episode = await self.writer.play(ReportTask(question), on_turn=show)
@@ -188,6 +205,9 @@ class _Reports:
 
     async def _keep(self, episode: Episode) -> tuple[Report | None, list[Path]]:
         """Store the episode, and write its report where the person wants it."""
+        from quaere.api.report import find_queries, hold_report
+        from quaere.api.report_files import write_report
+
         report = await hold_report(episode, strict=self.args.strict is not False, judge=self.judge)
         self.stored.add_episode(episode, _scores(report) if report else None)
         files: list[Path] = []
@@ -199,6 +219,8 @@ class _Reports:
         return report, files
 
     def _print_table(self, questions: list[Question], reports: list[Report | None]) -> None:
+        from quaere.cli.episode_view import trim
+
         rows = []
         for question, report in zip(questions, reports, strict=True):
             row = [trim(question.text, 60), trim(report.conclusion, 60) if report else "(no report)"]
@@ -232,6 +254,8 @@ def _scores(report: Report) -> dict[str, float]:
 
 
 def _row(episode: Episode, report: Report | None, files: list[Path], stored: Run) -> dict[str, Any]:
+    from quaere.cli.episode_view import episode_row, report_row
+
     assert isinstance(episode.task, ReportTask)
     row = report_row(report) if report else {"report": None}
     row |= {"question": episode.task.question.text, "files": [str(file) for file in files]}
