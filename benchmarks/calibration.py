@@ -5,7 +5,7 @@
     python benchmarks/calibration.py scores.jsonl --labels answers
 
 A search was good if it returned evidence of its question that no earlier search of the episode had, as in training
-(`quaere/rewards/search_values.py`); with `--labels answers`, if a passage has an accepted answer. `ceiling` is the
+(`quaere/rewards/self_evaluation.py`); with `--labels answers`, if a passage has an accepted answer. `ceiling` is the
 AUROC of a perfect judge of the evidence, by the same labels. `same turn` compares only searches of equal number in
 their episodes, because later searches are worse and a judge could know that without reading. `title rule` is the AUROC
 of the rule that a search was good if the title of a passage it returned occurs in the question. Intervals are
@@ -30,9 +30,8 @@ from quaere.disk import write_file
 from quaere.grouping import group_by
 from quaere.objectives.pcar import MAX_SCORE
 from quaere.records import Episode, SolveTask
-from quaere.rewards.calibration import auroc, auroc_within, expected_calibration_error
 from quaere.rewards.format import contains
-from quaere.rewards.search_values import is_good, value_by_answers
+from quaere.rewards.self_evaluation import auroc, auroc_within, expected_calibration_error, is_good, value_by_answers
 from quaere.runs import Run
 
 

@@ -21,7 +21,7 @@ from statistics import mean
 import numpy as np
 from tables import as_table
 
-from quaere.dialects.tool_call_prompts import TYPE_NAMES
+from quaere.dialects.tool_call import TYPE_NAMES
 from quaere.recipes.passage_clusters import Embedded
 from quaere.recipes.selector import Choice, Selector, SelectorSettings
 from quaere.records import Candidate, Passage

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from guarded_questions import name_kind
 from tables import as_table
 
-from quaere.rewards.calibration import auroc
+from quaere.rewards.self_evaluation import auroc
 
 NUM_RESAMPLES = 5000
 MEANS = ("chance_with", "chance_without", "value")

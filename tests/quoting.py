@@ -11,8 +11,13 @@ import functools
 
 import village
 from quaere.dialects.closed_book import ClosedBook
-from quaere.dialects.tool_call import ToolCallProposer, ToolCallSolver
-from quaere.dialects.tool_call_prompts import CITED_BRIEF_SOLVER_SYSTEM, QUESTION_TYPES, brief_proposer_system
+from quaere.dialects.tool_call import (
+    CITED_BRIEF_SOLVER_SYSTEM,
+    QUESTION_TYPES,
+    ToolCallProposer,
+    ToolCallSolver,
+    brief_proposer_system,
+)
 from quaere.records import ProposeTask, Question, SolveTask
 from village import BRIDGES, PEOPLE, SEARCH, builder, next_bridge, payer
 

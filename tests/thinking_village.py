@@ -6,7 +6,7 @@ import modern_templates
 import village
 from quaere.chat.call_markup import write_turn
 from quaere.chat.known_markups import choose_markup
-from quaere.dialects.tool_call_prompts import BRIEF_SOLVER_SYSTEM
+from quaere.dialects.tool_call import BRIEF_SOLVER_SYSTEM
 from village import BRIDGES, PEOPLE, SEARCH, THINK
 
 TEMPLATES = {"opens a thought": modern_templates.OPENS_THOUGHT, **modern_templates.CALLS}

@@ -15,8 +15,7 @@ from functools import lru_cache
 import tiny
 from building import teach_once
 from quaere.chat.renderer import Renderer
-from quaere.dialects.tool_call import ToolCallProposer, ToolCallSolver
-from quaere.dialects.tool_call_prompts import BRIEF_SOLVER_SYSTEM, brief_proposer_system
+from quaere.dialects.tool_call import BRIEF_SOLVER_SYSTEM, ToolCallProposer, ToolCallSolver, brief_proposer_system
 from quaere.records import ProposeTask, Question, SolveTask
 from quaere.rollout.episode import Limits, make_sample, run_episode
 from quaere.rollout.policy import TokenPolicy

@@ -11,8 +11,7 @@ import json
 import village
 from quaere.dialects.evalact import EvaluateSolver, cue
 from quaere.dialects.tag_dialects import TagSolver
-from quaere.dialects.tool_call import ToolCallProposer
-from quaere.dialects.tool_call_prompts import brief_proposer_system
+from quaere.dialects.tool_call import ToolCallProposer, brief_proposer_system
 from quaere.records import ProposeTask, Question, SolveTask
 from village import BRIDGES, PEOPLE, THINK, builder, payer
 

@@ -108,6 +108,20 @@ def discard_folder(path: Path) -> Path:
     return condemned
 
 
+def refuse_taken(out: Path, what: str, *, is_ours: bool, force: bool, hint: str = "choose another --out") -> None:
+    """Raise `BadInput` if `out` has contents, unless they are what the caller writes and `force` replaces them.
+
+    refuse_taken(Path("warm"), "a warmed-up model", is_ours=True, force=False)     # "warm is a warmed-up model already"
+    """
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not is_ours:
+        said = f"{out} exists already and is not {what}, so it is not replaced"
+        raise BadInput(said, hint="choose another --out")
+    if not force:
+        raise BadInput(f"{out} is {what} already", hint=f"{hint}, or --force to replace it")
+
+
 def link_file(source: str | Path, target: str | Path) -> None:
     """A second name for a file that is never written to again; a copy where there are no hard links."""
     try:

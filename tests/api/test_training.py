@@ -54,7 +54,7 @@ def test_its_best_solver_can_be_asked_and_exported(place, village_paths, tmp_pat
         again = agent.ask("Who built Halm?")
     assert again.text == mine.text and agent.protocol.style == "brief"
     assert again.episode.token_ids == mine.episode.token_ids
-    with pytest.raises(quaere.BadInput, match="exists already"):
+    with pytest.raises(quaere.BadInput, match="is an export of quaere already"):
         quaere.export(str(run.path), folder)
     with pytest.raises(quaere.BadInput, match="step 99"):
         quaere.export(run, tmp_path / "other", checkpoint=99)

@@ -45,7 +45,7 @@ def python(code):
 
 
 def test_help_is_light():
-    code = "import sys; from quaere.cli.main import build_parser; build_parser().format_help(); print(*sys.modules)"
+    code = "import sys; from quaere.cli.main import build_parser; build_parser('').format_help(); print(*sys.modules)"
     loaded = {name.split(".")[0] for name in python(code).split()}
     heavy = {
         "torch",

@@ -9,7 +9,7 @@ import pytest
 from test_export_command import make_base, make_run, write_adapters, write_models
 
 import tiny
-from quaere.cli.main import COMMANDS, main
+from quaere.cli.main import main
 from quaere.dialects import notes
 from quaere.disk import discard_folder
 from quaere.evaluation.qa.items import read_items
@@ -28,11 +28,6 @@ QUESTIONS = [
     },
     {"id": "q3", "question": "When was it built?", "answers": ["1702"]},
 ]
-
-
-@pytest.fixture(autouse=True)
-def _with_commands(monkeypatch):
-    monkeypatch.setattr("quaere.cli.main.COMMANDS", tuple(dict.fromkeys((*COMMANDS, "eval", "export"))))
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import torch
 
 import tiny
 from exported_runs import adapted_model, make_base, make_run, write_adapters, write_models
-from quaere.cli.main import COMMANDS, main
+from quaere.cli.main import main
 from quaere.dialects import notes
 from quaere.dialects.notes import find_notes, find_role, load_role, read_notes
 from quaere.disk import discard_folder
@@ -28,11 +28,6 @@ from quaere.training.exports import export_role
 from quaere.training.settings import AdapterSettings, RunConfig
 
 IDS = torch.tensor([[5, 9, 200, 31, 77, 8, 120, 3]])
-
-
-@pytest.fixture(autouse=True)
-def _with_command(monkeypatch):
-    monkeypatch.setattr("quaere.cli.main.COMMANDS", tuple(dict.fromkeys((*COMMANDS, "export"))))
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +212,7 @@ def test_only_an_export_is_ever_replaced(place, tmp_path, capsys):
     out = tmp_path / "out"
     assert export(place, "full", out, "--checkpoint", "1") == 0
     assert export(place, "full", out) == 2
-    assert "exists already" in capsys.readouterr().err
+    assert "is an export of quaere already" in capsys.readouterr().err
     assert json.loads((out / "quaere.json").read_text())["step"] == 1
     assert export(place, "full", out, "--force") == 0
     assert json.loads((out / "quaere.json").read_text())["step"] == 2
@@ -327,7 +322,7 @@ def test_an_adapter_of_another_model_is_refused(place, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("write", [write_adapters, write_models])
-@pytest.mark.parametrize(("module", "moment"), [(notes, "verify_checkpoint"), (exports, "_refuse_taken")])
+@pytest.mark.parametrize(("module", "moment"), [(notes, "verify_checkpoint"), (exports, "refuse_taken")])
 def test_of_a_checkpoint_that_is_pruned_while_it_is_read_the_next_is_exported(
     place, tmp_path, capsys, monkeypatch, write, module, moment
 ):
@@ -335,11 +330,11 @@ def test_of_a_checkpoint_that_is_pruned_while_it_is_read_the_next_is_exported(
     run = make_run(place, f"{write.__name__}-{moment}", write, steps=(1, 2))
     original = getattr(module, moment)
 
-    def pruned(*args):
+    def pruned(*args, **options):
         if (run / "checkpoints" / "step-000002").exists():
             discard_folder(run / "checkpoints" / "step-000002")
             save_checkpoint(run / "checkpoints", 3, lambda folder: write(folder, 3), {})
-        return original(*args)
+        return original(*args, **options)
 
     monkeypatch.setattr(module, moment, pruned)
     assert export(place, run.name, tmp_path / "out", "--merge") == 0

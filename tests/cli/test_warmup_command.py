@@ -1,6 +1,5 @@
 """`quaere warmup` from the command line to a model folder that answers questions."""
 
-import argparse
 import json
 import os
 import shlex
@@ -14,7 +13,8 @@ import torch
 import tiny
 from quaere.api import warmup as work
 from quaere.api.warmup_settings import WarmupSettings
-from quaere.cli import terminal, warmup, work_progress
+from quaere.cli import terminal, work_progress
+from quaere.cli.main import build_parser
 from quaere.cli.main import main as quaere
 from quaere.dialects.notes import Notes, find_notes
 from quaere.errors import QuaereError
@@ -32,9 +32,7 @@ SMALL = ["--episodes", "4", *ONE, "--epochs", "1", "--batch", "2", "--articles",
 
 def main(*words):
     """The command by itself, so that it can be tried whatever else the program offers."""
-    parser = argparse.ArgumentParser(prog="quaere")
-    warmup.register(parser.add_subparsers())
-    args = parser.parse_args(["warmup", *map(str, words)])
+    args = build_parser("warmup").parse_args(["warmup", *map(str, words)])
     return args.run(args)
 
 
@@ -290,7 +288,7 @@ def test_bad_input_is_said_before_any_work(base, tmp_path):
         with pytest.raises(QuaereError, match=match):
             main(recipe, "--model", model, *words)
 
-    bad("so it is not overwritten", "--out", full, "--force")
+    bad("so it is not replaced", "--out", full, "--force")
     bad("roles must be some of", *out, "--roles", "judge")
     bad("--hops must be a list", *out, "--hops", "4:3")
     bad("weights for 1 to 4 facts", *out, "--hops", "1,1,1,1,1")

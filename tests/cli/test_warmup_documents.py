@@ -1,6 +1,5 @@
 """`quaere warmup RECIPE --index DIR`: a model that knows the form learns from its own documents, in both roles."""
 
-import argparse
 import json
 import shutil
 
@@ -8,7 +7,7 @@ import pytest
 
 import village
 from quaere.api.warmup_documents import read_checked
-from quaere.cli import warmup
+from quaere.cli.main import build_parser
 from quaere.errors import BadInput
 from quaere.search.index import open_index
 
@@ -17,9 +16,7 @@ SMALL = ["--epochs", "1", "--batch", "8", "--attempts", "4", "--device", "cpu", 
 
 
 def main(*words):
-    parser = argparse.ArgumentParser(prog="quaere")
-    warmup.register(parser.add_subparsers())
-    args = parser.parse_args(["warmup", *map(str, words)])
+    args = build_parser("warmup").parse_args(["warmup", *map(str, words)])
     return args.run(args)
 
 

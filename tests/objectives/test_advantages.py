@@ -164,12 +164,10 @@ def test_the_global_baseline_is_one_big_group(batch):
         lambda: grpo(torch.zeros(2, 2), torch.zeros(2, 2)),
         lambda: grpo([1.0, float("nan")], [0, 0]),
         lambda: hrpo([1.0, float("inf")], [0, 0]),
-        lambda: grpo([1.0, 2.0], [0, 0], delta=-1),
-        lambda: hrpo([1.0, 2.0], [0, 0], lone_group="mean"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(call):
-    with pytest.raises(ValueError, match=r"per episode|finite|delta|lone_group"):
+    with pytest.raises(ValueError, match=r"per episode|finite"):
         call()
 
 
@@ -215,13 +213,10 @@ def test_a_baseline_stays_among_what_was_earned_and_the_sign_says_better_or_wors
         assert min(0, *rewards) - 1e-9 <= baseline <= max(rewards) + 1e-9
 
 
-@pytest.mark.parametrize(
-    ("rewards", "baseline", "beta"),
-    [([float("nan")], 0, 0.7), ([1, float("nan")], 0, 0.7), ([1], float("inf"), 0.7), ([1], 0, 1.1), ([1], 0, -0.1)],
-)
-def test_what_is_no_number_is_refused(rewards, baseline, beta):
-    with pytest.raises(ValueError, match=r"finite|from 0 to 1"):
-        ema_centered(rewards, baseline, beta=beta)
+@pytest.mark.parametrize(("rewards", "baseline"), [([float("nan")], 0), ([1, float("nan")], 0), ([1], float("inf"))])
+def test_what_is_no_number_is_refused(rewards, baseline):
+    with pytest.raises(ValueError, match="finite"):
+        ema_centered(rewards, baseline)
 
 
 # --------------------------------------------------------------------------------------------------------------- pairs
@@ -262,18 +257,17 @@ def test_what_pairs_are_worth_makes_a_policy_gradient_that_of_the_loss(seed, num
 
 
 @pytest.mark.parametrize(
-    ("chosen", "rejected", "beta"),
+    ("chosen", "rejected"),
     [
-        ([1.0], [1.0, 2.0], 0.1),
-        ([float("inf")], [0.0], 0.1),
-        ([0.0, float("nan")], [0.0, 0.0], 0.1),
-        ([0.0, 0.0], [0.0, float("nan")], 0.1),
-        ([1.0], [0.0], 0.0),
+        ([1.0], [1.0, 2.0]),
+        ([float("inf")], [0.0]),
+        ([0.0, float("nan")], [0.0, 0.0]),
+        ([0.0, 0.0], [0.0, float("nan")]),
     ],
 )
-def test_bad_pairs_are_refused(chosen, rejected, beta):
-    with pytest.raises(ValueError, match=r"per pair|finite|above 0"):
-        dpo_advantages(chosen, rejected, beta=beta)
+def test_bad_pairs_are_refused(chosen, rejected):
+    with pytest.raises(ValueError, match=r"per pair|finite"):
+        dpo_advantages(chosen, rejected)
 
 
 # ------------------------------------------------------------------------------------------- another choice as baseline

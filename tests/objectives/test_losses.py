@@ -223,14 +223,11 @@ def test_a_runaway_ratio_stays_finite():
 @pytest.mark.parametrize(
     "call",
     [
-        lambda v: policy_gradient(v, how="mean"),
-        lambda v: policy_gradient(v, denominator=-1),
-        lambda v: divergence("k4")(v),
         lambda v: policy_gradient(v | {"mask_BT": v["mask_BT"][:, 1:]}),
         lambda v: policy_gradient(v | {"advantages": v["advantages"][1:]}),
         lambda v: policy_gradient(v | {"logprobs_BT": v["logprobs_BT"][0], "mask_BT": v["mask_BT"][0]}),
     ],
 )
 def test_misfits_are_refused(call):
-    with pytest.raises(ValueError, match=r"how|denominator|kind|\(B, T\)"):
+    with pytest.raises(ValueError, match=r"\(B, T\)"):
         call(batch(0))

@@ -99,18 +99,7 @@ def test_without_strength_nothing_changes(scores):
     assert pcar_factors(scores, base=0.0, most=0.0) == [1.0] * len(scores)
 
 
-@pytest.mark.parametrize(
-    ("scores", "options"),
-    [
-        ([11.0], {}),
-        ([5.0, -0.1], {}),
-        ([math.nan, 1.0], {}),
-        ([1.0], {"floor": 0.0}),
-        ([1.0], {"base": -0.1}),
-        ([1.0], {"most": -0.1}),
-        ([1.0], {"epsilon": -1.0}),
-    ],
-)
-def test_nonsense_is_refused(scores, options):
-    with pytest.raises(ValueError, match=r"score|floor|base and most|epsilon"):
-        pcar_factors(scores, **options)
+@pytest.mark.parametrize("scores", [[11.0], [5.0, -0.1], [math.nan, 1.0]])
+def test_nonsense_is_refused(scores):
+    with pytest.raises(ValueError, match="score"):
+        pcar_factors(scores)

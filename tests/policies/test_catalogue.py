@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import threading
@@ -14,7 +13,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from quaere.cli import models as cli
+from quaere.cli.main import build_parser
 from quaere.errors import BadInput, ModelMissing
 from quaere.policies import catalogue
 from quaere.policies.catalogue import (
@@ -268,9 +267,7 @@ def test_who_needs_a_model_is_told_of_its_download(tmp_path: Path, monkeypatch: 
 
 
 def call(*argv: str) -> None:
-    parser = argparse.ArgumentParser()
-    cli.register(parser.add_subparsers())
-    args = parser.parse_args(["models", *argv])
+    args = build_parser("models").parse_args(["models", *argv])
     args.run(args)
 
 

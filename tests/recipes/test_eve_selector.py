@@ -10,7 +10,7 @@ from msgspec import structs
 from safetensors import safe_open
 
 import quoting
-from quaere.dialects.tool_call_prompts import QUESTION_TYPES, TYPE_NAMES
+from quaere.dialects.tool_call import QUESTION_TYPES, TYPE_NAMES
 from quaere.recipes.selector import pulled_questions
 from quaere.records import Candidate
 from quaere.runs import Run

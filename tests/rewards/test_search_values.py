@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from quaere.records import Evidence, Passage, Question
-from quaere.rewards.search_values import is_good, value_searches
+from quaere.rewards.self_evaluation import is_good, value_searches
 
 
 def passage(doc_id, start=0, end=50, text="x"):

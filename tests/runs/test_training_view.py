@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 from builders import build_candidate, build_episode
 from msgspec import structs
 
-from quaere.cli import runs as cli
+from quaere.cli.main import build_parser
 from quaere.cli.run_view import render_state
 from quaere.errors import BadInput
 from quaere.recipes.score.harness import HarnessVersion, Statistics, Versions, default_harness
@@ -21,9 +20,7 @@ from quaere.runs.phases import PHASES, CandidateCount, Change, PhaseSummary, cou
 
 
 def call(*argv: str) -> None:
-    parser = argparse.ArgumentParser()
-    cli.register(parser.add_subparsers())
-    args = parser.parse_args(["runs", *argv])
+    args = build_parser("runs").parse_args(["runs", *argv])
     args.run(args)
 
 

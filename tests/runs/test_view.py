@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import math
@@ -16,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
-from quaere.cli import runs as cli
 from quaere.cli.episode_view import printable, render_episode, render_tokens, render_turn, trim
+from quaere.cli.main import build_parser
 from quaere.errors import BadInput
 from quaere.records import EndReason, Episode, Evaluate, Malformed, Passage, Proposal, ProposeTask, StopReason, Turn
 from quaere.runs import Run
@@ -32,9 +31,7 @@ def shown(what: RenderableType, *, terminal: bool = False) -> str:
 
 
 def call(*argv: str) -> None:
-    parser = argparse.ArgumentParser()
-    cli.register(parser.add_subparsers())
-    args = parser.parse_args(["runs", *argv])
+    args = build_parser("runs").parse_args(["runs", *argv])
     args.run(args)
 
 

@@ -1,6 +1,5 @@
 """`quaere index`, `search` and `serve-search` as a person types them."""
 
-import argparse
 import io
 import json
 import os
@@ -15,18 +14,14 @@ import pytest
 from preloaded import run_command, start_command
 from quaere.cli import index as index_command
 from quaere.cli import search as search_command
-from quaere.cli import serve_search as serve_command
+from quaere.cli.main import build_parser
 from quaere.cli.work_progress import LogProgress
 from quaere.errors import BadInput, SearchFailed
 from quaere.search.index import build_index, open_index
 
 
 def quaere(*words):
-    parser = argparse.ArgumentParser()
-    commands = parser.add_subparsers(required=True)
-    for command in (index_command, search_command, serve_command):
-        command.register(commands)
-    args = parser.parse_args([str(word) for word in words])
+    args = build_parser(words[0]).parse_args([str(word) for word in words])
     args.run(args)
 
 

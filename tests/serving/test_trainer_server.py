@@ -103,7 +103,7 @@ def test_a_server_that_is_started_again_has_its_port(tmp_path):
         (["--backend", "fsdp"], "--backend fsdp needs GPUs"),
         (["--backend-config", "{"], "--backend-config is not JSON"),
         (["--backend-config", "[1]"], "must be a JSON object"),
-        (["--port", "70000"], "--port below 65536"),
+        (["--port", "70000"], "--port must be at least 0 and below 65536, not 70000"),
     ],
 )
 def test_what_cannot_be_started_is_refused_in_one_line(home, words, said, capsys):

@@ -10,8 +10,7 @@ from reading_endpoint import ANSWERS, PAGES, Reader
 
 import tiny
 from dictating import dictating
-from quaere.dialects.tool_call import ToolCallProposer
-from quaere.dialects.tool_call_prompts import BRIEF_HARDENING_SYSTEM
+from quaere.dialects.tool_call import BRIEF_HARDENING_SYSTEM, ToolCallProposer
 from quaere.errors import BadInput
 from quaere.recipes import hardening
 from quaere.recipes.drzero import check, judge_proposal
@@ -46,7 +45,7 @@ from quaere.rewards.format import FormatScore
 from quaere.rewards.proposer import difficulty_reward
 from quaere.rollout.policy import ChatPolicy
 from quaere.search.index import build_index
-from quaere.training.hardening_gate import HardeningConfig
+from quaere.training.hardening_settings import HardeningConfig
 from quaere.training.proposals import Proposed
 from quaere.training.rollouts import rights
 from quaere.training.self_play import (

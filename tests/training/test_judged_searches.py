@@ -12,8 +12,7 @@ from quaere.chat.renderer import Renderer
 from quaere.dialects.evalact import EvaluateSolver, format_fault
 from quaere.dialects.evalact_reward import judge_searches, value_episode
 from quaere.records import Evaluate, Evidence, Hit, Passage, Question, Search, SolveTask
-from quaere.rewards.calibration import auroc
-from quaere.rewards.search_values import is_good
+from quaere.rewards.self_evaluation import auroc, is_good
 from quaere.rollout.episode import Limits, make_sample, run_episode
 from quaere.rollout.policy import TokenPolicy
 from quaere.warmup.documents.judged_searches import mask_others, play_judged

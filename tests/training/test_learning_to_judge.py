@@ -19,7 +19,7 @@ from quaere.dialects.evalact_reward import EvaluationSettings, find_pairs, judge
 from quaere.dialects.registry import open_solver
 from quaere.objectives.policy_gradient import grpo
 from quaere.records import Search
-from quaere.rewards.calibration import auroc
+from quaere.rewards.self_evaluation import auroc
 from quaere.rollout.episode import Sample, make_sample
 from quaere.rollout.policy import TokenPolicy
 from quaere.training.information_gain import measure_gains

@@ -7,7 +7,7 @@ from statistics import mean
 import numpy as np
 import pytest
 
-from quaere.dialects.tool_call_prompts import TYPE_NAMES
+from quaere.dialects.tool_call import TYPE_NAMES
 from quaere.errors import BadInput
 from quaere.recipes.passage_clusters import Embedded, embed_index
 from quaere.recipes.selector import STATE_FILE, Selector, SelectorSettings

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaere.dialects.tool_call_prompts import QUESTION_TYPES, TYPE_NAMES
+from quaere.dialects.tool_call import QUESTION_TYPES, TYPE_NAMES
 from quaere.recipes.passage_clusters import (
     Clustering,
     choose_passages,

@@ -10,7 +10,7 @@ from msgspec import structs
 import tiny
 from quaere.chat.renderer import Renderer
 from quaere.chat.spans import check_evidence, find_evidence, shown_passages
-from quaere.dialects.tool_call_prompts import CITED_BRIEF_SOLVER_SYSTEM, CITED_SOLVER_SYSTEM
+from quaere.dialects.tool_call import CITED_BRIEF_SOLVER_SYSTEM, CITED_SOLVER_SYSTEM
 from quaere.errors import BadInput
 from quaere.policies.sampler import ChatReply
 from quaere.recipes.registry import RECIPES

@@ -131,9 +131,9 @@ def test_a_folder_is_whole_and_replaced_only_on_request(tmp_path):
 def test_what_is_no_warm_up_is_left_alone(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     for force in (False, True):
-        with pytest.raises(BadInput, match="not overwritten"):
+        with pytest.raises(BadInput, match="not replaced"):
             check_target(tmp_path, force)
-    with pytest.raises(BadInput, match="not overwritten"):
+    with pytest.raises(BadInput, match="not replaced"):
         check_target(tmp_path / "notes.txt", True)
     (tmp_path / "empty").mkdir()
     check_target(tmp_path / "empty", False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from quaere.cli import world as command
+from quaere.cli.main import build_parser
 from quaere.errors import BadInput
 from quaere.worlds import generate_world, write_world
 from quaere.worlds.world import check_destination
@@ -35,9 +34,7 @@ d6c8a3db993228a6c10a08f61de65fe0971803b24bfb6e1da402886ae7d1d30d
 
 
 def run(*arguments: str) -> None:
-    parser = argparse.ArgumentParser()
-    command.register(parser.add_subparsers())
-    args = parser.parse_args(["world", *arguments])
+    args = build_parser("world").parse_args(["world", *arguments])
     args.run(args)
 
 

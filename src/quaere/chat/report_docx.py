@@ -6,8 +6,6 @@ Citations are links to bookmarks at the sources; quoted sentences and the names 
 relative to the folder of the report. All text is escaped, and bytes depend on the report alone.
 """
 
-from __future__ import annotations
-
 import re
 import zipfile
 from collections.abc import Sequence

@@ -9,8 +9,6 @@ document at that sentence. All text is free of unprintable characters; escaping 
 built from fixed words and percent-encoded paths, so none can name a scheme such as `javascript:`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple

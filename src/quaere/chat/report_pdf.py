@@ -5,8 +5,6 @@
 The text is set in a TrueType font of the system, or in `$QUAERE_FONT`; letters that the font lacks show as boxes.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -93,10 +93,8 @@ def _run(args: argparse.Namespace) -> None:
         asyncio.run(_ask(args, questions, open_searcher(args.index)))
 
 
-register = options.command(
-    "ask",
+fill = options.command(
     _run,
-    "let a model answer questions by searching an index",
     AskOptions,
     options.PlainOption,
     options.RunsFolder,

@@ -33,10 +33,8 @@ def _run(args: argparse.Namespace) -> None:
     print(shtab.complete(parser, args.shell))
 
 
-register = command(
-    "completion",
+fill = command(
     _run,
-    "print a shell's completion script",
     CompletionOptions,
     description="Print a script that lets the shell complete commands, options and values with TAB.",
     epilog="""\

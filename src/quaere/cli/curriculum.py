@@ -8,29 +8,30 @@ quaere curriculum evolve-2 add questions.parquet
 quaere curriculum evolve-1 quality
 """
 
-from __future__ import annotations
-
 import argparse
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, get_args
 
-from msgspec import Struct, to_builtins
+from msgspec import Meta, Struct, to_builtins
+from rich.text import Text
 
 from quaere.api.printing import as_json, between
+from quaere.api.run import name_index
 from quaere.cli import options
+from quaere.cli.curriculum_view import render_item, render_items
 from quaere.cli.terminal import open_console, printable
 from quaere.errors import BadInput, IndexMissing
+from quaere.evaluation.qa.curriculum_quality import Asked, measure_quality, of_candidate, of_question
 from quaere.recipes.registry import find_recipe
 from quaere.records import DropReason
 from quaere.rollout.question_files import read_questions
+from quaere.runs import Run, add_questions, give_verdicts, judge
+from quaere.runs.curriculum_audit import Item, ItemFilter, check_item, find_item, read_items
+from quaere.runs.curriculum_changes import plan_add, plan_import, settle_evidence
+from quaere.runs.item_files import item_rows, read_question_rows, read_verdict_rows, write_items, write_verl
+from quaere.search.index import Index, open_index
 from quaere.setting_types import Count
-
-if TYPE_CHECKING:
-    from quaere.evaluation.qa.curriculum_quality import Asked
-    from quaere.runs import Run
-    from quaere.runs.curriculum_audit import Item
-    from quaere.search.index import Index
+from quaere.training.config import config_from_yaml
 
 _TABLE_ROWS = 40
 _REASONS = [reason for reason in get_args(DropReason) if reason]
@@ -52,12 +53,6 @@ def _bound(text: str) -> tuple[str, float]:
     raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as value=0.5")
 
 
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
-    return int(text)
-
-
 class ShownOptions(Struct):
     """Which candidates of which run are listed.
 
@@ -68,8 +63,8 @@ class ShownOptions(Struct):
     """
 
     name: options.RunName
-    limit: Annotated[int, "N", options.Flag(type=_count)] | None = None
-    offset: Annotated[int, "N", options.Flag(type=_count)] = 0
+    limit: Annotated[int, "N", Meta(ge=0)] | None = None
+    offset: Annotated[int, "N", Meta(ge=0)] = 0
 
 
 class PlaceOptions(options.JsonOption):
@@ -186,7 +181,7 @@ class AddOptions(ImportOptions):
         all: of an export: also add what no solver learned from
     """
 
-    only: Annotated[int, "I", options.Flag("--iteration", type=_count)] | None = None
+    only: Annotated[int, "I", options.Flag("--iteration"), Meta(ge=0)] | None = None
     all: bool = False
 
 
@@ -197,10 +192,6 @@ _FILTERS = (*StateFilter.__struct_fields__, *Filters.__struct_fields__)
 
 
 def _list(args: argparse.Namespace) -> None:
-    from quaere.cli.curriculum_view import render_items
-    from quaere.runs.curriculum_audit import read_items
-    from quaere.runs.item_files import item_rows
-
     with _open(args) as run:
         found = _select(args, run)
         limit = args.limit if args.limit is not None else len(found) if args.json else _TABLE_ROWS
@@ -214,10 +205,6 @@ def _list(args: argparse.Namespace) -> None:
 
 
 def _show(args: argparse.Namespace) -> None:
-    from quaere.cli.curriculum_view import render_item
-    from quaere.runs.curriculum_audit import find_item, read_items
-    from quaere.runs.item_files import item_rows
-
     with _open(args) as run:
         (item,), index, said = _check_evidence(run, args, [find_item(read_items(run), args.id, args.name)])
         rows = [row for row in run.index() if row.id == item.candidate.episode_id]
@@ -234,9 +221,6 @@ def _show(args: argparse.Namespace) -> None:
 
 def _judge(args: argparse.Namespace) -> None:
     """Store a verdict on each of the candidates, or on none if one of them does not exist."""
-    from quaere.runs import give_verdicts, judge
-    from quaere.runs.curriculum_audit import find_item, read_items
-
     with _open(args) as run:
         items = read_items(run)
     kind: Any = _KINDS[args.action]
@@ -247,8 +231,6 @@ def _judge(args: argparse.Namespace) -> None:
 
 def _clear(args: argparse.Namespace) -> None:
     """Remove verdicts, also those on candidates that no longer exist."""
-    from quaere.runs import give_verdicts
-
     with _open(args) as run:
         known = run.verdicts()
     for id in args.ids:
@@ -259,8 +241,6 @@ def _clear(args: argparse.Namespace) -> None:
 
 
 def _export(args: argparse.Namespace) -> None:
-    from quaere.runs.item_files import write_items, write_verl
-
     if args.file.exists() and not args.force:
         raise BadInput(f"{args.file} exists already", hint="--force replaces it")
     with _open(args) as run:
@@ -281,11 +261,6 @@ def _export(args: argparse.Namespace) -> None:
 
 def _import(args: argparse.Namespace) -> None:
     """Set the verdicts of the candidates in a file to what the file says; an empty verdict removes one."""
-    from quaere.cli.curriculum_changes import plan_import
-    from quaere.runs import give_verdicts
-    from quaere.runs.curriculum_audit import read_items
-    from quaere.runs.item_files import read_verdict_rows
-
     with _open(args) as run:
         rows, items = read_verdict_rows(args.file), read_items(run)
         verdicts, clear, counts = plan_import(rows, items, str(args.file), args.name)
@@ -295,11 +270,6 @@ def _import(args: argparse.Namespace) -> None:
 
 def _add(args: argparse.Namespace) -> None:
     """Add the questions of a file to the curriculum: all of them, or none if one is invalid."""
-    from quaere.cli.curriculum_changes import plan_add, settle_evidence
-    from quaere.runs import add_questions
-    from quaere.runs.curriculum_audit import Item, read_items
-    from quaere.runs.item_files import read_question_rows
-
     with _open(args) as run:
         if run.info.kind != "evolve":
             said = f"run {run.info.id} is of kind {run.info.kind}: it has no solver to train on questions"
@@ -315,8 +285,6 @@ def _add(args: argparse.Namespace) -> None:
 
 
 def _quality(args: argparse.Namespace) -> None:
-    from quaere.evaluation.qa.curriculum_quality import measure_quality
-
     asked = _ask_file(args) if Path(args.name).is_file() else _ask_run(args)
     if not asked:
         raise BadInput("there is no question to check", hint="use fewer filters, or name another run or file")
@@ -332,9 +300,6 @@ def _quality(args: argparse.Namespace) -> None:
 
 def _ask_file(args: argparse.Namespace) -> list[Asked]:
     """The questions of a file, with the documents that should prove their answers."""
-    from quaere.evaluation.qa.curriculum_quality import of_question
-    from quaere.search.index import open_index
-
     if any(getattr(args, name) is not None for name in _FILTERS):
         raise BadInput("a file of questions is read as a whole", hint="leave the filters out, or name a run")
     if not args.index:
@@ -345,10 +310,6 @@ def _ask_file(args: argparse.Namespace) -> list[Asked]:
 
 def _ask_run(args: argparse.Namespace) -> list[Asked]:
     """The questions the solver of a run learns from, with their documents and the proposer's episodes."""
-    from quaere.api.run import name_index
-    from quaere.evaluation.qa.curriculum_quality import of_candidate
-    from quaere.search.index import open_index
-
     with _open(args) as run:
         learned = [item.candidate for item in _select(args, run) if item.learned]
         documents = open_index(Path(args.index or name_index(run)))
@@ -363,8 +324,6 @@ def _ask_run(args: argparse.Namespace) -> list[Asked]:
 
 
 def _open(args: argparse.Namespace) -> Run:
-    from quaere.runs import Run
-
     if args.action and (args.limit is not None or args.offset):
         raise BadInput(f"--limit and --offset are for the list, not for {args.action}", hint="leave them out")
     if args.action not in (None, "export", "quality") and any(getattr(args, name) is not None for name in _FILTERS):
@@ -373,8 +332,6 @@ def _open(args: argparse.Namespace) -> Run:
 
 
 def _select(args: argparse.Namespace, run: Run) -> list[Item]:
-    from quaere.runs.curriculum_audit import ItemFilter, read_items
-
     items = read_items(run)
     states = {"kept": True if args.kept else False if args.dropped else None}
     states |= {"added": args.added or None, "learned": args.learned or None}
@@ -386,17 +343,12 @@ def _select(args: argparse.Namespace, run: Run) -> list[Item]:
 
 def _check_evidence(run: Run, args: argparse.Namespace, items: list[Item]) -> tuple[list[Item], Index | None, str]:
     """The items with their evidence checked, the index it was checked against, and a warning about that or ""."""
-    from quaere.runs.curriculum_audit import check_item
-
     index, said = _open_documents(run, args, items)
     return [check_item(item, index.document if index else None) for item in items], index, said
 
 
 def _open_documents(run: Run, args: argparse.Namespace, items: list[Item]) -> tuple[Index | None, str]:
     """The index to check evidence against (None if there is no evidence), and a warning about it or ""."""
-    from quaere.api.run import name_index
-    from quaere.search.index import open_index
-
     if not any(item.candidate.evidence for item in items):
         return None, ""
     path = args.index or name_index(run)
@@ -412,8 +364,6 @@ def _open_documents(run: Run, args: argparse.Namespace, items: list[Item]) -> tu
 
 
 def _solver_protocol(run: Run) -> Any:
-    from quaere.training.config import config_from_yaml
-
     if "recipe" not in run.info.settings:
         raise BadInput(f"run {run.info.id} is no run of `quaere evolve`, so its solver's prompts are not known")
     recipe = find_recipe(run.info.settings["recipe"])
@@ -421,8 +371,6 @@ def _solver_protocol(run: Run) -> Any:
 
 
 def _tell(counts: dict[str, int], args: argparse.Namespace, said: str = "") -> None:
-    from rich.text import Text
-
     if args.json:
         print(as_json({**counts, "said": said} if said else counts))
         return
@@ -442,39 +390,27 @@ def _add_filters(parser: argparse._ActionsContainer, default: str | None = argpa
     options.add_options(filters, Filters, **defaults)
 
 
-def _action(
-    name: str, run: Callable[[argparse.Namespace], None], help: str, *parts: type[Struct] | options.Add
-) -> options.Register:
+def _action(name: str, run: options.Run, help: str, *parts: type[Struct] | options.Add) -> options.Register:
     # With another default than `SUPPRESS`, argparse would overwrite options that were given before the action.
     unset = dict.fromkeys(PlaceOptions.__struct_fields__, argparse.SUPPRESS)
-    return options.command(name, run, help, *parts, PlaceOptions, **unset)
+    return options.action(name, run, help, *parts, PlaceOptions, **unset)
 
 
-_ACTIONS = (
-    _action("show", _show, "one candidate in full", ShowOptions),
-    *(_action(name, _judge, help, JudgeOptions) for name, help in _HELP.items()),
-    _action("clear", _clear, "remove verdicts", ClearOptions),
-    _action("export", _export, "write candidates to FILE.parquet or FILE.jsonl", ExportOptions, _add_filters),
-    _action("import", _import, "read the verdicts of an edited export", ImportOptions),
-    _action("add", _add, "add the questions in FILE.jsonl or FILE.parquet to the curriculum", AddOptions),
-    _action("quality", _quality, "the share of questions whose answer the documents prove", _add_filters),
-)
-
-
-def _add_actions(parser: Any) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
-    for add_action in _ACTIONS:
-        add_action(actions)
-
-
-register = options.command(
-    "curriculum",
+fill = options.command(
     _list,
-    "list the questions a run wrote, and accept or reject them",
     ShownOptions,
     PlaceOptions,
     lambda parser: _add_filters(parser, None),
-    _add_actions,
+    options.actions(
+        _action("show", _show, "one candidate in full", ShowOptions),
+        *(_action(name, _judge, help, JudgeOptions) for name, help in _HELP.items()),
+        _action("clear", _clear, "remove verdicts", ClearOptions),
+        _action("export", _export, "write candidates to FILE.parquet or FILE.jsonl", ExportOptions, _add_filters),
+        _action("import", _import, "read the verdicts of an edited export", ImportOptions),
+        _action("add", _add, "add the questions in FILE.jsonl or FILE.parquet to the curriculum", AddOptions),
+        _action("quality", _quality, "the share of questions whose answer the documents prove", _add_filters),
+        required=False,
+    ),
     description="Without an action: list the candidates of a run that pass the filters.",
     json=None,
 )

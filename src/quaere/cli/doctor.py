@@ -18,6 +18,7 @@ from typing import Literal
 
 import msgspec
 from msgspec import Struct
+from rich.text import Text
 
 from quaere.cli.options import FolderName, JsonOption, command
 from quaere.cli.terminal import open_console
@@ -50,7 +51,7 @@ def _run(args: argparse.Namespace) -> None:
     print_checks(checks, as_json=args.json)
 
 
-register = command("doctor", _run, "check this machine, a model's chat template, an index", DoctorOptions)
+fill = command(_run, DoctorOptions)
 
 
 def _python() -> Check:
@@ -183,8 +184,6 @@ def print_checks(checks: Sequence[Check], *, as_json: bool) -> None:
 
 
 def _print(checks: Sequence[Check]) -> None:
-    from rich.text import Text
-
     marks = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "bold red")}
     console = open_console()
     for check in checks:

@@ -214,10 +214,8 @@ def _add_hidden(questions: list[Question]) -> list[Question]:
     return asked
 
 
-register = options.command(
-    "eval",
+fill = options.command(
     _run,
-    "score a model on a set of questions",
     SuiteOption,
     options.group("model to evaluate", EvaluatedModel),
     EvalOptions,

@@ -1,25 +1,22 @@
 """`quaere evolve`: trains a recipe on an index, in one command that can be killed and resumed."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
+from quaere.api.evolution import ConfigOptions, create_store, expect_time, open_stopped, train_to_end
 from quaere.cli.options import Flag, FolderName, JsonOption, Repeated, RunsFolder, command, named_run, read_options
+from quaere.cli.progress_view import open_reporter
 from quaere.cli.terminal import interruptible
 from quaere.dialects.registry import SOLVER_DIALECTS
 from quaere.errors import BadInput
 from quaere.recipes.registry import RECIPES, Recipe, find_recipe
+from quaere.runs import Run
 from quaere.setting_types import File
 from quaere.training.progress import WRITERS, accept_stop, check_writers
-
-if TYPE_CHECKING:
-    from quaere.api.evolution import ConfigOptions
-    from quaere.runs import Run
 
 _STEP = "the step under way, once its checkpoint is saved"
 
@@ -71,8 +68,6 @@ class EvolveOptions(JsonOption):
 
 
 def _run(args: argparse.Namespace) -> None:
-    from quaere.api.evolution import create_store, open_stopped
-
     if args.resume:
         found = open_stopped(
             named_run(args, args.resume), _options(args), recipe=args.recipe, force=args.force, writers=args.writer
@@ -96,10 +91,8 @@ def _run(args: argparse.Namespace) -> None:
     _train(recipe, config, create_store(recipe, config, out=args.out, runs=args.runs, writers=args.writer), args)
 
 
-register = command(
-    "evolve",
+fill = command(
     _run,
-    "train a search agent on your documents, with its own questions or with yours",
     EvolveOptions,
     RunsFolder,
     description="""\
@@ -112,17 +105,12 @@ grading them (score, report-grpo, report-dpo). sft learns given answers by imita
 
 
 def _options(args: argparse.Namespace) -> ConfigOptions:
-    from quaere.api.evolution import ConfigOptions
-
     places = {name: getattr(args, name) or None for name in ("model", "index", "questions")}
     return read_options(args, ConfigOptions, **places, dialect=args.solver_dialect, file=args.config)
 
 
 def _train(recipe: Recipe, config: Any, store: Run, args: argparse.Namespace, remembered: Sequence[str] = ()) -> None:
     """Train to the end. The first Ctrl-C stops after the step under way, the second at once."""
-    from quaere.api.evolution import train_to_end
-    from quaere.cli.progress_view import open_reporter
-
     kept = "a step that is broken off is taken again from the last checkpoint"
     then = f"stopped; go on with: quaere evolve --resume {shlex.quote(str(store.path))}"
     with accept_stop() as stop, interruptible(kept, after=_STEP, ask=stop, then=then):
@@ -130,8 +118,6 @@ def _train(recipe: Recipe, config: Any, store: Run, args: argparse.Namespace, re
 
 
 def _print_plan(recipe: Recipe, config: Any, args: argparse.Namespace) -> None:
-    from quaere.api.evolution import expect_time
-
     lines = [*recipe.plan(config), ("time", expect_time(recipe.name, config.model, args.runs))]
     if args.json:
         print(json.dumps(dict(lines)))

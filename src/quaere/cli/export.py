@@ -4,22 +4,19 @@ quaere export drzero-20250301-101500 --role solver --merge --out my-solver
 quaere ask "Who built the Halm bridge?" --model my-solver --index docs-index
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from msgspec import Struct
 
 from quaere.cli.options import Checkpoint, JsonOption, Role, RunName, RunsFolder, command, exclusive, find_weights
 from quaere.cli.terminal import interruptible, say_line
+from quaere.dialects.notes import RoleWeights, use_role
 from quaere.errors import BadInput
 from quaere.setting_types import Folder
-
-if TYPE_CHECKING:
-    from quaere.dialects.notes import RoleWeights
+from quaere.training.exports import export_role
 
 
 class ExportForm(Struct):
@@ -55,9 +52,6 @@ class ExportOptions(JsonOption, kw_only=True):
 
 
 def _run(args: argparse.Namespace) -> None:
-    from quaere.dialects.notes import use_role
-    from quaere.training.exports import export_role
-
     def export(weights: RoleWeights) -> None:
         if args.adapter and not weights.is_adapter:
             raise BadInput(f"{weights.run} trained all weights and has no adapter", hint="leave --adapter out")
@@ -78,6 +72,4 @@ def _run(args: argparse.Namespace) -> None:
         print(f'quaere {command} "your question" --index {weights.index or "INDEX"} --model {args.out}')
 
 
-register = command(
-    "export", _run, "write a trained model of a run to a folder", ExportOptions, RunsFolder, exclusive(ExportForm)
-)
+fill = command(_run, ExportOptions, RunsFolder, exclusive(ExportForm))

@@ -7,27 +7,41 @@ quaere grade --bench deep_research_bench --questions-out prompts.jsonl
 quaere grade report-20250301-101500 --facts questions.jsonl
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, structs, to_builtins
 
-from quaere.api.printing import counting
+from quaere.api.printing import between, counting
 from quaere.cli import options
+from quaere.cli.grade_view import print_agreement, print_evaluations, results_json
 from quaere.cli.terminal import interruptible, note_line
 from quaere.errors import BadInput
+from quaere.evaluation.judges.probes import JudgeAgreement, num_steps, probe_judges
+from quaere.evaluation.reports.criteria import (
+    Bench,
+    CriteriaBook,
+    GradedDimension,
+    general_criteria,
+    read_bench,
+    read_criteria,
+)
+from quaere.evaluation.reports.grades import write_dimensions
+from quaere.evaluation.reports.report_sources import FactBook, ReportSet, read_facts, read_report_file, read_report_run
+from quaere.evaluation.reports.scores import (
+    Judges,
+    ReportEvaluation,
+    add_knowing,
+    num_asked,
+    open_judges,
+    score_reports,
+    summarise,
+    write_report_evaluations,
+)
 from quaere.setting_types import File, Folder, PositiveCount
-
-if TYPE_CHECKING:
-    from quaere.evaluation.judges.probes import JudgeAgreement
-    from quaere.evaluation.reports.criteria import Bench, CriteriaBook, GradedDimension
-    from quaere.evaluation.reports.report_sources import FactBook, ReportSet
-    from quaere.evaluation.reports.scores import Judges, ReportEvaluation
 
 _UpTo100 = Annotated[int, "N", Meta(ge=1, le=100)]
 
@@ -97,11 +111,6 @@ class OutputOptions(options.JsonOption):
 
 def _run(args: argparse.Namespace) -> None:
     """Check all input first, then measure the judge's accuracy, grade, and print."""
-    from quaere.cli.grade_view import print_evaluations, results_json
-    from quaere.evaluation.reports.criteria import read_bench
-    from quaere.evaluation.reports.report_sources import read_facts
-    from quaere.evaluation.reports.scores import write_report_evaluations
-
     _check(args)
     bench = read_bench(args.bench, args.language) if args.bench else None
     if args.questions_out:
@@ -122,10 +131,8 @@ def _run(args: argparse.Namespace) -> None:
         print_evaluations(evaluations, bench is not None)
 
 
-register = options.command(
-    "grade",
+fill = options.command(
     _run,
-    "check the citations of reports, and grade the reports",
     GradeOptions,
     options.group("judge", JudgeOptions),
     options.group("criteria", CriteriaOptions, about="default: coverage, insight, instruction following, clarity"),
@@ -150,8 +157,6 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _read(args: argparse.Namespace, name: str) -> ReportSet:
-    from quaere.evaluation.reports.report_sources import read_report_file, read_report_run
-
     if Path(name).is_file():
         return read_report_file(Path(name), args.limit)
     return read_report_run(options.named_run(args, name), args.limit)
@@ -181,10 +186,6 @@ def _select(given: ReportSet, bench: Bench | None) -> ReportSet:
 async def _grade(
     args: argparse.Namespace, sets: list[ReportSet], bench: Bench | None, facts: FactBook | None
 ) -> list[ReportEvaluation]:
-    from quaere.cli.grade_view import print_agreement
-    from quaere.evaluation.reports.criteria import read_criteria
-    from quaere.evaluation.reports.scores import open_judges
-
     book = bench.criteria if bench else read_criteria(args.criteria) if args.criteria else None
     note_line(f"judge: {args.judge}")
     how = options.engine_settings(args, "concurrency") | {"temperature": _temperature(args), "guided": args.guided}
@@ -206,8 +207,6 @@ def _temperature(args: argparse.Namespace) -> float:
 
 
 async def _probe(args: argparse.Namespace, judges: Judges) -> JudgeAgreement:
-    from quaere.evaluation.judges.probes import num_steps, probe_judges
-
     with counting("corrupted reports", num_steps(args.probes)) as advance:
         told = partial(advance, "good and corrupted reports")
         return await probe_judges(judges.citations, judges.grader, args.probes, seed=args.seed, advance=told)
@@ -216,11 +215,10 @@ async def _probe(args: argparse.Namespace, judges: Judges) -> JudgeAgreement:
 def _refuse_chance(args: argparse.Namespace, judges: Judges, agreement: JudgeAgreement) -> None:
     if args.force or agreement.citations_trusted or agreement.grades_trusted:
         return
-    from quaere.cli.grade_view import agreement_lines
-
-    told = "; ".join(agreement_lines(agreement))
+    cited, preferred = between(agreement.citations.balanced), between(agreement.grades.preferred)
     raise BadInput(
-        f"the judge {judges.name} is no better than chance on corrupted reports ({told}), so its scores mean nothing",
+        f"the judge {judges.name} is no better than chance on corrupted reports (citations balanced {cited} %; good "
+        f"reports preferred {preferred} %), so its scores mean nothing",
         hint="use another --judge, more --probes, or --force to print the scores anyway",
     )
 
@@ -231,8 +229,6 @@ async def _write_dimensions(
     """The dimensions that the judge writes for each question (`--specific`), once for all inputs."""
     if args.specific is None or judges.policy is None:
         return {}
-    from quaere.evaluation.reports.grades import write_dimensions
-
     questions = list({report.question.text: report.question for one in sets for report in one.reports}.values())
     note_line(f"making {args.specific} dimensions for each of {len(questions)} questions")
     made = await write_dimensions(judges.policy, questions, args.specific, seed=args.seed, concurrency=args.max_rows)
@@ -251,9 +247,6 @@ async def _score(
     agreement: JudgeAgreement,
     facts: FactBook | None,
 ) -> ReportEvaluation:
-    from quaere.evaluation.reports.criteria import general_criteria
-    from quaere.evaluation.reports.scores import ReportEvaluation, add_knowing, num_asked, score_reports, summarise
-
     parts: dict[str, Any] = {
         "with_citations": args.force or agreement.citations_trusted,
         "with_grades": args.force or agreement.grades_trusted,

@@ -1,22 +1,16 @@
 """Prints results of `quaere grade`: first the judge's accuracy, then grades, citations and differences."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from quaere.api.printing import as_json, between, count, plain_table, share_table, wide_console
 from quaere.cli.terminal import printable
+from quaere.evaluation.intervals import Interval
+from quaere.evaluation.judges.probes import JudgeAgreement
 from quaere.evaluation.reports import scores
+from quaere.evaluation.reports.fact_coverage import JudgeTruth
 from quaere.evaluation.reports.scores import ReportDifference, ReportEvaluation, compare_reports
-
-if TYPE_CHECKING:
-    from quaere.evaluation.intervals import Interval
-    from quaere.evaluation.judges.probes import JudgeAgreement
-    from quaere.evaluation.reports.fact_coverage import JudgeTruth
 
 _LEGEND = (
     "in brackets the 95 % interval, in parentheses the smallest difference the sample could have shown (80 % power)"
@@ -33,17 +27,6 @@ _NOT_COMPARABLE = (
     "citations leave out unknown ones, as the row 'of known ones' does, but are by another judge and over pages of the "
     "web"
 )
-
-
-def agreement_lines(agreement: JudgeAgreement) -> tuple[str, str]:
-    """The judge's accuracy in two phrases: "citations balanced 93.0 [91.0, 95.0] %", "good reports preferred 80.0 ...
-
-    %".
-    """
-    return (
-        f"citations balanced {between(agreement.citations.balanced)} %",
-        f"good reports preferred {between(agreement.grades.preferred)} %",
-    )
 
 
 def print_agreement(judge: str, agreement: JudgeAgreement) -> None:

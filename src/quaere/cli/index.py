@@ -140,10 +140,8 @@ def _run(args: argparse.Namespace) -> None:
         _watch(args.update or args.out, args.json)
 
 
-register = command(
-    "index",
+fill = command(
     _run,
-    "make an index of a folder of documents",
     IndexOptions,
     group("files of a folder", FileOptions, about="GLOB is a pattern as in a .gitignore: *.md, drafts/, /top.txt"),
     group("passages", PassageOptions),

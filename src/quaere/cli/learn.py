@@ -94,10 +94,8 @@ def _run(args: argparse.Namespace) -> None:
         print(printable_line(line))
 
 
-register = command(
-    "learn",
+fill = command(
     _run,
-    "let a model learn to answer questions about your documents, in one command",
     LearnOptions,
     DeviceOption,
     description="""\

@@ -18,15 +18,36 @@ from quaere.disk import DISK_ERRORS
 from quaere.endpoint import refuse_login
 from quaere.errors import BadInput, QuaereError, catch_missing_libraries, catch_out_of_memory
 
-# Modules of this package that each register a command, in the order of the help.
-COMMANDS = tuple(
-    "index search serve_search serve mcp world questions models ask report learn warmup evolve trainer eval verify "
-    "grade export runs curriculum view doctor completion".split()
-)
+# The commands, in the order of the help, with their lines there. A module of this name has the command's `fill`.
+COMMANDS = {
+    "index": "make an index of a folder of documents",
+    "search": "search an index",
+    "serve_search": "serve an index over HTTP",
+    "serve": "serve a model or a search agent as an OpenAI-compatible endpoint",
+    "mcp": "serve an index to clients of the Model Context Protocol",
+    "world": "write a fictional encyclopedia with gold questions",
+    "questions": "write questions about documents: open-ended ones, or ones with checked answers",
+    "models": "list and pull models",
+    "ask": "let a model answer questions by searching an index",
+    "report": "write a cited report by searching an index, with a model or without",
+    "learn": "let a model learn to answer questions about your documents, in one command",
+    "warmup": "teach a small model a dialect by demonstration",
+    "evolve": "train a search agent on your documents, with its own questions or with yours",
+    "trainer": "start, list and stop servers that train (SkyRL)",
+    "eval": "score a model on a set of questions",
+    "verify": "measure how much evidence helps a model to answer",
+    "grade": "check the citations of reports, and grade the reports",
+    "export": "write a trained model of a run to a folder",
+    "runs": "list runs, read their episodes, export and delete them",
+    "curriculum": "list the questions a run wrote, and accept or reject them",
+    "view": "show runs in a browser",
+    "doctor": "check this machine, a model's chat template, an index",
+    "completion": "print a shell's completion script",
+}
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """The parser with every command, or with `only` one: the modules of other commands are then not imported."""
+    """The parser of every command; of the others than `only`, if given, it knows no options and imports no module."""
     parser = Parser(
         prog="quaere",
         description="Ask your documents: index them, and let a language model answer by searching them.",
@@ -34,8 +55,11 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"quaere {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name in COMMANDS if only is None else (only.replace("-", "_"),):
-        import_module(f"quaere.cli.{name}").register(commands)
+    for module, said in COMMANDS.items():
+        name = module.replace("_", "-")
+        command = commands.add_parser(name, help=said)
+        if only in (None, module, name):
+            import_module(f"quaere.cli.{module}").fill(command)
     return parser
 
 
@@ -94,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(words: Sequence[str]) -> None:
     try:
         check_command(words)
-        args = build_parser(words[0] if words and not words[0].startswith("-") else None).parse_args(words)
+        args = build_parser(next((word for word in words if not word.startswith("-")), "")).parse_args(words)
         _check_logins(args)  # before a URL with a password is printed or stored
         with catch_missing_libraries(), catch_out_of_memory():
             args.run(args)

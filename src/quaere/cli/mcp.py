@@ -82,10 +82,8 @@ def _open_tools(args: argparse.Namespace) -> IndexTools:
     return AgentTools(index, agent, args.model)
 
 
-register = options.command(
-    "mcp",
+fill = options.command(
     _run,
-    "serve an index to clients of the Model Context Protocol",
     McpOptions,
     options.group("address and access of --http", options.ServerOptions),
     options.group("sampling", options.SamplingOptions),

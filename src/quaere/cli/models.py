@@ -17,7 +17,7 @@ from msgspec import structs
 
 from quaere.chat.renderer import Renderer
 from quaere.cli.doctor import Check, guard, print_checks
-from quaere.cli.options import Flag, JsonOption, actions_of, command
+from quaere.cli.options import Flag, JsonOption, action, actions, command
 from quaere.errors import QuaereError
 from quaere.policies.catalogue import CATALOGUE, ModelPath, find_pulled, resolve_model
 from quaere.policies.model_folders import load_tokenizer
@@ -75,13 +75,14 @@ def _show(args: argparse.Namespace, *, pull: bool = False) -> None:
     print(msgspec.json.encode(model).decode() if args.json else folder)
 
 
-register = actions_of(
-    "models",
-    "list and pull models",
-    command("list", _list, "list the built-in catalogue, and which models have been pulled", JsonOption),
-    command("pull", partial(_show, pull=True), _PULLED, ModelOptions),
-    command("path", _show, "print the directory of a model that has been pulled", ModelOptions),
-    command("check", _check, _CHECKED, CheckOptions),
+fill = command(
+    None,
+    actions(
+        action("list", _list, "list the built-in catalogue, and which models have been pulled", JsonOption),
+        action("pull", partial(_show, pull=True), _PULLED, ModelOptions),
+        action("path", _show, "print the directory of a model that has been pulled", ModelOptions),
+        action("check", _check, _CHECKED, CheckOptions),
+    ),
 )
 
 

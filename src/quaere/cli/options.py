@@ -9,7 +9,7 @@
 
         topk: PositiveCount = 3
 
-    register = command("search", run, "search an index", SearchOptions)    # --topk N   passages per query (default: 3)
+    fill = command(run, SearchOptions)    # --topk N   passages per query (default: 3)
 
 The docstring describes each option under `Attributes:`, as for the settings of recipes; a field without a description
 is no option. The type gives the kind of value; in `Annotated`, a text is the metavar and a `Flag` says the rest.
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=Struct)
 Add = Callable[[argparse._ActionsContainer], None]
+Run = Callable[[argparse.Namespace], None]
 Register = Callable[[Any], None]  # takes what `ArgumentParser.add_subparsers` returns
 
 
@@ -131,38 +132,40 @@ def exclusive(schema: type[Struct], *, required: bool = False) -> Add:
 
 
 def command(
-    name: str,
-    run: Callable[[argparse.Namespace], None],
-    help: str,
+    run: Run | None,
     *parts: type[Struct] | Add,
     description: str | None = None,
     epilog: str | None = None,
     **defaults: Any,
-) -> Register:
-    """Adds a command, or an action of one such as `quaere runs list`, with its options, to the command line.
+) -> Add:
+    """Gives a parser the options or actions of a command; `run` is None if only its actions can be run.
 
-    register = command("search", _run, "search an index", SearchOptions, group("engine", EngineOptions))
+    fill = command(_run, SearchOptions, group("engine", EngineOptions))
     """
 
-    def register(commands: Any) -> None:
-        parser = commands.add_parser(name, help=help, description=description, epilog=epilog)
+    def fill(parser: Any) -> None:
+        parser.description, parser.epilog = description, epilog
         parser.set_defaults(run=run)
         for part in parts:
             add_options(parser, part, **defaults) if isinstance(part, type) else part(parser)
 
-    return register
+    return fill
 
 
-def actions_of(name: str, help: str, *actions: Register, **said: Any) -> Register:
-    """Adds a command that does nothing without one of its actions, such as `quaere runs`."""
+def action(name: str, run: Run, help: str, *parts: type[Struct] | Add, **defaults: Any) -> Register:
+    """Adds an action of a command, such as `quaere runs list`."""
+    return lambda actions: command(run, *parts, **defaults)(actions.add_parser(name, help=help))
 
-    def register(commands: Any) -> None:
-        parser = commands.add_parser(name, help=help, **said)
-        choices = parser.add_subparsers(dest="action", required=True, metavar="ACTION", title="actions")
-        for add_action in actions:
+
+def actions(*several: Register, required: bool = True) -> Add:
+    """Actions of a command, of which one can be given, or must be."""
+
+    def add(parser: Any) -> None:
+        choices = parser.add_subparsers(dest="action", required=required, metavar="ACTION", title="actions")
+        for add_action in several:
             add_action(choices)
 
-    return register
+    return add
 
 
 def read_options(args: argparse.Namespace, kind: type[T], **others: Any) -> T:

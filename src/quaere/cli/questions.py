@@ -6,15 +6,13 @@ quaere questions --world demo --num 100 --out questions.jsonl
 quaere questions --checked --index docs-index --model qwen3-4b --drafts 6000 --out own.jsonl
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json
 import shlex
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
@@ -25,11 +23,12 @@ from quaere.cli.terminal import interruptible, note_line
 from quaere.cli.work_progress import show_progress
 from quaere.policies.catalogue import needs_guide
 from quaere.rollout.policy import open_policy
+from quaere.rollout.topic_questions import OpenQuestion, draw_open_questions, rewrite_questions
+from quaere.search.index import Index, open_index
 from quaere.setting_types import Count, File, Folder, Number, PositiveCount
-
-if TYPE_CHECKING:
-    from quaere.rollout.topic_questions import OpenQuestion
-    from quaere.search.index import Index
+from quaere.warmup.documents.checked_question import WriterSettings
+from quaere.worlds.open_questions import ask_open_questions
+from quaere.worlds.world import open_world
 
 
 class QuestionOptions(JsonOption, kw_only=True):
@@ -108,10 +107,8 @@ def _run(args: argparse.Namespace) -> None:
         _write(args)
 
 
-register = command(
-    "questions",
+fill = command(
     _run,
-    "write questions about documents: open-ended ones, or ones with checked answers",
     exclusive(QuestionSource, required=True),
     QuestionOptions,
     group("questions written by a model", QuestionWriter),
@@ -150,17 +147,11 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _ask_world(args: argparse.Namespace) -> tuple[list[Any], Counter[str]]:
-    from quaere.worlds.open_questions import ask_open_questions
-    from quaere.worlds.world import open_world
-
     world = open_world(args.world)
     return list(ask_open_questions(world.graph, world.seed, args.num, draw=args.seed)), Counter()
 
 
 def _ask_index(args: argparse.Namespace) -> tuple[list[Any], Counter[str]]:
-    from quaere.rollout.topic_questions import draw_open_questions
-    from quaere.search.index import open_index
-
     index = open_index(args.index)
     with counting("asking", args.num) as advance:
         told: dict[str, Any] = {"topk": args.topk or 5, "report": lambda num: advance("grounded")}
@@ -171,8 +162,6 @@ def _ask_index(args: argparse.Namespace) -> tuple[list[Any], Counter[str]]:
 async def _rewrite(
     args: argparse.Namespace, index: Index, drawn: list[OpenQuestion]
 ) -> tuple[list[OpenQuestion], Counter[str]]:
-    from quaere.rollout.topic_questions import rewrite_questions
-
     note_line(f"loading {args.model}")
     guided = needs_guide(args.model) if args.guided is None else args.guided
     policy = open_policy(args.model, device=args.device)
@@ -202,8 +191,6 @@ def _print_summary(
 
 
 def _write_checked(args: argparse.Namespace) -> None:
-    from quaere.warmup.documents.checked_question import WriterSettings
-
     settings = read_options(args, WriterSettings, topk=args.topk or 10, concurrency=args.max_rows)
     place = {"device": args.device, "out": args.out, "dropped": args.dropped}
     with show_progress() as progress:

@@ -83,10 +83,8 @@ def _run(args: argparse.Namespace) -> None:
         asyncio.run(_write(args, questions, place, open_searcher(args.index), outline))
 
 
-register = options.command(
-    "report",
+fill = options.command(
     _run,
-    "write a cited report by searching an index, with a model or without",
     ReportOptions,
     options.RunsFolder,
     options.group("limits", ReportLimits, about="default: as the model was trained, else the values in parentheses"),

@@ -8,15 +8,14 @@ quaere runs export evolve-20250301-101500 --to inspect --out logs/evolve.json
 quaere runs delete ask-20250301-101500
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Struct, to_builtins
+from rich.text import Text
 
 from quaere.api.printing import as_json, plain_table
 from quaere.cli.options import (
@@ -25,17 +24,28 @@ from quaere.cli.options import (
     RunName,
     RunsFolder,
     Several,
-    actions_of,
+    action,
+    actions,
     command,
     exclusive,
     named_run,
 )
 from quaere.cli.terminal import open_console, printable, printable_line, say_line
 from quaere.errors import BadInput
+from quaere.runs import (
+    Run,
+    check_deletable,
+    delete_folders,
+    describe_state,
+    hold_idle,
+    list_runs,
+    measure_size,
+    runs_root,
+)
+from quaere.runs.checkpoints import find_spare
+from quaere.runs.inspect_log import write_inspect_log
 from quaere.setting_types import Count, File
-
-if TYPE_CHECKING:
-    from quaere.runs import Run
+from quaere.training.progress import PROJECT, TrackioReporter, replay_steps
 
 ALL_STEPS = -1
 _EXPORTED = "hand a run to Inspect (its episodes) or Trackio (its metrics)"
@@ -108,10 +118,6 @@ class ExportOptions(JsonOption, kw_only=True):
 
 
 def _list(args: argparse.Namespace) -> None:
-    from rich.text import Text
-
-    from quaere.runs import describe_state, list_runs, runs_root
-
     root = runs_root(args.runs)
     summaries = list_runs(root)
     if args.json:
@@ -138,7 +144,6 @@ def _list(args: argparse.Namespace) -> None:
 
 def _show(args: argparse.Namespace) -> None:
     from quaere.cli import episode_view, run_view
-    from quaere.runs import Run
 
     part = args.metrics or args.candidates or args.episodes is not None
     if part and args.episode is not None:
@@ -187,8 +192,6 @@ def _show_metrics(run: Run, args: argparse.Namespace) -> None:
 
 def _delete(args: argparse.Namespace) -> None:
     """Raise `BadInput` for what is no run or is running; then ask, delete, and print the space that is freed."""
-    from quaere.runs import check_deletable, delete_folders, hold_idle
-
     paths = list(dict.fromkeys(check_deletable(named_run(args, name)) for name in args.names))
     for path in paths:
         with hold_idle(path):
@@ -212,15 +215,11 @@ def _delete(args: argparse.Namespace) -> None:
 
 
 def _find_folders(path: Path, only_checkpoints: bool) -> list[Path]:
-    from quaere.runs.checkpoints import find_spare
-
     return find_spare(path / "checkpoints") if only_checkpoints else [path]
 
 
 def _agrees(args: argparse.Namespace, paths: list[Path]) -> bool:
     """Ask at the terminal: a deletion cannot be undone."""
-    from quaere.runs import measure_size
-
     if not sys.stdin.isatty():
         raise BadInput("nothing was deleted: there is no terminal to ask at", hint="add --yes")
     for path in paths:
@@ -239,8 +238,6 @@ def _megabytes(num_bytes: int) -> str:
 
 
 def _export(args: argparse.Namespace) -> None:
-    from quaere.runs import Run
-
     with Run.open(named_run(args, args.name)) as run:
         done = _export_log(run, args) if args.to == "inspect" else _export_metrics(run, args)
     if args.json:
@@ -248,8 +245,6 @@ def _export(args: argparse.Namespace) -> None:
 
 
 def _export_log(run: Run, args: argparse.Namespace) -> dict[str, object]:
-    from quaere.runs.inspect_log import write_inspect_log
-
     if args.out is None:
         raise BadInput("--to inspect needs --out", hint=f"--out logs/{run.info.id}.json")
     if args.out.suffix != ".json":  # Inspect tells its formats apart by the name
@@ -262,8 +257,6 @@ def _export_log(run: Run, args: argparse.Namespace) -> dict[str, object]:
 
 
 def _export_metrics(run: Run, args: argparse.Namespace) -> dict[str, object]:
-    from quaere.training.progress import PROJECT, TrackioReporter, replay_steps
-
     for name in ("out", "step", "phase"):
         if getattr(args, name) is not None:
             raise BadInput(f"--{name} belongs to --to inspect", hint=f"leave --{name} out")
@@ -278,11 +271,12 @@ def _export_metrics(run: Run, args: argparse.Namespace) -> dict[str, object]:
     return {"to": "trackio", "project": PROJECT, "num_steps": num}
 
 
-register = actions_of(
-    "runs",
-    "list runs, read their episodes, export and delete them",
-    command("list", _list, "every run, the oldest first", RunsFolder, JsonOption),
-    command("show", _show, "one run, or one episode of it", ShowOptions, RunsFolder, exclusive(ShownPart)),
-    command("delete", _delete, "delete runs, or what they can do without", DeleteOptions, RunsFolder),
-    command("export", _export, _EXPORTED, ExportOptions, RunsFolder),
+fill = command(
+    None,
+    actions(
+        action("list", _list, "every run, the oldest first", RunsFolder, JsonOption),
+        action("show", _show, "one run, or one episode of it", ShowOptions, RunsFolder, exclusive(ShownPart)),
+        action("delete", _delete, "delete runs, or what they can do without", DeleteOptions, RunsFolder),
+        action("export", _export, _EXPORTED, ExportOptions, RunsFolder),
+    ),
 )

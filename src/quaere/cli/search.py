@@ -50,7 +50,7 @@ def _run(args: argparse.Namespace) -> None:
         _print_hits(args.queries, found, full=args.full)
 
 
-register = command("search", _run, "search an index", SearchOptions)
+fill = command(_run, SearchOptions)
 
 
 async def _search(where: str, queries: Sequence[str], topk: int) -> list[list[Hit]]:

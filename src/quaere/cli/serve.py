@@ -6,22 +6,21 @@ quaere serve --model ./exported --name mine --index docs-index --port 8001
 quaere serve --run drzero-20250301-101500
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from quaere.cli import options
+from quaere.dialects.notes import Notes, find_notes, role_policy
 from quaere.errors import BadInput, install_hint
 from quaere.policies.catalogue import needs_guide
 from quaere.rollout.policy import TokenPolicy, open_policy
+from quaere.search.index import open_index
+from quaere.serving.model.retriever import Documents, open_embedder
+from quaere.serving.server import bind, make_model_server, run_server
 from quaere.setting_types import Count, Folder, PositiveCount
-
-if TYPE_CHECKING:
-    from quaere.dialects.notes import Notes
 
 
 class ServedModel(options.RoleOptions):
@@ -58,16 +57,12 @@ class ServingEngine(options.PrecisionOptions):
 
 
 def _run(args: argparse.Namespace) -> None:
-    from quaere.serving.server import bind, make_model_server, run_server
-
     _check(args)
     settings, key = options.server_settings(args), options.read_key(args)
     listener = bind(settings, key)  # an error in the address is reported before the model is loaded
 
     from quaere.api.served_agent import ServedAgent
-    from quaere.search.index import open_index
     from quaere.serving.model.app import Service
-    from quaere.serving.model.retriever import Documents, open_embedder
 
     index = open_index(args.index) if args.index else None
     embedder = open_embedder(args.embeddings, index)
@@ -91,10 +86,8 @@ def _run(args: argparse.Namespace) -> None:
     run_server(make_model_server(service, settings, key=key, listener=listener), say_ready)
 
 
-register = options.command(
-    "serve",
+fill = options.command(
     _run,
-    "serve a model or a search agent as an OpenAI-compatible endpoint",
     options.group("model and documents", ServedModel, options.RunsFolder),
     options.group("address and access", options.ServerOptions),
     options.group("engine", ServingEngine),
@@ -118,8 +111,6 @@ def _check(args: argparse.Namespace) -> None:
 
 def _open_policy(args: argparse.Namespace) -> tuple[TokenPolicy, Notes | None]:
     """The policy, and how it was trained to answer questions; None for a role that answers none."""
-    from quaere.dialects.notes import find_notes, role_policy
-
     report = partial(print, file=sys.stderr)
     setting = {"device": args.device, "dtype": args.dtype, "max_rows": args.max_rows}
     setting |= {"interactive": True, "report": report}

@@ -43,10 +43,8 @@ def _run(args: argparse.Namespace) -> None:
     run_server(make_search_server(index, settings, key=key, limits=limits), say_ready)
 
 
-register = command(
-    "serve-search",
+fill = command(
     _run,
-    "serve an index over HTTP",
     SearchServerOptions,
     group("address and access", ServerOptions),
     description="""\

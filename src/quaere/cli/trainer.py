@@ -5,10 +5,11 @@ import json
 import sys
 from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from quaere.cli.options import Flag, FolderName, JsonOption, actions_of, command, read_options
+from quaere.cli.options import Flag, FolderName, JsonOption, action, actions, command, read_options
 from quaere.errors import BadInput
+from quaere.serving.trainer_server import TrainerOptions, list_trainers, start_trainer, stop_trainer
 from quaere.setting_types import Count
 
 
@@ -37,9 +38,9 @@ class StartOptions(TrainerServer, kw_only=True):
 
     model: Annotated[str, "M"]
     backend: Literal["jax", "fsdp", "megatron"] = "jax"
-    gpus: Count = 0
-    port: Count = 0
-    max_rank: Annotated[int, "R"] = 32
+    gpus: Annotated[int, "N", Meta(ge=0)] = 0
+    port: Annotated[int, "N", Meta(ge=0, lt=65536)] = 0
+    max_rank: Annotated[int, "R", Meta(ge=1)] = 32
     environment: FolderName | None = None
     backend_config: Annotated[str, "JSON"] | None = None
 
@@ -55,10 +56,6 @@ class StopOptions(TrainerServer):
 
 
 def _start(args: argparse.Namespace) -> None:
-    from quaere.serving.trainer_server import TrainerOptions, start_trainer
-
-    if args.gpus < 0 or args.max_rank < 1 or not 0 <= args.port < 65536:
-        raise BadInput("--gpus must be 0 or more, --max-rank 1 or more and --port below 65536")
     if args.backend != "jax" and not args.gpus:
         raise BadInput(f"--backend {args.backend} needs GPUs", hint=f"--backend {args.backend} --gpus 1")
     options = read_options(args, TrainerOptions, num_gpus=args.gpus, backend_config=_read_json(args.backend_config))
@@ -69,8 +66,6 @@ def _start(args: argparse.Namespace) -> None:
 
 
 def _status(args: argparse.Namespace) -> None:
-    from quaere.serving.trainer_server import list_trainers
-
     found = list_trainers()
     if args.json:
         names = ("url", "model", "backend", "state", "log")
@@ -83,8 +78,6 @@ def _status(args: argparse.Namespace) -> None:
 
 
 def _stop(args: argparse.Namespace) -> None:
-    from quaere.serving.trainer_server import list_trainers, stop_trainer
-
     found = [one for one in list_trainers() if args.port is None or one.url.endswith(f":{args.port}")]
     if not found:
         raise BadInput("there is no such trainer", hint="quaere trainer status")
@@ -107,12 +100,13 @@ def _read_json(text: str | None) -> dict[str, Any]:
     return read
 
 
-register = actions_of(
-    "trainer",
-    "start, list and stop servers that train (SkyRL)",
-    command("start", _start, "start a server and wait until it has loaded the model", StartOptions),
-    command("status", _status, "list servers: where they answer and what they serve", TrainerServer, JsonOption),
-    command("stop", _stop, "stop a server; its log and checkpoints stay", StopOptions),
+fill = command(
+    None,
+    actions(
+        action("start", _start, "start a server and wait until it has loaded the model", StartOptions),
+        action("status", _status, "list servers: where they answer and what they serve", TrainerServer, JsonOption),
+        action("stop", _stop, "stop a server; its log and checkpoints stay", StopOptions),
+    ),
     description="""\
 Start, list and stop SkyRL servers on this machine, which speak the Tinker interface. SkyRL is installed into an
 environment of its own by uv (Python 3.12), at the first start.

@@ -5,30 +5,34 @@ quaere verify curriculum.jsonl --model smollm2-135m --form teacher_forced --inde
 quaere verify curriculum.jsonl --model openai:qwen3-4b@http://localhost:8000/v1 --samples 10 --out verified.json
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, structs
+from rich.table import Table
 
 from quaere.api.printing import as_json, between, count, counting, plain_table, wide_console
 from quaere.cli import options
+from quaere.cli.episode_view import trim
 from quaere.cli.terminal import interruptible, note_line
 from quaere.disk import write_file
 from quaere.errors import BadInput
+from quaere.evaluation.claims import (
+    SupportingScore,
+    Verified,
+    locate_evidence,
+    pair_results,
+    read_claims,
+    score_supporting,
+)
 from quaere.policies.catalogue import needs_guide
+from quaere.records import Support
 from quaere.rollout.policy import Policy, open_policy
+from quaere.search.index import open_index
 from quaere.setting_types import Folder, PositiveCount
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from quaere.evaluation.claims import SupportingScore, Verified
-    from quaere.records import Support
-    from quaere.training.verification import Claim, Form, VerifierSettings
+from quaere.training.verification import Claim, Form, VerifierSettings, open_hosted, verify_claims
 
 _QUESTION_CHARS = 60
 
@@ -72,9 +76,6 @@ class OutputOptions(options.JsonOption):
 
 def _run(args: argparse.Namespace) -> None:
     """Check all input first, then load the model, verify and print."""
-    from quaere.evaluation.claims import locate_evidence, pair_results, read_claims
-    from quaere.search.index import open_index
-
     settings = _settings(args)
     found = read_claims(args.file, args.limit)
     index = open_index(args.index) if args.index else None
@@ -84,10 +85,8 @@ def _run(args: argparse.Namespace) -> None:
     _show(args, settings, pair_results(found, supports, places))
 
 
-register = options.command(
-    "verify",
+fill = options.command(
     _run,
-    "measure how much evidence helps a model to answer",
     VerifyOptions,
     options.group("engine", options.TurnEngineOptions),
     options.group("output", OutputOptions),
@@ -95,8 +94,6 @@ register = options.command(
 
 
 def _settings(args: argparse.Namespace) -> VerifierSettings:
-    from quaere.training.verification import VerifierSettings
-
     if not 0 <= args.temperature < float("inf"):
         raise BadInput(f"--temperature must be at least 0, not {args.temperature:g}")
     options.check_writable(args.out, "--out")
@@ -112,8 +109,6 @@ def _settings(args: argparse.Namespace) -> VerifierSettings:
 
 
 async def _verify(args: argparse.Namespace, settings: VerifierSettings, claims: list[Claim]) -> list[Support | None]:
-    from quaere.training.verification import open_hosted, verify_claims
-
     policy: Policy
     if settings.form == "hosted":
         policy = open_hosted(settings)
@@ -135,8 +130,6 @@ async def _verify(args: argparse.Namespace, settings: VerifierSettings, claims: 
 
 
 def _show(args: argparse.Namespace, settings: VerifierSettings, items: list[Verified]) -> None:
-    from quaere.evaluation.claims import score_supporting
-
     score = score_supporting(items)
     kept = structs.asdict(settings) | structs.asdict(options.read_options(args, options.EngineOptions))
     kept |= {"file": str(args.file), "limit": args.limit, "model": args.model}
@@ -173,8 +166,6 @@ def _print_items(score: SupportingScore, items: list[Verified]) -> None:
 
 
 def _table(items: list[Verified], *, with_places: bool) -> Table:
-    from quaere.cli.episode_view import trim
-
     rows = []
     for item in items:
         support, claim = item.support, item.claim

@@ -6,25 +6,27 @@ quaere view runs/notes --export notes-pages
 quaere view --model smollm2-135m --index notes-index
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import webbrowser
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from msgspec import Struct
 
+from quaere.api.agent import Agent
+from quaere.api.run import Run, name_index
 from quaere.cli import options
 from quaere.cli.terminal import interruptible, say_line
 from quaere.errors import BadInput
+from quaere.evaluation.qa.scores import read_scored
+from quaere.serving.server import run_server
 from quaere.setting_types import File, Folder, PositiveCount
-
-if TYPE_CHECKING:
-    from quaere.viewer.ask_queue import AskQueue
-    from quaere.viewer.run_folder import RunFolder
+from quaere.viewer.app import make_view_server
+from quaere.viewer.ask_queue import AskHistory, AskQueue
+from quaere.viewer.page_formats import path_to
+from quaere.viewer.run_folder import RunFolder, open_folder
 
 
 class ViewOptions(options.RunsFolder):
@@ -76,11 +78,6 @@ class AskingOptions(options.DeviceOption):
 
 
 def _run(args: argparse.Namespace) -> None:
-    from quaere.serving.server import run_server
-    from quaere.viewer.app import make_view_server
-    from quaere.viewer.page_formats import path_to
-    from quaere.viewer.run_folder import open_folder
-
     folder = open_folder(args.what, args.runs)
     _check_results(args.results)
     if args.export is not None:
@@ -106,10 +103,8 @@ def _run(args: argparse.Namespace) -> None:
         run_server(server, say_ready)
 
 
-register = options.command(
-    "view",
+fill = options.command(
     _run,
-    "show runs in a browser",
     ViewOptions,
     options.group("pages as files", PageOptions),
     options.group("asking", AskingOptions, about="one of --ask, --model and --index adds a page to ask questions"),
@@ -137,8 +132,6 @@ def _export(folder: RunFolder, args: argparse.Namespace) -> None:
 
 
 def _check_results(files: list[Path]) -> None:
-    from quaere.evaluation.qa.scores import read_scored
-
     for path in files:
         read_scored(path)
     if len({path.name for path in files}) < len(files):
@@ -147,10 +140,6 @@ def _check_results(files: list[Path]) -> None:
 
 def _open_queue(args: argparse.Namespace, folder: RunFolder, held: ExitStack) -> AskQueue:
     """The agent behind the page Ask, loaded: with what was named, else with the run's own model and index."""
-    from quaere.api.agent import Agent
-    from quaere.api.run import Run, name_index
-    from quaere.viewer.ask_queue import AskHistory, AskQueue
-
     model: str | Run = args.model or options.DEFAULT_MODEL
     index = args.index
     if folder.only:

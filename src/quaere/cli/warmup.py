@@ -85,10 +85,8 @@ def _run(args: argparse.Namespace) -> None:
 
 
 _TYPED = set(WarmupOptions.__struct_fields__) - {"recipe", "json"}
-register = command(
-    "warmup",
+fill = command(
     _run,
-    "teach a small model a dialect by demonstration",
     lambda parser: add_options(
         parser, WarmupOptions, WarmupSettings, only=("recipe", "model", "out", "force", "teacher", "json")
     ),

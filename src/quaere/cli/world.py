@@ -9,6 +9,8 @@ import msgspec
 from quaere.api.printing import count
 from quaere.cli.options import JsonOption, command
 from quaere.setting_types import Count, Folder
+from quaere.worlds import generate_world, write_world
+from quaere.worlds.world import check_destination
 
 
 class WorldOptions(JsonOption, kw_only=True):
@@ -34,9 +36,6 @@ class WorldOptions(JsonOption, kw_only=True):
 
 
 def _run(args: argparse.Namespace) -> None:
-    from quaere.worlds import generate_world, write_world
-    from quaere.worlds.world import check_destination
-
     check_destination(args.out, args.force)  # reports an unusable folder before the work, not after
     world = generate_world(args.seed, args.articles, args.family)
     show = _show if sys.stderr.isatty() else None
@@ -53,10 +52,8 @@ def _run(args: argparse.Namespace) -> None:
     print(f"{manifest.num_questions} questions" + (f": {by_facts}" if by_facts else ""))
 
 
-register = command(
-    "world",
+fill = command(
     _run,
-    "write a fictional encyclopedia with gold questions",
     WorldOptions,
     description="""\
 Write a seeded fictional encyclopedia: corpus.jsonl, questions.jsonl and world.json. The same arguments give the same

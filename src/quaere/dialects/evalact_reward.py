@@ -4,7 +4,8 @@
     measure_evaluations(episodes) -> {"evaluate/per_search": 0.9, "evaluate/score": 6.2, "evaluate/auroc": 0.71, ...}
 
 A pair is a search and its evaluation; the environment's reply between the two turns belongs to neither span. A search
-was good if it returned evidence of the question that no earlier search of the episode had (`rewards/search_values.py`).
+was good if it returned evidence of the question that no earlier search of the episode had: `value_searches` of
+`rewards/self_evaluation.py`.
 """
 
 import random
@@ -34,9 +35,15 @@ from quaere.grouping import grouped
 from quaere.objectives.pcar import BASE, EPSILON, FLOOR, MAX_SCORE, MOST, pcar_factors
 from quaere.records import Episode, Evaluate, Passage, Question, SolveTask, Turn
 from quaere.rewards.answers import exact_match_score, f1_score
-from quaere.rewards.calibration import auroc, auroc_within, expected_calibration_error
-from quaere.rewards.search_values import is_good, value_searches
-from quaere.rewards.self_evaluation import brier_reward, gated_f1_reward
+from quaere.rewards.self_evaluation import (
+    auroc,
+    auroc_within,
+    brier_reward,
+    expected_calibration_error,
+    gated_f1_reward,
+    is_good,
+    value_searches,
+)
 from quaere.rollout.episode import Credit, Limits
 from quaere.rollout.policy import derive_seed
 from quaere.setting_types import NonNegativeFloat, PositiveFraction

@@ -27,10 +27,6 @@ def pcar_factors(
 
     pcar_factors([0.0, 5.0, 10.0]) -> [0.878, 1.0, 1.612]
     """
-    if base < 0 or most < 0:
-        raise ValueError(f"base and most must be 0 or more, not base={base} and most={most}")
-    if floor <= 0:
-        raise ValueError(f"floor must be above 0, or advantages could vanish or change their sign: got {floor}")
     if any(not 0 <= score <= MAX_SCORE for score in scores):
         raise ValueError(f"every score must be in [0, {MAX_SCORE:g}]: got {list(scores)}")
     strengths = [base + (most - base) * score / MAX_SCORE for score in scores]
@@ -43,8 +39,6 @@ def standardise_scores(scores: Sequence[float], *, epsilon: float = EPSILON) -> 
 
     standardise_scores([2.0, 4.0]) -> [-1.0, 1.0]
     """
-    if epsilon < 0:
-        raise ValueError(f"epsilon must be 0 or more, not {epsilon}")
     # Compares the scores instead of testing std == 0: the mean of equal numbers may be off by a rounding.
     if len(set(scores)) <= 1:
         return [0.0] * len(scores)

@@ -32,7 +32,7 @@ from quaere.runs import Run
 from quaere.search.index import Index
 from quaere.search.searcher import Searcher
 from quaere.training.given import read_given, take_given
-from quaere.training.hardening_gate import HardeningConfig
+from quaere.training.hardening_settings import HardeningConfig
 from quaere.training.progress import Reporter
 from quaere.training.proposals import Proposed, remember_questions
 from quaere.training.run_setup import open_run

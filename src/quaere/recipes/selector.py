@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from quaere.dialects.tool_call_prompts import TYPE_NAMES, QuestionType
+from quaere.dialects.tool_call import TYPE_NAMES, QuestionType
 from quaere.errors import BadInput
 from quaere.grouping import grouped
 from quaere.recipes.passage_clusters import (

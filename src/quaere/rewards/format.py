@@ -88,8 +88,6 @@ def format_score(
     if not normalise_answer(question) or not normalise_answer(answer):
         return FormatScore(think=think, tool=tool, answer=0.0, valid=False, total=0.0)
     support = answer_score(answer, sources, containment=containment)
-    if invalid_rule not in ("text", "algorithm"):
-        raise ValueError(f"invalid_rule must be 'text' or 'algorithm', not {invalid_rule!r}")
     leaks = (gives_away if choices else contains)(question, answer, containment=containment)
     leaked = leaks and invalid_rule == "text"
     total = 0.0 if leaks and format_rule == "released" else (1 + think + tool + support) / 4
@@ -115,8 +113,6 @@ def tool_score(hops: int, num_valid_calls: int, num_responses: int, *, format_ru
         tool_score(hops=3, num_valid_calls=1, num_responses=1) -> 0.667
         tool_score(hops=3, num_valid_calls=0, num_responses=0) -> 0.333; 0.0 with format_rule="released"
     """
-    if format_rule not in ("released", "eve"):
-        raise ValueError(f"format_rule must be 'released' or 'eve', not {format_rule!r}")
     if hops < 1:
         raise ValueError(f"hops must be at least 1, not {hops}")
     if num_valid_calls < 0 or num_responses < 0:
@@ -157,11 +153,7 @@ def contains(text: str, answer: str, *, containment: Containment = "words") -> b
     haystack, needle = normalise_answer(text), normalise_answer(answer)
     if not needle:
         return False
-    if containment == "words":
-        return f" {needle} " in f" {haystack} "
-    if containment == "characters":
-        return needle in haystack
-    raise ValueError(f"containment must be 'words' or 'characters', not {containment!r}")
+    return f" {needle} " in f" {haystack} " if containment == "words" else needle in haystack
 
 
 def gives_away(question: str, answer: str, *, containment: Containment = "words") -> bool:

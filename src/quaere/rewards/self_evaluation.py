@@ -5,14 +5,20 @@
 Eval-RAR's R_answer is exact match (Eq. 2-5), AutoRefine's is F1. Notes are the policy's own text about the passages it
 found; the caller has extracted them. As published, any note counts: one before any search, a list of guesses, "no" in
 "no information". `is_grounded` tells the notes that show what was read.
+
+Also how good such assessments are: calibration of scores, and the value of each search that they should agree with.
 """
 
+import math
 import re
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Literal
 
 from msgspec import Struct
 
+from quaere.grouping import group_by
+from quaere.records import Evidence, Passage, Question
 from quaere.rewards.answers import f1_score, normalise_answer
 from quaere.rewards.format import contains
 
@@ -20,6 +26,7 @@ NoteMatch = Literal["normalised", "raw"]
 
 BONUS = 0.1
 MAX_THINGS = 2
+NUM_BINS = 10
 
 _SENTENCES = re.compile(r"[:\n]|[.!?](?:\s|$)")
 _ITEMS = re.compile(r"[,;/|()]|\b(?:or|and)\b")
@@ -58,20 +65,15 @@ def noted_reward(
         noted_reward(0.0, ["Passage 2: orsolya venn."], ["Orsolya Venn"], contain="raw") -> NotedReward(0.0, 0.0, 0.0)
         noted_reward(0.04, ["Orsolya Venn"], ["Orsolya Venn"]) -> NotedReward(0.04, 0.1, 0.04)
     """
-    for name, value in (("an answer's score", answer_score), ("a bonus", bonus)):
-        if not 0 <= value <= 1:
-            raise ValueError(f"{name} must be from 0 to 1, not {value}")
+    if not 0 <= answer_score <= 1:
+        raise ValueError(f"an answer's score must be from 0 to 1, not {answer_score}")
     text = notes if isinstance(notes, str) else "\n".join(notes)
     note = bonus if any(_stands_in(text, answer, contain) for answer in accepted) else 0.0
     return NotedReward(answer=answer_score, note=note, total=answer_score if answer_score > 0 else note)
 
 
 def _stands_in(text: str, answer: str, contain: NoteMatch) -> bool:
-    if contain == "normalised":
-        return contains(text, answer)
-    if contain == "raw":
-        return bool(answer.strip()) and answer in text
-    raise ValueError(f"contain must be 'normalised' or 'raw', not {contain!r}")
+    return contains(text, answer) if contain == "normalised" else bool(answer.strip()) and answer in text
 
 
 def is_grounded(
@@ -128,3 +130,128 @@ def gated_f1_reward(answer: str, accepted: Iterable[str], fault: str) -> float:
     gated_f1_reward("Halm bridge", ["old Halm bridge"], "a search was not evaluated") -> 0.0
     """
     return f1_score(answer, accepted) if answer.strip() and not fault else 0.0
+
+
+# ------------------------------------------------------------------------------------------- calibration: AUROC and ECE
+
+
+def auroc(scores: Sequence[float], labels: Sequence[bool]) -> float | None:
+    """Area under the ROC curve, with ties counted as one half; None unless both labels occur.
+
+    auroc([1.0, 2.0, 3.0], [False, True, True]) -> 1.0
+    auroc([5.0, 5.0], [False, True]) -> 0.5
+    """
+    return auroc_within(scores, labels, [0] * len(scores))
+
+
+def auroc_within(scores: Sequence[float], labels: Sequence[bool], groups: Sequence[int]) -> float | None:
+    """Area under the ROC curve over the pairs of a positive and a negative of one group; None if there is no such pair.
+
+    auroc_within([1.0, 2.0, 8.0, 9.0], [True, False, True, False], groups=[0, 0, 1, 1]) -> 0.0
+    """
+    _check(scores, labels)
+    members = group_by(zip(scores, labels, groups, strict=True), lambda item: item[2])
+    counted = [_count_wins([(score, bool(label)) for score, label, _ in some]) for some in members.values()]
+    num_pairs = sum(pairs for _, pairs in counted)
+    return sum(wins for wins, _ in counted) / num_pairs if num_pairs else None
+
+
+def _count_wins(items: Sequence[tuple[float, bool]]) -> tuple[float, int]:
+    """Pairs whose positive has the higher score, ties counted as one half, and the number of pairs."""
+    wins, num_good, num_bad = 0.0, 0, 0
+    for _, tied in groupby(sorted(items), key=lambda item: item[0]):
+        flags = [label for _, label in tied]
+        good, bad = flags.count(True), flags.count(False)
+        wins += good * (num_bad + bad / 2)
+        num_good, num_bad = num_good + good, num_bad + bad
+    return wins, num_good * num_bad
+
+
+def expected_calibration_error(chances: Sequence[float], labels: Sequence[bool]) -> float | None:
+    """Expected calibration error (ECE) with ten bins of equal width; None if there are no values.
+
+    The mean over bins, weighted by size, of |mean predicted probability - share of positive labels|. A value on the
+    edge of two bins belongs to the upper bin, and 1 to the last.
+
+        expected_calibration_error([0.8, 0.8, 0.2], [True, False, False]) -> 0.267
+    """
+    _check(chances, labels)
+    if any(not 0 <= chance <= 1 for chance in chances):
+        raise ValueError("every probability must be in [0, 1]")
+    if not chances:
+        return None
+    pairs = zip(chances, map(bool, labels), strict=True)
+    bins = group_by(pairs, lambda pair: min(int(pair[0] * NUM_BINS), NUM_BINS - 1))
+    # Bin size times |mean probability - share of positives| equals |sum of probabilities - number of positives|.
+    gaps = [abs(math.fsum(chance - label for chance, label in members)) for members in bins.values()]
+    return math.fsum(gaps) / len(chances)
+
+
+def _check(values: Sequence[float], labels: Sequence[bool]) -> None:
+    if len(values) != len(labels):
+        raise ValueError(f"scores and labels must have the same length: got {len(values)} and {len(labels)}")
+    if not all(map(math.isfinite, values)):
+        raise ValueError("every score must be a finite number")
+
+
+# --------------------------------------------------------------------------------------------- the value of each search
+
+
+ALL, SOME, PAGE, NOTHING = 10, 8, 5, 1
+
+
+def is_good(value: int) -> bool:
+    """True if a search of this value returned evidence that was missing."""
+    return value >= SOME
+
+
+def value_searches(question: Question, searches: Sequence[Sequence[Passage]]) -> list[int]:
+    """The value of every search, in order, from the passages it returned; [] if nothing is known to judge it by.
+
+    The evidence may be found in any order, and each piece counts once: with the first search that returned it.
+
+        10   the search returned all evidence that was still missing
+         8   it returned some of it
+         5   it returned another passage of a document with missing evidence
+         1   it returned none of these
+
+    The evidence is the question's sentences or, where only documents are known (`gold_ids`), these documents. A
+    question with neither is judged by its accepted answers: a passage that contains one has the value 10.
+
+        value_searches(question, [[bridge_page], [other_page], [guild_page]]) -> [8, 1, 10]
+    """
+    if not question.evidence and not question.gold_ids:
+        return value_by_answers(question, searches)
+    missing: list[Evidence | str] = list(question.evidence or dict.fromkeys(question.gold_ids))
+    values = []
+    for passages in searches:
+        found = [piece for piece in missing if any(holds(passage, piece) for passage in passages)]
+        pages = {piece.doc_id for piece in missing if isinstance(piece, Evidence)}
+        missing = [piece for piece in missing if piece not in found]
+        if found:
+            values.append(SOME if missing else ALL)
+        else:
+            values.append(PAGE if any(passage.doc_id in pages for passage in passages) else NOTHING)
+    return values
+
+
+def value_by_answers(question: Question, searches: Sequence[Sequence[Passage]]) -> list[int]:
+    """10 for a search that returned a passage with an accepted answer, else 1; [] if no answer can be looked for.
+
+    "yes" and "no" occur in almost any text and so prove nothing. Passages are checked one by one, so that no match
+    spans two of them.
+    """
+    answers = [answer for answer in question.answers if normalise_answer(answer) not in ("yes", "no")]
+    if not answers:
+        return []
+    return [
+        ALL if any(contains(one.titled_text, answer) for one in passages for answer in answers) else NOTHING
+        for passages in searches
+    ]
+
+
+def holds(passage: Passage, piece: Evidence | str) -> bool:
+    """True if the passage has the whole sentence, or is of the document if only that is known."""
+    if isinstance(piece, str):
+        return passage.doc_id == piece
+    return passage.doc_id == piece.doc_id and passage.start <= piece.start and piece.end <= passage.end

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from quaere.disk import link_file, new_folder
+from quaere.disk import link_file, new_folder, refuse_taken
 from quaere.errors import BadInput, StaleIndex
 from quaere.records import Hit
 from quaere.search.chunks import cut
@@ -259,12 +259,7 @@ def _fingerprint(content_digest: str, settings: IndexSettings) -> str:
 
 
 def _check_target(sources: list[Path], out: Path, force: bool) -> None:
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return
-    if not is_index(out):
-        raise BadInput(f"{out} exists and is not an index, so it is not replaced", hint="choose another --out")
-    if not force:
-        raise BadInput(f"{out} is an index already", hint=f"{update_hint(out)}, or --force to replace it")
+    refuse_taken(out, "an index", is_ours=is_index(out), force=force, hint=update_hint(out))
     if inside := next((source for source in sources if source.resolve().is_relative_to(out.resolve())), None):
         raise BadInput(f"the corpus {inside} lies inside the index {out} it would replace", hint="choose another --out")
 

@@ -11,8 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from quaere.dialects.notes import NOTES, WARMUP, RoleWeights, load_role, read_json, reading_checkpoint, tokenizer_folder
-from quaere.disk import new_folder
-from quaere.errors import BadInput
+from quaere.disk import new_folder, refuse_taken
 from quaere.policies.catalogue import lasting_name, resolve_model
 from quaere.policies.model_folders import CONFIG as _ADAPTER_CONFIG
 from quaere.policies.model_folders import WEIGHTS as _ADAPTER_WEIGHTS
@@ -45,7 +44,7 @@ def export_role(
     """
     from quaere.training.adapters import save_model
 
-    _refuse_taken(out, force)
+    refuse_taken(out, "an export of quaere", is_ours=(out / NOTES).is_file(), force=force)
     with new_folder(out) as folder, reading_checkpoint(weights.folder):
         if weights.is_adapter and not merge:
             _write_adapter(weights, folder, dtype)
@@ -54,15 +53,6 @@ def export_role(
             _copy_tokenizer(tokenizer_folder(weights), folder)
         (folder / NOTES).write_bytes(msgspec.json.format(msgspec.json.encode(_describe(weights)), indent=2))
     return out
-
-
-def _refuse_taken(out: Path, force: bool) -> None:
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return
-    if not force:
-        raise BadInput(f"{out} exists already", hint="choose another --out, or replace it with --force")
-    if not (out / NOTES).is_file():
-        raise BadInput(f"{out} is not an export of quaere: --force does not replace it", hint="choose another --out")
 
 
 def _write_adapter(weights: RoleWeights, folder: Path, dtype: str) -> None:

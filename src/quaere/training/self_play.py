@@ -18,7 +18,7 @@ from quaere.rollout.policy import derive_seed
 from quaere.rollout.question_files import read_questions
 from quaere.setting_types import NonNegativeFloat, NonNegativeInt, PositiveInt
 from quaere.training.given import LARGE_GPU, count_given_steps, plan_given, take_given
-from quaere.training.hardening_gate import HardeningConfig
+from quaere.training.hardening_settings import HardeningConfig
 from quaere.training.health import check_curriculum, check_repeats
 from quaere.training.measures import mean_of, mean_parts, measure_advantages, measure_proposals, pass_histogram
 from quaere.training.proposals import Proposed, measure_overlap, measure_repeats, read_proposal

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from quaere.disk import new_folder, write_file
+from quaere.disk import new_folder, refuse_taken, write_file
 from quaere.errors import BadInput
 from quaere.grouping import group_by
 from quaere.policies.catalogue import lasting_name
@@ -200,12 +200,7 @@ class WarmupManifest(Struct, frozen=True):
 
 def check_target(out: Path, force: bool) -> None:
     """Raise `BadInput` if `out` exists and is not empty; with `force`, an earlier warm-up may be replaced."""
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return
-    if not (out / MANIFEST).is_file():
-        raise BadInput(f"{out} exists and is no warmed-up model, so it is not overwritten", hint="choose another --out")
-    if not force:
-        raise BadInput(f"there is already a warmed-up model at {out}", hint="--force replaces it")
+    refuse_taken(out, "a warmed-up model", is_ours=(out / MANIFEST).is_file(), force=force)
 
 
 def save_folder(model: Any, tokenizer: Any, out: Path, manifest: WarmupManifest, *, force: bool = False) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from quaere.chat.protocol import PromptStyle
 from quaere.chat.renderer import Renderer
 from quaere.errors import BadInput, SamplingFailed
-from quaere.policies.sampler import SamplingParams
 from quaere.records import Episode, Hit, SearchResult, Turn
 from quaere.rollout.episode import Job, Limits, run_many
 from quaere.rollout.policy import Policy
@@ -30,8 +29,6 @@ async def play_teacher(
     renderer: Renderer,
     settings: LessonSettings,
     *,
-    params: SamplingParams | None = None,
-    concurrency: int = 8,
     on_episode: Callable[[Episode], None] = lambda episode: None,
 ) -> Demonstrations:
     """Let the teacher play `num_episodes` tasks; keep the good episodes, with prompts in the style of `settings`.
@@ -58,7 +55,7 @@ async def play_teacher(
         )
         for lesson, most in zip(drawn, allowed, strict=True)
     ]
-    shown = run_many(policy, jobs, searcher, limits, seed=settings.seed, params=params, concurrency=concurrency)
+    shown = run_many(policy, jobs, searcher, limits, seed=settings.seed, concurrency=8)
     num_failed, waiting = 0, zip(drawn, allowed, strict=True)
     try:
         async for episode in shown:

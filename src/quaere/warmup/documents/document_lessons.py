@@ -271,7 +271,6 @@ async def play_proposals(
     style: PromptStyle = "full",
     num: int | None = None,
     seed: int = 0,
-    on_episode: Callable[[Episode], None] = lambda episode: None,
 ) -> Demonstrations:
     """Play the planned episodes by script until `num` are good or all were played; each question gives at most one.
 
@@ -291,7 +290,6 @@ async def play_proposals(
             fault = "it is not read as it was written"
         if played.take(episode, fault):
             asked.add(proposing.question.id)
-            on_episode(episode)
     return played
 
 

@@ -4,7 +4,7 @@
 
 The questions are checked ones, so it is known which sentences their answers rest on. Every attempt, right or wrong, is
 played again: its searches are made anew, and a program writes the evaluation of each by what it returned, with one
-score a value (`rewards/search_values.py`). To make about half of the searches bad, some attempts begin with a query
+score a value (`rewards/self_evaluation.py`). To make about half of the searches bad, some attempts begin with a query
 that belongs to another question (`spoilt`), and from some the passages with the evidence, or all of their documents,
 are withheld (`withheld`); where too many are bad, the question itself is the only query (`asked`).
 
@@ -21,7 +21,7 @@ from quaere.chat.protocol import Protocol, was_searched
 from quaere.chat.renderer import Renderer
 from quaere.records import Answer, Episode, Evaluate, Hit, Passage, Question, Search, SolveTask, Turn
 from quaere.rewards.format import contains
-from quaere.rewards.search_values import ALL, NOTHING, PAGE, SOME, holds, is_good, value_searches
+from quaere.rewards.self_evaluation import ALL, NOTHING, PAGE, SOME, holds, is_good, value_searches
 from quaere.rollout.episode import Limits
 from quaere.search.searcher import Searcher
 from quaere.warmup import phrases as words
