@@ -11,7 +11,7 @@ import heapq
 import json
 import math
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
@@ -25,6 +25,7 @@ from quaere.errors import BadInput, nearest_hint
 from quaere.records import Candidate, Episode
 from quaere.records.episodes import TokenTrace
 from quaere.records.foreign_json import decode_json
+from quaere.rewards.abstention import ABSTENTION
 from quaere.runs.directory import CONFIG, DATABASE, EPISODES, Frame, is_locked, read_frame, refuse_special
 from quaere.runs.review import EVERY_ITERATION, Added, Verdict, is_learned
 from quaere.runs.rows import (
@@ -36,6 +37,7 @@ from quaere.runs.rows import (
     EpisodeRow,
     Event,
     Metric,
+    Outcome,
     RunInfo,
     RunState,
     read_candidate,
@@ -45,6 +47,12 @@ from quaere.runs.rows import (
 )
 
 _LARGEST = 2**63 - 1  # integer of SQLite
+_OUTCOMES = {
+    "scored": '"answer/exact_match"',
+    "right": '"answer/exact_match": 1.0',
+    "abstained": '"answer/abstained": 1.0',
+    "said": ABSTENTION,
+}
 
 
 class RunReader:
@@ -89,8 +97,7 @@ class RunReader:
 
     def rows(self, wanted: EpisodeFilter) -> list[EpisodeRow]:
         """Index rows of the episodes that a filter selects, in the order they were added."""
-        rows = ({**dict(row), "metrics": json.loads(row["metrics"])} for row in self._select(wanted))
-        return [msgspec.convert(row, EpisodeRow) for row in rows]
+        return _read_rows(self._select(wanted))
 
     def best_paid(self, name: str, count: int) -> list[str]:
         """Ids of the `count` episodes with the highest values of the metric `name`, highest first.
@@ -124,6 +131,22 @@ class RunReader:
             values,
         )
         return [EpisodeGroup(*row) for row in found]
+
+    def outcomes(self, *, steps: Iterable[int] = (), task_ids: Iterable[str] = ()) -> list[Outcome]:
+        """How the scored attempts at questions ended, in the order they were added: of these steps, or at these tasks.
+
+        Without either, of the whole run. Metrics are searched as text, in the form that `encode_values` writes: parsing
+        them would take several times as long.
+        """
+        wanted = {"step": sorted(steps), "task_id": sorted(task_ids)}
+        among = [f"{name} IN (SELECT value FROM json_each(:{name}))" for name, values in wanted.items() if values]
+        rows = self._query(
+            "SELECT id, task_id, question, answer, step, phase, INSTR(metrics, :right) > 0, "
+            "INSTR(metrics, :abstained) > 0 OR answer IS :said FROM episodes "
+            f"WHERE {' AND '.join([*among, 'INSTR(metrics, :scored)'])} ORDER BY number",
+            _OUTCOMES | {name: json.dumps(values) for name, values in wanted.items() if values},
+        )
+        return [Outcome(*row) for row in rows]
 
     def episodes(self, **wanted: Unpack[EpisodeConditions]) -> Iterator[Episode]:
         """The episodes in the order they were added, read lazily: one frame is in memory at a time."""
@@ -211,6 +234,19 @@ class RunReader:
         found = read_candidates([name for name, *_ in cursor.description], rows)
         return [candidate for candidate in found if kept is None or candidate.kept == kept]
 
+    def find_candidates(self, ids: Iterable[str]) -> list[Candidate]:
+        """The candidates with these ids, in the order they were added."""
+        sql = "SELECT * FROM candidates WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY number"
+        rows = self._query(sql, {"ids": json.dumps(sorted(ids))})
+        return [read_candidate(row) for row in rows]
+
+    def first_candidates(self, num: int) -> list[Candidate]:
+        """The first `num` candidates that were kept; those with evidence come first."""
+        rows = self._query(
+            "SELECT * FROM candidates WHERE reason = '' ORDER BY evidence IS NULL, number LIMIT :num", {"num": num}
+        )
+        return [read_candidate(row) for row in rows]
+
     def count_candidates(self) -> dict[int, dict[str, int]]:
         """Number of candidates by iteration and reason, the most frequent first; reason "" counts those that were kept.
 
@@ -264,6 +300,11 @@ class RunReader:
             f"SELECT COUNT(*), COALESCE(SUM(answered), 0) FROM episodes WHERE {where}", values
         )
         return num, num_answered
+
+    def count_searches(self) -> int:
+        """Number of searches of all episodes."""
+        ((num,),) = self._query("SELECT COALESCE(SUM(num_searches), 0) FROM episodes")
+        return int(num)
 
     # -------------------------------------------------------------------------------------------------- details
 
@@ -323,6 +364,11 @@ def _bound(values: Sequence[Any] | Mapping[str, Any]) -> Sequence[Any] | Mapping
     if isinstance(values, Mapping):
         return dict(zip(values, _bound(list(values.values())), strict=True))
     return [min(max(value, -_LARGEST - 1), _LARGEST) if isinstance(value, int) else value for value in values]
+
+
+def _read_rows(rows: Sequence[sqlite3.Row]) -> list[EpisodeRow]:
+    decoded = ({**dict(row), "metrics": json.loads(row["metrics"])} for row in rows)
+    return [msgspec.convert(row, EpisodeRow) for row in decoded]
 
 
 def _place(row: sqlite3.Row) -> tuple[int, int, int]:

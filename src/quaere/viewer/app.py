@@ -181,7 +181,7 @@ def make_app(
             "evaluation_pair",
             _reader(evaluations.PairQuery, evaluations.compare_results, results),
         ),
-        *_run_pages(folder, shelves),
+        *_run_pages(folder, shelves, results),
         Route("/run/{name}/verdict", give_verdict, methods=["POST"]),
         Route("/changes", follow_all),
         Route("/run/{name}/changes", follow_run),
@@ -193,7 +193,9 @@ def make_app(
     return _add_headers(app)
 
 
-def _run_pages(folder: RunFolder, shelves: Kept[curriculum_browser.Shelf]) -> list[Route]:
+def _run_pages(
+    folder: RunFolder, shelves: Kept[curriculum_browser.Shelf], results: evaluations.EvaluationResults
+) -> list[Route]:
     def step(request: Request) -> Struct:
         name, given = request.path_params["name"], request.path_params["step"]
         if not _STEP.fullmatch(given):
@@ -211,7 +213,7 @@ def _run_pages(folder: RunFolder, shelves: Kept[curriculum_browser.Shelf]) -> li
 
     curriculum = partial(curriculum_browser.read_curriculum, shelves=shelves)
     pages: list[tuple[str, str, type[Struct], Callable[..., Struct]]] = [
-        ("", "run", RunQuery, read_run),
+        ("", "run", RunQuery, partial(read_run, folder=folder, results=results)),
         ("/questions", "questions", attempt_groups.QuestionsQuery, attempt_groups.read_questions),
         ("/group", "group", attempt_groups.GroupQuery, attempt_groups.read_group),
         ("/episode", "episode", transcript.EpisodeQuery, transcript.read_episode),

@@ -15,9 +15,10 @@ from quaere.runs.list import describe_state, next_command
 from quaere.runs.phases import CandidateCount, PhaseSummary, count_candidates, summarise_phases
 from quaere.runs.rows import Event, RunInfo, RunState
 from quaere.viewer.ask_pages import RunAnswer, read_answers
-from quaere.viewer.evaluation_pages import EVAL_KIND, EvaluationLine, describe_run
-from quaere.viewer.plot import ChartData, ChartSection, draw_sections, find_steps, read_lines
-from quaere.viewer.run_folder import require
+from quaere.viewer.evaluation_pages import EVAL_KIND, EvaluationLine, EvaluationResults, describe_run
+from quaere.viewer.plot import ChartData, ChartSection, draw_sections, find_steps, make_line
+from quaere.viewer.run_folder import RunFolder, require
+from quaere.viewer.run_glance import Glance, read_glance
 
 MAX_ROWS = 1000  # metrics in the table of a step
 REPORT_WRITER = "report-writer"  # the protocol of episodes that write reports
@@ -83,6 +84,7 @@ class RunPage(Struct, frozen=True):
     has_reports: bool = False
     answers: list[RunAnswer] = []
     scores: EvaluationLine | None = None
+    glance: Glance | None = None  # of a training
 
     @property
     def is_training(self) -> bool:
@@ -108,9 +110,10 @@ class StepPage(Struct, frozen=True):
     num_left_out: int = 0  # metrics beyond those of `metrics`
 
 
-def read_run(run: Run, name: str, query: RunQuery) -> RunPage:
+def read_run(run: Run, name: str, query: RunQuery, *, folder: RunFolder, results: EvaluationResults) -> RunPage:
     """Read the page of a run from its current files."""
-    lines, state = read_lines(run), run.state()
+    values, state = run.all_metrics(), run.state()
+    lines = {metric: make_line(metric, of) for metric, of in values.items()}
     first, last = find_steps(lines.values())
     sections, num_left_out = draw_sections(
         list(lines), lambda title, names: [ChartData(title, [lines[each] for each in names])]
@@ -127,7 +130,7 @@ def read_run(run: Run, name: str, query: RunQuery) -> RunPage:
         last_step=last,
         num_episodes=num_episodes,
         num_answered=num_answered,
-        phases=summarise_phases(run),
+        phases=summarise_phases(run, values),
         sections=sections,
         num_left_out=num_left_out,
         events=run.events(),
@@ -138,6 +141,7 @@ def read_run(run: Run, name: str, query: RunQuery) -> RunPage:
         has_reports=REPORT_WRITER in run.first_protocols(),
         answers=read_answers(run, name),
         scores=describe_run(name, run) if run.info.kind == EVAL_KIND else None,
+        glance=read_glance(run, name, lines, folder, results) if last else None,
     )
 
 
