@@ -8,17 +8,16 @@ from hypothesis import strategies as st
 
 from quaere.runs import Event
 from quaere.runs.phases import PhaseSummary
+from quaere.viewer.metric_charts import MAX_LINES, group_metrics
 from quaere.viewer.plot import (
     BOTTOM,
     HEIGHT,
     LEFT,
-    MAX_LINES,
     MAX_POINTS,
     RIGHT,
     TOP,
     WIDTH,
     Series,
-    group_metrics,
     nice_ticks,
     plot,
     short,

@@ -7,6 +7,7 @@
     /run/NAME/questions           its questions            /json/run/NAME/questions
     /run/NAME/group?task=ID       attempts at one          /json/run/NAME/group?task=ID
     /run/NAME/episode?id=ID       one episode              /json/run/NAME/episode?id=ID
+    /run/NAME/map                 questions by steps       /json/run/NAME/map
     /run/NAME/curriculum          its curriculum           /json/run/NAME/curriculum
     /run/NAME/item?id=ID          one item of it           /json/run/NAME/item?id=ID
     /run/NAME/unproven            rewarded, not proven     /json/run/NAME/unproven
@@ -55,7 +56,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from quaere.errors import QuaereError
 from quaere.serving.guard import key_cookie
 from quaere.serving.server import Server, ServerSettings, bind, make_server
-from quaere.viewer import ask_pages, attempt_groups, curriculum_browser, report_reader, transcript
+from quaere.viewer import ask_pages, attempt_groups, curriculum_browser, learning_map, report_reader, transcript
 from quaere.viewer import evaluation_pages as evaluations
 from quaere.viewer.ask_queue import AskQueue, QueueFull
 from quaere.viewer.page_formats import ById, Listed, compile_templates, path_to, read_query, render
@@ -75,7 +76,13 @@ HEADERS = {
     "cache-control": "no-store",
 }
 _ASK_LOOK_S = 0.2  # an answer is looked at more often than the files of a run, since it costs nothing
-STATIC = {"viewer.css": "text/css", "viewer.js": "text/javascript", "icon.svg": "image/svg+xml"}
+SHARED_STYLE = "glance.css"  # with the page of `quaere learn`
+STATIC = {
+    SHARED_STYLE: "text/css",
+    "viewer.css": "text/css",
+    "viewer.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}
 
 _MOST_SHELVES = 4  # curricula kept in memory
 _STEP = re.compile(r"[0-9]{1,18}")  # what SQLite can hold; Python itself refuses to read thousands of digits
@@ -217,6 +224,7 @@ def _run_pages(
         ("/questions", "questions", attempt_groups.QuestionsQuery, attempt_groups.read_questions),
         ("/group", "group", attempt_groups.GroupQuery, attempt_groups.read_group),
         ("/episode", "episode", transcript.EpisodeQuery, transcript.read_episode),
+        ("/map", "map", learning_map.MapQuery, learning_map.read_map),
         ("/curriculum", "curriculum", curriculum_browser.CurriculumQuery, curriculum),
         ("/item", "item", ById, partial(curriculum_browser.read_item, shelves=shelves)),
         ("/unproven", "unproven", attempt_groups.UnprovenQuery, attempt_groups.read_unproven),
@@ -300,8 +308,9 @@ def _say_error(request: Request, error: Exception) -> Response:
 
 @cache
 def read_static(name: str) -> bytes:
-    """The content of a file of `STATIC`: the style sheet, the script or the icon."""
-    return package_files("quaere.viewer").joinpath("static", name).read_bytes()
+    """The content of a file of `STATIC`: a style sheet, the script or the icon."""
+    package, folder = ("quaere.api", "templates") if name == SHARED_STYLE else ("quaere.viewer", "static")
+    return package_files(package).joinpath(folder, name).read_bytes()
 
 
 def _send_static(request: Request) -> Response:

@@ -76,6 +76,7 @@ class Measured(Struct, frozen=True):
     is_held_back: bool
     since: str
     until: str
+    course: Series | None = None  # shares of right answers in between, where the questions were the same
 
 
 def find_measured(run: Run, name: str, lines: Mapping[str, Series], results: EvaluationResults) -> Measured | None:
@@ -105,17 +106,26 @@ def _try_result(result: Result) -> dict[str, Tried]:
 
 
 def _read_validation(run: Run, name: str, lines: Mapping[str, Series]) -> Measured | None:
-    """The start of the last phase that was validated, and its last validation: other phases have other questions."""
+    """The validations of the last phase that has two: other phases have other questions."""
     first, last = (lines.get(f"{phase}/exact_match") for phase in VALIDATIONS)
     if first is None or last is None or last.steps[-1] < first.steps[-1]:
         return None
-    steps = first.steps[-1], last.steps[-1]
-    outcomes = run.outcomes(steps=steps)
-    places = zip(steps, VALIDATIONS, strict=True)
-    rows = [[one for one in outcomes if (one.step, one.phase) == place] for place in places]
-    before, after = (try_outcomes(name, of) for of in rows)
-    asked = find_asked(run, rows[1])
-    return Measured(before, after, before, asked, True, f"before step {steps[0]}", f"after step {steps[1]}")
+    start = first.steps[-1]
+    steps = [step for step in last.steps if step >= start]
+    at = group_by(run.outcomes(steps={start, *steps}), lambda one: (one.step, one.phase))
+    rows = [at.get((start, VALIDATIONS[0]), []), *(at.get((step, VALIDATIONS[1]), []) for step in steps)]
+    tried = [try_outcomes(name, of) for of in rows]
+    shares = [sum(one.share for one in of.values()) / max(1, len(of)) for of in tried]
+    return Measured(
+        before=tried[0],
+        after=tried[-1],
+        earlier=tried[0],
+        asked=find_asked(run, rows[-1]),
+        is_held_back=True,
+        since=f"before step {start}",
+        until=f"after step {steps[-1]}",
+        course=Series("held back", [start - 1, *steps], shares),
+    )
 
 
 def _read_practice(run: Run, name: str, lines: Mapping[str, Series]) -> Measured | None:

@@ -4,6 +4,7 @@ read_glance(run, "notes", lines, results).headline ->
 Headline(before=Interval(0.31, ...), after=Interval(0.52, ...), gain=Interval(0.21, ...), is_held_back=True, ...)
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, structs
@@ -17,7 +18,6 @@ from quaere.evaluation.intervals import (
     unpaired_difference,
 )
 from quaere.grouping import group_by
-from quaere.rewards.abstention import has_hidden_answer
 from quaere.viewer.evaluation_pages import EvaluationResults
 from quaere.viewer.measurements import (
     HIDDEN,
@@ -33,14 +33,7 @@ from quaere.viewer.measurements import (
 from quaere.viewer.plot import Series, is_drawn
 from quaere.viewer.run_folder import RunFolder
 
-_CURVES = {
-    "validation/exact_match": "Held-back questions answered right",
-    RIGHT: "Practised questions answered right",
-    "report/finished": "Reports that were finished",
-    "reward/mean": "Mean reward",
-}
-"""The one curve is the first of these with a course."""
-
+_OTHER_CURVES = {"report/finished": "Reports that were finished", "reward/mean": "Mean reward"}
 _NUM_SHOWN = 10
 _NUM_RESAMPLES = 2000
 
@@ -105,6 +98,7 @@ class Glance(Struct, frozen=True):
     num_wrong: int
     num_measured: int
     kinds: list[KindRow]
+    has_hidden: bool = False  # some questions are to be refused
 
 
 def read_glance(
@@ -119,7 +113,7 @@ def read_glance(
     seconds = lines["step/seconds"].values if "step/seconds" in lines else []
     return Glance(
         headline=_compare(seen) if seen.before and seen.after else None,
-        curve=_find_curve(lines),
+        curve=_find_curve(lines, seen),
         num_questions=_count_questions(lines),
         num_searches=run.count_searches(),
         seconds=sum(value for value in seconds if is_drawn(value)),
@@ -130,12 +124,13 @@ def read_glance(
         num_wrong=len(wrong),
         num_measured=len(seen.after),
         kinds=_rate_kinds(seen),
+        has_hidden=any(asked.kind == HIDDEN for asked in seen.asked.values()),
     )
 
 
 def _compare(seen: Measured) -> Headline:
     """Paired over the questions that both have if these are the same; practice has different ones."""
-    before, after = ({id: of[id].share for id in of if not has_hidden_answer(id)} for of in (seen.before, seen.after))
+    before, after = ({id: tried.share for id, tried in of.items()} for of in (seen.before, seen.after))
     if seen.is_held_back:
         both = [id for id in after if id in before]
         before, after = ({id: of[id] for id in both} for of in (before, after))
@@ -152,24 +147,21 @@ def rate(shares: Sequence[float]) -> Interval:
     return rate_interval(shares) if is_small else bootstrap_interval(shares, num_resamples=_NUM_RESAMPLES)
 
 
-def _find_curve(lines: Mapping[str, Series]) -> Curve | None:
-    """The first curve that has a course; a validation begins with the one before the first step."""
-    for name, title in _CURVES.items():
-        if name not in lines:
-            continue
-        series, start = lines[name], lines.get("validation_start/exact_match")
-        if name.startswith("validation/") and start is not None:
-            series = _prepend(series, start)
-        if sum(map(is_drawn, series.values)) > 1:
-            return Curve(title, series)
-    return None
+def _find_curve(lines: Mapping[str, Series], seen: Measured) -> Curve | None:
+    """The curve of held-back questions, else of practice; else of what else was logged. None if none has a course."""
+    found = [] if seen.course is None else [Curve("Held-back questions answered right", seen.course)]
+    if RIGHT in lines:
+        found.append(Curve("Practised questions answered right", _practice(lines)))
+    found += [Curve(title, lines[name]) for name, title in _OTHER_CURVES.items() if name in lines]
+    return next((curve for curve in found if sum(map(is_drawn, curve.series.values)) > 1), None)
 
 
-def _prepend(series: Series, start: Series) -> Series:
-    """The validations with those at the starts of phases, which are of the weights after the step before."""
-    values = dict(zip(series.steps, series.values, strict=True))
-    values |= {step - 1: value for step, value in zip(start.steps, start.values, strict=True) if step - 1 not in values}
-    return Series(series.name, sorted(values), [values[step] for step in sorted(values)])
+def _practice(lines: Mapping[str, Series]) -> Series:
+    """The pass rate, in which a right refusal counts, at the steps at which answers were scored."""
+    scored, passes = lines[RIGHT], lines.get("passes/mean", Series("", [], []))
+    rates = dict(zip(passes.steps, passes.values, strict=True))
+    is_complete = all(is_drawn(rates.get(step, math.nan)) for step in scored.steps)
+    return Series("practice", scored.steps, [rates[step] for step in scored.steps]) if is_complete else scored
 
 
 def _count_questions(lines: Mapping[str, Series]) -> int:

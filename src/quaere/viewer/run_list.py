@@ -19,18 +19,17 @@ from quaere.runs.list import ListedRun, describe_state, read_brief, read_progres
 from quaere.runs.phases import name_phase
 from quaere.runs.rows import EpisodeFilter, RunInfo
 from quaere.viewer.ask_pages import ASK_KIND, read_record
-from quaere.viewer.page_formats import Listed, ListPage, cut_page
-from quaere.viewer.plot import (
+from quaere.viewer.metric_charts import (
     MAIN,
     ChartData,
     ChartSection,
-    Series,
     draw_sections,
     find_steps,
     make_line,
     read_lines,
-    thin,
 )
+from quaere.viewer.page_formats import Listed, ListPage, cut_page
+from quaere.viewer.plot import Series, thin
 from quaere.viewer.run_folder import Kept, RunFolder, open_run, read_signature
 
 MAX_RUNS = 10  # of a comparison

@@ -16,7 +16,7 @@ from quaere.runs.phases import CandidateCount, PhaseSummary, count_candidates, s
 from quaere.runs.rows import Event, RunInfo, RunState
 from quaere.viewer.ask_pages import RunAnswer, read_answers
 from quaere.viewer.evaluation_pages import EVAL_KIND, EvaluationLine, EvaluationResults, describe_run
-from quaere.viewer.plot import ChartData, ChartSection, draw_sections, find_steps, make_line
+from quaere.viewer.metric_charts import ChartData, ChartSection, draw_sections, find_steps, make_line
 from quaere.viewer.run_folder import RunFolder, require
 from quaere.viewer.run_glance import Glance, read_glance
 
