@@ -60,8 +60,9 @@ from quaere.viewer import ask_pages, attempt_groups, curriculum_browser, learnin
 from quaere.viewer import evaluation_pages as evaluations
 from quaere.viewer.ask_queue import AskQueue, QueueFull
 from quaere.viewer.page_formats import ById, Listed, compile_templates, path_to, read_query, render
+from quaere.viewer.run_comparison import CompareQuery, compare_runs
 from quaere.viewer.run_folder import Kept, NotShown, RunFolder, Streams, read_signature
-from quaere.viewer.run_list import CompareQuery, RunCards, RunsQuery, compare_runs
+from quaere.viewer.run_list import RunCards, RunsQuery
 from quaere.viewer.run_overview import RunQuery, read_run, read_step
 
 Reader = Callable[[Request], Struct]
@@ -180,7 +181,7 @@ def make_app(
 
     routes = [
         *_page("/", "runs", _reader(RunsQuery, cards.read)),
-        *_page("/compare", "compare", _reader(CompareQuery, compare_runs, folder)),
+        *_page("/compare", "compare", _reader(CompareQuery, compare_runs, folder, results)),
         *_page("/evaluations", "evaluations", _reader(Listed, evaluations.read_evaluations, results)),
         *_page("/evaluation", "evaluation", _reader(evaluations.EvaluationQuery, evaluations.read_evaluation, results)),
         *_page(

@@ -15,8 +15,9 @@ from msgspec import Struct
 
 from quaere.api.run import Run
 from quaere.grouping import group_by
+from quaere.rewards.abstention import has_hidden_answer
 from quaere.runs.rows import Outcome
-from quaere.viewer.measurements import VALIDATIONS, is_right
+from quaere.viewer.measurements import VALIDATION, is_right, is_start
 from quaere.viewer.page_formats import ListPage, PageNumber, cut_page
 from quaere.viewer.run_folder import require
 
@@ -24,8 +25,9 @@ MAX_COLUMNS = 40
 ROWS_ON_A_PAGE = 2000
 MAX_STACK = 100  # questions of a column that are drawn where columns are stacks
 _NAMED_ROWS = 60  # so few rows have the text of their question beside them
-_PANEL_ROWS = 100  # more rows are drawn in several panels
+PANEL_ROWS = 100  # more rows are drawn in several panels
 _SEEN_AGAIN = 1.5  # columns a question has on average; below, columns are stacks
+SOLVER = "solver"  # phase
 NEVER = 10**6  # sorts questions that were never learned after those that were
 
 State = Literal["right", "mixed", "abstained", "wrong"]
@@ -100,7 +102,7 @@ class MapPage(ListPage[MapQuery, MapRow], frozen=True):
     def panels(self) -> list[list[MapRow]]:
         """The rows of the page in panels that stand side by side."""
         rows = self.page.items
-        return [rows[at : at + _PANEL_ROWS] for at in range(0, len(rows), _PANEL_ROWS)]
+        return [rows[at : at + PANEL_ROWS] for at in range(0, len(rows), PANEL_ROWS)]
 
     @property
     def is_named(self) -> bool:
@@ -110,11 +112,9 @@ class MapPage(ListPage[MapQuery, MapRow], frozen=True):
 
 def read_map(run: Run, name: str, query: MapQuery) -> MapPage:
     """The map of a run; `NotShown` if it scored no answers."""
-    outcomes = run.outcomes()
-    require(outcomes, f"run {name} has no scored answers", "its episodes are listed")
-    held = [one for one in outcomes if one.phase in VALIDATIONS]
-    practised = [one for one in outcomes if one.phase not in VALIDATIONS]
-    of: Literal["held", "practised"] = "held" if query.of != "practised" and held else "practised"
+    held, practised = split_outcomes(run.outcomes())
+    require(held or practised, f"run {name} has no scored answers", "its episodes are listed")
+    of: Literal["held", "practised"] = "held" if held and (query.of != "practised" or not practised) else "practised"
     columns, rows = lay_out(held if of == "held" else practised)
     num_cells = sum(cell is not None for row in rows for cell in row.cells)
     is_stacked = num_cells < _SEEN_AGAIN * len(rows)
@@ -130,6 +130,25 @@ def read_map(run: Run, name: str, query: MapQuery) -> MapPage:
         stacks=[_thin(stack) for stack in stacks],
         num_left_out=sum(max(0, len(stack) - MAX_STACK) for stack in stacks),
     )
+
+
+def split_outcomes(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], list[Outcome]]:
+    """The answers to questions held back, and to those practised on: in the solver's phase, if there is one."""
+    held = [one for one in outcomes if one.phase == VALIDATION]
+    solved = [one for one in outcomes if one.phase == SOLVER]
+    return held, solved or [one for one in outcomes if one.phase != VALIDATION]
+
+
+def read_last(outcomes: Sequence[Outcome]) -> dict[tuple[str, bool], tuple[str, Cell]]:
+    """The id of each question and the last attempts at it, by its text and whether its answer was hidden.
+
+    Two runs of one proposer use the same ids for different questions, and different ids for the same.
+    """
+    last = group_by(outcomes, lambda one: (one.question, has_hidden_answer(one.task_id)))
+    return {
+        key: (group[-1].task_id, _cell(one for one in group if one.step == group[-1].step))
+        for key, group in last.items()
+    }
 
 
 def lay_out(outcomes: Sequence[Outcome]) -> tuple[list[Column], list[MapRow]]:
@@ -164,7 +183,7 @@ def find_learned(cells: Sequence[Cell | None]) -> int:
 
 def _place(one: Outcome) -> tuple[int, int]:
     """Order in time: the validation at the start of a phase is before the attempts of its first step."""
-    return one.step, one.phase != VALIDATIONS[0]
+    return one.step, not is_start(one)
 
 
 def _column(places: Sequence[tuple[int, int]]) -> Column:

@@ -24,7 +24,8 @@ from quaere.viewer.evaluation_pages import EvaluationResults, Result
 from quaere.viewer.plot import Series
 from quaere.viewer.run_folder import LEARN_RUN, MEASUREMENTS
 
-VALIDATIONS = ("validation_start", "validation")  # phases
+VALIDATION = "validation"  # the phase of the answers to questions held back ...
+_START = "validation_start"  # ... and, in the ids of episodes, what precedes a phase's first step
 RIGHT = "answer/exact_match"
 HIDDEN = "answer hidden"  # the kind of question that is to be refused
 _PART = 5  # practice: the first and the last fifth of the steps ...
@@ -107,13 +108,14 @@ def _try_result(result: Result) -> dict[str, Tried]:
 
 def _read_validation(run: Run, name: str, lines: Mapping[str, Series]) -> Measured | None:
     """The validations of the last phase that has two: other phases have other questions."""
-    first, last = (lines.get(f"{phase}/exact_match") for phase in VALIDATIONS)
+    first, last = (lines.get(f"{name}/exact_match") for name in (_START, VALIDATION))
     if first is None or last is None or last.steps[-1] < first.steps[-1]:
         return None
     start = first.steps[-1]
     steps = [step for step in last.steps if step >= start]
-    at = group_by(run.outcomes(steps={start, *steps}), lambda one: (one.step, one.phase))
-    rows = [at.get((start, VALIDATIONS[0]), []), *(at.get((step, VALIDATIONS[1]), []) for step in steps)]
+    held = [one for one in run.outcomes(steps={start, *steps}) if one.phase == VALIDATION]
+    at = group_by(held, lambda one: start - 1 if is_start(one) else one.step)
+    rows = [at.get(step, []) for step in (start - 1, *steps)]
     tried = [try_outcomes(name, of) for of in rows]
     shares = [sum(one.share for one in of.values()) / max(1, len(of)) for of in tried]
     return Measured(
@@ -136,7 +138,7 @@ def _read_practice(run: Run, name: str, lines: Mapping[str, Series]) -> Measured
     parts = steps[:size], steps[-size:]
     first, last = (run.outcomes(steps=part) for part in parts)
     after = try_outcomes(name, last)
-    earlier = [one for one in run.outcomes(task_ids=after) if one.step < steps[-size] and one.phase not in VALIDATIONS]
+    earlier = [one for one in run.outcomes(task_ids=after) if one.step < steps[-size] and one.phase != VALIDATION]
     said = [f"{'step' if size == 1 else 'steps'} {part[0]}{f' to {part[-1]}' * (size > 1)}" for part in parts]
     return Measured(
         before=try_outcomes(name, first),
@@ -163,6 +165,11 @@ def try_outcomes(run: str, outcomes: Iterable[Outcome]) -> dict[str, Tried]:
         share, abstained = len(right) / len(group), bool(shown.is_abstained)
         tried[id] = Tried(run, shown.id, shown.step, shown.answer, share, len(group), abstained)
     return tried
+
+
+def is_start(one: Outcome) -> bool:
+    """True for an answer to a held-back question before the first step of a phase."""
+    return one.phase == VALIDATION and f"-{_START}-" in one.id
 
 
 def is_right(one: Outcome) -> bool:

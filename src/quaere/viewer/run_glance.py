@@ -128,6 +128,12 @@ def read_glance(
     )
 
 
+def read_headline(run: Run, name: str, lines: Mapping[str, Series], results: EvaluationResults) -> Headline | None:
+    """The headline of a run alone."""
+    seen = find_measured(run, name, lines, results)
+    return _compare(seen) if seen and seen.before and seen.after else None
+
+
 def _compare(seen: Measured) -> Headline:
     """Paired over the questions that both have if these are the same; practice has different ones."""
     before, after = ({id: tried.share for id, tried in of.items()} for of in (seen.before, seen.after))
