@@ -151,6 +151,14 @@ def read_last(outcomes: Sequence[Outcome]) -> dict[tuple[str, bool], tuple[str, 
     }
 
 
+def read_stack(outcomes: Sequence[Outcome]) -> list[MapRow]:
+    """The questions of some attempts, the right ones first, each with one cell; at most `MAX_STACK` of them."""
+    by_task = group_by(outcomes, lambda one: one.task_id)
+    cells = {task: _cell(group) for task, group in by_task.items()}
+    rows = [MapRow(task, group[0].question, [cells[task]], NEVER) for task, group in by_task.items()]
+    return _thin(_stack(rows, 0))
+
+
 def lay_out(outcomes: Sequence[Outcome]) -> tuple[list[Column], list[MapRow]]:
     """Columns of consecutive steps, and a row for each question, sorted by when it was learned."""
     places = sorted({_place(one) for one in outcomes})

@@ -19,6 +19,7 @@ WIDTH, HEIGHT = 330, 126
 LEFT, RIGHT, TOP, BOTTOM = 44, 8, 8, 20  # margins: labels of the vertical axis on the left, steps below
 MAX_POINTS = 400  # of a line; more cannot be seen
 _NUM_TICKS = 4
+_FEW = 12  # values of a share that are drawn as dots
 
 
 class Series(Struct, frozen=True):
@@ -81,14 +82,17 @@ def plot(
     last_step: int,
     phases: Sequence[PhaseSummary] = (),
     alarms: Sequence[Event] = (),
+    is_share: bool = False,
 ) -> Plot:
     """Lay out the chart of some series. All charts of a page get the same range of steps, so that they share a cursor.
+
+    The axis of shares begins at 0, so that a small change looks small; few values are drawn as dots, too.
 
     Lines are interrupted between phases: the rewards of a proposer and of a solver are not comparable.
     """
     shown = [thin(one) for one in series]
     finite = [value for one in shown for value in one.values if is_drawn(value)]
-    ticks = nice_ticks(min(finite, default=0.0), max(finite, default=1.0))
+    ticks = nice_ticks(min([*finite, 0.0] if is_share else finite, default=0.0), max(finite, default=1.0))
     low, high = min([*finite, ticks[0]]), max([*finite, ticks[-1]])
 
     def y_of(value: float) -> float:
@@ -104,7 +108,8 @@ def plot(
             places.append((x_of(step, first_step, last_step), y_of(value)) if is_drawn(value) else None)
         points = " ".join(f"{step}:{short(value)}" for step, value in zip(one.steps, one.values, strict=True))
         last = next((value for value in reversed(one.values) if is_drawn(value)), math.nan)
-        lines.append(Line(one.name, _path(places), points, last, _lone(places)))
+        dots = [place for place in places if place] if is_share and len(places) <= _FEW else _lone(places)
+        lines.append(Line(one.name, _path(places), points, last, dots))
     return Plot(
         lines=lines,
         x_ticks=[Tick(x_of(step, first_step, last_step), str(step)) for step in step_ticks(first_step, last_step)],

@@ -77,6 +77,7 @@ class Curve(Struct, frozen=True):
 
     title: str
     series: Series
+    is_share: bool = True
 
 
 class Glance(Struct, frozen=True):
@@ -158,7 +159,9 @@ def _find_curve(lines: Mapping[str, Series], seen: Measured) -> Curve | None:
     found = [] if seen.course is None else [Curve("Held-back questions answered right", seen.course)]
     if RIGHT in lines:
         found.append(Curve("Practised questions answered right", _practice(lines)))
-    found += [Curve(title, lines[name]) for name, title in _OTHER_CURVES.items() if name in lines]
+    found += [
+        Curve(title, lines[name], name != "reward/mean") for name, title in _OTHER_CURVES.items() if name in lines
+    ]
     return next((curve for curve in found if sum(map(is_drawn, curve.series.values)) > 1), None)
 
 

@@ -3,6 +3,7 @@
 read_run(run, "notes").groups[0].charts[0].series[0] == Series("reward/mean", [1, 2], [0.2, 0.4])
 """
 
+import math
 from pathlib import Path
 
 from msgspec import Struct
@@ -12,11 +13,21 @@ from quaere.errors import BadInput
 from quaere.recipes.score.harness import Versions, describe_change
 from quaere.runs.checkpoints import find_checkpoints
 from quaere.runs.list import describe_state, next_command
-from quaere.runs.phases import CandidateCount, PhaseSummary, count_candidates, summarise_phases
+from quaere.runs.phases import CandidateCount, Change, PhaseSummary, count_candidates, summarise_phases
 from quaere.runs.rows import Event, RunInfo, RunState
 from quaere.viewer.ask_pages import RunAnswer, read_answers
 from quaere.viewer.evaluation_pages import EVAL_KIND, EvaluationLine, EvaluationResults, describe_run
-from quaere.viewer.metric_charts import ChartData, ChartSection, draw_sections, find_steps, make_line
+from quaere.viewer.learning_map import MapRow, read_stack
+from quaere.viewer.metric_charts import (
+    MAIN,
+    ChartData,
+    ChartSection,
+    draw_sections,
+    find_steps,
+    group_metrics,
+    make_line,
+)
+from quaere.viewer.plot import is_drawn
 from quaere.viewer.run_folder import RunFolder, require
 from quaere.viewer.run_glance import Glance, read_glance
 
@@ -93,7 +104,9 @@ class RunPage(Struct, frozen=True):
 
 
 class StepPage(Struct, frozen=True):
-    """One step of a run: its place, its metrics and its events. `before` and `after` are neighbouring steps, 0 if none.
+    """One step of a run: its place, metrics, events and questions. `before` and `after` are its neighbours, 0 if none.
+
+    `main` has the few metrics that say most, each with its change since the step before, NaN if that has none.
 
     StepPage(run="notes", step=12, before=11, after=13, phase="solver", iteration=0, metrics={"reward/mean": 0.4}, ...)
     """
@@ -107,7 +120,15 @@ class StepPage(Struct, frozen=True):
     metrics: dict[str, float]
     events: list[Event]
     num_episodes: int
+    main: dict[str, Change]
+    questions: list[MapRow]
     num_left_out: int = 0  # metrics beyond those of `metrics`
+
+    @property
+    def groups(self) -> dict[str, list[str]]:
+        """The names of the metrics by heading."""
+        found = group_metrics(list(self.metrics)).items()
+        return {heading: [name for _, names in charts for name in names] for heading, charts in found}
 
 
 def read_run(run: Run, name: str, query: RunQuery, *, folder: RunFolder, results: EvaluationResults) -> RunPage:
@@ -152,6 +173,8 @@ def read_step(run: Run, name: str, step: int) -> StepPage:
     events = [event for event in run.events() if event.step == step]
     last, said = run.last_step(), f"run {name} has nothing at step {step}"
     require(len(metrics) + num_episodes + len(events), said, f"its last step is {last}")
+    earlier = run.metrics_at(step - 1)
+    main = [name for name in MAIN if is_drawn(metrics.get(name, math.nan))]
     place = next((phase for phase in summarise_phases(run) if phase.first_step <= step <= phase.last_step), None)
     return StepPage(
         run=name,
@@ -163,6 +186,8 @@ def read_step(run: Run, name: str, step: int) -> StepPage:
         metrics=dict(list(metrics.items())[:MAX_ROWS]),
         events=events,
         num_episodes=num_episodes,
+        main={name: Change(earlier.get(name, math.nan), metrics[name]) for name in main},
+        questions=read_stack(run.outcomes(steps=[step])),
         num_left_out=max(0, len(metrics) - MAX_ROWS),
     )
 
