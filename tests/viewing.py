@@ -209,16 +209,24 @@ def write_hostile(folder, payloads):
     config = "".join(f"{number}: {text!a}\n" for number, text in enumerate(payloads))
     for name, more in (("main", ""), ("other", " too")):
         with Run.create(folder / name, "evolve", settings, config=config + f"more: '{more}'\n") as run:
-            run.log_metrics(1, {f"x {text}": 1.0 for text in payloads})
-            run.log_metrics(2, {f"x {text}": 2.0 for text in payloads})
+            for step in (1, 2):
+                run.log_metrics(step, {f"x {text}": float(step) for text in payloads})
             for text in payloads:
                 run.add_event(1, text, text)
             if name == "main":
                 for number, text in enumerate(payloads, start=1):
-                    add_scored(run, number, {text: ["x", text]}, title=text)
                     add_episodes(run, title=text, step=number, longest=3000 if number == 1 else 40)
                 run.add_candidates([make_candidate(f"c{number}", number, text) for number, text in enumerate(payloads)])
+            _learn_payloads(run, payloads, len(payloads) if name == "main" else 2)
             run.note_end(RunState("failed", payloads[2]))
+
+
+def _learn_payloads(run, payloads, last_step):
+    """Two more steps: questions that are named by payloads, answered with them, and every other one learned."""
+    for step in (last_step + 1, last_step + 2):
+        known = payloads[::2] if step > last_step + 1 else ()
+        add_scored(run, step, {text: ["Orsolya Venn" if text in known else text] for text in payloads})
+        run.log_metrics(step, {"answer/exact_match": len(known) / len(payloads)})
 
 
 def write_eval(path, answers, *, titles=("",), evidence=False, sets=()):

@@ -361,6 +361,7 @@ def test_payloads_are_text(browser, tmp_path):
         of_run = (
             "",
             "/step/1",
+            "/map",
             "/questions",
             "/group?task=q1",
             "/curriculum",
