@@ -241,5 +241,6 @@ def _drawn(series: Series) -> list[tuple[int, float]]:
 
 
 def _describe(series: Series) -> str:
-    known = [f"{short(value)} at step {step}" for step, value in _drawn(series)]
-    return f"{series.name}: {', '.join(dict.fromkeys((known[0], known[-1]))) if known else 'no value'}"
+    known = _drawn(series)
+    ends = dict.fromkeys(f"{short(value)} at step {step}" for step, value in (known[:1] + known[-1:]))
+    return f"{series.name}: {', '.join(ends) or 'no value'}"
