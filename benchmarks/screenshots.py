@@ -80,7 +80,8 @@ def choose_pages(path: Path) -> dict[str, tuple[str, str]]:
         best = max(quoted or rows, key=lambda row: row.metrics.get("advantage", 0.0))
         item = max(run.candidates(), key=lambda one: (one.evidence is not None, one.support is not None, one.kept))
     return {
-        "curves": (f"/run/{name}", "#curves-title"),
+        "run": (f"/run/{name}", ""),
+        "map": (f"/run/{name}/map", ""),
         "group": (f"/run/{name}/group?task={best.task_id}&step={best.step}", ""),
         "episode": (f"/run/{name}/episode?id={best.id}", "#turns-title"),
         "tokens": (f"/run/{name}/episode?id={best.id}", "#tokens-title"),
@@ -90,6 +91,7 @@ def choose_pages(path: Path) -> dict[str, tuple[str, str]]:
 
 
 def shoot(url: str, pages: dict[str, tuple[str, str]], out: Path) -> None:
+    """Take the pictures; commands are hidden, since they have the paths of this machine."""
     from browsing import find_chromium, open_browser
 
     with open_browser(find_chromium()) as browser:
@@ -97,6 +99,7 @@ def shoot(url: str, pages: dict[str, tuple[str, str]], out: Path) -> None:
         page = browser.new_context(**view).new_page()
         for name, (address, place) in pages.items():
             page.goto(url + address)
+            page.evaluate("for (const part of document.querySelectorAll('.command')) part.parentElement.hidden = true")
             if place:
                 page.evaluate("place => document.querySelector(place).scrollIntoView()", place)
             (out / f"{name}.png").write_bytes(reduce_colours(page.screenshot()))
