@@ -171,8 +171,8 @@ def find_difference(first: Sequence[Outcome], second: Sequence[Outcome]) -> Diff
 
 
 def _pair(question: str, first: tuple[str, Cell], second: tuple[str, Cell]) -> DifferentRow:
-    tasks, cells = map(list, zip(first, second, strict=True))
-    return DifferentRow(question, tasks, cells, _CHANGES[cells[0].is_learned, cells[1].is_learned])
+    change = _CHANGES[first[1].is_learned, second[1].is_learned]
+    return DifferentRow(question, [first[0], second[0]], [first[1], second[1]], change)
 
 
 def flatten(value: object, name: str = "") -> dict[str, str]:
