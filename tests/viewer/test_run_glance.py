@@ -67,6 +67,16 @@ def test_practice_is_compared_between_the_first_and_the_last_steps(learned):
     assert "No question was held back" in open_client(learned).get("/run/practised").text
 
 
+def test_attempts_at_a_proposers_steps_are_no_practice(tmp_path):
+    with Run.create(tmp_path / "run", "evolve") as run:
+        add_scored(run, 1, {"q1": ["x"]}, phase="generation")
+        for step in (2, 3, 4):
+            run.log_metrics(step, {"answer/exact_match": 1.0})
+            add_scored(run, step, {"q1" if step == 4 else f"p{step}": [RIGHT]})
+    glance = glance_of(tmp_path, "run")
+    assert glance["num_learned"] == 0 and glance["headline"]["before"]["mean"] == 1.0
+
+
 def test_the_attempt_that_stands_for_others_did_as_most_did(tmp_path):
     with Run.create(tmp_path / "run", "evolve") as run:
         add_scored(run, 1, {"q1": ["x", "y", "y", RIGHT], "q2": ["x", RIGHT, RIGHT]})
@@ -180,7 +190,7 @@ def test_outcomes_are_those_of_the_parsed_metrics(tmp_path_factory, scores):
         ]
         assert run.outcomes() == naive
         assert run.outcomes(steps=[0, 2]) == [one for one in naive if one.step in (0, 2)]
-        assert run.outcomes(task_ids=["q1"]) == naive and run.outcomes(task_ids=["q9"]) == []
+        assert run.outcomes(task_ids=["q1"]) == naive and run.outcomes(task_ids=["q9"]) == run.outcomes(steps=[]) == []
 
 
 def test_an_unpaired_difference_by_hand():

@@ -132,19 +132,20 @@ class RunReader:
         )
         return [EpisodeGroup(*row) for row in found]
 
-    def outcomes(self, *, steps: Iterable[int] = (), task_ids: Iterable[str] = ()) -> list[Outcome]:
+    def outcomes(self, *, steps: Iterable[int] | None = None, task_ids: Iterable[str] | None = None) -> list[Outcome]:
         """How the scored attempts at questions ended, in the order they were added: of these steps, or at these tasks.
 
         Without either, of the whole run. Metrics are searched as text, in the form that `encode_values` writes: parsing
         them would take several times as long.
         """
-        wanted = {"step": sorted(steps), "task_id": sorted(task_ids)}
-        among = [f"{name} IN (SELECT value FROM json_each(:{name}))" for name, values in wanted.items() if values]
+        given = {"step": steps, "task_id": task_ids}
+        wanted = {name: json.dumps(list(values)) for name, values in given.items() if values is not None}
+        among = [f"{name} IN (SELECT value FROM json_each(:{name}))" for name in wanted]
         rows = self._query(
             "SELECT id, task_id, question, answer, step, phase, INSTR(metrics, :right) > 0, "
             "INSTR(metrics, :abstained) > 0 OR answer IS :said FROM episodes "
             f"WHERE {' AND '.join([*among, 'INSTR(metrics, :scored)'])} ORDER BY number",
-            _OUTCOMES | {name: json.dumps(values) for name, values in wanted.items() if values},
+            _OUTCOMES | wanted,
         )
         return [Outcome(*row) for row in rows]
 

@@ -136,9 +136,10 @@ def _read_practice(run: Run, name: str, lines: Mapping[str, Series]) -> Measured
         return None
     size = min(max(1, len(steps) // _PART), _MOST_STEPS)
     parts = steps[:size], steps[-size:]
-    first, last = (run.outcomes(steps=part) for part in parts)
+    first, last = ([one for one in run.outcomes(steps=part) if one.phase != VALIDATION] for part in parts)
     after = try_outcomes(name, last)
-    earlier = [one for one in run.outcomes(task_ids=after) if one.step < steps[-size] and one.phase != VALIDATION]
+    before = {*steps[:-size]}  # a proposer's steps have attempts, too
+    earlier = [one for one in run.outcomes(task_ids=after) if one.step in before and one.phase != VALIDATION]
     said = [f"{'step' if size == 1 else 'steps'} {part[0]}{f' to {part[-1]}' * (size > 1)}" for part in parts]
     return Measured(
         before=try_outcomes(name, first),
