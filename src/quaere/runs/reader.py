@@ -296,16 +296,17 @@ class RunReader:
 
     def count_episodes(self, *, step: int | None = None) -> tuple[int, int]:
         """Number of episodes, and number of episodes that ended with an answer; of the run, or of one step."""
-        where, values = EpisodeFilter(step=step).where()
-        ((num, num_answered),) = self._query(
-            f"SELECT COUNT(*), COALESCE(SUM(answered), 0) FROM episodes WHERE {where}", values
-        )
+        num, num_answered, _ = self.count_all(step=step)
         return num, num_answered
 
-    def count_searches(self) -> int:
-        """Number of searches of all episodes."""
-        ((num,),) = self._query("SELECT COALESCE(SUM(num_searches), 0) FROM episodes")
-        return int(num)
+    def count_all(self, *, step: int | None = None) -> tuple[int, int, int]:
+        """Numbers of episodes, of those that ended with an answer, and of searches; of the run, or of one step."""
+        where, values = EpisodeFilter(step=step).where()
+        sums = "COALESCE(SUM(answered), 0), COALESCE(SUM(num_searches), 0)"
+        ((num, num_answered, num_searches),) = self._query(
+            f"SELECT COUNT(*), {sums} FROM episodes WHERE {where}", values
+        )
+        return num, num_answered, num_searches
 
     # -------------------------------------------------------------------------------------------------- details
 

@@ -17,7 +17,7 @@ from quaere.api.run import Run
 from quaere.grouping import group_by
 from quaere.rewards.abstention import has_hidden_answer
 from quaere.runs.rows import Outcome
-from quaere.viewer.measurements import VALIDATION, is_right, is_start
+from quaere.viewer.measurements import VALIDATION, is_start
 from quaere.viewer.page_formats import ListPage, PageNumber, cut_page
 from quaere.viewer.run_folder import require
 
@@ -146,7 +146,7 @@ def read_last(outcomes: Sequence[Outcome]) -> dict[tuple[str, bool], tuple[str, 
     """
     last = group_by(outcomes, lambda one: (one.question, has_hidden_answer(one.task_id)))
     return {
-        key: (group[-1].task_id, _cell(one for one in group if one.step == group[-1].step))
+        key: (group[-1].task_id, _cell([one for one in group if one.step == group[-1].step]))
         for key, group in last.items()
     }
 
@@ -161,15 +161,19 @@ def read_stack(outcomes: Sequence[Outcome]) -> list[MapRow]:
 
 def lay_out(outcomes: Sequence[Outcome]) -> tuple[list[Column], list[MapRow]]:
     """Columns of consecutive steps, and a row for each question, sorted by when it was learned."""
-    places = sorted({_place(one) for one in outcomes})
+    place_of = [_place(one) for one in outcomes]
+    places = sorted(set(place_of))
     size = -(-len(places) // MAX_COLUMNS)
     number = {place: at // size for at, place in enumerate(places)}
     columns = [_column(places[at : at + size]) for at in range(0, len(places), size)]
+    groups: dict[str, dict[int, list[Outcome]]] = {}
+    for one, place in zip(outcomes, place_of, strict=True):  # in one pass: there may be a hundred thousand
+        groups.setdefault(one.task_id, {}).setdefault(number[place], []).append(one)
     rows = []
-    for task, attempts in group_by(outcomes, lambda one: one.task_id).items():
+    for task, by_column in groups.items():
         cells: list[Cell | None] = [None] * len(columns)
-        for at, group in group_by(attempts, lambda one: number[_place(one)]).items():
-            cells[at] = _cell(group)
+        for at, attempts in by_column.items():
+            cells[at] = _cell(attempts)
         rows.append(MapRow(task, attempts[0].question, cells, find_learned(cells)))
     return columns, sorted(rows, key=_order)
 
@@ -200,10 +204,12 @@ def _column(places: Sequence[tuple[int, int]]) -> Column:
     return Column(label if is_after else "start", first, last)
 
 
-def _cell(group: Iterable[Outcome]) -> Cell:
-    attempts = list(group)
-    right, abstained = sum(map(is_right, attempts)), sum(one.is_abstained for one in attempts)
-    return Cell(right, abstained, len(attempts), attempts[-1].step)
+def _cell(attempts: Sequence[Outcome]) -> Cell:
+    """The attempts at one question, counted; refusing is right if its answer was hidden."""
+    num_abstained = sum([one.is_abstained for one in attempts])
+    is_hidden = has_hidden_answer(attempts[0].task_id)
+    num_right = num_abstained if is_hidden else sum([one.is_right for one in attempts])
+    return Cell(num_right, num_abstained, len(attempts), attempts[-1].step)
 
 
 def _order(row: MapRow) -> tuple[int, float, str]:

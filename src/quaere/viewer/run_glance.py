@@ -90,7 +90,6 @@ class Glance(Struct, frozen=True):
     headline: Headline | None
     curve: Curve | None
     num_questions: int
-    num_searches: int
     seconds: float
     asks: list[Asked]
     learned: list[Attempted]
@@ -116,7 +115,6 @@ def read_glance(
         headline=_compare(seen) if seen.before and seen.after else None,
         curve=_find_curve(lines, seen),
         num_questions=_count_questions(lines),
-        num_searches=run.count_searches(),
         seconds=sum(value for value in seconds if is_drawn(value)),
         asks=read_asks(run, _NUM_SHOWN),
         learned=_show(seen, learned, folder),

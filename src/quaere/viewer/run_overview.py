@@ -84,6 +84,7 @@ class RunPage(Struct, frozen=True):
     last_step: int
     num_episodes: int
     num_answered: int
+    num_searches: int
     phases: list[PhaseSummary]
     sections: list[ChartSection]
     events: list[Event]
@@ -139,7 +140,7 @@ def read_run(run: Run, name: str, query: RunQuery, *, folder: RunFolder, results
     sections, num_left_out = draw_sections(
         list(lines), lambda title, names: [ChartData(title, [lines[each] for each in names])]
     )
-    num_episodes, num_answered = run.count_episodes()
+    num_episodes, num_answered, num_searches = run.count_all()
     return RunPage(
         name=name,
         info=run.info,
@@ -151,6 +152,7 @@ def read_run(run: Run, name: str, query: RunQuery, *, folder: RunFolder, results
         last_step=last,
         num_episodes=num_episodes,
         num_answered=num_answered,
+        num_searches=num_searches,
         phases=summarise_phases(run, values),
         sections=sections,
         num_left_out=num_left_out,
