@@ -141,13 +141,13 @@ class RunReader:
         given = {"step": steps, "task_id": task_ids}
         wanted = {name: json.dumps(list(values)) for name, values in given.items() if values is not None}
         among = [f"{name} IN (SELECT value FROM json_each(:{name}))" for name in wanted]
-        rows = self._query(
+        rows = self._query_plain(
             "SELECT id, task_id, question, answer, step, phase, INSTR(metrics, :right) > 0, "
             "INSTR(metrics, :abstained) > 0 OR answer IS :said FROM episodes "
             f"WHERE {' AND '.join([*among, 'INSTR(metrics, :scored)'])} ORDER BY number",
             _OUTCOMES | wanted,
-        )
-        return [Outcome(*row) for row in rows]
+        )[1]
+        return [*map(Outcome._make, rows)]
 
     def episodes(self, **wanted: Unpack[EpisodeConditions]) -> Iterator[Episode]:
         """The episodes in the order they were added, read lazily: one frame is in memory at a time."""
@@ -213,7 +213,8 @@ class RunReader:
 
     def all_metrics(self) -> dict[str, list[Metric]]:
         """All values of every metric, ordered by step; names in alphabetical order."""
-        grouped = groupby(self._query("SELECT name, step, value FROM metrics ORDER BY name, step"), itemgetter(0))
+        rows = self._query_plain("SELECT name, step, value FROM metrics ORDER BY name, step", {})[1]
+        grouped = groupby(rows, itemgetter(0))
         return {name: [_metric(step, value) for _, step, value in members] for name, members in grouped}
 
     def last_step(self) -> int:
@@ -228,11 +229,8 @@ class RunReader:
     def candidates(self, *, iteration: int | None = None, kept: bool | None = None) -> list[Candidate]:
         """The candidates in the order they were added; filters are combined."""
         sql = "SELECT * FROM candidates WHERE :iteration IS NULL OR iteration = :iteration ORDER BY number"
-        with self._reading():
-            cursor = self._database.cursor()
-            cursor.row_factory = None  # plain tuples: there may be tens of thousands
-            rows = cursor.execute(sql, _bound({"iteration": iteration})).fetchall()
-        found = read_candidates([name for name, *_ in cursor.description], rows)
+        columns, rows = self._query_plain(sql, {"iteration": iteration})
+        found = read_candidates(columns, rows)
         return [candidate for candidate in found if kept is None or candidate.kept == kept]
 
     def find_candidates(self, ids: Iterable[str]) -> list[Candidate]:
@@ -313,6 +311,14 @@ class RunReader:
     def _query(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[sqlite3.Row]:
         with self._reading():
             return self._database.execute(sql, _bound(values)).fetchall()
+
+    def _query_plain(self, sql: str, values: Mapping[str, Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Names of the columns, and rows as plain tuples, which are quicker: there may be a hundred thousand."""
+        with self._reading():
+            cursor = self._database.cursor()
+            cursor.row_factory = None
+            rows = cursor.execute(sql, _bound(values)).fetchall()
+        return [name for name, *_ in cursor.description], rows
 
     def _query_newer(self, table: str, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
         """Rows of a table that older schemas lack; [] if the database does not have it."""
