@@ -120,6 +120,23 @@ def test_a_learning_is_measured_by_the_runs_beside_its_training(tmp_path):
     assert list(open_folder(str(tmp_path / "other")).paths()) == ["other"]
 
 
+def test_a_measurement_that_has_just_begun_is_left_out(tmp_path):
+    write_learning(tmp_path / "run")
+    write_eval(tmp_path / "before", ["x"])
+    write_eval(tmp_path / "after", [])
+    assert glance_of(tmp_path / "run", "run")["headline"]["since"] == "before step 1"
+
+
+def test_questions_that_were_measured_only_once_are_no_gain(tmp_path):
+    with Run.create(tmp_path / "run-a", "evolve") as run:
+        for step, task in ((1, "h1"), (2, "h2")):
+            name = "validation_start" if step == 1 else "validation"
+            run.log_metrics(step, {f"{name}/exact_match": 1.0})
+            add_scored(run, step, {task: [RIGHT]}, phase="validation", start=step == 1)
+    assert glance_of(tmp_path, "run-a")["headline"] is None
+    assert open_client(tmp_path).get("/run/run-a").status_code == 200
+
+
 def test_a_run_without_scored_answers_has_a_curve_and_no_gain(tmp_path):
     write_run(tmp_path / "alpha")
     glance = glance_of(tmp_path, "alpha")

@@ -22,7 +22,7 @@ from quaere.rewards.abstention import has_hidden_answer
 from quaere.runs.rows import Outcome
 from quaere.viewer.evaluation_pages import EvaluationResults, Result
 from quaere.viewer.plot import Series
-from quaere.viewer.run_folder import LEARN_RUN, MEASUREMENTS
+from quaere.viewer.run_folder import LEARN_RUN, MEASUREMENTS, NotShown
 
 VALIDATION = "validation"  # the phase of the answers to questions held back ...
 _START = "validation_start"  # ... and, in the ids of episodes, what precedes a phase's first step
@@ -89,7 +89,10 @@ def find_measured(run: Run, name: str, lines: Mapping[str, Series], results: Eva
 def _read_learning(results: EvaluationResults, name: str) -> Measured | None:
     if name != LEARN_RUN or not set(MEASUREMENTS) <= set(results.names()):
         return None
-    before, after = map(results.find, MEASUREMENTS)
+    try:
+        before, after = map(results.find, MEASUREMENTS)
+    except NotShown:  # it has just begun to measure
+        return None
     tried = [_try_result(result) for result in (before, after)]
     needed = {item.id: item.searches_needed for item in after.scored.items}
     asked = {id: Asked(id, after.texts[id], kind=name_kind(num)) for id, num in needed.items()}

@@ -6,6 +6,7 @@ Headline(before=Interval(0.31, ...), after=Interval(0.52, ...), gain=Interval(0.
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct, structs
 
@@ -112,7 +113,7 @@ def read_glance(
     wrong = [id for id, tried in seen.after.items() if not tried.share]
     seconds = lines["step/seconds"].values if "step/seconds" in lines else []
     return Glance(
-        headline=_compare(seen) if seen.before and seen.after else None,
+        headline=_compare(seen),
         curve=_find_curve(lines, seen),
         num_questions=_count_questions(lines),
         seconds=sum(value for value in seconds if is_drawn(value)),
@@ -130,20 +131,21 @@ def read_glance(
 def read_headline(run: Run, name: str, lines: Mapping[str, Series], results: EvaluationResults) -> Headline | None:
     """The headline of a run alone."""
     seen = find_measured(run, name, lines, results)
-    return _compare(seen) if seen and seen.before and seen.after else None
+    return _compare(seen) if seen else None
 
 
-def _compare(seen: Measured) -> Headline:
-    """Paired over the questions that both have if these are the same; practice has different ones."""
+def _compare(seen: Measured) -> Headline | None:
+    """Paired over the questions that both have if these are held back; practice has different ones. None without."""
     before, after = ({id: tried.share for id, tried in of.items()} for of in (seen.before, seen.after))
     if seen.is_held_back:
         both = [id for id in after if id in before]
         before, after = ({id: of[id] for id in both} for of in (before, after))
-        gain = paired_difference([*after.values()], [*before.values()])
-    else:
-        gain = unpaired_difference([*after.values()], [*before.values()], num_resamples=_NUM_RESAMPLES)
-    rates = [rate([*of.values()]) for of in (before, after)]
-    return Headline(rates[0], rates[1], gain, seen.is_held_back, seen.since, seen.until)
+    if not before or not after:
+        return None
+    ours, theirs = [*after.values()], [*before.values()]
+    unpaired = partial(unpaired_difference, num_resamples=_NUM_RESAMPLES)
+    gain = (paired_difference if seen.is_held_back else unpaired)(ours, theirs)
+    return Headline(rate(theirs), rate(ours), gain, seen.is_held_back, seen.since, seen.until)
 
 
 def rate(shares: Sequence[float]) -> Interval:
