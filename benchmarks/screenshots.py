@@ -101,7 +101,8 @@ def choose_episode(path: Path) -> Pages:
         cited = [row for row in rewarded if pages[row.id].cited]
         best = min(cited, key=lambda row: len(pages[row.id].shown.chips[0].text))
     return {
-        "curves": (f"/run/{name}", "#curves-title"),
+        "run": (f"/run/{name}", ""),
+        "map": (f"/run/{name}/map", ""),
         "group": (f"/run/{name}/group?task={quote(best.task_id)}&step={best.step}", ""),
         "episode": (f"/run/{name}/episode?id={quote(best.id)}", ""),
     }
@@ -125,6 +126,7 @@ def choose_curriculum(path: Path) -> Pages:
 
 
 def shoot(url: str, pages: Pages, out: Path) -> None:
+    """Take the pictures; commands are hidden, since they have the paths of this machine."""
     from browsing import find_chromium, open_browser
 
     with open_browser(find_chromium()) as browser:
@@ -134,6 +136,7 @@ def shoot(url: str, pages: Pages, out: Path) -> None:
             page.goto(url + address)
             if name == "tokens":
                 page.keyboard.press("t")
+            page.evaluate("for (const part of document.querySelectorAll('.command')) part.parentElement.hidden = true")
             if place:
                 page.evaluate("place => document.querySelector(place).scrollIntoView()", place)
             (out / f"{name}.png").write_bytes(reduce_colours(page.screenshot()))

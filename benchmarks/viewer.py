@@ -20,16 +20,17 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-import msgspec
 from starlette.testclient import TestClient
 
 from quaere.records import Answer, Candidate, DropReason, Episode, Question, Segment, SolveTask
 from quaere.runs import Run
+from quaere.runs.rows import encode_values
 from quaere.viewer.app import make_app
 from quaere.viewer.page_formats import compile_templates
 from quaere.viewer.run_folder import open_folder
 
-METRICS = [f"reward/part{number}" for number in range(20)] + ["reward/mean", "policy/entropy"]
+METRICS = [f"reward/part{number}" for number in range(20)] + ["reward/mean", "policy/entropy", "step/seconds"]
+SCORED = {"answer/exact_match": 0.5, "passes/mean": 0.5, "questions/distinct": 64.0}
 
 
 def main() -> None:
@@ -73,6 +74,7 @@ def open_run(folder: Path, num_episodes: int) -> None:
             database.execute("SELECT * FROM metrics").fetchall()
 
     show(f"a run of {num_episodes:,} episodes", folder, "/run/large", "its metrics and counts by SQL", count)
+    show("its map of learning", folder, "/run/large/map", "the same", count)
 
 
 def filter_items(folder: Path, count: int) -> None:
@@ -137,19 +139,20 @@ def timed(work: Callable[[], None]) -> tuple[float, float]:
 def write_run(path: Path, num_steps: int = 20) -> Path:
     with Run.create(path, "evolve", {"recipe": "drzero", "model": "tiny"}, config="model: tiny\n") as run:
         for step in range(1, num_steps + 1):
-            run.log_metrics(step, {name: float(step % 7) for name in METRICS} | {"run/phase": step // 100 % 3})
+            run.log_metrics(step, {name: float(step % 7) for name in METRICS} | SCORED | {"run/phase": step // 100 % 3})
     return path
 
 
 def add_rows(path: Path, count: int) -> None:
     """Rows of the index alone: the pages that are measured read no episode."""
-    metrics = msgspec.json.encode({"reward/total": 0.5, "advantage": 0.1, "answer/exact_match": 1.0}).decode()
+    parts = {"reward/total": 0.5, "advantage": 0.1}
+    metrics = [encode_values(parts | {"answer/exact_match": right}) for right in (0.0, 1.0)]
     rows = (
         (
             f"i0-s{n // 100}-q{n // 8}-a{n % 8}",
             f"q{n // 8}",
             f"Who built the bridge number {n // 8}?",
-            metrics,
+            metrics[n % 3 % 2],
             n // 100,
         )
         for n in range(count)

@@ -28,6 +28,7 @@ from quaere.records import (
     Support,
     Turn,
 )
+from quaere.rewards.abstention import ABSTENTION
 from quaere.runs import Run, RunState
 from quaere.serving.server import ServerSettings
 from quaere.viewer.app import make_app, make_view_server
@@ -140,6 +141,46 @@ def add_episodes(run, *, title="", step=1, longest=3000):
     run.add_episodes(episodes, metrics, step=step, phase="solver")
 
 
+def add_scored(run, step, answers, *, phase="solver", start=False, title=""):
+    """Scored attempts at some questions at a step: {"q1": ["Orsolya Venn", "x"]}, of which that name is right.
+
+    None is no answer, and the phrase that abstains is one; `start` is a validation before the first step of a phase.
+    """
+    name = "validation_start-" if start else "validation-" if phase == "validation" else ""
+    episodes, metrics = [], []
+    for task, given in answers.items():
+        for number, answer in enumerate(given):
+            made = make_episode(f"i0-s{step - 1}-{name}{task}-a{number}", task, ends=answer is not None)
+            question = Question(task, f"Who built {task}? {title}", (f"Orsolya Venn{title}", "Orsolya Venn"))
+            abstained = answer == ABSTENTION
+            outcome = None if answer is None else Answer(answer + title * (not abstained), abstained=abstained)
+            episodes.append(structs.replace(made, task=SolveTask(question), outcome=outcome))
+            metrics.append({"answer/exact_match": float(answer == "Orsolya Venn")})
+    run.add_episodes(episodes, metrics, step=step, phase=phase)
+
+
+def write_learning(path, *, title="", validated=True):
+    """A run in which q1 is learned at the second of four steps, q2 always known, q3 never, and q4 forgotten."""
+    right, wrong = ["Orsolya Venn"] * 3 + ["x"], ["x"] * 3 + ["Orsolya Venn"]
+    courses = {"q1": "0111", "q2": "1111", "q3": "0000", "q4": "1100"}
+    with Run.create(path, "evolve", {"recipe": "drzero", "model": "tiny"}, config=CONFIG.format(batch=4)) as run:
+        for step in range(1, 5):
+            states = {task: course[step - 1] == "1" for task, course in courses.items()}
+            share = sum(0.75 if known else 0.25 for known in states.values()) / 4
+            logged = {"run/phase": 2.0, "answer/exact_match": share, "reward/mean": share, "step/seconds": 30.0}
+            attempts = {
+                task: right if known else wrong if task != "q3" else ["y"] * 4 for task, known in states.items()
+            }
+            add_scored(run, step, attempts, title=title)
+            if validated and step in (1, 4):
+                held = {"h1": ["x"], "h2": ["Orsolya Venn"]} if step == 1 else {"h1": right[:1], "h2": right[:1]}
+                add_scored(run, step, held, phase="validation", start=step == 1, title=title)
+                logged["validation_start/exact_match" if step == 1 else "validation/exact_match"] = 0.5 * step**0.5
+            run.log_metrics(step, logged)
+        run.note_end(RunState("done"))
+    return path
+
+
 def make_candidate(id, number, title=""):
     text = f"Orsolya Venn built it.{title}"
     kept = number % 2 == 0
@@ -168,15 +209,24 @@ def write_hostile(folder, payloads):
     config = "".join(f"{number}: {text!a}\n" for number, text in enumerate(payloads))
     for name, more in (("main", ""), ("other", " too")):
         with Run.create(folder / name, "evolve", settings, config=config + f"more: '{more}'\n") as run:
-            run.log_metrics(1, {f"x {text}": 1.0 for text in payloads})
-            run.log_metrics(2, {f"x {text}": 2.0 for text in payloads})
+            for step in (1, 2):
+                run.log_metrics(step, {f"x {text}": float(step) for text in payloads})
             for text in payloads:
                 run.add_event(1, text, text)
             if name == "main":
                 for number, text in enumerate(payloads, start=1):
                     add_episodes(run, title=text, step=number, longest=3000 if number == 1 else 40)
                 run.add_candidates([make_candidate(f"c{number}", number, text) for number, text in enumerate(payloads)])
+            _learn_payloads(run, payloads, len(payloads) if name == "main" else 2)
             run.note_end(RunState("failed", payloads[2]))
+
+
+def _learn_payloads(run, payloads, last_step):
+    """Two more steps: questions that are named by payloads, answered with them, and every other one learned."""
+    for step in (last_step + 1, last_step + 2):
+        known = payloads[::2] if step > last_step + 1 else ()
+        add_scored(run, step, {text: ["Orsolya Venn" if text in known else text] for text in payloads})
+        run.log_metrics(step, {"answer/exact_match": len(known) / len(payloads)})
 
 
 def write_eval(path, answers, *, titles=("",), evidence=False, sets=()):

@@ -82,17 +82,18 @@ def test_examples_are_in_their_sections_with_answer_sentence_and_document(out):
 
     found = structs.replace(
         learned(out),
-        learned=[one(f"learned{number}") for number in range(12)],
+        learned=[one(f"learned{number}", given="Venn", earlier="Brod" * (number > 0)) for number in range(12)],
         examples=[one("fact", kind="single"), one("row", kind="chain"), one("new", kind="riddle")],
         wrong=[one("wrong", given="Halm"), one("silent")],
     )
     page = read_page(found, out / "report.html")
     text = words(page)
-    assert "learned0 question learned0 answer learned0 sentence learned0.md" in text
+    assert "learned0 question before no answer after Venn learned0 sentence learned0.md" in text
+    assert "learned1 question before Brod after Venn" in text
     assert "2 more learned10 question" in text
     for heading, name in (("one fact", "fact"), ("two facts in a row", "row"), ("riddle", "new")):
         assert f"{heading} {name} question {name} answer {name} sentence" in text
-    assert "wrong answer · it said Halm" in text and "silent answer · it said nothing" in text
+    assert "accepted wrong answer it said Halm" in text and "accepted silent answer it said no answer" in text
     places = [
         page.index(f"<h2>{name}") for name in ("What it learned", "What it asks", "What it still", "Questions and")
     ]

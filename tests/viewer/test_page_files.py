@@ -16,7 +16,7 @@ from quaere.runs import Run
 from quaere.viewer.page_files import EXPORTED, NOTES, export_pages, name_file
 from quaere.viewer.run_folder import open_folder
 from viewed_reports import write_reports_run
-from viewing import add_episodes, make_candidate, open_client, write_eval, write_hostile, write_run
+from viewing import add_episodes, make_candidate, open_client, write_eval, write_hostile, write_learning, write_run
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +59,7 @@ def links_of(file):
 def test_every_link_leads_to_a_file_and_every_kind_of_page_is_there(runs, tmp_path):
     write_reports_run(runs / "oss")
     write_eval(runs / "judged", ["Orsolya Venn", None])
+    write_learning(runs / "learned")
     done = export(runs, tmp_path / "out")
     pages = list((tmp_path / "out").rglob("*.html"))
     assert len(pages) == done.num_pages and done.num_left_out == 0
@@ -67,7 +68,7 @@ def test_every_link_leads_to_a_file_and_every_kind_of_page_is_there(runs, tmp_pa
     assert {page.resolve() for page in pages} <= reached | {done.first.resolve()}
     names = {"runs", *(file.stem for file in (tmp_path / "out/pages").iterdir())}
     for kind in EXPORTED:
-        run = "oss" if "report" in kind.path else "alpha"
+        run = {"report": "oss", "reports": "oss", "map": "learned"}.get(kind.path.rpartition("/")[2], "alpha")
         start = name_file(kind.path.replace("/*", f"/{run}", 1).replace("/*", "/6"))
         assert any(name.startswith(start) for name in names), kind.path
     assert not any("document" in name for name in names)

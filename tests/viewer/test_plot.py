@@ -8,17 +8,16 @@ from hypothesis import strategies as st
 
 from quaere.runs import Event
 from quaere.runs.phases import PhaseSummary
+from quaere.viewer.metric_charts import MAX_LINES, ChartData, group_metrics
 from quaere.viewer.plot import (
     BOTTOM,
     HEIGHT,
     LEFT,
-    MAX_LINES,
     MAX_POINTS,
     RIGHT,
     TOP,
     WIDTH,
     Series,
-    group_metrics,
     nice_ticks,
     plot,
     short,
@@ -151,3 +150,19 @@ def test_every_metric_is_in_one_chart(names):
 def test_no_chart_has_more_lines_than_can_be_told_apart():
     charts = [chart for of in group_metrics([f"passes/{number}" for number in range(20)]).values() for chart in of]
     assert [len(held) for _, held in charts] == [MAX_LINES, MAX_LINES, 4]
+
+
+def test_the_axis_of_a_share_begins_at_0_and_few_values_are_dots():
+    values = [Series("right", [1, 2], [0.5, 0.6])]
+    share, other = (plot(values, first_step=1, last_step=2, is_share=is_share) for is_share in (True, False))
+    assert (share.y_ticks[0].label, len(share.lines[0].dots)) == ("0", 2)
+    assert (other.y_ticks[0].label, other.lines[0].dots) == ("0.5", [])
+
+
+def test_a_chart_says_which_way_is_good_and_one_value_is_no_curve():
+    groups = group_metrics(["reward/mean", "passes/3", "memory/gpu_gib"]).values()
+    for title, names in (chart for charts in groups for chart in charts):
+        assert ChartData(title, [Series(names[0], [1], [0.5])]).note.endswith(".")
+    assert ChartData("odd/thing", []).note == ""
+    assert not ChartData("r", [Series("r", [1, 2], [0.5, math.nan])]).has_course
+    assert ChartData("r", [Series("r", [1, 2], [0.5, 0.5])]).has_course

@@ -12,7 +12,16 @@ from hostile_markup import PAYLOADS
 from quaere.runs import Run, RunState
 from quaere.search.index import build_index
 from viewed_reports import TEXTS, write_reports_run
-from viewing import add_episodes, log_step, serve_view, write_asked, write_eval, write_hostile, write_run
+from viewing import (
+    add_episodes,
+    log_step,
+    serve_view,
+    write_asked,
+    write_eval,
+    write_hostile,
+    write_learning,
+    write_run,
+)
 from village_runs import make_config, run_drzero
 
 pytestmark = pytest.mark.browser
@@ -22,6 +31,8 @@ PATHS += ["/run/drzero/curriculum", "/run/alpha/item?id=c0", "/run/drzero/unprov
 PATHS += ["/run/score", "/run/score/reports", "/run/score/report?id=r1-0", "/run/score/report?id=r1-2"]
 PATHS += ["/run/asked", "/run/asked/questions", "/run/first", "/run/first/questions"]
 PATHS += ["/evaluations", "/evaluation?of=first", "/evaluations/compare?of=first&of=second"]
+PATHS += ["/run/learned", "/run/learned/map", "/run/learned/map?of=practised", "/run/learned/step/2"]
+PATHS += ["/run/drzero/map", "/compare?run=learned&run=practised"]
 PATHS += ["/run/drzero/questions?phase=solver", "/run/alpha/group?task=q1", "/run/alpha/episode?id=s6-a0"]
 
 
@@ -40,6 +51,8 @@ def runs(chromium, request, tmp_path_factory):
     write_reports_run(folder / "score", index=index.path)
     for name, answers in (("first", ["Orsolya Venn", "x", None]), ("second", ["x", "Orsolya Venn", "y"])):
         write_eval(folder / name, answers * 20, evidence=True)
+    write_learning(folder / "learned")
+    write_learning(folder / "practised", validated=False)
     write_asked(folder / "asked", ["Orsolya Venn", "x", None], scored=True)
     # By name: fixtures of a session are made before all others, so also where there is no browser.
     village_paths = request.getfixturevalue("village_paths")
@@ -109,6 +122,58 @@ def test_runs_are_opened_and_compared_by_keys(browser, url):
         assert not page.locator("dialog[open]").is_visible()
 
 
+class Clicks:
+    """Links that are followed one after another, from the first page."""
+
+    def __init__(self, page):
+        self.page, self.num = page, 0
+
+    def follow(self, link):
+        self.num += 1
+        address = self.page.url
+        link.click()
+        self.page.wait_for_function("address => location.href !== address", arg=address)
+
+
+def test_what_a_reader_asks_is_answered_in_three_clicks(browser, url):
+    with watch(browser, url, width=1400) as watched:
+        page = watched.open("/")
+        clicks = Clicks(page)
+        clicks.follow(page.get_by_role("link", name="learned", exact=True))
+        # Has it improved, and by how much?
+        assert page.locator(".headline b").inner_text() == "50.0 → 100.0 %"
+        assert page.get_by_text("the gain is +50.0").is_visible()
+        for place in (".headline", "#curve", "#alarms"):
+            box = page.locator(place).bounding_box()
+            assert box["y"] + box["height"] <= 900  # without scrolling
+        # One question that it learned, and both attempts.
+        learned = page.locator(".examples.good li").first
+        assert learned.locator(".both a").all_inner_texts() == ["x", "Orsolya Venn"]
+        clicks.follow(learned.locator(".both a").first)
+        assert page.locator("h1").inner_text().startswith("Who built h1?")
+        page.go_back()
+        clicks.follow(page.locator(".examples.good .question a").first)
+        assert page.locator("section h2").all_inner_texts()[0].startswith("Step 1") and clicks.num <= 3
+
+
+def test_which_questions_fail_and_what_differs_between_runs_is_found_in_three_clicks(browser, url):
+    with watch(browser, url, width=1400) as watched:
+        page = watched.open("/")
+        clicks = Clicks(page)
+        clicks.follow(page.get_by_role("link", name="practised", exact=True))
+        assert page.locator(".examples.bad .question").all_inner_texts() == ["Who built q3?"]
+        clicks.follow(page.get_by_role("link", name="Every question, step by step"))
+        assert page.locator(".panel li").count() == 4
+        clicks.follow(page.locator(".panel li").last.locator("a.cell").last)
+        assert page.locator("h1").inner_text().startswith("Who built q3?") and clicks.num == 3
+        watched.open("/")
+        for name in ("learned", "practised"):
+            page.get_by_label(f"Compare {name}", exact=True).check()
+        page.get_by_role("button", name="Compare the marked runs").click()
+        page.locator("#questions-title").wait_for()
+        assert "both have 2, neither 2" in page.locator("section p").first.inner_text()
+
+
 def test_one_slider_moves_the_cursor_of_all_charts(browser, url):
     with watch(browser, url) as watched:
         page = watched.open("/run/alpha")
@@ -121,6 +186,7 @@ def test_one_slider_moves_the_cursor_of_all_charts(browser, url):
         assert page.locator("[data-step-shown]").text_content() == "4"
         cursors = {cursor.get_attribute("x1") for cursor in page.locator("[data-cursor]").all()}
         assert len(cursors) == 1
+        page.locator("[data-chart] > svg").first.scroll_into_view_if_needed()
         box = page.locator("[data-chart] > svg").first.bounding_box()
         page.mouse.move(box["x"] + box["width"] * 0.13, box["y"] + 40)
         assert value.text_content() == "0.1"
@@ -401,6 +467,7 @@ def test_payloads_are_text(browser, tmp_path):
         of_run = (
             "",
             "/step/1",
+            "/map",
             "/questions",
             "/group?task=q1",
             "/curriculum",

@@ -23,6 +23,7 @@ PAGES = (
     "/",
     "/run/main",
     "/run/main/step/1",
+    "/run/main/map",
     "/compare?run=main&run=other",
     "/run/main/questions",
     "/run/main/questions?page=3",

@@ -26,6 +26,7 @@ class Example(Struct, frozen=True):
     document: str
     given: str = ""
     kind: str = ""
+    earlier: str = ""  # what was answered before, if it was asked then
 
 
 class Update(Struct, frozen=True):

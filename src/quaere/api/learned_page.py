@@ -47,7 +47,7 @@ class _Row(NamedTuple):
 def write_page(learned: Learned, path: Path) -> None:
     """Write the page of a `Learned` to `path`, replacing an existing one atomically."""
     environment = _environment()
-    style = environment.get_template("learned.css").render()
+    style = "".join(environment.get_template(name).render() for name in ("glance.css", "learned.css"))
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     page = environment.get_template("learned.html.j2").render(
         data=learned,

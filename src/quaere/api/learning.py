@@ -367,7 +367,7 @@ class Learning:
         assert compared is not None  # both were asked the same questions
         questions = self._read("questions")
         known = {question.id: question for question in questions}
-        missed = {score.id for score in before.questions if not score.exact_match}
+        missed = {score.id: score.answer or "" for score in before.questions if not score.exact_match}
         shown = [(one, score) for score in after.questions if (one := known.get(score.id)) and one.answers]
         return Learned(
             out=self.out,
@@ -380,7 +380,11 @@ class Learning:
             searches=dict(sorted(Counter(str(question.searches) for question in questions).items())),
             examples=[_show(question) for question in _draw_kinds(questions)[:_MOST_SHOWN]],
             wrong=[_show(one, score.answer or "") for one, score in shown if not score.exact_match],
-            learned=[_show(one, score.answer or "") for one, score in shown if score.exact_match and one.id in missed],
+            learned=[
+                _show(one, score.answer or "", missed[one.id])
+                for one, score in shown
+                if score.exact_match and one.id in missed
+            ],
             seconds=self.seconds,
             agent=self.agent,
             is_trained=anyway or compared.exact_match.low > 0,
@@ -402,9 +406,15 @@ def _draw_kinds(questions: Sequence[CheckedQuestion]) -> list[CheckedQuestion]:
     return [one for turn in itertools.zip_longest(*by_kind) for one in turn if one is not None]
 
 
-def _show(question: CheckedQuestion, given: str = "") -> Example:
+def _show(question: CheckedQuestion, given: str = "", earlier: str = "") -> Example:
     deciding = question.deciding
     sentence, document = (deciding[-1].text, deciding[-1].doc_id) if deciding else ("", "")
     return Example(
-        question.question, question.answers[0] if question.answers else "", sentence, document, given, question.kind
+        question.question,
+        question.answers[0] if question.answers else "",
+        sentence,
+        document,
+        given,
+        question.kind,
+        earlier,
     )

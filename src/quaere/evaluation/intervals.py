@@ -87,6 +87,19 @@ def paired_difference(ours: Sequence[float], theirs: Sequence[float]) -> Interva
     return bootstrap_interval([a - b for a, b in zip(ours, theirs, strict=True)])
 
 
+def unpaired_difference(
+    ours: Sequence[float], theirs: Sequence[float], *, num_resamples: int = _NUM_RESAMPLES
+) -> Interval:
+    """Mean and interval of `ours - theirs` over different questions; `num` is the number on both sides.
+
+    unpaired_difference([1, 1], [0, 0, 0]) -> Interval(mean=1.0, low=1.0, high=1.0, num=5)
+    """
+    first, second = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
+    mean = float(first.mean() - second.mean())
+    means = _resampled_means(first, 0, num_resamples) - _resampled_means(second, 1, num_resamples)
+    return Interval(mean, *_bounds(mean, means), first.size + second.size)
+
+
 def ratio_interval(parts: Sequence[float], wholes: Sequence[float]) -> Interval:
     """sum(parts) / sum(wholes) with its bootstrap interval; questions are resampled with their part and whole.
 

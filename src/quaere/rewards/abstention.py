@@ -18,6 +18,7 @@ from quaere.rewards.answers import normalise_answer
 from quaere.rewards.format import contains
 
 ABSTENTION = "not in these documents"
+_HIDDEN = "-hidden"  # at the end of the id of a question whose answer is hidden
 
 
 class AbstentionRewards(Struct, frozen=True):
@@ -49,7 +50,12 @@ def hide_answers(question: Question) -> Question | None:
         normalise_answer(one) in ("", "yes", "no") or contains(question.text, one) for one in answers
     ):
         return None
-    return structs.replace(question, id=f"{question.id}-hidden", answers=(), hidden=answers, evidence=(), gold_ids=())
+    return structs.replace(question, id=question.id + _HIDDEN, answers=(), hidden=answers, evidence=(), gold_ids=())
+
+
+def has_hidden_answer(question_id: str) -> bool:
+    """True for the id of a question that `hide_answers` made."""
+    return question_id.endswith(_HIDDEN)
 
 
 def is_hidden(passage: Passage, question: Question) -> bool:

@@ -6,6 +6,7 @@ count_candidates(run) == [CandidateCount(iteration=0, num_kept=10, dropped={"nev
 
 import math
 from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
 from itertools import groupby
 from operator import attrgetter
 
@@ -54,9 +55,9 @@ class CandidateCount(Struct, frozen=True):
     dropped: dict[str, int]
 
 
-def summarise_phases(run: RunReader) -> list[PhaseSummary]:
-    """The phases of a run in order; [] if the run has no metrics."""
-    values = run.all_metrics()
+def summarise_phases(run: RunReader, known: Mapping[str, list[Metric]] | None = None) -> list[PhaseSummary]:
+    """The phases of a run in order; [] if the run has no metrics. `known` are its metrics, if already read."""
+    values = dict(run.all_metrics() if known is None else known)
     places = {name: {metric.step: metric.value for metric in values.pop(name, [])} for name in (_ITERATION, _PHASE)}
     steps = {metric.step for metrics in values.values() for metric in metrics}.union(*places.values())
     summaries = []

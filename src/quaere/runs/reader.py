@@ -11,7 +11,7 @@ import heapq
 import json
 import math
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
@@ -25,6 +25,7 @@ from quaere.errors import BadInput, nearest_hint
 from quaere.records import Candidate, Episode
 from quaere.records.episodes import TokenTrace
 from quaere.records.foreign_json import decode_json
+from quaere.rewards.abstention import ABSTENTION
 from quaere.runs.directory import CONFIG, DATABASE, EPISODES, Frame, is_locked, read_frame, refuse_special
 from quaere.runs.review import EVERY_ITERATION, Added, Verdict, is_learned
 from quaere.runs.rows import (
@@ -36,6 +37,7 @@ from quaere.runs.rows import (
     EpisodeRow,
     Event,
     Metric,
+    Outcome,
     RunInfo,
     RunState,
     read_candidate,
@@ -45,6 +47,12 @@ from quaere.runs.rows import (
 )
 
 _LARGEST = 2**63 - 1  # integer of SQLite
+_OUTCOMES = {
+    "scored": '"answer/exact_match"',
+    "right": '"answer/exact_match": 1.0',
+    "abstained": '"answer/abstained": 1.0',
+    "said": ABSTENTION,
+}
 
 
 class RunReader:
@@ -89,8 +97,7 @@ class RunReader:
 
     def rows(self, wanted: EpisodeFilter) -> list[EpisodeRow]:
         """Index rows of the episodes that a filter selects, in the order they were added."""
-        rows = ({**dict(row), "metrics": json.loads(row["metrics"])} for row in self._select(wanted))
-        return [msgspec.convert(row, EpisodeRow) for row in rows]
+        return _read_rows(self._select(wanted))
 
     def best_paid(self, name: str, count: int) -> list[str]:
         """Ids of the `count` episodes with the highest values of the metric `name`, highest first.
@@ -124,6 +131,23 @@ class RunReader:
             values,
         )
         return [EpisodeGroup(*row) for row in found]
+
+    def outcomes(self, *, steps: Iterable[int] | None = None, task_ids: Iterable[str] | None = None) -> list[Outcome]:
+        """How the scored attempts at questions ended, in the order they were added: of these steps, or at these tasks.
+
+        Without either, of the whole run. Metrics are searched as text, in the form that `encode_values` writes: parsing
+        them would take several times as long.
+        """
+        given = {"step": steps, "task_id": task_ids}
+        wanted = {name: json.dumps(list(values)) for name, values in given.items() if values is not None}
+        among = [f"{name} IN (SELECT value FROM json_each(:{name}))" for name in wanted]
+        rows = self._query_plain(
+            "SELECT id, task_id, question, answer, step, phase, INSTR(metrics, :right) > 0, "
+            "INSTR(metrics, :abstained) > 0 OR answer IS :said FROM episodes "
+            f"WHERE {' AND '.join([*among, 'INSTR(metrics, :scored)'])} ORDER BY number",
+            _OUTCOMES | wanted,
+        )[1]
+        return [*map(Outcome._make, rows)]
 
     def episodes(self, **wanted: Unpack[EpisodeConditions]) -> Iterator[Episode]:
         """The episodes in the order they were added, read lazily: one frame is in memory at a time."""
@@ -189,7 +213,8 @@ class RunReader:
 
     def all_metrics(self) -> dict[str, list[Metric]]:
         """All values of every metric, ordered by step; names in alphabetical order."""
-        grouped = groupby(self._query("SELECT name, step, value FROM metrics ORDER BY name, step"), itemgetter(0))
+        rows = self._query_plain("SELECT name, step, value FROM metrics ORDER BY name, step", {})[1]
+        grouped = groupby(rows, itemgetter(0))
         return {name: [_metric(step, value) for _, step, value in members] for name, members in grouped}
 
     def last_step(self) -> int:
@@ -204,12 +229,22 @@ class RunReader:
     def candidates(self, *, iteration: int | None = None, kept: bool | None = None) -> list[Candidate]:
         """The candidates in the order they were added; filters are combined."""
         sql = "SELECT * FROM candidates WHERE :iteration IS NULL OR iteration = :iteration ORDER BY number"
-        with self._reading():
-            cursor = self._database.cursor()
-            cursor.row_factory = None  # plain tuples: there may be tens of thousands
-            rows = cursor.execute(sql, _bound({"iteration": iteration})).fetchall()
-        found = read_candidates([name for name, *_ in cursor.description], rows)
+        columns, rows = self._query_plain(sql, {"iteration": iteration})
+        found = read_candidates(columns, rows)
         return [candidate for candidate in found if kept is None or candidate.kept == kept]
+
+    def find_candidates(self, ids: Iterable[str]) -> list[Candidate]:
+        """The candidates with these ids, in the order they were added."""
+        sql = "SELECT * FROM candidates WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY number"
+        rows = self._query(sql, {"ids": json.dumps(sorted(ids))})
+        return [read_candidate(row) for row in rows]
+
+    def first_candidates(self, num: int) -> list[Candidate]:
+        """The first `num` candidates that were kept; those with evidence come first."""
+        rows = self._query(
+            "SELECT * FROM candidates WHERE reason = '' ORDER BY evidence IS NULL, number LIMIT :num", {"num": num}
+        )
+        return [read_candidate(row) for row in rows]
 
     def count_candidates(self) -> dict[int, dict[str, int]]:
         """Number of candidates by iteration and reason, the most frequent first; reason "" counts those that were kept.
@@ -259,17 +294,31 @@ class RunReader:
 
     def count_episodes(self, *, step: int | None = None) -> tuple[int, int]:
         """Number of episodes, and number of episodes that ended with an answer; of the run, or of one step."""
-        where, values = EpisodeFilter(step=step).where()
-        ((num, num_answered),) = self._query(
-            f"SELECT COUNT(*), COALESCE(SUM(answered), 0) FROM episodes WHERE {where}", values
-        )
+        num, num_answered, _ = self.count_all(step=step)
         return num, num_answered
+
+    def count_all(self, *, step: int | None = None) -> tuple[int, int, int]:
+        """Numbers of episodes, of those that ended with an answer, and of searches; of the run, or of one step."""
+        where, values = EpisodeFilter(step=step).where()
+        sums = "COALESCE(SUM(answered), 0), COALESCE(SUM(num_searches), 0)"
+        ((num, num_answered, num_searches),) = self._query(
+            f"SELECT COUNT(*), {sums} FROM episodes WHERE {where}", values
+        )
+        return num, num_answered, num_searches
 
     # -------------------------------------------------------------------------------------------------- details
 
     def _query(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[sqlite3.Row]:
         with self._reading():
             return self._database.execute(sql, _bound(values)).fetchall()
+
+    def _query_plain(self, sql: str, values: Mapping[str, Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Names of the columns, and rows as plain tuples, which are quicker: there may be a hundred thousand."""
+        with self._reading():
+            cursor = self._database.cursor()
+            cursor.row_factory = None
+            rows = cursor.execute(sql, _bound(values)).fetchall()
+        return [name for name, *_ in cursor.description], rows
 
     def _query_newer(self, table: str, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
         """Rows of a table that older schemas lack; [] if the database does not have it."""
@@ -323,6 +372,11 @@ def _bound(values: Sequence[Any] | Mapping[str, Any]) -> Sequence[Any] | Mapping
     if isinstance(values, Mapping):
         return dict(zip(values, _bound(list(values.values())), strict=True))
     return [min(max(value, -_LARGEST - 1), _LARGEST) if isinstance(value, int) else value for value in values]
+
+
+def _read_rows(rows: Sequence[sqlite3.Row]) -> list[EpisodeRow]:
+    decoded = ({**dict(row), "metrics": json.loads(row["metrics"])} for row in rows)
+    return [msgspec.convert(row, EpisodeRow) for row in decoded]
 
 
 def _place(row: sqlite3.Row) -> tuple[int, int, int]:

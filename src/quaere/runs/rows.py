@@ -9,7 +9,7 @@ import sqlite3
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import msgspec
 from msgspec import Struct, structs
@@ -76,6 +76,23 @@ class EpisodeRow(Struct, frozen=True):
     metrics: dict[str, float]
     step: int = 0
     phase: str = ""
+
+
+class Outcome(NamedTuple):
+    """How a scored attempt at a question ended: right, abstained, or (neither) wrong.
+
+    Outcome(id="i0-s3-q1-a0", task_id="q1", question="Who built it?", answer="Brod", step=4, phase="solver",
+            is_right=0, is_abstained=0)
+    """
+
+    id: str
+    task_id: str
+    question: str
+    answer: str | None
+    step: int
+    phase: str
+    is_right: int
+    is_abstained: int
 
 
 class Metric(Struct, frozen=True):

@@ -7,6 +7,7 @@
     /run/NAME/questions           its questions            /json/run/NAME/questions
     /run/NAME/group?task=ID       attempts at one          /json/run/NAME/group?task=ID
     /run/NAME/episode?id=ID       one episode              /json/run/NAME/episode?id=ID
+    /run/NAME/map                 questions by steps       /json/run/NAME/map
     /run/NAME/curriculum          its curriculum           /json/run/NAME/curriculum
     /run/NAME/item?id=ID          one item of it           /json/run/NAME/item?id=ID
     /run/NAME/unproven            rewarded, not proven     /json/run/NAME/unproven
@@ -55,12 +56,21 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from quaere.errors import QuaereError
 from quaere.serving.guard import key_cookie
 from quaere.serving.server import Server, ServerSettings, bind, make_server
-from quaere.viewer import ask_pages, attempt_groups, curriculum_browser, document_reader, report_reader, transcript
+from quaere.viewer import (
+    ask_pages,
+    attempt_groups,
+    curriculum_browser,
+    document_reader,
+    learning_map,
+    report_reader,
+    transcript,
+)
 from quaere.viewer import evaluation_pages as evaluations
 from quaere.viewer.ask_queue import AskQueue, QueueFull
 from quaere.viewer.page_formats import ById, Listed, compile_templates, path_to, read_query, render
+from quaere.viewer.run_comparison import CompareQuery, compare_runs
 from quaere.viewer.run_folder import Kept, NotShown, RunFolder, Streams, read_signature
-from quaere.viewer.run_list import CompareQuery, RunCards, RunsQuery, compare_runs
+from quaere.viewer.run_list import RunCards, RunsQuery
 from quaere.viewer.run_overview import RunQuery, read_run, read_step
 
 Reader = Callable[[Request], Struct]
@@ -75,7 +85,13 @@ HEADERS = {
     "cache-control": "no-store",
 }
 _ASK_LOOK_S = 0.2  # an answer is looked at more often than the files of a run, since it costs nothing
-STATIC = {"viewer.css": "text/css", "viewer.js": "text/javascript", "icon.svg": "image/svg+xml"}
+SHARED_STYLE = "glance.css"  # with the page of `quaere learn`
+STATIC = {
+    SHARED_STYLE: "text/css",
+    "viewer.css": "text/css",
+    "viewer.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}
 
 _MOST_SHELVES = 4  # curricula kept in memory
 _STEP = re.compile(r"[0-9]{1,18}")  # what SQLite can hold; Python itself refuses to read thousands of digits
@@ -173,7 +189,7 @@ def make_app(
 
     routes = [
         *_page("/", "runs", _reader(RunsQuery, cards.read)),
-        *_page("/compare", "compare", _reader(CompareQuery, compare_runs, folder)),
+        *_page("/compare", "compare", _reader(CompareQuery, compare_runs, folder, results)),
         *_page("/evaluations", "evaluations", _reader(Listed, evaluations.read_evaluations, results)),
         *_page("/evaluation", "evaluation", _reader(evaluations.EvaluationQuery, evaluations.read_evaluation, results)),
         *_page(
@@ -181,7 +197,7 @@ def make_app(
             "evaluation_pair",
             _reader(evaluations.PairQuery, evaluations.compare_results, results),
         ),
-        *_run_pages(folder, shelves),
+        *_run_pages(folder, shelves, results),
         Route("/run/{name}/verdict", give_verdict, methods=["POST"]),
         Route("/changes", follow_all),
         Route("/run/{name}/changes", follow_run),
@@ -193,7 +209,9 @@ def make_app(
     return _add_headers(app)
 
 
-def _run_pages(folder: RunFolder, shelves: Kept[curriculum_browser.Shelf]) -> list[Route]:
+def _run_pages(
+    folder: RunFolder, shelves: Kept[curriculum_browser.Shelf], results: evaluations.EvaluationResults
+) -> list[Route]:
     def step(request: Request) -> Struct:
         name, given = request.path_params["name"], request.path_params["step"]
         if not _STEP.fullmatch(given):
@@ -211,10 +229,11 @@ def _run_pages(folder: RunFolder, shelves: Kept[curriculum_browser.Shelf]) -> li
 
     curriculum = partial(curriculum_browser.read_curriculum, shelves=shelves)
     pages: list[tuple[str, str, type[Struct], Callable[..., Struct]]] = [
-        ("", "run", RunQuery, read_run),
+        ("", "run", RunQuery, partial(read_run, folder=folder, results=results)),
         ("/questions", "questions", attempt_groups.QuestionsQuery, attempt_groups.read_questions),
         ("/group", "group", attempt_groups.GroupQuery, attempt_groups.read_group),
         ("/episode", "episode", transcript.EpisodeQuery, transcript.read_episode),
+        ("/map", "map", learning_map.MapQuery, learning_map.read_map),
         ("/curriculum", "curriculum", curriculum_browser.CurriculumQuery, curriculum),
         ("/item", "item", ById, partial(curriculum_browser.read_item, shelves=shelves)),
         ("/unproven", "unproven", attempt_groups.UnprovenQuery, attempt_groups.read_unproven),
@@ -299,8 +318,9 @@ def _say_error(request: Request, error: Exception) -> Response:
 
 @cache
 def read_static(name: str) -> bytes:
-    """The content of a file of `STATIC`: the style sheet, the script or the icon."""
-    return package_files("quaere.viewer").joinpath("static", name).read_bytes()
+    """The content of a file of `STATIC`: a style sheet, the script or the icon."""
+    package, folder = ("quaere.api", "templates") if name == SHARED_STYLE else ("quaere.viewer", "static")
+    return package_files(package).joinpath(folder, name).read_bytes()
 
 
 def _send_static(request: Request) -> Response:

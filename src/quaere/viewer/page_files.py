@@ -80,6 +80,7 @@ EXPORTED = (
     ExportedPage("/run/*"),
     ExportedPage("/run/*/step/*"),
     ExportedPage("/run/*/questions", ("step", "page")),
+    ExportedPage("/run/*/map", ("of", "page")),
     ExportedPage("/run/*/curriculum", ("page",), one_of=tuple(TITLES)),
     ExportedPage("/run/*/unproven"),
     ExportedPage("/run/*/group", ("task", "step")),

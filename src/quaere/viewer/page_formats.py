@@ -18,11 +18,11 @@ from functools import cache
 from typing import Annotated, Any, Generic, TypeVar
 from urllib.parse import parse_qs, quote, urlencode
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from msgspec import DecodeError, Meta, Struct, convert, structs
 
 from quaere import __version__
-from quaere.api.printing import count, format_duration, inflect
+from quaere.api.printing import between, count, format_duration, inflect
 from quaere.chat.terminal_text import printable, shorten_number
 from quaere.errors import BadInput
 from quaere.records.foreign_json import decode_json
@@ -166,14 +166,14 @@ def render(template: str, data: Struct, **context: object) -> bytes:
 
 def compile_templates() -> None:
     """Compile and cache every template now, so that the first request of a page is not slow."""
-    for name in _environment().list_templates():
+    for name in PackageLoader("quaere.viewer").list_templates():
         _environment().get_template(name)
 
 
 @cache
 def _environment() -> Environment:
     made = Environment(
-        loader=PackageLoader("quaere.viewer"),
+        loader=ChoiceLoader([PackageLoader("quaere.viewer"), PackageLoader("quaere.api")]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_visible,
@@ -189,6 +189,7 @@ def _environment() -> Environment:
         "place_band": plot.place_band,
         "chart": {name: getattr(plot, name) for name in ("WIDTH", "HEIGHT", "LEFT", "RIGHT", "TOP", "BOTTOM")},
         "version": __version__,
+        "between": between,
         "count": count,
         "inflect": inflect,
     }

@@ -1,47 +1,25 @@
-"""Charts: metrics of a run grouped into them, and their geometry: series of values in, coordinates out, as SVG.
+"""The geometry of charts: series of values in, coordinates out, as SVG.
 
 plot([Series("reward/mean", [1, 2], [0.2, 0.4])], first_step=1, last_step=2).lines[0].path == "M44 130L412 8"
 
 The page's content security policy forbids style attributes, so everything is an attribute of SVG or a class.
-
-group_metrics(["passes/1", "passes/0", "reward/mean"]) ->
-{"Reward": [("Mean reward", ["reward/mean"])], "Difficulty of the questions": [...]}
-
-The charts have the order in which the papers discuss their metrics. The lines of one chart share an axis, so a chart
-holds metrics of one unit only. A metric that no pattern names gets a chart of its own at the end: nothing that was
-logged is hidden.
 """
 
 import math
-import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Sequence
 from itertools import pairwise
 
 from msgspec import Struct
 
-from quaere.api.run import Run
 from quaere.runs.phases import PhaseSummary
-from quaere.runs.rows import Event, Metric
+from quaere.runs.rows import Event
 
-WIDTH, HEIGHT = 420, 150
-LEFT, RIGHT, TOP, BOTTOM = 48, 8, 8, 20  # margins: labels of the vertical axis on the left, steps below
+WIDTH, HEIGHT = 330, 126
+LEFT, RIGHT, TOP, BOTTOM = 44, 8, 8, 20  # margins: labels of the vertical axis on the left, steps below
 MAX_POINTS = 400  # of a line; more cannot be seen
 _NUM_TICKS = 4
-MAX_METRICS = 300  # metrics of one page: a run of somebody else's may have any number
-MAX_LINES = 8  # lines of one chart that can still be distinguished
-PLACES = ("run/iteration", "run/phase")  # where a step is in the run: drawn as bands, not as curves
-MAIN = (
-    "validation/exact_match",
-    "answer/exact_match",
-    "reward/mean",
-    "passes/mean",
-    "report/finished",
-    "consistency/mean",
-    "policy/entropy",
-)
-"""Metrics that summarise a run in a list, the most informative first."""
+_FEW = 12  # values of a share that are drawn as dots
 
 
 class Series(Struct, frozen=True):
@@ -104,14 +82,17 @@ def plot(
     last_step: int,
     phases: Sequence[PhaseSummary] = (),
     alarms: Sequence[Event] = (),
+    is_share: bool = False,
 ) -> Plot:
     """Lay out the chart of some series. All charts of a page get the same range of steps, so that they share a cursor.
+
+    The axis of shares begins at 0, so that a small change looks small; few values are drawn as dots, too.
 
     Lines are interrupted between phases: the rewards of a proposer and of a solver are not comparable.
     """
     shown = [thin(one) for one in series]
     finite = [value for one in shown for value in one.values if is_drawn(value)]
-    ticks = nice_ticks(min(finite, default=0.0), max(finite, default=1.0))
+    ticks = nice_ticks(min([*finite, 0.0] if is_share else finite, default=0.0), max(finite, default=1.0))
     low, high = min([*finite, ticks[0]]), max([*finite, ticks[-1]])
 
     def y_of(value: float) -> float:
@@ -127,7 +108,8 @@ def plot(
             places.append((x_of(step, first_step, last_step), y_of(value)) if is_drawn(value) else None)
         points = " ".join(f"{step}:{short(value)}" for step, value in zip(one.steps, one.values, strict=True))
         last = next((value for value in reversed(one.values) if is_drawn(value)), math.nan)
-        lines.append(Line(one.name, _path(places), points, last, _lone(places)))
+        dots = [place for place in places if place] if is_share and len(places) <= _FEW else _lone(places)
+        lines.append(Line(one.name, _path(places), points, last, dots))
     return Plot(
         lines=lines,
         x_ticks=[Tick(x_of(step, first_step, last_step), str(step)) for step in step_ticks(first_step, last_step)],
@@ -259,134 +241,6 @@ def _drawn(series: Series) -> list[tuple[int, float]]:
 
 
 def _describe(series: Series) -> str:
-    known = [f"{short(value)} at step {step}" for step, value in _drawn(series)]
-    return f"{series.name}: {', '.join(dict.fromkeys((known[0], known[-1]))) if known else 'no value'}"
-
-
-# ------------------------------------------------------------------------------------------------- metrics by chart
-
-
-class ChartData(Struct, frozen=True):
-    """A chart with its values.
-
-    ChartData("Mean reward", [Series("reward/mean", [1, 2], [0.2, 0.4])])
-    """
-
-    title: str
-    series: list[Series]
-
-
-class ChartSection(Struct, frozen=True):
-    """Charts under one heading."""
-
-    title: str
-    charts: list[ChartData]
-
-
-# Heading, chart title and patterns. The first pattern that fits has the metric.
-_CHARTS = (
-    ("Reward", "Mean reward", "reward/mean reward/share"),
-    ("Reward", "Mean reward by searches needed", "reward/mean_n*"),
-    ("Reward", "Reward components", "reward/*"),
-    ("Answers", "Exact match", "answer/exact_match validation/exact_match"),
-    ("Answers", "Exact match by searches needed", "answer/exact_match_n* validation/exact_match_n*"),
-    ("Answers", "Other scores of answers", "answer/* validation/f1 validation/unanswered"),
-    ("Difficulty of the questions", "Mean pass rate", "passes/mean"),
-    ("Difficulty of the questions", "Questions by number of right attempts", "passes/*"),
-    ("Format", "Format reward and its parts", "format/*"),
-    ("Format", "Readable turns and valid questions", "*/call_validity */valid */readable report/finished"),
-    ("Format", "Answered, unanswered, cut off", "*/answered */unanswered */truncated"),
-    ("Searches", "Searches per episode", "*/searches"),
-    ("Searches", "Searches by need", "*/searches_n[0-9]* */searches_h[0-9]*"),
-    ("Searches", "Searches needed", "*/searches_needed */search_gap"),
-    ("Searches", "Searches kept since the phase began", "*/searches_kept"),
-    ("Searches", "Turns per episode", "*/turns"),
-    ("Searches", "Failed searches", "*/search_failures */spoiled"),
-    ("Evidence", "Probability of the answer with and without evidence", "evidence/chance_* evidence/value"),
-    ("Evidence", "Evidence of questions and answers", "evidence/present evidence/verbatim evidence/refused"),
-    ("Evidence", "Tokens of evidence", "evidence/tokens"),
-    ("Self-evaluation", "Scores of searches", "evaluate/mean_score evaluate/score"),
-    ("Self-evaluation", "Other measures of scores", "evaluate/*"),
-    ("Reports", "Consistency and diversity", "consistency/* diversity/*"),
-    ("Reports", "Citations", "check/*"),
-    ("Reports", "Scores", "scores/mean scores/spread scores/ceiling score/*"),
-    ("Reports", "Gauges of reward hacking", "gauge/*"),
-    ("Reports", "Rubrics", "rubrics/* rubric/*"),
-    ("Policy", "Entropy, nats per token", "policy/entropy"),
-    ("Policy", "Loss", "loss/*"),
-    ("Policy", "Gradient norm", "gradient/norm"),
-    ("Policy", "Learning rate", "learner/rate"),
-    ("Policy", "Preference pairs", "dpo/*"),
-    ("Advantages", "Spread and size of advantages", "advantage/std advantage/max_abs"),
-    ("Advantages", "Shares of samples", "advantage/* groups/informative_share"),
-    ("Advantages", "Informative groups", "groups/informative groups/per_minute"),
-    ("Sampler and learner", "Difference of log-probs, nats", "mismatch/*"),
-    ("Sampler and learner", "Share of the update that is sampled", "sampler/*"),
-    ("Curriculum", "Candidates by outcome", "curriculum/*"),
-    ("Curriculum", "Questions in use", "questions/*"),
-    ("Curriculum", "Selector", "selector/*"),
-    ("Lengths", "Model tokens per episode", "*/model_tokens"),
-    ("Lengths", "Tokens per episode", "*/tokens"),
-    ("Lengths", "Duplicates", "*/duplicates"),
-    ("Cost", "Seconds per step", "step/seconds"),
-    ("Cost", "Tokens per second", "*/tokens_per_s"),
-    ("Cost", "Seconds of search", "*/search_s"),
-    ("Cost", "Memory, GiB", "memory/*"),
-    ("Cost", "Episodes", "*/episodes cost/*"),
-)
-
-
-def group_metrics(names: Sequence[str]) -> dict[str, list[tuple[str, list[str]]]]:
-    """The charts for these metrics by heading, each a title with its metrics; no chart or heading is empty."""
-    left = sorted((name for name in names if name not in PLACES), key=_natural)
-    groups: dict[str, list[tuple[str, list[str]]]] = {}
-    for heading, title, patterns in _CHARTS:
-        held = [name for name in left if any(fnmatchcase(name, pattern) for pattern in patterns.split())]
-        if held:
-            taken = set(held)
-            left = [name for name in left if name not in taken]
-            charts = [(title, held[at : at + MAX_LINES]) for at in range(0, len(held), MAX_LINES)]
-            groups.setdefault(heading, []).extend(charts)
-    if left:
-        groups["Other"] = [(name, [name]) for name in left]
-    return groups
-
-
-def draw_sections(
-    names: Sequence[str], draw: Callable[[str, list[str]], list[ChartData]], most: int = MAX_METRICS
-) -> tuple[list[ChartSection], int]:
-    """Group the metrics into charts and call `draw` on each; at most `most` metrics are drawn.
-
-    Returns the drawn charts by section, and the number of metrics left out.
-    """
-    sections, num_left_out = [], 0
-    for heading, members in group_metrics(names).items():
-        charts = []
-        for title, held in members:
-            shown = held[:most]
-            most -= len(shown)
-            num_left_out += len(held) - len(shown)
-            charts += draw(title, shown) if shown else []
-        sections += [ChartSection(heading, charts)] if charts else []
-    return sections, num_left_out
-
-
-def read_lines(run: Run, name: str = "") -> dict[str, Series]:
-    """Every metric of a run as a line, by metric; the line's label is `name`, or the metric if `name` is ""."""
-    return {metric: make_line(name or metric, values) for metric, values in run.all_metrics().items()}
-
-
-def make_line(name: str, values: Sequence[Metric]) -> Series:
-    """The logged values of a metric as a `Series` with this name."""
-    return Series(name, [one.step for one in values], [one.value for one in values])
-
-
-def find_steps(lines: Iterable[Series]) -> tuple[int, int]:
-    """The first and the last step of some lines; 0 and 0 for none."""
-    ends = [step for line in lines for step in (line.steps[0], line.steps[-1])]
-    return min(ends, default=0), max(ends, default=0)
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Sort key that puts `passes/2` before `passes/10`."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,9})", name)]
+    known = _drawn(series)
+    ends = dict.fromkeys(f"{short(value)} at step {step}" for step, value in (known[:1] + known[-1:]))
+    return f"{series.name}: {', '.join(ends) or 'no value'}"

@@ -35,6 +35,7 @@ Signature: TypeAlias = tuple[object, ...]
 LOOK_EVERY_S = 1.0
 _BEAT_EVERY_S = 15.0  # a comment now and then, so that a client that is gone is noticed
 MAX_STREAMS = 64
+LEARN_RUN, MEASUREMENTS = "run", ("before", "after")  # directories of `quaere learn`
 _WRITTEN = (DATABASE, f"{DATABASE}-wal", CONFIG, "harness.jsonl")
 
 
@@ -59,13 +60,17 @@ class RunFolder:
     def paths(self) -> dict[str, Path]:
         """The run directories by name, in alphabetical order; unprintable names are left out."""
         if self.only:
-            return {self.only: self.root / self.only}
+            # `quaere learn` measures its training in two runs beside it.
+            measured = [name for name in MEASUREMENTS if self.only == LEARN_RUN and self._is_run(name)]
+            return {name: self.root / name for name in (self.only, *measured)}
         try:
             names = sorted(name for name in os.listdir(self.root) if name.isprintable() and not name.startswith("."))
         except OSError:
             return {}
-        root = str(self.root)  # joining paths as text: a folder may have thousands of runs
-        return {name: self.root / name for name in names if os.path.isfile(f"{root}/{name}/{DATABASE}")}
+        return {name: self.root / name for name in names if self._is_run(name)}
+
+    def _is_run(self, name: str) -> bool:
+        return os.path.isfile(f"{self.root}/{name}/{DATABASE}")  # joined as text: there may be thousands of runs
 
     def find(self, name: str) -> Path:
         """Directory of the run with this name; `NotShown` if there is none."""

@@ -1,40 +1,29 @@
-"""The pages of several runs: all of them, and a comparison of some.
+"""The list of runs.
 
 RunCards(folder).read(RunsQuery(text="drzero")).page.items[0] ->
 RunCard(name="notes", recipe="drzero", state=RunState("running"), step=12, figures={"reward/mean": 0.4}, ...)
-
-compare_runs(folder, CompareQuery(run=["a", "b"])).settings ->
-[SettingRow("solver.learner.learning_rate", ["1e-06", "2e-06"])]
 """
 
 import math
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import Struct, field, structs
+from msgspec import field, structs
 
 from quaere.api.run import Run
 from quaere.errors import BadInput
-from quaere.runs.list import ListedRun, describe_state, read_brief, read_progress
+from quaere.runs.list import ListedRun, read_brief, read_progress
 from quaere.runs.phases import name_phase
 from quaere.runs.rows import EpisodeFilter, RunInfo
 from quaere.viewer.answer_view import ASK_KIND, read_record
-from quaere.viewer.page_formats import Listed, ListPage, cut_page
-from quaere.viewer.plot import (
+from quaere.viewer.metric_charts import (
     MAIN,
-    ChartData,
-    ChartSection,
-    Series,
-    draw_sections,
-    find_steps,
     make_line,
-    read_lines,
-    thin,
 )
+from quaere.viewer.page_formats import Listed, ListPage, cut_page
+from quaere.viewer.plot import Series, thin
 from quaere.viewer.run_folder import Kept, RunFolder, open_run, read_signature
 
-MAX_RUNS = 10  # of a comparison
-_ABSENT = "–"
 TREND = "reward/mean"
 _TREND_POINTS = 120
 _NUM_FIGURES = 3
@@ -77,49 +66,6 @@ class RunsPage(ListPage[RunsQuery, RunCard], frozen=True):
 
     folder: str
     num_runs: int
-
-
-class CompareQuery(Struct, frozen=True):
-    """The names of the runs to compare.
-
-    CompareQuery(run=["first", "second"])
-    """
-
-    run: list[str] = []
-
-
-class SettingRow(Struct, frozen=True):
-    """A setting and its value in each run; "–" where a run has none.
-
-    SettingRow("solver.batch", ["64", "32"])
-    """
-
-    name: str
-    values: list[str]
-
-
-class Compared(Struct, frozen=True):
-    """One of the compared runs; `said` is its state in words.
-
-    Compared(name="first", said="done after step 50", created="2025-03-01T10:15:00+00:00", last_step=50)
-    """
-
-    name: str
-    said: str
-    created: str
-    first_step: int
-    last_step: int
-
-
-class ComparePage(Struct, frozen=True):
-    """Several runs: what was set differently, and a chart per metric with a line per run."""
-
-    runs: list[Compared]
-    settings: list[SettingRow]
-    sections: list[ChartSection]
-    first_step: int
-    last_step: int
-    num_left_out: int = 0  # metrics beyond those of `sections`
 
 
 class RunCards:
@@ -218,66 +164,3 @@ def _admits(query: RunsQuery, card: RunCard) -> bool:
     words = (card.name, card.kind, card.recipe, card.model)
     has_text = any(query.text.casefold() in word.casefold() for word in words)
     return has_text and query.state in ("", card.state.name)
-
-
-# ---------------------------------------------------------------------------------------------------------- comparison
-
-
-def compare_runs(folder: RunFolder, query: CompareQuery) -> ComparePage:
-    """The page that compares two to `MAX_RUNS` runs; `BadInput` for fewer or more."""
-    names = list(dict.fromkeys(query.run))
-    if not 2 <= len(names) <= MAX_RUNS:
-        said = f"{len(names)} runs to compare: 2 to {MAX_RUNS} are possible"
-        raise BadInput(said, hint="mark them in the list of runs")
-    runs: list[Compared] = []
-    settings: list[dict[str, str]] = []
-    lines: list[dict[str, Series]] = []
-    for name in names:
-        with folder.open(name) as run:
-            lines.append(read_lines(run, name))
-            first, last = find_steps(lines[-1].values())
-            runs.append(Compared(name, describe_state(run.state(), last), run.info.created, first, last))
-            settings.append(flatten(_read_settings(run)))
-
-    def draw(title: str, metrics: list[str]) -> list[ChartData]:
-        """A chart per metric; a run without it has an empty line, so that colours stay."""
-        owned = list(zip(names, lines, strict=True))
-        return [ChartData(each, [of.get(each, Series(name, [], [])) for name, of in owned]) for each in metrics]
-
-    sections, num_left_out = draw_sections(sorted({each for of in lines for each in of}), draw)
-    return ComparePage(
-        runs=runs,
-        settings=_differing(settings),
-        sections=sections,
-        num_left_out=num_left_out,
-        first_step=min((run.first_step for run in runs if run.last_step), default=0),
-        last_step=max(run.last_step for run in runs),
-    )
-
-
-def flatten(value: object, name: str = "") -> dict[str, str]:
-    """Nested settings as one flat dict from dotted names to values as text.
-
-    flatten({"solver": {"batch": 64}, "seed": 0}) == {"solver.batch": "64", "seed": "0"}
-    """
-    if isinstance(value, dict) and value:
-        return {
-            key: text
-            for part, inner in value.items()
-            for key, text in flatten(inner, f"{name}.{part}" if name else str(part)).items()
-        }
-    return {name: str(value)}
-
-
-def _differing(settings: list[dict[str, str]]) -> list[SettingRow]:
-    """The settings that are not the same in all runs, in the order in which they occur first."""
-    names = dict.fromkeys(name for each in settings for name in each)
-    rows = [SettingRow(name, [each.get(name, _ABSENT) for each in settings]) for name in names]
-    return [row for row in rows if len(set(row.values)) > 1]
-
-
-def _read_settings(run: Run) -> dict[str, Any]:
-    try:
-        return {"recipe": run.info.settings.get("recipe", _ABSENT), **run.config}
-    except BadInput:  # a run that was not trained has no config
-        return dict(run.info.settings)

@@ -3,6 +3,7 @@
 read_run(run, "notes").groups[0].charts[0].series[0] == Series("reward/mean", [1, 2], [0.2, 0.4])
 """
 
+import math
 from pathlib import Path
 
 from msgspec import Struct
@@ -12,12 +13,23 @@ from quaere.errors import BadInput
 from quaere.recipes.score.harness import Versions, describe_change
 from quaere.runs.checkpoints import find_checkpoints
 from quaere.runs.list import describe_state, next_command
-from quaere.runs.phases import CandidateCount, PhaseSummary, count_candidates, summarise_phases
+from quaere.runs.phases import CandidateCount, Change, PhaseSummary, count_candidates, summarise_phases
 from quaere.runs.rows import Event, RunInfo, RunState
 from quaere.viewer.answer_view import RunAnswer, read_answers
-from quaere.viewer.evaluation_pages import EVAL_KIND, EvaluationLine, describe_run
-from quaere.viewer.plot import ChartData, ChartSection, draw_sections, find_steps, read_lines
-from quaere.viewer.run_folder import require
+from quaere.viewer.evaluation_pages import EVAL_KIND, EvaluationLine, EvaluationResults, describe_run
+from quaere.viewer.learning_map import MapRow, read_stack
+from quaere.viewer.metric_charts import (
+    MAIN,
+    ChartData,
+    ChartSection,
+    draw_sections,
+    find_steps,
+    group_metrics,
+    make_line,
+)
+from quaere.viewer.plot import is_drawn
+from quaere.viewer.run_folder import RunFolder, require
+from quaere.viewer.run_glance import Glance, read_glance
 
 MAX_ROWS = 1000  # metrics in the table of a step
 REPORT_WRITER = "report-writer"  # the protocol of episodes that write reports
@@ -72,6 +84,7 @@ class RunPage(Struct, frozen=True):
     last_step: int
     num_episodes: int
     num_answered: int
+    num_searches: int
     phases: list[PhaseSummary]
     sections: list[ChartSection]
     events: list[Event]
@@ -83,6 +96,7 @@ class RunPage(Struct, frozen=True):
     has_reports: bool = False
     answers: list[RunAnswer] = []
     scores: EvaluationLine | None = None
+    glance: Glance | None = None  # of a training
 
     @property
     def is_training(self) -> bool:
@@ -91,7 +105,9 @@ class RunPage(Struct, frozen=True):
 
 
 class StepPage(Struct, frozen=True):
-    """One step of a run: its place, its metrics and its events. `before` and `after` are neighbouring steps, 0 if none.
+    """One step of a run: its place, metrics, events and questions. `before` and `after` are its neighbours, 0 if none.
+
+    `main` has the few metrics that say most, each with its change since the step before, NaN if that has none.
 
     StepPage(run="notes", step=12, before=11, after=13, phase="solver", iteration=0, metrics={"reward/mean": 0.4}, ...)
     """
@@ -105,17 +121,26 @@ class StepPage(Struct, frozen=True):
     metrics: dict[str, float]
     events: list[Event]
     num_episodes: int
+    main: dict[str, Change]
+    questions: list[MapRow]
     num_left_out: int = 0  # metrics beyond those of `metrics`
 
+    @property
+    def groups(self) -> dict[str, list[str]]:
+        """The names of the metrics by heading."""
+        found = group_metrics(list(self.metrics)).items()
+        return {heading: [name for _, names in charts for name in names] for heading, charts in found}
 
-def read_run(run: Run, name: str, query: RunQuery) -> RunPage:
+
+def read_run(run: Run, name: str, query: RunQuery, *, folder: RunFolder, results: EvaluationResults) -> RunPage:
     """Read the page of a run from its current files."""
-    lines, state = read_lines(run), run.state()
+    values, state = run.all_metrics(), run.state()
+    lines = {metric: make_line(metric, of) for metric, of in values.items()}
     first, last = find_steps(lines.values())
     sections, num_left_out = draw_sections(
         list(lines), lambda title, names: [ChartData(title, [lines[each] for each in names])]
     )
-    num_episodes, num_answered = run.count_episodes()
+    num_episodes, num_answered, num_searches = run.count_all()
     return RunPage(
         name=name,
         info=run.info,
@@ -127,7 +152,8 @@ def read_run(run: Run, name: str, query: RunQuery) -> RunPage:
         last_step=last,
         num_episodes=num_episodes,
         num_answered=num_answered,
-        phases=summarise_phases(run),
+        num_searches=num_searches,
+        phases=summarise_phases(run, values),
         sections=sections,
         num_left_out=num_left_out,
         events=run.events(),
@@ -138,6 +164,7 @@ def read_run(run: Run, name: str, query: RunQuery) -> RunPage:
         has_reports=REPORT_WRITER in run.first_protocols(),
         answers=read_answers(run, name),
         scores=describe_run(name, run) if run.info.kind == EVAL_KIND else None,
+        glance=read_glance(run, name, lines, folder, results) if last else None,
     )
 
 
@@ -148,6 +175,8 @@ def read_step(run: Run, name: str, step: int) -> StepPage:
     events = [event for event in run.events() if event.step == step]
     last, said = run.last_step(), f"run {name} has nothing at step {step}"
     require(len(metrics) + num_episodes + len(events), said, f"its last step is {last}")
+    earlier = run.metrics_at(step - 1)
+    main = [name for name in MAIN if is_drawn(metrics.get(name, math.nan))]
     place = next((phase for phase in summarise_phases(run) if phase.first_step <= step <= phase.last_step), None)
     return StepPage(
         run=name,
@@ -159,6 +188,8 @@ def read_step(run: Run, name: str, step: int) -> StepPage:
         metrics=dict(list(metrics.items())[:MAX_ROWS]),
         events=events,
         num_episodes=num_episodes,
+        main={name: Change(earlier.get(name, math.nan), metrics[name]) for name in main},
+        questions=read_stack(run.outcomes(steps=[step])),
         num_left_out=max(0, len(metrics) - MAX_ROWS),
     )
 

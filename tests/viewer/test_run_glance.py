@@ -1,0 +1,227 @@
+"""A run at a glance: before and after, what was learned, what is still wrong, and the kinds that fail."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from quaere.evaluation.intervals import paired_difference, unpaired_difference
+from quaere.records import Question
+from quaere.rewards.abstention import ABSTENTION, has_hidden_answer, hide_answers
+from quaere.runs import Run
+from quaere.runs.rows import EpisodeFilter, Outcome
+from quaere.viewer.measurements import try_outcomes
+from quaere.viewer.run_folder import open_folder
+from viewing import add_scored, make_candidate, make_episode, open_client, twin, write_eval, write_learning, write_run
+
+RIGHT = "Orsolya Venn"
+
+
+def glance_of(folder, name):
+    return twin(open_client(folder), f"/run/{name}")["glance"]
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    write_learning(folder / "validated")
+    write_learning(folder / "practised", validated=False)
+    return folder
+
+
+# ------------------------------------------------------------------------------------------------------------ headline
+
+
+def test_validation_is_compared_question_by_question(learned):
+    glance = glance_of(learned, "validated")
+    headline = glance["headline"]
+    assert (headline["before"]["mean"], headline["after"]["mean"], headline["is_held_back"]) == (0.5, 1.0, True)
+    expected = paired_difference([1.0, 1.0], [0.0, 1.0])
+    assert (headline["gain"]["mean"], headline["gain"]["num"]) == (expected.mean, 2) == (0.5, 2)
+    assert (headline["since"], headline["until"]) == ("before step 1", "after step 4")
+    assert glance["curve"]["series"] == {"name": "held back", "steps": [0, 4], "values": [0.5, 1.0]}
+    (one,) = glance["learned"]
+    assert one["asked"]["id"] == "h1" and one["asked"]["answers"] == [RIGHT, RIGHT]
+    assert (one["before"]["answer"], one["after"]["answer"]) == ("x", RIGHT)
+    assert one["before"]["episode"] == "i0-s0-validation_start-h1-a0"
+    page = open_client(learned).get("/run/validated").text
+    for text in ("50.0 →", "100.0 %", "held-back questions", "Not shown to be better", "2 min", "no alarm"):
+        assert text in page
+
+
+def test_practice_is_compared_between_the_first_and_the_last_steps(learned):
+    """By hand: 1/4 + 3/4 + 0 + 3/4 of four questions at first; 3/4 + 3/4 + 0 + 1/4 at last."""
+    glance = glance_of(learned, "practised")
+    headline = glance["headline"]
+    assert (headline["before"]["mean"], headline["after"]["mean"]) == (0.4375, 0.4375)
+    assert (headline["is_held_back"], headline["gain"]["num"], headline["gain"]["mean"]) == (False, 8, 0.0)
+    assert glance["curve"]["title"] == "Practised questions answered right"
+    assert [(one["asked"]["id"], one["before"]["step"], one["after"]["step"]) for one in glance["learned"]] == [
+        ("q1", 1, 4)
+    ]
+    assert (glance["learned"][0]["before"]["share"], glance["learned"][0]["after"]["share"]) == (0.25, 0.75)
+    assert [one["asked"]["id"] for one in glance["wrong"]] == ["q3"] and glance["num_wrong"] == 1
+    assert glance["seconds"] == 120.0 and twin(open_client(learned), "/run/practised")["num_searches"] == 64
+    assert "No question was held back" in open_client(learned).get("/run/practised").text
+
+
+def test_attempts_at_a_proposers_steps_are_no_practice(tmp_path):
+    with Run.create(tmp_path / "run", "evolve") as run:
+        add_scored(run, 1, {"q1": ["x"]}, phase="generation")
+        for step in (2, 3, 4):
+            run.log_metrics(step, {"answer/exact_match": 1.0})
+            add_scored(run, step, {"q1" if step == 4 else f"p{step}": [RIGHT]})
+    glance = glance_of(tmp_path, "run")
+    assert glance["num_learned"] == 0 and glance["headline"]["before"]["mean"] == 1.0
+
+
+def test_the_attempt_that_stands_for_others_did_as_most_did(tmp_path):
+    with Run.create(tmp_path / "run", "evolve") as run:
+        add_scored(run, 1, {"q1": ["x", "y", "y", RIGHT], "q2": ["x", RIGHT, RIGHT]})
+        outcomes = run.outcomes()
+    tried = try_outcomes("run", outcomes)
+    assert (tried["q1"].answer, tried["q1"].share, tried["q1"].num) == ("y", 0.25, 4)
+    assert (tried["q2"].answer, tried["q2"].share) == (RIGHT, 2 / 3)
+
+
+def test_a_refusal_is_right_where_the_answer_was_hidden(tmp_path):
+    hidden = hide_answers(Question("q1", "Who built it?", (RIGHT,)))
+    assert has_hidden_answer(hidden.id) and not has_hidden_answer("q1")
+    with Run.create(tmp_path / "run", "evolve") as run:
+        for step in (1, 2):
+            run.log_metrics(step, {"answer/exact_match": 0.0})
+            add_scored(run, step, {hidden.id: [ABSTENTION if step == 2 else "x"], "q1": [ABSTENTION]})
+    glance = glance_of(tmp_path, "run")
+    assert (glance["headline"]["before"]["mean"], glance["headline"]["after"]["mean"]) == (0.0, 0.5)
+    assert glance["has_hidden"] and [one["asked"]["id"] for one in glance["learned"]] == [hidden.id]
+    assert [(row["kind"], row["after"]["mean"]) for row in glance["kinds"]] == [("other", 0.0), ("answer hidden", 1.0)]
+    page = open_client(tmp_path).get("/run/run").text
+    assert "answered right or rightly refused" in page
+
+
+def test_a_learning_is_measured_by_the_runs_beside_its_training(tmp_path):
+    write_learning(tmp_path / "run")
+    write_eval(tmp_path / "before", ["x", RIGHT, None, "x"])
+    write_eval(tmp_path / "after", [RIGHT, RIGHT, None, "x"])
+    folder = open_folder(str(tmp_path / "run"))
+    assert (folder.only, list(folder.paths())) == ("run", ["run", "before", "after"])
+    client = open_client(tmp_path / "run")
+    glance = twin(client, "/run/run")["glance"]
+    assert (glance["headline"]["before"]["mean"], glance["headline"]["after"]["mean"]) == (0.25, 0.5)
+    assert glance["headline"]["gain"]["mean"] == 0.25 and glance["num_measured"] == 4
+    (one,) = glance["learned"]
+    assert (one["before"]["run"], one["before"]["answer"], one["after"]["run"]) == ("before", "x", "after")
+    assert one["asked"]["answers"] == [RIGHT, RIGHT]
+    for tried in (one["before"], one["after"]):
+        assert client.get(f"/run/{tried['run']}/episode?id={tried['episode']}").status_code == 200
+    write_learning(tmp_path / "other")
+    assert list(open_folder(str(tmp_path / "other")).paths()) == ["other"]
+
+
+def test_a_measurement_that_has_just_begun_is_left_out(tmp_path):
+    write_learning(tmp_path / "run")
+    write_eval(tmp_path / "before", ["x"])
+    write_eval(tmp_path / "after", [])
+    assert glance_of(tmp_path / "run", "run")["headline"]["since"] == "before step 1"
+
+
+def test_questions_that_were_measured_only_once_are_no_gain(tmp_path):
+    with Run.create(tmp_path / "run-a", "evolve") as run:
+        for step, task in ((1, "h1"), (2, "h2")):
+            name = "validation_start" if step == 1 else "validation"
+            run.log_metrics(step, {f"{name}/exact_match": 1.0})
+            add_scored(run, step, {task: [RIGHT]}, phase="validation", start=step == 1)
+    assert glance_of(tmp_path, "run-a")["headline"] is None
+    assert open_client(tmp_path).get("/run/run-a").status_code == 200
+
+
+def test_a_run_without_scored_answers_has_a_curve_and_no_gain(tmp_path):
+    write_run(tmp_path / "alpha")
+    glance = glance_of(tmp_path, "alpha")
+    assert glance["headline"] is None and glance["curve"]["title"] == "Mean reward"
+    page = open_client(tmp_path).get("/run/alpha").text
+    assert "no gain to show" in page and "What it asks itself" in page
+
+
+# ----------------------------------------------------------------------------------------------- questions and kinds
+
+
+def test_questions_are_shown_with_their_evidence_and_their_kinds_in_turn(tmp_path):
+    (tmp_path / "given").mkdir()
+    line = '{{"id":"g{0}","question":"Who built g{0}?","answers":["Venn"],"searches":{1},"evidence":[{2}]}}\n'
+    proof = '{"doc_id":"halm.md","start":0,"end":9,"text":"Venn did."}'
+    lines = "".join(line.format(number, 1 if number < 12 else 2, proof) for number in range(14))
+    path = write_learning(tmp_path / "runs" / "given", validated=False)
+    (path / "questions.jsonl").write_text(lines)
+    asks = glance_of(tmp_path / "runs", "given")["asks"]
+    assert [one["id"] for one in asks[:4]] == ["g0", "g12", "g1", "g13"] and len(asks) == 10
+    assert (asks[1]["kind"], asks[1]["sentence"], asks[1]["document"]) == ("2 searches", "Venn did.", "halm.md")
+    (path / "questions.jsonl").write_text("no JSON")
+    assert glance_of(tmp_path / "runs", "given")["asks"] == []
+
+
+def test_kinds_that_fail_come_first(tmp_path):
+    path = write_learning(tmp_path / "run-a", validated=False)
+    with Run.open(path, write=True) as run:
+        made = [make_candidate(id, 0) for id in ("q1", "q2", "q3", "q4")]
+        kinds = ("causal", "causal", "temporal", "temporal")
+        typed = zip(made, kinds, strict=True)
+        run.add_candidates([structs.replace(one, question_type=kind) for one, kind in typed])
+    glance = glance_of(tmp_path, "run-a")
+    shares = [(row["kind"], row["before"]["mean"], row["after"]["mean"]) for row in glance["kinds"]]
+    assert shares == [("temporal", 0.375, 0.125), ("causal", 0.5, 0.75)]
+    assert glance["asks"][0]["sentence"] == "Orsolya Venn built it."
+    page = open_client(tmp_path).get("/run/run-a").text
+    assert page.index("temporal") < page.index("causal")
+
+
+# ------------------------------------------------------------------------------------------------------------- parity
+
+SCORES = st.sampled_from([0.0, 1.0, 0.5, math.nan])
+
+
+@given(st.lists(st.tuples(SCORES, st.sampled_from([None, 0.0, 1.0]), st.sampled_from(["x", ABSTENTION, None]))))
+def test_outcomes_are_those_of_the_parsed_metrics(tmp_path_factory, scores):
+    with Run.create(tmp_path_factory.mktemp("runs") / "run", "evolve") as run:
+        for number, (right, abstained, answer) in enumerate(scores):
+            parts = {"reward/total": 1.0, "answer/exact_match": right} | (
+                {} if abstained is None else {"answer/abstained": abstained}
+            )
+            episode = make_episode(f"e{number}", answer=answer or "", ends=answer is not None)
+            run.add_episodes([episode, make_episode(f"other{number}")], [parts, {"reward/total": 1.0}], step=number)
+        naive = [
+            Outcome(
+                row.id,
+                row.task_id,
+                row.question,
+                row.answer,
+                row.step,
+                row.phase,
+                int(row.metrics["answer/exact_match"] == 1),
+                int(row.metrics.get("answer/abstained") == 1 or row.answer == ABSTENTION),
+            )
+            for row in run.rows(EpisodeFilter())
+            if "answer/exact_match" in row.metrics
+        ]
+        assert run.outcomes() == naive
+        assert run.outcomes(steps=[0, 2]) == [one for one in naive if one.step in (0, 2)]
+        assert run.outcomes(task_ids=["q1"]) == naive and run.outcomes(task_ids=["q9"]) == run.outcomes(steps=[]) == []
+
+
+def test_an_unpaired_difference_by_hand():
+    assert unpaired_difference([1, 1], [0, 0, 0]) == unpaired_difference([1.0, 1.0], [0.0, 0.0, 0.0])
+    found = unpaired_difference([1, 1], [0, 0, 0])
+    assert (found.mean, found.low, found.high, found.num) == (1.0, 1.0, 1.0, 5)
+    found = unpaired_difference([1, 0] * 50, [0] * 100)
+    # The standard error of one half of 100 is 0.05, and the other side has none.
+    assert found.mean == 0.5 and abs(found.low - 0.4) < 0.02 and abs(found.high - 0.6) < 0.02
+
+
+@given(*[st.lists(st.sampled_from([0.0, 0.25, 1.0]), min_size=1, max_size=20)] * 2)
+def test_an_unpaired_difference_includes_its_mean_and_changes_sign_with_its_sides(ours, theirs):
+    found, other = unpaired_difference(ours, theirs), unpaired_difference(theirs, ours)
+    assert found.low <= found.mean <= found.high
+    assert found.mean == pytest.approx(sum(ours) / len(ours) - sum(theirs) / len(theirs))
+    assert found.mean == pytest.approx(-other.mean)
