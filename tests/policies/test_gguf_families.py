@@ -56,7 +56,7 @@ def make_model(name):
     return model
 
 
-def write_settings(writer, model, architecture):
+def write_settings(writer, model, architecture, heads=None):
     config = model.config
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
@@ -64,8 +64,8 @@ def write_settings(writer, model, architecture):
     writer.add_head_count(config.num_attention_heads)
     if architecture == "lfm2":
         writer.add_feed_forward_length(model.model.layers[0].feed_forward.w1.out_features)
-        heads = [config.num_key_value_heads if kind == "full_attention" else 0 for kind in config.layer_types]
-        writer.add_head_count_kv(heads)
+        own = [config.num_key_value_heads if kind == "full_attention" else 0 for kind in config.layer_types]
+        writer.add_head_count_kv(own if heads is None else heads)
         writer.add_layer_norm_rms_eps(config.norm_eps)
         writer.add_shortconv_l_cache(config.conv_L_cache)
     else:
@@ -89,7 +89,7 @@ def write_model(path, name, model=None, **changes):
     architecture, model = FAMILIES[name][0], model or make_model(name)
     config = model.config
     writer = GGUFWriter(path, arch=architecture)
-    write_settings(writer, model, architecture)
+    write_settings(writer, model, architecture, changes.get("heads"))
     num_extra = config.vocab_size - len(BYTES) - 1
     tokens = [*BYTES, *(f"<extra {number}>" for number in range(num_extra)), "!!"]
     writer.add_tokenizer_model("gpt2")
@@ -156,6 +156,12 @@ def test_a_converted_model_has_the_logits_of_the_one_that_was_written(name, tmp_
     ids = torch.tensor([[3, 70, 80, 90, 100, 110, 5, 9, 44, 12, 61, 7]])
     with torch.no_grad():
         torch.testing.assert_close(converted(ids).logits, model(ids).logits, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("heads", [2, [2], [0, 2, 0, 2]])
+def test_heads_that_do_not_say_which_layers_are_convolutions_are_refused(heads, tmp_path):
+    with pytest.raises(ModelMissing, match="numbers of key and value heads are not those of a LFM2 model"):
+        convert_gguf(write_model(tmp_path / "tiny.gguf", "lfm2", heads=heads), tmp_path / "out")
 
 
 def test_the_scaling_of_llama_3_is_found_by_its_factors(tmp_path):

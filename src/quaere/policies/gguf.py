@@ -113,8 +113,9 @@ def convert_gguf(source: Path, out: Path) -> None:
     if not 1 <= num_layers <= len(reader.tensors):  # a layer has at least one tensor
         raise ModelMissing(f"the GGUF file declares {num_layers:,} layers and has {len(reader.tensors):,} tensors")
     tokenizer = read_tokenizer(reader, max_length=int(read_field(reader, f"{architecture}.context_length")))
+    is_tied = all(tensor.name != "output.weight" for tensor in reader.tensors)
+    config = _read_config(reader, architecture, tied=is_tied)
     weights = _read_weights(reader, architecture)
-    config = _read_config(reader, architecture, tied="lm_head.weight" not in weights)
     _check_fit(weights, config)
     out.mkdir(parents=True, exist_ok=True)
     save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
@@ -152,7 +153,7 @@ def _read_weights(reader: GGUFReader, architecture: str) -> dict[str, torch.Tens
         if family.interleaves and tensor.name.endswith("attn_q.weight"):
             array = split_halves(array, num_heads)
         elif family.interleaves and tensor.name.endswith("attn_k.weight"):
-            array = split_halves(array, int(num_kv_heads))
+            array = split_halves(array, num_kv_heads)
         elif family.adds_one and tensor.name.endswith("norm.weight"):
             array = array - 1
         elif tensor.name.endswith(_CONVOLUTION):
@@ -217,7 +218,10 @@ def _read_config(reader: GGUFReader, architecture: str, *, tied: bool) -> Pretra
         "dtype": "bfloat16",
     }
     kv_heads, epsilon = read("attention.head_count_kv", num_heads), float(read("attention.layer_norm_rms_epsilon"))
-    if architecture == "lfm2":
+    is_hybrid = architecture == "lfm2"
+    if isinstance(kv_heads, list) != is_hybrid or (is_hybrid and len(kv_heads) != settings["num_hidden_layers"]):
+        raise ModelMissing(f"the GGUF file's numbers of key and value heads are not those of a {family.title} model")
+    if is_hybrid:
         settings |= {"norm_eps": epsilon, **_read_lfm2(kv_heads, int(read("shortconv.l_cache")))}
     else:
         settings |= {"rms_norm_eps": epsilon, "num_key_value_heads": int(kv_heads)}
