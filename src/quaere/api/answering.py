@@ -81,8 +81,8 @@ async def _recall(
     asked, protocol = {question.id: SolveTask(question) for question in questions}, agent.protocol.name
     same = [one for one in known if one.task == asked.get(one.id) and one.protocol == protocol]
     episodes = await find_repeatable(same, agent.searcher, agent.limits)
-    how = {"evidence": agent.cites, "min_confidence": agent.min_confidence}
-    scores = [score_episode(episode, **how) for episode in episodes]
+    least = agent.min_confidence
+    scores = [score_episode(episode, evidence=agent.cites, min_confidence=least) for episode in episodes]
     if stored:
         stored.add_episodes(episodes, [score_metrics(score) for score in scores])
     return {score.id: score for score in scores}
