@@ -356,7 +356,7 @@ def make_tables(arms: Sequence[Arm], baseline: Arm, group: Group, same_start: bo
 # ---------------------------------------------------------------------------------------------------------------- main
 
 
-def read_seed(path: Path, digits: frozenset[str], least: float) -> Seed:
+def read_seed(path: Path, digits: frozenset[str], least: float = 0.0) -> Seed:
     """The results of a file, of the questions whose ids' hashes begin with such a digit."""
     return {item.key: refuse_below(item, least) for item in read_items(path) if first_digit(item.id) in digits}
 
