@@ -57,7 +57,7 @@ class SettingRow(Struct, frozen=True):
 class Compared(Struct, frozen=True):
     """One of the compared runs; `said` is its state in words.
 
-    Compared(name="first", said="done after step 50", created="2025-03-01T10:15:00+00:00", last_step=50)
+    Compared(name="first", said="done after step 50", created="2025-03-01T10:15:00+00:00", last_step=50, ...)
     """
 
     name: str
