@@ -27,7 +27,7 @@ def print_for_ever(args):
     while True:
         print("a line of many", file=getattr(sys, os.environ["STREAM"]), flush=True)
 
-doctor.register = command("doctor", globals()[sys.argv[1]], "")
+doctor.fill = command(globals()[sys.argv[1]])
 sys.exit(main(["doctor"]))
 """
 
