@@ -1,12 +1,13 @@
 """Screenshots of the viewer's pages, for README and docs/viewer.md.
 
-    python benchmarks/screenshots.py [--runs FOLDER] [--run NAME] [--out docs/screenshots]
+    python benchmarks/screenshots.py [--out docs/screenshots]
+    python benchmarks/screenshots.py --runs FOLDER --run NAME      # the run at a glance and the map of a whole run
 
-Curves, attempts and an episode are those of a real run on Wikipedia, of which benchmarks/results/wikipedia has a small
-copy. What that run has not, tokens with their advantages and a curriculum, is of a run of EVE-Agent that is trained
-first: two iterations on the village of the tests, a tiny model and a few documents, some minutes on one core. With
---runs and --run all pictures are of one run. The pages are those that `quaere view` serves, in Chromium, each as a PNG
-of few colours. It needs what `make browser` installs, and Pillow.
+Attempts and an episode are those of a real run on Wikipedia, of which benchmarks/results/wikipedia has a small copy;
+the run at a glance and its map need the whole of it, so they are taken with --runs. What that run has not, tokens with
+their advantages and a curriculum, is of a run of EVE-Agent that is trained first: two iterations on the village of the
+tests, a tiny model and a few documents, some minutes on one core. The pages are those that `quaere view` serves, in
+Chromium, each as a PNG of few colours. It needs what `make browser` installs, and Pillow.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as home:
         if args.runs:
-            shown = [(args.runs, choose_episode(args.runs / args.run) | choose_curriculum(args.runs / args.run))]
+            shown = [(args.runs, {"run": (f"/run/{args.run}", ""), "map": (f"/run/{args.run}/map", "")})]
         else:
             wikipedia, village = copy_real(Path(home)), train(Path(home))
             shown = [
@@ -101,8 +102,6 @@ def choose_episode(path: Path) -> Pages:
         cited = [row for row in rewarded if pages[row.id].cited]
         best = min(cited, key=lambda row: len(pages[row.id].shown.chips[0].text))
     return {
-        "run": (f"/run/{name}", ""),
-        "map": (f"/run/{name}/map", ""),
         "group": (f"/run/{name}/group?task={quote(best.task_id)}&step={best.step}", ""),
         "episode": (f"/run/{name}/episode?id={quote(best.id)}", ""),
     }
