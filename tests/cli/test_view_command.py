@@ -20,7 +20,7 @@ def view(tmp_path, monkeypatch, capsys):
         with server.listener:
             on_ready(URL)
 
-    monkeypatch.setattr("quaere.serving.server.run_server", run_server)
+    monkeypatch.setattr("quaere.cli.view.run_server", run_server)
     monkeypatch.setattr("quaere.cli.view.webbrowser", SimpleNamespace(open=opened.append))
 
     def call(*words):

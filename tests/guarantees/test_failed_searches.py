@@ -1,4 +1,4 @@
-"""R8: a failed search is never rewarded, in any of the nine recipes.
+"""R8: a failed search is never rewarded, in any recipe that searches.
 
 One episode in three is dictated to search for what the engine fails at, in its first try and in every replay, and then
 to give the right answer, to propose a sound question, to cite the record or to score a report: what pays best. None of
@@ -29,6 +29,7 @@ from village_runs import make_config, make_quoting, run_drzero, run_eve
 
 DEAD = "unplugged"
 ROOMY = {"sequence_tokens": 4096, "turn_tokens": 1024, "tool_response_tokens": 128}
+UNSEARCHED = {"r1", "sft"}  # their solvers cannot search
 ONE_STEP = {"solver.steps": 1, "search.replays": 1, "search.wait_s": 0.0, "checkpoints.every": 100}
 QUERY = re.compile(r'(\["|"query": "|<search>)')
 
@@ -119,7 +120,7 @@ def start(name, places, folder):
     return run_practice(folder, name, make_practice(name, places["weighing"], **changes))
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in UNSEARCHED])
 def test_a_failed_search_is_never_rewarded(name, places, tmp_path, monkeypatch):
     search, step = LocalSearcher.search, Learner.step
     learned = []

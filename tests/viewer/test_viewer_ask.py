@@ -288,7 +288,7 @@ def test_a_run_brings_its_own_model_and_index(tmp_path, monkeypatch):
         opened.append((model, index, how))
         raise Stop
 
-    monkeypatch.setattr("quaere.api.agent.Agent", agent)
+    monkeypatch.setattr("quaere.cli.view.Agent", agent)
     for words in (["--ask"], ["--model", "other", "--evidence", "--device", "cpu"]):
         with pytest.raises(Stop):
             main(["view", str(tmp_path / "runs/alpha"), *words, "--history", str(tmp_path / "asked.jsonl")])
