@@ -213,6 +213,11 @@ def test_killed_at_any_moment_it_leaves_the_old_agent_or_the_new_one(updated, pl
             with pytest.raises(ZeroDivisionError):
                 quaere.learn(place[0], **given, update=True)
         assert digest(agent) == expected
+    changed = given["out"] / "updates/1/changed.json"
+    changed.write_text(json.dumps(json.loads(changed.read_text()) | {"fingerprint": "of other documents"}))
+    with pytest.raises(ZeroDivisionError, match="measuring"):
+        quaere.learn(place[0], **given, update=True, **stop_at("measuring"))
+    assert digest(agent) == digest(given["out"] / "updates/1/start") == old
     learned = quaere.learn(place[0], **given, update=True)
     assert learned.update == updated[0].update and digest(agent) == digest(updated[0].agent)
     with pytest.raises(quaere.BadInput, match="nothing changed: 0 of 49 documents"):

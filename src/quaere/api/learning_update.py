@@ -112,6 +112,7 @@ def open_update(asked: Asked, root: Path, note: Callable[[str], None], progress:
     changed = _Changed(**structs.asdict(found), fingerprint=opened.fingerprint)
     if out.exists() and read_json(out / _CHANGED, _Changed) != changed:
         note(f"the documents have changed again: {out} is begun anew")
+        _take(out / "start", root / "agent")  # the new one, if it was killed just before its end
         discard_folder(out)
     cost = read_cost(plan, root)
     if not out.exists():
@@ -346,8 +347,13 @@ class _Refresh(Learning):
         if not made.exists():
             with self._timed("agent"):
                 export(self.run, made, role="solver")
-        with new_folder(self.agent) as folder:
-            shutil.copytree(made, folder, dirs_exist_ok=True, copy_function=link_file)
+        _take(made, self.agent)
+
+
+def _take(weights: Path, agent: Path) -> None:
+    """Exchange the agent for these weights at once."""
+    with new_folder(agent) as folder:
+        shutil.copytree(weights, folder, dirs_exist_ok=True, copy_function=link_file)
 
 
 def _list_all(questions: Collection[CheckedQuestion]) -> set[str]:
