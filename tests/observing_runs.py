@@ -178,7 +178,7 @@ class Weightless(Acting):
     """Actors with an empty file for weights."""
 
     def learner(self, role, settings, num_steps):
-        return SimpleNamespace(save_optimizer=lambda folder: None, load_optimizer=lambda file: None)
+        return SimpleNamespace(save_optimizer=lambda file: None, load_optimizer=lambda file: None)
 
     def save(self, folder):
         (folder / "weights").write_bytes(b"")

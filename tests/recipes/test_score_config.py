@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from msgspec import structs
 
 from quaere.chat.dimensions import POOL
 from quaere.errors import BadInput
@@ -182,6 +183,38 @@ def test_the_first_harness_is_the_one_that_was_set():
     first = load("score", *sets, "harness.notes=Look at dates.").harness.first()
     assert (first.dimensions.k, first.notes) == (3, "Look at dates.")
     assert (first.process.min_tool_calls, first.process.require_gap_analysis) == (3, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "assignments", "says", "hint"),
+    [
+        ("score", ["evaluator.tau=10"], "10 searches, and an assessment of 8 reports", "max_turns=11"),
+        (
+            "score",
+            ["evaluator.verification=each", "evaluator.tau=2"],
+            "verification=each has room for 1",
+            "max_turns=17",
+        ),
+        ("score", ["evaluator.verification=each", "solver.attempts=10"], "has room for 0", "max_turns=11"),
+        ("score", ["harness.process.min_tool_calls=4", "evaluator.limits.max_turns=4"], "room for 3", "max_turns=5"),
+        ("score", ["evaluator.limits.max_searches=0"], "room for 0", "max_searches=1"),
+        ("report-grpo", ["judge=model", "evaluator.limits.max_turns=1"], "room for 0", "max_turns=2"),
+    ],
+)
+def test_an_assessment_has_room_for_the_searches_that_verify_a_report(name, assignments, says, hint):
+    """Otherwise every report would earn 0."""
+    with pytest.raises(BadInput, match=re.escape(says)) as refused:
+        find_recipe(name).check(load(name, *assignments))
+    assert refused.value.hint == f"--set evaluator.limits.{hint}"
+    asked = [*assignments, *refused.value.hint.split()[1:]]
+    with pytest.raises(BadInput, match="no model is given"):  # and nothing else
+        find_recipe(name).check(load(name, *asked))
+
+
+def test_no_harness_requires_more_searches_than_there_is_room_for():
+    assert load("score").harness_limits.max_tool_calls == 4
+    each = load("score", "evaluator.verification=each", "solver.attempts=3", preset="single-gpu")
+    assert each.harness_limits == structs.replace(each.harness.limits, max_tool_calls=3)
 
 
 def test_a_pool_of_ones_own():

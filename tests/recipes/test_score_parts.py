@@ -305,7 +305,8 @@ def test_the_plan_says_who_learns(newsroom_paths, assignments, learns):
     assert dict(find_recipe("score").plan(make_reports("score", newsroom_paths, *assignments)))["learns"] == learns
 
 
-def test_moments_of_its_own_take_the_evaluator_as_much_memory_again(tmp_path):
+@pytest.mark.parametrize("own", ["evaluator.moments=own", "evaluator.weights=own"])
+def test_moments_of_its_own_take_the_evaluator_as_much_memory_again(tmp_path, own):
     from transformers import LlamaConfig
 
     sizes = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 8, "vocab_size": 32000}
@@ -317,9 +318,9 @@ def test_moments_of_its_own_take_the_evaluator_as_much_memory_again(tmp_path):
         planned = dict(find_recipe("score").plan(make_reports("score", paths, *assignments)))
         return float(re.search(r"moments ([\d.]+)", planned["memory"])[1])
 
-    shared, own = moments(), moments("evaluator.moments=own")
-    assert own == pytest.approx(2 * shared, abs=0.02) and shared > 0.1  # rounded to hundredths
-    assert moments("evaluator.moments=own", "solver.frozen=true") == shared  # only one of them learns
+    shared = moments()
+    assert moments(own) == pytest.approx(2 * shared, abs=0.02) and shared > 0.1  # rounded to hundredths
+    assert moments(own, "solver.frozen=true") == shared  # only one of them learns
 
 
 def test_a_judge_that_reads_long_reports_needs_memory(newsroom_paths):

@@ -12,6 +12,7 @@ from quaere.recipes.score.harness import Versions
 from quaere.records import Assessment, Rubric
 from quaere.runs import Run
 from quaere.runs.checkpoints import find_checkpoints
+from quaere.training.actors import RolePlay
 from score_runs import SCORE, Impatient, Stopped, make_reports, run_reports
 
 pytest.importorskip("sklearn")
@@ -297,8 +298,15 @@ def weights_of(run, role):
 
 
 @pytest.mark.parametrize("rank", [0, 4])
-def test_an_evaluator_of_its_own_weights_leaves_the_solvers_alone(play, rank):
+def test_an_evaluator_of_its_own_weights_leaves_the_solvers_alone(play, rank, monkeypatch):
     """With shared weights, what the evaluator learns moves the solver too."""
+    played, usual = set(), RolePlay.play
+
+    def note(self, role, jobs, *given, **how):
+        played.update((role, job.protocol.name) for job in jobs)
+        return usual(self, role, jobs, *given, **how)
+
+    monkeypatch.setattr(RolePlay, "play", note)
     changed = ("score", "solver.steps=1", f"adapter.rank={rank}", "traced_episodes=1")
     with dictating(newsroom.dictate):
         own = play(*changed, "evaluator.weights=own", folder="own")
@@ -308,6 +316,8 @@ def test_an_evaluator_of_its_own_weights_leaves_the_solvers_alone(play, rank):
     assert weights_of(own, "evaluator") != weights_of(still, "evaluator")
     traced = {row.protocol for row in own.index(step=1) if own.token_trace(row.id)}
     assert traced == {"report-writer", "rubric-chooser"}
+    chosen, assessed = ("evaluator", "rubric-chooser"), ("evaluator", "report-assessor")
+    assert played == {("actor", "report-writer"), chosen, assessed}
 
 
 def test_a_run_with_two_sets_of_weights_and_pairs_of_rubrics_goes_on_as_if_never_stopped(newsroom_paths, tmp_path):
@@ -320,12 +330,13 @@ def test_a_run_with_two_sets_of_weights_and_pairs_of_rubrics_goes_on_as_if_never
         0, abs=1e-12
     )  # one's gain is the other's loss
     assert straight.metrics_at(1)["evaluator/baseline"] == 0
+    assert max(straight.metrics_at(step)["evaluator/mismatch_mean"] for step in (1, 2, 3)) < 1e-5
     straight.close()
     with pytest.raises(Stopped):
         run_reports(tmp_path / "stopped", "score", config, Impatient(2))
     run_reports(tmp_path / "stopped", "score", config).close()
     assert digest(tmp_path / "stopped") == digest(tmp_path / "straight")
-    file = "evaluator-learner/optimizer.safetensors"
+    file = "evaluator-optimizer.safetensors"
     last = [find_checkpoints(tmp_path / name / "checkpoints")[-1].path / file for name in ("stopped", "straight")]
     assert last[0].read_bytes() == last[1].read_bytes()
 

@@ -94,7 +94,7 @@ def test_a_moment_that_is_not_finite_is_not_saved(tmp_path):
     learner.step(make_samples(4))
     learner.optimizer.state_dict()["state"][0]["exp_avg"][0, 0] = float("nan")
     with pytest.raises(TrainingStopped, match="exp_avg contains a value that is not finite"):
-        learner.save_optimizer(tmp_path)
+        learner.save_optimizer(tmp_path / "optimizer.safetensors")
 
 
 def test_weights_of_another_model_are_refused(tmp_path):

@@ -74,7 +74,7 @@ def test_both_sets_are_saved_and_gone_on_with(tmp_path, moments):
         one.step(RUBRICS, FURTHER, moments=moments)
 
     alternate(learner)
-    learner.save_optimizer(tmp_path)
+    learner.save_optimizer(tmp_path / OPTIMIZER_FILE)
     resumed = Learner(copy.deepcopy(learner.model), OWN)
     resumed.load_optimizer(tmp_path / OPTIMIZER_FILE)
     forgetful = Learner(copy.deepcopy(learner.model), OWN)
@@ -86,10 +86,10 @@ def test_both_sets_are_saved_and_gone_on_with(tmp_path, moments):
 
 def test_what_a_checkpoint_does_not_hold_is_forgotten(tmp_path):
     learner = Learner(tiny.model(), OWN)
-    learner.save_optimizer(tmp_path)
+    learner.save_optimizer(tmp_path / OPTIMIZER_FILE)
     learner.step(RUBRICS, FURTHER, moments="further")
     learner.load_optimizer(tmp_path / OPTIMIZER_FILE)
-    learner.save_optimizer(tmp_path)
+    learner.save_optimizer(tmp_path / OPTIMIZER_FILE)
     from safetensors.torch import load_file
 
-    assert set(load_file(tmp_path / "optimizer.safetensors")) == {"num_steps"}
+    assert set(load_file(tmp_path / OPTIMIZER_FILE)) == {"num_steps"}

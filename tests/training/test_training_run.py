@@ -23,8 +23,8 @@ class Learner:
         self.num_steps = 0
         self.on_batch = None
 
-    def save_optimizer(self, folder):
-        (folder / OPTIMIZER_FILE).write_text(str(self.num_steps))
+    def save_optimizer(self, file):
+        file.write_text(str(self.num_steps))
 
     def load_optimizer(self, file):
         self.num_steps = int(file.read_text())

@@ -48,6 +48,7 @@ from quaere.training.report_run import (
     WriterConfig,
     Written,
     check_research,
+    check_searches,
     group_samples,
     learn_in_parts,
     measure_groups,
@@ -110,6 +111,8 @@ PRESETS: dict[str, dict[str, object]] = {
 def check_grpo(config: ReportGrpoConfig, recipe: str = "report-grpo") -> None:
     """Raise `BadInput` for settings that cannot be run, before anything is loaded."""
     check_research(config, recipe, POOL)
+    if config.judge == "model":
+        check_searches(config, HARNESS.process.min_tool_calls)
     check_openable(config, recipe, [DIALECT])
 
 

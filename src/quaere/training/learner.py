@@ -152,14 +152,14 @@ class Learner:
     def save(self, folder: Path) -> None:
         """Write the weights (Hugging Face layout; with an adapter, only its own) and the optimizer's state."""
         save_weights(self.model, folder, self.adapter)
-        self.save_optimizer(folder)
+        self.save_optimizer(folder / OPTIMIZER_FILE)
 
     def load(self, folder: Path) -> None:
         """Restore weights, optimizer moments and the place in the schedule from `save`."""
         load_weights(self.model, folder, self.adapter)
         self.load_optimizer(folder / OPTIMIZER_FILE)
 
-    def save_optimizer(self, folder: Path) -> None:
+    def save_optimizer(self, file: Path) -> None:
         """Write the optimizer's moments and the place in the schedule."""
         saved = {
             f"{moments}/{number}.{name}": value.detach().cpu()
@@ -169,7 +169,7 @@ class Learner:
         }
         refuse_non_finite(saved.items())
         saved["num_steps"] = torch.tensor(self.num_steps)
-        save_file(saved, folder / OPTIMIZER_FILE)
+        save_file(saved, file)
 
     def load_optimizer(self, file: Path) -> None:
         """Restore the moments and the place in the schedule from a file that `save_optimizer` wrote."""

@@ -153,6 +153,13 @@ class ResearchConfig(RunConfig, frozen=True, forbid_unknown_fields=True):
     solver: WriterConfig = field(default_factory=WriterConfig)
     evaluator: EvaluatorConfig = field(default_factory=EvaluatorConfig)
 
+    @property
+    def searches_per_report(self) -> int:
+        """Most searches by which an assessment can verify every report on a question; its last turn has the scores."""
+        limits = self.evaluator.limits
+        num_searches = min(limits.max_turns - 1, limits.max_searches)
+        return num_searches // self.solver.attempts if self.evaluator.verification == "each" else num_searches
+
 
 # Values of the presets of these names, for recipes to extend.
 SINGLE_GPU: dict[str, object] = {
@@ -200,6 +207,23 @@ def check_research(config: ResearchConfig, recipe: str, pool: Sequence[Dimension
         parse_rubric(config.fixed_rubric, pool)
     if find_spec("sklearn") is None:
         raise ExtraMissing(f"{recipe} compares conclusions with scikit-learn", extra="select")
+
+
+def check_searches(config: ResearchConfig, num_needed: int) -> None:
+    """Raise BadInput if no assessment has room for the searches that verify each report: all would earn 0."""
+    if num_needed <= config.searches_per_report:
+        return
+    evaluator, num_reports = config.evaluator, config.solver.attempts
+    num = num_needed * (num_reports if evaluator.verification == "each" else 1)
+    lacking = {"max_turns": num + 1, "max_searches": num}.items()
+    sets = [
+        f"--set evaluator.limits.{name}={least}" for name, least in lacking if getattr(evaluator.limits, name) < least
+    ]
+    raise BadInput(
+        f"a report is verified by {num_needed} searches, and an assessment of {num_reports} reports with "
+        f"evaluator.verification={evaluator.verification} has room for {config.searches_per_report}",
+        hint=" ".join(sets),
+    )
 
 
 def parse_rubric(text: str, pool: Sequence[Dimension]) -> Rubric:

@@ -28,7 +28,7 @@ from quaere.objectives import Aggregation, Divergence
 from quaere.objectives.policy_gradient import MAX_LOG_RATIO, estimate_kl
 from quaere.policies.tinker import TinkerSampler
 from quaere.rollout.episode import Sample
-from quaere.training.learner import OPTIMIZER_FILE, refuse_unusable, select_samples
+from quaere.training.learner import refuse_unusable, select_samples
 from quaere.training.settings import LearnerSettings, TrainerSettings
 
 if TYPE_CHECKING:
@@ -117,9 +117,9 @@ class TinkerLearner:
         scored = self._service.call(lambda: asyncio.run(self._reference.score_many(sequences)))
         return [list(compress(row, sample.loss_mask)) for row, sample in zip(scored, samples, strict=True)]
 
-    def save_optimizer(self, folder: Path) -> None:
+    def save_optimizer(self, file: Path) -> None:
         """Write the place in the schedule; the moments are part of the state that the server saves."""
-        save_file({"num_steps": np.array(self.num_steps)}, folder / OPTIMIZER_FILE)
+        save_file({"num_steps": np.array(self.num_steps)}, file)
 
     def load_optimizer(self, file: Path) -> None:
         """Restore the place in the schedule from `save_optimizer`, and the moments from the role's saved state."""

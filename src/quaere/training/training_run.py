@@ -362,7 +362,7 @@ class TrainingRun:
         if self._memory is not None:
             self._memory.save(folder)
         if self._learner is not None:
-            self._learner.save_optimizer(folder)
+            self._learner.save_optimizer(folder / OPTIMIZER_FILE)
         self._carried.save(folder, role)
 
     def _restore(self, checkpoint: Checkpoint) -> None:

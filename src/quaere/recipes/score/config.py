@@ -33,7 +33,7 @@ Each ablation of the paper, and each choice it leaves open, is one value:
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct, field, structs
 
 from quaere.chat.dimensions import POOL
 from quaere.errors import BadInput
@@ -45,7 +45,15 @@ from quaere.recipes.score.metaharness import RuleSettings
 from quaere.records import Dimension, DimensionRules, Harness, ProcessRules
 from quaere.rewards.reports import Agreement
 from quaere.setting_types import Fraction, NonNegativeInt, PositiveInt
-from quaere.training.report_run import DEMO, SINGLE_GPU, EvaluatorConfig, ResearchConfig, WriterConfig, check_research
+from quaere.training.report_run import (
+    DEMO,
+    SINGLE_GPU,
+    EvaluatorConfig,
+    ResearchConfig,
+    WriterConfig,
+    check_research,
+    check_searches,
+)
 from quaere.training.settings import HealthSettings
 
 RubricScope = Literal["step", "query"]
@@ -162,6 +170,12 @@ class ScoreConfig(ResearchConfig, frozen=True, forbid_unknown_fields=True):
     health: HealthSettings = HealthSettings(policy="stop")
 
     @property
+    def harness_limits(self) -> HarnessLimits:
+        """Bounds of a harness, which never requires more searches than an assessment has room for."""
+        limits = self.harness.limits
+        return structs.replace(limits, max_tool_calls=min(limits.max_tool_calls, self.searches_per_report))
+
+    @property
     def learns_rubrics(self) -> bool:
         """True if the evaluator is trained."""
         return not self.evaluator.frozen and not self.fixed_rubric
@@ -188,7 +202,8 @@ def check_config(config: ScoreConfig) -> None:
     """Raise `BadInput` for values out of bounds and for values that contradict each other."""
     harness = config.harness
     check_research(config, "score", (*harness.pool, *harness.extra))
-    harness.first()
+    min_calls, tau = harness.first().process.min_tool_calls, config.evaluator.tau
+    check_searches(config, min_calls if isinstance(tau, str) else max(tau, min_calls))
     config.scheduler.check()
     if harness.kind == "llm" and not harness.model:
         raise BadInput("harness.kind=llm needs a model to ask", hint="--set harness.model=openai:NAME@URL")

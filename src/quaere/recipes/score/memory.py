@@ -31,10 +31,10 @@ from quaere.errors import BadInput
 from quaere.recipes.score.harness import HarnessVersion, Statistics, Versions
 from quaere.records import Harness, Hints, Rubric
 from quaere.setting_types import Fraction, NonNegativeFloat, NonNegativeInt, PositiveInt, check_settings
-from quaere.training.learner import OPTIMIZER_FILE, Learner
+from quaere.training.learner import Learner
 
 STATE_FILE = "score.json"
-EVALUATOR_FOLDER = "evaluator-learner"  # not in the folder of the role's weights, whose files are linked if unchanged
+EVALUATOR_FILE = "evaluator-optimizer.safetensors"
 
 
 class _State(Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,8 +71,7 @@ class ScoreMemory:
     def save(self, folder: Path) -> None:
         """Write the state to files in this folder."""
         if self.evaluator is not None:
-            (folder / EVALUATOR_FOLDER).mkdir()
-            self.evaluator.save_optimizer(folder / EVALUATOR_FOLDER)
+            self.evaluator.save_optimizer(folder / EVALUATOR_FILE)
         state = _State(self.step, self.baseline, self.harness, self.statistics)
         (folder / STATE_FILE).write_bytes(msgspec.json.encode(state))
         self.scheduler.save(folder)
@@ -84,7 +83,7 @@ class ScoreMemory:
             state = msgspec.json.decode(read_regular(file), type=_State)
         except (OSError, msgspec.DecodeError, UnicodeError, ValueError) as error:
             raise BadInput(f"{file} is missing or is not the state of a SCORE run") from error
-        saved = folder / EVALUATOR_FOLDER / OPTIMIZER_FILE
+        saved = folder / EVALUATOR_FILE
         self._evaluator_file = saved if saved.exists() else None
         self.step, self.baseline = state.step, state.baseline
         self.harness, self.statistics = state.harness, state.statistics

@@ -348,7 +348,7 @@ def roles_of(config: ScoreConfig) -> tuple[str, ...]:
 async def train(config: ScoreConfig, store: Run, reporter: Reporter) -> None:
     """Train from the run's last checkpoint, or from the start; close all resources at the end."""
     memory = ScoreMemory(config.harness.first(), config.scheduler, Versions(store.path))
-    meta = open_meta(config.harness)
+    meta = open_meta(structs.replace(config.harness, limits=config.harness_limits))
     try:
         async with open_research(config, store, reporter, roles=roles_of(config), memory=memory) as research:
             await research.training.iterate(1, Score(config, research, memory, meta).evolve)
@@ -395,9 +395,9 @@ def plan(config: ScoreConfig) -> list[tuple[str, str]]:
         ),
         ("harness", "never changes" if harness.kind == "none" else f"{harness.kind}, every {harness.every} steps"),
     ]
-    # With evaluator.moments=own, two objectives on one set of weights have Adam moments each.
     num_roles = len(roles_of(config))
-    num_moments = 2 if len(learns) == 2 and evaluator.moments == "own" and num_roles == 1 else 1
+    # Both optimizers are in memory throughout: of two roles, or of two objectives on one set of weights.
+    num_moments = 2 if len(learns) == 2 and (num_roles == 2 or evaluator.moments == "own") else 1
     counts = {"num_roles": num_roles, "num_moments": num_moments, "num_rubrics": 1 + (evaluator.baseline == "pair")}
     return [*plan_research(config, has_evaluator=True, **counts), *lines]
 
