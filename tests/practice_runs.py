@@ -37,7 +37,9 @@ def run_practice(folder, name, config, told=None):
     if folder.exists():
         store = Run.open(folder, write=True)
     else:
-        files = {QUESTIONS: encode_questions(read_source(config.questions))}
+        files = {
+            QUESTIONS: encode_questions(read_source(config.questions, answered=not config.solver.abstention.allowed))
+        }
         store = Run.create(folder, "evolve", {"recipe": name}, config=config_to_yaml(config), files=files)
     with store:
         asyncio.run(recipe.train(config, store, told))

@@ -173,14 +173,16 @@ def test_a_warm_up_with_abstention_is_noted(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("recipe", "options", "expected"),
     [
-        ({}, True),
-        ({"assignments": ("solver.abstention.allowed=false",)}, False),
-        ({"preset": "paper"}, False),
+        ("search-r1", {}, True),
+        ("search-r1", {"assignments": ("solver.abstention.allowed=false",)}, False),
+        ("search-r1", {"preset": "paper"}, False),
+        ("sft", {}, False),  # answers from memory: no document is said to lack them
+        ("sft", {"dialect": "search-r1"}, True),
     ],
 )
-def test_a_model_that_was_taught_it_practises_it(tmp_path, options, expected):
+def test_a_model_that_was_taught_it_practises_it(tmp_path, recipe, options, expected):
     (tmp_path / "warmup.json").write_text('{"recipe": "search-r1", "style": "brief", "abstention": 0.2}')
-    config = ConfigOptions(model=str(tmp_path), **options).load(find_recipe("search-r1"))
+    config = ConfigOptions(model=str(tmp_path), **options).load(find_recipe(recipe))
     assert config.solver.abstention.allowed is expected

@@ -4,11 +4,15 @@ import json
 
 import pytest
 import torch
+from test_drzero_resume import digest
 from transformers import AutoModelForCausalLM
 
 import quaere
 from practice_runs import make_practice, run_practice
+from quaere.errors import BadInput
+from quaere.recipes.registry import find_recipe
 from quaere.runs import Run
+from score_runs import Impatient, Stopped
 from village import BRIDGES, builder, payer
 
 LIMITS = {"max_turns": 1, "turn_tokens": 24, "sequence_tokens": 256}
@@ -64,6 +68,44 @@ def test_sft_learns_the_given_answers(imitated, weighing_paths):
     assert losses[0] == pytest.approx(naive_loss(weighing_paths[1], first), rel=1e-4)
     # A bit is left of every question that has two answers, over the few tokens of each: six seeds ended below 0.5.
     assert losses[0] > 3 and naive_loss(model, first) < 0.8
+
+
+def test_sft_chooses_its_best_weights_and_goes_on_as_if_never_stopped(weighing_paths, tmp_path):
+    index, model, _ = weighing_paths
+    paths = index, model, write_questions(tmp_path / "all.jsonl", builder, payer)
+    more = {"validation.questions": 8, "validation.share": 0.5, "validation.every": 1, "solver.steps": 3}
+    config = make_practice("sft", paths, **{**CHANGES, **more, "solver.batch": 4})
+    with run_practice(tmp_path / "straight", "sft", config) as run:
+        held = {row.task_id for row in run.index(phase="validation")}
+        assert len(held) == 8 and not held & {row.task_id for row in run.index(phase="solver")}
+        assert len(values(run, "validation_start/exact_match")) == 1 and len(values(run, "validation/exact_match")) == 3
+    with pytest.raises(Stopped):
+        run_practice(tmp_path / "stopped", "sft", config, Impatient(2))
+    run_practice(tmp_path / "stopped", "sft", config).close()
+    assert digest(tmp_path / "stopped") == digest(tmp_path / "straight")
+
+
+def test_sft_learns_to_abstain_where_there_is_no_answer(weighing_paths, tmp_path):
+    index, model, _ = weighing_paths
+    rows = [json.loads(line) for line in write_questions(tmp_path / "all.jsonl", builder).read_text().splitlines()]
+    some = "".join(
+        json.dumps({**row, "answers": row["answers"][number % 2 :]}) + "\n" for number, row in enumerate(rows)
+    )
+    (tmp_path / "some.jsonl").write_text(some)
+    more = {"solver.dialect": "search-r1", "solver.abstention.allowed": True, "solver.steps": 1}
+    more["solver.limits"] = {"max_turns": 2, "turn_tokens": 24, "sequence_tokens": 256}
+    config = make_practice("sft", (index, model, tmp_path / "some.jsonl"), **(CHANGES | more))
+    with run_practice(tmp_path / "run", "sft", config) as run:
+        episodes = list(run.episodes())
+    assert len(episodes) == 16 and {one.abstained for one in episodes} == {True, False}
+    assert all(one.abstained != bool(one.task.question.answers) for one in episodes)
+
+
+def test_an_answer_from_memory_cannot_be_that_documents_lack_it(weighing_paths):
+    """A model that was taught to abstain does so only where documents are searched."""
+    config = make_practice("r1", weighing_paths, "solver.abstention.allowed=true")
+    with pytest.raises(BadInput, match="cot answers from memory"):
+        find_recipe("r1").check(config)
 
 
 def test_r1_answers_from_memory_and_is_paid_for_the_right_answer(imitated, tmp_path):

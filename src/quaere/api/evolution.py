@@ -20,7 +20,7 @@ from quaere.api.printing import count, format_duration
 from quaere.api.run import Run
 from quaere.api.search_function import FunctionSearcher, SearchFunction
 from quaere.dialects.notes import Notes, find_notes, find_role, use_role
-from quaere.dialects.registry import SolverDialectName
+from quaere.dialects.registry import FROM_MEMORY, SolverDialectName
 from quaere.errors import BadInput
 from quaere.recipes.registry import Recipe, find_recipe
 from quaere.runs import Run as Store
@@ -192,9 +192,9 @@ class ConfigOptions(Struct, frozen=True):
 
 
 def _may_abstain(config: Any) -> bool | None:
-    """Whether the solver may abstain; None for a recipe that answers no questions."""
+    """Whether the solver may abstain; None for a recipe that answers no questions, or answers them from memory."""
     abstention = getattr(config.solver, "abstention", None)
-    return None if abstention is None else bool(abstention.allowed)
+    return None if abstention is None or config.solver.dialect in FROM_MEMORY else bool(abstention.allowed)
 
 
 _FUNCTION = "function"  # in the settings of a run that searches with a function

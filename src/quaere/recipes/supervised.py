@@ -16,6 +16,7 @@ from msgspec import structs
 from quaere.dialects.roles import Solver, is_right
 from quaere.recipes.practice import CLOSED_BOOK, CLOSED_PRESETS, practice_recipe
 from quaere.records import Episode, Question, SolveTask
+from quaere.rewards.abstention import ABSTENTION
 from quaere.rollout.episode import make_sample
 from quaere.rollout.policy import derive_seed
 from quaere.training.given import PracticeConfig, train_practice
@@ -73,10 +74,9 @@ async def imitate(
 
 
 async def _write_answer(stage: Stage, solver: Solver, question: Question, config: SolverConfig, name: str) -> Episode:
-    """The episode of a solver that answers as it should; one whose answer does not fit is not right."""
-    attempt = Attempt(
-        name, SolveTask(question), lambda turns, shown: f"<answer>{question.answers[0]}</answer>", solver.protocol
-    )
+    """The episode of a solver that answers, or abstains, as it should; one whose answer does not fit is not right."""
+    written = f"<answer>{next(filter(str.strip, question.answers), ABSTENTION)}</answer>"
+    attempt = Attempt(name, SolveTask(question), lambda turns, shown: written, solver.protocol)
     return await demonstrate(attempt, stage.searcher, stage.actors.policy.renderer, config.limits, name="labels")
 
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from msgspec import Struct, structs
 
 from quaere.chat.protocol import PromptStyle, Protocol
-from quaere.dialects.registry import SolverDialectName, check_turns, find_dialect, open_solver
+from quaere.dialects.registry import FROM_MEMORY, SolverDialectName, check_turns, find_dialect, open_solver
 from quaere.dialects.roles import AnswerScore, DialectSettings, Solver, refuses_rightly
+from quaere.errors import BadInput
 from quaere.grouping import grouped
 from quaere.objectives.policy_gradient import DELTA, Advantages, grpo
 from quaere.policies.sampler import SamplingParams
@@ -132,6 +133,11 @@ class SolverConfig(Struct, frozen=True, forbid_unknown_fields=True):
 def check_solver(solver: SolverConfig) -> None:
     """Raise BadInput for invalid settings of the solver's phase, and for limits with too few turns for its dialect."""
     check_limits("solver.limits", solver.limits)
+    if solver.abstention.allowed and solver.dialect in FROM_MEMORY:
+        raise BadInput(
+            f"{solver.dialect} answers from memory, so it cannot say that the documents do not answer",
+            hint="--set solver.abstention.allowed=false",
+        )
     solver.evaluation.check("solver.evaluation")
     check_turns(solver.dialect, solver.limits)
 
