@@ -8,10 +8,10 @@ import pytest
 import tiny
 from quaere.errors import BadInput
 from quaere.recipes.drawn_documents import Documents, Shard
+from quaere.recipes.registry import find_recipe
 from quaere.records import Hit, ProposeTask
 from quaere.search.searcher import Without
 from quaere.training.self_play import ProposerConfig
-from quaere.training.self_play import check_self_play as check_config
 from village import BRIDGES, builder
 from village_runs import make_config, make_quoting, run_drzero, run_eve
 
@@ -69,8 +69,11 @@ def test_a_search_without_documents_has_the_next_ones():
 
 
 def test_what_cannot_be_held_back_is_one_line(paths, tmp_path):
-    with pytest.raises(BadInput, match=r"nowhere\.jsonl"):
-        check_config(make_config(paths, **{"proposer.held_back": str(tmp_path / "nowhere.jsonl")}))
+    (tmp_path / "elsewhere.jsonl").write_text('{"id": "q7", "question": "Who?", "answers": ["Venn"]}')
+    for name, said in (("nowhere", r"nowhere\.jsonl"), ("elsewhere", "no question names its documents")):
+        for recipe, make in (("drzero", make_config), ("eve", make_quoting)):
+            with pytest.raises(BadInput, match=said):
+                find_recipe(recipe).check(make(paths, **{"proposer.held_back": str(tmp_path / f"{name}.jsonl")}))
     rows = [{"id": f"{passage.doc_id}#0:0", "question": "Who?"} for passage in PASSAGES]
     (tmp_path / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(BadInput, match="about all documents"):

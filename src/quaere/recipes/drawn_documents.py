@@ -72,10 +72,16 @@ class Documents:
 
 
 def list_held(questions: str) -> frozenset[str]:
-    """The ids of the documents that the questions of a file are about; none without a file."""
+    """The ids of the documents that the questions of a file are about; none without a file.
+
+    Raises BadInput if it is known of no question which documents it is about.
+    """
     asked = read_questions(questions) if questions else []
     spans = ((one, [span.doc_id for span in one.evidence] or list(one.gold_ids)) for one in asked)
-    return frozenset(name for one, proven_by in spans for name in find_documents(one.id, proven_by))
+    held = frozenset(name for one, proven_by in spans for name in find_documents(one.id, proven_by))
+    if asked and not held:
+        raise BadInput(f"{questions}: no question names its documents", hint='they are in "evidence" or "gold_ids"')
+    return held
 
 
 def leave_out(passages: Passages, held: Collection[str], among: Mask | None) -> Mask:

@@ -29,7 +29,7 @@ from msgspec import structs
 from quaere.chat.protocol import Protocol
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.roles import Solver
-from quaere.recipes.drawn_documents import Documents
+from quaere.recipes.drawn_documents import Documents, list_held
 from quaere.recipes.registry import Recipe
 from quaere.records import Candidate, DropReason, ProposeTask
 from quaere.rewards.proposer import proposer_reward
@@ -330,6 +330,7 @@ async def train(config: SelfPlayConfig, store: Run, reporter: Reporter, loop: ty
 def check(config: SelfPlayConfig, recipe: str = "drzero") -> None:
     """Raise `BadInput` for settings that cannot be run, before anything is loaded."""
     check_self_play(config)
+    list_held(config.proposer.held_back)
     if recipe != "drzero":
         refuse_hardening(config, recipe)
     check_openable(config, recipe, needed_dialects(config, "drzero"))

@@ -15,7 +15,6 @@ from quaere.rewards.format import Containment, FormatRule, InvalidRule
 from quaere.rewards.proposer import FORMAT_WEIGHT, DifficultyShape
 from quaere.rollout.episode import Limits
 from quaere.rollout.policy import derive_seed
-from quaere.rollout.question_files import read_questions
 from quaere.setting_types import NonNegativeFloat, NonNegativeInt, PositiveInt
 from quaere.training.given import LARGE_GPU, count_given_steps, plan_given, take_given
 from quaere.training.hardening_settings import HardeningConfig
@@ -224,8 +223,6 @@ def check_self_play(config: SelfPlayConfig) -> None:
         raise BadInput("generation.given_again=true repeats given questions: set generation.given=FILE as well")
     if config.stop_after and not config.validation.questions:
         raise BadInput("stop_after compares validations: set validation.questions=64 or so as well")
-    if proposer.held_back:
-        read_questions(proposer.held_back)
     if proposer.task == "harden":
         proposer.hardening.check(generation.given, again=generation.given_again)
     if not any(proposer.hop_ratio):
