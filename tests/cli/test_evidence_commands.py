@@ -377,8 +377,11 @@ def test_a_least_confidence_that_cannot_be_is_refused(place, capsys):
     assert "--min-confidence" in capsys.readouterr().err
     endpoint = "openai:gpt@http://127.0.0.1:9/v1"
     where = ["--index", str(place / "index"), "--runs", str(place / "runs"), "--model", endpoint]
-    assert main(["ask", "Who?", "--min-confidence", "0.5", *where]) == 2
-    assert "confidence of answers cannot be measured" in capsys.readouterr().err
+    questions = place / "who.jsonl"
+    questions.write_text('{"question": "Who?", "answers": ["Venn"]}')
+    for asked in (["ask", "Who?"], ["eval", "--questions", str(questions)]):
+        assert main([*asked, "--min-confidence", "0.5", *where]) == 2
+        assert "confidence of answers cannot be measured" in capsys.readouterr().err
 
 
 def test_an_evaluation_with_hidden_answers_counts_refusals_and_what_cannot_be_hidden(place, says, tmp_path, capsys):

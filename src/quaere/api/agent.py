@@ -358,8 +358,6 @@ async def open_agent(
     **asked: Any,
 ) -> OpenAgent:
     """Check that the searcher answers, choose how to ask (`asked`, see `choose_solver`), and load the model."""
-    from quaere.rollout.policy import ChatPolicy
-
     await check_reachable(searcher)
     notes, load_here = _find_model(model, {**engine, "max_rows": max_rows, "interactive": True, "report": on_note})
     is_small = not isinstance(model, Run) and needs_guide(str(model))
@@ -369,16 +367,25 @@ async def open_agent(
     overlap = default if min_overlap is None else min_overlap
     sampling: dict[str, Any] = {"temperature": temperature, "seed": seed, "max_rows": max_rows}
     policy = (load or load_here)()
-    if min_confidence and attempts == 1 and isinstance(policy, ChatPolicy):
+    try:
+        least = least_confidence(min_confidence, attempts, policy)
+    except BadInput:
         await policy.stop()
-        said = f"the confidence of answers cannot be measured: {model} returns no probabilities of tokens"
-        raise BadInput(said, hint="let it answer several times: --attempts 5")
-    sampling |= {"attempts": attempts, "min_confidence": least_confidence(min_confidence, attempts)}
+        raise
+    sampling |= {"attempts": attempts, "min_confidence": least}
     return OpenAgent(policy, searcher, protocol, limits, notes, overlap, **sampling)
 
 
-def least_confidence(given: float | None, attempts: int) -> float:
-    """The confidence below which an answer counts as an abstention: as given, else by the number of attempts."""
+def least_confidence(given: float | None, attempts: int, policy: Policy) -> float:
+    """The confidence below which an answer counts as an abstention: as given, else by the number of attempts.
+
+    Raises BadInput if the policy returns nothing to measure it by.
+    """
+    from quaere.rollout.policy import ChatPolicy
+
+    if given and attempts == 1 and isinstance(policy, ChatPolicy):
+        said = f"the confidence of answers cannot be measured: {policy.name} returns no probabilities of tokens"
+        raise BadInput(said, hint="let it answer several times: --attempts 5")
     return given if given is not None else LEAST_AGREEMENT if attempts > 1 else 0.0
 
 

@@ -227,12 +227,9 @@ fill = options.command(
 
 
 def _check(args: argparse.Namespace) -> None:
-    from quaere.api.agent import least_confidence
-
     if (args.model is None) == (args.run_name is None):
         raise BadInput("give either --model or --run", hint="quaere eval --model NAME ...")
     options.choose_plain(args)
-    args.min_confidence = least_confidence(args.min_confidence, args.attempts)
     args.closed_book = args.closed_book or args.solver_dialect in FROM_MEMORY
     if args.questions is None:
         hint = "quaere eval --questions FILE ..."
@@ -284,7 +281,7 @@ async def _evaluate(
     searcher: Searcher,
     others: list[Scored],
 ) -> None:
-    from quaere.api.agent import OpenAgent
+    from quaere.api.agent import OpenAgent, least_confidence
     from quaere.api.answering import answer_questions, score_metrics
     from quaere.dialects.notes import find_notes
     from quaere.evaluation.qa.items import write_items
@@ -301,6 +298,7 @@ async def _evaluate(
         judge, judging = await _open_judge(args, held)
         weights, policy = _open_policy(args, weights)
         held.push_async_callback(policy.stop)
+        args.min_confidence = least_confidence(args.min_confidence, args.attempts, policy)
         settings = _settings(args, weights.name if weights else args.model, protocol, limits)
         how = {name: getattr(args, name) for name in ("seed", "max_rows", "attempts", "min_confidence")}
         agent = OpenAgent(policy, searcher, protocol, limits, notes, 0.0, **how)
