@@ -14,6 +14,7 @@ from quaere.recipes.registry import find_recipe
 from quaere.runs import Run
 from score_runs import Impatient, Stopped
 from village import BRIDGES, builder, payer
+from village_runs import Told
 
 LIMITS = {"max_turns": 1, "turn_tokens": 24, "sequence_tokens": 256}
 CHANGES = {"solver.limits": LIMITS, "validation.questions": 0, "solver.max_draws": 0, "solver.batch": 16}
@@ -70,15 +71,17 @@ def test_sft_learns_the_given_answers(imitated, weighing_paths):
     assert losses[0] > 3 and naive_loss(model, first) < 0.8
 
 
-def test_sft_chooses_its_best_weights_and_goes_on_as_if_never_stopped(weighing_paths, tmp_path):
-    index, model, _ = weighing_paths
+def test_sft_chooses_its_best_weights_and_goes_on_as_if_never_stopped(imitated, tmp_path):
+    index, model, _ = imitated
     paths = index, model, write_questions(tmp_path / "all.jsonl", builder, payer)
     more = {"validation.questions": 8, "validation.share": 0.5, "validation.every": 1, "solver.steps": 3}
-    config = make_practice("sft", paths, **{**CHANGES, **more, "solver.batch": 4})
-    with run_practice(tmp_path / "straight", "sft", config) as run:
+    more |= {"solver.learner.learning_rate": 1.0, "solver.dialect": "cot"}  # it forgets what it knew
+    config, told = make_practice("sft", paths, **{**CHANGES, **more, "solver.batch": 4}), Told()
+    with run_practice(tmp_path / "straight", "sft", config, told) as run:
         held = {row.task_id for row in run.index(phase="validation")}
         assert len(held) == 8 and not held & {row.task_id for row in run.index(phase="solver")}
         assert len(values(run, "validation_start/exact_match")) == 1 and len(values(run, "validation/exact_match")) == 3
+    assert told.notes[-1].startswith("the solver's best weights by validation are those of step 0")
     with pytest.raises(Stopped):
         run_practice(tmp_path / "stopped", "sft", config, Impatient(2))
     run_practice(tmp_path / "stopped", "sft", config).close()
@@ -91,13 +94,14 @@ def test_sft_learns_to_abstain_where_there_is_no_answer(weighing_paths, tmp_path
     some = "".join(
         json.dumps({**row, "answers": row["answers"][number % 2 :]}) + "\n" for number, row in enumerate(rows)
     )
-    (tmp_path / "some.jsonl").write_text(some)
-    more = {"solver.dialect": "search-r1", "solver.abstention.allowed": True, "solver.steps": 1}
+    long = {"id": "long", "question": "Who built it?", "answers": ["Venn " * 99]}  # it does not fit into a turn
+    (tmp_path / "some.jsonl").write_text(some + json.dumps(long) + "\n")
+    more = {"solver.dialect": "search-r1", "solver.abstention.allowed": True, "solver.steps": 1, "solver.batch": 17}
     more["solver.limits"] = {"max_turns": 2, "turn_tokens": 24, "sequence_tokens": 256}
     config = make_practice("sft", (index, model, tmp_path / "some.jsonl"), **(CHANGES | more))
     with run_practice(tmp_path / "run", "sft", config) as run:
-        episodes = list(run.episodes())
-    assert len(episodes) == 16 and {one.abstained for one in episodes} == {True, False}
+        episodes, unwritten = list(run.episodes()), values(run, "solver/unwritten")
+    assert len(episodes) == 16 and unwritten == [1] and {one.abstained for one in episodes} == {True, False}
     assert all(one.abstained != bool(one.task.question.answers) for one in episodes)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+import numpy as np
 import pytest
 
 import tiny
@@ -45,6 +46,17 @@ def test_no_proposal_is_about_a_document_that_is_held_back(kind, paths, tmp_path
         assert len(first) > 3 and not first & held and not found & held
         candidates = {one.document_id for one in run.candidates()}
         assert candidates and not candidates & held
+
+
+def test_what_is_held_back_is_left_out_of_a_share_of_the_documents(tmp_path):
+    rows = [
+        {"id": "q", "question": "Who?", "answers": ["Venn"], "gold_ids": [PASSAGES[place].doc_id for place in (1, 4)]}
+    ]
+    (tmp_path / "held.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = ProposerConfig(held_back=str(tmp_path / "held.jsonl"))
+    half = Documents(Shard(PASSAGES.__getitem__, range(6)), config, np.array([True] * 3 + [False] * 3))
+    tasks = half.draw(range(8), seed=7, name="i0p", step_seed=3)
+    assert {task.document.doc_id for task in tasks} == {PASSAGES[place].doc_id for place in (0, 2)}
 
 
 PASSAGES = [tiny.passage(f"Bridge {number}.", number=number) for number in range(6)]

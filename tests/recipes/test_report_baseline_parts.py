@@ -77,6 +77,13 @@ def test_a_report_earns_what_the_judge_says_and_one_it_does_not_score_is_left_ou
     assert measured == pytest.approx(expected)
 
 
+def test_a_search_about_all_reports_verifies_none_where_each_needs_its_own():
+    how = EvaluatorConfig(verification="each")
+    config, step = ReportGrpoConfig(judge="model", fixed_rubric="factuality, coverage 0.4", evaluator=how), make_step()
+    paid = asyncio.run(open_judge(config, grade([])).judge(step, [[written("a", "good"), written("c", "poor")]]))
+    assert [item.reward for item in paid] == [0.0, 0.0] and step.metrics["verification/searches"] == 0
+
+
 def test_the_judge_sees_the_reports_in_another_order_each_step():
     config, seen = ReportGrpoConfig(judge="model"), []
     group = [written(name, name) for name in "abcdef"]

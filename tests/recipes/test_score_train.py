@@ -231,6 +231,15 @@ def test_reports_that_were_hardly_looked_into_earn_nothing(play):
     assert metrics["advantage/nonzero"] == 0 and "gradient/norm" not in metrics
 
 
+def test_the_agreement_that_is_shown_is_the_one_that_is_learned_from(one_step, play):
+    with dictating(newsroom.dictate):
+        content = play("score", "evaluator.agreement=content", "solver.steps=1").metrics_at(1)
+    words = one_step.metrics_at(1)
+    for metrics in (words, content):
+        assert metrics["evaluator/advantage"] == pytest.approx(metrics["consistency/mean"])  # the first baseline is 0
+    assert content["consistency/mean"] < words["consistency/mean"]  # some conclusions are a short word
+
+
 def test_a_separate_validity_that_was_not_given(play):
     assert play("score", "evaluator.validity=separate", "solver.steps=1").metrics_at(1)["assessments/judged"] == 0
 

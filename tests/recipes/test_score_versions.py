@@ -1,8 +1,11 @@
+from types import SimpleNamespace
+
 import pytest
 from msgspec import structs
 
 from quaere.errors import BadInput
 from quaere.recipes.score.harness import FILE, HarnessVersion, Statistics, Versions, default_harness, describe_change
+from quaere.recipes.score.memory import EVALUATOR_FILE, SchedulerSettings, ScoreMemory
 from quaere.records import Dimension
 
 FIRST = HarnessVersion(0, default_harness(), why="default")
@@ -93,3 +96,20 @@ def test_what_changed_is_said_in_a_few_words():
         "k 4 → 5, weight_min 0.1 → 0.05, citation_cross_check yes → no, pool + chronology, "
         f"pool - {first.pool[1].name}, reworded {first.pool[0].name}, notes"
     )
+
+
+def test_an_evaluators_optimizer_goes_on_where_the_checkpoint_has_it(tmp_path):
+    """A run that goes back to a checkpoint without one begins with a new one."""
+    memory = ScoreMemory(default_harness(), SchedulerSettings(), Versions(tmp_path))
+    loaded = []
+    learner = SimpleNamespace(load_optimizer=loaded.append, save_optimizer=lambda file: file.write_text("moments"))
+    (tmp_path / "first").mkdir()
+    (tmp_path / "later").mkdir()
+    memory.save(tmp_path / "first")
+    memory.open_evaluator(learner)
+    memory.save(tmp_path / "later")
+    for name, expected in (("later", [tmp_path / "later" / EVALUATOR_FILE]), ("first", [])):
+        loaded.clear()
+        memory.load(tmp_path / name)
+        memory.open_evaluator(learner)
+        assert loaded == expected

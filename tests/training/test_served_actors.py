@@ -64,6 +64,21 @@ def test_a_server_with_another_model_is_refused(models, tmp_path):
             open_served_actors(other, ("solver",), said.append)
 
 
+def test_weights_that_are_loaded_from_a_checkpoint_reach_the_server(models, tmp_path):
+    """As after a rollback; weights that are the same are not loaded there again."""
+    with serve_samples(models[0]) as (server, url):
+        engine = EngineSettings(url=url, folder=str(tmp_path), device="cpu")
+        config = DrZeroConfig(model=models[0], engine=engine, adapter=AdapterSettings(rank=2))
+        actors = open_served_actors(config, ("solver",), lambda line: None)
+        actors.become("solver")
+        actors.save(tmp_path / "saved")
+        actors.become("solver")
+        assert len(server.loaded) == 1
+        actors.load(tmp_path / "saved")
+        actors.become("solver")
+        assert len(server.loaded) == 2
+
+
 def test_a_dry_run_counts_no_memory_for_sampling(models):
     here = DrZeroConfig(model=models[0], adapter=AdapterSettings(rank=2), engine=EngineSettings(device="cpu"))
     there = DrZeroConfig(model=models[0], adapter=here.adapter, engine=EngineSettings(device="cpu", url=URL))

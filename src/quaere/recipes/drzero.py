@@ -175,8 +175,7 @@ class DrZero:
         self.training = training
         self.stage = Stage(training.actors, searcher)
         self.first, self.second = first, second
-        held = first.held | second.held
-        self.reading = Without(searcher, held) if held else searcher  # where the proposer searches
+        self.reading = Without(searcher, first.held) if first.held else searcher  # where the proposer searches
         self.proposing = proposer_protocol(config, evidence=evidence)
         self.solver = solver_of(config.solver, config.prompts, evidence=evidence)
         self.asking = self.solver.protocol
