@@ -18,7 +18,7 @@ from quaere.warmup.oracle_reports import MIN_CLAIMS, facts_in, find_facts
 from quaere.warmup.report_lessons import Research
 from quaere.warmup.rubric_drafts import JOINING, write_by_rubric
 from quaere.worlds.dice import Dice
-from quaere.worlds.open_questions import ask_open_questions
+from quaere.worlds.open_questions import ask_open_questions, state_fact
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 LIMITS = Limits(max_turns=8)
@@ -94,6 +94,16 @@ def test_depth_goes_on_to_linked_things_and_prefers_figures(place, gathered, pla
     assert mean(map(linked, deep, golds)) > mean(map(linked, plain, golds)) + 0.5
     assert all(figures(more) >= figures(less) for more, less in zip(deep, plain, strict=True))
     assert mean(map(figures, deep)) > mean(map(figures, plain)) + 0.2
+    for draft, (gold, sources) in zip(deep, gathered, strict=True):
+        for index in [world.entity(entity).index for entity in gold.entities]:
+            known = [one.said for one in find_facts(world, sources) if one.fact.subject == index]
+            stated = [claim.said for claim in draft.claims if claim.finding.fact.subject == index]
+            if any(map(has_figure, known)):
+                assert any(map(has_figure, stated))
+
+
+def has_figure(text):
+    return any(char.isdigit() for char in text)
 
 
 def test_uncertainty_says_what_no_document_does(place, gathered, plain):
@@ -137,6 +147,11 @@ def test_readability_has_shorter_sentences_than_coverage(place, gathered):
     long = list(map(length, write(place, gathered, "coverage"), gathered))
     assert mean(short) < 0.75 * mean(long)
     assert mean(a < b for a, b in zip(short, long, strict=True)) > 0.9
+    graph = place[0].graph
+    for draft in write(place, gathered, "readability"):
+        for claim in draft.claims:
+            forms = [state_fact(graph, claim.finding.fact, claim.said, form=form) for form in range(6)]
+            assert min(forms, key=len).removesuffix(".") in draft.text
 
 
 def test_insight_has_a_longer_conclusion(place, gathered, plain):
@@ -146,6 +161,9 @@ def test_insight_has_a_longer_conclusion(place, gathered, plain):
     thoughtful = write(place, gathered, "insight")
     assert all(length(more) >= length(less) for more, less in zip(thoughtful, plain, strict=True))
     assert mean(map(length, thoughtful)) > 1.5 * mean(map(length, plain))
+    # Where linked things are treated as well, some conclusions lead over one of them to a third.
+    further = [draft.text.split("Conclusion:")[1] for draft in write(place, gathered, "insight", "depth")]
+    assert mean(bool(re.search(r"By way of | leads over ", text)) for text in further) > 0.2
 
 
 def test_balance_gives_equally_many_facts_to_each(place, gathered, plain):

@@ -173,6 +173,18 @@ def test_what_was_not_measured_is_not_called_useless():
     assert describe_useless("proposer", [], "drzero", "M") == ""
 
 
+@pytest.mark.parametrize(
+    ("recipe", "command"),
+    [
+        ("eve", "quaere warmup eve --model M --out DIR"),
+        ("report-dpo", "quaere warmup score --model M --out DIR"),
+        ("r1", "quaere evolve sft --set solver.dialect=cot --model M ..."),  # no warm-up teaches to search nothing
+    ],
+)
+def test_what_teaches_a_model_the_form_depends_on_the_recipe(recipe, command):
+    assert describe_useless("solver", [0.0, 0.0], recipe, "M").endswith(f"M may need `{command}`")
+
+
 def test_nothing_is_traced_unless_it_is_asked_for(tmp_path):
     traced = []
     train(tmp_path / "run", lambda step: traced.append(step.num_traced), 2)

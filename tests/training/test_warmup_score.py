@@ -199,12 +199,14 @@ def test_few_reports_may_be_verified_one_by_one(place, monkeypatch):
 def test_reports_may_have_to_be_verified_by_their_number(place):
     world, index, renderer = place
     research, searcher = Research(world, index, LIMITS, style="brief", seed=0), LocalSearcher(index)
-    attempts = [research.draw("assessment") for _ in range(24)]
+    attempts = [research.draw("assessment") for _ in range(48)]
     numbered = [one for one in attempts if one.protocol.verification == "each"]
-    assert 2 <= len(numbered) < 20
+    assert 4 <= len(numbered) < 40
+    assert {one.task.harness.process.min_tool_calls for one in numbered} == {1, 2}
     for attempt in numbered:
         num_reports, least = len(attempt.task.reports), attempt.task.harness.process.min_tool_calls
         assert num_reports * least < LIMITS.max_turns and len(attempt.script.searches) == num_reports * least
+        assert len({query for _, query in attempt.script.searches}) == num_reports * least  # of different claims
     episode = asyncio.run(demonstrate(numbered[0], searcher, renderer, LIMITS, name="hand"))
     assert numbered[0].find_fault(episode) == ""
     assert min(count_searches(episode, len(numbered[0].task.reports), "each")) >= 1

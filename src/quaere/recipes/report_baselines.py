@@ -216,8 +216,6 @@ class FixedJudge:
         if self.config.shuffle_advantages:
             pairs = [pair if coin(step.seed, number) > 0 else pair[::-1] for number, pair in enumerate(pairs)]
         sides = [pair[0] for pair in pairs] + [pair[1] for pair in pairs]
-        if not pairs:
-            return dpo_advantages([], [], beta=beta), []
         ratios = _log_ratios(step, [make_sample(item.written.episode, 0.0) for item in sides])
         chosen, rejected = ratios[: len(pairs)], ratios[len(pairs) :]
         advantages = dpo_advantages(chosen, rejected, beta=beta)
