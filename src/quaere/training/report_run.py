@@ -219,11 +219,10 @@ def check_searches(config: ResearchConfig, num_needed: int) -> None:
     sets = [
         f"--set evaluator.limits.{name}={least}" for name, least in lacking if getattr(evaluator.limits, name) < least
     ]
-    raise BadInput(
-        f"a report is verified by {num_needed} searches, and an assessment of {num_reports} reports with "
-        f"evaluator.verification={evaluator.verification} has room for {config.searches_per_report}",
-        hint=" ".join(sets),
-    )
+    needed = f"{num_needed} search{'' if num_needed == 1 else 'es'}"
+    assessed = f"an assessment of {num_reports} reports with evaluator.verification={evaluator.verification}"
+    said = f"a report is verified by {needed}, and {assessed} has room for {config.searches_per_report}"
+    raise BadInput(said, hint=" ".join(sets))
 
 
 def parse_rubric(text: str, pool: Sequence[Dimension]) -> Rubric:
