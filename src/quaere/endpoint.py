@@ -2,6 +2,7 @@
 
     parse_endpoint("openai:qwen3-4b@http://localhost:8000/v1")
     read_secret("QUAERE_API_KEY")                   # $QUAERE_API_KEY, or the content of the file $QUAERE_API_KEY_FILE
+    open_client(httpx.AsyncClient, "http://localhost:8000/v1", timeout=None)
 
 A name holds no secret: it is stored with runs and indexes. Keys and passwords are read from the environment or a file,
 never from the command line, where `ps` shows them. They are sent to servers or compared with what a client sent; they
@@ -10,11 +11,12 @@ are never stored or printed.
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,6 +25,7 @@ from msgspec import Struct
 from quaere.errors import BadInput
 from quaere.records.foreign_json import decode_json
 
+T = TypeVar("T")
 _SYNTAX = "openai:MODEL@BASE_URL, such as openai:qwen3-4b@http://localhost:8000/v1"
 
 
@@ -64,6 +67,27 @@ def parse_endpoint(text: str, option: str = "--model") -> Endpoint:
     if parts.query or parts.fragment:
         raise BadInput("the endpoint's URL may not contain ? or #", hint=f"write it like {_SYNTAX}")
     return Endpoint(model=model, base_url=base_url)
+
+
+def open_client(kind: Callable[..., T], url: str, **options: Any) -> T:
+    """An HTTP client, of httpx or httpx2, for the server at a URL; `BadInput` if the environment's settings are wrong.
+
+    A proxy of the environment is not used for a server on this machine: what is meant for it would leave the machine.
+    """
+    try:
+        return kind(trust_env=not _is_loopback(urlsplit(url).hostname or ""), **options)
+    except Exception as error:  # the settings are all that can be wrong, in many ways
+        is_known = isinstance(error, ImportError | OSError)  # others may repeat the password of a proxy's URL
+        reason = one_line(str(error)) if is_known else "one is not a URL of the right kind"
+        said = f"the proxy or certificates that the environment names cannot be used: {reason}"
+        raise BadInput(said, hint="check ALL_PROXY, HTTP_PROXY, HTTPS_PROXY, SSL_CERT_FILE and SSL_CERT_DIR") from error
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

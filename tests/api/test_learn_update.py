@@ -322,6 +322,12 @@ def test_what_cannot_be_updated_is_one_line(place, given, tmp_path):
     assert caught.value.hint == "the same command without --update" and not (tmp_path / "nowhere").exists()
     with pytest.raises(quaere.BadInput, match="was begun with sources"):
         quaere.learn(tmp_path, **given, update=True)
+    shutil.move(given["out"] / "agent", tmp_path / "agent")
+    with pytest.raises(quaere.BadInput, match="has lost its agent") as caught:
+        quaere.learn(pages, **given, update=True)
+    assert caught.value.hint == "the same command without --update"
+    quaere.learn(pages, **given)
+    assert digest(given["out"] / "agent") == digest(tmp_path / "agent")
     (given["out"] / "documents.json").unlink()
     with pytest.raises(quaere.BadInput, match="did not record its documents"):
         quaere.learn(pages, **given, update=True)

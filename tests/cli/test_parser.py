@@ -46,6 +46,13 @@ def test_what_answers_from_documents_needs_an_index(command, capsys):
     assert refused([command, "Who built Halm?"], capsys) == [said, f"  try: quaere {command} --help"]
 
 
+@pytest.mark.parametrize("words", [["search", "Halm"], ["report"], ["ask", "--model", "M"]])
+def test_a_question_in_another_encoding_is_one_line(words, capsys):
+    assert main([*words, "caf\udce9", "--index", "DIR"]) == 2  # what Python has for the Latin-1 of café
+    said = "quaere: the question is not UTF-8 text"
+    assert capsys.readouterr().err.splitlines() == [said, "  try: LC_ALL=C.UTF-8, or the same words typed anew"]
+
+
 def make_parser():
     parser = Parser(prog="tool")
     parser.add_argument("--verbose", action="store_true")

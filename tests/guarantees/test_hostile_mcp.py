@@ -41,7 +41,7 @@ QUERIES = (
     "a\x7fb",
     "\ud800",
 )
-COUNTS = (-1, 0, 51, 2**63, 2**200, 1.5, "3", None, True, [3])
+COUNTS = (-1, 0, 101, 2**63, 2**200, 1.5, "3", None, True, [3])
 PATHS = (
     "../../etc/passwd",
     "/etc/passwd",

@@ -108,7 +108,7 @@ def is_loopback(host):
 
 
 @pytest.mark.parametrize("model", ["tiny", pytest.param("smollm2-135m", marks=[pytest.mark.model, pytest.mark.slow])])
-def test_index_search_ask_view_and_mcp_connect_to_nothing_but_loopback(tmp_path, model):
+def test_index_search_ask_report_view_and_mcp_connect_to_nothing_but_loopback(tmp_path, model):
     index = str(write_documents(tmp_path).path)
     named = str(make_base(tmp_path)) if model == "tiny" else model
     runs = str(tmp_path / "runs")
@@ -118,6 +118,7 @@ def test_index_search_ask_view_and_mcp_connect_to_nothing_but_loopback(tmp_path,
             ["index", "index", str(tmp_path / "docs"), "--out", str(tmp_path / "new")],
             ["search", "search", "backups", "--index", index],
             ["ask", "ask", "When?", "--index", index, "--model", named, "--runs", runs, "--device", "cpu", *short],
+            ["report", "report", "When were the backups moved?", "--index", index, "--runs", runs],
             ["view", runs],
             *([["mcp", index]] if _has_mcp() else []),
         ]

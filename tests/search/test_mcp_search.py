@@ -131,6 +131,17 @@ async def test_a_run_searches_with_it(documents, monkeypatch):
     assert "--search mcp:server" in refused.value.hint
 
 
+def test_a_report_is_composed_from_it(documents, tmp_path, capsys):
+    """A report reads as many passages as a search may give."""
+    with served_over_http(index_tools(documents)) as url:
+        written = []
+        for place in (str(documents.path), f"mcp:{url}"):
+            where = ["--search", place, "--runs", str(tmp_path), "--json"]
+            assert main(["report", "What is known of the backups in Oslo?", *where]) == 0
+            written.append(json.loads(capsys.readouterr().out)["report"])
+    assert written[0] == written[1] and "Oslo" in written[0]
+
+
 # ------------------------------------------------------------------------------------------------------- other servers
 
 
@@ -164,6 +175,15 @@ async def test_every_text_is_a_passage_where_nothing_else_is_known(monkeypatch):
     with Foreign(types.CallToolResult(content=blocks), takes=("q",)).served(monkeypatch) as where:
         assert [hit.passage.text for hit in (await search(where, topk=3))[0]] == ["First.", "Second."]
         assert [hit.passage.text for hit in (await search(where, topk=1))[0]] == ["First."]
+
+
+async def test_no_more_is_asked_for_than_the_tool_gives(monkeypatch):
+    foreign = Foreign(said("found"))
+    foreign.listed[0].input_schema["properties"]["limit"]["maximum"] = 20
+    with foreign.served(monkeypatch) as where:
+        for topk in (100, 5):
+            await search(where, topk=topk)
+    assert [arguments["limit"] for _, arguments in foreign.calls] == [20, 5]
 
 
 async def test_nothing_found_is_an_empty_result(monkeypatch):

@@ -163,6 +163,22 @@ async def test_each_request_is_resolved_once_and_connects_to_the_address_that_wa
         await fetcher.close()
 
 
+async def test_a_name_is_resolved_as_it_is_sent():
+    """Python's resolver would look for fass.test, which is another site."""
+    resolved = []
+
+    async def resolve(host, port):
+        resolved.append(host)
+        return ["127.0.0.1"]
+
+    with websites({"/rivers": page("<p>The Oss")}) as sites:
+        fetcher = open_fetcher(sites, resolve=resolve)
+        await fetcher.fetch(sites.url("/rivers", host="faß.test"))
+        assert resolved == ["xn--fa-hia.test"] * 2
+        assert {host for host, _ in sites.requests} == {f"xn--fa-hia.test:{sites.port}"}
+        await fetcher.close()
+
+
 @pytest.fixture
 def certificate(tmp_path):
     """A certificate of its own making for rivers.test, with its key, and the TLS settings of a server that has it."""

@@ -94,6 +94,17 @@ def test_a_page_of_nothing_but_tags_is_not_read():
         clean_page(Fetched("http://a.test/", 200, [("content-type", "text/html")], body + b"<b>The Oss"))
 
 
+@pytest.mark.parametrize("media_type", ["text/html", "text/plain", "text/markdown"])
+def test_a_page_of_more_than_a_million_characters_is_not_read(media_type):
+    def clean(num):
+        body = ("x" * 99 + " ").encode() * (num // 100) + b"x" * (num % 100)
+        return clean_page(Fetched("http://a.test/", 200, [("content-type", media_type)], body)).text
+
+    assert len(clean(1 << 20)) == 1 << 20
+    with pytest.raises(Unreadable, match="longer than 1048576 characters"):
+        clean((1 << 20) + 1)
+
+
 async def test_no_more_pages_are_asked_for_than_every_vendor_gives():
     with websites({}) as sites:
         sites.results["x"] = [sites.url(f"/{number}") for number in range(30)]

@@ -169,6 +169,14 @@ async def test_documents_of_any_name_are_read_by_what_a_search_gave(tmp_path):
             assert (await client.read_resource(passage["uri"])).contents[0].text == passage["text"]
 
 
+async def test_whole_numbers_are_integers_also_with_a_fraction_of_zero(documents):
+    async with in_process(documents) as client:
+        found = await client.call_tool("search", {"query": "backups moved to Oslo", "topk": 2.0})
+        assert len(found.structured_content["passages"]) == 2
+        part = await client.call_tool("get_document", {"document": "ops.md", "start": 1.0, "num_chars": 4e0})
+        assert part.structured_content["text"] == documents.document("ops.md")[1:5]
+
+
 # -------------------------------------------------------------------------------------------------------------- answers
 
 

@@ -17,6 +17,7 @@ of the planned ones as then fit.
 
 import hashlib
 import math
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Collection
@@ -102,6 +103,7 @@ def open_update(asked: Asked, root: Path, note: Callable[[str], None], progress:
         raise BadInput(f"{root} is of a version that did not record its documents", hint="learn with another --out")
     if index == root / "index":
         update_index(index, progress)
+    _require_agent(root, num_done)
     opened = open_index(index, check_sources=False)
     digests = digest_documents(opened)
     found = find_changed(read_json(earlier / DOCUMENTS, dict[str, str]), digests)
@@ -137,6 +139,16 @@ def _find_finished(asked: Asked, root: Path) -> Plan:
             hint=f"{merged}, quaere trainer start skyrl --model WARM, then --model WARM and another --out",
         )
     return plan
+
+
+def _require_agent(root: Path, num_done: int) -> None:
+    """Raise BadInput if the agent is gone, with the command that brings it back."""
+    if (root / "agent").is_dir():
+        return
+    made = (root / UPDATES / str(number) / "agent" for number in range(num_done, 0, -1))
+    last = next((path for path in made if path.is_dir()), None)
+    hint = "the same command without --update" if last is None else shlex.join(["cp", "-r", str(last), f"{root}/agent"])
+    raise BadInput(f"{root} has lost its agent", hint=hint)
 
 
 def _count_drafts(plan: Plan, root: Path) -> int:

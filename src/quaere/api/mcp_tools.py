@@ -37,7 +37,7 @@ class SearchArguments(Struct, forbid_unknown_fields=True):
     """Arguments of `search`."""
 
     query: Annotated[Query, Meta(description="words to search for, or a question")]
-    topk: Annotated[int, Meta(ge=1, le=50, description="most passages")] = 5
+    topk: Annotated[int, Meta(ge=1, le=100, description="most passages")] = 5
 
 
 class DocumentArguments(Struct, forbid_unknown_fields=True):

@@ -83,6 +83,12 @@ def _check_logins(args: argparse.Namespace) -> None:
             refuse_login(value, f"--{name.replace('_', '-')}")
 
 
+def _check_questions(args: argparse.Namespace) -> None:
+    for text in (getattr(args, "question", None) or "", *getattr(args, "queries", ())):
+        if any("\ud800" <= character <= "\udfff" for character in text):  # what Python makes of other bytes
+            raise BadInput("the question is not UTF-8 text", hint="LC_ALL=C.UTF-8, or the same words typed anew")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; exit code 2 with one clear line when the input is at fault, 3 when no answer was found."""
     set_library_defaults()
@@ -120,6 +126,7 @@ def _run(words: Sequence[str]) -> None:
         check_command(words)
         args = build_parser(next((word for word in words if not word.startswith("-")), "")).parse_args(words)
         _check_logins(args)  # before a URL with a password is printed or stored
+        _check_questions(args)
         with catch_missing_libraries(), catch_out_of_memory():
             args.run(args)
     except SystemExit:  # of --help, or a command's own exit code

@@ -18,7 +18,7 @@ import httpx
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from quaere.endpoint import Endpoint, error_message, one_line, parse_endpoint
+from quaere.endpoint import Endpoint, error_message, one_line, open_client, parse_endpoint
 from quaere.errors import SamplingFailed
 from quaere.policies.sampler import ChatReply, SamplingParams
 from quaere.records import StopReason
@@ -62,7 +62,7 @@ class OpenAISampler:
         """Send one request; the answer is read up to a size limit."""
         url = f"{self.endpoint.base_url}/chat/completions"
         if self._client is None:
-            self._client = httpx.AsyncClient(timeout=None)
+            self._client = open_client(httpx.AsyncClient, url, timeout=None)
         content = bytearray()
         try:
             async with (

@@ -26,7 +26,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from quaere.disk import scratch_folder
-from quaere.endpoint import error_message, one_line, read_secret
+from quaere.endpoint import error_message, one_line, open_client, read_secret
 from quaere.errors import TrainingStopped
 from quaere.policies.sampler import Sampled, SamplingParams, StopStrings, check_context, cut_turn
 from quaere.records.foreign_json import decode_json
@@ -110,7 +110,8 @@ class VllmServer:
     async def _post(self, body: dict[str, Any]) -> bytes:
         """Send a request, again and again while the server cannot be reached: the caller puts an end to it."""
         if self._client is None:
-            self._client = httpx.AsyncClient(timeout=None, limits=httpx.Limits(max_connections=None))
+            limits = httpx.Limits(max_connections=None)
+            self._client = open_client(httpx.AsyncClient, self.url, timeout=None, limits=limits)
         while True:
             try:
                 reply = await self._client.post(f"{self.url}/completions", json=body, headers=_headers())
@@ -121,7 +122,8 @@ class VllmServer:
 
     def _send(self, method: str, path: str, body: dict[str, Any] | None, timeout_s: float) -> httpx.Response:
         try:
-            return httpx.request(method, f"{self.url}/{path}", json=body, headers=_headers(), timeout=timeout_s)
+            with open_client(httpx.Client, self.url, timeout=timeout_s) as http:
+                return http.request(method, f"{self.url}/{path}", json=body, headers=_headers())
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             reason = one_line(str(error)) or type(error).__name__
             hint = f"is it running? try: curl {self.url}/models"

@@ -18,11 +18,10 @@ import httpx
 import msgspec
 import numpy as np
 
-from quaere.endpoint import error_message, one_line, parse_endpoint, read_secret, retry_after
+from quaere.endpoint import error_message, one_line, open_client, parse_endpoint, read_secret, retry_after
 from quaere.errors import SearchFailed
 from quaere.records.foreign_json import decode_json
 from quaere.search.embedders import DenseSettings, Embedder, Vectors
-from quaere.search.json_client import is_loopback
 
 KEY, MOVED_TO = "QUAERE_EMBEDDER_KEY", "QUAERE_EMBEDDER_URL"
 _IN_FLIGHT = 8  # requests of a build at once
@@ -66,9 +65,7 @@ class EndpointEmbedder(Embedder):
         self._timeout_s, self._max_retries, self._first_wait_s = timeout_s, max_retries, first_wait_s
         self._key = read_secret(KEY)
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
-        # A proxy named by the environment must not be used for a server on this machine.
-        trust_env = not is_loopback(httpx.URL(self._endpoint.base_url).host)
-        self._http = httpx.Client(timeout=timeout_s, headers=headers, trust_env=trust_env)
+        self._http = open_client(httpx.Client, self._endpoint.base_url, timeout=timeout_s, headers=headers)
         self._threads = ThreadPoolExecutor(_IN_FLIGHT, thread_name_prefix="embed")
         self._width = 0  # of a vector, as the first answer has it
 

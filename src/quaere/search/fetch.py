@@ -21,6 +21,7 @@ import httpx
 from msgspec import Struct
 
 from quaere import __version__
+from quaere.endpoint import open_client
 from quaere.search.cache import Cache
 from quaere.search.robots import MAX_BYTES, NOTHING_ALLOWED, Robots, read_robots
 
@@ -150,7 +151,7 @@ class Fetcher:
         self._admits, self._resolve = admits, resolve
         # The bare transport keeps no cookies and follows no redirect. No connection is kept: two names may share an
         # address, and the certificate was checked for one of them.
-        self._http = httpx.AsyncHTTPTransport(limits=httpx.Limits(max_keepalive_connections=0))
+        self._http = open_client(httpx.AsyncHTTPTransport, "", limits=httpx.Limits(max_keepalive_connections=0))
         self._turns = asyncio.Semaphore(self.limits.max_concurrent)
         self._next_at: dict[str, float] = {}  # by host, when the next request may be sent
         self._robots: Cache[str, Robots] = Cache(_NUM_SITES)
@@ -232,7 +233,7 @@ class Fetcher:
         """An address of the URL's host; `Refused` unless all of its addresses are admitted."""
         port = at.port or (443 if at.scheme == "https" else 80)
         try:
-            found = await self._resolve(at.host, port)
+            found = await self._resolve(at.raw_host.decode("ascii"), port)
             addresses = [ip_address(text) for text in found]
         except (OSError, ValueError) as error:  # a UnicodeError is a ValueError
             raise Refused(f"its host {at.host!r} cannot be found") from error

@@ -6,12 +6,12 @@ health = await client.ask("GET", "/health", b"", Health, "its health")
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from ipaddress import ip_address
 from typing import TypeVar
 
 import httpx
 import msgspec
 
+from quaere.endpoint import open_client
 from quaere.errors import SearchFailed
 from quaere.records.foreign_json import decode_json
 
@@ -45,11 +45,9 @@ class JsonClient:
         self._max_response_bytes = max_response_bytes
         self._turns = asyncio.Semaphore(max_connections)
         limits = httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections)
-        # A proxy named by the environment must not be used for a server on this machine.
-        trust_env = not is_loopback(httpx.URL(url).host)
         # No compression, so that the size limit applies to the bytes that were sent.
         sent = {"content-type": "application/json", "accept-encoding": "identity", **headers}
-        self._http = httpx.AsyncClient(limits=limits, timeout=None, trust_env=trust_env, headers=sent)
+        self._http = open_client(httpx.AsyncClient, url, limits=limits, timeout=None, headers=sent)
 
     async def ask(self, method: str, path: str, body: bytes, kind: type[_Answer], called: str) -> _Answer:
         """The answer, of this kind; `called` is what it should be, for messages."""
@@ -102,11 +100,3 @@ class JsonClient:
         for secret in self._secrets:
             said = said.replace(secret, "***")
         return said
-
-
-def is_loopback(host: str) -> bool:
-    """True for `localhost` and the addresses of this machine."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -22,12 +22,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import msgspec
 from msgspec import Meta, Struct
 
-from quaere.endpoint import refuse_login
+from quaere.endpoint import open_client, refuse_login
 from quaere.errors import BadInput, SearchFailed, import_extra
 from quaere.records import Hit, Passage
 from quaere.records.foreign_json import decode_json
 from quaere.search.client import read_authorization, server_urls
-from quaere.search.json_client import is_loopback
 
 if TYPE_CHECKING:
     from quaere.search.searcher import Searcher
@@ -238,11 +237,9 @@ async def _open_transport(sdk: Any, place: _Place, held: AsyncExitStack) -> Any:
         if not response.headers.get("content-type", "").startswith("text/event-stream"):  # the SDK bounds each event
             response.stream = Bounded(response.stream)
 
-    # A proxy named by the environment must not be used for a server on this machine.
-    trust_env = not is_loopback(httpx2.URL(place.url).host)
     headers = place.headers | {"accept-encoding": "identity"}  # the limit is one of bytes sent
-    how = {"headers": headers, "event_hooks": {"response": [bound]}, "timeout": None, "trust_env": trust_env}
-    http = await held.enter_async_context(httpx2.AsyncClient(**how))
+    how = {"headers": headers, "event_hooks": {"response": [bound]}, "timeout": None}
+    http = await held.enter_async_context(open_client(httpx2.AsyncClient, place.url, **how))
     return streamable_http_client(place.url, http_client=http)
 
 
@@ -258,15 +255,16 @@ def _first_cause(error: BaseException) -> BaseException:
 class _SearchTool(Struct, frozen=True):
     """A tool that searches, and what it calls the query and the number of results ("" if it takes none).
 
-    _SearchTool("search", query="query", topk="topk")
+    _SearchTool("search", query="query", topk="topk", most=100)
     """
 
     name: str
     query: str
     topk: str = ""
+    most: float = math.inf  # results that may be asked for
 
     def arguments(self, query: str, topk: int) -> dict[str, Any]:
-        return {self.query: query} | ({self.topk: topk} if self.topk else {})
+        return {self.query: query} | ({self.topk: min(topk, self.most)} if self.topk else {})
 
 
 def _choose_tool(tools: Sequence[Any]) -> _SearchTool:
@@ -281,7 +279,9 @@ def _choose_tool(tools: Sequence[Any]) -> _SearchTool:
     query = next((name for name in _QUERY if name in takes), required[0] if len(required) == 1 else "")
     if not query:
         raise BadInput(f"the tool {named[0].name} of the MCP server takes no query")
-    return _SearchTool(named[0].name, query, next((name for name in _TOPK if name in takes), ""))
+    topk = next((name for name in _TOPK if name in takes), "")
+    most = takes.get(topk, {}).get("maximum")
+    return _SearchTool(named[0].name, query, topk, most if isinstance(most, int) else math.inf)
 
 
 def _texts(content: Sequence[Any]) -> Iterator[str]:

@@ -277,6 +277,8 @@ def clean_page(page: Fetched, title: str = "") -> Document:
     found = parse_file(Path(f"{host}{suffix}"), text.encode(), _MAX_CHARS)
     if not found.text.strip():
         raise Unreadable("has no text")
+    if len(found.text) > _MAX_CHARS:  # the readers of formats that are text have no limit
+        raise Unreadable(f"its text is longer than {_MAX_CHARS} characters")
     return Document(page.url, found.title, found.text, "file", found.parts, headings=found.headings)
 
 

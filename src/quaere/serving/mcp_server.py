@@ -188,7 +188,7 @@ _NO_MESSAGE = types.JSONRPCError(
 async def _call(tool: Tool, arguments: dict[str, Any]) -> types.CallToolResult:
     """The tool's result as JSON, for clients with and without structured content; a failure as one line."""
     try:
-        found = await tool.call(msgspec.convert(arguments, tool.takes))
+        found = await tool.call(msgspec.convert(_whole(arguments), tool.takes))
         text, content = msgspec.json.encode(found).decode(), msgspec.to_builtins(found)
         return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=content)
     except (msgspec.ValidationError, QuaereError) as error:
@@ -197,6 +197,12 @@ async def _call(tool: Tool, arguments: dict[str, Any]) -> types.CallToolResult:
         log.error("the tool %s failed: %s", tool.name, failure_line(error))
         line = f"the server failed: {type(error).__name__}"
     return types.CallToolResult(content=[types.TextContent(text=_one_line(line))], is_error=True)
+
+
+def _whole(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments with 3 for 3.0, which is an integer by their schema, and what some models write."""
+    floats = {name: value for name, value in arguments.items() if isinstance(value, float) and value.is_integer()}
+    return arguments | {name: int(value) for name, value in floats.items()}
 
 
 def _answer(read: Callable[[Any], Any], asked: Any) -> Any:
