@@ -83,6 +83,14 @@ def open_client(kind: Callable[..., T], url: str, **options: Any) -> T:
         raise BadInput(said, hint="check ALL_PROXY, HTTP_PROXY, HTTPS_PROXY, SSL_CERT_FILE and SSL_CERT_DIR") from error
 
 
+def bypass_proxy(url: str) -> None:
+    """Name a server on this machine in NO_PROXY, for a library that makes clients of its own."""
+    host = urlsplit(url).hostname or ""
+    named = (os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or "").split(",")
+    if _is_loopback(host) and host not in named:
+        os.environ["NO_PROXY"] = os.environ["no_proxy"] = ",".join(filter(None, (*named, host)))
+
+
 def _is_loopback(host: str) -> bool:
     try:
         return ip_address(host).is_loopback

@@ -10,6 +10,7 @@ from asked import write_documents
 from quaere.cli.main import main
 from quaere.endpoint import open_client
 from quaere.errors import BadInput, QuaereError
+from quaere.policies.tinker import answers
 from quaere.policies.vllm import VllmServer
 
 LOCAL, ELSEWHERE = "http://127.0.0.1:9", "http://192.0.2.1:9"
@@ -23,9 +24,9 @@ def index(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def own_environment(monkeypatch):
-    for name in VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
+    for name in (*VARIABLES, *map(str.lower, VARIABLES)):
+        monkeypatch.setenv(name, "")  # so that it is as before afterwards, even if a test sets it
+        monkeypatch.delenv(name)
 
 
 @contextmanager
@@ -48,6 +49,9 @@ def proxy():
 
 def request(kind, url, index, runs):
     """One request to a server that is not there."""
+    if kind == "trainer":
+        assert not answers(url)
+        return
     if kind == "engine":
         with pytest.raises(QuaereError):
             VllmServer(url).models()
@@ -57,7 +61,7 @@ def request(kind, url, index, runs):
     assert main(asked if kind == "model" else ["search", "Oslo", "--search", places[kind]]) == 2
 
 
-@pytest.mark.parametrize("kind", ["server", "web", "mcp", "model", "engine"])
+@pytest.mark.parametrize("kind", ["server", "web", "mcp", "model", "engine", "trainer"])
 def test_what_is_meant_for_this_machine_goes_to_no_proxy(kind, index, tmp_path, monkeypatch, capsys):
     if kind == "mcp":
         pytest.importorskip("mcp_types", reason="needs the extra mcp")

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from quaere.endpoint import read_secret
+from quaere.endpoint import bypass_proxy, read_secret
 from quaere.errors import BadInput, ExtraMissing, TrainingStopped, requirement_hint
 from quaere.policies.sampler import Sampled, SamplingParams, StopStrings, check_context, cut_turn
 
@@ -80,6 +80,7 @@ class TinkerService:
         if not url:
             check_hosted()
         self.url = url.rstrip("/")
+        bypass_proxy(url)
         self.name = self.url or HOSTED  # in messages
         self.patience_s = patience_s
         # What the SDK reports about its own use is switched off unless the user has asked for it.
@@ -173,6 +174,7 @@ class TinkerService:
 
 def answers(url: str, timeout_s: float = 5.0) -> bool:
     """True if a server at this URL answers at all; what it answers does not matter."""
+    bypass_proxy(url)
     try:
         httpx.get(f"{url.rstrip('/')}/api/v1/healthz", timeout=timeout_s)
     except httpx.HTTPError:
