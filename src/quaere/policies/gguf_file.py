@@ -134,3 +134,43 @@ def read_token_id(reader: GGUFReader, key: str) -> int | None:
     """The id of a special token such as `bos` or `eos`; None if the file has none."""
     token_id = read_field(reader, f"tokenizer.ggml.{key}_token_id", None)
     return None if token_id is None else int(token_id)
+
+
+class Fields:
+    """The fields of a GGUF file that are named after its architecture, and the names of its tensors."""
+
+    def __init__(self, reader: GGUFReader, architecture: str) -> None:
+        self.reader, self.architecture = reader, architecture
+
+    def __call__(self, key: str, *default: Any) -> Any:
+        """The value of a field, or the default."""
+        return read_field(self.reader, f"{self.architecture}.{key}", *default)
+
+    def number(self, key: str, *default: int) -> int:
+        """A field that is one integer."""
+        found = self(key, *default)
+        if isinstance(found, list):
+            raise ModelMissing(f"the GGUF file has a list as {self.architecture}.{key}, not one number")
+        return int(found)
+
+    def count(self, key: str, *default: int) -> int:
+        """A field that is one positive integer."""
+        if (found := self.number(key, *default)) < 1:
+            raise ModelMissing(f"the GGUF file has {found} as {self.architecture}.{key}")
+        return found
+
+    def per_layer(self, key: str) -> list[int]:
+        """A field with an integer for every layer."""
+        found = self(key)
+        if not isinstance(found, list) or len(found) != self.num_layers:
+            raise ModelMissing(f"the GGUF file does not have one number per layer as {self.architecture}.{key}")
+        return [int(number) for number in found]
+
+    @property
+    def num_layers(self) -> int:
+        """Number of layers, without those that only predict further tokens at once."""
+        return self.number("block_count") - self.number("nextn_predict_layers", 0)
+
+    def has(self, part: str) -> bool:
+        """True if some layer has this tensor."""
+        return any(tensor.name.endswith(f".{part}") for tensor in self.reader.tensors)
