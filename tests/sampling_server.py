@@ -86,15 +86,22 @@ def _error(status, message):
 def serve_samples(model, **how):
     """A server over this model on a free port: what it answers with, and its URL."""
     serving = SamplingServer(model, **how)
+    with serve_routes(serving.routes) as url:
+        yield serving, url
+
+
+@contextmanager
+def serve_routes(routes):
+    """The URL of a server on a free port."""
     listening = socket.create_server(("127.0.0.1", 0))
-    settings = uvicorn.Config(Starlette(routes=serving.routes), log_level="error", lifespan="off")
+    settings = uvicorn.Config(Starlette(routes=routes), log_level="error", lifespan="off")
     server = uvicorn.Server(settings)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.01)
     try:
-        yield serving, f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
     finally:
         server.should_exit = True
         thread.join(timeout=10)

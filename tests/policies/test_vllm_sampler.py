@@ -3,18 +3,30 @@
 import asyncio
 import json
 import re
+from pathlib import Path
 
+import httpx
 import pytest
+from starlette.responses import Response
+from starlette.routing import Route
 
 import tiny
 from quaere.errors import SamplingFailed, TrainingStopped
 from quaere.policies import vllm
 from quaere.policies.sampler import SamplingParams, StopStrings
-from quaere.policies.vllm import VllmSampler, VllmServer, read_scores, read_turn
+from quaere.policies.vllm import (
+    ServedModel,
+    VllmSampler,
+    VllmServer,
+    read_scores,
+    read_turn,
+    score_request,
+    turn_request,
+)
 from quaere.rollout.policy import open_policy
 from quaere.training.adapters import add_adapters, save_weights
 from quaere.training.settings import AdapterSettings
-from sampling_server import serve_samples
+from sampling_server import serve_routes, serve_samples
 
 TOKENIZER = tiny.tokenizer()
 PROMPT = TOKENIZER.encode("Orsolya Venn built the Halm bridge", add_special_tokens=False)
@@ -135,6 +147,65 @@ def test_what_a_killed_process_left_behind_goes_with_the_next_adapter(served, sa
     VllmServer(url).unload_adapter("theirs")  # what is not there is no error
 
 
+# ------------------------------------------------------------------------------------------------- the real server
+
+
+@pytest.fixture
+def recorded():
+    """What vLLM 0.32.0 answered, on a CPU, for a tiny model; it answers the same requests in the same order only."""
+    said = json.loads((Path(__file__).parent / "vllm_recording.json").read_text())
+    assert said["vllm"] == "0.32.0"
+    left = said["exchanges"]
+
+    async def answer(request):
+        expected, body = left.pop(0), await request.body()
+        assert (request.method, request.url.path) == (expected["method"], f"/v1/{expected['path']}")
+        assert (json.loads(body) if body else None) == expected["body"]
+        reply = expected["reply"]
+        return Response(reply if isinstance(reply, str) else json.dumps(reply), expected["status"])
+
+    with serve_routes([Route("/v1/{path:path}", answer, methods=["GET", "POST"])]) as url:
+        yield VllmServer(url)
+    assert left == []
+
+
+def test_the_real_server_answers_as_it_is_read(recorded):
+    server = recorded
+    prompt = tiny.tokenizer("qwen").encode("Orsolya Venn built the Halm bridge", add_special_tokens=False)
+
+    def turn(params, model="base", sent=prompt):
+        content = server.ask("POST", "completions", turn_request(model, sent, params))
+        return read_turn(content, sent, params, StopStrings(TOKENIZER.decode))
+
+    assert server.models() == [ServedModel("base", root="/models/base", max_model_len=1024)]
+    server.require_adapters()
+    few = SamplingParams(max_tokens=6, seed=7)
+    base = turn(few)
+    assert (len(base.token_ids), len(base.logprobs), base.stop_reason) == (6, 6, "length")
+    stopped = turn(SamplingParams(max_tokens=60, seed=5, stop=("e",)))
+    assert stopped.stop_reason == "stop_string" and "e" in TOKENIZER.decode(stopped.token_ids[-1:])
+    ended = turn(SamplingParams(max_tokens=60, seed=5, stop_token_ids=stopped.token_ids[4:5]))
+    assert (ended.stop_reason, ended.token_ids) == ("end_of_turn", stopped.token_ids[:5])
+    scores = read_scores(server.ask("POST", "completions", score_request("base", prompt)), prompt)
+    assert len(scores) == len(prompt) and scores[0] == 0.0 and max(scores[1:]) < -1
+
+    with pytest.raises(TrainingStopped, match=r"status 404: .*No adapter found for /nowhere") as unseen:
+        server.load_adapter("one", Path("/nowhere"))
+    assert unseen.value.hint.startswith("does it see this path")
+    server.load_adapter("one", Path("/shared/adapter"))
+    with pytest.raises(TrainingStopped, match="has already been loaded"):
+        server.load_adapter("one", Path("/shared/adapter"))
+    assert server.models()[1] == ServedModel("one", root="/shared/adapter", parent="base")
+    adapted = turn(few, "one")
+    assert adapted.logprobs[0] != base.logprobs[0]
+    server.unload_adapter("one")
+    server.unload_adapter("one")
+    with pytest.raises(TrainingStopped, match="status 404: The model `one` does not exist"):
+        turn(few, "one")
+    with pytest.raises(TrainingStopped, match="status 400: This model's maximum context length is 1024"):
+        turn(few, sent=[5] * 1030)
+
+
 # ----------------------------------------------------------------------------------------------------------- refusals
 
 SENT = [5, 7, 9]
@@ -190,6 +261,13 @@ def test_what_the_server_says_is_shown_without_the_key(served, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sekrit")
     with pytest.raises(TrainingStopped, match=r"status 404: The lora adapter '\*\*\*' cannot be found"):
         VllmServer(served[1]).ask("POST", "unload_lora_adapter", {"lora_name": "sekrit"})
+
+
+def test_a_server_that_wants_another_key_says_so():
+    reply = httpx.Response(401, json={"error": "Unauthorized"})
+    with pytest.raises(TrainingStopped, match="answered with status 401: Unauthorized") as caught:
+        VllmServer("http://127.0.0.1:9")._content(reply, "")
+    assert caught.value.hint == "OPENAI_API_KEY must be the key of the server"
 
 
 def test_a_server_that_is_lost_ends_in_one_line(sampler, monkeypatch):

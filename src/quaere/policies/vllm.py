@@ -36,6 +36,7 @@ T = TypeVar("T")
 _KEY = "OPENAI_API_KEY"
 _GO_ON = "quaere evolve --resume RUN goes on from the last checkpoint"
 _ADAPTERS = "start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora --max-lora-rank RANK"
+_FOLDER = "does it see this path, and was it started with --enable-lora --max-lora-rank RANK?"
 _WIRE = "vLLM returns them since 0.10.2"
 _LOOK_S = 2.0  # seconds between two looks at a server that has not answered yet
 _SOON_S, _LOAD_S = 10.0, 600.0
@@ -73,7 +74,7 @@ class VllmServer:
 
     def load_adapter(self, name: str, folder: Path) -> None:
         """Let the server read an adapter in peft's layout from a folder that it sees under the same path."""
-        self.ask("POST", "load_lora_adapter", {"lora_name": name, "lora_path": str(folder)}, hint=_ADAPTERS)
+        self.ask("POST", "load_lora_adapter", {"lora_name": name, "lora_path": str(folder)}, hint=_FOLDER)
 
     def unload_adapter(self, name: str) -> None:
         """Let the server forget an adapter; failures are ignored."""
@@ -118,7 +119,7 @@ class VllmServer:
             except httpx.TransportError:
                 await asyncio.sleep(_LOOK_S)
             else:
-                return self._content(reply)
+                return self._content(reply, _GO_ON)
 
     def _send(self, method: str, path: str, body: dict[str, Any] | None, timeout_s: float) -> httpx.Response:
         try:
@@ -129,13 +130,15 @@ class VllmServer:
             hint = f"is it running? try: curl {self.url}/models"
             raise TrainingStopped(f"no engine answers at {self.url}: {reason}", hint=hint) from error
 
-    def _content(self, reply: httpx.Response, hint: str = "") -> bytes:
+    def _content(self, reply: httpx.Response, hint: str) -> bytes:
         if reply.is_success:
             return reply.content
+        if reply.status_code == httpx.codes.UNAUTHORIZED:
+            hint = f"{_KEY} must be the key of the server"
         key = read_secret(_KEY)
         said = error_message(reply.content.replace(key.encode(), b"***") if key else reply.content)
         status = f"the engine at {self.url} answered with status {reply.status_code}"
-        raise TrainingStopped(f"{status}: {said}" if said else status, hint=hint or _GO_ON)
+        raise TrainingStopped(f"{status}: {said}" if said else status, hint=hint)
 
     async def _look(self) -> None:
         """Ask the server for its models, to see that it is there; one look serves all requests under way."""
