@@ -23,7 +23,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 import tiny
 from quaere.errors import ModelMissing
 from quaere.policies.catalogue import CatalogueEntry, find_pulled, pull_entry
-from quaere.policies.gguf import _read_rope, convert_gguf, rename, split_halves
+from quaere.policies.gguf import convert_gguf
+from quaere.policies.gguf_families import FAMILIES, split_halves
+from quaere.policies.gguf_file import Fields
+from quaere.policies.gguf_settings import read_rope
 
 F32, Q8_0, Q4_1 = GGMLQuantizationType.F32, GGMLQuantizationType.Q8_0, GGMLQuantizationType.Q4_1
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -97,7 +100,7 @@ def llama_cpp_tensors(model: LlamaForCausalLM) -> dict[str, numpy.ndarray]:
     names = ["token_embd.weight", "output_norm.weight"]
     parts = ["attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"]
     names += [f"blk.{layer}.{part}.weight" for layer in range(2) for part in parts]
-    tensors = {name: state[rename(name)] for name in names}
+    tensors = {name: state[FAMILIES["llama"].rename(name)] for name in names}
     for name, array in tensors.items():
         if "attn_q" in name or "attn_k" in name:
             tensors[name] = tiny.interleave_halves(array, 4 if "attn_q" in name else 2)
@@ -175,10 +178,10 @@ def test_a_plain_gpt2_cut_keeps_digits_together(llama: LlamaForCausalLM, tmp_pat
     [
         ({"without": "blk.1.ffn_up.weight"}, r"model\.layers\.1\.mlp\.up_proj\.weight"),
         ({"extra": "blk.0.ffn_gate_exps.weight"}, r"not part of a Llama model: blk\.0\.ffn_gate_exps\.weight"),
-        ({"arch": "mamba"}, "contains a 'mamba' model; only llama, qwen2, qwen3, gemma3, lfm2 can be converted"),
+        ({"arch": "mamba"}, "contains a 'mamba' model; only llama, qwen2, qwen3, gemma3, lfm2, qwen35, "),
         (
             {"pre": "tekken"},
-            "gpt2/tekken; only gpt2/smollm, gpt2/gpt-2, gpt2/llama-bpe, gpt2/lfm2, gpt2/qwen2",
+            "gpt2/tekken; only gpt2/smollm, gpt2/gpt-2, gpt2/llama-bpe, gpt2/lfm2, gpt2/falcon-h1, ",
         ),
     ],
 )
@@ -260,6 +263,12 @@ def test_pip_that_finds_nothing_is_one_clear_line(
     assert find_pulled(wheel_entry) is None
 
 
+def said(fields: dict[str, Any]) -> Fields:
+    """A file without tensors that has these fields of a Llama."""
+    kept = {f"llama.{name}": SimpleNamespace(contents=lambda value=value: value) for name, value in fields.items()}
+    return Fields(SimpleNamespace(fields=kept, tensors=[]), "llama")
+
+
 @pytest.mark.parametrize(
     ("fields", "read"),
     [
@@ -273,9 +282,9 @@ def test_pip_that_finds_nothing_is_one_clear_line(
     ],
 )
 def test_how_positions_are_scaled(fields: dict[str, Any], read: dict[str, Any]) -> None:
-    assert _read_rope(SimpleNamespace(tensors=[]), lambda name, usual: fields.get(name, usual)) == read
+    assert read_rope(said(fields)) == read
 
 
 def test_positions_that_are_scaled_otherwise_are_refused() -> None:
     with pytest.raises(ModelMissing, match="scaled by yarn"):
-        _read_rope(SimpleNamespace(tensors=[]), lambda name, usual: {"rope.scaling.type": "yarn"}.get(name, usual))
+        read_rope(said({"rope.scaling.type": "yarn"}))

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -13,7 +14,10 @@ from transformers import AutoModelForCausalLM
 import tiny
 from quaere.errors import ModelMissing
 from quaere.policies.catalogue import lasting_name, resolve_model
-from quaere.policies.gguf import _read_gemma, convert_gguf, find_merges, read_tokenizer, rename
+from quaere.policies.gguf import convert_gguf, find_merges, read_tokenizer
+from quaere.policies.gguf_families import FAMILIES as STORED
+from quaere.policies.gguf_file import Fields
+from quaere.policies.gguf_settings import read_gemma
 
 BYTES = sorted(ByteLevel.alphabet())
 LLAMA3 = {
@@ -98,7 +102,9 @@ def write_model(path, name, model=None, **changes):
     writer.add_token_types([TokenType.CONTROL if token.startswith("<extra") else TokenType.NORMAL for token in tokens])
     writer.add_token_merges(["! !"])
     writer.add_eos_token_id(len(BYTES))
-    names = {rename(theirs, architecture): theirs for theirs in their_names(architecture, config.num_hidden_layers)}
+    names = {
+        STORED[architecture].rename(theirs): theirs for theirs in their_names(architecture, config.num_hidden_layers)
+    }
     for ours, tensor in model.state_dict().items():
         if ours == "lm_head.weight":
             continue  # tied
@@ -160,7 +166,7 @@ def test_a_converted_model_has_the_logits_of_the_one_that_was_written(name, tmp_
 
 @pytest.mark.parametrize("heads", [2, [2], [0, 2, 0, 2]])
 def test_heads_that_do_not_say_which_layers_are_convolutions_are_refused(heads, tmp_path):
-    with pytest.raises(ModelMissing, match="numbers of key and value heads are not those of a LFM2 model"):
+    with pytest.raises(ModelMissing, match=r"not have one number per layer as lfm2\.attention\.head_count_kv"):
         convert_gguf(write_model(tmp_path / "tiny.gguf", "lfm2", heads=heads), tmp_path / "out")
 
 
@@ -180,15 +186,16 @@ def test_the_scaling_of_llama_3_is_found_by_its_factors(tmp_path):
 def test_only_the_largest_gemma_scales_scores_by_another_size_than_the_heads(
     num_layers, hidden_size, num_heads, head_dim, scalar
 ):
-    settings = {"num_hidden_layers": num_layers, "hidden_size": hidden_size, "head_dim": head_dim}
-    settings |= {"num_attention_heads": num_heads, "rope_parameters": {}}
-    assert _read_gemma(lambda name, usual: usual, settings)["query_pre_attn_scalar"] == scalar
+    said = {"block_count": num_layers, "embedding_length": hidden_size, "attention.head_count": num_heads}
+    said |= {"attention.key_length": head_dim, "feed_forward_length": 1, "attention.layer_norm_rms_epsilon": 1e-6}
+    kept = {f"gemma3.{name}": SimpleNamespace(contents=lambda value=value: value) for name, value in said.items()}
+    assert read_gemma(Fields(SimpleNamespace(fields=kept, tensors=[]), "gemma3"))["query_pre_attn_scalar"] == scalar
 
 
 def test_a_tensor_of_another_family_is_named():
     with pytest.raises(ModelMissing, match=r"not part of a Qwen3 model: blk\.0\.attn_q\.bias"):
-        rename("blk.0.attn_q.bias", "qwen3")
-    assert rename("blk.1.ffn_norm.weight", "gemma3") == "model.layers.1.pre_feedforward_layernorm.weight"
+        STORED["qwen3"].rename("blk.0.attn_q.bias")
+    assert STORED["gemma3"].rename("blk.1.ffn_norm.weight") == "model.layers.1.pre_feedforward_layernorm.weight"
 
 
 # -------------------------------------------------------------------------------------------------- as a model
@@ -251,7 +258,11 @@ TEXTS = ["the heron's 12345 Bridge!", " a  b\n\n c", "wörld 日本 \U0001f600",
     [
         ("llama-bpe", ["123", "45"], ["zoo"]),
         ("lfm2", ["123", "45"], ["zoo"]),
+        ("falcon-h1", ["123", "45"], ["zoo"]),
+        ("pixtral", ["123", "45"], ["zoo"]),
+        ("dbrx", ["123", "45"], ["z", "o", "o"]),
         ("qwen2", ["1", "2", "3", "4", "5"], ["z", "o", "o"]),
+        ("qwen35", ["1", "2", "3", "4", "5"], ["z", "o", "o"]),
     ],
 )
 def test_numbers_are_cut_as_the_rule_says_and_text_survives(rule, numbers, word, tmp_path):
@@ -267,7 +278,7 @@ def test_numbers_are_cut_as_the_rule_says_and_text_survives(rule, numbers, word,
     assert made.convert_ids_to_tokens(made.encode("the a")) == ["the", "Ġa"]
     for text in TEXTS[:4]:
         assert made.decode(made.encode(text)) == text
-    assert made.decode(made.encode(TEXTS[4])) == ("é I'LL" if rule == "qwen2" else TEXTS[4])
+    assert made.decode(made.encode(TEXTS[4])) == ("é I'LL" if rule.startswith("qwen") else TEXTS[4])
     assert made.convert_ids_to_tokens(made.encode("a<tool_call><|end|>")) == ["a", "<tool_call>", "<|end|>"]
     assert made.all_special_tokens == [] and "<|end|>" in made.get_added_vocab()
 

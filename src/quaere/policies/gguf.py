@@ -64,7 +64,7 @@ def _check_fit(weights: dict[str, torch.Tensor], config: PretrainedConfig) -> No
     with torch.device("meta"):  # shapes only, without memory or initialisation
         model = getattr(transformers, config.architectures[0])(config)
     expected = {name: tensor.shape for name, tensor in model.state_dict().items()}
-    if config.tie_word_embeddings:  # the head is the embedding itself
+    if model.get_output_embeddings().weight is model.get_input_embeddings().weight:
         expected.pop("lm_head.weight", None)
     found = {name: tensor.shape for name, tensor in weights.items()}
     wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
@@ -82,7 +82,10 @@ def _read_weights(family: Family, fields: Fields) -> dict[str, torch.Tensor]:
         if layer >= fields.num_layers:
             continue  # it predicts several tokens at once
         name, _, place = family.rename(tensor.name).partition("/")
-        array = family.restore(dequantize(tensor.data, tensor.tensor_type).astype(numpy.float32), part, fields)
+        try:
+            array = family.restore(dequantize(tensor.data, tensor.tensor_type).astype(numpy.float32), part, fields)
+        except ValueError as error:
+            raise ModelMissing(f"the GGUF file's tensor {tensor.name} does not fit its own architecture") from error
         parts.setdefault(name, {})[place] = torch.from_numpy(numpy.ascontiguousarray(array)).to(torch.bfloat16)
     return {
         name: torch.cat([found[place] for place in sorted(found)], -2) if len(found) > 1 else found.popitem()[1]

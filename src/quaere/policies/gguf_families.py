@@ -89,8 +89,8 @@ def split_halves(weight: Array, num_heads: int) -> Array:
     return per_head.swapaxes(1, 2).reshape(weight.shape)
 
 
-_TILED = ("attn_qkv.weight", "ssm_conv1d.weight", "attn_gate.weight", "ssm_out.weight")
-_TILED += ("ssm_alpha.weight", "ssm_beta.weight", "ssm_a", "ssm_dt.bias")
+_QKV = ("attn_qkv.weight", "ssm_conv1d.weight")  # which begin with queries and keys
+_TILED = (*_QKV, "attn_gate.weight", "ssm_out.weight", "ssm_alpha.weight", "ssm_beta.weight", "ssm_a", "ssm_dt.bias")
 
 
 def _untile(array: Array, part: str, fields: Fields) -> Array:
@@ -98,7 +98,7 @@ def _untile(array: Array, part: str, fields: Fields) -> Array:
     if part == "ssm_out.weight":  # whose columns are heads
         return _untile(array.T, "", fields).T
     num_keys, num_values = fields.count("ssm.group_count"), fields.count("ssm.time_step_rank")
-    start = 2 * num_keys * fields.number("ssm.state_size") if part in _TILED[:2] else 0  # queries and keys come first
+    start = 2 * num_keys * fields.number("ssm.state_size") if part in _QKV else 0
     heads = array[start:].reshape(num_values // num_keys, num_keys, -1, *array.shape[1:])
     return numpy.concatenate([array[:start], heads.swapaxes(0, 1).reshape(-1, *array.shape[1:])])
 

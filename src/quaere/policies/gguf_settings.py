@@ -76,18 +76,17 @@ def read_lfm2(fields: Fields) -> dict[str, Any]:
 
 
 def read_qwen35(fields: Fields) -> dict[str, Any]:
-    """Qwen3.5: linear attention in all layers but every fourth."""
-    settings, every = read_head_dim(fields), fields.count("full_attention_interval", 4)
-    num_values = fields.count("ssm.time_step_rank")
+    """Qwen3.5: linear attention in most layers; older files only say after how many there is full attention."""
+    settings, num_values = read_head_dim(fields), fields.count("ssm.time_step_rank")
+    every = fields.count("full_attention_interval", 4)
+    is_linear = fields("attention.recurrent_layers", [(layer + 1) % every for layer in range(fields.num_layers)])
     rope = settings["rope_parameters"] | {
         "partial_rotary_factor": fields.number("rope.dimension_count") / settings["head_dim"],
         "mrope_section": [int(size) for size in fields("rope.dimension_sections")][:3],
     }
     return settings | {
         "rope_parameters": rope,
-        "layer_types": [
-            "linear_attention" if (layer + 1) % every else "full_attention" for layer in range(fields.num_layers)
-        ],
+        "layer_types": ["linear_attention" if one else "full_attention" for one in is_linear[: fields.num_layers]],
         "linear_conv_kernel_dim": fields.number("ssm.conv_kernel"),
         "linear_key_head_dim": fields.number("ssm.state_size"),
         "linear_num_key_heads": fields.count("ssm.group_count"),
@@ -132,7 +131,7 @@ def read_granite(fields: Fields) -> dict[str, Any]:
 def read_nemotron(fields: Fields) -> dict[str, Any]:
     """Nemotron-H: each layer is a state space, attention without positions, or a feed-forward layer."""
     kv_heads, widths = fields.per_layer(KV_HEADS), fields.per_layer("feed_forward_length")
-    num_heads, epsilon = fields.count("ssm.time_step_rank"), fields("attention.layer_norm_epsilon", None)
+    num_heads = fields.count("ssm.time_step_rank")
     kinds = [
         "attention" if heads else "mlp" if width else "mamba" for heads, width in zip(kv_heads, widths, strict=True)
     ]
@@ -142,7 +141,7 @@ def read_nemotron(fields: Fields) -> dict[str, Any]:
         "num_attention_heads": fields.count(HEADS),
         "num_key_value_heads": read_kv_heads(fields),
         "head_dim": fields.number("attention.key_length"),
-        "layer_norm_epsilon": float(fields(_EPSILON) if epsilon is None else epsilon),
+        "layer_norm_epsilon": float(fields(_EPSILON)),
         "mamba_num_heads": num_heads,
         "mamba_head_dim": fields.number("ssm.inner_size") // num_heads,
         "n_groups": fields.count("ssm.group_count"),
