@@ -49,6 +49,13 @@ def test_samples_scores_and_learns_as_transformers(family):
     assert found.logprob_gap < 1e-4 and found.gradient_gap < 1e-5 and found.is_right
 
 
+def test_a_model_that_cannot_decode_rows_together_decodes_them_one_by_one():
+    """Falcon-H1 with a norm in its state space: transformers' own `generate` fails for a batch."""
+    model = tiny.model("falcon_h1", mamba_rms_norm=True, mamba_norm_before_gate=False)
+    found = compare_with_transformers(model, IDS)
+    assert "rows one by one" in found.path and found.logprob_gap < 1e-4 and found.gradient_gap < 1e-5 and found.is_right
+
+
 def test_the_packed_path_agrees_as_well_and_a_wrong_model_does_not(monkeypatch):
     assert compare_with_transformers(tiny.model("qwen3"), IDS).path == "packed"
     monkeypatch.setattr("quaere.policies.native.bridge._ATTENTION", {"full_attention", "conv"})

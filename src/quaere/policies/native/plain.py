@@ -34,9 +34,9 @@ PADDED_SHARE = 0.8  # rows are padded together if the shortest has this share of
 class PlainForward:
     """A `Forward` by the model's own code. The storage of its passes is a `RowCaches`.
 
-    Before use it is compared with the model without a cache. If the results differ, rows are decoded one by one (not in
-    `stacks`), or tokens that continue a cache are fed one by one (not in `chunks`: Mamba 1), or both; if they still
-    differ, the model is refused. `speed` is the number of tokens per second that one row decoded.
+    Before use it is compared with the model without a cache. If results differ or it fails, rows are decoded one by one
+    (not in `stacks`), or tokens that continue a cache are fed one by one (not in `chunks`: Mamba 1), or both; if they
+    still differ, the model is refused. `speed` is the number of tokens per second that one row decoded.
     """
 
     def __init__(self, model: Any) -> None:
@@ -44,8 +44,12 @@ class PlainForward:
         self.model = model
         self.speed = 0.0
         for self.stacks, self.chunks in ((True, True), (False, True), (True, False), (False, False)):
-            if self._agrees():
-                return
+            try:
+                if self._agrees():
+                    return
+            except RuntimeError:  # transformers 5.22 cannot decode several rows of a Falcon-H1 with `mamba_rms_norm`
+                if not self.stacks:
+                    raise
         refuse_plain(model, f"has {why_unpacked(model)}, and computes something else with its cache than without")
 
     @property
