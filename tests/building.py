@@ -59,9 +59,10 @@ def teach_once(folder, name, teach):
     KEPT.mkdir(parents=True, exist_ok=True)
     with FileLock(KEPT / f"{name}.lock"):
         if not place.exists():
-            for outdated in KEPT.glob(f"{name}-*"):
-                shutil.rmtree(outdated)
             fresh = KEPT / f"{name}-new"
+            # Only hashes: `hybrid-0-*` would be the folders and the lock of `hybrid-0-0` as well.
+            for outdated in (fresh, *KEPT.glob(f"{name}-{'[0-9a-f]' * 16}")):
+                shutil.rmtree(outdated, ignore_errors=True)
             fresh.mkdir()
             teach(fresh)
             fresh.rename(place)
