@@ -5,12 +5,13 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 import tiny
 from quaere.chat.renderer import Renderer
 from quaere.dialects.tool_call import ToolCallSolver
 from quaere.policies.sampler import SamplingParams
-from quaere.records import Answer, Episode, Question, SolveTask
+from quaere.records import Answer, Episode, Failure, Question, Search, SolveTask, Turn
 from quaere.rollout.episode import Job, Limits
 from quaere.rollout.policy import TokenPolicy
 from quaere.rollout.voting import run_voted, vote
@@ -56,6 +57,15 @@ def test_the_winner_is_a_most_frequent_answer_if_there_is_any(texts):
     rivals = answers or Counter(text for text in texts if text is not NOTHING) or Counter(texts)
     assert chosen in rivals and rivals[chosen] == max(rivals.values())
     assert agreement == texts.count(chosen) / len(texts) and texts.index(chosen) == int(name.removeprefix("q-a"))
+
+
+def test_an_attempt_without_what_it_searched_for_has_no_vote():
+    """Its answer would be scored as wrong, whoever agrees with it."""
+    lost = Turn(0, "", Search(("Halm",)), "stop_string", failure=Failure("search", "timeout", "no reply"))
+    first, *others = (attempt(number, text) for number, text in enumerate(["Venn", "Venn", "Brod", "Brod"]))
+    found = vote([structs.replace(first, turns=(lost,)), *others])
+    assert (found.id, found.agreement) == ("q-a2", 0.5)
+    assert vote([structs.replace(one, turns=(lost,)) for one in (first, *others)]).id == "q-a0"
 
 
 def test_confidence_is_the_agreement_of_several_attempts():

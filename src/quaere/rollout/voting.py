@@ -26,12 +26,14 @@ def vote(attempts: Sequence[Episode]) -> Episode:
 
     Abstentions do not compete with answers, so one answer in eight wins over seven abstentions; its agreement of 0.125
     says how little that is. Only if no attempt answers does one that abstains win, and only then one that ends without
-    an answer. Of answers given equally often the first wins.
+    an answer. Of answers given equally often the first wins. An attempt in which a search failed does not vote, unless
+    one failed in all.
     """
-    named = [_answer_of(attempt) for attempt in attempts]
+    sound = [attempt for attempt in attempts if not attempt.search_failed] or attempts
+    named = [_answer_of(attempt) for attempt in sound]
     counts = Counter(named)
     best = max(named, key=lambda answer: (answer not in ("", None), answer is not None, counts[answer]))
-    return structs.replace(attempts[named.index(best)], agreement=counts[best] / len(attempts))
+    return structs.replace(sound[named.index(best)], agreement=counts[best] / len(attempts))
 
 
 def _answer_of(episode: Episode) -> str | None:
