@@ -11,6 +11,7 @@ import quaere
 from practice_runs import make_practice, run_practice
 from quaere.errors import BadInput
 from quaere.recipes.registry import find_recipe
+from quaere.recipes.registry import find_recipe
 from quaere.runs import Run
 from score_runs import Impatient, Stopped
 from village import BRIDGES, builder, payer
@@ -86,6 +87,12 @@ def test_sft_chooses_its_best_weights_and_goes_on_as_if_never_stopped(imitated, 
         run_practice(tmp_path / "stopped", "sft", config, Impatient(2))
     run_practice(tmp_path / "stopped", "sft", config).close()
     assert digest(tmp_path / "stopped") == digest(tmp_path / "straight")
+
+
+def test_sft_writes_one_episode_of_each_question(weighing_paths):
+    recipe, config = find_recipe("sft"), make_practice("sft", weighing_paths)
+    assert config.solver.attempts > 1
+    assert "4 questions; a step plays 4 episodes" in dict(recipe.plan(config))["solver phase"]
 
 
 def test_sft_learns_to_abstain_where_there_is_no_answer(weighing_paths, tmp_path):

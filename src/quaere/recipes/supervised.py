@@ -19,7 +19,7 @@ from quaere.records import Episode, Question, SolveTask
 from quaere.rewards.abstention import ABSTENTION
 from quaere.rollout.episode import make_sample
 from quaere.rollout.policy import derive_seed
-from quaere.training.given import PracticeConfig, train_practice
+from quaere.training.given import PracticeConfig, plan_practice, train_practice
 from quaere.training.rollouts import Drawing, Stage, count_steps_with_questions, draw_by_need
 from quaere.training.settings import ValidationSettings
 from quaere.training.solver_phase import SolverConfig, Validator, hold_back
@@ -80,8 +80,14 @@ async def _write_answer(stage: Stage, solver: Solver, question: Question, config
     return await demonstrate(attempt, stage.searcher, stage.actors.policy.renderer, config.limits, name="labels")
 
 
+def plan_sft(config: PracticeConfig) -> list[tuple[str, str]]:
+    """Lines of a dry run: one episode of each question."""
+    return plan_practice(structs.replace(config, solver=structs.replace(config.solver, attempts=1)))
+
+
 _PRESETS = {**CLOSED_PRESETS, "paper": {**CLOSED_PRESETS["paper"], "solver.learner.kl_beta": 0.0}}
 SFT = structs.replace(
     practice_recipe("sft", SftConfig, "supervised fine-tuning on given answers, without a search", _PRESETS),
+    plan=plan_sft,
     train=partial(train_practice, practise=imitate),
 )
