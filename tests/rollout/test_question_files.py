@@ -3,9 +3,12 @@
 import json
 
 import msgspec
+import pyarrow
+import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 import quaere
 from quaere.errors import BadInput
@@ -42,6 +45,35 @@ def test_questions_in_the_form_of_browsecomp_plus(tmp_path):
     ]
     with pytest.raises(BadInput, match="line 1: Object missing required field `question`"):
         read(tmp_path, {"query_id": "769", "query": "Who?"})
+
+
+def test_questions_in_the_form_of_search_r1s_parquet(tmp_path):
+    """Its test sets are joined, each with ids of its own."""
+    accepted = ["Venn", "O. Venn"]
+    row = {"id": "test_0", "question": "Who?", "golden_answers": accepted, "data_source": "nq", "metadata": None}
+    row |= {"prompt": [{"role": "user", "content": "Answer the given question. Who?"}], "ability": "fact-reasoning"}
+    row |= {"reward_model": {"ground_truth": {"target": accepted}, "style": "rule"}, "extra_info": {"index": 0}}
+    path = tmp_path / "test.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row, row | {"data_source": "popqa"}]), path)
+    first, second = read_questions(path)
+    assert first == Question("test_0", "Who?", ("Venn", "O. Venn"), set="nq")
+    assert second == structs.replace(first, id="test_0-2", set="popqa")
+    assert read_questions(path, limit=1) == [first]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "cannot be read: .*No such file"), (b"{}", "is not a valid Parquet file"), ({"text": "Who?"}, "only text")],
+)
+def test_parquet_without_questions_is_refused_in_one_line(tmp_path, content, said):
+    path = tmp_path / "test.parquet"
+    if isinstance(content, dict):
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist([content]), path)
+    elif content:
+        path.write_bytes(content)
+    with pytest.raises(BadInput, match=said) as refused:
+        read_questions(path)
+    assert "\n" not in str(refused.value)
 
 
 def test_browsecomp_plus_is_evaluated_with_its_gold_documents(tmp_path):

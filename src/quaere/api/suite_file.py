@@ -43,6 +43,7 @@ SPLITS = {
     "2wiki": 12576,
     "musique": 2417,
     "bamboogle": 125,
+    "browsecomp-plus": 830,
 }
 _Split = Annotated[str, Meta(extra={"names": SPLITS})]
 

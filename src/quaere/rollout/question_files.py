@@ -1,4 +1,5 @@
-"""Reader of questions: of files with one JSON object per line, of which only `question` is required, and of the hub.
+"""Reader of questions: of files with one JSON object per line, of which only `question` is required, of Parquet files
+such as Search-R1's, and of the hub.
 
     {"id": "q1", "question": "Who built the Halm bridge?", "answers": ["Orsolya Venn"], "facts": 1, "set": "bridges"}
 
@@ -14,8 +15,9 @@ the hub, data is read and code is not: `datasets` runs no scripts of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,14 +34,14 @@ _LINE = 'each line needs {"question": "...", "answers": ["..."]}'
 
 
 def read_questions(source: str | Path, limit: int | None = None, facts: Collection[int] = ()) -> list[Question]:
-    """Questions of a JSONL file (plain or compressed), of a text file or, with `hub:OWNER/NAME`, of the hub.
+    """Questions of a JSONL file (plain or compressed), a text or Parquet file or, with `hub:OWNER/NAME`, of the hub.
 
     `facts` selects the questions that combine one of these numbers of facts; `limit` applies after that selection. The
     error about a file names the number of the invalid line.
     """
     questions: list[Question] = []
     num_seen = 0
-    for name, row in read_hub(source) if is_hub(source) else _read_file(Path(source)):
+    for name, row in _read_rows(source):
         num_seen += 1
         if not facts or row.num_facts in facts:
             questions.append(row.to_question(name))
@@ -50,6 +52,13 @@ def read_questions(source: str | Path, limit: int | None = None, facts: Collecti
     if not questions:
         raise BadInput(f"{source} contains no question", hint=_LINE)
     return questions
+
+
+def _read_rows(source: str | Path) -> Iterator[tuple[str, QuestionRow]]:
+    if is_hub(source):
+        return read_hub(source)
+    path = Path(source)
+    return _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_file(path)
 
 
 def _read_file(path: Path) -> Iterator[tuple[str, QuestionRow]]:
@@ -244,6 +253,43 @@ def _split_list(text: str) -> Iterator[str]:
         yield text
 
 
+def _read_table(
+    source: object, names: Sequence[str], rows_of: Callable[[list[str]], Iterable[dict[str, Any]]]
+) -> Iterator[tuple[str, QuestionRow]]:
+    """The questions of a table with columns of these `names`, with their ids; `rows_of` reads some of its columns.
+
+    Rows without a text are left out, and in a table with answers those without one. A data set may repeat an id, as
+    those that join several benchmarks do: a repeated id gets the row's number as a suffix.
+    """
+    columns = find_columns(names)
+    if columns is None:
+        said = f"{source} has no column of questions, only {', '.join(names[:12])}"
+        raise BadInput(said, hint=f"the column must be called {', '.join(QUESTION[:-1])} or {QUESTION[-1]}")
+    seen: set[str] = set()
+    for number, row in enumerate(rows_of(columns.names), start=1):
+        if question := columns.read(row):
+            name = question.id or f"q{number}"
+            name = f"{name}-{number}" if name in seen else name
+            seen.add(name)
+            yield name, question
+
+
+def _read_parquet(path: Path) -> Iterator[tuple[str, QuestionRow]]:
+    needed = "Parquet needs pyarrow; JSON Lines (FILE.jsonl) does not"
+    arrow, parquet = (import_extra(name, needed, extra="parquet") for name in ("pyarrow", "pyarrow.parquet"))
+    try:
+        with parquet.ParquetFile(path) as file:
+
+            def read(columns: list[str]) -> Iterator[dict[str, Any]]:
+                return chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1024, columns=columns))
+
+            yield from _read_table(path, file.schema_arrow.names, read)
+    except arrow.ArrowException as error:
+        raise BadInput(f"{path} is not a valid Parquet file: {str(error).splitlines()[0]}") from error
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
+
+
 # ------------------------------------------------------------------------------------------------- data sets of the hub
 
 PREFIX = "hub:"
@@ -286,24 +332,10 @@ def parse_hub(source: str | Path) -> HubQuestions:
 
 
 def read_hub(source: str | Path) -> Iterator[tuple[str, QuestionRow]]:
-    """The questions of a data set with their ids.
-
-    Rows without a text are left out, and in a data set with answers those without one. A data set may repeat an id, as
-    those that join several benchmarks do: a repeated id gets the row's number as a suffix.
-    """
+    """The questions of a data set with their ids."""
     asked = parse_hub(source)
     rows = _open_rows(asked)
-    columns = find_columns(rows.column_names)
-    if columns is None:
-        said = f"{asked} has no column of questions, only {', '.join(rows.column_names[:12])}"
-        raise BadInput(said, hint=f"the column must be called {', '.join(QUESTION[:-1])} or {QUESTION[-1]}")
-    seen: set[str] = set()
-    for number, row in enumerate(rows.select_columns(columns.names), start=1):
-        if question := columns.read(row):
-            name = question.id or f"q{number}"
-            name = f"{name}-{number}" if name in seen else name
-            seen.add(name)
-            yield name, question
+    return _read_table(asked, rows.column_names, rows.select_columns)
 
 
 def _open_rows(asked: HubQuestions) -> Any:
