@@ -131,6 +131,7 @@ def test_tables_are_printed_and_written(place, whole, capsys):
         assert text in said.out
     markdown = (whole / "table.md").read_text()
     assert markdown.count("### ") == 3 and "| base | rag | 20 | " in markdown and "*" not in markdown
+    assert (whole / "table.svg").read_text().count("<circle") == 6
     with (whole / "table.csv").open() as file:
         lines = list(csv.DictReader(file))
     assert [(line["set"], line["method"]) for line in lines] == [(row["set"], row["method"]) for row in rows(whole)]

@@ -185,6 +185,8 @@ def _run_suite(args: argparse.Namespace) -> None:
     from quaere.api.suite import Engine, run_suite
     from quaere.api.suite_file import read_suite
     from quaere.api.suite_table import print_tables, write_tables
+    from quaere.cli.suite_plot import draw_rows
+    from quaere.disk import write_file
     from quaere.runs import runs_root
 
     for schema in (EvaluatedModel, EvalOptions, EvidenceOptions, EvalLimits, OutputOptions, options.EngineOptions):
@@ -200,6 +202,7 @@ def _run_suite(args: argparse.Namespace) -> None:
     with interruptible("episodes that are finished are stored, and the same command goes on after them"):
         rows = asyncio.run(run_suite(suite, out, engine=engine, runs=runs_root(args.runs), on_note=note_line))
     write_tables(rows, out)
+    write_file(out / "table.svg", draw_rows(rows))
     print(as_json(rows)) if args.json else print_tables(rows)
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from msgspec import structs
 
 from quaere.dialects.roles import Solver, is_right
+from quaere.errors import TrainingStopped
 from quaere.recipes.practice import CLOSED_BOOK, CLOSED_PRESETS, practice_recipe
 from quaere.records import Episode, Question, SolveTask
 from quaere.rewards.abstention import ABSTENTION
@@ -62,6 +63,9 @@ async def imitate(
         asked = draw_by_need(questions, step.number, drawing, derive_seed(seed, "questions", iteration))
         written = [await _write_answer(stage, solver, one, config, f"{step.name}-{one.id}") for one in asked]
         episodes = [episode for episode in written if is_right(episode)]
+        if not episodes:
+            said = "no answer of the batch fits into the limits after its prompt"
+            raise TrainingStopped(said, hint="raise solver.limits.sequence_tokens or solver.limits.turn_tokens")
         # Nobody sampled these tokens, so there is no sampler to differ from.
         learned = step.learner.step([make_sample(episode, 1.0) for episode in episodes])
         step.metrics |= {name: value for name, value in learned.items() if not name.startswith("mismatch/")}
