@@ -9,8 +9,7 @@ from transformers import AutoModelForCausalLM
 
 import quaere
 from practice_runs import make_practice, run_practice
-from quaere.errors import BadInput
-from quaere.recipes.registry import find_recipe
+from quaere.errors import BadInput, TrainingStopped
 from quaere.recipes.registry import find_recipe
 from quaere.runs import Run
 from score_runs import Impatient, Stopped
@@ -93,6 +92,12 @@ def test_sft_writes_one_episode_of_each_question(weighing_paths):
     recipe, config = find_recipe("sft"), make_practice("sft", weighing_paths)
     assert config.solver.attempts > 1
     assert "4 questions; a step plays 4 episodes" in dict(recipe.plan(config))["solver phase"]
+
+
+def test_answers_of_which_none_fits_are_one_line(weighing_paths, tmp_path):
+    changes = {**CHANGES, "solver.limits": {**LIMITS, "turn_tokens": 1}, "solver.steps": 1}
+    with pytest.raises(TrainingStopped, match="no answer of the batch fits"):
+        run_practice(tmp_path / "run", "sft", make_practice("sft", weighing_paths, **changes))
 
 
 def test_sft_learns_to_abstain_where_there_is_no_answer(weighing_paths, tmp_path):

@@ -67,7 +67,8 @@ class EvalOptions(Struct):
     """Options of `quaere eval`: what is asked, and how.
 
     Attributes:
-        questions: JSONL file of questions, or a data set of the hub, hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]
+        questions: JSONL or Parquet file of questions, or a data set of the hub,
+            hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]
         limit: only the first N questions of the file (default: all)
         facts: only questions that combine N facts (default: all; --hops is the earlier name)
         index: what is searched: an index directory, URL of a search server (repeatable: requests are spread over the
