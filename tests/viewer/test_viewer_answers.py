@@ -51,7 +51,7 @@ def words(page):
         ("found", "answered", "none", "support", "It is old. Orsolya Venn built it. contains the answer · d1, Title 1"),
         ("quoted", "answered", "verbatim", "quoted", "It is old. Orsolya Venn built it. verbatim · d1, Title 1"),
         ("nowhere", "answered", "none", "", "and it was not asked to quote one (--evidence)"),
-        ("silent", "unanswered", "none", "seen", "it ended without an answer: turn limit"),
+        ("silent", "unanswered", "none", "seen", "It ended without an answer turn limit"),
         ("doubtful", "unanswered", "none", "seen", "too few of the question's key words"),
         ("abstained", "abstained", "none", "seen", "Not in these documents Searched for Halm bridge"),
         ("unsure", "abstained", "none", "seen", "(it has an answer, with a confidence of 0.78, below 0.9)"),

@@ -121,6 +121,12 @@ def test_attempts_that_ended_alike_are_folded(tmp_path):
     assert "4. the tavi." in folded and "episode?id=a1" in folded
 
 
+def test_an_answer_without_turns_is_shown(tmp_path):
+    with Run.create(tmp_path / "alpha", "evolve") as run:
+        run.add_episode(structs.replace(make_episode("a0"), turns=()), step=1)
+    assert twin(open_client(tmp_path), "episode?id=a0")["answer"] == "Orsolya Venn"
+
+
 def test_conditions_are_unfolded_where_one_is_set(client):
     for address, is_open in (("", False), ("&end=answered", True), ("&least_searches=0", True)):
         page = client.get(f"/run/alpha/group?task=q1{address}").text

@@ -194,7 +194,13 @@ def _environment() -> Environment:
         "count": _count,
         "inflect": inflect,
     }
-    made.filters |= {"short": plot.short, "minute": _minute, "seconds": _seconds, "seed": _short_seed, "words": name_metric}
+    made.filters |= {
+        "short": plot.short,
+        "minute": _minute,
+        "seconds": _seconds,
+        "seed": _short_seed,
+        "words": name_metric,
+    }
     return made
 
 
