@@ -53,7 +53,7 @@ AXE := axe-core@4.14.0
 browser: setup  ## what the tests of `quaere view` drive: Playwright, Chromium (Debian's, as root), axe-core (with npm)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt playwright
 	command -v chromium > /dev/null || command -v google-chrome > /dev/null || \
-		{ apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium > /dev/null; }
+		{ apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium fonts-inter > /dev/null; }
 	test -f $(VENV)/share/axe.min.js || { mkdir -p $(VENV)/share && cd $(VENV)/share && \
 		npm pack --silent $(AXE) > /dev/null && tar -xzf axe-core-*.tgz --strip-components 1 package/axe.min.js; }
 

@@ -51,7 +51,7 @@ def words(page):
         ("found", "answered", "none", "support", "It is old. Orsolya Venn built it. contains the answer · d1, Title 1"),
         ("quoted", "answered", "verbatim", "quoted", "It is old. Orsolya Venn built it. verbatim · d1, Title 1"),
         ("nowhere", "answered", "none", "", "and it was not asked to quote one (--evidence)"),
-        ("silent", "unanswered", "none", "seen", "it ended without an answer: turn limit"),
+        ("silent", "unanswered", "none", "seen", "It ended without an answer turn limit"),
         ("doubtful", "unanswered", "none", "seen", "too few of the question's key words"),
         ("abstained", "abstained", "none", "seen", "Not in these documents Searched for Halm bridge"),
         ("unsure", "abstained", "none", "seen", "(it has an answer, with a confidence of 0.78, below 0.9)"),
@@ -95,7 +95,7 @@ def test_the_list_shows_what_came_out(client):
     assert cards["eval"]["figures"] == {"answer/exact_match": 0.25, "answer/f1": 0.25}
     page = words(client.get("/").text)
     assert "Who built the Halm bridge? Orsolya Venn" in page and "Who built the Halm bridge? no answer" in page
-    assert "answer/exact_match 0.25" in page
+    assert "exact match 0.25" in page
 
 
 def test_scores_that_a_run_has_logged_are_those_of_the_list(tmp_path):
@@ -114,7 +114,7 @@ def test_a_run_of_eval_shows_its_scores_on_every_page(client):
     assert "Orsolya Venn right F1 1" in listed and "no answer wrong F1 0" in listed and "4 questions" in listed
     assert "Step" not in listed and "Mean reward" not in listed  # it has none
     attempts = words(client.get("/run/eval/group?task=q0&step=0").text)
-    assert "1. right" in attempts and "Step 0" not in attempts and "only step" not in attempts
+    assert "1. Orsolya Venn right" in attempts and "Step 0" not in attempts and "only step" not in attempts
     episode = words(client.get("/run/eval/episode?id=q1").text)
     assert "wrong F1 0 accepted: Orsolya Venn" in episode and "Advantage" not in episode and "Reward" not in episode
 

@@ -175,7 +175,7 @@ def test_an_item_is_shown_in_its_document(client):
     page = client.get("/run/alpha/item?id=c0").text
     for text in (
         '<mark id="span">Orsolya Venn built it.</mark>',
-        "p+ 0.8, p- 0.2, V 0.6",
+        "chance of the answer 0.8 with the sentence, 0.2 without: value 0.6",
         "over the Oss",
         "group?task=c0",
     ):

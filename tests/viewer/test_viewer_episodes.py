@@ -12,7 +12,7 @@ from quaere.records import Answer, Search, Turn
 from quaere.records.episodes import TokenTrace
 from quaere.runs import Run
 from quaere.viewer import page_formats
-from quaere.viewer.attempt_groups import describe_turn, reward_of
+from quaere.viewer.attempt_groups import GroupQuery, describe_turn, read_group, reward_of
 from quaere.viewer.token_lane import NUM_TOKENS, TokenCell, read_lane
 from quaere.viewer.transcript import REST, WIDTH, stack_rewards
 from viewing import add_episodes, make_episode, make_proposal, open_client, write_run
@@ -107,6 +107,32 @@ def test_attempts_of_a_group_are_filtered(client):
     assert twin(client, "group?task=q/2%20%26%203")["sections"][0]["attempts"][0]["reward"] is None
 
 
+def test_attempts_that_ended_alike_are_folded(tmp_path):
+    answers = ["Tavi", "the tavi.", "Orsolya Venn", "Tavi"]
+    with Run.create(tmp_path / "alpha", "evolve") as run:
+        made = [make_episode(f"a{number}", answer=answer) for number, answer in enumerate(answers)]
+        rewards = [0.0, 0.0, 1.0, 0.5]
+        run.add_episodes(made, [{"reward/total": reward} for reward in rewards], step=1, phase="solver")
+        page = read_group(run, "alpha", GroupQuery(task="q1"))
+    assert [[one.id for one in alike] for alike in page.sections[0].alike] == [["a2"], ["a3"], ["a0", "a1"]]
+    shown = open_client(tmp_path).get("/run/alpha/group?task=q1").text
+    assert shown.count('class="attempt"') == 3 and "1 more ended alike" in shown
+    folded = shown.partition("1 more ended alike")[2]
+    assert "4. the tavi." in folded and "episode?id=a1" in folded
+
+
+def test_an_answer_without_turns_is_shown(tmp_path):
+    with Run.create(tmp_path / "alpha", "evolve") as run:
+        run.add_episode(structs.replace(make_episode("a0"), turns=()), step=1)
+    assert twin(open_client(tmp_path), "episode?id=a0")["answer"] == "Orsolya Venn"
+
+
+def test_conditions_are_unfolded_where_one_is_set(client):
+    for address, is_open in (("", False), ("&end=answered", True), ("&least_searches=0", True)):
+        page = client.get(f"/run/alpha/group?task=q1{address}").text
+        assert ('<details class="more" open>' in page, '<details class="more">' in page) == (is_open, not is_open)
+
+
 def test_attempts_of_equal_reward_are_numbered_in_the_order_they_were_made(tmp_path):
     with Run.create(tmp_path / "alpha", "evolve") as run:
         made = [make_episode(f"a{number}") for number in range(3)]
@@ -115,7 +141,7 @@ def test_attempts_of_equal_reward_are_numbered_in_the_order_they_were_made(tmp_p
     (section,) = twin(client, "group?task=q1")["sections"]
     assert [(one["number"], one["id"]) for one in section["attempts"]] == [(1, "a2"), (2, "a0"), (3, "a1")]
     page = client.get("/run/alpha/group?task=q1").text
-    assert re.findall(r">(\d)\. reward ([\d.]+)<", page) == [("1", "1"), ("2", "0"), ("3", "0")]
+    assert re.findall(r"a(\d)\">(\d)\. Orsolya Venn<", page) == [("2", "1"), ("0", "2"), ("1", "3")]
 
 
 def test_a_reward_that_is_no_number_is_none():

@@ -63,7 +63,7 @@ def test_runs_are_listed_with_state_metrics_and_what_to_type(client, runs):
 
 def test_the_page_of_runs_shows_the_same(client):
     page = client.get("/").text
-    for text in ("alpha", "quaere evolve --resume", "the gradient is not finite", "reward/mean", "cannot be read"):
+    for text in ("alpha", "quaere evolve --resume", "the gradient is not finite", "mean reward", "cannot be read"):
         assert text in page
     assert '<path class="line s0" d="M' in page
 

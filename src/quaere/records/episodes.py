@@ -235,7 +235,7 @@ class Episode(Struct, frozen=True):
         """
         if not isinstance(self.outcome, Answer):
             return None
-        if self.agreement is not None or not self.segments:
+        if self.agreement is not None or not self.segments or not self.turns:
             return self.agreement
         turn = self.turns[-1]
         of_answer = self.logprobs[max(turn.start, turn.acts_at) : turn.start + turn.num_tokens]

@@ -20,6 +20,7 @@ from msgspec import Struct
 from quaere.api.run import Run
 from quaere.chat.spans import find_evidence, shown_passages
 from quaere.evaluation.qa.curriculum_quality import Asked, find_gap
+from quaere.grouping import group_by
 from quaere.records import Answer, EndReason, Episode, Evaluate, Malformed, Proposal, Search, SolveTask, Turn
 from quaere.rewards.answers import normalise_answer
 from quaere.runs.rows import EpisodeFilter, EpisodeGroup, EpisodeRow
@@ -46,6 +47,11 @@ class Bounds(Struct, frozen=True):
     part: str = ""
     least: float | None = None
     most: float | None = None
+
+    @property
+    def is_set(self) -> bool:
+        """True if there is a condition."""
+        return any(getattr(self, name) != getattr(Bounds(), name) for name in Bounds.__struct_fields__)
 
     def admits(self, metrics: Mapping[str, float]) -> bool:
         """True if the metric `part` is within `least` and `most`, or no bound is set; False if it was not measured."""
@@ -132,6 +138,11 @@ class Attempt(Struct, frozen=True):
     answer: str | None
     turns: list[TurnLine]
 
+    @property
+    def reward_parts(self) -> dict[str, float]:
+        """The parts of the reward without their total."""
+        return {name: value for name, value in self.parts.items() if name.startswith("reward/") and name != _REWARDS[0]}
+
 
 class GroupSection(Struct, frozen=True):
     """The attempts at one step, highest reward first, at most `MAX_ATTEMPTS`; `num_attempts` counts all of them."""
@@ -141,6 +152,12 @@ class GroupSection(Struct, frozen=True):
     protocol: str
     num_attempts: int
     attempts: list[Attempt]
+
+    @property
+    def alike(self) -> list[list[Attempt]]:
+        """The attempts that ended alike together: with the same answer and the same reward."""
+        by_end = group_by(self.attempts, lambda one: (one.reward, one.end, normalise_answer(one.answer or "")))
+        return [*by_end.values()]
 
 
 class GroupPage(Struct, frozen=True):
@@ -166,10 +183,11 @@ class UnprovenQuery(Struct, frozen=True):
 class Unproven(Struct, frozen=True):
     """An episode with a high reward, and the check that it fails (`fault`); `said` is its answer.
 
-    Unproven(id="i0p-000007", step=3, phase="proposer", reward=1.5, said="Who built it? -> Venn", fault="names nothing")
+    Unproven(id="i0-s3-q1-a0", question="Who built it?", step=3, phase="solver", reward=1.5, said="Venn", fault=UNSEEN)
     """
 
     id: str
+    question: str
     step: int
     phase: str
     reward: float

@@ -24,7 +24,7 @@ from quaere.viewer.run_folder import require
 MAX_COLUMNS = 40
 ROWS_ON_A_PAGE = 2000
 MAX_STACK = 100  # questions of a column that are drawn where columns are stacks
-_NAMED_ROWS = 60  # so few rows have the text of their question beside them
+NAMED_ROWS = 60  # so few rows have the text of their question beside them
 PANEL_ROWS = 100  # more rows are drawn in several panels
 _SEEN_AGAIN = 1.5  # columns a question has on average; below, columns are stacks
 SOLVER = "solver"  # phase
@@ -107,7 +107,7 @@ class MapPage(ListPage[MapQuery, MapRow], frozen=True):
     @property
     def is_named(self) -> bool:
         """True if rows have the text of their question beside them."""
-        return len(self.page.items) <= _NAMED_ROWS
+        return len(self.page.items) <= NAMED_ROWS
 
 
 def read_map(run: Run, name: str, query: MapQuery) -> MapPage:

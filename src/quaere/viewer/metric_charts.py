@@ -21,16 +21,16 @@ from quaere.viewer.plot import Series, is_drawn
 MAX_METRICS = 300  # metrics of one page: a run of somebody else's may have any number
 MAX_LINES = 8  # lines of one chart that can still be distinguished
 PLACES = ("run/iteration", "run/phase")  # where a step is in the run: drawn as bands, not as curves
-MAIN = (
-    "validation/exact_match",
-    "answer/exact_match",
-    "reward/mean",
-    "passes/mean",
-    "report/finished",
-    "consistency/mean",
-    "policy/entropy",
-)
-"""Metrics that summarise a run in a list, the most informative first."""
+MAIN = {
+    "validation/exact_match": "held back, right",
+    "answer/exact_match": "exact match",
+    "reward/mean": "mean reward",
+    "passes/mean": "pass rate",
+    "report/finished": "reports finished",
+    "consistency/mean": "consistency",
+    "policy/entropy": "entropy",
+}
+"""Metrics that summarise a run in a list, in words, the most informative first."""
 
 
 class ChartData(Struct, frozen=True):
@@ -202,6 +202,11 @@ def draw_sections(
 def read_lines(run: Run, name: str = "") -> dict[str, Series]:
     """Every metric of a run as a line, by metric; the line's label is `name`, or the metric if `name` is ""."""
     return {metric: make_line(name or metric, values) for metric, values in run.all_metrics().items()}
+
+
+def name_metric(name: str) -> str:
+    """A metric in words if it is one of the main ones, else as it was logged."""
+    return (MAIN | {"answer/f1": "F1"}).get(name, name)
 
 
 def make_line(name: str, values: Sequence[Metric]) -> Series:

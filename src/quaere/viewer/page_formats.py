@@ -22,11 +22,12 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from msgspec import DecodeError, Meta, Struct, convert, structs
 
 from quaere import __version__
-from quaere.api.printing import between, count, format_duration, inflect
+from quaere.api.printing import between, format_duration, inflect
 from quaere.chat.terminal_text import printable, shorten_number
 from quaere.errors import BadInput
 from quaere.records.foreign_json import decode_json
 from quaere.viewer import plot
+from quaere.viewer.metric_charts import name_metric
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -190,16 +191,27 @@ def _environment() -> Environment:
         "chart": {name: getattr(plot, name) for name in ("WIDTH", "HEIGHT", "LEFT", "RIGHT", "TOP", "BOTTOM")},
         "version": __version__,
         "between": between,
-        "count": count,
+        "count": _count,
         "inflect": inflect,
     }
-    made.filters |= {"short": plot.short, "minute": _minute, "seconds": _seconds, "seed": _short_seed}
+    made.filters |= {
+        "short": plot.short,
+        "minute": _minute,
+        "seconds": _seconds,
+        "seed": _short_seed,
+        "words": name_metric,
+    }
     return made
 
 
 def _visible(value: Any) -> Any:
     """Text with its unprintable characters made visible; anything else, and text that is markup already, as it is."""
     return printable(value) if type(value) is str else value
+
+
+def _count(number: int, noun: str) -> str:
+    """A number with its noun: "1 search", "13,312 episodes"."""
+    return f"{number:,} {inflect(number, noun)}"
 
 
 def _minute(time: str) -> str:

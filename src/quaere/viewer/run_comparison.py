@@ -15,7 +15,7 @@ from quaere.evaluation.intervals import Interval, paired_difference
 from quaere.runs.list import describe_state
 from quaere.runs.rows import Outcome
 from quaere.viewer.evaluation_pages import EvaluationResults
-from quaere.viewer.learning_map import PANEL_ROWS, Cell, read_last, split_outcomes
+from quaere.viewer.learning_map import NAMED_ROWS, PANEL_ROWS, Cell, read_last, split_outcomes
 from quaere.viewer.metric_charts import ChartData, ChartSection, draw_sections, find_steps, read_lines
 from quaere.viewer.plot import Series
 from quaere.viewer.run_folder import RunFolder
@@ -100,6 +100,11 @@ class Difference(Struct, frozen=True):
     def panels(self) -> list[list[DifferentRow]]:
         """The rows in panels that stand side by side."""
         return [self.rows[at : at + PANEL_ROWS] for at in range(0, len(self.rows), PANEL_ROWS)]
+
+    @property
+    def is_named(self) -> bool:
+        """True if rows have the text of their question beside them."""
+        return len(self.rows) <= NAMED_ROWS
 
 
 class ComparePage(Struct, frozen=True):

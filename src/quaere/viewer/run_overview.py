@@ -28,7 +28,7 @@ from quaere.viewer.metric_charts import (
     make_line,
 )
 from quaere.viewer.plot import is_drawn
-from quaere.viewer.run_folder import RunFolder, require
+from quaere.viewer.run_folder import LEARN_RUN, RunFolder, require
 from quaere.viewer.run_glance import Glance, read_glance
 
 MAX_ROWS = 1000  # metrics in the table of a step
@@ -97,6 +97,7 @@ class RunPage(Struct, frozen=True):
     answers: list[RunAnswer] = []
     scores: EvaluationLine | None = None
     glance: Glance | None = None  # of a training
+    title: str = ""  # the name, or that of the folder of a learning, whose run is called "run"
 
     @property
     def is_training(self) -> bool:
@@ -165,6 +166,7 @@ def read_run(run: Run, name: str, query: RunQuery, *, folder: RunFolder, results
         answers=read_answers(run, name),
         scores=describe_run(name, run) if run.info.kind == EVAL_KIND else None,
         glance=read_glance(run, name, lines, folder, results) if last else None,
+        title=run.path.resolve().parent.name if name == LEARN_RUN == folder.only else name,
     )
 
 

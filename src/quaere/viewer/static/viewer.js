@@ -86,7 +86,7 @@ function markChosen() {
 }
 
 // A verdict on the chosen item of a list, or on the item of the page; "" takes it back.
-async function giveVerdict(kind, item = one("[data-chosen][data-item]") ?? one("main > [data-item]")) {
+async function giveVerdict(kind, item = one("[data-chosen][data-item]") ?? one("[data-item]:not([data-entry])")) {
   const address = document.body.dataset.verdicts;
   if (!item || !address) return;
   const said = await post(address, { id: item.dataset.item, kind });
