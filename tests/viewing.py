@@ -28,7 +28,7 @@ from quaere.records import (
     Support,
     Turn,
 )
-from quaere.rewards.abstention import ABSTENTION
+from quaere.rewards.abstention import ABSTENTION, hide_answers
 from quaere.runs import Run, RunState
 from quaere.serving.server import ServerSettings
 from quaere.viewer.app import make_app, make_view_server
@@ -178,6 +178,16 @@ def write_learning(path, *, title="", validated=True):
                 logged["validation_start/exact_match" if step == 1 else "validation/exact_match"] = 0.5 * step**0.5
             run.log_metrics(step, logged)
         run.note_end(RunState("done"))
+    return path
+
+
+def write_refusing(path):
+    """A run that learns to refuse a question whose answer is hidden, and refuses one that has an answer, too."""
+    hidden = hide_answers(Question("q1", "Who built it?", ("Orsolya Venn",))).id
+    with Run.create(path, "evolve") as run:
+        for step in (1, 2):
+            run.log_metrics(step, {"answer/exact_match": 0.0})
+            add_scored(run, step, {hidden: [ABSTENTION if step == 2 else "x"], "q1": [ABSTENTION]})
     return path
 
 

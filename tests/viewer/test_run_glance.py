@@ -14,7 +14,17 @@ from quaere.runs import Run
 from quaere.runs.rows import EpisodeFilter, Outcome
 from quaere.viewer.measurements import try_outcomes
 from quaere.viewer.run_folder import open_folder
-from viewing import add_scored, make_candidate, make_episode, open_client, twin, write_eval, write_learning, write_run
+from viewing import (
+    add_scored,
+    make_candidate,
+    make_episode,
+    open_client,
+    twin,
+    write_eval,
+    write_learning,
+    write_refusing,
+    write_run,
+)
 
 RIGHT = "Orsolya Venn"
 
@@ -89,10 +99,7 @@ def test_the_attempt_that_stands_for_others_did_as_most_did(tmp_path):
 def test_a_refusal_is_right_where_the_answer_was_hidden(tmp_path):
     hidden = hide_answers(Question("q1", "Who built it?", (RIGHT,)))
     assert has_hidden_answer(hidden.id) and not has_hidden_answer("q1")
-    with Run.create(tmp_path / "run", "evolve") as run:
-        for step in (1, 2):
-            run.log_metrics(step, {"answer/exact_match": 0.0})
-            add_scored(run, step, {hidden.id: [ABSTENTION if step == 2 else "x"], "q1": [ABSTENTION]})
+    write_refusing(tmp_path / "run")
     glance = glance_of(tmp_path, "run")
     assert (glance["headline"]["before"]["mean"], glance["headline"]["after"]["mean"]) == (0.0, 0.5)
     assert glance["has_hidden"] and [one["asked"]["id"] for one in glance["learned"]] == [hidden.id]

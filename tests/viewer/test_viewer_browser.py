@@ -20,6 +20,7 @@ from viewing import (
     write_eval,
     write_hostile,
     write_learning,
+    write_refusing,
     write_run,
 )
 from village_runs import make_config, run_drzero
@@ -53,6 +54,7 @@ def runs(chromium, request, tmp_path_factory):
         write_eval(folder / name, answers * 20, evidence=True)
     write_learning(folder / "learned")
     write_learning(folder / "practised", validated=False)
+    write_refusing(folder / "refusing")
     write_asked(folder / "asked", ["Orsolya Venn", "x", None], scored=True)
     # By name: fixtures of a session are made before all others, so also where there is no browser.
     village_paths = request.getfixturevalue("village_paths")
@@ -166,6 +168,10 @@ def test_which_questions_fail_and_what_differs_between_runs_is_found_in_three_cl
         assert page.locator(".panel li").count() == 4
         clicks.follow(page.locator(".panel li").last.locator("a.cell").last)
         assert page.locator("h1").inner_text().startswith("Who built q3?") and clicks.num == 3
+        watched.open("/")
+        clicks = Clicks(page)
+        clicks.follow(page.get_by_role("link", name="refusing", exact=True))
+        assert page.locator(".kinds tbody th").all_inner_texts() == ["other", "answer hidden"]  # the worst first
         watched.open("/")
         for name in ("learned", "practised"):
             page.get_by_label(f"Compare {name}", exact=True).check()
