@@ -107,10 +107,7 @@ def learn(
 
 
 def preview_questions(
-    plan: Plan,
-    *,
-    on_note: Callable[[str], None] = lambda line: None,
-    on_progress: Progress = no_progress,
+    plan: Plan, *, on_note: Callable[[str], None] = lambda line: None, on_progress: Progress = no_progress
 ) -> list[CheckedQuestion]:
     """At most twenty questions about the documents of a plan, of all kinds, written on the spot; none is kept."""
     few = {"writer.drafts": 3 * _MOST_PREVIEWED, "writer.minutes": 0}

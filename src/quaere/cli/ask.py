@@ -17,14 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta
 from msgspec.structs import asdict
 
-from quaere.api.answer import (
-    Answer,
-    answer_scores,
-    find_span,
-    find_support,
-    refuse_all_failed,
-    refuse_unanswered,
-)
+from quaere.api.answer import Answer, answer_scores, find_span, find_support, refuse_all_failed, refuse_unanswered
 from quaere.api.printing import counting, plain_table
 from quaere.cli import options
 from quaere.cli.terminal import interruptible, open_console

@@ -86,10 +86,7 @@ def _run(args: argparse.Namespace) -> None:
 
 
 fill = options.command(
-    _run,
-    VerifyOptions,
-    options.group("engine", options.TurnEngineOptions),
-    options.group("output", OutputOptions),
+    _run, VerifyOptions, options.group("engine", options.TurnEngineOptions), options.group("output", OutputOptions)
 )
 
 

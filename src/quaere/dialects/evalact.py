@@ -34,17 +34,7 @@ from quaere.chat.protocol import (
 from quaere.chat.tags import Block, find_blocks
 from quaere.chat.tools import CallRefused, ToolSchema, is_text, read_call
 from quaere.dialects.roles import SolverProtocol, no_action
-from quaere.records import (
-    Action,
-    Answer,
-    EndReason,
-    Evaluate,
-    Failure,
-    Malformed,
-    Search,
-    SearchResult,
-    Turn,
-)
+from quaere.records import Action, Answer, EndReason, Evaluate, Failure, Malformed, Search, SearchResult, Turn
 
 # ------------------------------------------------------------------------------------------------------------- prompts
 

@@ -35,14 +35,7 @@ from quaere.rewards.abstention import AbstentionRewards
 if TYPE_CHECKING:
     from quaere.chat.protocol import PromptStyle, Protocol
     from quaere.dialects.report.report_writer import ReportWriter
-    from quaere.dialects.roles import (
-        AnswerScore,
-        DialectSettings,
-        ProposerDialect,
-        RoleDialect,
-        Solver,
-        SolverDialect,
-    )
+    from quaere.dialects.roles import AnswerScore, DialectSettings, ProposerDialect, RoleDialect, Solver, SolverDialect
     from quaere.rollout.episode import Limits
 
 Role = Literal["solver", "proposer", "writer", "rubric", "assessment", "verifier"]

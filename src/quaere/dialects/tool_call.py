@@ -24,13 +24,7 @@ from functools import partial
 from typing import Literal, get_args
 
 from quaere.chat.messages import Message, Part, Quoted
-from quaere.chat.protocol import (
-    EXAMPLES,
-    MAX_ANSWER_CHARS,
-    STOP,
-    PromptStyle,
-    read_answer,
-)
+from quaere.chat.protocol import EXAMPLES, MAX_ANSWER_CHARS, STOP, PromptStyle, read_answer
 from quaere.chat.tags import Block, find_blocks
 from quaere.chat.tools import MAX_QUERY_CHARS, SEARCH, CallRefused, ToolSchema, first_fault, read_call, read_queries
 from quaere.dialects.roles import (
@@ -48,18 +42,7 @@ from quaere.dialects.roles import (
     think,
     write_call,
 )
-from quaere.records import (
-    Action,
-    Answer,
-    Malformed,
-    Proposal,
-    ProposeTask,
-    Question,
-    Search,
-    SolveTask,
-    Task,
-    Turn,
-)
+from quaere.records import Action, Answer, Malformed, Proposal, ProposeTask, Question, Search, SolveTask, Task, Turn
 
 TOOLS = (SEARCH,)
 SEARCH_PREFIX = '<tool_call>{"name": "search", "arguments": {"query_list": ["'
@@ -89,12 +72,7 @@ class ToolCallSolver(_ToolCalls, SolverProtocol):
     marks: tuple[str, ...] = ("answer",)
 
     def __init__(
-        self,
-        *,
-        guided: bool = False,
-        style: PromptStyle = "full",
-        evidence: bool = False,
-        abstention: bool = False,
+        self, *, guided: bool = False, style: PromptStyle = "full", evidence: bool = False, abstention: bool = False
     ) -> None:
         super().__init__(style=style, evidence=evidence, abstention=abstention)
         self.guided = guided

@@ -159,11 +159,7 @@ PRESETS: dict[str, dict[str, object]] = {
         "evidence.gold": "written",  # the paper compares with whatever span the proposer wrote
     },
     "single-gpu": {**_DRZERO["single-gpu"], **_OURS, "generation.batch": 60},
-    "large-gpu": {
-        **_DRZERO["large-gpu"],
-        **_OURS,
-        **_ROOM,
-    },
+    "large-gpu": {**_DRZERO["large-gpu"], **_OURS, **_ROOM},
     "selector": {
         **_DRZERO["large-gpu"],
         **_OURS,

@@ -167,12 +167,7 @@ class SolverReward(Struct, frozen=True):
 
 
 def cited_answer_reward(
-    answer: str,
-    accepted: Iterable[str],
-    span: str,
-    gold_span: str,
-    *,
-    span_weight: float = SPAN_WEIGHT,
+    answer: str, accepted: Iterable[str], span: str, gold_span: str, *, span_weight: float = SPAN_WEIGHT
 ) -> SolverReward:
     """Exact match plus 0.3 times the token F1 between the solver's span and the proposer's (Eq. 19-21).
 

@@ -320,12 +320,7 @@ def load_policy(model: ModelPath, tokenizer: str | Path, **engine: Unpack[Engine
     renderer = Renderer(load_tokenizer(str(tokenizer)))
     loaded = load_model(model, device, choose_dtype(engine.get("dtype", "auto"), device, mode, interactive=interactive))
     sampler = NativeSampler.over(
-        loaded,
-        renderer.decode,
-        name=model.name,
-        mode=mode,
-        max_rows=engine.get("max_rows", 32),
-        quick=mode == "fast",
+        loaded, renderer.decode, name=model.name, mode=mode, max_rows=engine.get("max_rows", 32), quick=mode == "fast"
     )
     if sampler.engine.note:
         report(sampler.engine.note)

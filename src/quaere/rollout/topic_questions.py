@@ -46,12 +46,7 @@ class OpenQuestion(Struct, frozen=True):
 
 
 def draw_open_questions(
-    index: Index,
-    num: int,
-    seed: int,
-    *,
-    topk: int = 5,
-    report: Callable[[int], None] = lambda num_drawn: None,
+    index: Index, num: int, seed: int, *, topk: int = 5, report: Callable[[int], None] = lambda num_drawn: None
 ) -> list[OpenQuestion]:
     """`num` different questions from templates.
 

@@ -142,10 +142,7 @@ def _messages(row: EpisodeRow, episode: Episode) -> Iterator[dict[str, Any]]:
                 yield {"role": "user", "content": turn.reply}
             continue
         arguments = {"queries": list(turn.action.queries)}
-        yield {
-            **said,
-            "tool_calls": [{"id": call, "function": "search", "arguments": arguments, "type": "function"}],
-        }
+        yield {**said, "tool_calls": [{"id": call, "function": "search", "arguments": arguments, "type": "function"}]}
         passages = [hit.passage for result in turn.results for hit in result.hits]
         yield {
             "role": "tool",

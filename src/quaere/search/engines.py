@@ -31,11 +31,7 @@ if TYPE_CHECKING:  # the command line lists the engines' names, so importing thi
 _ENGINES = Registry(
     "search engine",
     "quaere.retrievers",
-    {
-        "bm25": "quaere.search.bm25:BM25",
-        "dense": "quaere.search.dense:DENSE",
-        "lance": "quaere.search.lance:LANCE",
-    },
+    {"bm25": "quaere.search.bm25:BM25", "dense": "quaere.search.dense:DENSE", "lance": "quaere.search.lance:LANCE"},
 )
 FUSED = {"hybrid": ("bm25", "dense")}  # engines whose rankings are fused
 ENGINE_NAMES = Names(sorted([*_ENGINES.places, *FUSED]), lambda: _ENGINES.outside)

@@ -16,25 +16,9 @@ from quaere.chat.protocol import PromptStyle
 from quaere.dialects.registry import find_dialect
 from quaere.dialects.report.assessment import count_searches
 from quaere.dialects.report.evaluator_prompts import Verification
-from quaere.dialects.report.report_writer import (
-    bind_report,
-    numbered_sources,
-    write_entry,
-    write_rubric,
-    write_turn,
-)
+from quaere.dialects.report.report_writer import bind_report, numbered_sources, write_entry, write_rubric, write_turn
 from quaere.errors import BadInput, SamplingFailed
-from quaere.records import (
-    Assessment,
-    AssessTask,
-    Episode,
-    ReportTask,
-    Rubric,
-    RubricTask,
-    Search,
-    SearchResult,
-    Turn,
-)
+from quaere.records import Assessment, AssessTask, Episode, ReportTask, Rubric, RubricTask, Search, SearchResult, Turn
 from quaere.rollout.episode import Limits
 from quaere.search.index import Index
 from quaere.warmup.dialects import LessonKind
@@ -74,14 +58,7 @@ class Research:
     """Draws attempts of SCORE's three kinds of lesson; no question is used twice."""
 
     def __init__(
-        self,
-        world: World,
-        index: Index,
-        limits: Limits,
-        *,
-        style: PromptStyle,
-        seed: int,
-        ignore_rubrics: bool = False,
+        self, world: World, index: Index, limits: Limits, *, style: PromptStyle, seed: int, ignore_rubrics: bool = False
     ) -> None:
         self.world, self.index, self.seed, self.topk = world, index, seed, limits.topk
         self.ignore_rubrics = ignore_rubrics

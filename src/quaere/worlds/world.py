@@ -129,11 +129,7 @@ class Manifest(Struct, frozen=True):
 
 
 def write_world(
-    world: World,
-    out: Path,
-    num_questions: int | None = None,
-    force: bool = False,
-    progress: Progress | None = None,
+    world: World, out: Path, num_questions: int | None = None, force: bool = False, progress: Progress | None = None
 ) -> Manifest:
     """Write the world to the folder `out`, which must be new or empty unless `force` is set.
 

@@ -91,10 +91,7 @@ class JudgeModel:
     ) -> None:
         self.name, self._policy = policy.name, policy
         self._listed, self._guided = listed, guided and not listed
-        self._how: dict[str, Any] = {
-            "params": SamplingParams(temperature=temperature),
-            "concurrency": concurrency,
-        }
+        self._how: dict[str, Any] = {"params": SamplingParams(temperature=temperature), "concurrency": concurrency}
 
     async def ask(
         self,

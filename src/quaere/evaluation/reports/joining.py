@@ -28,11 +28,7 @@ _EXAMPLES = (
         "She painted ships for forty years.",
         "Marta Oleen was born in Sall and painted ships for forty years.",
     ),
-    (
-        "The ferry has crossed since 1811.",
-        "It is never late.",
-        "The ferry has crossed since 1811 and is never late.",
-    ),
+    ("The ferry has crossed since 1811.", "It is never late.", "The ferry has crossed since 1811 and is never late."),
 )
 _MAX_MORE_CHARS = 12  # room for a conjunction
 _LIMITS = Limits(max_turns=1, turn_tokens=160, sequence_tokens=2048)

@@ -30,16 +30,7 @@ from quaere.errors import BadInput
 from quaere.policies.native.sampler import NativeSampler
 from quaere.rollout.policy import TokenPolicy, derive_seed
 from quaere.serving.model.generation import Growing, OnTokens, Prompt, Prompter, Writer, Written
-from quaere.serving.model.replies import (
-    MODEL,
-    Answerer,
-    ChatForm,
-    Reply,
-    TextForm,
-    as_event,
-    read_question,
-    usage_of,
-)
+from quaere.serving.model.replies import MODEL, Answerer, ChatForm, Reply, TextForm, as_event, read_question, usage_of
 from quaere.serving.model.retriever import Documents, SearchRequest, TextEmbedder
 from quaere.serving.model.wire import (
     ChatRequest,
