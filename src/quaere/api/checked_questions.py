@@ -156,4 +156,4 @@ def count_searches(written: Written) -> Counter[int]:
 
 def write_lines(out: Path, lines: Sequence[msgspec.Struct]) -> None:
     """Write the file atomically: to a temporary file beside it, which is then renamed."""
-    write_file(out, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    write_file(out, msgspec.json.Encoder().encode_lines(lines))

@@ -110,22 +110,8 @@ def _refuse_unanswerable(questions: Sequence[Question], source: str) -> None:
 
 def encode_questions(questions: Sequence[Question]) -> bytes:
     """The questions as the bytes of a file that `read_questions` can read."""
-    rows = [
-        {
-            "id": question.id,
-            "question": question.text,
-            "answers": question.answers,
-            "facts": question.facts,
-            "searches": question.searches,
-            "hops": question.hops,
-            "evidence": question.evidence,
-            "set": question.set,
-            "gold_ids": question.gold_ids,
-            "hidden": question.hidden,
-        }
-        for question in questions
-    ]
-    return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+    rows = map(structs.asdict, questions)
+    return msgspec.json.Encoder().encode_lines({"question": row.pop("text"), **row} for row in rows)
 
 
 # --------------------------------------------------------------------------- given questions in a proposer's curriculum

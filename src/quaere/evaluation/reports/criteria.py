@@ -188,7 +188,7 @@ class Bench(Struct, frozen=True):
     def write_questions(self, path: Path, limit: int | None = None) -> int:
         """Write the first `limit` prompts as a file for `quaere report --questions`; returns their number."""
         rows = [{"id": item.question.id, "question": item.question.text} for item in self.questions[:limit]]
-        write_file(path, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+        write_file(path, msgspec.json.Encoder().encode_lines(rows))
         return len(rows)
 
 
