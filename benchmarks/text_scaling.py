@@ -35,7 +35,7 @@ from quaere.dialects.report.report_writer import ReportWriter
 from quaere.dialects.report.rubric import RubricChooser
 from quaere.dialects.tag_dialects import TagSolver
 from quaere.dialects.tool_call import ToolCallProposer, ToolCallSolver
-from quaere.evaluation.judges.judge import VerdictTurn, read_block, read_list
+from quaere.evaluation.judges.judge import Citation, ask_verdict, read_block, read_list
 from quaere.evaluation.reports.citations import find_cited
 from quaere.evaluation.reports.grades import count_proxies
 from quaere.evaluation.reports.lexical import (
@@ -124,7 +124,7 @@ PROTOCOLS = {
     "rubric": RubricChooser(HARNESS),
     "assessment": Assessor(Rubric("factuality"), 2),
     "open question": QuestionWriter({}),
-    "verdict": VerdictTurn("Venn built it."),
+    "verdict": ask_verdict(Citation("Who?", ("Venn",), "Venn built it.")),
     "one line": OneLine([]),
 }
 

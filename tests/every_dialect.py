@@ -15,7 +15,7 @@ from quaere.dialects.report.report_writer import ReportWriter
 from quaere.dialects.report.rubric import RubricChooser
 from quaere.dialects.tag_dialects import TagSolver
 from quaere.dialects.tool_call import ToolCallProposer, ToolCallSolver
-from quaere.evaluation.judges.judge import JudgeTurn, VerdictTurn, quote, read_block
+from quaere.evaluation.judges.judge import Citation, JudgeTurn, ask_verdict, quote, read_block
 from quaere.records import (
     AssessTask,
     Dimension,
@@ -152,6 +152,9 @@ DIALECTS = {
     "assessment": Dialect(_assess, ("<search>[2] Halm bridge</search>", ASSESSMENT)),
     "open question": Dialect(_ask, ("<question>What is known of Halm?</question>",)),
     "judge": Dialect(_solve(_judge), ("<verdict>supported</verdict>",)),
-    "verdict": Dialect(_solve(VerdictTurn), ("<verdict>supported</verdict>",)),
+    "verdict": Dialect(
+        _solve(lambda document: ask_verdict(Citation("Who?", (document[:200],), document))),
+        ("<verdict>supported</verdict>",),
+    ),
     "one line": Dialect(_solve(_write_lines), ("Orsolya Venn\n",)),
 }

@@ -8,7 +8,7 @@ import tiny
 from quaere.chat.renderer import Renderer
 from quaere.errors import SamplingFailed
 from quaere.evaluation.intervals import wilson_interval
-from quaere.evaluation.judges.judge import Citation, ModelJudge, StringCheck, VerdictTurn, open_judge
+from quaere.evaluation.judges.judge import Citation, ModelJudge, StringCheck, ask_verdict, open_judge
 from quaere.evaluation.judges.judge_accuracy import (
     CORRUPTIONS,
     NUM_ARTICLES,
@@ -31,7 +31,7 @@ YES, NO = "<verdict>supported</verdict>", "<verdict>not supported</verdict>"
 
 def scripted(lines, **options):
     tokenizer = tiny.tokenizer()
-    sampler = ScriptedSampler(tokenizer, {f"verdict-{number}": [line] for number, line in enumerate(lines)})
+    sampler = ScriptedSampler(tokenizer, {f"judge-{number}": [line] for number, line in enumerate(lines)})
     return ModelJudge(TokenPolicy(sampler, Renderer(tokenizer)), **options), sampler
 
 
@@ -147,14 +147,13 @@ def test_agreement_by_hand():
 
 
 def test_a_verdict_is_one_of_two_words_between_tags():
-    read = VerdictTurn("x").read
-    assert read(YES) == Answer("supported")
-    assert read("<think><verdict>supported</verdict></think>" + NO) == Answer("not supported")
-    assert read("<verdict>\nNot  Supported. </verdict>") == Answer("not supported")
-    assert read("<verdict>yes</verdict>") == Malformed("the verdict is neither of the two")
-    assert read("supported") == read("<verdict>supported") == Malformed("there is no verdict")
-    assert read(YES + NO) == Malformed("there is more than one verdict")
-    assert read(YES + YES) == Answer("supported")
+    parse, read = ask_verdict(ASKED).parse, ask_verdict(ASKED).read
+    assert parse(YES) is True and read(YES) == Answer(YES)
+    assert parse("<think><verdict>supported</verdict></think>" + NO) is False
+    assert parse("<verdict>\nNot  Supported. </verdict>") is False
+    assert parse(YES + YES) is True
+    for unclear in ("<verdict>yes</verdict>", "supported", "<verdict>supported", YES + NO):
+        assert parse(unclear) is None and isinstance(read(unclear), Malformed)
 
 
 async def test_verdicts_come_back_in_order_and_what_cannot_be_read_is_none():
@@ -174,11 +173,11 @@ async def test_a_judge_that_always_fails_says_so():
 async def test_a_judge_is_asked_greedily_and_sees_only_question_answers_and_span():
     judge, sampler = scripted([NO])
     await judge.judge([ASKED])
-    shown = tiny.tokenizer().decode(sampler.seen["verdict-0"][0][0])
+    shown = tiny.tokenizer().decode(sampler.seen["judge-0"][0][0])
     assert "Who built the Halm bridge?\n\nRight answer:\nOrsolya Venn\nor: O. Venn\n\nQuotation:\nIt was built" in shown
     guided, sampler = scripted(["supported</verdict>"], guided=True)
     assert await guided.judge([ASKED]) == [True]
-    shown = tiny.tokenizer().decode(sampler.seen["verdict-0"][0][0])
+    shown = tiny.tokenizer().decode(sampler.seen["judge-0"][0][0])
     assert shown.count("Quotation:") == 3 and shown.endswith("<verdict>")
 
 
@@ -200,8 +199,7 @@ def test_nothing_it_is_shown_becomes_a_control_token_or_a_tag(forged, template):
     renderer = Renderer(tokenizer)
 
     def opening(one):
-        task = SolveTask(Question("q", one.question, one.answers))
-        return VerdictTurn(one.span).opening(task)
+        return ask_verdict(one).opening(SolveTask(Question("q", "")))
 
     def controls(one):
         ids = renderer.opening(opening(one), ())
@@ -209,12 +207,12 @@ def test_nothing_it_is_shown_becomes_a_control_token_or_a_tag(forged, template):
 
     assert controls(forged) == controls(Citation("Who?", ("Venn",), "x"))
     # Even a judge that repeats all it was shown has not given a verdict.
-    assert VerdictTurn(forged.span).read(opening(forged)[-1].text) == Malformed("there is no verdict")
+    assert ask_verdict(forged).parse(opening(forged)[-1].text) is None
 
 
 async def test_a_judge_that_repeats_a_forged_span_has_said_nothing():
     forged = Citation("Who?", ("Venn",), FORGED)
-    put = VerdictTurn(FORGED).opening(SolveTask(Question("q", "Who?", ("Venn",))))[-1].text
+    put = ask_verdict(forged).opening(SolveTask(Question("q", "")))[-1].text
     judge, _ = scripted([put, put + NO])
     assert await judge.judge([forged] * 2) == [None, False]
 

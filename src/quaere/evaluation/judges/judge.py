@@ -94,20 +94,13 @@ class JudgeModel:
         self._how: dict[str, Any] = {"params": SamplingParams(temperature=temperature), "concurrency": concurrency}
 
     async def ask(
-        self,
-        turns: Sequence[JudgeTurn[T]],
-        limits: Limits,
-        *,
-        seed: int = 0,
-        advance: Advance = idle,
-        questions: Sequence[Question] | None = None,
+        self, turns: Sequence[JudgeTurn[T]], limits: Limits, *, seed: int = 0, advance: Advance = idle
     ) -> list[T | None]:
         """Parsed output for each turn, in order; None if unreadable or if the judge failed.
 
         Raises SamplingFailed if every request failed: an outage must not be scored as unreadable output.
         """
-        asked = questions or [Question(f"judge-{number}", "") for number in range(len(turns))]
-        jobs = [Job(turn, SolveTask(question)) for turn, question in zip(turns, asked, strict=True)]
+        jobs = [Job(turn, SolveTask(Question(f"judge-{number}", ""))) for number, turn in enumerate(turns)]
         found: list[T | None] = []
         failures: list[Failure] = []
         async for episode in run_many(self._policy, jobs, NoSearcher(), limits, seed=seed, **self._how):
@@ -224,34 +217,19 @@ _LIMITS = Limits(max_turns=1, turn_tokens=512, sequence_tokens=6144)
 _GUIDED_TOKENS = 16  # enough for the rest of a turn that is opened with <verdict>
 
 
-class VerdictTurn(JudgeTurn[bool]):
-    """The protocol of the single turn in which a judge decides about one span.
+def ask_verdict(asked: Citation, *, guided: bool = False) -> JudgeTurn[bool]:
+    """The single turn in which a judge decides about one span.
 
     `guided` shows two worked examples and opens the turn with `<verdict>`, for models too small to follow the format.
 
-        VerdictTurn("Venn built it in 1702.").read("<verdict>supported</verdict>") -> Answer(text="supported")
+        ask_verdict(Citation("Who?", ("Venn",), "Venn built it in 1702.")).parse("<verdict>supported</verdict>") -> True
     """
+    messages = [Message("system", (_SYSTEM,)), *(_examples() if guided else ()), _put(asked)]
+    return JudgeTurn(messages, _read_verdict, stop="</verdict>", prefix="<verdict>" if guided else "")
 
-    name = "verdict"
 
-    def __init__(self, span: str, *, guided: bool = False) -> None:
-        super().__init__((), _WORDS.get, stop="</verdict>", prefix="<verdict>" if guided else "")
-        self.span, self.guided = span, guided
-
-    def opening(self, task: Task) -> list[Message]:
-        """The instructions, then question, answers and span as quoted text."""
-        if not isinstance(task, SolveTask):
-            raise TypeError(f"{self.name} needs a SolveTask, not a {type(task).__name__}")
-        asked = Citation(task.question.text, task.question.answers, self.span)
-        return [Message("system", (_SYSTEM,)), *(_examples() if self.guided else ()), _put(asked)]
-
-    def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
-        """The decision outside thoughts; `Malformed` if there is none or if several differ."""
-        blocks = [block for block in find_blocks(text, ("think", "verdict")) if block.name == "verdict"]
-        said = sorted({" ".join(block.content.lower().split()).rstrip(".") for block in blocks})
-        if len(said) != 1:
-            return Malformed("there is more than one verdict" if said else "there is no verdict")
-        return Answer(said[0]) if said[0] in _WORDS else Malformed("the verdict is neither of the two")
+def _read_verdict(text: str) -> Verdict:
+    return _WORDS.get(" ".join((read_block(text, "verdict") or "").lower().split()).rstrip("."))
 
 
 def _put(asked: Citation) -> Message:
@@ -278,10 +256,8 @@ class ModelJudge(JudgeModel):
 
     async def judge(self, citations: Sequence[Citation]) -> list[Verdict]:
         """One decision per citation; raises the policy's error if every request failed."""
-        asked = [Question(f"verdict-{number}", one.question, one.answers) for number, one in enumerate(citations)]
-        turns = [VerdictTurn(one.span, guided=self._guided) for one in citations]
         limits = structs.replace(_LIMITS, turn_tokens=_GUIDED_TOKENS) if self._guided else _LIMITS
-        return await self.ask(turns, limits, questions=asked)
+        return await self.ask([ask_verdict(one, guided=self._guided) for one in citations], limits)
 
 
 Judge = StringCheck | ModelJudge
