@@ -1,49 +1,24 @@
 """How far a command has come, where there is no terminal."""
 
-import io
-from types import SimpleNamespace
-
 import pytest
-from rich.console import Console
 
 from quaere.api import printing as module
 from quaere.api.printing import count, counting, format_duration
 
 
-def lines(monkeypatch, seconds_each, total=20, stands="well"):
-    now = iter(seconds_each * number for number in range(total + 1))
-    # Names of this module, not of the process: another thread that asks for the time must not take one of these.
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(now)))
-    monkeypatch.setattr(module, "sys", SimpleNamespace(stderr=io.StringIO()))
-    stream = io.StringIO()
-    with counting("writing", total, Console(file=stream, width=100)) as advance:
-        for _ in range(total):
-            advance(stands)
-    return stream.getvalue().splitlines()
+def test_things_of_one_kind_are_counted(monkeypatch, capsys):
+    monkeypatch.setattr(module, "LOG_S", 0.0)
+    monkeypatch.setattr(module, "format_duration", lambda seconds: "1 s")
+    with counting("writing", 2) as advance:
+        advance("well")
+        advance("")
+    assert capsys.readouterr().err == "writing: 1 of 2, well, about 1 s left\nwriting: 2 of 2\n"
 
 
-def test_what_is_slow_says_a_line_every_tenth(monkeypatch):
-    said = lines(monkeypatch, 10.0)
-    assert len(said) == 10
-    assert said[0] == "2 of 20 done, well, about 3 min left" and said[-1] == "20 of 20 done, well"
-
-
-def test_without_a_result_so_far_nothing_stands_between_commas(monkeypatch):
-    assert lines(monkeypatch, 10.0, total=2, stands="") == ["1 of 2 done, about 10 s left", "2 of 2 done"]
-
-
-def test_a_tenth_is_a_whole_number_of_things(monkeypatch):
-    said = lines(monkeypatch, 10.0, total=25)
-    assert [int(line.split()[0]) for line in said[:3]] == [2, 4, 6]
-
-
-def test_what_is_quick_says_how_it_began_and_ended(monkeypatch):
-    assert lines(monkeypatch, 0.01) == ["2 of 20 done, well, about 0.2 s left", "20 of 20 done, well"]
-
-
-def test_what_is_very_slow_says_a_line_every_half_minute(monkeypatch):
-    said = lines(monkeypatch, 15.0, total=100)
-    assert [int(line.split()[0]) for line in said[:6]] == [2, 4, 6, 8, 10, 12]  # and not only after every tenth
+def test_what_does_not_take_long_says_nothing(capsys):
+    with counting("writing", 2) as advance:
+        advance("well")
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """`quaere learn`: the plan first, lines of progress, the result, JSON, and a dry run."""
 
 import json
-import time
 
 import pytest
 from msgspec import structs
@@ -93,22 +92,6 @@ def test_settings_are_read_as_yaml():
     }
     with pytest.raises(BadInput, match="KEY=VALUE"):
         learn.read_assignments(["=1"])
-
-
-def test_lines_of_progress_have_the_time_left(monkeypatch, capsys):
-    now = [0.0]
-    monkeypatch.setattr(
-        learn, "time", type("Clock", (), {"monotonic": staticmethod(lambda: now[0]), "sleep": time.sleep})
-    )
-    lines = learn.StageLines()
-    for done, seconds in ((0, 0), (1, 10), (2, 40), (3, 45), (4, 80)):
-        now[0] = float(seconds)
-        lines("reinforcing", done, 6, "reward 0.5")
-    said = capsys.readouterr().err.splitlines()
-    assert said == [
-        "reinforcing: 2 of 6, reward 0.5, about 80 s left",
-        "reinforcing: 4 of 6, reward 0.5, about 40 s left",
-    ]
 
 
 def test_an_update_is_printed_with_what_it_retired(words, tmp_path, capsys):

@@ -13,7 +13,8 @@ import torch
 import tiny
 from quaere.api import warmup as work
 from quaere.api.warmup_settings import WarmupSettings
-from quaere.cli import terminal, work_progress
+from quaere.cli import terminal
+from quaere.cli import warmup as command
 from quaere.cli.main import build_parser
 from quaere.cli.main import main as quaere
 from quaere.dialects.notes import Notes, find_notes
@@ -118,7 +119,7 @@ def test_from_a_model_to_a_model_that_asks(base, tmp_path, capsys):
 @pytest.fixture
 def press(monkeypatch):
     """Press Ctrl-C so many times when the first step was taken, and show what was said until then."""
-    step = work_progress._Display.step
+    step = command._Display.step
 
     def press(times):
         def step_and_press(display, taken):
@@ -128,7 +129,7 @@ def press(monkeypatch):
                     os.kill(os.getpid(), signal.SIGINT)
 
         monkeypatch.setattr(terminal, "ONE_PRESS_S", 0)
-        monkeypatch.setattr(work_progress._Display, "step", step_and_press)
+        monkeypatch.setattr(command._Display, "step", step_and_press)
 
     return press
 
@@ -174,7 +175,7 @@ def test_ctrl_c_before_the_first_step_has_nothing_to_keep(base, tmp_path, monkey
 @pytest.mark.usefixtures("_soon_told", "_one_world")
 def test_what_is_done_before_the_first_step_is_said(base, tmp_path, monkeypatch, capsys):
     told = []
-    monkeypatch.setattr(work_progress._Display, "progress", lambda display, *amounts: told.append(amounts))
+    monkeypatch.setattr(command._Display, "progress", lambda display, *amounts: told.append(amounts))
     main("drzero", "--model", base, "--out", tmp_path / "warm", *SMALL, *LIMITS)
     before = capsys.readouterr().err.partition("step 1/2 ·")[0]
     said = ("making lessons: 4 episodes in a world of 200 articles", "4 episodes kept", f"teaching {base} on cpu")

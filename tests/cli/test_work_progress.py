@@ -4,8 +4,9 @@ import io
 import json
 import sys
 
-from quaere.cli import work_progress
-from quaere.cli.work_progress import LogProgress, open_display, show_progress
+from quaere.api import printing
+from quaere.api.printing import LogProgress, show_progress
+from quaere.cli.warmup import open_display
 from quaere.warmup.imitation import TeachingStep
 
 
@@ -23,14 +24,17 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_log_hears_every_half_minute_what_is_done_and_how_it_stands():
+def test_a_log_hears_every_half_minute_what_is_done_and_how_long_the_rest_takes():
     log, clock = io.StringIO(), Clock()
     progress = LogProgress(log, clock)
-    for clock.now, done in ((1.0, 1), (30.0, 900), (59.0, 1700), (60.0, 1800)):
+    for clock.now, done in ((0.0, 0), (1.0, 1), (30.0, 1000), (59.0, 1700), (60.0, 2000)):
         progress("drzero attempts", done, 4000, "812 tok/s")
+    for clock.now, kept in ((80.0, 3), (100.0, 5)):  # another part: the time left is its own
+        progress(f"checking ({kept} kept)", kept, 8)
     assert log.getvalue().splitlines() == [
-        "drzero attempts: 900 of 4,000, 812 tok/s",
-        "drzero attempts: 1,800 of 4,000, 812 tok/s",
+        "drzero attempts: 1,000 of 4,000, 812 tok/s, about 90 s left",
+        "drzero attempts: 2,000 of 4,000, 812 tok/s, about 60 s left",
+        "checking (5 kept): 5 of 8, about 12 s left",
     ]
 
 
@@ -52,10 +56,10 @@ def test_a_terminal_gets_a_bar(monkeypatch):
 
 
 def test_a_warm_up_says_its_parts_in_every_form(monkeypatch, capsys):
-    monkeypatch.setattr(work_progress, "LOG_S", 0.0)
+    monkeypatch.setattr(printing, "LOG_S", 0.0)
     with open_display(as_json=False) as display:
         display.progress("drzero attempts", 3, 40, "812 tok/s")
-    assert capsys.readouterr().err == "drzero attempts: 3 of 40, 812 tok/s\n"
+    assert capsys.readouterr().err.startswith("drzero attempts: 3 of 40, 812 tok/s")
     with open_display(as_json=True) as display:
         display.progress("playing", 3, 40)
     told = {"event": "progress", "doing": "playing", "done": 3, "total": 40, "stands": ""}

@@ -208,4 +208,4 @@ def test_a_command_reads_them_from_the_endpoint_of_the_environment(server: HubSe
     env = {**offline, "HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "hf")}
     command = [sys.executable, "-m", "quaere", *EVAL]
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "1 of 1 done" in done.stderr and "127.0.0.1:9/v1" in done.stderr.splitlines()[-1], done.stderr
+    assert done.returncode == 2 and "127.0.0.1:9/v1" in done.stderr.splitlines()[-1], done.stderr

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import pytest
 
 from preloaded import run_command, start_command
+from quaere.api.printing import LogProgress
 from quaere.cli import index as index_command
 from quaere.cli import search as search_command
 from quaere.cli.main import build_parser
-from quaere.cli.work_progress import LogProgress
 from quaere.errors import BadInput, SearchFailed
 from quaere.search.index import build_index, open_index
 
@@ -26,12 +26,13 @@ def quaere(*words):
 
 
 def test_a_log_says_every_half_minute_how_far_an_index_is():
-    log, now = io.StringIO(), iter([0.0, 29.0, 31.0, 40.0, 61.0])
-    progress = LogProgress(log, lambda: next(now))
-    for done in (1_000_000, 12_400_000, 50_000_000):
+    log, now = io.StringIO(), [0.0]
+    progress = LogProgress(log, lambda: now[0])
+    for now[0], done in ((0.0, 0), (29.0, 1_000_000), (31.0, 12_400_000), (40.0, 50_000_000)):
         progress("reading documents", done, 98_000_000)
+    now[0] = 61.0
     progress("embedding", 512, 23784)
-    assert log.getvalue() == "reading documents: 12.4 of 98.0 MB\nembedding: 512 of 23,784\n"
+    assert log.getvalue() == "reading documents: 12.4 of 98.0 MB, about 4 min left\nembedding: 512 of 23,784\n"
 
 
 def test_reading_is_told_in_bytes(folder, tmp_path):

@@ -7,17 +7,17 @@ Console().print(plain_table("claim", "V", rows=[("c1", between(interval, scale=1
 
 from __future__ import annotations
 
+import itertools
 import json
-import math
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import msgspec
 
-from quaere.chat.terminal_text import printable, shorten_number
+from quaere.chat.terminal_text import printable, printable_line, shorten_number
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,53 +25,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from quaere.evaluation.intervals import Interval, SeededInterval
-
-_LEAST_S, _MOST_S = 1.0, 30.0
-
-
-class Progress(Protocol):
-    """A receiver of progress: `done` of `total` (None if unknown); `stands` is the interim result as text."""
-
-    def __call__(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
-        """Receive the progress of one part of the work."""
-
-
-def no_progress(doing: str, done: int, total: int | None, stands: str = "") -> None:
-    """Ignore the progress."""
-
-
-@contextmanager
-def counting(doing: str, total: int, quiet: Console | None = None) -> Iterator[Callable[[str], None]]:
-    """A bar with the time left on a terminal; elsewhere a line after every tenth and every half minute.
-
-    Yields `advance`, which takes the current state as text ("mean V +0.310").
-    """
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    console = quiet or Console(stderr=True, highlight=False)
-    num_done, started, said = 0, time.monotonic(), -math.inf
-    columns = (TextColumn(doing), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-    is_terminal = sys.stderr.isatty()
-    with Progress(
-        *columns, TextColumn("{task.fields[stands]}"), console=console, disable=not is_terminal, transient=True
-    ) as bar:
-        task = bar.add_task(doing, total=total, stands="")
-
-        def advance(stands: str) -> None:
-            nonlocal num_done, said
-            num_done += 1
-            now = time.monotonic()
-            bar.update(task, advance=1, stands=stands)
-            is_tenth = num_done % max(1, total // 10) == 0 and now - said >= _LEAST_S
-            is_due = is_tenth or now - max(said, started) >= _MOST_S
-            if not is_terminal and (is_due or num_done == total):
-                said = now
-                left_s = (now - started) / num_done * (total - num_done)
-                left = f"about {format_duration(left_s)} left" if num_done < total else ""
-                console.print(", ".join(filter(None, (f"{num_done} of {total} done", stands, left))), markup=False)
-
-        yield advance
 
 
 def count(number: int, noun: str) -> str:
@@ -153,3 +106,111 @@ def wide_console(num_columns: int) -> Console:
 def as_json(value: Any) -> str:
     """Indented JSON in ASCII, so that no character of a document reaches the terminal as itself."""
     return json.dumps(json.loads(msgspec.json.encode(value)), indent=2)  # msgspec writes NaN as null, json would not
+
+
+# ------------------------------------------------------------------------------------------------------------ progress
+
+LOG_S = 30.0
+_DRAW_S = 0.1
+
+
+class Progress(Protocol):
+    """A receiver of progress: `done` of `total` (None if unknown); `stands` is the interim result as text."""
+
+    def __call__(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
+        """Receive the progress of one part of the work."""
+
+
+def no_progress(doing: str, done: int, total: int | None, stands: str = "") -> None:
+    """Ignore the progress."""
+
+
+@contextmanager
+def counting(doing: str, total: int) -> Iterator[Callable[[str], None]]:
+    """Context of work on `total` things of one kind, whose progress is shown (`show_progress`).
+
+    Yields `advance`, which is called after each of them with the interim result as text ("mean V +0.310").
+    """
+    num_done = itertools.count(1)
+    with show_progress() as progress:
+        yield lambda stands: progress(doing, next(num_done), total, stands)
+
+
+@contextmanager
+def show_progress() -> Iterator[Progress]:
+    """A bar on a terminal; elsewhere a line every now and then, and none at all if it does not take long."""
+    if not sys.stderr.isatty():
+        yield LogProgress(sys.stderr)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    amount, left = TextColumn("{task.fields[amount]}"), (TextColumn("left"), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), amount, TimeElapsedColumn(), *left)
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=None, amount="")
+        shown_at = 0.0
+
+        def progress(doing: str, done: int, total: int | None, stands: str = "") -> None:
+            nonlocal shown_at
+            now = time.monotonic()
+            if now - shown_at > _DRAW_S or done in (0, total):
+                bar.tasks[0].total = total  # `update` would take None for "as before"
+                amount = ", ".join(filter(None, (describe_count(doing, done, total), stands)))
+                bar.update(task, description=doing, completed=done, amount=amount)
+                shown_at = now
+
+        yield progress
+
+
+class Lull:
+    """Tells when nothing was printed for half a minute, so that a log shows that work goes on, but not every part."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since_s = clock()
+
+    def restart(self) -> None:
+        """Note that something was printed."""
+        self._since_s = self._clock()
+
+    def ends(self) -> bool:
+        """True if nothing was printed for half a minute; then that begins anew."""
+        now = self._clock()
+        if now - self._since_s < LOG_S:
+            return False
+        self._since_s = now
+        return True
+
+
+class LogProgress:
+    """Says how far it is, a line every half minute: "reinforcing: 12 of 48, reward 0.41, about 7 min left"."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._clock, self._lull = stream, clock, Lull(clock)
+        self._part, self._began_s = "", 0.0
+
+    def __call__(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
+        """Print the progress if nothing was printed for half a minute."""
+        part = doing.partition(" (")[0]  # counts in parentheses change
+        if part != self._part:
+            self._part, self._began_s = part, self._clock()
+        if self._lull.ends():
+            left_s = (self._clock() - self._began_s) / done * (total - done) if done and total else 0.0
+            left = f"about {format_duration(left_s)} left" if left_s else ""
+            said = ", ".join(filter(None, (describe_count(doing, done, total), stands, left)))
+            print(printable_line(f"{doing}: {said}"), file=self._stream, flush=True)
+
+
+def describe_count(doing: str, done: int, total: int | None) -> str:
+    """How much is done; documents are read by the byte.
+
+    describe_count("embedding", 512, 23784) == "512 of 23,784"
+    describe_count("reading documents", 12_400_000, 98_000_000) == "12.4 of 98.0 MB"
+    """
+    from quaere.search.index import READING
+
+    if doing == READING and total is not None:
+        return f"{done / 1e6:.1f} of {total / 1e6:.1f} MB"
+    return f"{done:,}" if total is None else f"{done:,} of {total:,}"

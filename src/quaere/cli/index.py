@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Struct
 
+from quaere.api.printing import show_progress
 from quaere.cli.options import Flag, JsonOption, Repeated, command, group
 from quaere.cli.terminal import interruptible, printable_line, say_line
-from quaere.cli.work_progress import show_progress
 from quaere.errors import BadInput
 from quaere.search.engines import ENGINE_NAMES
 from quaere.setting_types import Count, Folder, Number

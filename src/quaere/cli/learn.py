@@ -10,19 +10,15 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from quaere.api.printing import Progress, between, count, format_duration
+from quaere.api.printing import Progress, between, count, format_duration, no_progress, show_progress
 from quaere.cli.options import DeviceOption, Flag, JsonOption, Repeated, command
 from quaere.cli.terminal import interruptible, note_line, printable_line
-from quaere.cli.work_progress import describe_count, show_progress
 from quaere.errors import BadInput
 from quaere.recipes.registry import LEARNED
 from quaere.setting_types import File, Folder, Number
@@ -136,8 +132,8 @@ def _preview(args: argparse.Namespace, given: dict[str, Any]) -> None:
     for name, said in () if args.json else lines:
         print(printable_line(f"{name:<{width}}  {said}"), flush=True)
     with interruptible("nothing is written"), _open_progress(args.json) as progress:
-        note = _skip_note if args.json else note_line
-        questions = preview_questions(plan, on_note=note, on_progress=progress)
+        told = {} if args.json else {"on_note": note_line}  # with --json, one object
+        questions = preview_questions(plan, on_progress=progress, **told)
     if args.json:
         print(json.dumps({"plan": msgspec.to_builtins(plan), "questions": msgspec.to_builtins(questions)}))
         return
@@ -155,43 +151,9 @@ def _print_event(line: str) -> None:
     print(json.dumps({"event": "note", "line": line}), flush=True)
 
 
-@contextmanager
-def _open_progress(as_json: bool) -> Iterator[Progress]:
-    """A bar on a terminal; elsewhere a line with the time left, every half minute and at the end of a stage."""
-    if as_json or sys.stderr.isatty():
-        with show_progress() as shown:
-            yield _skip_progress if as_json else shown
-        return
-    yield StageLines()
-
-
-def _skip_note(line: str) -> None:
-    """A dry run prints one object."""
-
-
-def _skip_progress(doing: str, done: int, total: int | None, stands: str = "") -> None:
-    """JSON has the notes and the result."""
-
-
-class StageLines:
-    """Progress as lines: "reinforcing: 12 of 48, reward 0.41, about 7 min left"."""
-
-    def __init__(self, every_s: float = 30.0) -> None:
-        self._every_s = every_s
-        self._doing, self._began_s, self._said_s = "", 0.0, 0.0
-
-    def __call__(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
-        """Print a line if the last one is old, or if this part of the work is done."""
-        now = time.monotonic()
-        part = doing.partition(" (")[0]  # counts in parentheses change
-        if part != self._doing:
-            self._doing, self._began_s, self._said_s = part, now, now
-        if now - self._said_s < self._every_s:
-            return
-        self._said_s = now
-        left_s = (now - self._began_s) / done * (total - done) if done and total else 0.0
-        left = f"about {format_duration(left_s)} left" if left_s else ""
-        note_line(f"{doing}: {', '.join(filter(None, (describe_count(doing, done, total), stands, left)))}")
+def _open_progress(as_json: bool) -> AbstractContextManager[Progress]:
+    """A bar on a terminal, else a line every half minute; JSON has the notes and the result."""
+    return nullcontext(no_progress) if as_json else show_progress()
 
 
 # ---------------------------------------------------------------------------------------------------------- the result

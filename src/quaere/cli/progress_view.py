@@ -22,10 +22,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from quaere.api.printing import format_duration
+from quaere.api.printing import Lull, format_duration
 from quaere.chat.terminal_text import shorten_number
 from quaere.cli.terminal import printable
-from quaere.cli.work_progress import Lull
 from quaere.training.progress import Reporter, StepProgress, StepReport, describe_figures
 
 BARS = "▁▂▃▄▅▆▇█"

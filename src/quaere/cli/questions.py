@@ -17,10 +17,9 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from quaere.api.checked_questions import count_searches, summarise, write_checked, write_lines
-from quaere.api.printing import counting
+from quaere.api.printing import counting, show_progress
 from quaere.cli.options import DeviceOption, JsonOption, command, exclusive, group, read_options, refuse
 from quaere.cli.terminal import interruptible, note_line
-from quaere.cli.work_progress import show_progress
 from quaere.policies.catalogue import needs_guide
 from quaere.rollout.policy import open_policy
 from quaere.rollout.topic_questions import OpenQuestion, draw_open_questions, rewrite_questions

@@ -15,20 +15,25 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+from msgspec import structs
 
-from quaere.api.printing import count
+from quaere.api.printing import Lull, count, format_duration, show_progress
 from quaere.api.warmup_settings import WarmupSettings, make_settings
 from quaere.cli.options import Flag, JsonOption, Repeated, add_options, command, group
 from quaere.cli.terminal import interruptible
-from quaere.cli.work_progress import open_display
 from quaere.errors import BadInput
+from quaere.training.progress import accept_stop
 from quaere.warmup.dialects import DIALECTS
 
 if TYPE_CHECKING:
-    from quaere.warmup.imitation import WarmupManifest
+    from quaere.warmup.imitation import TeachingStep, WarmupManifest
 
 _FACTS, _HOPS, _LESSONS = "4,3,2,1", "4,3,2,1", "5,2,3"
 # Settings of a warm-up by the heading they have in the help.
@@ -142,3 +147,69 @@ def _weights(option: str, example: str, text: str) -> tuple[int, ...]:
         return tuple(int(weight) for weight in text.split(","))
     except ValueError:
         raise BadInput(f"{option} must be a list of whole numbers such as {example}, not {text}") from None
+
+
+# ------------------------------------------------------------------------------------------------------------ progress
+
+
+def open_display(as_json: bool) -> _Display:
+    """The display: JSON if asked for, else a bar or lines."""
+    return _JsonDisplay() if as_json else _Display()
+
+
+class _Display:
+    """Progress on stderr: a bar on a terminal, with notes above it; elsewhere plain lines."""
+
+    def __init__(self) -> None:
+        self._taken_s: list[float] = []
+        self._held = ExitStack()
+        self._is_live = sys.stderr.isatty()
+
+    def __enter__(self) -> _Display:
+        self._show = self._held.enter_context(show_progress())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+
+    def note(self, line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    def progress(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
+        self._show(doing, done, total, stands)
+
+    def step(self, step: TeachingStep) -> None:
+        loss, pace = f"loss {step.loss:.3f}", f"{step.tokens_per_s:.0f} tok/s"
+        if self._is_live:
+            self.progress("teaching", step.step, step.num_steps, f"{loss}, {pace}")
+            return
+        self._taken_s.append(step.num_tokens / step.tokens_per_s)
+        left_s = sum(self._taken_s) / len(self._taken_s) * (step.num_steps - step.step)
+        left = f" · about {format_duration(left_s)} left" if left_s else ""
+        self.note(f"step {step.step}/{step.num_steps} · {loss} · {pace}{left}")
+
+    @contextmanager
+    def teaching(self) -> Iterator[None]:
+        """Context in which the first Ctrl-C ends the teaching after a step, with a model to save."""
+        step = "the step under way, whose model is then saved"
+        with accept_stop() as stop, interruptible("no model is written", after=step, ask=stop):
+            yield
+
+
+class _JsonDisplay(_Display):
+    """Progress as lines of JSON on stdout: {"event": "step", "step": 3, "loss": 1.62, ...}."""
+
+    def __enter__(self) -> _Display:
+        self._lull = Lull(time.monotonic)
+        return self
+
+    def note(self, line: str) -> None:
+        print(json.dumps({"event": "note", "line": line}), flush=True)
+
+    def progress(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
+        if self._lull.ends():
+            told = {"event": "progress", "doing": doing, "done": done, "total": total, "stands": stands}
+            print(json.dumps(told), flush=True)
+
+    def step(self, step: TeachingStep) -> None:
+        print(json.dumps({"event": "step", **structs.asdict(step)}), flush=True)
