@@ -242,7 +242,7 @@ def test_without_the_documents_it_says_that_nothing_was_checked(quaere, made, fo
     config = (folder / "runs" / "r" / "config.yaml").read_text().replace(str(moved), str(folder / "gone"))
     (folder / "runs" / "r" / "config.yaml").write_text(config)
     shown = quaere("show a")
-    assert "unchecked" in shown and "evidence is not checked" in " ".join(shown.split())
+    assert "unchecked" in shown and "so evidence is not checked" in " ".join(shown.split())
     assert f"  {SPAN}" in shown.splitlines()
     assert "verbatim" in quaere(f"show a --index {moved}")
     assert json.loads(quaere("--hops 1 --json"))[0]["evidence_state"] == "unchecked"

@@ -161,7 +161,8 @@ class Silent(Acting):
 def test_validation_counts_right_answers_and_those_that_are_missing():
     step = Step(1, 0, "solver", 0, 0, None)
     stage = Stage(Silent(), tiny.ListSearcher())
-    validator = Validator(stage, ToolCallSolver(), QUESTIONS, SolverConfig().limits, every=10, num_steps=50)
+    when = {"every": 10, "num_steps": 50, "abstention": AbstentionRewards()}
+    validator = Validator(stage, ToolCallSolver(), QUESTIONS, SolverConfig().limits, **when)
     asyncio.run(validator.before(step))
     assert step.validated_before == Validated(0.25, 4)
     assert step.metrics["validation_start/exact_match"] == 0.25

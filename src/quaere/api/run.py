@@ -86,14 +86,16 @@ class RunDocuments(Struct, frozen=True):
             return ""
 
 
-def open_documents(run: RunReader) -> RunDocuments:
-    """The index that the run names; none if it is not on this machine."""
-    path = name_index(run)
+def open_documents(run: RunReader, place: str | None = None) -> RunDocuments:
+    """The index that the run names; none if it is not on this machine. One at another `place` must be there."""
+    path = place or name_index(run)
     if not path:
         return RunDocuments(None, "the documents are not here: the run names no index")
     try:
         index = open_index(Path(path), check_sources=False)
     except (IndexMissing, BadInput, OSError) as error:
+        if place:
+            raise
         return RunDocuments(None, f"the documents are not here: {error}")
     if index.fingerprint != run.info.settings.get("index_fingerprint", index.fingerprint):
         return RunDocuments(index, f"{path} holds other documents than when the run began")

@@ -89,19 +89,15 @@ _find_tagged = partial(
 )
 
 
-def _write_function(call: ToolCall) -> str:
-    given = "".join(
-        f"<parameter={name}>\n{write_value(value)}\n</parameter>\n" for name, value in call.arguments.items()
-    )
-    return f"<{CALL_TAG}>\n<function={call.name}>\n{given}</function>\n</{CALL_TAG}>"
+def _write_tagged(call: ToolCall, *, whole: str, argument: str) -> str:
+    given = "".join(argument.format(name, write_value(value)) for name, value in call.arguments.items())
+    return f"<{CALL_TAG}>{whole.format(call.name, given)}</{CALL_TAG}>"
 
 
-def _write_glm(call: ToolCall) -> str:
-    given = "".join(
-        f"<arg_key>{name}</arg_key>\n<arg_value>{write_value(value)}</arg_value>\n"
-        for name, value in call.arguments.items()
-    )
-    return f"<{CALL_TAG}>{call.name}\n{given}</{CALL_TAG}>"
+_write_function = partial(
+    _write_tagged, whole="\n<function={}>\n{}</function>\n", argument="<parameter={}>\n{}\n</parameter>\n"
+)
+_write_glm = partial(_write_tagged, whole="{}\n{}", argument="<arg_key>{}</arg_key>\n<arg_value>{}</arg_value>\n")
 
 
 JSON = CallMarkup(name="JSON in <tool_call>")

@@ -16,11 +16,11 @@ from msgspec import Meta, Struct, to_builtins
 from rich.text import Text
 
 from quaere.api.printing import as_json, between
-from quaere.api.run import name_index
+from quaere.api.run import name_index, open_documents
 from quaere.cli import options
 from quaere.cli.curriculum_view import render_item, render_items
 from quaere.cli.terminal import open_console, printable
-from quaere.errors import BadInput, IndexMissing
+from quaere.errors import BadInput
 from quaere.evaluation.qa.curriculum_quality import Asked, measure_quality, of_candidate, of_question
 from quaere.recipes.registry import find_recipe
 from quaere.records import DropReason
@@ -343,24 +343,12 @@ def _select(args: argparse.Namespace, run: Run) -> list[Item]:
 
 def _check_evidence(run: Run, args: argparse.Namespace, items: list[Item]) -> tuple[list[Item], Index | None, str]:
     """The items with their evidence checked, the index it was checked against, and a warning about that or ""."""
-    index, said = _open_documents(run, args, items)
-    return [check_item(item, index.document if index else None) for item in items], index, said
-
-
-def _open_documents(run: Run, args: argparse.Namespace, items: list[Item]) -> tuple[Index | None, str]:
-    """The index to check evidence against (None if there is no evidence), and a warning about it or ""."""
     if not any(item.candidate.evidence for item in items):
-        return None, ""
-    path = args.index or name_index(run)
-    try:
-        index = open_index(Path(path))
-    except IndexMissing as error:
-        if args.index:
-            raise
-        return None, f"evidence is not checked: {error} (--index DIR says where the documents are)"
-    if index.fingerprint != run.info.settings.get("index_fingerprint", index.fingerprint):
-        return index, f"{path} holds other documents than when the run began"
-    return index, ""
+        return [check_item(item, None) for item in items], None, ""
+    found = open_documents(run, args.index)
+    where = "" if found.index else ", so evidence is not checked (--index DIR says where they are)"
+    read = found.index.document if found.index else None
+    return [check_item(item, read) for item in items], found.index, found.said + where
 
 
 def _solver_protocol(run: Run) -> Any:

@@ -19,11 +19,10 @@ from quaere.recipes.practice import CLOSED_BOOK, CLOSED_PRESETS, practice_recipe
 from quaere.records import Episode, Question, SolveTask
 from quaere.rewards.abstention import ABSTENTION
 from quaere.rollout.episode import make_sample
-from quaere.rollout.policy import derive_seed
 from quaere.training.given import PracticeConfig, plan_practice, train_practice
-from quaere.training.rollouts import Drawing, Stage, count_steps_with_questions, draw_by_need
+from quaere.training.rollouts import Stage
 from quaere.training.settings import ValidationSettings
-from quaere.training.solver_phase import SolverConfig, Validator, hold_back
+from quaere.training.solver_phase import AbstentionSettings, SolverConfig, practice_steps
 from quaere.training.training_run import TrainingRun
 from quaere.warmup.scripted_episodes import Attempt, demonstrate
 
@@ -54,13 +53,9 @@ async def imitate(
     also: Mapping[str, float] | None = None,
 ) -> None:
     """Train the solver on the accepted answers to these questions, except those held back (see `practise`)."""
-    questions, held_back = hold_back(questions, validation, seed)
-    num_steps = count_steps_with_questions(config.steps, len(questions), config.batch, config.max_draws)
-    drawing = Drawing(config.batch, num_steps, config.max_draws, config.several_share)
-    validator = Validator(stage, solver.protocol, held_back, config.limits, every=validation.every, num_steps=num_steps)
-    for step in training.steps(iteration, "solver", num_steps, role="solver", settings=config.learner):
-        await validator.before(step)
-        asked = draw_by_need(questions, step.number, drawing, derive_seed(seed, "questions", iteration))
+    answering = structs.replace(config, abstention=AbstentionSettings())  # no answer is hidden
+    phase = practice_steps(training, stage, iteration, answering, solver.protocol, questions, validation, seed)
+    async for step, asked in phase:
         written = [await _write_answer(stage, solver, one, config, f"{step.name}-{one.id}") for one in asked]
         episodes = [episode for episode in written if is_right(episode)]
         if not episodes:
@@ -72,9 +67,6 @@ async def imitate(
         step.metrics |= {"solver/unwritten": float(len(written) - len(episodes)), **(also or {})}
         for episode in episodes:
             step.keep(episode, solver.pay(episode))
-        await validator.after(step)
-    training.take_best("solver")
-    training.skip(config.steps - num_steps)
 
 
 async def _write_answer(stage: Stage, solver: Solver, question: Question, config: SolverConfig, name: str) -> Episode:

@@ -19,7 +19,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from contextvars import ContextVar
-from importlib import import_module
 from netrc import NetrcParseError, netrc
 from pathlib import Path
 from threading import Event
@@ -29,7 +28,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from quaere.chat.terminal_text import shorten_number
-from quaere.errors import BadInput, ExtraMissing
+from quaere.errors import BadInput, ExtraMissing, import_extra
 
 if TYPE_CHECKING:
     from quaere.runs.reader import RunReader
@@ -185,7 +184,7 @@ def check_writers(names: Sequence[str]) -> None:
         if name not in WRITERS:
             raise BadInput(f"unknown writer {name}; the writers are {', '.join(WRITERS[:-1])} and {WRITERS[-1]}")
     for name in names:
-        _import_extra(_MODULES[name], name)
+        _import_writer(name)
 
 
 def find_missing(names: Sequence[str]) -> dict[str, ExtraMissing]:
@@ -193,7 +192,7 @@ def find_missing(names: Sequence[str]) -> dict[str, ExtraMissing]:
     missing: dict[str, ExtraMissing] = {}
     for name in names:
         try:
-            _import_extra(_MODULES[name], name)
+            _import_writer(name)
         except ExtraMissing as error:
             missing[name] = error
     return missing
@@ -228,7 +227,7 @@ class TensorBoardReporter(_Sink):
     """
 
     def __init__(self, folder: Path) -> None:
-        self._writer_class = _import_extra(_MODULES["tensorboard"], "tensorboard").SummaryWriter
+        self._writer_class = _import_writer("tensorboard").SummaryWriter
         self._folder = folder
         self._writer: Any = None
         self._step = 0
@@ -272,7 +271,7 @@ class WandbReporter(_Sink):
     def __init__(
         self, project: str, name: str, config: Mapping[str, Any] | None = None, *, folder: Path | None = None
     ) -> None:
-        wandb = _import_extra("wandb", "wandb")
+        wandb = _import_writer("wandb")
         self._run = wandb.init(
             project=project,
             name=name,
@@ -306,7 +305,7 @@ class TrackioReporter(_Sink):
     def __init__(
         self, project: str, name: str, config: Mapping[str, Any] | None = None, *, goes_on: bool = False
     ) -> None:
-        self._trackio = _import_extra("trackio", "trackio")
+        self._trackio = _import_writer("trackio")
         with redirect_stdout(sys.stderr):  # stdout may be read by a program
             self._run = self._trackio.init(
                 project=project,
@@ -363,11 +362,8 @@ def _is_logged_in() -> bool:
         return False
 
 
-def _import_extra(module: str, extra: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise ExtraMissing(f"writing to {_NAMES[extra]} needs {extra}", extra=extra) from error
+def _import_writer(name: str) -> Any:
+    return import_extra(_MODULES[name], f"writing to {_NAMES[name]} needs {name}", extra=name)
 
 
 # -------------------------------------------------------------------------------------------------- the request to stop

@@ -4,8 +4,9 @@ Some of its questions are held back from training; exact match on them selects t
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -170,30 +171,8 @@ async def practise(
     also: Mapping[str, float] | None = None,
 ) -> None:
     """Train the solver with GRPO on these questions, except those held back; `also` are metrics added to every step."""
-    questions, held_back = hold_back(questions, validation, seed)
-    num_steps = count_steps_with_questions(config.steps, len(questions), config.batch, config.max_draws)
-    drawing = Drawing(config.batch, num_steps, config.max_draws, config.several_share)
-    if config.abstention.allowed:
-        held_back = hide_some(held_back, config.abstention.hidden_share, derive_seed(seed, "hidden"))
-    validator = Validator(
-        stage,
-        solver.protocol,
-        held_back,
-        config.limits,
-        every=validation.every,
-        num_steps=num_steps,
-        abstention=config.abstention.rewards,
-    )
-    for step in training.steps(iteration, "solver", num_steps, role="solver", settings=config.learner):
-        if step.number == 0 and num_steps < config.steps:
-            training.reporter.note(
-                f"iteration {iteration + 1}: the questions ({len(questions)}) last for {num_steps} of {config.steps} "
-                f"steps with solver.max_draws={config.max_draws}; the other steps are skipped"
-            )
-        await validator.before(step)
-        asked = draw_by_need(questions, step.number, drawing, derive_seed(seed, "questions", iteration))
-        if config.abstention.allowed:
-            asked = hide_some(asked, config.abstention.hidden_share, derive_seed(step.seed, "hidden"))
+    phase = practice_steps(training, stage, iteration, config, solver.protocol, questions, validation, seed)
+    async for step, asked in phase:
         jobs = attempt_jobs(solver.protocol, asked, config.attempts, step.name)
         played = await stage.play(step, "solver", jobs, config.limits)
         episodes = [episode for episode in played.episodes if not episode.search_failed]
@@ -209,13 +188,47 @@ async def practise(
             step.keep(episode, {**parts, "advantage": advantage})
         step.metrics |= {
             **measure_solver(episodes, paid, advantages, config.attempts),
-            **measure_draws(step.number + 1, config.batch, len(questions)),
             **measure_asked(asked),
             **measure_attempts(episodes, paid),
         }
         levels = (training.phase_values(step, name) for name in ("solver/searches", "questions/searches_needed"))
         own = solver.measure(episodes) if solver.measure else {}
         step.metrics |= {**measure_searches_kept(*levels), **own, **(also or {})}
+
+
+async def practice_steps(
+    training: TrainingRun,
+    stage: Stage,
+    iteration: int,
+    config: SolverConfig,
+    protocol: Protocol,
+    questions: Sequence[Question],
+    validation: ValidationSettings,
+    seed: int,
+) -> AsyncIterator[tuple[Step, list[Question]]]:
+    """The steps of a solver's phase, each with its questions; the solver is validated, and ends with its best weights.
+
+    The phase is shorter than `config.steps` if the questions, without those held back, do not last.
+    """
+    questions, held_back = hold_back(questions, validation, seed)
+    num_steps = count_steps_with_questions(config.steps, len(questions), config.batch, config.max_draws)
+    drawing, abstention = Drawing(config.batch, num_steps, config.max_draws, config.several_share), config.abstention
+    if abstention.allowed:
+        held_back = hide_some(held_back, abstention.hidden_share, derive_seed(seed, "hidden"))
+    how: dict[str, Any] = {"every": validation.every, "num_steps": num_steps, "abstention": abstention.rewards}
+    validator = Validator(stage, protocol, held_back, config.limits, **how)
+    for step in training.steps(iteration, "solver", num_steps, role="solver", settings=config.learner):
+        if step.number == 0 and num_steps < config.steps:
+            training.reporter.note(
+                f"iteration {iteration + 1}: the questions ({len(questions)}) last for {num_steps} of {config.steps} "
+                f"steps with solver.max_draws={config.max_draws}; the other steps are skipped"
+            )
+        await validator.before(step)
+        asked = draw_by_need(questions, step.number, drawing, derive_seed(seed, "questions", iteration))
+        if abstention.allowed:
+            asked = hide_some(asked, abstention.hidden_share, derive_seed(step.seed, "hidden"))
+        yield step, asked
+        step.metrics |= measure_draws(step.number + 1, config.batch, len(questions))
         await validator.after(step)
     training.take_best("solver")
     training.skip(config.steps - num_steps)
@@ -292,16 +305,13 @@ def hold_back(
     return train, [question for question in questions if question.id in held]
 
 
-_UNPAID = AbstentionRewards(right=0.0)
-
-
 @dataclass(frozen=True)
 class Validator:
     """Evaluates the solver greedily on the held-back questions at certain steps of its phase.
 
     A checkpoint is rated by exact match, in which an episode that abstained counts as its reward (`abstention`).
 
-    validator = Validator(stage, ToolCallSolver(), held_back, Limits(), every=10, num_steps=50)
+    Validator(stage, ToolCallSolver(), held_back, Limits(), every=10, num_steps=50, abstention=AbstentionRewards())
     """
 
     stage: Stage
@@ -310,7 +320,7 @@ class Validator:
     limits: Limits
     every: int
     num_steps: int
-    abstention: AbstentionRewards = _UNPAID
+    abstention: AbstentionRewards
 
     async def before(self, step: Step) -> None:
         """Evaluate the weights at the start of the phase, in its first step."""
