@@ -60,7 +60,7 @@ def test_the_judge_comes_first_then_scores(place, tmp_path, capsys):
     assert re.search(r"supported / unsupported / unknown +32 / 0 / 0", shown.out)
     assert shown.out.count("both (balanced; 50 is chance)") == 2 and "statements in free words, by hand" in shown.out
     assert "sentence negated" in shown.out and "no published figures" in shown.out
-    assert "done" in shown.err and "left" in shown.err
+    assert "judge: checks" in shown.err
     (written,) = json.loads(out.read_text())
     assert next(iter(written)) == "agreement" and len(written["reports"][0]["checks"]) == 8
 
