@@ -22,7 +22,7 @@ def evaluation(name, *scores, judging=None):
 
 
 def judging(balanced=SURE, **more):
-    trust = Validation("a world", SURE, SURE, balanced, (Agreement("answer alone", UNSURE),), num_unread=0)
+    trust = Validation(SURE, SURE, balanced, "a world", (Agreement("answer alone", UNSURE),), num_unread=0)
     return Judging("string", trust, **{"num_unread": 0, **more})
 
 

@@ -8,15 +8,14 @@ import inspect
 import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from quaere.errors import BadInput, QuaereError, SearchFailed
 from quaere.records import Hit, Passage
+from quaere.search.wire import read_found
 
 Found = str | Mapping[str, Any] | Passage | Hit
 SearchFunction = Callable[[str], Iterable[Found] | Awaitable[Iterable[Found]]]
@@ -64,17 +63,6 @@ class FunctionSearcher:
         return list(found) if inspect.isgenerator(found) else found
 
 
-class _Row(Struct):
-    """The fields of a passage given as a mapping; anything else in it is ignored."""
-
-    text: str
-    title: str | None = None
-    id: str | int | None = None
-    score: float | None = None
-    doc_id: str | int | None = None
-    start: int = 0
-
-
 def _read_hits(found: object, topk: int) -> list[Hit]:
     if isinstance(found, str | Mapping) or not isinstance(found, Iterable):
         raise BadInput(f"a search function must return a list of passages, not {type(found).__name__}", hint=_SHAPES)
@@ -87,13 +75,7 @@ def _read_hit(found: object, score: float) -> Hit:
         return found
     if isinstance(found, Passage):
         return Hit(found, score)
-    fields = {"text": found} if isinstance(found, str) else found
     try:
-        row = msgspec.convert(fields, _Row)
+        return read_found({"text": found} if isinstance(found, str) else found, score)
     except msgspec.ValidationError as error:
         raise BadInput(f"a search function returned what is no passage: {error}", hint=_SHAPES) from error
-    # A text without an id is its own document, known by its content: the same text is the same document.
-    name = str(row.id) if row.id is not None else f"text-{blake2b(row.text.encode(), digest_size=6).hexdigest()}"
-    doc_id = name if row.doc_id is None else str(row.doc_id)
-    passage = Passage(name, doc_id, row.title or "", row.text, row.start, row.start + len(row.text))
-    return Hit(passage, score if row.score is None else row.score)

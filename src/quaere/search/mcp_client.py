@@ -12,21 +12,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import shlex
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from hashlib import blake2b
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from quaere.endpoint import open_client, refuse_login
 from quaere.errors import BadInput, SearchFailed, import_extra
-from quaere.records import Hit, Passage
+from quaere.records import Hit
 from quaere.records.foreign_json import decode_json
 from quaere.search.client import read_authorization, server_urls
+from quaere.search.wire import read_found
 
 if TYPE_CHECKING:
     from quaere.search.searcher import Searcher
@@ -39,21 +38,6 @@ _TEXTS = ("text", "content", "contents", "snippet", "body", "page_content", "des
 _MAX_TEXT = 1 << 20  # characters of a passage
 _MAX_BYTES = 64 << 20  # of an answer
 _INVALID_PARAMS = -32602  # of JSON-RPC
-
-_Offset = Annotated[int, Meta(ge=0, le=2**53)]
-
-
-class _Row(Struct):
-    """The known fields of a result; others are ignored."""
-
-    text: str
-    id: str | int | None = None
-    document: str | int | None = None
-    title: str | None = None
-    score: float | None = None
-    start: _Offset = 0
-    place: str = ""
-    heading: str = ""
 
 
 def read_mcp(rest: str) -> Callable[[], Searcher]:
@@ -303,14 +287,8 @@ def _find_rows(found: object) -> list[Any] | None:
 
 
 def _read_hit(found: object, score: float) -> Hit:
-    """A result as a hit; without offsets it is a document of its own, known by its id or its text."""
     given: Mapping[str, Any] = found if isinstance(found, Mapping) else {"text": found}
     fields = {name: value for name, value in given.items() if value is not None}
     fields["text"] = next((fields[name] for name in _TEXTS if isinstance(fields.get(name), str)), "")[:_MAX_TEXT]
     fields["id"] = next((fields[name] for name in ("id", "uri", "url") if fields.get(name)), None)
-    row = msgspec.convert(fields, _Row)
-    name = str(row.id or f"text-{blake2b(row.text.encode(errors='replace'), digest_size=6).hexdigest()}")
-    doc_id = name if row.document is None else str(row.document)
-    end = row.start + len(row.text)
-    passage = Passage(name, doc_id, row.title or "", row.text, row.start, end, row.place, row.heading)
-    return Hit(passage, row.score if row.score is not None and math.isfinite(row.score) else score)
+    return read_found({**fields, "doc_id": fields.get("document")}, score)

@@ -7,9 +7,14 @@ With `return_scores` false the lists contain the documents themselves. `doc_id`,
 `heading` are additions of Quaere: they give the passage's place in its document, and other clients ignore them.
 """
 
+import math
+from hashlib import blake2b
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta, Struct
+
+from quaere.records import Hit, Passage
 
 DEFAULT_TOPK = 3
 Offset = Annotated[int, Meta(ge=0, le=2**53)]  # a character offset; every JSON reader supports integers up to 2**53
@@ -73,3 +78,35 @@ class Health(Struct):
     fingerprint: str
     num_documents: int
     num_passages: int
+
+
+# ------------------------------------------------------------------------------------------- results of other programs
+
+
+class _Found(Struct):
+    """The known fields of a result; others are ignored."""
+
+    text: str
+    id: str | int | None = None
+    doc_id: str | int | None = None
+    title: str | None = None
+    score: float | None = None
+    start: Offset = 0
+    place: str = ""
+    heading: str = ""
+
+
+def read_found(fields: object, score: float) -> Hit:
+    """A result of somebody else's search, with this score if it has none; `msgspec.ValidationError` if it is none.
+
+    A text without an id is its own document, known by its content: the same text is the same document.
+
+        read_found({"text": "The Oss rises ...", "id": 7}, score=-1.0).passage.doc_id == "7"
+    """
+    row = msgspec.convert(fields, _Found)
+    digest = blake2b(row.text.encode(errors="replace"), digest_size=6).hexdigest()
+    name = f"text-{digest}" if row.id is None else str(row.id)
+    doc_id = name if row.doc_id is None else str(row.doc_id)
+    end = row.start + len(row.text)
+    passage = Passage(name, doc_id, row.title or "", row.text, row.start, end, row.place, row.heading)
+    return Hit(passage, row.score if row.score is not None and math.isfinite(row.score) else score)

@@ -63,10 +63,20 @@ class Agreement(Struct, frozen=True):
     right: Interval
 
 
-class Validation(Struct, frozen=True):
-    """Accuracy of a judge on spans whose right decision is known.
+class Accuracy(Struct, frozen=True):
+    """How often a judge is right: on what is supported (sensitivity), on what is not (specificity), and their mean.
 
-    Sensitivity is the share of gold spans it calls supported, specificity the share of corrupted spans it does not.
+    Accuracy(sensitivity=Interval(...), specificity=Interval(...), balanced=Interval(...))
+    """
+
+    sensitivity: Interval
+    specificity: Interval
+    balanced: Interval  # 0.5 for a judge that always says the same
+
+
+class Validation(Accuracy, frozen=True):
+    """Accuracy of a judge on spans whose right decision is known: gold spans are supported, corrupted ones are not.
+
     Output that could not be parsed counts as "not supported", as in scoring.
 
         Validation(world="evaluation family, seed 4211, 400 articles", sensitivity=Interval(...),
@@ -74,9 +84,6 @@ class Validation(Struct, frozen=True):
     """
 
     world: str
-    sensitivity: Interval
-    specificity: Interval
-    balanced: Interval  # balanced accuracy: 0.5 for a judge that always says the same
     by_kind: tuple[Agreement, ...]
     num_unread: int
 

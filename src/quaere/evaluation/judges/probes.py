@@ -24,7 +24,7 @@ from msgspec import Struct, structs
 from quaere.evaluation.intervals import Interval, bootstrap_interval
 from quaere.evaluation.judges.corruptions import ADDED, PARAPHRASES, SPOILING_CITATIONS, SPOILING_TEXT, corrupt
 from quaere.evaluation.judges.judge import Advance, idle
-from quaere.evaluation.judges.judge_accuracy import Agreement, Probe, find_right, measure_accuracy
+from quaere.evaluation.judges.judge_accuracy import Accuracy, Agreement, Probe, find_right, measure_accuracy
 from quaere.evaluation.reports.citations import Checked, CitationChecks, CitationJudge, Cited, find_cited
 from quaere.evaluation.reports.criteria import Criteria, general_criteria
 from quaere.evaluation.reports.grades import Grader, Submission
@@ -36,27 +36,13 @@ from quaere.worlds.world import World, generate_world
 
 SEED = 5077
 NUM_ARTICLES = 400
-MAX_REPORTS = 100
 _NUM_SOURCES = 4
 _PER_SOURCE = 3
 GOOD = "good"
 
 
-class FreeAgreement(Struct, frozen=True):
-    """Accuracy of a citation judge on paraphrases: one true and one false statement per passage.
-
-    FreeAgreement(sensitivity=Interval(...), specificity=Interval(...), balanced=Interval(...))
-    """
-
-    sensitivity: Interval
-    specificity: Interval
-    balanced: Interval  # balanced accuracy: 0.5 for a judge that always says the same
-
-
-class CitationAgreement(FreeAgreement, frozen=True):
+class CitationAgreement(Accuracy, frozen=True):
     """Accuracy of a citation judge on good and corrupted reports; `free` is its accuracy on paraphrases.
-
-    Sensitivity is the share of good citations it calls supported, specificity the share of corrupted ones it does not.
 
     CitationAgreement(sensitivity=Interval(...), specificity=Interval(...), balanced=Interval(...), by_kind=(...),
                       num_unread=0)
@@ -64,7 +50,7 @@ class CitationAgreement(FreeAgreement, frozen=True):
 
     by_kind: tuple[Agreement, ...]
     num_unread: int
-    free: FreeAgreement | None = None
+    free: Accuracy | None = None
 
 
 class GradeAgreement(Struct, frozen=True):
@@ -149,14 +135,14 @@ def score_checks(probes: Sequence[Probe[Cited]], checked: Sequence[Checked]) -> 
     )
 
 
-def score_free(checked: Sequence[Checked]) -> FreeAgreement:
+def score_free(checked: Sequence[Checked]) -> Accuracy:
     """The judge's accuracy on paraphrases, whose results alternate: true statement, false statement.
 
     Intervals resample passages.
     """
     true = [float(one.verdict == "supported") for one in checked[::2]]
     false = [float(one.verdict != "supported") for one in checked[1::2]]
-    return FreeAgreement(**measure_accuracy(true, false, bootstrap_interval))
+    return Accuracy(**measure_accuracy(true, false, bootstrap_interval))
 
 
 def _score_pairs(
