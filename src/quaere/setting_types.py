@@ -50,7 +50,8 @@ MAX_SHOWN = 60  # characters of a wrong value that an error message shows
 
 def check_value(kind: Any, value: object, name: str) -> Any:
     """The value converted to `kind`; `BadInput` names the setting if the value does not fit the type."""
-    names = next((meta.extra.get("names") for meta in getattr(kind, "__metadata__", ()) if meta.extra), None)
+    extras = (note.extra for note in getattr(kind, "__metadata__", ()) if isinstance(note, Meta))
+    names = next((extra.get("names") for extra in extras if extra), None)
     try:
         converted = msgspec.convert(value, kind)
         if names is None or converted in names:

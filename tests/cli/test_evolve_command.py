@@ -232,7 +232,7 @@ class Window:
 def test_a_resumed_run_writes_to_where_it_wrote(place, tmp_path, monkeypatch, capsys):
     training(monkeypatch, one_step)
     monkeypatch.setattr(writers, "TensorBoardReporter", Window)
-    monkeypatch.setattr(writers, "_import_extra", lambda module, extra: None)
+    monkeypatch.setattr(writers, "_import_writer", lambda name: None)
     assert evolve("drzero", *place[1], "--out", tmp_path / "run", "--writer", "tensorboard") == 0
     assert capsys.readouterr().out == "written to tensorboard: 1\n"
     assert evolve("--resume", tmp_path / "run") == 0
@@ -247,7 +247,7 @@ def test_a_writer_that_is_added_on_the_way_is_remembered_too(place, tmp_path, mo
     monkeypatch.setattr(
         writers, "TrackioReporter", lambda project, name, settings, goes_on: Window(tmp_path / "trackio")
     )
-    monkeypatch.setattr(writers, "_import_extra", lambda module, extra: None)
+    monkeypatch.setattr(writers, "_import_writer", lambda name: None)
     assert evolve("drzero", *place[1], "--out", tmp_path / "run", "--writer", "tensorboard") == 0
     assert evolve("--resume", tmp_path / "run", "--writer", "trackio") == 0
     capsys.readouterr()
@@ -260,7 +260,7 @@ def test_a_run_goes_on_where_its_writer_is_not_installed(place, tmp_path, monkey
     training(monkeypatch, one_step)
     with monkeypatch.context() as installed:
         installed.setattr(writers, "TensorBoardReporter", Window)
-        installed.setattr(writers, "_import_extra", lambda module, extra: None)
+        installed.setattr(writers, "_import_writer", lambda name: None)
         assert evolve("drzero", *place[1], "--out", tmp_path / "run", "--writer", "tensorboard") == 0
     monkeypatch.setitem(writers._MODULES, "tensorboard", "quaere.nowhere")
     capsys.readouterr()

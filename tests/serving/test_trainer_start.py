@@ -150,7 +150,7 @@ def test_what_is_installed_follows_the_gpus(uv, tmp_path):
     ],
 )
 def test_an_engine_is_spread_over_all_gpus(backend, gpus, spread):
-    config = trainer_server._usual_config(TrainerOptions(backend=backend, num_gpus=gpus))
+    config = trainer_server._usual_config(TrainerOptions(backend=backend, gpus=gpus))
     if backend == "jax":  # these have nothing to do with the number of GPUs
         spread |= {"max_lora_adapters": 16, "max_lora_rank": 32}
         spread |= {"train_micro_batch_size": 8, "sample_max_num_sequences": 32}

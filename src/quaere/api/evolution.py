@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Struct, structs
 
@@ -137,17 +137,29 @@ class _Callbacks(Struct):
 class ConfigOptions(Struct, frozen=True):
     """What a user sets of a run's config. `assignments` are texts of the command line, `settings` the same as values.
 
-    ConfigOptions(model="warm", index="notes-index", preset="demo", assignments=("solver.batch=8",))
+        ConfigOptions(model="warm", index="notes-index", preset="demo", assignments=("solver.batch=8",))
+
+    Attributes:
+        index: index of the documents to learn from (quaere index)
+        search: what is searched instead of the index: URL of a search server, web:NAME[@URL], record:FILE@PLACE or
+            replay:FILE (the setting search_url)
+        model: model to start from: a folder, a catalogue name or a hub id
+        questions: questions to train on: a JSONL file (with answers, except for recipes that write reports), a run of
+            drzero or eve, or a data set of the hub, hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]
+        preset: named settings to start from: paper, single-gpu, large-gpu, demo (default: none)
+        trainer: where sampling and gradients are computed: here, or on a server that speaks the Tinker interface
+            (default: local)
+        trainer_url: the server of --trainer tinker (default: the hosted service, with the key in $TINKER_API_KEY)
     """
 
-    model: str | None = None
-    index: str | None = None
-    search: str | None = None
-    questions: str | None = None
+    index: Annotated[str, "DIR"] | None = None
+    search: Annotated[str, "PLACE"] | None = None
+    model: Annotated[str, "M"] | None = None
+    questions: Annotated[str, "FILE|RUN|hub:ID"] | None = None
+    preset: Annotated[str, "P"] | None = None
+    trainer: Literal["local", "tinker"] | None = None
+    trainer_url: Annotated[str, "URL"] | None = None
     dialect: SolverDialectName | None = None
-    trainer: str | None = None
-    trainer_url: str | None = None
-    preset: str | None = None
     file: Path | None = None
     assignments: Sequence[str] = ()
     settings: Mapping[str, object] = {}

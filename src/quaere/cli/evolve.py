@@ -5,10 +5,19 @@ import asyncio
 import json
 import shlex
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from quaere.api.evolution import ConfigOptions, create_store, expect_time, open_stopped, train_to_end
-from quaere.cli.options import Flag, FolderName, JsonOption, Repeated, RunsFolder, command, named_run, read_options
+from quaere.cli.options import (
+    Flag,
+    JsonOption,
+    Repeated,
+    RunsFolder,
+    command,
+    group,
+    named_run,
+    read_options,
+)
 from quaere.cli.progress_view import open_reporter
 from quaere.cli.terminal import interruptible
 from quaere.dialects.registry import SOLVER_DIALECTS
@@ -26,19 +35,9 @@ class EvolveOptions(JsonOption):
 
     Attributes:
         recipe: the recipe (not needed with --resume)
-        index: index of the documents to learn from (quaere index)
-        search: what is searched instead of the index: URL of a search server, web:NAME[@URL], record:FILE@PLACE or
-            replay:FILE (the setting search_url)
-        model: model to start from: a folder, a catalogue name or a hub id
-        questions: questions to train on: a JSONL file (with answers, except for recipes that write reports), a run of
-            drzero or eve, or a data set of the hub, hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]
         solver_dialect: prompts and protocol of the solver (default: the recipe's)
-        preset: named settings to start from: paper, single-gpu, large-gpu, demo (default: none)
         config: YAML file of settings
         assignments: one setting, such as seed=1
-        trainer: where sampling and gradients are computed: here, or on a server that speaks the Tinker interface
-            (default: local)
-        trainer_url: the server of --trainer tinker (default: the hosted service, with the key in $TINKER_API_KEY)
         out: the run's directory (default: a new one in --runs)
         resume: continue a run that was stopped
         force: with --resume: continue even if the config has changed
@@ -49,16 +48,9 @@ class EvolveOptions(JsonOption):
     """
 
     recipe: Annotated[str, Flag("recipe", nargs="?", choices=RECIPES)] | None = None
-    index: FolderName | None = None
-    search: Annotated[str, "PLACE"] | None = None
-    model: Annotated[str, "M"] | None = None
-    questions: Annotated[str, "FILE|RUN|hub:ID"] | None = None
     solver_dialect: Annotated[str, Flag(choices=SOLVER_DIALECTS)] | None = None
-    preset: Annotated[str, "P"] | None = None
     config: File | None = None
     assignments: Annotated[tuple[str, ...], "K=V", Repeated, Flag("--set")] = ()
-    trainer: Literal["local", "tinker"] | None = None
-    trainer_url: Annotated[str, "URL"] | None = None
     out: Annotated[str, "RUN"] | None = None
     resume: Annotated[str, "RUN"] | None = None
     force: bool = False
@@ -93,6 +85,7 @@ def _run(args: argparse.Namespace) -> None:
 
 fill = command(
     _run,
+    ConfigOptions,
     EvolveOptions,
     RunsFolder,
     description="""\

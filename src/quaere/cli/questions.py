@@ -24,7 +24,7 @@ from quaere.policies.catalogue import needs_guide
 from quaere.rollout.policy import open_policy
 from quaere.rollout.topic_questions import OpenQuestion, draw_open_questions, rewrite_questions
 from quaere.search.index import Index, open_index
-from quaere.setting_types import Count, File, Folder, Number, PositiveCount
+from quaere.setting_types import Count, File, Folder, PositiveCount
 from quaere.warmup.documents.checked_question import WriterSettings
 from quaere.worlds.open_questions import ask_open_questions
 from quaere.worlds.world import open_world
@@ -80,21 +80,11 @@ class CheckOptions(Struct):
 
     Attributes:
         checked: write questions with short answers, each checked
-        drafts: facts to draft
-        tries: answers per check
-        min_right: right answers needed with the page
-        minutes: stop drafting after X minutes (default: 0, no limit)
-        unanswerable: share of the drafts that ask for what the documents do not say; from 0 to 1 (default: 0)
         dropped: also write what was dropped, with the reasons
         max_rows: questions at once
     """
 
     checked: bool = False
-    drafts: Count = 6000
-    tries: Count = 5
-    min_right: Count = 3
-    minutes: Number = 0.0
-    unanswerable: Annotated[float, "SHARE"] = 0.0
     dropped: File | None = None
     max_rows: Count = 32
 
@@ -111,7 +101,7 @@ fill = command(
     exclusive(QuestionSource, required=True),
     QuestionOptions,
     group("questions written by a model", QuestionWriter),
-    group("questions with checked answers", CheckOptions),
+    group("questions with checked answers", CheckOptions, WriterSettings),
     description="""\
 Write open-ended questions for reports to a JSONL file. From an index: about documents that a search for their title or
 one of their terms finds, worded by templates or by a model shown a passage. From a world: with all known facts for each

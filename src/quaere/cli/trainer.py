@@ -5,9 +5,9 @@ import json
 import sys
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from quaere.cli.options import Flag, FolderName, JsonOption, action, actions, command, read_options
+from quaere.cli.options import Flag, JsonOption, action, actions, command, read_options
 from quaere.errors import BadInput
 from quaere.serving.trainer_server import TrainerOptions, list_trainers, start_trainer, stop_trainer
 from quaere.setting_types import Count
@@ -28,20 +28,10 @@ class StartOptions(TrainerServer, kw_only=True):
 
     Attributes:
         model: the base model: a folder, a name or a hub id
-        backend: SkyRL's engine
-        gpus: GPUs to use (default: 0, a CPU; jax only)
-        port: port on this machine (default: the one it had, else a free one)
-        max_rank: largest rank of an adapter
-        environment: an environment that has SkyRL, for fsdp and megatron (default: its own)
         backend_config: further settings of SkyRL's engine, as JSON
     """
 
     model: Annotated[str, "M"]
-    backend: Literal["jax", "fsdp", "megatron"] = "jax"
-    gpus: Annotated[int, "N", Meta(ge=0)] = 0
-    port: Annotated[int, "N", Meta(ge=0, lt=65536)] = 0
-    max_rank: Annotated[int, "R", Meta(ge=1)] = 32
-    environment: FolderName | None = None
     backend_config: Annotated[str, "JSON"] | None = None
 
 
@@ -58,7 +48,7 @@ class StopOptions(TrainerServer):
 def _start(args: argparse.Namespace) -> None:
     if args.backend != "jax" and not args.gpus:
         raise BadInput(f"--backend {args.backend} needs GPUs", hint=f"--backend {args.backend} --gpus 1")
-    options = read_options(args, TrainerOptions, num_gpus=args.gpus, backend_config=_read_json(args.backend_config))
+    options = read_options(args, TrainerOptions, backend_config=_read_json(args.backend_config))
     trainer = start_trainer(args.model, options, lambda line: print(line, file=sys.stderr))
     print(trainer.url)
     train = f"quaere evolve RECIPE --trainer tinker --trainer-url {trainer.url} --model {args.model} --index DIR"
@@ -103,7 +93,7 @@ def _read_json(text: str | None) -> dict[str, Any]:
 fill = command(
     None,
     actions(
-        action("start", _start, "start a server and wait until it has loaded the model", StartOptions),
+        action("start", _start, "start a server and wait until it has loaded the model", StartOptions, TrainerOptions),
         action("status", _status, "list servers: where they answer and what they serve", TrainerServer, JsonOption),
         action("stop", _stop, "stop a server; its log and checkpoints stay", StopOptions),
     ),

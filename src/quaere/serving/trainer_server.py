@@ -24,10 +24,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import platformdirs
+from msgspec import Meta
 
 from quaere.disk import new_folder, write_file
 from quaere.errors import BadInput, requirement_hint
@@ -48,18 +49,24 @@ _END_S = 20.0
 
 
 class TrainerOptions(msgspec.Struct, frozen=True):
-    """Options for starting a training server. `port` 0 takes the server's previous port if free, else any free port;
-    `backend_config` is passed to SkyRL unchanged. `environment` is a virtual environment with SkyRL; "" creates one.
+    """How a training server is started.
 
-    TrainerOptions(backend="jax", num_gpus=0, max_rank=32)
+        TrainerOptions(backend="jax", gpus=0, max_rank=32)
+
+    Attributes:
+        backend: SkyRL's engine
+        gpus: GPUs to use (default: 0, a CPU; jax only)
+        port: port on this machine (default: the one it had, else a free one)
+        max_rank: largest rank of an adapter
+        environment: an environment that has SkyRL, for fsdp and megatron (default: its own)
     """
 
     backend: Backend = "jax"
-    num_gpus: int = 0
-    port: int = 0
-    max_rank: int = 32
-    backend_config: dict[str, Any] = {}
-    environment: str = ""
+    gpus: Annotated[int, "N", Meta(ge=0)] = 0
+    port: Annotated[int, "N", Meta(ge=0, lt=65536)] = 0
+    max_rank: Annotated[int, "R", Meta(ge=1)] = 32
+    environment: Annotated[str, "DIR"] = ""
+    backend_config: dict[str, Any] = {}  # further settings of SkyRL's engine
     timeout_s: float = 1800.0
 
 
@@ -110,9 +117,9 @@ def start_trainer(model: str, options: TrainerOptions, report: Report) -> Traine
     environment = (
         check_environment(Path(options.environment))
         if options.environment
-        else prepare_environment(home, options.backend, options.num_gpus, report)
+        else prepare_environment(home, options.backend, options.gpus, report)
     )
-    served = prepare_model(model, home / "models", backend=options.backend, num_gpus=options.num_gpus, report=report)
+    served = prepare_model(model, home / "models", backend=options.backend, num_gpus=options.gpus, report=report)
     # By the model, not the port: a server that is started again has the states that runs go on from.
     key = hashlib.sha256(str(served).encode()).hexdigest()[:8]
     folder = home / f"skyrl-{options.backend}-{served.name}-{key}"
@@ -165,7 +172,7 @@ def stop_trainer(trainer: Trainer) -> bool:
 
 
 def _usual_config(options: TrainerOptions) -> dict[str, Any]:
-    gpus = options.num_gpus
+    gpus = options.gpus
     if options.backend == "jax":
         spread = {"tensor_parallel_size": gpus} if gpus > 1 else {}
         # Without a batch size for sampling, every number of requests would be compiled for by itself.
@@ -184,7 +191,7 @@ def _variables(environment: Path, uv: str, options: TrainerOptions) -> dict[str,
     kept |= {"VIRTUAL_ENV": str(environment), "PATH": f"{Path(uv).parent}{os.pathsep}{kept.get('PATH', '')}"}
     if options.backend == "jax":
         kept.setdefault("JAX_COMPILATION_CACHE_DIR", str(trainers_home() / "jax-cache"))  # minutes of every start
-    return kept if options.num_gpus else kept | {"JAX_PLATFORMS": "cpu"}
+    return kept if options.gpus else kept | {"JAX_PLATFORMS": "cpu"}
 
 
 def _wait_ready(trainer: Trainer, process: subprocess.Popen[bytes], said_before: int, timeout_s: float) -> None:

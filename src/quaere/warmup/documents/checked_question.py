@@ -13,17 +13,17 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from quaere.errors import BadInput
 from quaere.grouping import group_by
 from quaere.records import Evidence, Passage, Question
 from quaere.rewards.answers import normalise_answer
 from quaere.rewards.format import contains
-from quaere.setting_types import FractionBelowOne, NonNegativeFloat, PositiveInt, check_settings
+from quaere.setting_types import NonNegativeFloat, PositiveCount, PositiveInt, check_settings
 from quaere.warmup.documents.askable_facts import Fact, draw_facts, is_drawn
 from quaere.worlds.dice import Dice
 
@@ -155,23 +155,29 @@ class WriterSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     Of `tries` answers with the passage among others, at least `min_right` must be right; of `tries` without it, none. A
     search returns `topk` passages: the passage of a single fact must be among the first `max_rank`; the last passage of
-    a chain must not be among them at all. After `minutes` no further facts are drafted (0: no limit); chains and
-    comparisons are still made from the questions kept until then. Of all drafts, the share `unanswerable` asks for what
-    the documents do not say.
+    a chain must not be among them at all. After `minutes`, chains and comparisons are still made from the questions
+    kept until then.
 
         WriterSettings(drafts=6000, tries=5, min_right=3, topk=10, max_rank=2)
+
+    Attributes:
+        drafts: facts to draft
+        tries: answers per check
+        min_right: right answers needed with the page
+        minutes: stop drafting after X minutes (default: 0, no limit)
+        unanswerable: share of the drafts that ask for what the documents do not say; from 0 to 1 (default: 0)
     """
 
-    drafts: PositiveInt = 6000
-    tries: PositiveInt = 5
-    min_right: PositiveInt = 3
+    drafts: PositiveCount = 6000
+    tries: PositiveCount = 5
+    min_right: PositiveCount = 3
     topk: PositiveInt = 10
     max_rank: PositiveInt = 2
     temperature: NonNegativeFloat = 0.7
-    minutes: NonNegativeFloat = 0.0
+    minutes: Annotated[float, "X", Meta(ge=0)] = 0.0
     seed: int = 0
     concurrency: PositiveInt = 32
-    unanswerable: FractionBelowOne = 0.0
+    unanswerable: Annotated[float, "SHARE", Meta(ge=0, lt=1)] = 0.0
 
     @property
     def num_unanswerable(self) -> int:
