@@ -8,16 +8,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from quaere.api.evolution import ConfigOptions, create_store, expect_time, open_stopped, train_to_end
-from quaere.cli.options import (
-    Flag,
-    JsonOption,
-    Repeated,
-    RunsFolder,
-    command,
-    group,
-    named_run,
-    read_options,
-)
+from quaere.cli.options import Flag, JsonOption, Repeated, RunsFolder, command, named_run, read_options
 from quaere.cli.progress_view import open_reporter
 from quaere.cli.terminal import interruptible
 from quaere.dialects.registry import SOLVER_DIALECTS
