@@ -3,7 +3,7 @@
 import pytest
 
 from quaere.chat.messages import Message, Quoted
-from quaere.chat.protocol import final_reply
+from quaere.chat.protocol import Acted, final_reply
 from quaere.records import Failure, Malformed, Search
 
 FOUND = Message("tool", ("[1]\n", Quoted("Halm")))
@@ -11,7 +11,7 @@ NONE_LEFT = "No searches are left. To finish, answer."
 
 
 def test_passages_are_followed_by_the_note():
-    reply = final_reply(FOUND, Search(("Halm",)), None, "answer")
+    reply = final_reply(FOUND, Acted(Search(("Halm",))), "answer")
     assert (reply.parts, reply.note) == (FOUND.parts, "This was the last search. Now answer.")
 
 
@@ -24,10 +24,10 @@ def test_passages_are_followed_by_the_note():
     ],
 )
 def test_what_could_not_be_done_is_said_in_place_of_how_to_search(action, failure, happened):
-    reply = final_reply(Message("user", ("To search, write so.",)), action, failure, "answer")
+    reply = final_reply(Message("user", ("To search, write so.",)), Acted(action, (), failure), "answer")
     assert (reply.parts, reply.note) == ((happened,), NONE_LEFT)
 
 
 def test_a_refused_search_has_been_told_already():
     told = Message("tool", ("No searches are left.",))
-    assert final_reply(told, Search(("Halm",)), Failure("limit", "searches", "x"), "answer") == told
+    assert final_reply(told, Acted(Search(("Halm",)), (), Failure("limit", "searches", "x")), "answer") == told

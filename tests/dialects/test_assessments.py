@@ -7,6 +7,7 @@ from msgspec import structs
 
 from judging import HARNESS, QUESTION, RUBRIC, assess_task, assessment, entry, report, spoil
 from quaere.chat.messages import Quoted
+from quaere.chat.protocol import Acted
 from quaere.chat.tools import MAX_QUERY_CHARS
 from quaere.dialects.report.assessment import MAX_ASSESSMENT_CHARS, Assessor, count_searches, read_assessment
 from quaere.records import (
@@ -274,12 +275,13 @@ def test_an_assessor_takes_its_own_tasks_only():
 
 
 def test_replies():
-    results = ASSESSOR.reply(Search(("q",), about=1), FOUND, None)
+    results = ASSESSOR.reply(Acted(Search(("q",), about=1), FOUND))
     assert results.text == "<observation>\n[1]\nHalm\nA bridge </observation>.\n</observation>"
     assert Quoted("Halm\nA bridge </observation>.") in results.parts
-    assert "could not be carried out" in ASSESSOR.reply(Search(("q",)), (), Failure("search", "timeout", "x")).text
-    assert "No searches are left" in ASSESSOR.reply(Search(("q",)), (), Failure("limit", "searches", "x")).text
-    wrong = ASSESSOR.reply(NOTHING, (), Failure("protocol", "malformed", "x")).text
+    failed = Acted(Search(("q",)), (), Failure("search", "timeout", "x"))
+    assert "could not be carried out" in ASSESSOR.reply(failed).text
+    assert "No searches are left" in ASSESSOR.reply(Acted(Search(("q",)), (), Failure("limit", "searches", "x"))).text
+    wrong = ASSESSOR.reply(Acted(NOTHING, (), Failure("protocol", "malformed", "x"))).text
     assert NOTHING.reason in wrong and "<search>" in wrong and "<assessment>" in wrong
 
 

@@ -19,6 +19,7 @@ from evaluating import (
     evaluate,
 )
 from quaere.chat.messages import Quoted
+from quaere.chat.protocol import Acted
 from quaere.dialects.evalact import EVALUATE, SEARCH_ONE, EvaluateSolver, cue, format_fault, search_waits
 from quaere.records import Answer, Evaluate, Failure, Malformed, ProposeTask, Search, SearchResult, Turn
 
@@ -162,7 +163,7 @@ def test_any_turn_is_read_without_a_crash(text, earlier, evidence):
     solver = EvaluateSolver(evidence=evidence)
     action = solver.read(text, earlier)
     assert isinstance(action, Evaluate | Malformed if earlier else Search | Answer | Malformed)
-    assert solver.reply(action, SEARCHED.results, None).text
+    assert solver.reply(Acted(action, SEARCHED.results)).text
     turns = [*earlier, Turn(len(earlier), text, action, "stop_string")]
     assert isinstance(format_fault(turns, "answered"), str)
 
@@ -198,7 +199,7 @@ def test_the_tiers_give_different_advice():
 def test_the_reply_to_an_evaluation_is_its_cue_whatever_else_was_said():
     solver, hits = EvaluateSolver(), (SearchResult("Halm", ()),)
     for text in ("Useless.", "Score 10/10, high. Answer now."):
-        message = solver.reply(Evaluate(text, 2.0), hits, None)
+        message = solver.reply(Acted(Evaluate(text, 2.0), hits))
         assert (message.role, message.parts) == ("tool", (cue(2.0),))
 
 
@@ -206,11 +207,11 @@ def test_replies_say_what_was_wrong_and_what_to_write_next():
     solver = EvaluateSolver()
     broken = Failure("protocol", "malformed", "x")
     for reason in (UNEVALUATED, f"the tool call is not JSON, and {UNEVALUATED}", BAD_SCORE):
-        message = solver.reply(Malformed(reason), (), broken)
+        message = solver.reply(Acted(Malformed(reason), (), broken))
         assert message.role == "user"
         assert reason in message.text and '"evaluate"' in message.text and "<answer>" not in message.text
     for reason in (NO_SEARCH, "the answer is empty"):
-        text = solver.reply(Malformed(reason), (), broken).text
+        text = solver.reply(Acted(Malformed(reason), (), broken)).text
         assert reason in text and '"search"' in text and "<answer>" in text and '"evaluate"' not in text
 
 

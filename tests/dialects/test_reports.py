@@ -10,6 +10,7 @@ from msgspec import structs
 from properties import examples
 from quaere.chat.dimensions import POOL
 from quaere.chat.messages import Quoted
+from quaere.chat.protocol import Acted
 from quaere.chat.statements import find_citations, split_statements
 from quaere.dialects.report.report_writer import MAX_REPORT_CHARS, ReportWriter, bind_report, numbered_sources
 from quaere.records import (
@@ -57,12 +58,12 @@ def test_a_turn_is_one_search_or_the_report():
 
 def test_what_goes_wrong_is_said_without_a_placeholder():
     writer = ReportWriter()
-    lost = writer.reply(Search(("a",)), (), Failure("search", "timeout", "late"))
-    spent = writer.reply(Search(("a",)), (), Failure("limit", "searches", "at most 1"))
-    wrong = writer.reply(Malformed("the report is empty"), (), None)
+    lost = writer.reply(Acted(Search(("a",)), (), Failure("search", "timeout", "late")))
+    spent = writer.reply(Acted(Search(("a",)), (), Failure("limit", "searches", "at most 1")))
+    wrong = writer.reply(Acted(Malformed("the report is empty")))
     assert "could not be carried out" in lost.text and "No searches are left" in spent.text
     assert "the report is empty" in wrong.text and "between <answer> and </answer>" in wrong.text
-    assert writer.reply(Search(("a",)), (SearchResult("a", ()),), None).text == (
+    assert writer.reply(Acted(Search(("a",)), (SearchResult("a", ()),))).text == (
         "<observation>\nNo passage was found.\n</observation>"
     )
 

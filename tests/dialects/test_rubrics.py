@@ -7,6 +7,7 @@ from msgspec import structs
 
 from judging import HARNESS, QUESTION, RUBRIC, RUBRIC_TEXT, spoil
 from quaere.chat.messages import Quoted
+from quaere.chat.protocol import Acted
 from quaere.dialects.report.rubric import MAX_RUBRIC_CHARS, RubricChooser, default_rubric, read_rubric
 from quaere.records import (
     DimensionRules,
@@ -183,5 +184,5 @@ def test_a_chooser_takes_its_own_tasks_only():
 
 
 def test_a_reply_says_what_was_wrong():
-    said = RubricChooser(HARNESS).reply(Malformed(COUNT), (), None).text
+    said = RubricChooser(HARNESS).reply(Acted(Malformed(COUNT))).text
     assert COUNT in said and "<rubric>" in said

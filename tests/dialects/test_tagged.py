@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from quaere.chat.messages import Quoted, as_chat
+from quaere.chat.protocol import Acted
 from quaere.chat.tools import MAX_QUERY_CHARS
 from quaere.dialects.tag_dialects import TagSolver, read_note
 from quaere.records import (
@@ -100,22 +101,24 @@ def test_evidence_is_the_last_quotation_before_the_answer(dialect):
     ("dialect", "tag"), [("search-r1", "information"), ("evalrar", "information"), ("autorefine", "documents")]
 )
 def test_results_come_back_between_tags_and_quoted(dialect, tag):
-    reply = TagSolver(dialect).reply(Search(("q",)), FOUND, None)
+    reply = TagSolver(dialect).reply(Acted(Search(("q",)), FOUND))
     assert (reply.role, reply.tag) == ("user", tag)
     assert reply.text == f"<{tag}>\n[1]\nHalm\nA bridge </information>.\n</{tag}>"
     assert Quoted("Halm\nA bridge </information>.") in reply.parts
     assert as_chat(reply) == {"role": "user", "content": reply.text}
-    nothing = TagSolver(dialect).reply(Search(("q",)), (SearchResult("q", ()),), None)
+    nothing = TagSolver(dialect).reply(Acted(Search(("q",)), (SearchResult("q", ()),)))
     assert nothing.text == f"<{tag}>\nNo passage was found.\n</{tag}>"
 
 
 def test_replies_say_what_went_wrong():
     solver = TagSolver("evalrar")
-    wrong = solver.reply(Malformed("the query is empty"), (), Failure("protocol", "malformed", "the query is empty"))
+    wrong = solver.reply(
+        Acted(Malformed("the query is empty"), (), Failure("protocol", "malformed", "the query is empty"))
+    )
     assert "wrong: the query is empty" in wrong.text and "<search>" in wrong.text and "<answer>" in wrong.text
-    assert "could not be carried out" in solver.reply(Search(("q",)), (), Failure("search", "timeout", "x")).text
-    assert "No searches are left" in solver.reply(Search(("q",)), (), Failure("limit", "searches", "x")).text
-    cited = TagSolver("evalrar", evidence=True).reply(Malformed("x"), (), None)
+    assert "could not be carried out" in solver.reply(Acted(Search(("q",)), (), Failure("search", "timeout", "x"))).text
+    assert "No searches are left" in solver.reply(Acted(Search(("q",)), (), Failure("limit", "searches", "x"))).text
+    cited = TagSolver("evalrar", evidence=True).reply(Acted(Malformed("x")))
     assert "<evidence>" in cited.text and "<evidence>" not in wrong.text
 
 
@@ -168,4 +171,4 @@ def test_any_turn_is_read_and_answered(text, dialect, evidence):
     if isinstance(action, Search):
         assert len(action.queries) == 1 and 0 < len(action.queries[0]) <= MAX_QUERY_CHARS
     if not isinstance(action, Answer):
-        assert solver.reply(action, (), None).text
+        assert solver.reply(Acted(action)).text

@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quaere.chat.messages import Quoted, format_results
+from quaere.chat.protocol import Acted
 from quaere.dialects.tool_call import ToolCallProposer, ToolCallSolver
 from quaere.records import (
     Answer,
@@ -94,12 +95,14 @@ def test_replies_say_what_happened():
     solver = ToolCallSolver()
     search = Search(("a", "b"))
     found = [SearchResult("a", (Hit(passage("A bridge."), 1.0),)), SearchResult("b", ())]
-    reply = solver.reply(search, found, None)
+    reply = solver.reply(Acted(search, found))
     assert reply.role == "tool"
     assert "A bridge." in reply.text and "No passage was found" in reply.text and "query 2" in reply.text
-    assert "could not be carried out" in solver.reply(search, (), Failure("search", "timeout", "x")).text
-    assert "No searches are left" in solver.reply(search, (), Failure("limit", "searches", "x")).text
-    wrong = solver.reply(Malformed("the answer is empty"), (), Failure("protocol", "malformed", "the answer is empty"))
+    assert "could not be carried out" in solver.reply(Acted(search, (), Failure("search", "timeout", "x"))).text
+    assert "No searches are left" in solver.reply(Acted(search, (), Failure("limit", "searches", "x"))).text
+    wrong = solver.reply(
+        Acted(Malformed("the answer is empty"), (), Failure("protocol", "malformed", "the answer is empty"))
+    )
     assert wrong.role == "user" and "the answer is empty" in wrong.text
 
 
@@ -144,4 +147,4 @@ def test_any_turn_is_read_without_a_crash(text):
         action = protocol.read(text)
         assert isinstance(action, Search | Answer | Proposal | Malformed)
         if isinstance(action, Search | Malformed):
-            assert protocol.reply(action, (), None).text
+            assert protocol.reply(Acted(action)).text

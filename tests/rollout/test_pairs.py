@@ -105,11 +105,11 @@ class Scoring(ToolCallSolver):
     def read(self, text, earlier=()):
         return Evaluate("so", 8.0) if '"evaluate"' in text else super().read(text, earlier)
 
-    def reply(self, action, results, failure, earlier=(), *, final=False):
+    def reply(self, acted, earlier=(), *, final=False):
         return (
             Message("user", ("Go on.",))
-            if isinstance(action, Evaluate)
-            else super().reply(action, results, failure, earlier, final=final)
+            if isinstance(acted.action, Evaluate)
+            else super().reply(acted, earlier, final=final)
         )
 
 

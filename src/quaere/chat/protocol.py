@@ -7,7 +7,7 @@ action.
 
 import typing
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec import structs
 
@@ -15,6 +15,17 @@ from quaere.chat.messages import Message
 from quaere.chat.tags import Block
 from quaere.chat.tools import ToolSchema, first_fault, query_faults
 from quaere.records import Action, Answer, Failure, Malformed, Search, SearchResult, Task, Turn
+
+
+class Acted(NamedTuple):
+    """An action that did not end the episode, with what its searches found or why it failed.
+
+    Acted(Search(("Halm",)), results=(SearchResult("Halm", (Hit(...),)),))
+    """
+
+    action: Action
+    results: Sequence[SearchResult] = ()
+    failure: Failure | None = None
 
 
 class Protocol(typing.Protocol):
@@ -43,16 +54,8 @@ class Protocol(typing.Protocol):
     def read(self, text: str, earlier: Sequence[Turn] = ()) -> Action:
         """The action in a turn; `Malformed` if there is none, or if it is not allowed after the `earlier` turns."""
 
-    def reply(
-        self,
-        action: Action,
-        results: Sequence[SearchResult],
-        failure: Failure | None,
-        earlier: Sequence[Turn] = (),
-        *,
-        final: bool = False,
-    ) -> Message:
-        """The environment's reply to an action that did not end the episode; `earlier` are the turns before it.
+    def reply(self, acted: Acted, earlier: Sequence[Turn] = (), *, final: bool = False) -> Message:
+        """The environment's reply to an action; `earlier` are the turns before it.
 
         With `final`, no further search is possible and the reply says so.
         """
@@ -70,15 +73,7 @@ class OneTurn:
         """Always "": the policy writes its turn from the first token on."""
         return ""
 
-    def reply(
-        self,
-        action: Action,
-        results: Sequence[SearchResult],
-        failure: Failure | None,
-        earlier: Sequence[Turn] = (),
-        *,
-        final: bool = False,
-    ) -> Message:
+    def reply(self, acted: Acted, earlier: Sequence[Turn] = (), *, final: bool = False) -> Message:
         """The reminder, whatever was written."""
         return Message("user", (self.reminder,))
 
@@ -183,14 +178,15 @@ LAST_SEARCH = "This was the last search."
 NONE_LEFT = "No searches are left."
 
 
-def final_reply(message: Message, action: Action, failure: Failure | None, finish: str) -> Message:
+def final_reply(message: Message, acted: Acted, finish: str) -> Message:
     """The last reply of the environment: `message` with a note that tells the policy how to finish.
 
     Passages are kept and followed by the note. Instructions on how to search are replaced by the note.
 
-        final_reply(Message("tool", ("[1]\\n", Quoted("Halm"))), Search(("Halm",)), None, "answer").note
+        final_reply(Message("tool", ("[1]\\n", Quoted("Halm"))), Acted(Search(("Halm",))), "answer").note
         -> "This was the last search. Now answer."
     """
+    action, _, failure = acted
     if isinstance(action, Search) and failure is None:
         return structs.replace(message, note=f"{LAST_SEARCH} Now {finish}.")
     if failure is not None and failure.kind == "searches":

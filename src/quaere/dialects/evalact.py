@@ -26,6 +26,7 @@ from quaere.chat.protocol import (
     LAST_SEARCH,
     SOLVER_FINISH,
     STOP,
+    Acted,
     PromptStyle,
     read_answer,
     read_query,
@@ -34,7 +35,7 @@ from quaere.chat.protocol import (
 from quaere.chat.tags import Block, find_blocks
 from quaere.chat.tools import CallRefused, ToolSchema, is_text, read_call
 from quaere.dialects.roles import SolverProtocol, no_action
-from quaere.records import Action, Answer, EndReason, Evaluate, Failure, Malformed, Search, SearchResult, Turn
+from quaere.records import Action, Answer, EndReason, Evaluate, Malformed, Search, Turn
 
 # ------------------------------------------------------------------------------------------------------------- prompts
 
@@ -169,16 +170,9 @@ class EvaluateSolver(SolverProtocol):
             return Malformed(f"{action.reason}, and {UNEVALUATED}" if isinstance(action, Malformed) else UNEVALUATED)
         return action
 
-    def reply(
-        self,
-        action: Action,
-        results: Sequence[SearchResult],
-        failure: Failure | None,
-        earlier: Sequence[Turn] = (),
-        *,
-        final: bool = False,
-    ) -> Message:
+    def reply(self, acted: Acted, earlier: Sequence[Turn] = (), *, final: bool = False) -> Message:
         """Passages, the cue for a score, or the error and what to write next, always in fixed words."""
+        action, results, failure = acted
         if isinstance(action, Evaluate):
             return Message("tool", (cue(action.score, final=final),))
         if isinstance(action, Malformed) and (action.reason.endswith(UNEVALUATED) or action.reason in _BAD_EVALUATES):
@@ -187,7 +181,7 @@ class EvaluateSolver(SolverProtocol):
         if final and isinstance(action, Search) and failure is None:
             shown = self.show(results, earlier)
             return structs.replace(shown, note=f"{LAST_SEARCH} Evaluate it, then {self.finish}.")
-        return super().reply(action, results, failure, earlier, final=final)
+        return super().reply(acted, earlier, final=final)
 
     def _read_alone(self, text: str) -> Action:
         """The action of a turn, regardless of the turns before it."""

@@ -21,6 +21,7 @@ from quaere.chat.protocol import (
     CITED_SOLVER_FINISH,
     NONE_LEFT,
     SOLVER_FINISH,
+    Acted,
     PromptStyle,
     Protocol,
     final_reply,
@@ -28,7 +29,7 @@ from quaere.chat.protocol import (
 )
 from quaere.chat.tags import THOUGHT, Block, has_unclosed
 from quaere.chat.tools import ToolSchema
-from quaere.records import Action, Answer, Episode, Failure, Malformed, Search, SearchResult, SolveTask, Task, Turn
+from quaere.records import Action, Answer, Episode, Malformed, Search, SearchResult, SolveTask, Task, Turn
 from quaere.rewards.abstention import ABSTENTION, AbstentionRewards, is_abstention
 from quaere.rewards.answers import exact_match_score, f1_score
 from quaere.rollout.episode import Credit, Limits
@@ -244,16 +245,9 @@ class PlainProtocol:
         """The message with the passages that a search found."""
         return Message("tool", format_results(results))
 
-    def reply(
-        self,
-        action: Action,
-        results: Sequence[SearchResult],
-        failure: Failure | None,
-        earlier: Sequence[Turn] = (),
-        *,
-        final: bool = False,
-    ) -> Message:
+    def reply(self, acted: Acted, earlier: Sequence[Turn] = (), *, final: bool = False) -> Message:
         """The found passages, or the error and how to go on; if `final`, with a note to answer now, unless guided."""
+        action, results, failure = acted
         message = self.show(results, earlier)
         if failure is not None and failure.boundary == "search":
             message = Message(message.role, (self.failed,))
@@ -262,7 +256,7 @@ class PlainProtocol:
         elif not isinstance(action, Search):
             reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
             message = Message("user", (f"{self.refused}: {reason}. {self.advice} {self.finish}.",))
-        return final_reply(message, action, failure, self.finish) if final and not self.guided else message
+        return final_reply(message, acted, self.finish) if final and not self.guided else message
 
 
 class SolverProtocol(PlainProtocol):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from quaere.chat.messages import Message, Quoted, shown_results
-from quaere.chat.protocol import Condenses, GivesTurns, KeepsCutAnswers, Protocol
+from quaere.chat.protocol import Acted, Condenses, GivesTurns, KeepsCutAnswers, Protocol
 from quaere.chat.tags import find_blocks
 from quaere.errors import SamplingFailed, SearchFailed
 from quaere.policies.sampler import SamplingParams
@@ -262,8 +262,10 @@ class _Play:
     def _reply(self, turn: Turn, results: Sequence[SearchResult], notes: str | None) -> Message:
         """The environment's reply, with notes in place of the results; it says if no further search is possible."""
 
+        acted = Acted(turn.action, results, turn.failure)
+
         def write(*, final: bool) -> Message:
-            message = self.protocol.reply(turn.action, results, turn.failure, self.turns, final=final)
+            message = self.protocol.reply(acted, self.turns, final=final)
             return message if notes is None else structs.replace(message, parts=(Quoted(notes),))
 
         usual = write(final=False)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from quaere.chat.messages import wrap_tool_result
-from quaere.chat.protocol import PromptStyle
+from quaere.chat.protocol import Acted, PromptStyle
 from quaere.disk import scratch_folder
 from quaere.records import Hit, Passage, ProposeTask, Question, Search, SearchResult, SolveTask
 from quaere.warmup.dialects import proposer_turns, solver_turns
@@ -57,7 +57,7 @@ def _fixed_texts(style: PromptStyle) -> list[str]:
     """The fixed texts of prompts, search results and turns; each becomes one token."""
     solver, turns = open_protocol("solver", style, _DIALECT), solver_turns(_DIALECT)
     proposer, passage = open_protocol("proposer", style, _DIALECT), Passage("d#0", "d", _GAP, _GAP, 0, 1)
-    reply = solver.reply(Search((_GAP,)), [SearchResult(_GAP, (Hit(passage, 1.0),))], None, final=True)
+    reply = solver.reply(Acted(Search((_GAP,)), [SearchResult(_GAP, (Hit(passage, 1.0),))]), final=True)
     prompts = [*solver.opening(SolveTask(Question("q", _GAP))), *proposer.opening(ProposeTask("p", passage, hops=1))]
     texts = [
         *(f"{role}\n" for role in ("system", "user", "assistant")),

@@ -16,11 +16,11 @@ import re
 from collections.abc import Sequence
 
 from quaere.chat.messages import Message, Part, Quoted
-from quaere.chat.protocol import PromptStyle, Protocol
+from quaere.chat.protocol import Acted, PromptStyle, Protocol
 from quaere.chat.tags import find_blocks, has_unclosed
 from quaere.dialects.report.evaluator_prompts import pool_parts, rubric_form, rubric_system
 from quaere.dialects.roles import PlainProtocol, RoleDialect
-from quaere.records import Action, Failure, Harness, Malformed, Rubric, RubricTask, SearchResult, Task, Turn, Weight
+from quaere.records import Action, Harness, Malformed, Rubric, RubricTask, Task, Turn, Weight
 
 MAX_RUBRIC_CHARS = 2000
 
@@ -62,17 +62,9 @@ class RubricChooser(PlainProtocol):
         """The first rubric outside a thought; `Malformed` if the harness does not allow it."""
         return read_rubric(text, self.harness)
 
-    def reply(
-        self,
-        action: Action,
-        results: Sequence[SearchResult],
-        failure: Failure | None,
-        earlier: Sequence[Turn] = (),
-        *,
-        final: bool = False,
-    ) -> Message:
+    def reply(self, acted: Acted, earlier: Sequence[Turn] = (), *, final: bool = False) -> Message:
         """The error in the rubric and how to write one, used where a second turn is allowed."""
-        reason = action.reason if isinstance(action, Malformed) else "that was not expected here"
+        reason = acted.action.reason if isinstance(acted.action, Malformed) else "that was not expected here"
         form = rubric_form(self.harness.dimensions)
         return Message("user", (f"That rubric could not be used: {reason}. Write {form}.",))
 
