@@ -18,18 +18,7 @@ from msgspec import Struct, to_builtins
 from rich.text import Text
 
 from quaere.api.printing import as_json, plain_table
-from quaere.cli.options import (
-    Flag,
-    JsonOption,
-    RunName,
-    RunsFolder,
-    Several,
-    action,
-    actions,
-    command,
-    exclusive,
-    named_run,
-)
+from quaere.cli import options
 from quaere.cli.terminal import open_console, printable, printable_line, say_line
 from quaere.errors import BadInput
 from quaere.runs import (
@@ -60,12 +49,12 @@ class ShownPart(Struct):
         episodes: all episodes, or those of a step
     """
 
-    metrics: Annotated[tuple[str, ...], "NAME", Several] | None = None
+    metrics: Annotated[tuple[str, ...], "NAME", options.Several] | None = None
     candidates: bool = False
-    episodes: Annotated[int, "STEP", Flag(nargs="?", const=ALL_STEPS)] | None = None
+    episodes: Annotated[int, "STEP", options.Flag(nargs="?", const=ALL_STEPS)] | None = None
 
 
-class ShowOptions(JsonOption, kw_only=True):
+class ShowOptions(options.JsonOption, kw_only=True):
     """Options of `quaere runs show`.
 
     Attributes:
@@ -76,14 +65,14 @@ class ShowOptions(JsonOption, kw_only=True):
         tokens: show the segments with their token counts
     """
 
-    name: RunName
-    episode: Annotated[str, "EPISODE", Flag("episode", nargs="?")] | None = None
+    name: options.RunName
+    episode: Annotated[str, "EPISODE", options.Flag("episode", nargs="?")] | None = None
     chart: bool = False
     full: bool = False
     tokens: bool = False
 
 
-class DeleteOptions(JsonOption, kw_only=True):
+class DeleteOptions(options.JsonOption, kw_only=True):
     """Options of `quaere runs delete`.
 
     Attributes:
@@ -92,12 +81,12 @@ class DeleteOptions(JsonOption, kw_only=True):
         yes: delete without asking
     """
 
-    names: Annotated[tuple[str, ...], "RUN", Several, Flag("names")]
+    names: Annotated[tuple[str, ...], "RUN", options.Several, options.Flag("names")]
     checkpoints: bool = False
     yes: bool = False
 
 
-class ExportOptions(JsonOption, kw_only=True):
+class ExportOptions(options.JsonOption, kw_only=True):
     """Options of `quaere runs export`.
 
     Attributes:
@@ -109,7 +98,7 @@ class ExportOptions(JsonOption, kw_only=True):
         force: replace the file at --out
     """
 
-    name: RunName
+    name: options.RunName
     to: Literal["inspect", "trackio"]
     out: File | None = None
     step: Count | None = None
@@ -151,7 +140,7 @@ def _show(args: argparse.Namespace) -> None:
     if args.chart and not args.metrics:
         raise BadInput("--chart draws metrics", hint=f"quaere runs show {args.name} --metrics reward/mean --chart")
     found: Any
-    with Run.open(named_run(args, args.name)) as run:
+    with Run.open(options.named_run(args, args.name)) as run:
         if args.metrics:
             _show_metrics(run, args)
             return
@@ -192,7 +181,7 @@ def _show_metrics(run: Run, args: argparse.Namespace) -> None:
 
 def _delete(args: argparse.Namespace) -> None:
     """Raise `BadInput` for what is no run or is running; then ask, delete, and print the space that is freed."""
-    paths = list(dict.fromkeys(check_deletable(named_run(args, name)) for name in args.names))
+    paths = list(dict.fromkeys(check_deletable(options.named_run(args, name)) for name in args.names))
     for path in paths:
         with hold_idle(path):
             pass
@@ -238,7 +227,7 @@ def _megabytes(num_bytes: int) -> str:
 
 
 def _export(args: argparse.Namespace) -> None:
-    with Run.open(named_run(args, args.name)) as run:
+    with Run.open(options.named_run(args, args.name)) as run:
         done = _export_log(run, args) if args.to == "inspect" else _export_metrics(run, args)
     if args.json:
         print(as_json(done))
@@ -271,12 +260,13 @@ def _export_metrics(run: Run, args: argparse.Namespace) -> dict[str, object]:
     return {"to": "trackio", "project": PROJECT, "num_steps": num}
 
 
-fill = command(
+_PLACE, _PART = options.RunsFolder, options.exclusive(ShownPart)
+fill = options.command(
     None,
-    actions(
-        action("list", _list, "every run, the oldest first", RunsFolder, JsonOption),
-        action("show", _show, "one run, or one episode of it", ShowOptions, RunsFolder, exclusive(ShownPart)),
-        action("delete", _delete, "delete runs, or what they can do without", DeleteOptions, RunsFolder),
-        action("export", _export, _EXPORTED, ExportOptions, RunsFolder),
+    options.actions(
+        options.action("list", _list, "every run, the oldest first", _PLACE, options.JsonOption),
+        options.action("show", _show, "one run, or one episode of it", ShowOptions, _PLACE, _PART),
+        options.action("delete", _delete, "delete runs, or what they can do without", DeleteOptions, _PLACE),
+        options.action("export", _export, _EXPORTED, ExportOptions, _PLACE),
     ),
 )
