@@ -173,6 +173,23 @@ def test_a_subject_is_no_part_of_a_longer_name():
     assert oss.is_title("The River Oss") and not oss.is_title("Upper Oss")
 
 
+async def test_a_page_is_named_without_its_number_and_its_site(tmp_path):
+    docs = {
+        "a.md": "# 4.2. Grey Ledger\n\nIt has a row for every account of the guild.",
+        "b.md": "# r.copy - Guild manual\n\nIt copies a row to the end of the page.",
+        "c.md": "# Tallow\n\nClerks keep the Grey Ledger in a locked room. They sort with r.copy at night.",
+    }
+    (tmp_path / "docs").mkdir()
+    index = make_index(tmp_path / "docs", docs)
+    _, ledger = await compose(index, "What is known of Grey Ledger?")
+    _, copy = await compose(index, "What is known of r.copy?")
+    assert list(sections(ledger)) == ["## 4.2. Grey Ledger", "## Tallow"]
+    assert sections(copy) == {
+        "## r.copy - Guild manual": ["It copies a row to the end of the page."],
+        "## Tallow": ["They sort with r.copy at night."],
+    }
+
+
 def test_other_names_are_those_that_its_own_document_states():
     (halm,) = find_subjects("What of Halm?", [titled("Halm")])
     told = [

@@ -14,7 +14,15 @@ from quaere.chat.renderer import Renderer
 from quaere.errors import BadInput, SamplingFailed
 from quaere.records import Malformed, ProposeTask, Question, SolveTask
 from quaere.rollout.policy import TokenPolicy
-from quaere.rollout.topic_questions import Topics, _key, draw_open_questions, find_phrases, is_title, rewrite_questions
+from quaere.rollout.topic_questions import (
+    Topics,
+    _key,
+    bare_title,
+    draw_open_questions,
+    find_phrases,
+    is_title,
+    rewrite_questions,
+)
 from quaere.search.index import build_index
 from quaere.worlds import generate_world, write_world
 from scripted import ScriptedSampler
@@ -193,6 +201,35 @@ def test_titles_a_person_can_be_asked_about():
     assert all(map(is_title, ("River Oss", "The Salt Ledger", "東京", "Halm-on-Oss, 1702")))
     assert not any(map(is_title, ("", " ", "notes.md", "my_file", "2024-01", "x " * 30, "a", " a ")))
     assert is_title("a" * 100) and not is_title("a" * 101)
+
+
+@pytest.mark.parametrize(
+    ("title", "name"),
+    [
+        ("5.1. Types of Accounts", "Types of Accounts"),
+        ("Chapter 8. Tools & Assistants", "Tools & Assistants"),
+        ("Appendix B. Auxiliary Files", "Auxiliary Files"),
+        ("r.his - GRASS GIS manual", "r.his"),
+        ("Snap-in Halm | Bridges", "Snap-in Halm"),
+        ("C - a language", "C - a language"),  # a letter alone names nothing
+        ("1702", "1702"),
+        ("River Oss", "River Oss"),
+    ],
+)
+def test_a_page_is_asked_about_without_its_number_and_its_site(title, name):
+    assert bare_title(title) == bare_title(f" {title} ") == name
+
+
+def test_topics_have_the_names_of_pages(tmp_path):
+    pages = {"his": "2.1. River Oss", "net": "Halm - Bridge manual", "out": "notes_2.md"}
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    for name, title in pages.items():
+        (docs / f"{name}.md").write_text(f"# {title}\n\nIt says more about River Oss and Halm.\n")
+    topics = Topics(build_index(docs, tmp_path / "index"), seed=7)
+    found = {topic.name: topic for number in range(len(topics)) if (topic := topics.find(number))}
+    assert {"River Oss", "Halm"} <= found.keys() and not set(pages.values()) & found.keys()
+    assert [one.name for one in topics.linked(found["Halm"])] == ["River Oss"]
 
 
 def test_too_few_documents_are_said(places):

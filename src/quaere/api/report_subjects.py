@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from quaere.evaluation.reports.lexical import content_words
 from quaere.records import Passage
-from quaere.rollout.topic_questions import find_phrases
+from quaere.rollout.topic_questions import bare_title, find_phrases
 from quaere.search.words import terms
 
 Terms = tuple[str, ...]
@@ -41,7 +41,7 @@ class Subject(Struct, frozen=True):
 
     def is_title(self, title: str) -> bool:
         """True for the title of a document about the subject."""
-        return name_terms(title) in self.forms
+        return any(form in self.forms for form in title_forms(title))
 
     def is_named(self, text: str) -> bool:
         """True if the text has a name of the subject that is no part of a longer name: not "Lower Halm Bridge"."""
@@ -62,7 +62,7 @@ def find_subjects(text: str, passages: Sequence[Passage]) -> list[Subject]:
     """
     text = _TITLE.sub("", text)  # or "Dr. Zero" is read as "Dr"
     asked = tuple(terms(text))
-    titles = {words: one.title for one in passages if (words := name_terms(one.title))}
+    titles = {words: one.title for one in passages for words in title_forms(one.title)}
     phrases = {name_terms(text[start:end]): text[start:end] for start, end in find_phrases(text)}
     capitals = {word for words in phrases for word in words}
     found: dict[range, Subject] = {}
@@ -74,8 +74,9 @@ def find_subjects(text: str, passages: Sequence[Passage]) -> list[Subject]:
             continue
         if words not in titles and _is_common(words, passages):
             continue
-        longer = () if words in titles else tuple(title for title in titles if _find(words, title) is not None)
-        subject = Subject(name, (words, *longer))
+        is_known = words in titles
+        others = title_forms(name) if is_known else [title for title in titles if _find(words, title) is not None]
+        subject = Subject(bare_title(name) if is_known else name, tuple(dict.fromkeys((words, *others))))
         if len(words) > 1 or words[0] in capitals:
             found[range(at, at + len(words))] = subject
         else:
@@ -95,6 +96,14 @@ def find_other_names(subject: Subject, passages: Sequence[Passage]) -> list[str]
     own = (passage.text for passage in passages if subject.is_title(passage.title))
     found = (match.group(1) for text in own for match in islice(_OTHER_NAME.finditer(text), _MAX_NAMES))
     return [name for name in dict.fromkeys(found) if name_terms(name) not in subject.forms]
+
+
+def title_forms(title: str) -> list[Terms]:
+    """The terms of a title and of the name in it.
+
+    title_forms("r.his - GRASS manual") -> [("r", "his", "grass", "manual"), ("r", "his")]
+    """
+    return [words for words in dict.fromkeys(map(name_terms, (title, bare_title(title)))) if words]
 
 
 def name_terms(name: str) -> Terms:

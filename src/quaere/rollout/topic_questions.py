@@ -194,6 +194,8 @@ _SMALL = frozenset(
     "a an and as at but by for from he her his if in is it its no of on or she so the they to we".split()
 )
 _SENTENCE = re.compile(r"[^.!?\n]+")
+_NUMBERED = re.compile(r"^(?:(?:chapter|section|appendix|part)\s+[\dA-Z]+[.:]?|\d+(?:\.\d+)*\.?)\s+", re.IGNORECASE)
+_SITE = re.compile(r" [-–|] [^-–|]+$")
 _FILE_NAME = re.compile(r"\.\w{1,5}$|_|^\W*$|^[\d\W]+$")
 
 
@@ -213,18 +215,18 @@ class Topics:
 
     def __init__(self, index: Index, seed: int, topk: int = 5) -> None:
         self.index, self.topk = index, topk
-        self._openings: list[Passage] = []  # first passage of one document per title
-        self._doc_ids: dict[str, list[str]] = {}  # document ids by title
+        self._openings: list[Passage] = []  # first passage of one document per name
+        self._doc_ids: dict[str, list[str]] = {}  # document ids by the name of the page
         self._by_words: dict[tuple[str, ...], Passage] = {}
-        seen: set[str] = set()
+        first: dict[str, Passage] = {}
         for passage in self._read():
-            if passage.doc_id in seen:
-                continue
-            seen.add(passage.doc_id)
-            key = passage.title if is_title(passage.title) else f"#{passage.doc_id}"
+            first.setdefault(passage.doc_id, passage)
+        for passage in first.values():
+            name = _name(passage)
+            key = name or f"#{passage.doc_id}"
             if key not in self._doc_ids:
                 self._openings.append(passage)
-                if not key.startswith("#") and (words := _words(passage.title)):
+                if name and (words := _words(name)):
                     self._by_words.setdefault(words, passage)
             self._doc_ids.setdefault(key, []).append(passage.doc_id)
         Dice(seed, "topics").shuffle(self._openings)
@@ -235,7 +237,7 @@ class Topics:
         return len(self._openings)
 
     def find(self, number: int) -> Topic | None:
-        """Topic `number`: the document's title, or a term of a document without title; None if no search finds it."""
+        """Topic `number`: the page's name, or a term of a document without title; None if no search finds it."""
         if number not in self._found:
             opening = self._openings[number]
             titled = self._titled(opening)
@@ -272,7 +274,7 @@ class Topics:
         told = [word for word in terms(sentence[0] if sentence else "") if word not in terms(topic.name)]
         hits = self.index.search([" ".join(told[:_MAX_TOLD]) or topic.name], 2 * self.topk)[0]
         openings = {hit.passage.title: hit.passage for hit in hits if hit.passage.doc_id not in topic.doc_ids}
-        others = [self._titled(self._by_words.get(_words(title), passage)) for title, passage in openings.items()]
+        others = [self._titled(self._by_words.get(_words(_name(one)), one)) for one in openings.values()]
         return list(self._grounded(other for other in others if other and other.name != topic.name))
 
     def terms(self, opening: Passage) -> list[str]:
@@ -296,7 +298,8 @@ class Topics:
         return map(self.index.passage, range(0, len(self.index), -(-len(self.index) // _MAX_READ)))
 
     def _titled(self, opening: Passage) -> Topic | None:
-        return self._topic(opening.title, opening) if is_title(opening.title) else None
+        name = _name(opening)
+        return self._topic(name, opening) if name else None
 
     def _topic(self, name: str, opening: Passage) -> Topic:
         return Topic(name, tuple(self._doc_ids.get(name, [opening.doc_id])), opening)
@@ -312,6 +315,21 @@ def is_title(title: str) -> bool:
     """
     fits = 1 <= len(title.split()) <= _MAX_TITLE_WORDS and len(title) <= _MAX_TITLE_CHARS
     return fits and len(title.strip()) > 1 and _FILE_NAME.search(title) is None
+
+
+def bare_title(title: str) -> str:
+    """The title without numbering and without the section or web site that its end names.
+
+    bare_title("5.1. Types of Accounts") == "Types of Accounts"; bare_title("r.his - GRASS manual") == "r.his"
+    """
+    title = title.strip()
+    bare = _NUMBERED.sub("", _SITE.sub("", title))
+    return bare if len(bare) > 1 else title
+
+
+def _name(passage: Passage) -> str:
+    """The name of the passage's page, "" if its title is none."""
+    return bare_title(passage.title) if is_title(passage.title) else ""
 
 
 def _words(title: str) -> tuple[str, ...]:

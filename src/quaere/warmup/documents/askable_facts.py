@@ -21,7 +21,7 @@ from quaere.chat.statements import split_statements
 from quaere.grouping import group_by
 from quaere.records import Evidence, Passage
 from quaere.rewards.answers import DATE, normalise_answer, year_aliases, year_of
-from quaere.rollout.topic_questions import find_phrases, is_title
+from quaere.rollout.topic_questions import bare_title, find_phrases, is_title
 from quaere.worlds.dice import Dice
 
 Span = tuple[int, int]
@@ -101,9 +101,7 @@ _OR_BEFORE = re.compile(r"\bor (?:an? |the )?[\"'`“‘(*]{0,3}$")
 _OR_AFTER = re.compile(r"[\"'`”’)*]{0,3},? \(?(?:or|and/or)\b")
 _ROW = re.compile(r"^\||^[^:;]+: [^:;]+; [^:;]+: ")
 _PLAIN = re.compile(r"[(\"'“*`]*[^\W\d_][^\W\d_'’-]+[)\"'”*`,.;:!?]*")
-_NUMBERED = re.compile(r"^(?:(?:chapter|section|appendix|part)\s+[\dA-Z]+[.:]?|\d+(?:\.\d+)*\.?)\s+", re.IGNORECASE)
-# The end of a title that separates pages of one name ("(river)"), or names a section or the web site ("- History").
-_DISAMBIGUATION = re.compile(r" \([^()]*\)$| [-–|] [^-–|]+$")
+_DISAMBIGUATION = re.compile(r" \([^()]*\)$")  # the end of a title that separates pages of one name
 
 
 class Fact(Struct, frozen=True):
@@ -169,7 +167,7 @@ def page_name(title: str) -> str:
 
     page_name("Halm (river)") == page_name("20.5. Halm") == "Halm"; page_name("notes_2.md") == ""
     """
-    name = _NUMBERED.sub("", _DISAMBIGUATION.sub("", title.strip()))
+    name = bare_title(_DISAMBIGUATION.sub("", title.strip()))
     return name if is_title(name) else ""
 
 
