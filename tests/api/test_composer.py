@@ -312,3 +312,11 @@ async def test_the_name_of_the_product_in_its_manual_is_no_subject_and_rare_word
     await searcher.close()
     told = strip_citations(bind_report(episode).text)
     assert "Tarn keeps seven backups of settings" in told and "of kind" not in told
+
+
+async def test_documents_of_one_title_share_the_room_of_one(tmp_path):
+    (tmp_path / "docs").mkdir()
+    shelf = {f"{number}.md": "# Ledger\n\n" + " ".join(f"Row {number} has {place} coins in it." for place in range(30))
+             for number in range(6)}  # fmt: skip
+    _, report = await compose(make_index(tmp_path / "docs", shelf), "What is known of the Ledger?")
+    assert len({one.passage.doc_id for one in report.sources}) == 6 and len(report.statements) == 24

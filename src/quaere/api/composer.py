@@ -204,9 +204,9 @@ class _Draft:
             place = titled.index(True) if True in titled else len(titled)
             documents.append((place, -max(one.score for one in own), own))
         documents.sort(key=lambda one: one[:2])  # stable, so equal ones stay in the order of the search
-        num_subjects = len(wanted.subjects)
+        num_titled = Counter(place for place, _, _ in documents)  # many documents may be called "README"
         chosen = [
-            self._choose(own, _MAX_OF_SUBJECT if place < num_subjects else _MAX_OF_OTHER)
+            self._choose(own, max(_MAX_OF_OTHER, _MAX_OF_SUBJECT // num_titled[place] * (place < len(wanted.subjects))))
             for place, _, own in documents[:MAX_DOCUMENTS]
         ]
         kept = [own for own in chosen if own]
