@@ -129,7 +129,7 @@ def _take_answers(stored: Run, questions: Sequence[Question], **how: Any) -> dic
 def read_scores(
     stored: Run, questions: Sequence[Question], *, evidence: bool, min_confidence: float = 0.0
 ) -> dict[str, QuestionScore]:
-    """Scores of the episodes a run has stored, by question; raises BadInput if one is of another question."""
+    """Scores of a run's stored episodes by question id; raises BadInput if one is of a question not in `questions`."""
     asked = {question.id: question for question in questions}
     found = {}
     for episode in stored.episodes():

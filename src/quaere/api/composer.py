@@ -77,7 +77,7 @@ class Wanted(Struct, frozen=True):
         return not self.subjects or any(said.issuperset(form) for subject in self.subjects for form in subject.forms)
 
     def score(self, one: Finding) -> float:
-        """Subjects that are named plus the share of the other words; 0 if that makes no finding."""
+        """How many subjects the sentence or a title above it names, plus its share of `words`; 0: no finding."""
         above = one.passage.title, one.passage.heading
         num_named = sum(
             subject.is_title(above[0]) or subject.is_named(above[1]) or subject.is_named(one.text)

@@ -84,7 +84,7 @@ def learn(
     on_note: Callable[[str], None] = lambda line: None,
     on_progress: Progress = no_progress,
 ) -> Learned:
-    """Let a model learn to answer questions about documents, and return what came of it; killed, it is called again.
+    """Train a model to answer questions about documents; after a kill, the same call continues.
 
     `sources` are folders, documents or one index. Questions are written and checked by the model, or those of the file
     `questions`. `settings` are the recipe's by name and overrule those of the YAML file `config`; "form.NAME" is a

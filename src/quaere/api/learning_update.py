@@ -301,7 +301,7 @@ class _Refresh(Learning):
         return [one.to_question() for one in (*old[: num - len(new)], *new)]
 
     def _measure_start(self, path: Path) -> None:
-        """What the old agent answers, and as many of the planned steps as fit into the time that is left."""
+        """Measure the old agent, and reduce the planned steps to those that fit into the time that is left."""
         before = self._measure(self.start, path.stem, known=self._recall())
         if not self.is_exact:
             spent_s = sum(self.seconds.values()) + time.monotonic() - self.began_s

@@ -193,7 +193,7 @@ class WarmupSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def report_limits(self) -> Limits:
-        """Limits of score's episodes, which take more room, unless the numbers were given."""
+        """Limits of the episodes of SCORE, larger than others unless given."""
         return structs.replace(
             self.limits,
             max_turns=self.max_turns or REPORT_MAX_TURNS,

@@ -90,7 +90,7 @@ def paired_difference(ours: Sequence[float], theirs: Sequence[float]) -> Interva
 def unpaired_difference(
     ours: Sequence[float], theirs: Sequence[float], *, num_resamples: int = _NUM_RESAMPLES
 ) -> Interval:
-    """Mean and interval of `ours - theirs` over different questions; `num` is the number on both sides.
+    """Mean and interval of `ours - theirs` over different questions; `num` is the number of values of both sides.
 
     unpaired_difference([1, 1], [0, 0, 0]) -> Interval(mean=1.0, low=1.0, high=1.0, num=5)
     """

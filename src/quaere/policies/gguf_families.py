@@ -107,7 +107,7 @@ def _untile(array: Array, part: str, fields: Fields) -> Array:
 
 
 def _weights(**names: str) -> dict[str, str]:
-    """Names of weights, on both sides without their ending."""
+    """Names of transformers by names of the file; both are given without ".weight", and returned with it."""
     return {f"{theirs}.weight": f"{ours}.weight" for theirs, ours in names.items()}
 
 

@@ -64,7 +64,7 @@ def compare_with_transformers(model: Any, token_ids: list[int]) -> Agreement:
 
 
 def compare_learning(model: Any, token_ids: list[int]) -> tuple[Tensor, Tensor, float]:
-    """The log-probs of transformers and of the learner, and the largest difference of a gradient, as a share."""
+    """Log-probs of transformers and of the learner, and the largest difference of a gradient over the largest one."""
     sequences, weights = _split(token_ids), _watch_few(model.eval())
     expected = torch.cat([_own_logprobs(model, ids) for ids in sequences])
     expected_gradient = _gradient(expected, weights)

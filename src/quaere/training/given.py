@@ -132,7 +132,10 @@ def read_given(store: Run) -> list[Question]:
 
 
 def count_given_steps(source: str, iteration: int, *, again: bool = False) -> int:
-    """Number of an iteration's generation steps for given questions: 1 in the first (`again`: in every one), else 0."""
+    """Number of steps in which an iteration attempts the questions of `source`: 1 in the first, or `again` in each.
+
+    0 in the others, and without a source.
+    """
     return int(bool(source) and (again or iteration == 0))
 
 

@@ -62,7 +62,7 @@ class Bounds(Struct, frozen=True):
 
 
 class QuestionsQuery(Bounds, frozen=True):
-    """Which groups are listed: those with an attempt within the bounds.
+    """Filters of the list of groups: a group is listed if one of its attempts passes all of them.
 
     QuestionsQuery(step=5, phase="solver", text="bridge", end="turn_limit", page=2)
     """
