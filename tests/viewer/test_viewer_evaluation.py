@@ -114,7 +114,7 @@ def test_two_results_are_compared_question_by_question(client, place, other):
     )
     assert (row["ours"]["mean"], row["theirs"]["mean"]) == (0.6, 0.3)
     page = client.get(f"/evaluations/compare?of=first&of={other}").text
-    for text in ("+30.0", "only the first: 4", "/run/first/episode?id=q0", "the other way round"):
+    for text in ("+30.0", "gained: 4", "/run/first/episode?id=q0", "the other way round"):
         assert text in page
     assert ("/run/second/episode?id=q0" in page) == (other == "second")
 
@@ -260,3 +260,21 @@ def test_abstention_has_a_table_and_a_refused_question_without_an_answer_is_righ
     assert "Unanswerable refused" in page  # no question of it has an exact match
     pair = twin(client, "/evaluations/compare?of=file:ours.items.jsonl&of=file:theirs.items.jsonl")
     assert (pair["counts"]["gained"], pair["num_shared"], pair["rows"]) == (1, 1, [])
+
+
+def test_two_results_show_refusals_with_the_answers(tmp_path):
+    usual = {"f1": 0.0, "end": "answered", "num_turns": 1, "num_searches": 1, "num_tokens": 1, "answer": "Venn"}
+    right = Item("a", "a", **usual, exact_match=1.0)
+    given = Item("u", "u", **usual, exact_match=0.0, answerable=False)
+    write_items([right, given], tmp_path / "before.items.jsonl")
+    write_items([right, structs.replace(given, abstained=True)], tmp_path / "after.items.jsonl")
+    (tmp_path / "runs").mkdir()
+    client = open_client(tmp_path / "runs", files=[tmp_path / f"{name}.items.jsonl" for name in ("before", "after")])
+    address = "/evaluations/compare?of=file:after.items.jsonl&of=file:before.items.jsonl"
+    row = twin(client, address)["rows"][-1]
+    assert (row["name"], row["ours"]["mean"], row["theirs"]["mean"]) == ("unanswerable refused", 1.0, 0.0)
+    page = client.get(address).text
+    assert "Of 1 unanswerable question, 0.0 → 100.0 % refused" in page and "1 of them answerable" in page
+    assert page.index("not refused") < page.index("rightly refused")  # before, then after
+    page = client.get("/evaluation?of=file:before.items.jsonl").text
+    assert "of 1 answerable question answered right, 0 of 1 unanswerable question refused" in page

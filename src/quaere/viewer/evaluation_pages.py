@@ -18,7 +18,7 @@ from msgspec import Struct, field
 
 from quaere.api.run import Run
 from quaere.errors import BadInput
-from quaere.evaluation.intervals import Interval, rate_interval
+from quaere.evaluation.intervals import Interval, rate_interval, smallest_difference
 from quaere.evaluation.qa.answer_kinds import CLOSED
 from quaere.evaluation.qa.differences import compare
 from quaere.evaluation.qa.items import Item
@@ -53,6 +53,7 @@ MEASURES = {
     "gold_joint": "right and of a gold passage",
     "open_exact_match": "exact match without yes/no and choices",
 }
+REFUSED = "unanswerable refused"
 _GOLD = ("gold", "gold_joint")
 Change = Literal["", "gained", "lost", "both", "neither"]
 # What became of a question, by whether the first and the second result are right.
@@ -201,6 +202,11 @@ class PairPage(ListPage[PairQuery, PairLine], frozen=True):
     num_shared: int
     rows: list[MeasureRow]
     counts: dict[str, int]
+
+    @property
+    def refused(self) -> MeasureRow | None:
+        """The row of the unanswerable questions; None if there are none."""
+        return next((row for row in self.rows if row.name == REFUSED), None)
 
 
 # -------------------------------------------------------------------------------------------------------------- results
@@ -404,3 +410,9 @@ def _measure(ours: Result, theirs: Result) -> Iterator[MeasureRow]:
             rate_interval([float(getattr(item, measure) or 0) for item in items if item.key in keys]) for items in both
         )
         yield MeasureRow(MEASURES[name], mine, others, getattr(difference, name), smallest)
+    if difference.refused:
+        known = {item.key: item for item in theirs.scored.items}
+        pairs = [(one, known[one.key]) for one in ours.scored.items if one.key in known and not one.answerable]
+        sides = [[float(item.right) for item in side] for side in zip(*pairs, strict=True)]
+        rates = map(rate_interval, sides)
+        yield MeasureRow(REFUSED, *rates, difference.refused, smallest_difference(*sides))

@@ -16,6 +16,7 @@ from msgspec import Struct
 from quaere.api.printing import count
 from quaere.api.run import Run
 from quaere.disk import read_regular
+from quaere.evaluation.intervals import Interval
 from quaere.grouping import group_by
 from quaere.records import Candidate, Evidence, SolveTask
 from quaere.rewards.abstention import has_hidden_answer
@@ -67,7 +68,8 @@ class Tried(Struct, frozen=True):
 class Measured(Struct, frozen=True):
     """Attempts before and after by question id; `earlier` are those that `after` is compared with question by question.
 
-    `since` and `until` say when: "before step 1", "after step 30".
+    `since` and `until` say when: "before step 1", "after step 30". `refused` are the shares of unanswerable questions
+    that were refused before and after, [] where these count among the others.
     """
 
     before: dict[str, Tried]
@@ -77,6 +79,7 @@ class Measured(Struct, frozen=True):
     is_held_back: bool
     since: str
     until: str
+    refused: list[Interval] = []
     course: Series | None = None  # shares of right answers in between, where the questions were the same
 
 
@@ -96,7 +99,9 @@ def _read_learning(results: EvaluationResults, name: str) -> Measured | None:
     tried = [_try_result(result) for result in (before, after)]
     needed = {item.id: item.searches_needed for item in after.scored.items}
     asked = {id: Asked(id, after.texts[id], kind=name_kind(num)) for id, num in needed.items()}
-    return Measured(tried[0], tried[1], tried[0], asked, True, "before training", "after it")
+    scores = [result.scored.score.abstention for result in (before, after)]
+    refused = [score.refused for score in scores if score and score.refused]
+    return Measured(tried[0], tried[1], tried[0], asked, True, "before training", "after it", refused)
 
 
 def _try_result(result: Result) -> dict[str, Tried]:

@@ -59,7 +59,7 @@ class KindRow(Struct, frozen=True):
 
 
 class Headline(Struct, frozen=True):
-    """Shares of right answers before and after, and the difference; `since` and `until` say when.
+    """Shares of right answers before and after, and the difference; `since`, `until` and `refused` as in `Measured`.
 
     Headline(before=Interval(...), after=Interval(...), gain=Interval(0.21, 0.1, 0.32, 64), is_held_back=True,
              since="before step 1", until="after step 30")
@@ -71,6 +71,7 @@ class Headline(Struct, frozen=True):
     is_held_back: bool
     since: str
     until: str
+    refused: list[Interval] = []
 
 
 class Curve(Struct, frozen=True):
@@ -145,7 +146,7 @@ def _compare(seen: Measured) -> Headline | None:
     ours, theirs = [*after.values()], [*before.values()]
     unpaired = partial(unpaired_difference, num_resamples=_NUM_RESAMPLES)
     gain = (paired_difference if seen.is_held_back else unpaired)(ours, theirs)
-    return Headline(rate(theirs), rate(ours), gain, seen.is_held_back, seen.since, seen.until)
+    return Headline(rate(theirs), rate(ours), gain, seen.is_held_back, seen.since, seen.until, seen.refused)
 
 
 def rate(shares: Sequence[float]) -> Interval:
