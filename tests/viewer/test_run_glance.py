@@ -104,8 +104,17 @@ def test_a_refusal_is_right_where_the_answer_was_hidden(tmp_path):
     assert (glance["headline"]["before"]["mean"], glance["headline"]["after"]["mean"]) == (0.0, 0.5)
     assert glance["has_hidden"] and [one["asked"]["id"] for one in glance["learned"]] == [hidden.id]
     assert [(row["kind"], row["after"]["mean"]) for row in glance["kinds"]] == [("other", 0.0), ("answer hidden", 1.0)]
-    page = open_client(tmp_path).get("/run/run").text
-    assert "answered right or rightly refused" in page
+    client = open_client(tmp_path)
+    assert "answered right or rightly refused" in client.get("/run/run").text
+    step = glance["learned"][0]["after"]["step"]
+    lines = twin(client, "/run/run/questions")["page"]["items"]
+    found = {(one["group"]["task_id"], one["group"]["step"]): (one["num_right"], one["num_abstained"]) for one in lines}
+    assert found == {(hidden.id, 1): (0, 0), (hidden.id, 2): (1, 1), ("q1", 1): (0, 1), ("q1", 2): (0, 1)}
+    group = twin(client, f"/run/run/group?task={hidden.id}&step={step}")["sections"][0]
+    assert group["num_right"] == group["num_attempts"] and all(one["is_abstained"] for one in group["attempts"])
+    assert "rightly refused" in client.get(f"/run/run/group?task={hidden.id}&step={step}").text
+    for page in ("questions", f"step/{step}"):
+        assert "answer hidden: refusing is right" in client.get(f"/run/run/{page}").text
 
 
 def test_a_learning_is_measured_by_the_runs_beside_its_training(tmp_path):

@@ -75,7 +75,7 @@ def test_a_question_is_taken_and_has_a_page(client, queue):
 @pytest.mark.parametrize(
     ("question", "quotation", "chips_are", "says"),
     [
-        ("move the backups", "verbatim", "quoted", '<b class="good">verbatim</b>'),
+        ("move the backups", "verbatim", "quoted", "<b>verbatim</b>"),
         ("made up", "not found", "", "It quotes <q>We never moved.</q>"),
         ("without proof", "none", "support", "contains the answer; the model quoted none"),
         ("out of nowhere", "none", "", "no sentence that it was shown contains this answer"),

@@ -12,6 +12,7 @@ be verbatim. A right answer may be worded otherwise in its source, so a person h
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
@@ -22,6 +23,7 @@ from quaere.chat.spans import find_evidence, shown_passages
 from quaere.evaluation.qa.curriculum_quality import Asked, find_gap
 from quaere.grouping import group_by
 from quaere.records import Answer, EndReason, Episode, Evaluate, Malformed, Proposal, Search, SolveTask, Turn
+from quaere.rewards.abstention import has_hidden_answer, is_abstention
 from quaere.rewards.answers import normalise_answer
 from quaere.runs.rows import EpisodeFilter, EpisodeGroup, EpisodeRow
 from quaere.viewer.page_formats import ListPage, PageNumber, copy_fields, cut_page
@@ -76,10 +78,11 @@ class QuestionsQuery(Bounds, frozen=True):
 class GroupLine(Struct, frozen=True):
     """One line of the list: all attempts at a question at one step. Rewards are None if none was stored.
 
-    `best` is the episode with the highest reward; `answer` and `scores` are filled only for a group with a single
-    attempt.
+    `best` is the episode with the highest reward; `num_right` is None if the answers were not scored. `answer` is
+    filled only for a group with a single attempt.
 
-        GroupLine(EpisodeGroup(...), mean_reward=0.4, least_reward=0.0, most_reward=1.0, best="i0-s0-i0g-000003-a1")
+        GroupLine(EpisodeGroup(...), mean_reward=0.4, least_reward=0.0, most_reward=1.0, best="i0-s0-i0g-000003-a1",
+                  num_right=6, num_abstained=1)
     """
 
     group: EpisodeGroup
@@ -87,8 +90,9 @@ class GroupLine(Struct, frozen=True):
     least_reward: float | None
     most_reward: float | None
     best: str
+    num_right: int | None
+    num_abstained: int
     answer: str = ""
-    scores: dict[str, float] = {}
 
 
 class QuestionsPage(ListPage[QuestionsQuery, GroupLine], frozen=True):
@@ -125,7 +129,7 @@ class TurnLine(Struct, frozen=True):
 
 
 class Attempt(Struct, frozen=True):
-    """An attempt at a question; number 1 has the highest reward of its section."""
+    """An attempt at a question; number 1 has the highest reward of its section. `is_right` is None if not scored."""
 
     id: str
     number: int
@@ -136,6 +140,8 @@ class Attempt(Struct, frozen=True):
     num_searches: int
     num_tokens: int
     answer: str | None
+    is_right: bool | None
+    is_abstained: bool
     turns: list[TurnLine]
 
     @property
@@ -145,12 +151,16 @@ class Attempt(Struct, frozen=True):
 
 
 class GroupSection(Struct, frozen=True):
-    """The attempts at one step, highest reward first, at most `MAX_ATTEMPTS`; `num_attempts` counts all of them."""
+    """The attempts at one step, highest reward first, at most `MAX_ATTEMPTS`.
+
+    `num_attempts` and `num_right` (None if they were not scored) count all of them.
+    """
 
     step: int
     phase: str
     protocol: str
     num_attempts: int
+    num_right: int | None
     attempts: list[Attempt]
 
     @property
@@ -204,6 +214,11 @@ class UnprovenPage(Struct, frozen=True):
     num_checked: int
     episodes: list[Unproven]
 
+    @property
+    def faults(self) -> dict[str, int]:
+        """How many episodes fail each check, the most frequent first."""
+        return dict(Counter(one.fault for one in self.episodes).most_common())
+
 
 def read_questions(run: Run, name: str, query: QuestionsQuery) -> QuestionsPage:
     """One page of the groups that a query selects."""
@@ -234,7 +249,7 @@ def read_group(run: Run, name: str, query: GroupQuery) -> GroupPage:
     for (step, phase, protocol), members in groupby(rows, key=lambda row: (row.step, row.phase, row.protocol)):
         attempts = rank_attempts(list(members))
         shown = [_read_attempt(run, row, number) for number, row in enumerate(attempts[:MAX_ATTEMPTS], start=1)]
-        sections.append(GroupSection(step, phase, protocol, len(attempts), shown))
+        sections.append(GroupSection(step, phase, protocol, len(attempts), count_right(attempts), shown))
     question, answers = _read_question(run, everything)
     return GroupPage(
         run=name,
@@ -252,6 +267,25 @@ def rank_attempts(rows: Sequence[EpisodeRow]) -> list[EpisodeRow]:
     rewards = {row.id: reward_of(row.metrics) for row in rows}
     known = {id: -reward for id, reward in rewards.items() if reward is not None}
     return sorted(rows, key=lambda row: (known.get(row.id, math.inf), row.number))
+
+
+def is_abstained(row: EpisodeRow) -> bool:
+    """True if the answer says that the documents do not answer."""
+    return bool(row.metrics.get("answer/abstained")) or is_abstention(row.answer or "")
+
+
+def is_right(row: EpisodeRow) -> bool | None:
+    """True for a right answer, and for abstaining where the answer was hidden from the search; None if not scored."""
+    exact = row.metrics.get("answer/exact_match", math.nan)
+    if math.isnan(exact):
+        return None
+    return is_abstained(row) if has_hidden_answer(row.task_id) else exact == 1
+
+
+def count_right(rows: Sequence[EpisodeRow]) -> int | None:
+    """How many attempts are right; None if none was scored."""
+    scored = [right for row in rows if (right := is_right(row)) is not None]
+    return sum(scored) if scored else None
 
 
 def reward_of(metrics: Mapping[str, float]) -> float | None:
@@ -332,8 +366,9 @@ def _summarise(run: Run, group: EpisodeGroup) -> GroupLine:
         least_reward=min(rewards, default=None),
         most_reward=max(rewards, default=None),
         best=rank_attempts(rows)[0].id,
+        num_right=count_right(rows),
+        num_abstained=sum(map(is_abstained, rows)),
         answer=only.answer or "" if only else "",
-        scores=only.metrics if only else {},
     )
 
 
@@ -363,6 +398,8 @@ def _read_attempt(run: Run, row: EpisodeRow, number: int) -> Attempt:
         number=number,
         reward=reward_of(row.metrics),
         advantage=row.metrics.get("advantage"),
+        is_right=is_right(row),
+        is_abstained=is_abstained(row),
         parts={name: value for name, value in row.metrics.items() if name != "advantage"},
         turns=[describe_turn(turn) for turn in run.episode(row.id).turns],
     )

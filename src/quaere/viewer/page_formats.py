@@ -26,6 +26,7 @@ from quaere.api.printing import between, format_duration, inflect
 from quaere.chat.terminal_text import printable, shorten_number
 from quaere.errors import BadInput
 from quaere.records.foreign_json import decode_json
+from quaere.rewards.abstention import has_hidden_answer
 from quaere.viewer import plot
 from quaere.viewer.metric_charts import name_metric
 
@@ -194,6 +195,7 @@ def _environment() -> Environment:
         "count": _count,
         "inflect": inflect,
     }
+    made.tests["hidden"] = has_hidden_answer  # of the id of a question
     made.filters |= {
         "short": plot.short,
         "minute": _minute,
