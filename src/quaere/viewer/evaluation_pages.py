@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from quaere.api.run import Run
 from quaere.errors import BadInput
@@ -35,7 +35,7 @@ from quaere.evaluation.qa.scores import (
 from quaere.records import EndReason, SolveTask
 from quaere.runs.rows import EpisodeFilter
 from quaere.viewer.page_formats import Listed, ListPage, copy_fields, cut_page
-from quaere.viewer.run_folder import Kept, RunFolder, read_signature, require, sign_file
+from quaere.viewer.run_folder import LEARN_RUN, MEASUREMENTS, Kept, RunFolder, read_signature, require, sign_file
 from quaere.viewer.run_list import RunCards, name_model
 
 EVAL_KIND = "eval"  # of runs of `quaere eval`
@@ -235,7 +235,16 @@ class EvaluationResults:
         return self._results.get(key, self._sign(key), lambda: self._read(key))
 
     def _sign(self, key: str) -> object:
-        return sign_file(self._files[key]) if key in self._files else read_signature(self._folder.find(key))
+        if key in self._files:
+            return sign_file(self._files[key])
+        stored = self._find_stored(key)
+        return read_signature(self._folder.find(key)), stored and sign_file(stored)
+
+    def _find_stored(self, key: str) -> Path | None:
+        """The file that `quaere learn` made its page of: a bootstrap interval depends on the order of the questions."""
+        stored = self._folder.find(key).with_suffix(".json")
+        is_learning = self._folder.only == LEARN_RUN and key in MEASUREMENTS
+        return stored if is_learning and stored.is_file() else None
 
     def _read_line(self, key: str) -> EvaluationLine:
         try:
@@ -250,7 +259,9 @@ class EvaluationResults:
         if key in self._files:
             return _read_file(key, self._files[key])
         with self._folder.open(key) as run:
-            return _score_run(key, run)
+            result = _score_run(key, run)
+        stored = self._find_stored(key)
+        return structs.replace(result, scored=read_scored(stored)) if stored else result
 
 
 def describe_run(key: str, run: Run) -> EvaluationLine:
@@ -414,5 +425,5 @@ def _measure(ours: Result, theirs: Result) -> Iterator[MeasureRow]:
         known = {item.key: item for item in theirs.scored.items}
         pairs = [(one, known[one.key]) for one in ours.scored.items if one.key in known and not one.answerable]
         sides = [[float(item.right) for item in side] for side in zip(*pairs, strict=True)]
-        rates = map(rate_interval, sides)
-        yield MeasureRow(REFUSED, *rates, difference.refused, smallest_difference(*sides))
+        mine, others = map(rate_interval, sides)
+        yield MeasureRow(REFUSED, mine, others, difference.refused, smallest_difference(*sides))

@@ -86,14 +86,24 @@ class MapRow(Struct, frozen=True):
     cells: list[Cell | None]
     learned: int
 
+    @property
+    def is_learned(self) -> bool:
+        """True if the question is mostly right at the end, and was not at first."""
+        first = next(cell for cell in self.cells if cell is not None)
+        return self.learned < NEVER and not first.is_learned
+
 
 class MapPage(ListPage[MapQuery, MapRow], frozen=True):
-    """One page of a map. `stacks` are the questions of each column instead, if most questions have one column only."""
+    """One page of a map. `stacks` are the questions of each column instead, if most questions have one column only.
+
+    `num_right` are mostly right at the end; `num_learned` of these were not at first.
+    """
 
     run: str
     of: Literal["held", "practised"]
     has_both: bool
     columns: list[Column]
+    num_right: int
     num_learned: int
     stacks: list[list[MapRow]]
     num_left_out: int  # questions of stacks that are not drawn
@@ -126,7 +136,8 @@ def read_map(run: Run, name: str, query: MapQuery) -> MapPage:
         of=of,
         has_both=bool(held and practised),
         columns=columns,
-        num_learned=sum(row.learned < NEVER for row in rows),
+        num_right=sum(row.learned < NEVER for row in rows),
+        num_learned=sum(row.is_learned for row in rows),
         stacks=[_thin(stack) for stack in stacks],
         num_left_out=sum(max(0, len(stack) - MAX_STACK) for stack in stacks),
     )

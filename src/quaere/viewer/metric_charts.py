@@ -19,7 +19,8 @@ from quaere.runs.rows import Metric
 from quaere.viewer.plot import Series, is_drawn
 
 MAX_METRICS = 300  # metrics of one page: a run of somebody else's may have any number
-MAX_LINES = 8  # lines of one chart that can still be distinguished
+MAX_LINES = 10  # lines of one chart, as many as there are colours
+_BY_NEED = " by searches needed"
 PLACES = ("run/iteration", "run/phase")  # where a step is in the run: drawn as bands, not as curves
 MAIN = {
     "validation/exact_match": "held back, right",
@@ -49,8 +50,9 @@ class ChartData(Struct, frozen=True):
 
     @property
     def has_course(self) -> bool:
-        """True if a line has two values: fewer are no curve."""
-        return any(sum(map(is_drawn, one.values)) > 1 for one in self.series)
+        """True if a line has two values: fewer are no curve. A single need is no comparison of needs."""
+        is_split = len(self.series) > 1 or not self.title.endswith(_BY_NEED)
+        return is_split and any(sum(map(is_drawn, one.values)) > 1 for one in self.series)
 
 
 class ChartSection(Struct, frozen=True):

@@ -86,7 +86,8 @@ class Glance(Struct, frozen=True):
     """What the page of a training run shows first; `headline` is None if answers were not scored twice.
 
     `learned` are questions that were mostly wrong before and are mostly right after, `wrong` those that are never right
-    after. Both are the first few, with their kinds in turn; `num_learned` and `num_wrong` count all, of `num_measured`.
+    after. Both are the first few, with their kinds in turn; `num_learned` and `num_wrong` count all, of `num_measured`,
+    of which `num_again` were answered before.
     """
 
     headline: Headline | None
@@ -99,6 +100,7 @@ class Glance(Struct, frozen=True):
     wrong: list[Attempted]
     num_wrong: int
     num_measured: int
+    num_again: int
     kinds: list[KindRow]
     has_hidden: bool = False  # some questions are to be refused
 
@@ -124,6 +126,7 @@ def read_glance(
         wrong=_show(seen, wrong, folder),
         num_wrong=len(wrong),
         num_measured=len(seen.after),
+        num_again=sum(id in seen.earlier for id in seen.after),
         kinds=_rate_kinds(seen),
         has_hidden=any(asked.kind == HIDDEN for asked in seen.asked.values()),
     )
