@@ -29,7 +29,10 @@ def test_questions_are_sorted_by_when_they_were_learned(client):
     assert [column["label"] for column in shown["columns"]] == ["1", "2", "3", "4"]
     rows = shown["page"]["items"]
     assert [(row["task"], row["learned"]) for row in rows] == [("q2", 0), ("q1", 1), ("q4", NEVER), ("q3", NEVER)]
-    assert [cell["num_right"] for cell in rows[1]["cells"]] == [1, 3, 3, 3] and (shown["num_right"], shown["num_learned"]) == (2, 1)
+    assert [cell["num_right"] for cell in rows[1]["cells"]] == [1, 3, 3, 3] and (
+        shown["num_right"],
+        shown["num_learned"],
+    ) == (2, 1)
     assert not shown["stacks"]
 
 

@@ -1,13 +1,17 @@
 """A run at a glance: before and after, what was learned, what is still wrong, and the kinds that fail."""
 
 import math
+import re
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
 from quaere.evaluation.intervals import paired_difference, unpaired_difference
+from quaere.evaluation.qa.differences import compare
+from quaere.evaluation.qa.scores import Evaluation, score_answering, score_episode, write_evaluation
 from quaere.records import Question
 from quaere.rewards.abstention import ABSTENTION, has_hidden_answer, hide_answers
 from quaere.runs import Run
@@ -132,8 +136,35 @@ def test_a_learning_is_measured_by_the_runs_beside_its_training(tmp_path):
     assert one["asked"]["answers"] == [RIGHT, RIGHT]
     for tried in (one["before"], one["after"]):
         assert client.get(f"/run/{tried['run']}/episode?id={tried['episode']}").status_code == 200
+    shown = twin(client, "/run/run/map")
+    assert (shown["of"], [column["label"] for column in shown["columns"]]) == ("held", ["before", "after"])
+    assert (shown["num_right"], shown["num_learned"]) == (2, 1)
+    cells = re.findall(r'<a class="cell \w+" href="([^"]*)"', client.get("/run/run/map").text)
+    assert len(cells) == 8
+    for address in cells:
+        assert client.get(address.replace("&amp;", "&")).status_code == 200
     write_learning(tmp_path / "other")
     assert list(open_folder(str(tmp_path / "other")).paths()) == ["other"]
+
+
+def test_a_learning_has_the_intervals_of_its_own_report(tmp_path):
+    write_learning(tmp_path / "run")
+    results = {"before": [RIGHT, "x"] * 12, "after": ["x"] * 5 + [RIGHT] * 19}
+    stored = {}
+    for name, answers in results.items():
+        path = write_eval(tmp_path / name, answers)
+        with Run.open(path) as run:
+            scores = [score_episode(episode, evidence=False) for episode in run.episodes()][::-1]
+        stored[name] = Evaluation(name, "tiny", {}, score_answering(scores), tuple(scores))
+    (written, reported) = compare_measured(tmp_path / "run"), compare(stored["after"], stored["before"]).exact_match
+    assert (written["mean"], written["low"]) != (reported.mean, reported.low)  # the order of the run
+    for name, evaluation in stored.items():
+        write_evaluation(evaluation, tmp_path / f"{name}.json")
+    assert compare_measured(tmp_path / "run") == msgspec.to_builtins(reported)
+
+
+def compare_measured(path):
+    return glance_of(path, "run")["headline"]["gain"]
 
 
 def test_a_measurement_that_has_just_begun_is_left_out(tmp_path):

@@ -233,7 +233,7 @@ def _run_pages(
         ("/questions", "questions", attempt_groups.QuestionsQuery, attempt_groups.read_questions),
         ("/group", "group", attempt_groups.GroupQuery, attempt_groups.read_group),
         ("/episode", "episode", transcript.EpisodeQuery, transcript.read_episode),
-        ("/map", "map", learning_map.MapQuery, learning_map.read_map),
+        ("/map", "map", learning_map.MapQuery, partial(learning_map.read_map, results=results)),
         ("/curriculum", "curriculum", curriculum_browser.CurriculumQuery, curriculum),
         ("/item", "item", ById, partial(curriculum_browser.read_item, shelves=shelves)),
         ("/unproven", "unproven", attempt_groups.UnprovenQuery, attempt_groups.read_unproven),

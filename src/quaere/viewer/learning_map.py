@@ -17,14 +17,15 @@ from quaere.api.run import Run
 from quaere.grouping import group_by
 from quaere.rewards.abstention import has_hidden_answer
 from quaere.runs.rows import Outcome
-from quaere.viewer.measurements import VALIDATION, is_start
+from quaere.viewer.evaluation_pages import EvaluationResults
+from quaere.viewer.measurements import VALIDATION, Measured, Tried, is_start, read_learning
 from quaere.viewer.page_formats import ListPage, PageNumber, cut_page
-from quaere.viewer.run_folder import require
+from quaere.viewer.run_folder import MEASUREMENTS, require
 
 MAX_COLUMNS = 40
 ROWS_ON_A_PAGE = 2000
 MAX_STACK = 100  # questions of a column that are drawn where columns are stacks
-NAMED_ROWS = 60  # so few rows have the text of their question beside them
+NAMED_ROWS = 100  # so few rows have the text of their question beside them
 PANEL_ROWS = 100  # more rows are drawn in several panels
 _SEEN_AGAIN = 1.5  # columns a question has on average; below, columns are stacks
 SOLVER = "solver"  # phase
@@ -62,6 +63,7 @@ class Cell(Struct, frozen=True):
     num_abstained: int
     num: int
     step: int  # the only step of the attempts, or the last of several
+    run: str = ""  # that has the attempts, if it is not the map's own
 
     @property
     def is_learned(self) -> bool:
@@ -120,12 +122,18 @@ class MapPage(ListPage[MapQuery, MapRow], frozen=True):
         return len(self.page.items) <= NAMED_ROWS
 
 
-def read_map(run: Run, name: str, query: MapQuery) -> MapPage:
+def read_map(run: Run, name: str, query: MapQuery, *, results: EvaluationResults) -> MapPage:
     """The map of a run; `NotShown` if it scored no answers."""
     held, practised = split_outcomes(run.outcomes())
-    require(held or practised, f"run {name} has no scored answers", "its episodes are listed")
-    of: Literal["held", "practised"] = "held" if held and (query.of != "practised" or not practised) else "practised"
-    columns, rows = lay_out(held if of == "held" else practised)
+    learned = read_learning(results, name)
+    has_held = bool(held or learned)
+    require(has_held or practised, f"run {name} has no scored answers", "its episodes are listed")
+    of: Literal["held", "practised"] = (
+        "held" if has_held and (query.of != "practised" or not practised) else "practised"
+    )
+    columns, rows = (
+        _lay_out_learning(learned) if learned and of == "held" else lay_out(held if of == "held" else practised)
+    )
     num_cells = sum(cell is not None for row in rows for cell in row.cells)
     is_stacked = num_cells < _SEEN_AGAIN * len(rows)
     stacks = [_stack(rows, at) for at in range(len(columns))] if is_stacked else []
@@ -134,7 +142,7 @@ def read_map(run: Run, name: str, query: MapQuery) -> MapPage:
         page=cut_page([] if is_stacked else rows, query.page, ROWS_ON_A_PAGE),
         run=name,
         of=of,
-        has_both=bool(held and practised),
+        has_both=bool(has_held and practised),
         columns=columns,
         num_right=sum(row.learned < NEVER for row in rows),
         num_learned=sum(row.is_learned for row in rows),
@@ -187,6 +195,21 @@ def lay_out(outcomes: Sequence[Outcome]) -> tuple[list[Column], list[MapRow]]:
             cells[at] = _cell(attempts)
         rows.append(MapRow(task, attempts[0].question, cells, find_learned(cells)))
     return columns, sorted(rows, key=_order)
+
+
+def _lay_out_learning(seen: Measured) -> tuple[list[Column], list[MapRow]]:
+    """Two columns, before and after: what `quaere learn` measured, in runs of their own."""
+    sides = (seen.before, seen.after)
+    rows = []
+    for id, asked in seen.asked.items():
+        cells = [_measured_cell(side[id]) if id in side else None for side in sides]
+        if any(cells):
+            rows.append(MapRow(id, asked.question, cells, find_learned(cells)))
+    return [Column(label, 0, 0) for label in MEASUREMENTS], sorted(rows, key=_order)
+
+
+def _measured_cell(tried: Tried) -> Cell:
+    return Cell(round(tried.share * tried.num), int(tried.is_abstained), tried.num, tried.step, tried.run)
 
 
 def find_learned(cells: Sequence[Cell | None]) -> int:

@@ -85,11 +85,12 @@ class Measured(Struct, frozen=True):
 
 def find_measured(run: Run, name: str, lines: Mapping[str, Series], results: EvaluationResults) -> Measured | None:
     """The best measurements that a run has; None if it has no two. `lines` are its metrics."""
-    learned = _read_learning(results, name)
+    learned = read_learning(results, name)
     return learned or _read_validation(run, name, lines) or _read_practice(run, name, lines)
 
 
-def _read_learning(results: EvaluationResults, name: str) -> Measured | None:
+def read_learning(results: EvaluationResults, name: str) -> Measured | None:
+    """What `quaere learn` measured before and after this run, if it is a learning's."""
     if name != LEARN_RUN or not set(MEASUREMENTS) <= set(results.names()):
         return None
     try:
