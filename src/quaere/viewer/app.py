@@ -61,6 +61,7 @@ from quaere.viewer import (
     attempt_groups,
     curriculum_browser,
     document_reader,
+    evaluation_pair,
     learning_map,
     report_reader,
     transcript,
@@ -195,7 +196,7 @@ def make_app(
         *_page(
             "/evaluations/compare",
             "evaluation_pair",
-            _reader(evaluations.PairQuery, evaluations.compare_results, results),
+            _reader(evaluation_pair.PairQuery, evaluation_pair.compare_results, results),
         ),
         *_run_pages(folder, shelves, results),
         Route("/run/{name}/verdict", give_verdict, methods=["POST"]),

@@ -1,26 +1,22 @@
-"""The pages of evaluations: all results with their intervals, one of them, and two compared question by question.
+"""The pages of evaluations: all results with their intervals, and one of them.
 
     results = EvaluationResults(folder, cards, [Path("base.json")])
     results.find("eval-20250301-101500").scored.score.exact_match -> Interval(mean=0.31, low=0.27, high=0.35, num=500)
-    compare_results(results, PairQuery(of=["warm", "base"])).rows[0] ->
-    MeasureRow("exact match", Interval(...), Interval(...), Interval(mean=0.06, low=0.02, high=0.1, num=500), 0.055)
 
 Results are runs of `quaere eval`, and files that it wrote. A run's episodes are scored again by the code of `quaere
 eval`, so both give the same numbers; what a judge decided is in files only. A result is found by its key among those
 that exist: the name of a run, or "file:" and that of a file.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, structs
 
 from quaere.api.run import Run
 from quaere.errors import BadInput
-from quaere.evaluation.intervals import Interval, rate_interval, smallest_difference
-from quaere.evaluation.qa.answer_kinds import CLOSED
-from quaere.evaluation.qa.differences import compare
+from quaere.evaluation.intervals import Interval, rate_interval
 from quaere.evaluation.qa.items import Item
 from quaere.evaluation.qa.scores import (
     AnsweringScore,
@@ -52,16 +48,6 @@ MEASURES = {
     "gold": "evidence of a gold passage",
     "gold_joint": "right and of a gold passage",
     "open_exact_match": "exact match without yes/no and choices",
-}
-REFUSED = "unanswerable refused"
-_GOLD = ("gold", "gold_joint")
-Change = Literal["", "gained", "lost", "both", "neither"]
-# What became of a question, by whether the first and the second result are right.
-_CHANGES: dict[tuple[bool, bool], Change] = {
-    (True, False): "gained",
-    (False, True): "lost",
-    (True, True): "both",
-    (False, False): "neither",
 }
 
 
@@ -157,56 +143,6 @@ class EvaluationPage(ListPage[EvaluationQuery, ItemLine], frozen=True):
     groups: list[GroupRow]
     evidence: dict[str, Interval]
     judging: Judging | None
-
-
-class PairQuery(Listed, frozen=True):
-    """Two results by their keys, and which of their questions are listed.
-
-    PairQuery(of=["warm", "base"], change="lost", text="bridge")
-    """
-
-    of: list[str] = field(default_factory=list)
-    change: Change = ""
-
-
-class MeasureRow(Struct, frozen=True):
-    """A metric of both results and their paired difference; `smallest` is the minimum detectable difference."""
-
-    name: str
-    ours: Interval
-    theirs: Interval
-    difference: Interval
-    smallest: float
-
-    @property
-    def is_clear(self) -> bool:
-        """True if the interval of the difference excludes zero."""
-        return self.difference.low > 0 or self.difference.high < 0
-
-
-class PairLine(Struct, frozen=True):
-    """A question in both results; "gained" if only the first is right, "lost" if only the second is."""
-
-    id: str
-    question: str
-    change: Change
-    ours: ItemLine
-    theirs: ItemLine
-
-
-class PairPage(ListPage[PairQuery, PairLine], frozen=True):
-    """The page that compares two results: the first minus the second, over shared questions, and each question."""
-
-    names: list[str]
-    runs: list[str]
-    num_shared: int
-    rows: list[MeasureRow]
-    counts: dict[str, int]
-
-    @property
-    def refused(self) -> MeasureRow | None:
-        """The row of the unanswerable questions; None if there are none."""
-        return next((row for row in self.rows if row.name == REFUSED), None)
 
 
 # -------------------------------------------------------------------------------------------------------------- results
@@ -336,7 +272,7 @@ def read_evaluation(results: EvaluationResults, query: EvaluationQuery) -> Evalu
     result = results.find(query.of)
     scored = result.scored
     wanted = {"": (True, False), "yes": (True,), "no": (False,)}[query.right]
-    found = [item for item in scored.items if item.right in wanted and _has(result, item, query.text)]
+    found = [item for item in scored.items if item.right in wanted and has_text(result, item, query.text)]
     shares = {title: getattr(scored.score.evidence, name, None) for name, title in MEASURES.items()}
     return copy_fields(
         EvaluationPage,
@@ -347,44 +283,17 @@ def read_evaluation(results: EvaluationResults, query: EvaluationQuery) -> Evalu
         run=result.run,
         groups=_group(scored.score, scored.items),
         evidence={name: share for name, share in shares.items() if share is not None},
-        page=cut_page(found, query.page).map(lambda item: _line(result, item)),
+        page=cut_page(found, query.page).map(lambda item: describe_item(result, item)),
     )
 
 
-def compare_results(results: EvaluationResults, query: PairQuery) -> PairPage:
-    """The page that compares two results; `BadInput` unless the query names exactly two different ones."""
-    if len(set(query.of)) != 2 or len(query.of) != 2:
-        raise BadInput(f"{len(set(query.of))} results to compare: it takes two", hint="mark two at /evaluations")
-    ours, theirs = (results.find(key) for key in query.of)
-    known = {item.key: item for item in theirs.scored.items}
-    pairs = [(item, known[item.key]) for item in ours.scored.items if item.key in known]
-    changes = [_CHANGES[one.right, other.right] for one, other in pairs]
-    found = [
-        (change, one, other)
-        for change, (one, other) in zip(changes, pairs, strict=True)
-        if query.change in ("", change) and _has(ours, one, query.text)
-    ]
-
-    def view(change: Change, item: Item, other: Item) -> PairLine:
-        lines = _line(ours, item), _line(theirs, other)
-        return PairLine(item.id, lines[0].question or lines[1].question, change, *lines)
-
-    return PairPage(
-        query=query,
-        names=[ours.scored.name, theirs.scored.name],
-        runs=[ours.run, theirs.run],
-        num_shared=len(pairs),
-        rows=list(_measure(ours, theirs)),
-        counts={kind: changes.count(kind) for kind in _CHANGES.values()},
-        page=cut_page(found, query.page).map(lambda each: view(*each)),
-    )
-
-
-def _line(result: Result, item: Item) -> ItemLine:
+def describe_item(result: Result, item: Item) -> ItemLine:
+    """A question of a result as lists show it."""
     return copy_fields(ItemLine, item, question=result.texts.get(item.id, ""), episode=result.episodes.get(item.id, ""))
 
 
-def _has(result: Result, item: Item, text: str) -> bool:
+def has_text(result: Result, item: Item, text: str) -> bool:
+    """True if the question, its id or its answer contains the text."""
     words = (item.id, result.texts.get(item.id, ""), item.answer or "")
     return any(text.casefold() in word.casefold() for word in words)
 
@@ -403,27 +312,3 @@ def _group(score: AnsweringScore, items: tuple[Item, ...]) -> list[GroupRow]:
         rights, f1s = zip(*((item.exact_match, item.f1) for item in rated if item.set == name), strict=True)
         groups.append((f"set {name or 'none'}", rate_interval(rights), rate_interval(f1s)))
     return [GroupRow(name, right.num, right, f1) for name, right, f1 in groups]
-
-
-def _measure(ours: Result, theirs: Result) -> Iterator[MeasureRow]:
-    """The metrics that both results have, each over the questions they share; none if they share none."""
-    difference = compare(ours.scored, theirs.scored)
-    if difference is None:
-        return
-    both = [[item for item in result.scored.items if item.answerable] for result in (ours, theirs)]
-    shared = {item.key for item in both[0]} & {item.key for item in both[1]}
-    closed = {item.key for items in both for item in items if item.kind in CLOSED}
-    lacking = {item.key for items in both for item in items if item.gold is None}
-    for name, smallest in difference.smallest.items():
-        measure = name.removeprefix("open_")
-        keys = shared - (lacking if name in _GOLD else closed if measure != name else set())
-        mine, others = (
-            rate_interval([float(getattr(item, measure) or 0) for item in items if item.key in keys]) for items in both
-        )
-        yield MeasureRow(MEASURES[name], mine, others, getattr(difference, name), smallest)
-    if difference.refused:
-        known = {item.key: item for item in theirs.scored.items}
-        pairs = [(one, known[one.key]) for one in ours.scored.items if one.key in known and not one.answerable]
-        sides = [[float(item.right) for item in side] for side in zip(*pairs, strict=True)]
-        mine, others = map(rate_interval, sides)
-        yield MeasureRow(REFUSED, mine, others, difference.refused, smallest_difference(*sides))

@@ -131,9 +131,10 @@ def read_map(run: Run, name: str, query: MapQuery, *, results: EvaluationResults
     of: Literal["held", "practised"] = (
         "held" if has_held and (query.of != "practised" or not practised) else "practised"
     )
-    columns, rows = (
-        _lay_out_learning(learned) if learned and of == "held" else lay_out(held if of == "held" else practised)
-    )
+    if learned and of == "held":
+        columns, rows = _lay_out_learning(learned)
+    else:
+        columns, rows = lay_out(held if of == "held" else practised)
     num_cells = sum(cell is not None for row in rows for cell in row.cells)
     is_stacked = num_cells < _SEEN_AGAIN * len(rows)
     stacks = [_stack(rows, at) for at in range(len(columns))] if is_stacked else []

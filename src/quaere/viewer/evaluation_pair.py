@@ -1,0 +1,132 @@
+"""The page of two results, compared question by question: the first minus the second.
+
+compare_results(results, PairQuery(of=["warm", "base"])).rows[0] ->
+MeasureRow("exact match", Interval(...), Interval(...), Interval(mean=0.06, low=0.02, high=0.1, num=500), 0.055)
+"""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from msgspec import Struct, field
+
+from quaere.errors import BadInput
+from quaere.evaluation.intervals import Interval, rate_interval, smallest_difference
+from quaere.evaluation.qa.answer_kinds import CLOSED
+from quaere.evaluation.qa.differences import compare
+from quaere.evaluation.qa.items import Item
+from quaere.viewer.evaluation_pages import MEASURES, EvaluationResults, ItemLine, Result, describe_item, has_text
+from quaere.viewer.page_formats import Listed, ListPage, cut_page
+
+REFUSED = "unanswerable refused"
+_GOLD = ("gold", "gold_joint")
+Change = Literal["", "gained", "lost", "both", "neither"]
+# What became of a question, by whether the first and the second result are right.
+_CHANGES: dict[tuple[bool, bool], Change] = {
+    (True, False): "gained",
+    (False, True): "lost",
+    (True, True): "both",
+    (False, False): "neither",
+}
+
+
+class PairQuery(Listed, frozen=True):
+    """Two results by their keys, and which of their questions are listed.
+
+    PairQuery(of=["warm", "base"], change="lost", text="bridge")
+    """
+
+    of: list[str] = field(default_factory=list)
+    change: Change = ""
+
+
+class MeasureRow(Struct, frozen=True):
+    """A metric of both results and their paired difference; `smallest` is the minimum detectable difference."""
+
+    name: str
+    ours: Interval
+    theirs: Interval
+    difference: Interval
+    smallest: float
+
+    @property
+    def is_clear(self) -> bool:
+        """True if the interval of the difference excludes zero."""
+        return self.difference.low > 0 or self.difference.high < 0
+
+
+class PairLine(Struct, frozen=True):
+    """A question in both results; "gained" if only the first is right, "lost" if only the second is."""
+
+    id: str
+    question: str
+    change: Change
+    ours: ItemLine
+    theirs: ItemLine
+
+
+class PairPage(ListPage[PairQuery, PairLine], frozen=True):
+    """The page that compares two results: the first minus the second, over shared questions, and each question."""
+
+    names: list[str]
+    runs: list[str]
+    num_shared: int
+    rows: list[MeasureRow]
+    counts: dict[str, int]
+
+    @property
+    def refused(self) -> MeasureRow | None:
+        """The row of the unanswerable questions; None if there are none."""
+        return next((row for row in self.rows if row.name == REFUSED), None)
+
+
+def compare_results(results: EvaluationResults, query: PairQuery) -> PairPage:
+    """The page that compares two results; `BadInput` unless the query names exactly two different ones."""
+    if len(set(query.of)) != 2 or len(query.of) != 2:
+        raise BadInput(f"{len(set(query.of))} results to compare: it takes two", hint="mark two at /evaluations")
+    ours, theirs = (results.find(key) for key in query.of)
+    known = {item.key: item for item in theirs.scored.items}
+    pairs = [(item, known[item.key]) for item in ours.scored.items if item.key in known]
+    changes = [_CHANGES[one.right, other.right] for one, other in pairs]
+    found = [
+        (change, one, other)
+        for change, (one, other) in zip(changes, pairs, strict=True)
+        if query.change in ("", change) and has_text(ours, one, query.text)
+    ]
+
+    def view(change: Change, item: Item, other: Item) -> PairLine:
+        lines = describe_item(ours, item), describe_item(theirs, other)
+        return PairLine(item.id, lines[0].question or lines[1].question, change, *lines)
+
+    return PairPage(
+        query=query,
+        names=[ours.scored.name, theirs.scored.name],
+        runs=[ours.run, theirs.run],
+        num_shared=len(pairs),
+        rows=list(_measure(ours, theirs)),
+        counts={kind: changes.count(kind) for kind in _CHANGES.values()},
+        page=cut_page(found, query.page).map(lambda each: view(*each)),
+    )
+
+
+def _measure(ours: Result, theirs: Result) -> Iterator[MeasureRow]:
+    """The metrics that both results have, each over the questions they share; none if they share none."""
+    difference = compare(ours.scored, theirs.scored)
+    if difference is None:
+        return
+    both = [[item for item in result.scored.items if item.answerable] for result in (ours, theirs)]
+    shared = {item.key for item in both[0]} & {item.key for item in both[1]}
+    closed = {item.key for items in both for item in items if item.kind in CLOSED}
+    lacking = {item.key for items in both for item in items if item.gold is None}
+    for name, smallest in difference.smallest.items():
+        measure = name.removeprefix("open_")
+        keys = shared - (lacking if name in _GOLD else closed if measure != name else set())
+        mine, others = (
+            rate_interval([float(getattr(item, measure) or 0) for item in items if item.key in keys]) for items in both
+        )
+        yield MeasureRow(MEASURES[name], mine, others, getattr(difference, name), smallest)
+    if difference.refused:
+        known = {item.key: item for item in theirs.scored.items}
+        pairs = [(one, known[one.key]) for one in ours.scored.items if one.key in known and not one.answerable]
+        sides = [[float(item.right) for item in side] for side in zip(*pairs, strict=True)]
+        mine, others = map(rate_interval, sides)
+        yield MeasureRow(REFUSED, mine, others, difference.refused, smallest_difference(*sides))
