@@ -147,6 +147,13 @@ def test_every_metric_is_in_one_chart(names):
     assert sorted(shown) == sorted(set(names) - {"run/iteration", "run/phase"})
 
 
+def test_a_single_need_is_no_chart_of_its_own():
+    one, two = (Series(f"answer/exact_match_n{number}", [1, 2], [0.1, 0.2]) for number in (1, 2))
+    assert not ChartData("Exact match by searches needed", [one]).has_course
+    assert ChartData("Exact match by searches needed", [one, two]).has_course
+    assert ChartData("Exact match", [one]).has_course
+
+
 def test_no_chart_has_more_lines_than_can_be_told_apart():
     charts = [chart for of in group_metrics([f"passes/{number}" for number in range(24)]).values() for chart in of]
     assert [len(held) for _, held in charts] == [MAX_LINES, MAX_LINES, 4]
