@@ -7,7 +7,6 @@ Each sampler is a class with `flags` (how it was tuned, printed beside its figur
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -145,11 +144,9 @@ class OursWithoutReuse(Ours):
     """Ours, with every prompt computed from its first token and nothing kept between turns."""
 
     def __init__(self, spec: dict[str, Any], plans: Sequence[Plan]) -> None:
-        from quaere.policies.native.sampler import NativeSampler
-
-        if "reuse" not in inspect.signature(NativeSampler.over).parameters:
-            raise NotImplementedError("the sampler has no `reuse` to switch off")
-        super().__init__({**spec, "flags": {"reuse": False, **spec["flags"]}}, plans)
+        super().__init__(spec, plans)
+        self.sampler.engine.reuse = False
+        self.sampler.engine.reset()
 
 
 # ------------------------------------------------------------------------------------------------------- transformers
