@@ -259,7 +259,7 @@ def test_why_an_answer_was_given_is_three_clicks_from_the_first_page(browser, ur
         page.wait_for_url("**/run/alpha/episode?id=s6-a0")
         assert page.locator(".answer").text_content() == "Orsolya Venn"
         assert page.locator(".evidence mark").text_content() == "Orsolya Venn built it."
-        for part in (".evidence mark", ".evidence b.good", ".query", ".card.cited mark", ".reply"):
+        for part in (".evidence mark", ".evidence b", ".query", ".card.cited mark", ".reply"):
             assert page.locator(part).first.is_visible(), part
 
 
@@ -330,7 +330,7 @@ def test_a_question_is_answered_and_its_chip_scrolls_to_the_sentence(browser, ur
         page.keyboard.press("Enter")
         page.wait_for_url("**/ask/*")
         page.locator(".answer", has_text="May 2019").wait_for()
-        assert page.locator("b.good", has_text="verbatim").is_visible()
+        assert page.locator(".evidence b", has_text="verbatim").is_visible()
         assert page.locator("#steps article").count() == 2
         assert "In May 2019" in page.locator(".evidence mark").text_content()
         page.locator("[data-live-mark]").wait_for(state="hidden")
