@@ -78,8 +78,8 @@ class QuestionsQuery(Bounds, frozen=True):
 class GroupLine(Struct, frozen=True):
     """One line of the list: all attempts at a question at one step. Rewards are None if none was stored.
 
-    `best` is the episode with the highest reward; `num_right` is None if the answers were not scored. `answer` is
-    filled only for a group with a single attempt.
+    `best` is the episode with the highest reward; `num_right` is None if the answers were not scored. `answer` and
+    `scores` are filled only for a group with a single attempt.
 
         GroupLine(EpisodeGroup(...), mean_reward=0.4, least_reward=0.0, most_reward=1.0, best="i0-s0-i0g-000003-a1",
                   num_right=6, num_abstained=1)
@@ -93,6 +93,7 @@ class GroupLine(Struct, frozen=True):
     num_right: int | None
     num_abstained: int
     answer: str = ""
+    scores: dict[str, float] = {}
 
 
 class QuestionsPage(ListPage[QuestionsQuery, GroupLine], frozen=True):
@@ -369,6 +370,7 @@ def _summarise(run: Run, group: EpisodeGroup) -> GroupLine:
         num_right=count_right(rows),
         num_abstained=sum(map(is_abstained, rows)),
         answer=only.answer or "" if only else "",
+        scores=only.metrics if only else {},
     )
 
 
