@@ -3,7 +3,7 @@
     python benchmarks/screenshots.py [--out docs/screenshots]
     python benchmarks/screenshots.py --runs FOLDER --run NAME      # the run at a glance and the map of a whole run
 
-Attempts and an episode are those of a real run on Wikipedia, of which benchmarks/results/wikipedia has a small copy;
+The episode is that of a real run on Wikipedia, of which benchmarks/results/wikipedia has a small copy;
 the run at a glance and its map need the whole of it, so they are taken with --runs. What that run has not, tokens with
 their advantages and a curriculum, is of a run of EVE-Agent that is trained first: two iterations on the village of the
 tests, a tiny model and a few documents, some minutes on one core. The pages are those that `quaere view` serves, in
@@ -89,7 +89,7 @@ def train(home: Path) -> Path:
 
 
 def choose_episode(path: Path) -> Pages:
-    """Pages of the rewarded attempt of the last step whose answer is in the shortest sentence."""
+    """The page of the rewarded attempt of the last step whose answer is in the shortest sentence."""
     from quaere.api.run import Run
     from quaere.runs.rows import EpisodeFilter
     from quaere.viewer.transcript import EpisodeQuery, read_episode
@@ -101,10 +101,7 @@ def choose_episode(path: Path) -> Pages:
         pages = {row.id: read_episode(run, name, EpisodeQuery(row.id)) for row in rewarded}
         cited = [row for row in rewarded if pages[row.id].cited]
         best = min(cited, key=lambda row: len(pages[row.id].shown.chips[0].text))
-    return {
-        "group": (f"/run/{name}/group?task={quote(best.task_id)}&step={best.step}", ""),
-        "episode": (f"/run/{name}/episode?id={quote(best.id)}", ""),
-    }
+    return {"episode": (f"/run/{name}/episode?id={quote(best.id)}", "")}
 
 
 def choose_curriculum(path: Path) -> Pages:
@@ -116,11 +113,9 @@ def choose_curriculum(path: Path) -> Pages:
     with Run.open(path) as run:
         traced = [row for row in run.rows(EpisodeFilter(phase="solver")) if run.token_trace(row.id)]
         best = max(traced, key=lambda row: row.metrics.get("advantage", 0.0))
-        item = max(run.candidates(), key=lambda one: (one.evidence is not None, one.support is not None, one.kept))
     return {
         "tokens": (f"/run/{name}/episode?id={quote(best.id)}", "#tokens-title"),
         "curriculum": (f"/run/{name}/curriculum", ""),
-        "item": (f"/run/{name}/item?id={quote(item.id)}", ""),
     }
 
 
