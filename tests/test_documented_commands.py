@@ -42,6 +42,9 @@ def test_the_makefile_shows_commands():
     assert {"world", "warmup", "learn", "ask", "runs"} <= {word for line in shown for word in line.text.split()}
 
 
+OWN = ["index docs manuals", "write docs", "form", "learn docs", "learn docs shuffled"]
+HARDENED = ["form", "lessons docs", "harden-yield docs", "practice docs gated", "practice docs fresh"]
+HARDENED += [f"propose docs {arm}" for arm in ("gated", "frozen", "shuffled", "grpo")]
 JUDGES = "search-r1 gain loop oracle permuted pcar brier notes unpaid floor grounded".split()
 
 
@@ -56,6 +59,11 @@ JUDGES = "search-r1 gain loop oracle permuted pcar brier notes unpaid floor grou
         ("small_start.sh", {}, 0),
         *((f"judges.sh {stage}", {}, 0) for stage in ("form", "cold docs", "cold docs shuffled")),
         *((f"judges.sh learn docs {arm}", {}, 0) for arm in JUDGES),
+        *((f"own_documents.sh {stage}", {}, 0) for stage in OWN),
+        *((f"abstention.sh {stage}", {"NEEDLESS": "-1"}, 0) for stage in ("form", "learn docs", "learn docs never")),
+        ("abstention.sh ask docs-0 docs exam.jsonl", {"ATTEMPTS": "8"}, 1),
+        *((f"proposer.sh {stage}", {}, 0) for stage in HARDENED),
+        ("proposer.sh ask docs-on-gated-0 docs exam.jsonl", {}, 1),
         ("judges.sh ask oracle-0 docs exam.jsonl", {}, 1),
         ("judges.sh ask cold-0 docs exam.jsonl evalact", {}, 1),
     ],
