@@ -5,6 +5,11 @@
     quaere questions --world world --num 30 --out known.jsonl
     python benchmarks/report_product.py --index index --questions known.jsonl --out files
 
+On one's own documents, such as those of the manuals (seed 1; the rules were adjusted on the questions of seed 0):
+
+    quaere index manuals --out index; quaere questions --index index --num 30 --seed 1 --out open.jsonl
+    python benchmarks/report_product.py --index index --questions open.jsonl --rows reports-manuals.tsv
+
 No model is used. With questions that have known facts (`quaere questions --world`), the share that each report proves
 is measured by rules; with others, only the rest. With `--out`, the first report is written in all formats and, where
 they are installed, opened by LibreOffice (Word) and pdftoppm (PDF), which leave pictures there.
@@ -65,6 +70,19 @@ def show(written, facts):
         print(f"facts proven: mean {fmean(proven):.1%}, least {min(proven):.1%}; {enough} reports prove 60 % or more")
 
 
+def write_rows(written, path):
+    """One line for each question, of which figures can be computed again."""
+    lines = ["question\tsentences\tdocuments\tcitations\tunresolved\tword_for_word"]
+    for question, _, report, _ in written:
+        counts = [0] * 5
+        if report:
+            quoted = sum(map(len, find_quotations(report).values()))
+            documents = {source.passage.doc_id for source in report.sources}
+            counts = [*map(len, (report.statements, documents, report.citations, report.unresolved)), quoted]
+        lines.append("\t".join([question.text, *map(str, counts)]))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def write(written, index, out):
     """The first report in all formats, and pictures of two of them."""
     _, episode, report, _ = next(one for one in written if one[2])
@@ -86,6 +104,7 @@ def main():
     parser.add_argument("--questions", required=True, type=Path)
     parser.add_argument("--limit", type=int)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--rows", type=Path, help="a table with a line for each question")
     args = parser.parse_args()
     try:
         facts = read_facts(args.questions)
@@ -93,6 +112,8 @@ def main():
         facts = None
     written = asyncio.run(compose(args))
     show(written, facts)
+    if args.rows:
+        write_rows(written, args.rows)
     if args.out:
         write(written, args.index, args.out)
 
