@@ -66,7 +66,7 @@ class Cell(Struct, frozen=True):
     run: str = ""  # that has the attempts, if it is not the map's own
 
     @property
-    def is_learned(self) -> bool:
+    def is_mostly_right(self) -> bool:
         """True if most attempts are right."""
         return 2 * self.num_right > self.num
 
@@ -75,7 +75,7 @@ class Cell(Struct, frozen=True):
         """How the cell is drawn: all right, mixed, mostly abstained, or mostly wrong."""
         if self.num_right == self.num:
             return "right"
-        if self.is_learned:
+        if self.is_mostly_right:
             return "mixed"
         return "abstained" if 2 * self.num_abstained >= self.num else "wrong"
 
@@ -92,7 +92,7 @@ class MapRow(Struct, frozen=True):
     def is_learned(self) -> bool:
         """True if the question is mostly right at the end, and was not at first."""
         first = next(cell for cell in self.cells if cell is not None)
-        return self.learned < NEVER and not first.is_learned
+        return self.learned < NEVER and not first.is_mostly_right
 
 
 class MapPage(ListPage[MapQuery, MapRow], frozen=True):
@@ -218,7 +218,7 @@ def find_learned(cells: Sequence[Cell | None]) -> int:
     learned = NEVER
     for at in reversed(range(len(cells))):
         cell = cells[at]
-        if cell is not None and not cell.is_learned:
+        if cell is not None and not cell.is_mostly_right:
             break
         if cell is not None:
             learned = at

@@ -176,7 +176,7 @@ def find_difference(first: Sequence[Outcome], second: Sequence[Outcome]) -> Diff
 
 
 def _pair(question: str, first: tuple[str, Cell], second: tuple[str, Cell]) -> DifferentRow:
-    change = _CHANGES[first[1].is_learned, second[1].is_learned]
+    change = _CHANGES[first[1].is_mostly_right, second[1].is_mostly_right]
     return DifferentRow(question, [first[0], second[0]], [first[1], second[1]], change)
 
 
