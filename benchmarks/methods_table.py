@@ -1,12 +1,18 @@
-"""One table of every method that was measured on the same questions: without training, and trained.
+"""One table of every method that was measured: without training, and trained.
 
     python benchmarks/methods_table.py
+    python benchmarks/methods_table.py --digits 0-f                # every question, also those to choose by
     pip install matplotlib; python benchmarks/methods_table.py --plot docs/figures/methods.svg
 
-It reads the committed items files (results/). Exact match is in percent: *dev* over the 1,000 questions about Wikipedia
-that every method was asked, *docs* over the 250 about documentation. Brackets are 95 % intervals: over questions for
-one seed, over questions and seeds for several. Searches are per question of dev, or of docs where there is no dev.
-Minutes are those of the steps of reinforcement on one H200, averaged over seeds; the form before it is not counted.
+It reads the committed items files (results/). Exact match is in percent, over the questions with an answer whose
+sha256(id) begins with a digit of `--digits`: *dev* about Wikipedia, *docs* about documentation. A row that was asked
+fewer of them says how many. Brackets are 95 % intervals: over questions for one seed, over questions and seeds for
+several. Searches are per question of dev, or of docs where there is no dev. Minutes are those of the steps of
+reinforcement on one H200, averaged over seeds; the form before it is not counted. *Terms* are what the index searched
+by, as its version has changed: whole words, stems, or ? where that was not recorded.
+
+Methods without training were asked all questions by `quaere eval untrained.yaml --max-rows 128`;
+results/untrained/table.json is that suite's table, with settings, hashes and seconds.
 
 Below it are published figures, which are of other models, questions and indexes: they do not compare with ours.
 """
@@ -14,15 +20,16 @@ Below it are published figures, which are of other models, questions and indexes
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
 from curves import StoredMetrics
 from msgspec import Struct
-from results_table import HEX, Key, Seed, mean_over, read_seed, say_score, seed_values
+from results_table import Seed, mean_over, parse_digits, read_seed, say_score, seed_values
 from tables import as_table
 
+from quaere.errors import BadInput
 from quaere.evaluation.intervals import seeded_interval
 
 RESULTS = Path(__file__).parent / "results"
@@ -41,25 +48,33 @@ class Method(Struct, frozen=True):
     docs_seeds: str = "0"
     minutes: str = ""
     labels: str = "no"
+    terms: str = "stems"
+
+
+def _untrained(name: str, dialect: str = "") -> Method:
+    return Method(name, f"untrained/{dialect or name}-dev", f"untrained/{dialect or name}-docs")
 
 
 def _own(name: str, arm: str) -> Method:
     """An arm of own_documents.sh: one seed was asked about Wikipedia, all three about the manuals."""
     minutes = "" if arm == "form" else f"own-documents/{arm}-{{}}"
     files = (f"own-documents/{arm}-dev-report-{{}}", f"own-documents/{arm}-docs-exam-{{}}")
-    return Method(name, *files, docs_seeds="012", minutes=minutes)
+    return Method(name, *files, docs_seeds="012", minutes=minutes, terms="?")
 
 
 def _trained(name: str, files: str, seeds: str, labels: str = "no") -> Method:
     """An arm that was asked about Wikipedia alone."""
-    return Method(name, files, dev_seeds=seeds, minutes=files, labels=labels)
+    return Method(name, files, dev_seeds=seeds, minutes=files, labels=labels, terms="words")
 
 
 METHODS = (
-    *(Method(name, f"untrained/{name}-dev", f"untrained/{name}-docs") for name in ("direct", "cot", "ircot")),
-    Method("search-r1, prompted", "untrained/search-r1-dev", "untrained/search-r1-docs"),
-    Method("rag", "untrained/rag-dev", "untrained/rag-docs"),
-    Method("form only", "same-start/form-{}", dev_seeds="01"),
+    *map(_untrained, ("direct", "cot", "ircot", "search-o1")),
+    _untrained("search-r1, prompted", "search-r1"),
+    _untrained("autorefine, prompted", "autorefine"),
+    _untrained("evalrar, prompted", "evalrar"),
+    _untrained("evalact, prompted", "evalact"),
+    _untrained("rag"),
+    Method("form only", "same-start/form-{}", dev_seeds="01", terms="words"),
     _own("form only, of the manuals' runs", "form"),
     _trained("reinforced on written Wikipedia questions", "same-start/direct-{}", "012"),
     Method(
@@ -83,22 +98,12 @@ PUBLISHED = {
 }  # fmt: skip
 
 
-def read_seeds(pattern: str, seeds: str, keys: Sequence[Key] = ()) -> list[Seed]:
-    """The results of every seed's file; with `keys`, of these questions alone."""
-    paths = dict.fromkeys(RESULTS / f"{pattern.format(seed)}.items.jsonl.gz" for seed in seeds)
-    found = [read_seed(path, frozenset(HEX)) for path in paths]
-    return [{key: seed[key] for key in keys} for seed in found] if keys else found
-
-
-def shared_questions(which: str) -> list[Key]:
-    """The questions with an answer that every method with such a file was asked."""
-    files = [
-        seed
-        for method in METHODS
-        if (pattern := getattr(method, which))
-        for seed in read_seeds(pattern, getattr(method, f"{which}_seeds"))
-    ]
-    return [key for key, item in files[0].items() if item.answerable and all(key in seed for seed in files)]
+def read_seeds(method: Method, which: str, digits: frozenset[str]) -> list[Seed]:
+    """The results of every seed's file on `dev` or `docs`: of questions with an answer and such a digit."""
+    pattern, seeds = getattr(method, which), getattr(method, f"{which}_seeds")
+    paths = dict.fromkeys(RESULTS / f"{pattern.format(seed)}.items.jsonl.gz" for seed in seeds if pattern)
+    found = [read_seed(path, digits) for path in paths]
+    return [{key: item for key, item in seed.items() if item.answerable} for seed in found]
 
 
 def count_minutes(method: Method) -> float | None:
@@ -110,24 +115,28 @@ def count_minutes(method: Method) -> float | None:
     return fmean(sum(one.value for one in StoredMetrics(run).metrics("step/seconds")) for run in runs) / 60
 
 
-def make_row(method: Method, questions: dict[str, list[Key]]) -> list[str]:
-    """The cells of a method."""
-    scores, searches = [], ""
-    for which, keys in questions.items():
-        pattern, names = getattr(method, which), getattr(method, f"{which}_seeds")
-        seeds = read_seeds(pattern, names, keys) if pattern else []
-        scores.append(say_score(seeds, keys, "exact_match") + _count_seeds(seeds) if seeds else "")
-        if seeds and not searches:
-            searches = f"{mean_over(seeds, keys, lambda item: item.num_searches):.2f}"
+def make_row(method: Method, asked: Mapping[str, Sequence[Seed]], totals: Mapping[str, int]) -> list[str]:
+    """The cells of a method, from its results on either set."""
     minutes = count_minutes(method)
-    return [method.name, *scores, searches, "" if minutes is None else f"{minutes:.1f}", method.labels]
+    seeds = asked["dev"] or asked["docs"]
+    return [
+        method.name,
+        *(_say_cell(some, totals[which]) for which, some in asked.items()),
+        f"{mean_over(seeds, list(seeds[0]), lambda item: item.num_searches):.2f}",
+        "" if minutes is None else f"{minutes:.1f}",
+        method.labels,
+        method.terms,
+    ]
 
 
-def _count_seeds(seeds: Sequence[Seed]) -> str:
-    return f", {len(seeds)} seeds" if len(seeds) > 1 else ""
+def _say_cell(seeds: Sequence[Seed], total: int) -> str:
+    if not seeds:
+        return ""
+    marks = [f"{len(seeds)} seeds"] * (len(seeds) > 1) + [f"of {len(seeds[0]):,}"] * (len(seeds[0]) < total)
+    return ", ".join([say_score(seeds, list(seeds[0]), "exact_match"), *marks])
 
 
-def draw(path: Path, keys: Sequence[Key]) -> None:
+def draw(path: Path, asked: Mapping[str, Sequence[Seed]], total: int) -> None:
     """Exact match on dev against minutes, with intervals; methods without training are at 0."""
     import matplotlib
 
@@ -139,9 +148,10 @@ def draw(path: Path, keys: Sequence[Key]) -> None:
     axis.set_prop_cycle(color=pyplot.get_cmap("tab20").colors[::2] + pyplot.get_cmap("tab20").colors[1::2])
     for method in METHODS:
         minutes = count_minutes(method)
-        if not method.dev or (minutes is None and not method.dev.startswith("untrained/")):
+        seeds = asked[method.name]
+        if not seeds or (minutes is None and not method.dev.startswith("untrained/")):
             continue  # how long the form took is not recorded
-        found = seeded_interval(seed_values(read_seeds(method.dev, method.dev_seeds, keys), keys, "exact_match"))
+        found = seeded_interval(seed_values(seeds, list(seeds[0]), "exact_match"))
         low, high = 100 * (found.mean - found.low), 100 * (found.high - found.mean)
         axis.errorbar(
             minutes or 0,
@@ -149,7 +159,7 @@ def draw(path: Path, keys: Sequence[Key]) -> None:
             [[low], [high]],
             fmt="s" if minutes is None else "o",
             capsize=3,
-            label=method.name,
+            label=method.name + (f", of {len(seeds[0]):,}" if len(seeds[0]) < total else ""),
         )
     axis.set_xlabel("minutes of reinforcement on one H200")
     axis.set_ylabel("exact match, %")
@@ -160,16 +170,25 @@ def draw(path: Path, keys: Sequence[Key]) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--digits", default="5-f", metavar="5-f", help="first hex digits of sha256(id) to report on")
     parser.add_argument("--plot", type=Path, help="write EM against minutes as an SVG")
     args = parser.parse_args(argv)
-    questions = {which: shared_questions(which) for which in ("dev", "docs")}
-    heads = [f"EM %, {which} ({len(keys):,})" for which, keys in questions.items()]
-    rows = [make_row(method, questions) for method in METHODS]
-    print(as_table(("method", *heads, "searches", "minutes", "labels"), rows))
+    try:
+        digits = parse_digits(args.digits)
+    except BadInput as error:
+        parser.error(str(error))
+    asked = {one.name: {which: read_seeds(one, which, digits) for which in ("dev", "docs")} for one in METHODS}
+    totals = {
+        which: len({key for found in asked.values() for seed in found[which] for key in seed})
+        for which in ("dev", "docs")
+    }
+    heads = [f"EM %, {which} ({total:,})" for which, total in totals.items()]
+    rows = [make_row(method, asked[method.name], totals) for method in METHODS]
+    print(as_table(("method", *heads, "searches", "minutes", "labels", "terms"), rows))
     print("\nPublished, of other models, questions and indexes (Dr. Zero, Qwen2.5-3B-Instruct, mean of seven sets):\n")
     print(as_table(("method", "EM %"), [(name, f"{score:.1f}") for name, score in PUBLISHED.items()]))
     if args.plot:
-        draw(args.plot, questions["dev"])
+        draw(args.plot, {name: found["dev"] for name, found in asked.items()}, totals["dev"])
 
 
 if __name__ == "__main__":
