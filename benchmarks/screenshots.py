@@ -1,21 +1,21 @@
 """Screenshots of the viewer's pages, for README and docs/viewer.md.
 
     python benchmarks/screenshots.py [--out docs/screenshots]
-    python benchmarks/screenshots.py --runs FOLDER --run NAME      # the run at a glance and the map of a whole run
 
-The episode is that of a real run on Wikipedia, of which benchmarks/results/wikipedia has a small copy;
-the run at a glance and its map need the whole of it, so they are taken with --runs. What that run has not, tokens with
-their advantages and a curriculum, is of a run of EVE-Agent that is trained first: two iterations on the village of the
-tests, a tiny model and a few documents, some minutes on one core. The pages are those that `quaere view` serves, in
-Chromium, each as a PNG of few colours. It needs what `make browser` installs, and Pillow.
+The run at a glance, its map and an episode are of a real run on manuals, of which benchmarks/results/manuals-run has a
+small copy. What that run has not, tokens with their advantages and a curriculum, is of a run of EVE-Agent that is
+trained first: two iterations on the village of the tests, a tiny model and a few documents, some minutes on one core.
+The pages are those that `quaere view` serves, in Chromium, each as a PNG of few colours. It needs what `make browser`
+installs, and Pillow.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
-import shutil
+import json
 import sys
+import tarfile
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -23,14 +23,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from urllib.request import urlopen
 
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-Pages = dict[str, tuple[str, str]]
-"""The address of each page to show, by the name of its file, and what to scroll to."""
+Pages = dict[str, str]
+"""The address of each page to show, by the name of its file; after "#", what to scroll to."""
 
 WIDTH, HEIGHT = 1180, 760
 NUM_COLOURS = 160
@@ -51,30 +52,24 @@ SETTINGS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--runs", type=Path, metavar="FOLDER", help="a folder of runs; without it, the two above")
-    parser.add_argument("--run", metavar="NAME", help="the run whose pages are shown")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/screenshots")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as home:
-        if args.runs:
-            shown = [(args.runs, {"run": (f"/run/{args.run}", ""), "map": (f"/run/{args.run}/map", "")})]
-        else:
-            wikipedia, village = copy_real(Path(home)), train(Path(home))
-            shown = [
-                (wikipedia, choose_episode(wikipedia / "search-r1")),
-                (village, choose_curriculum(village / "eve-village")),
-            ]
-        for folder, pages in shown:
-            with serve(folder) as url:
-                shoot(url, pages, args.out)
+        with serve(unpack(Path(home))) as url:
+            shoot(url, choose_learned(url), args.out)
+        village = train(Path(home))
+        with serve(village.parent) as url:
+            shoot(url, choose_curriculum(village), args.out)
     total = sum(file.stat().st_size for file in args.out.glob("*.png"))
     print(f"{len(list(args.out.glob('*.png')))} screenshots, {total / 1000:.0f} kB")
 
 
-def copy_real(home: Path) -> Path:
-    """A copy of the real run: a database that is read leaves files beside it."""
-    return Path(shutil.copytree(ROOT / "benchmarks/results/wikipedia", home / "wikipedia"))
+def unpack(home: Path) -> Path:
+    """The small copy of the real run."""
+    with tarfile.open(ROOT / "benchmarks/results/manuals-run/manuals.tar.xz") as archive:
+        archive.extractall(home, filter="data")
+    return home / "manuals/run"
 
 
 def train(home: Path) -> Path:
@@ -85,23 +80,21 @@ def train(home: Path) -> Path:
     (home / "village").mkdir()
     config = make_quoting(quoting.build(home / "village"), **SETTINGS)
     run_eve(home / "runs" / "eve-village", config)[0].close()
-    return home / "runs"
+    return home / "runs/eve-village"
 
 
-def choose_episode(path: Path) -> Pages:
-    """The page of the rewarded attempt of the last step whose answer is in the shortest sentence."""
-    from quaere.api.run import Run
-    from quaere.runs.rows import EpisodeFilter
-    from quaere.viewer.transcript import EpisodeQuery, read_episode
+def choose_learned(url: str) -> Pages:
+    """The run at a glance, its map, and the attempt after training at the second question that it learned.
 
-    name = path.name
-    with Run.open(path) as run:
-        rows = run.rows(EpisodeFilter(step=run.last_step(), phase="solver"))
-        rewarded = [row for row in rows if row.metrics.get("advantage", 0.0) > 0]
-        pages = {row.id: read_episode(run, name, EpisodeQuery(row.id)) for row in rewarded}
-        cited = [row for row in rewarded if pages[row.id].cited]
-        best = min(cited, key=lambda row: len(pages[row.id].shown.chips[0].text))
-    return {"episode": (f"/run/{name}/episode?id={quote(best.id)}", "")}
+    The answer to the first is in a table, which says less at a glance.
+    """
+    with urlopen(f"{url}/json/run/run") as reply:
+        tried = json.load(reply)["glance"]["learned"][1]["after"]
+    return {
+        "run": "/run/run",
+        "map": "/run/run/map?of=practised",
+        "episode": f"/run/{tried['run']}/episode?id={quote(tried['episode'])}",
+    }
 
 
 def choose_curriculum(path: Path) -> Pages:
@@ -114,8 +107,8 @@ def choose_curriculum(path: Path) -> Pages:
         traced = [row for row in run.rows(EpisodeFilter(phase="solver")) if run.token_trace(row.id)]
         best = max(traced, key=lambda row: row.metrics.get("advantage", 0.0))
     return {
-        "tokens": (f"/run/{name}/episode?id={quote(best.id)}", "#tokens-title"),
-        "curriculum": (f"/run/{name}/curriculum", ""),
+        "tokens": f"/run/{name}/episode?id={quote(best.id)}#tokens-title",
+        "curriculum": f"/run/{name}/curriculum",
     }
 
 
@@ -126,13 +119,12 @@ def shoot(url: str, pages: Pages, out: Path) -> None:
     with open_browser(find_chromium()) as browser:
         view: dict[str, Any] = {"viewport": {"width": WIDTH, "height": HEIGHT}, "color_scheme": "light"}
         page = browser.new_context(**view).new_page()
-        for name, (address, place) in pages.items():
+        for name, address in pages.items():
             page.goto(url + address)
             if name == "tokens":
                 page.keyboard.press("t")
             page.evaluate("for (const part of document.querySelectorAll('.command')) part.parentElement.hidden = true")
-            if place:
-                page.evaluate("place => document.querySelector(place).scrollIntoView()", place)
+            page.evaluate("location.hash && document.querySelector(location.hash).scrollIntoView()")
             (out / f"{name}.png").write_bytes(reduce_colours(page.screenshot()))
             print(f"{name}.png  {address}")
 

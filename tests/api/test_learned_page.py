@@ -33,7 +33,7 @@ def test_the_headline_says_before_after_and_the_interval_of_the_gain(out):
     text = words(read_page(learned(out), out / "report.html"))
     assert "25.0 → 55.0 % of 80 held-back questions answered right" in text
     assert "Better , by +30.0 [+20.0, +40.0] points." in text
-    assert "questions practised on 312" in text
+    assert "questions to practise on 312" in text
     assert "in all, with measuring 29 min" in text and "steps of the solver 24" in text
     assert "exported" not in text
 

@@ -308,6 +308,9 @@ def shard_path(directory: Path, shard: int) -> Path:
 
 def read_frame(directory: Path, frame: Frame) -> list[bytes]:
     """The lines of one frame; raises BadInput if the file does not contain what the index says."""
+    if not frame.length:  # of a small copy of a run, made by benchmarks/shrink_run.py
+        said = "the text of this episode was left out of this copy of its run"
+        raise BadInput(said, hint="its answer and rewards are listed with its question")
     path = shard_path(directory, frame.shard)
     try:
         with open_regular(path) as stream:

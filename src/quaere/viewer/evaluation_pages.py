@@ -194,10 +194,9 @@ class EvaluationResults:
     def _read(self, key: str) -> Result:
         if key in self._files:
             return _read_file(key, self._files[key])
-        with self._folder.open(key) as run:
-            result = _score_run(key, run)
         stored = self._find_stored(key)
-        return structs.replace(result, scored=read_scored(stored)) if stored else result
+        with self._folder.open(key) as run:
+            return _read_stored(key, stored, run) if stored else _score_run(key, run)
 
 
 def describe_run(key: str, run: Run) -> EvaluationLine:
@@ -221,6 +220,13 @@ def _read_file(key: str, path: Path) -> Result:
     scored = read_scored(path)
     texts = {one.id: one.question for one in scored.questions} if isinstance(scored, Evaluation) else {}
     return Result(key, getattr(scored, "model", ""), "", "", scored, texts)
+
+
+def _read_stored(key: str, path: Path, run: Run) -> Result:
+    """The stored scores of a run's episodes, which are not read."""
+    episodes = {row.task_id: row.id for row in run.rows(EpisodeFilter())}
+    described = {"model": name_model(run.info.settings), "created": run.info.created, "run": key, "episodes": episodes}
+    return structs.replace(_read_file(key, path), **described)
 
 
 def _describe(result: Result) -> EvaluationLine:
