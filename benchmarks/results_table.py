@@ -30,7 +30,7 @@ with a confidence below 0.25 count as abstentions.
 
 `--where set=A,B` (or `facts=2,3`, `kind=name,number`) adds a table of those questions alone. `--digits 5-f` keeps only
 the questions whose sha256(id) begins with such a hex digit: a split that needs no list, 0-4 to choose by and 5-f to
-report.
+report. A copy with hidden answers is on the side of its question.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ from quaere.evaluation.intervals import SeededInterval, seeded_difference, seede
 from quaere.evaluation.qa.abstaining import find_lost, score_abstention
 from quaere.evaluation.qa.answer_kinds import CLOSED, KINDS, find_constants, say_constant
 from quaere.evaluation.qa.items import Item, read_items
+from quaere.rewards.abstention import original_id
 
 HEX = "0123456789abcdef"
 FIELDS = ("set", "facts", "kind")
@@ -114,8 +115,8 @@ def parse_digits(text: str) -> frozenset[str]:
 
 
 def first_digit(name: str) -> str:
-    """The hex digit a question's id is sorted by."""
-    return hashlib.sha256(name.encode()).hexdigest()[0]
+    """The hex digit a question's id is sorted by; a copy with hidden answers goes with its question."""
+    return hashlib.sha256(original_id(name).encode()).hexdigest()[0]
 
 
 def parse_where(text: str) -> tuple[str, tuple[str, ...]]:

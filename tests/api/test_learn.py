@@ -12,7 +12,7 @@ from msgspec import structs
 import quaere
 from learning_runs import BUILDERS, FORM, SMALL, digest, let_write, make_place, stop_at, write_pages
 from quaere.api import learning
-from quaere.api.learning_plan import fit_steps, make_plan
+from quaere.api.learning_plan import fit_steps, make_plan, time_episode
 from quaere.api.learning_request import ask_for
 from quaere.api.warmup_documents import read_checked
 from village_runs import SMALL as LOOP
@@ -246,6 +246,18 @@ def test_steps_are_those_that_the_time_left_has_room_for(planned, left_s, steps)
     fitted = fit_steps(planned, episode_s=0.1, left_s=left_s)
     assert fitted.machine.step_s == pytest.approx(6 * 0.1 * 1.9)  # sampling, and learning from it
     assert fitted.steps == steps
+
+
+@pytest.mark.parametrize(
+    ("num_at_once", "expected"),
+    [
+        (2, (16.0 - 9.0) / 4),  # two of six began with the model, and the second was answered at 9 s
+        (3, (16.0 - 10.0) / 3),
+        (4, (16.0 - 1.0) / 6),  # no second batch: all count, from when the model was loaded
+    ],
+)
+def test_the_first_batch_does_not_count_towards_the_time_of_an_episode(num_at_once, expected):
+    assert time_episode(1.0, [8.0, 9.0, 10.0, 11.5, 13.0, 16.0], num_at_once) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("fixed", [{"solver.steps": 9}, {"engine.mode": "deterministic"}])

@@ -35,7 +35,7 @@ from quaere.api.checked_questions import summarise, write_checked, write_lines
 from quaere.api.evaluation import Evaluation, evaluate
 from quaere.api.evolution import evolve, export
 from quaere.api.learned import Example, Learned, find_index
-from quaere.api.learning_plan import HELD, Plan, fit_steps, obtain_plan, store_plan
+from quaere.api.learning_plan import HELD, Plan, fit_steps, obtain_plan, store_plan, time_episode
 from quaere.api.learning_request import ask_for
 from quaere.api.printing import Progress, count, format_duration, no_progress
 from quaere.api.run import Run
@@ -292,9 +292,11 @@ class Learning:
 
         before = self._measure(self.start, path.stem, progress)
         if answered_s:  # after a kill all may have been answered
-            taken_s = answered_s[-1] - self.opened_s
-            left_s = 60 * self.plan.minutes - sum(self.seconds.values()) - (time.monotonic() - self.began_s) - taken_s
-            self._change_steps(fit_steps(self.plan, taken_s / len(answered_s), left_s), left_s)
+            # The last evaluation takes as long as this one, and the training loads the model, too.
+            planned_s = 2 * (time.monotonic() - self.began_s) + self.opened_s - self.began_s
+            left_s = 60 * self.plan.minutes - sum(self.seconds.values()) - planned_s
+            rows = self.plan.config(self.start).engine.max_rows
+            self._change_steps(fit_steps(self.plan, time_episode(self.opened_s, answered_s, rows), left_s), left_s)
         before.write(path)
 
     def _measure_end(self, path: Path) -> None:

@@ -9,6 +9,7 @@ Steps are decided a second time, by what the first evaluation measured (`fit_ste
 
 import shutil
 import timeit
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,7 +39,10 @@ _DRAFTS, _MOST_STEPS, _LEAST_STEPS = 20_000, 80, 4
 # A step of 512 episodes with 1.5 B weights, on a card that multiplies bfloat16 matrices at 600 TFLOP/s.
 _STEP_S, _STEP_EPISODES, _STEP_WEIGHTS, _STEP_TFLOPS = 15.0, 512, 1.5e9, 600.0
 _CPU_STEP_S, _LEAST_STEP_S = 3.0, 0.1  # of a tiny model
-_STEP_PER_SAMPLING = {"cuda": 2.5, "cpu": 1.9}  # 11.3 s by 4.5 s (1.5 B weights, an H200), 22.9 s by 12.4 s (135 M)
+_STEP_PER_SAMPLING = {
+    "cuda": 2.8,
+    "cpu": 1.9,
+}  # means of 19 steps of 1.5 B weights on an H200; 22.9 s by 12.4 s (135 M)
 # Those of `benchmarks/own_documents.sh`, with which a 1.5 B model learned the form of an episode.
 _FACTS, _HOPS = (3, 3, 3, 2), (4, 3, 2, 1)
 _FORM_SETTINGS: dict[str, Any] = {
@@ -250,6 +254,18 @@ def fit_steps(plan: Plan, episode_s: float, left_s: float) -> Plan:
     step_s = episode_s * config.solver.num_samples * _STEP_PER_SAMPLING[plan.machine.device]
     steps = max(_LEAST_STEPS, min(_MOST_STEPS, int(left_s / step_s)))
     return structs.replace(plan, steps=steps, machine=structs.replace(plan.machine, step_s=round(step_s, 2)))
+
+
+def time_episode(opened_s: float, answered_s: Sequence[float], num_at_once: int) -> float:
+    """Seconds by which each episode prolongs an evaluation, from the times at which its episodes ended.
+
+    Of two batches and more the first is left out: while it is answered, kernels are compiled and graphs captured.
+
+    time_episode(0.0, [7.0, 8.0, 9.0, 11.0], num_at_once=2) == 1.5  # seconds from 8 to 11, for two episodes
+    """
+    first = num_at_once if len(answered_s) >= 2 * num_at_once else 0
+    began_s = answered_s[first - 1] if first else opened_s
+    return (answered_s[-1] - began_s) / (len(answered_s) - first)
 
 
 def _check(asked: Asked) -> Recipe:

@@ -53,6 +53,11 @@ def hide_answers(question: Question) -> Question | None:
     return structs.replace(question, id=question.id + _HIDDEN, answers=(), hidden=answers, evidence=(), gold_ids=())
 
 
+def original_id(question_id: str) -> str:
+    """The id of the question as it was asked before `hide_answers`: original_id("q1-hidden") == "q1"."""
+    return question_id.removesuffix(_HIDDEN)
+
+
 def has_hidden_answer(question_id: str) -> bool:
     """True for the id of a question that `hide_answers` made."""
     return question_id.endswith(_HIDDEN)
