@@ -1,14 +1,17 @@
 """Joined sentences: what a model writes is used only where a judge and the rules agree."""
 
 import asyncio
+from itertools import zip_longest
 from typing import ClassVar
 
+import pytest
+
 import tiny
-from quaere.api.composer import Composer
+from quaere.api.composer import Composer, cite
 from quaere.chat.renderer import Renderer
 from quaere.dialects.report.report_writer import bind_report
 from quaere.evaluation.reports.citations import Checked, CitationChecks
-from quaere.evaluation.reports.joining import Joiner, Pair
+from quaere.evaluation.reports.joining import Joiner, Pair, has_their_words
 from quaere.records import Question, ReportTask
 from quaere.rollout.policy import TokenPolicy
 from reporting import NamedSearcher
@@ -22,14 +25,19 @@ REFUSED = {
     "a name is lost": GOOD.replace("Orsolya Venn", "She"),
     "a negation is lost": GOOD.replace("never ", ""),
     "half is lost": FIRST,
+    "a capital is left": GOOD.replace(" it was", " It was"),
     "a claim is added": GOOD.replace(" in 1702", " in 1702 for the King of Tallow"),
     "nothing": "",
 }
 
 
-def joiner(texts, judge=None):
+def joiner(*calls, judge=None):
+    """One that writes these texts, a list for each call."""
     tokenizer = tiny.tokenizer()
-    turns = {f"judge-{number}": [f"<sentence>{text}</sentence>"] for number, text in enumerate(texts)}
+    turns = {
+        f"judge-{number}": [f"<sentence>{text}</sentence>" for text in several]
+        for number, several in enumerate(zip_longest(*calls, fillvalue=""))
+    }
     return Joiner(TokenPolicy(ScriptedSampler(tokenizer, turns), Renderer(tokenizer)), judge or CitationChecks())
 
 
@@ -47,7 +55,7 @@ class Never:
 
 
 async def test_the_judge_must_agree():
-    assert await joiner([GOOD], Never()).join([Pair(FIRST, SECOND, PASSAGE)]) == [""]
+    assert await joiner([GOOD], judge=Never()).join([Pair(FIRST, SECOND, PASSAGE)]) == [""]
 
 
 async def test_reports_that_are_composed_at_once_take_turns():
@@ -70,20 +78,71 @@ async def test_reports_that_are_composed_at_once_take_turns():
     assert (await asyncio.gather(shared.join(pairs), shared.join(pairs)))[0] == [GOOD]
 
 
-async def compose(*texts):
-    """A report on a passage of three sentences, of which a model joins the first two."""
+MORE = (
+    "The Halm bridge has 12 arches.",
+    "Carts paid two coins at the Halm bridge.",
+    "The Halm bridge is of grey slate.",
+    "Swallows nest under the Halm bridge.",
+    "The Halm bridge is closed in winter.",
+    "A keeper lives beside the Halm bridge.",
+)
+
+
+async def compose(sentences, *calls):
+    """A report on a passage of these sentences."""
 
     class Found(NamedSearcher):
         async def search(self, queries, topk):
             return await super().search(["halm" for _ in queries], topk)
 
-    searcher = Found({"halm": f"{FIRST} {SECOND} The Halm bridge has 12 arches."})
+    searcher = Found({"halm": " ".join(sentences)})
     searcher.close = lambda: None
-    composer = Composer(searcher, joiner=joiner(texts))
+    composer = Composer(searcher, joiner=joiner(*calls))
     return bind_report(await composer.play(ReportTask(Question("q", "What is known of halm?"))))
 
 
 async def test_a_composed_report_has_the_joined_sentence_with_its_citation():
-    plain, joined = await compose("nonsense"), await compose(GOOD)
-    assert len(plain.statements) == 3 and len(joined.statements) == 2
-    assert joined.statements[0].text == GOOD.replace(".", " [1].") and not joined.unresolved
+    plain = await compose((FIRST, SECOND, *MORE), [""] * 4)
+    told = await compose((FIRST, SECOND, *MORE), [GOOD, "", "", ""])
+    assert [one.text for one in plain.statements] == [cite(text, 1) for text in (FIRST, SECOND, *MORE)]
+    assert [one.text for one in told.statements] == [cite(text, 1) for text in (GOOD, *MORE)]
+    assert not told.unresolved
+
+
+async def test_sentences_of_a_short_report_are_not_joined():
+    told = await compose((FIRST, SECOND, *MORE[:4]), [GOOD, "", ""])
+    assert len(told.statements) == 6 and told.statements[0].text == cite(FIRST, 1)
+
+
+async def test_only_sentences_that_follow_each_other_are_joined():
+    """Between them a sentence that is no finding: the joiner is not asked, and has no turns."""
+    between = "Rain fell: nobody | knew."
+    sentences = [one for text in (FIRST, SECOND, *MORE) for one in (text, between)]
+    assert len((await compose(sentences)).statements) == 8
+
+
+@pytest.mark.parametrize(
+    ("joined", "second", "holds"),
+    [
+        ("Venn built it and was paid in salt.", "Venn was paid in salt.", True),
+        ("Venn built it, and Venn was paid in salt.", "Venn was paid in salt.", True),
+        ("Venn built it, and she was paid in salt.", "She was paid in salt.", True),
+        ("Venn built it, and She was paid in salt.", "She was paid in salt.", False),
+        (
+            "Venn built it and was paid in salt.",
+            "She was paid in salt.",
+            False,
+        ),
+        ("Venn built it, and arches of slate bear it.", "Arches of slate bear it.", True),
+        ("Venn built it, and Arches of slate bear it.", "Arches of slate bear it.", False),
+        ("Venn built it while she was paid in salt.", "She was paid in salt.", False),
+        ("Venn was paid in salt and built it.", "Venn was paid in salt.", False),
+        ("Venn built it and was paid in 12.5 crowns.", "Venn was paid in 12.5 crowns.", True),
+        ("Venn built it and was paid in 1.25 crowns.", "Venn was paid in 12.5 crowns.", False),
+        ("Venn built it and", "Venn built it.", False),
+        ("Venn built it.", "Venn built it.", False),
+    ],
+)
+def test_a_joined_sentence_has_the_words_of_both(joined, second, holds):
+    passage = f"Halm\nVenn built it. {second} The arches are of slate."
+    assert has_their_words(joined, Pair("Venn built it.", second, passage)) is holds

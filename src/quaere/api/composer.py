@@ -7,8 +7,9 @@ A question names its subjects: titles of documents found for it, and capitalised
 have. Question and subjects are searched for, and a sentence of a passage found is a *finding* if it, or the title above
 it, names a subject. Without subjects it has half of the question's words, rare ones counting more, or one of them in a
 passage that has half of them. Findings are written document by document, in reading order; one that several documents
-have is written once and cites them. Fewer documents than a report should have are made up by those on the names that
-the findings mention. With an outline, this is done for every heading, whose own words the findings must have too.
+have is written once and cites them. A report with fewer documents or sentences than it should have is filled up with
+what is nearest to its findings. With an outline, the findings are collected for every heading, whose own words they
+must have too.
 
 An episode of a composer has the form of a writer's, so it is stored, shown, bound and graded in the same way.
 """
@@ -37,9 +38,10 @@ from quaere.search.words import count_words, terms
 PROTOCOL, MODEL = "report-writer", "composer"  # of its episodes
 TOPK = 100  # passages per search; more than a model is shown, because reading them costs little
 MIN_DOCUMENTS = 3  # with fewer, documents on names that the findings mention are added
+MIN_SENTENCES = 6  # with fewer, sentences beside the findings are added, and none are joined
 MAX_DOCUMENTS = 24  # of a section
 _MAX_OF_SUBJECT, _MAX_OF_OTHER, _MAX_OF_LINKED = 24, 4, 2  # sentences of a document, by what it is about
-_MAX_LINKS, _LINKS_TOPK = 6, 5  # names that are followed, and passages per search for them
+_MAX_LINKS, _LINKS_TOPK = 12, 5  # names that are followed, and passages per search for them
 _MIN_SHARE = 0.5  # of the words of a heading, or of a question without subjects, that a finding has
 _MIN_WORDS, _MAX_WORDS = 4, 60
 _MAX_CITED = 3  # passages that a sentence cites if several documents have it
@@ -107,7 +109,7 @@ def _wanted(text: str, subjects: tuple[Subject, ...], min_share: float, passages
 class Composer(Struct, frozen=True):
     """Writes reports without a model; `outline` has the headings of their sections, the question alone by default.
 
-    With a `joiner`, a model joins pairs of findings of one passage, where a judge agrees.
+    With a `joiner`, a model joins findings that follow each other in a passage, where a judge agrees.
 
     Composer(searcher, outline=("Source of the Oss", "Bridges"))
     """
@@ -179,7 +181,7 @@ class _Draft:
             self._add(heading, found, _wanted(heading, known(own or subjects), _MIN_SHARE, found))
         if not outline:
             self._add("", found, _wanted(question, known(subjects), 0.0 if subjects else _MIN_SHARE, found))
-            await self._follow_links(known(subjects))
+            await self._fill(known(subjects), found)
 
     async def _search(self, queries: Sequence[str], topk: int = 0) -> list[Passage]:
         """The passages found, best first and without repetitions; the search is recorded."""
@@ -227,37 +229,65 @@ class _Draft:
                 self._cited[key] = [one.passage]
         return sorted(best, key=lambda one: (one.passage.start, one.start))
 
-    async def _follow_links(self, subjects: Sequence[Subject]) -> None:
-        """Add documents on names that the findings mention, while there are fewer than a report should have."""
-        said = list(self._written())
-        used = {one.passage.doc_id for one in said}
-        names = [one.text[start:end] for one in said for start, end in find_phrases(one.text)]
-        names = [name for name in dict.fromkeys(names) if not any(one.is_named(name) for one in subjects)]
-        names = names[:_MAX_LINKS] if len(used) < MIN_DOCUMENTS else []
-        found = await self._search(names, _LINKS_TOPK)
+    async def _fill(self, subjects: Sequence[Subject], found: Sequence[Passage]) -> None:
+        """Add to a report what is nearest to its findings, while it has less than it should.
+
+        First documents on names that the findings mention, then some that have half of the subjects' words, then
+        sentences beside the findings.
+        """
+        names = [one.text[start:end] for one in self._written() for start, end in find_phrases(one.text)]
+        names = [name for name in dict.fromkeys(names) if not any(one.is_named(name) for one in subjects)][:_MAX_LINKS]
+        linked = await self._search(names, _LINKS_TOPK) if self._num_documents() < MIN_DOCUMENTS else []
         for name in names:
-            wanted = Wanted((Subject(name, (name_terms(name),)),))
-            others = (one for one in found if one.doc_id not in used and wanted.is_possible(one))
-            told = next(filter(None, ([one for one in read_sentences(two) if wanted.score(one)] for two in others)), [])
-            if len(used) < MIN_DOCUMENTS and (kept := self._choose(told, _MAX_OF_LINKED)):
-                self.sections[0].documents.append(kept)
-                used.add(kept[0].passage.doc_id)
+            self._add_document(linked, Wanted((Subject(name, (name_terms(name),)),)))
+        related = _wanted(" ".join(one.name for one in subjects), (), _MIN_SHARE, found)
+        for _ in range(MIN_DOCUMENTS if related.words else 0):
+            self._add_document(found, related)
+        self._add_neighbours()
+
+    def _num_documents(self) -> int:
+        return len({one.passage.doc_id for one in self._written()})
+
+    def _add_document(self, passages: Sequence[Passage], wanted: Wanted) -> None:
+        """Add the first unused document that has something wanted, if the report has too few."""
+        used = {one.passage.doc_id for one in self._written()}
+        others = (one for one in passages if one.doc_id not in used and wanted.is_possible(one))
+        told = next(filter(None, ([one for one in read_sentences(two) if wanted.score(one)] for two in others)), [])
+        if self.sections and len(used) < MIN_DOCUMENTS and (kept := self._choose(told, _MAX_OF_LINKED)):
+            self.sections[0].documents.append(kept)
+
+    def _add_neighbours(self) -> None:
+        """Add the sentences nearest to the findings in their passages, while there are fewer than there should be."""
+        near = []
+        for own in self._documents():
+            for one in own:
+                around = read_sentences(one.passage)
+                place = [each.start for each in around].index(one.start)
+                near += [(abs(number - place), own, each) for number, each in enumerate(around)]
+        num_missing = MIN_SENTENCES - len(list(self._written()))
+        for _, own, each in sorted(near, key=lambda one: one[0]):  # stable, so the first document's come first
+            if num_missing > 0 and (key := tuple(terms(each.text))) not in self._cited:
+                self._cited[key] = [each.passage]
+                own.append(each)
+                own.sort(key=lambda one: (one.passage.start, one.start))
+                num_missing -= 1
 
     async def join(self, joiner: Joiner) -> None:
-        """Replace pairs of findings of one passage by a sentence that says both, where the joiner has one."""
+        """Replace pairs of findings by a sentence that says both, where the joiner has one and enough are left."""
         pairs = [
             (own, one, two)
-            for section in self.sections
-            for own in section.documents
+            for own in self._documents()
             for one, two in zip(own[::2], own[1::2], strict=False)
-            if self._passages(one) == self._passages(two)
+            if self._passages(one) == self._passages(two) and _follow(one, two)
         ]
         said = await joiner.join([Pair(one.text, two.text, one.passage.titled_text) for _, one, two in pairs])
+        num_more = len(list(self._written())) - MIN_SENTENCES
         for (own, one, _), text in zip(pairs, said, strict=True):
-            if _is_usable(text):
+            if num_more > 0 and _is_usable(text):
                 at = own.index(one)
                 own[at : at + 2] = [structs.replace(one, text=text)]
                 self._cited[tuple(terms(text))] = self._passages(one)
+                num_more -= 1
 
     def turns(self) -> list[Turn]:
         """The searches as turns; of their results, the passages that are cited, in the order of the report."""
@@ -292,8 +322,11 @@ class _Draft:
     def _passages(self, one: Finding) -> list[Passage]:
         return self._cited[tuple(terms(one.text))]
 
+    def _documents(self) -> list[list[Finding]]:
+        return [own for section in self.sections for own in section.documents]
+
     def _written(self) -> Iterable[Finding]:
-        return (one for section in self.sections for own in section.documents for one in own)
+        return (one for own in self._documents() for one in own)
 
 
 # ------------------------------------------------------------------------------------------------------------ sentences
@@ -313,6 +346,12 @@ def read_sentences(passage: Passage) -> list[Finding]:
         if _is_usable(text):
             found.append(Finding(text, passage, statement.start))
     return found
+
+
+def _follow(one: Finding, two: Finding) -> bool:
+    """True if the second is the passage's next sentence, so that its pronouns mean what they meant."""
+    starts = [each.start for each in split_statements(one.passage.text)]
+    return starts.index(two.start) == starts.index(one.start) + 1
 
 
 def _is_usable(text: str) -> bool:
