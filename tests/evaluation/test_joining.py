@@ -121,6 +121,11 @@ async def test_only_sentences_that_follow_each_other_are_joined():
     assert len((await compose(sentences)).statements) == 8
 
 
+async def test_a_sentence_without_a_neighbour_leaves_the_next_two_to_be_joined():
+    told = await compose((MORE[0], "Rain fell: nobody | knew.", FIRST, SECOND, *MORE[1:]), [GOOD, "", ""])
+    assert [one.text for one in told.statements][:2] == [cite(MORE[0], 1), cite(GOOD, 1)]
+
+
 @pytest.mark.parametrize(
     ("joined", "second", "holds"),
     [
@@ -135,6 +140,8 @@ async def test_only_sentences_that_follow_each_other_are_joined():
         ),
         ("Venn built it, and arches of slate bear it.", "Arches of slate bear it.", True),
         ("Venn built it, and Arches of slate bear it.", "Arches of slate bear it.", False),
+        ("Venn built it, and after the flood she left.", "After the flood she left.", True),
+        ("Venn built it, and tallow is near.", "Tallow is near.", False),
         ("Venn built it while she was paid in salt.", "She was paid in salt.", False),
         ("Venn was paid in salt and built it.", "Venn was paid in salt.", False),
         ("Venn built it and was paid in 12.5 crowns.", "Venn was paid in 12.5 crowns.", True),

@@ -19,7 +19,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from msgspec import Struct, structs
 
@@ -274,12 +275,7 @@ class _Draft:
 
     async def join(self, joiner: Joiner) -> None:
         """Replace pairs of findings by a sentence that says both, where the joiner has one and enough are left."""
-        pairs = [
-            (own, one, two)
-            for own in self._documents()
-            for one, two in zip(own[::2], own[1::2], strict=False)
-            if self._passages(one) == self._passages(two) and _follow(one, two)
-        ]
+        pairs = [(own, one, two) for own in self._documents() for one, two in self._pairs(own)]
         said = await joiner.join([Pair(one.text, two.text, one.passage.titled_text) for _, one, two in pairs])
         num_more = len(list(self._written())) - MIN_SENTENCES
         for (own, one, _), text in zip(pairs, said, strict=True):
@@ -288,6 +284,14 @@ class _Draft:
                 own[at : at + 2] = [structs.replace(one, text=text)]
                 self._cited[tuple(terms(text))] = self._passages(one)
                 num_more -= 1
+
+    def _pairs(self, own: Sequence[Finding]) -> Iterator[tuple[Finding, Finding]]:
+        """Findings that follow each other and cite the same passages, each in one pair at most."""
+        left = iter(pairwise(own))
+        for one, two in left:
+            if self._passages(one) == self._passages(two) and _follow(one, two):
+                yield one, two
+                next(left, None)
 
     def turns(self) -> list[Turn]:
         """The searches as turns; of their results, the passages that are cited, in the order of the report."""

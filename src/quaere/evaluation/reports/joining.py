@@ -40,7 +40,11 @@ _EXAMPLES = (
 )
 _LIMITS = Limits(max_turns=1, turn_tokens=160, sequence_tokens=2048)
 _WORD = re.compile(r"\w+(?:[-.'’]\w+)*")
-_SMALL = frozenset("a an he her his in it its on she that the their there these they this those".split())  # no names
+_SMALL = frozenset(  # these begin sentences and are no names
+    """a after all although an another any as at because before both by during each every for from he her his if in it
+    its many most no on once one only other several she since some such that the their then there these they this those
+    to two until when where while with without you your""".split()
+)
 
 
 class Pair(NamedTuple):
