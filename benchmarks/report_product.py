@@ -10,6 +10,10 @@ On one's own documents, such as those of the manuals (seed 4; the rules were adj
     quaere index manuals --out index; quaere questions --index index --num 30 --seed 4 --out open.jsonl
     python benchmarks/report_product.py --index index --questions open.jsonl --rows reports-manuals.tsv
 
+Questions with answers, of which a report should have one:
+
+    python benchmarks/report_product.py --index index --questions exam.jsonl --digits 5-f
+
 With `--model`, it joins sentences where the rules of `checks` agree; otherwise no model is used. With `--read`, 150
 sentences drawn by seed are written to a file, each with the passages that it cites, for a reader who says whether they
 support it. With questions that have known facts (`quaere questions --world`), the share that each report proves is
@@ -29,6 +33,8 @@ import time
 from pathlib import Path
 from statistics import fmean
 
+from results_table import first_digit, parse_digits
+
 from quaere.api.agent import open_agent
 from quaere.api.report import choose_author, find_queries
 from quaere.api.report_files import FORMATS, report_place, write_report
@@ -38,6 +44,7 @@ from quaere.errors import BadInput
 from quaere.evaluation.reports.fact_coverage import know_report
 from quaere.evaluation.reports.report_sources import read_facts
 from quaere.records import ReportTask
+from quaere.rewards.format import contains
 from quaere.rollout.question_files import read_questions
 from quaere.search.searcher import open_searcher
 
@@ -47,7 +54,8 @@ async def compose(args):
     agent = await open_agent(args.model, searcher, limits={}, engine={"device": args.device}) if args.model else None
     composer = choose_author(searcher, agent, args.model, compose=True)
     written = []
-    for question in read_questions(args.questions, args.limit):
+    questions = read_questions(args.questions, args.limit)
+    for question in (one for one in questions if first_digit(one.id) in parse_digits(args.digits)):
         start = time.monotonic()
         episode = await composer.play(ReportTask(question))
         written.append((question, episode, bind_report(episode), time.monotonic() - start))
@@ -76,11 +84,28 @@ def show(written, facts):
     print(f"{num_quoted} of {num_sentences} sentences ({num_quoted / num_sentences:.0%}) word for word in a passage")
     num_whole = sum(len(one.statements) >= 6 and many >= 3 for one, many in zip(reports, documents, strict=True))
     print(f"{num_whole} reports of 6 or more sentences from 3 or more documents")
+    show_answers(written)
     known = [(report, facts.find(question.text)) for question, _, report, _ in written] if facts else []
     proven = [know_report(report, line).proven_share if report else 0.0 for report, line in known if line]
     if proven := [share for share in proven if share is not None]:
         enough = sum(share >= 0.6 for share in proven)
         print(f"facts proven: mean {fmean(proven):.1%}, least {min(proven):.1%}; {enough} reports prove 60 % or more")
+
+
+def show_answers(written):
+    """How many reports on questions with answers have one, and how many of these questions have no report."""
+    places = []  # of the first sentence with an answer
+    for question, _, report, _ in written:
+        said = [one.text for one in report.statements] if report else []
+        has = [any(contains(text, answer) for answer in question.answers) for text in said]
+        if question.answers:
+            places.append(has.index(True) if True in has else None)
+    if places:
+        found = [place for place in places if place is not None]
+        early = sum(place < 10 for place in found)
+        print(f"answers: in {len(found)} of {len(places)} reports, in the first ten sentences of {early}")
+        empty = sum(bool(question.answers) and not report for question, _, report, _ in written)
+        print(f"answerable questions without a report: {empty}")
 
 
 def write_rows(written, path):
@@ -128,6 +153,7 @@ def main():
     parser.add_argument("--index", required=True)
     parser.add_argument("--questions", required=True, type=Path)
     parser.add_argument("--limit", type=int)
+    parser.add_argument("--digits", default="0-f", help="first hex digits of the SHA-256 of the ids asked")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--rows", type=Path, help="a table with a line for each question")
     parser.add_argument("--read", type=Path, help="a file of sentences to read")

@@ -98,7 +98,7 @@ async def test_a_longer_name_is_another_thing_and_names_are_followed_to_three_do
     assert len(found) == 3
 
 
-async def test_without_a_name_sentences_have_half_of_the_words(index):
+async def test_without_a_name_the_nearest_passages_have_the_words(index):
     _, report = await compose(index, "which boats come in spring?")
     assert sections(report)["## Tallow"] == ["Tallow is a market town.", "Boats come up Grey Water in spring."]
 
@@ -107,6 +107,41 @@ async def test_without_a_name_sentences_have_half_of_the_words(index):
 async def test_nothing_found_is_no_report(index, question):
     episode, report = await compose(index, question)
     assert report is None and episode.outcome is None and episode.end == "turn_limit"
+
+
+MANUAL = {
+    "oven.md": "# Oven\n\n## Cleaning\n\nUse the grey brush on cold plates. Salt must never touch the plates.\n\n"
+    "## Names\n\nThe oven is called Bertha. The oven is of iron. The oven has two doors. The oven has a bell.",
+    "brush.md": "# Brush\n\nThe grey brush hangs by the door. Plates of iron rust after a wash.",
+    "bell.md": "# Bell\n\nThe bell rings at noon. Nobody knows who hung it.",
+}
+
+
+@pytest.fixture(scope="module")
+def manual(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("manual") / "docs"
+    folder.mkdir()
+    return make_index(folder, MANUAL)
+
+
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        ("With what should I clean cold plates in the Oven?", "Use the grey brush on cold plates."),
+        ("which brush cleans plates?", "Use the grey brush on cold plates."),
+        ("How many of Oven's doors are there?", "The oven has two doors."),
+    ],
+)
+async def test_a_question_that_asks_more_is_answered_by_the_nearest_passages(manual, question, said):
+    _, report = await compose(manual, question)
+    assert said in [strip_citations(one.text) for one in report.statements] and not report.text.count("Not found")
+
+
+@pytest.mark.parametrize("question", ["How often does Xyzzy clean plates?", "How often is Xyzzy's brush cleaned?"])
+async def test_passages_that_do_not_name_what_the_question_names_are_no_answer(manual, question):
+    assert (await compose(manual, question))[1] is None
+    _, report = await compose(manual, "How often does Xyzzy clean plates of the Oven?")
+    assert report.text.endswith("## Not found\n\nNothing was found on Xyzzy.")
 
 
 async def test_a_subject_that_is_not_found_is_said(index):

@@ -4,12 +4,13 @@
     bind_report(episode).text -> "## River Oss\\n\\nThe Oss rises at Korrin [1]. ..."
 
 A question names its subjects: titles of documents found for it, and capitalised names but for one that most passages
-have. Question and subjects are searched for, and a sentence of a passage found is a *finding* if it, or the title above
-it, names a subject. Without subjects it has half of the question's words, rare ones counting more, or one of them in a
-passage that has half of them. Findings are written document by document, in reading order; one that several documents
-have is written once and cites them. A report with fewer documents or sentences than it should have is filled up with
-what is nearest to its findings. With an outline, the findings are collected for every heading, whose own words they
-must have too.
+have. "What is known of the Oss?" asks for all that is known of them: question and subjects are searched for, and a
+sentence of a passage found is a *finding* if it, or the title above it, names a subject. A question that asks more, or
+has no subject, is answered by the passages nearest to it: their sentences with most of its words are the findings, rare
+words counting more; but if no passage names what the question names, there are none. Findings are written document by
+document, in reading order; one that several documents have is written once and cites them. A report with fewer
+documents or sentences than it should have is filled up with what is nearest to its findings. With an outline, the
+findings are collected for every heading, whose own words they must have too.
 
 An episode of a composer has the form of a writer's, so it is stored, shown, bound and graded in the same way.
 """
@@ -24,7 +25,7 @@ from itertools import pairwise
 
 from msgspec import Struct, structs
 
-from quaere.api.report_subjects import Subject, Terms, find_other_names, find_subjects, name_terms
+from quaere.api.report_subjects import Subject, Terms, asks_more, find_other_names, find_subjects, name_terms
 from quaere.chat.statements import extract_conclusion, find_citations, split_statements
 from quaere.chat.terminal_text import UNPRINTABLE
 from quaere.dialects.report.report_writer import numbered_sources
@@ -43,7 +44,9 @@ MIN_SENTENCES = 6  # with fewer, sentences beside the findings are added, and no
 MAX_DOCUMENTS = 24  # of a section
 _MAX_OF_SUBJECT, _MAX_OF_OTHER, _MAX_OF_LINKED = 24, 4, 2  # sentences of a document, by what it is about
 _MAX_LINKS, _LINKS_TOPK = 12, 5  # names that are followed, and passages per search for them
-_MIN_SHARE = 0.5  # of the words of a heading, or of a question without subjects, that a finding has
+_MIN_SHARE = 0.5  # of the words of a heading that a finding has
+_NEAREST, _MAX_OF_NEAREST = 8, 5  # passages that may answer a question, and sentences of each
+_MIN_NEAR = 0.2  # of the question's words that such a passage has
 _MIN_WORDS, _MAX_WORDS = 4, 60
 _MAX_CITED = 3  # passages that a sentence cites if several documents have it
 _ENDING = re.compile(r"[.!…。！]+[\"'”’»)\]*_」』）]*+$")
@@ -86,12 +89,12 @@ class Wanted(Struct, frozen=True):
             subject.is_title(above[0]) or subject.is_named(above[1]) or subject.is_named(one.text)
             for subject in self.subjects
         )
-        share = self._share(f"{above[0]} {above[1]} {one.text}")
-        if not self.subjects and self._share(one.passage.titled_text) >= self.min_share:
+        share = self.share(f"{above[0]} {above[1]} {one.text}")
+        if not self.subjects and self.share(one.passage.titled_text) >= self.min_share:
             return share
         return num_named + share if share >= self.min_share and (num_named or not self.subjects) else 0.0
 
-    def _share(self, text: str) -> float:
+    def share(self, text: str) -> float:
         """The share of the words' weight that a text has; without words, 1 if there are subjects."""
         if not self.words:
             return float(bool(self.subjects))
@@ -180,9 +183,13 @@ class _Draft:
 
         for heading, own in headings.items():
             self._add(heading, found, _wanted(heading, known(own or subjects), _MIN_SHARE, found))
-        if not outline:
-            self._add("", found, _wanted(question, known(subjects), 0.0 if subjects else _MIN_SHARE, found))
-            await self._fill(known(subjects), found)
+        if outline:
+            return
+        if asks_more(question, subjects):
+            self._add_nearest(question, known(subjects), found)
+        else:
+            self._add("", found, _wanted(question, known(subjects), 0.0, found))
+        await self._fill(known(subjects), found)
 
     async def _search(self, queries: Sequence[str], topk: int = 0) -> list[Passage]:
         """The passages found, best first and without repetitions; the search is recorded."""
@@ -218,6 +225,20 @@ class _Draft:
         subjects = [one.name for one in wanted.subjects if not any(map(Wanted((one,)).score, found))]
         self.missing += subjects if not heading else [] if found else [heading]
 
+    def _add_nearest(self, question: str, subjects: Sequence[Subject], passages: Sequence[Passage]) -> None:
+        """Add what the passages nearest to a question say; nothing if none of them names what it names."""
+        self.missing += [one.name for one in subjects if not any(one.is_named(each.titled_text) for each in passages)]
+        wanted = _wanted(question, (), _MIN_NEAR, passages)
+        near = [one for one in passages[:_NEAREST] if wanted.share(one.titled_text) >= _MIN_NEAR]
+        if len(self.missing) == len(subjects) > 0:
+            return
+        documents: dict[str, list[Finding]] = {}
+        for passage in near:
+            found = [structs.replace(one, score=wanted.score(one)) for one in read_sentences(passage)]
+            documents.setdefault(passage.doc_id, []).extend(self._choose(found, _MAX_OF_NEAREST))
+        if kept := [sorted(own, key=_place) for own in documents.values() if own]:
+            self.sections.append(_Section("", kept))
+
     def _choose(self, found: list[Finding], most: int) -> list[Finding]:
         """The best findings of a document that no other has, in reading order; one that another has is cited there."""
         best: list[Finding] = []
@@ -228,7 +249,7 @@ class _Draft:
             elif len(best) < most:
                 best.append(one)
                 self._cited[key] = [one.passage]
-        return sorted(best, key=lambda one: (one.passage.start, one.start))
+        return sorted(best, key=_place)
 
     async def _fill(self, subjects: Sequence[Subject], found: Sequence[Passage]) -> None:
         """Add to a report what is nearest to its findings, while it has less than it should.
@@ -270,7 +291,7 @@ class _Draft:
             if num_missing > 0 and (key := tuple(terms(each.text))) not in self._cited:
                 self._cited[key] = [each.passage]
                 own.append(each)
-                own.sort(key=lambda one: (one.passage.start, one.start))
+                own.sort(key=_place)
                 num_missing -= 1
 
     async def join(self, joiner: Joiner) -> None:
@@ -350,6 +371,10 @@ def read_sentences(passage: Passage) -> list[Finding]:
         if _is_usable(text):
             found.append(Finding(text, passage, statement.start))
     return found
+
+
+def _place(one: Finding) -> tuple[int, int]:
+    return one.passage.start, one.start
 
 
 def _follow(one: Finding, two: Finding) -> bool:

@@ -8,10 +8,11 @@ Names are compared as terms, and whole: "Lower Halm Bridge" does not name the Ha
 
 import re
 from collections.abc import Sequence
-from itertools import islice
+from itertools import chain, islice
 
 from msgspec import Struct
 
+from quaere.chat.question_wordings import FORMS, PRACTICE_FORMS
 from quaere.evaluation.reports.lexical import content_words
 from quaere.records import Passage
 from quaere.rollout.topic_questions import bare_title, find_phrases
@@ -22,6 +23,8 @@ Terms = tuple[str, ...]
 _COMMON = 0.5  # share of the passages that have a name which says nothing: that of the product in its manual
 _MIN_PASSAGES = 20  # with fewer, every name may be in most of them
 _MAX_NAMES = 3  # other names of its subject that a passage may state
+# Words of questions that ask for all that is known of something.
+_ASKING = frozenset(content_words(" ".join(chain.from_iterable((*FORMS.values(), *PRACTICE_FORMS.values())))))
 _TITLE = re.compile(r"(?<=\bDr|\bMr|\bMs|\bSt)\.(?= )")
 _POSSESSIVE = re.compile("['’]s\\b")
 _NAME = r"[A-Z][\w'’-]*+(?: (?:of (?:the )?|the )?[A-Z][\w'’-]*+)*+"
@@ -60,10 +63,11 @@ def find_subjects(text: str, passages: Sequence[Passage]) -> list[Subject]:
     A title of one word that the question does not capitalise counts only if there is no other subject. A name that is
     no title stands for every title that contains it ("the Oss" for "River Oss"), unless most passages have it.
     """
-    text = _TITLE.sub("", text)  # or "Dr. Zero" is read as "Dr"
+    text = _POSSESSIVE.sub("", _TITLE.sub("", text))  # or "Dr. Zero" is read as "Dr"
     asked = tuple(terms(text))
     titles = {words: one.title for one in passages for words in title_forms(one.title)}
     phrases = {name_terms(text[start:end]): text[start:end] for start, end in find_phrases(text)}
+    phrases.pop(("i",), None)  # the one who asks
     capitals = {word for words in phrases for word in words}
     found: dict[range, Subject] = {}
     doubtful: list[Subject] = []
@@ -82,6 +86,12 @@ def find_subjects(text: str, passages: Sequence[Passage]) -> list[Subject]:
         else:
             doubtful.append(subject)
     return [found[place] for place in sorted(found, key=lambda place: place.start)] or doubtful
+
+
+def asks_more(question: str, subjects: Sequence[Subject]) -> bool:
+    """True if a question asks for something of its subjects, or names none; False for "What is known of the Oss?"."""
+    named = {word for one in subjects for form in one.forms for word in content_words(" ".join(form))}
+    return not subjects or not _ASKING.issuperset(set(content_words(question)) - named)
 
 
 def _is_common(words: Terms, passages: Sequence[Passage]) -> bool:
@@ -107,8 +117,8 @@ def title_forms(title: str) -> list[Terms]:
 
 
 def name_terms(name: str) -> Terms:
-    """The terms of a name without function words at its start: name_terms("Although the Oss") -> ("oss",)."""
-    words = name.split()
+    """The terms of a name without function words at its start: name_terms("Although the Oss's") -> ("oss",)."""
+    words = _POSSESSIVE.sub("", name).split()
     while len(words) > 1 and not content_words(words[0]):
         words = words[1:]
     return tuple(terms(" ".join(words)))
