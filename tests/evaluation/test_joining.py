@@ -110,7 +110,8 @@ async def test_a_composed_report_has_the_joined_sentence_with_its_citation():
 
 
 async def test_sentences_of_a_short_report_are_not_joined():
-    told = await compose((FIRST, SECOND, *MORE[:4]), [GOOD, "", ""])
+    """The joiner is not asked, and has no turns."""
+    told = await compose((FIRST, SECOND, *MORE[:4]))
     assert len(told.statements) == 6 and told.statements[0].text == cite(FIRST, 1)
 
 

@@ -296,9 +296,11 @@ class _Draft:
 
     async def join(self, joiner: Joiner) -> None:
         """Replace pairs of findings by a sentence that says both, where the joiner has one and enough are left."""
+        num_more = len(list(self._written())) - MIN_SENTENCES
+        if num_more <= 0:
+            return
         pairs = [(own, one, two) for own in self._documents() for one, two in self._pairs(own)]
         said = await joiner.join([Pair(one.text, two.text, one.passage.titled_text) for _, one, two in pairs])
-        num_more = len(list(self._written())) - MIN_SENTENCES
         for (own, one, _), text in zip(pairs, said, strict=True):
             if num_more > 0 and _is_usable(text):
                 at = own.index(one)
