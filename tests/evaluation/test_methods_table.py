@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,19 @@ def test_every_method_is_scored_on_the_reporting_questions(table, capsys):
         seconds = sum(value for _, name, value in json.load(stream) if name == "step/seconds")
     assert cells["reinforced on labelled questions, 78 steps"][3:5] == [f"{seconds / 60:.1f}", "5,323"]
     assert "of other models" in published and "Search-R1 | 32.7" in published
+
+
+def test_the_page_of_results_has_the_figures_of_the_command(table, capsys):
+    """They are copied by hand, in another order and under shorter names."""
+    _, cells, _ = printed(table, capsys)
+    page = (BENCHMARKS.parent / "docs" / "results.md").read_text(encoding="utf-8")
+    shown = page[page.index("| EM | Wikipedia |") : page.index('"(1, 3)"')].replace("*", "")
+    figure = re.compile(r"\d+\.\d \[.*?\]")
+    rows = list(cells.values())
+    assert sorted(figure.findall(shown)) == sorted(figure.findall(" ".join(f"{dev} {docs}" for dev, docs, *_ in rows)))
+    costs = [[cell.strip() for cell in line.split("|")[-3:-1]] for line in shown.splitlines() if figure.search(line)]
+    (_, *apart) = costs  # the first line has both methods that do not search
+    assert costs[0] == ["0", ""] and sorted(apart) == sorted([row[2], row[3]] for row in rows[2:])
 
 
 def is_reported(name):
