@@ -286,6 +286,7 @@ def test_what_only_the_files_show_is_refused_before_a_model_is_loaded(place, tmp
         ({"sets": [{**one, "index": ""}]}, "sets: one has no index, and rag searches"),
         ({"sets": [one | {"questions": "nowhere.jsonl"}]}, "nowhere.jsonl"),
         ({"models": [{"name": "a", "run": "nowhere"}]}, "no run nowhere"),
+        ({"methods": [{"name": "ragg"}]}, "methods: ragg names no dialect, and base was not trained in one"),
         (
             {
                 "models": [{"name": name, "model": str(place / "base")} for name in ("a", "a-rag")],

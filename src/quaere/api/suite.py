@@ -187,6 +187,9 @@ def _plan(suite: Suite, models: Sequence[_Model], sets: Sequence[_Asked], out: P
 
 
 def _make_cell(model: _Model, method: SuiteMethod, asked: _Asked, seed: int, out: Path, engine: Engine) -> Cell:
+    if method.chosen is None and not (model.notes.dialect or model.notes.recipe or model.notes.taught):
+        said = f"methods: {method.name} names no dialect, and {model.name} was not trained in one"
+        raise BadInput(said, hint=f"{{name: {method.name}, dialect: rag}}, or models: [...] that were trained")
     # As `quaere eval` asks: a model that was not taught to abstain is not asked to.
     protocol, limits = choose_solver(
         model.notes,
