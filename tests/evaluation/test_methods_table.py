@@ -83,3 +83,8 @@ def test_digits_that_are_none_are_refused(table, capsys):
     with pytest.raises(SystemExit, match="2"):
         table.main(["--digits", "5-x"])
     assert "hex digits" in capsys.readouterr().err
+
+
+def test_a_method_that_was_asked_none_of_the_questions_has_no_figures(table, capsys):
+    head, cells, _ = printed(table, capsys, "--digits", "0-4")
+    assert head[1] == "EM %, dev (885)" and cells["rag"][0] and cells["form only"][:3] == ["", "", ""]
