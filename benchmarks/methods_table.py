@@ -100,7 +100,7 @@ PUBLISHED = {
 
 
 def read_seeds(method: Method, which: str, digits: frozenset[str]) -> list[Seed]:
-    """The results of every seed's file on `dev` or `docs`: of questions with an answer and such a digit, if it has any."""
+    """The results of every seed's file that has questions with an answer and such a digit, on `dev` or `docs`."""
     pattern, seeds = getattr(method, which), getattr(method, f"{which}_seeds")
     paths = dict.fromkeys(RESULTS / f"{pattern.format(seed)}.items.jsonl.gz" for seed in seeds if pattern)
     found = [read_seed(path, digits) for path in paths]
