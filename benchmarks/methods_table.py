@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
 
@@ -99,11 +100,11 @@ PUBLISHED = {
 
 
 def read_seeds(method: Method, which: str, digits: frozenset[str]) -> list[Seed]:
-    """The results of every seed's file on `dev` or `docs`: of questions with an answer and such a digit."""
+    """The results of every seed's file that has questions with an answer and such a digit, on `dev` or `docs`."""
     pattern, seeds = getattr(method, which), getattr(method, f"{which}_seeds")
     paths = dict.fromkeys(RESULTS / f"{pattern.format(seed)}.items.jsonl.gz" for seed in seeds if pattern)
     found = [read_seed(path, digits) for path in paths]
-    return [{key: item for key, item in seed.items() if item.answerable} for seed in found]
+    return [some for seed in found if (some := {key: item for key, item in seed.items() if item.answerable})]
 
 
 def count_minutes(method: Method) -> float | None:
@@ -122,7 +123,7 @@ def make_row(method: Method, asked: Mapping[str, Sequence[Seed]], totals: Mappin
     return [
         method.name,
         *(_say_cell(some, totals[which]) for which, some in asked.items()),
-        f"{mean_over(seeds, list(seeds[0]), lambda item: item.num_searches):.2f}",
+        f"{mean_over(seeds, list(seeds[0]), lambda item: item.num_searches):.2f}" if seeds else "",
         "" if minutes is None else f"{minutes:.1f}",
         method.labels,
         method.terms,
@@ -187,6 +188,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(as_table(("method", *heads, "searches", "minutes", "labels", "terms"), rows))
     print("\nPublished, of other models, questions and indexes (Dr. Zero, Qwen2.5-3B-Instruct, mean of seven sets):\n")
     print(as_table(("method", "EM %"), [(name, f"{score:.1f}") for name, score in PUBLISHED.items()]))
+    if args.plot and not find_spec("matplotlib"):
+        parser.error("--plot needs matplotlib: pip install matplotlib")
     if args.plot:
         draw(args.plot, {name: found["dev"] for name, found in asked.items()}, totals["dev"])
 

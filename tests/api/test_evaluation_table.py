@@ -1,11 +1,15 @@
 """The table of `quaere eval`, on results made by hand."""
 
-import pytest
+import json
+from pathlib import Path
 
-from quaere.api.evaluation import Evaluation, print_results
+import pytest
+from msgspec import structs
+
+from quaere.api.evaluation import Evaluation, print_json, print_results
 from quaere.evaluation.intervals import Interval
 from quaere.evaluation.judges.judge_accuracy import Agreement, Validation
-from quaere.evaluation.qa.scores import Judging, QuestionScore, score_answering
+from quaere.evaluation.qa.scores import Judging, QuestionScore, name_apart, score_answering
 from quaere.records import Evidence
 
 SURE, UNSURE = Interval(0.9, 0.8, 1.0, 40), Interval(0.6, 0.5, 0.7, 40)
@@ -40,6 +44,27 @@ def test_scores_and_costs(capsys):
     assert said.endswith("2 questions; 2.50 turns and 50 tokens an episode; 0 malformed turns")
     for unasked in ("fact", "present", "judge", "smallest difference", "failed", "unanswered", "gold"):
         assert unasked not in said
+
+
+def test_a_result_of_another_index_is_marked(capsys):
+    def searched(name, fingerprint):
+        return structs.replace(evaluation(name, score("a", 1.0)), settings={"index_fingerprint": fingerprint})
+
+    unknown = evaluation("older", score("a", 1.0))
+    said = printed(
+        capsys, unknown, searched("cot", ""), searched("old", "5f"), searched("base", "c0"), searched("warm", "c0")
+    )
+    assert "old * 1" in said and "* old: with another index, not comparable with warm" in said
+    assert said.count(" * ") == 2
+    print_json(searched("warm", "c0"), [searched("old", "5f"), searched("cot", "")], None)
+    assert [one["differs"] for one in json.loads(capsys.readouterr().out)["compare"]] == [["index"], []]
+
+
+def test_results_of_one_name_are_called_by_their_files():
+    base, warm = evaluation("base", score("a", 1.0)), evaluation("warm", score("a", 1.0))
+    paths = [Path(name) for name in ("rag/dev.json", "cot/dev.json", "warm.json")]
+    found = name_apart(list(zip(paths, [base, base, warm], strict=True)))
+    assert [one.name for one in found] == [str(paths[0]), str(paths[1]), "warm"]
 
 
 def test_a_file_has_lines_of_120_columns(capsys):

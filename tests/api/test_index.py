@@ -50,3 +50,6 @@ def test_what_to_try_next_stands_below_the_message_of_an_error(notes):
     with pytest.raises(quaere.QuaereError) as caught:
         quaere.Index.open("nowhere")
     assert caught.value.__notes__ == [f"try: {caught.value.hint}"] and caught.value.hint
+    with pytest.raises(quaere.QuaereError, match="not an index") as caught:
+        quaere.Index.open("notes")
+    assert caught.value.hint == "quaere index notes --out INDEX"

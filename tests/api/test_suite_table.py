@@ -4,6 +4,7 @@ import csv
 import json
 
 import pytest
+from msgspec import structs
 
 from quaere.api.suite_table import Row, make_row, make_tables, print_tables, write_tables
 from quaere.evaluation.intervals import Interval
@@ -49,6 +50,13 @@ def test_a_row_with_another_index_is_never_without_its_mark(tmp_path, capsys):
 def test_failures_are_named():
     (table,) = make_tables([row("dev", "rag", 0.3, num_failed=2)])
     assert table.notes[0] == "* base, rag: the model or a search failed in 2 episodes; each counts as wrong"
+
+
+def test_questions_without_an_answer_are_named():
+    some = structs.replace(row("dev", "rag", 0.3), num_questions=120)  # EM is of 100
+    (table,) = make_tables([some])
+    assert table.rows[0][2] == "100"
+    assert table.notes == ["20 questions without an answer left out of EM and F1", "minutes on 2 CPU cores"]
 
 
 def test_the_same_table_in_every_form(tmp_path):

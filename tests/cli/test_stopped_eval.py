@@ -71,6 +71,19 @@ def test_a_stopped_evaluation_ends_like_one_that_was_not(place, whole, stopped, 
         assert describe_state(run.state()) == "done"
 
 
+def test_answers_of_another_index_are_not_continued(place, whole, tmp_path, capsys):
+    assert len(whole["settings"]["index_fingerprint"]) == 64
+    other = whole["settings"] | {"index_fingerprint": "5f"}
+    with Run.create(tmp_path / "other", "eval", other):
+        pass
+    assert evaluate(place, "--resume", str(tmp_path / "other")) == 2
+    assert "index_fingerprint was '5f' and is " in capsys.readouterr().err
+    del other["index_fingerprint"]  # as earlier versions stored it
+    with Run.create(tmp_path / "earlier", "eval", other):
+        pass
+    assert evaluate(place, "--resume", str(tmp_path / "earlier")) == 0
+
+
 @pytest.mark.parametrize("boundary", ["model", "search"])
 def test_failures_are_asked_again_and_answers_are_not(place, whole, tmp_path, capsys, boundary):
     first = episodes(whole["run"])

@@ -278,11 +278,15 @@ def test_a_suite_that_is_wrong_gets_one_line(place, tmp_path, capsys, changes, s
 
 def test_what_only_the_files_show_is_refused_before_a_model_is_loaded(place, tmp_path, capsys):
     one = content(place)["sets"][0]
+    write_rows(tmp_path / "open.jsonl", [{"question": "Who built it?"}, {"question": "When?", "golden_answers": []}])
     cases = [
-        ({"sets": [one | {"expect": "bamboogle", "limit": 5}]}, "has 20 questions, and bamboogle has 125"),
+        ({"sets": [one | {"expect": "bamboogle", "limit": 5}]}, "and the test split of bamboogle has 125"),
+        ({"sets": [one | {"expect": "hotpotqa"}]}, "try: give all of that split (dev)"),
+        ({"sets": [one | {"questions": str(tmp_path / "open.jsonl")}]}, "open.jsonl has an answer to compare with"),
         ({"sets": [{**one, "index": ""}]}, "sets: one has no index, and rag searches"),
         ({"sets": [one | {"questions": "nowhere.jsonl"}]}, "nowhere.jsonl"),
         ({"models": [{"name": "a", "run": "nowhere"}]}, "no run nowhere"),
+        ({"methods": [{"name": "ragg"}]}, "methods: ragg names no dialect, and base was not trained in one"),
         (
             {
                 "models": [{"name": name, "model": str(place / "base")} for name in ("a", "a-rag")],

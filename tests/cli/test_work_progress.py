@@ -29,13 +29,21 @@ def test_a_log_hears_every_half_minute_what_is_done_and_how_long_the_rest_takes(
     progress = LogProgress(log, clock)
     for clock.now, done in ((0.0, 0), (1.0, 1), (30.0, 1000), (59.0, 1700), (60.0, 2000)):
         progress("drzero attempts", done, 4000, "812 tok/s")
-    for clock.now, kept in ((80.0, 3), (100.0, 5)):  # another part: the time left is its own
+    for clock.now, kept in ((80.0, 3), (100.0, 5)):  # another part: the time left is its own, from its first count
         progress(f"checking ({kept} kept)", kept, 8)
     assert log.getvalue().splitlines() == [
         "drzero attempts: 1,000 of 4,000, 812 tok/s, about 90 s left",
         "drzero attempts: 2,000 of 4,000, 812 tok/s, about 60 s left",
-        "checking (5 kept): 5 of 8, about 12 s left",
+        "checking (5 kept): 5 of 8, about 30 s left",
     ]
+
+
+def test_the_first_of_a_part_says_nothing_of_the_time_left():
+    log, clock = io.StringIO(), Clock()
+    progress = LogProgress(log, clock)
+    for clock.now, done in ((40.0, 1), (75.0, 8)):
+        progress("answering", done, 20)
+    assert log.getvalue().splitlines() == ["answering: 1 of 20", "answering: 8 of 20, about 60 s left"]
 
 
 def test_a_pipe_gets_no_bar(monkeypatch):

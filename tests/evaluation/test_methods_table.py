@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,19 @@ def test_every_method_is_scored_on_the_reporting_questions(table, capsys):
     assert "of other models" in published and "Search-R1 | 32.7" in published
 
 
+def test_the_page_of_results_has_the_figures_of_the_command(table, capsys):
+    """They are copied by hand, in another order and under shorter names."""
+    _, cells, _ = printed(table, capsys)
+    page = (BENCHMARKS.parent / "docs" / "results.md").read_text(encoding="utf-8")
+    shown = page[page.index("| EM | Wikipedia |") : page.index('"(1, 3)"')].replace("*", "")
+    figure = re.compile(r"\d+\.\d \[.*?\]")
+    rows = list(cells.values())
+    assert sorted(figure.findall(shown)) == sorted(figure.findall(" ".join(f"{dev} {docs}" for dev, docs, *_ in rows)))
+    costs = [[cell.strip() for cell in line.split("|")[-3:-1]] for line in shown.splitlines() if figure.search(line)]
+    (_, *apart) = costs  # the first line has both methods that do not search
+    assert costs[0] == ["0", ""] and sorted(apart) == sorted([row[2], row[3]] for row in rows[2:])
+
+
 def is_reported(name):
     return hashlib.sha256(name.encode()).hexdigest()[0] >= "5"
 
@@ -69,3 +83,8 @@ def test_digits_that_are_none_are_refused(table, capsys):
     with pytest.raises(SystemExit, match="2"):
         table.main(["--digits", "5-x"])
     assert "hex digits" in capsys.readouterr().err
+
+
+def test_a_method_that_was_asked_none_of_the_questions_has_no_figures(table, capsys):
+    head, cells, _ = printed(table, capsys, "--digits", "0-4")
+    assert head[1] == "EM %, dev (885)" and cells["rag"][0] and cells["form only"][:3] == ["", "", ""]

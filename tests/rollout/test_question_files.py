@@ -35,6 +35,14 @@ def test_questions_in_the_form_of_flashrag(tmp_path):
         read(tmp_path, row | {"golden_answers": "Venn"})
 
 
+def test_an_answer_alone_is_read_as_from_a_table(tmp_path):
+    row = {"id": "7", "question": "Who?", "answer": "Venn", "answer_aliases": ["O. Venn", "Venn"]}  # MuSiQue's form
+    assert read(tmp_path, row) == [Question("7", "Who?", ("Venn", "O. Venn"))]
+    assert read(tmp_path, {"question": "Who?", "answer": ["Venn", "Hask"]})[0].answers == ("Venn", "Hask")
+    # Answers may be empty on purpose: the documents do not say.
+    assert read(tmp_path, row | {"answers": []})[0].answers == ()
+
+
 def test_questions_in_the_form_of_browsecomp_plus(tmp_path):
     documents = [{"docid": "12", "url": "https://x", "text": "Venn built it."}, {"docid": 7, "text": ""}]
     row = {"query_id": "769", "query": "Who?", "answer": "Venn", "gold_docs": documents, "negative_docs": documents}

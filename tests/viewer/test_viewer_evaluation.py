@@ -141,6 +141,17 @@ def test_results_that_share_no_question_say_so(client, place):
     assert "They share no question" in client.get("/evaluations/compare?of=first&of=third").text
 
 
+def test_results_of_two_indexes_say_so(tmp_path, place):
+    scores = tuple(read_run_scores(place / "runs/first"))
+    for name, fingerprint in (("a", "5f"), ("b", "c0"), ("c", "")):
+        found = Evaluation(name, "", {"index_fingerprint": fingerprint}, score_answering(scores), scores)
+        write_evaluation(found, tmp_path / f"{name}.json")
+    client = open_client(place / "runs", files=[tmp_path / f"{name}.json" for name in "abc"])
+    said = "They searched different indexes"
+    assert said in client.get("/evaluations/compare?of=file:a.json&of=file:b.json").text
+    assert said not in client.get("/evaluations/compare?of=file:a.json&of=file:c.json").text
+
+
 def test_a_run_that_goes_on_is_read_again(client, place):
     assert twin(client, "/evaluation?of=first")["groups"][0]["num"] == 10
     with Run.open(place / "runs/first", write=True) as run:

@@ -22,6 +22,7 @@ from quaere.records import Episode, Question, SolveTask, Turn
 from quaere.runs import Run
 
 _FREE = {"name", "max_rows"}  # may differ: neither changes what is asked, and fewer rows may be why it is run again
+_LATER = {"index_fingerprint"}  # evaluations that were stopped before it was stored go on without it
 _ABSTENTION = ("refused", "refused_answerable", "wrong", "wrong_at_80")
 _EVIDENCE = ("present", "verbatim", "supported", "joint", "gold", "gold_joint")
 
@@ -107,7 +108,8 @@ def open_stored(path: Path, settings: Mapping[str, Any], *, hint: str = "run it 
         if stored.info.kind != "eval":
             raise BadInput(f"{path} is no evaluation, but of kind {stored.info.kind}", hint="quaere runs list")
         now, before = msgspec.json.decode(msgspec.json.encode(settings)), stored.info.settings
-        differ = [name for name in now if name not in _FREE and now[name] != before.get(name)]
+        checked = [name for name in now if name not in _FREE and (name in before or name not in _LATER)]
+        differ = [name for name in checked if now[name] != before.get(name)]
         if differ:
             said = "; ".join(f"{name} was {before.get(name)!r} and is {now[name]!r}" for name in differ)
             raise BadInput(f"{path} cannot go on with other settings: {said}", hint=hint)

@@ -45,7 +45,7 @@ from quaere.evaluation.qa.scores import Judging, QuestionScore, Scored, score_an
 from quaere.records import Episode, Question
 from quaere.rollout.question_files import read_questions
 from quaere.runs import Run
-from quaere.search.searcher import NoSearcher
+from quaere.search.searcher import NoSearcher, find_fingerprint
 
 
 class Evaluation(scores.Evaluation, frozen=True):
@@ -121,6 +121,7 @@ def evaluate(
         "judge": judge,
         "gold_sets": None if gold_sets is None else list(gold_sets),
         "seed": agent.opened.seed,
+        "index_fingerprint": agent.run(find_fingerprint(agent.searcher)),
     }
     kept = {**settings, "model": agent.model, "index": str(agent.index.path) if agent.index else None}
     if run is not None and Path(run).exists() and agent.engine["mode"] == "deterministic":
@@ -213,6 +214,10 @@ def print_results(
         console.print(groups)
     _print_abstention(console, [*others, evaluation])
     _print_evidence(console, [*others, evaluation])
+    for other in others:
+        if scores.has_other_index(other, evaluation):
+            said = f"* {other.name}: with another index, not comparable with {evaluation.name}"
+            console.print(Text(printable(said)), style="yellow")
     for other, difference in zip(others, compared, strict=not arms):
         console.print(Text(printable(_difference_line(evaluation, other, difference))))
     for arm in arms:
@@ -249,7 +254,12 @@ def print_json(
         "score": evaluation.score,
         "judging": evaluation.judging,
         "compare": [
-            {"name": other.name, "score": other.score, "difference": differences.compare(evaluation, other)}
+            {
+                "name": other.name,
+                "score": other.score,
+                "difference": differences.compare(evaluation, other),
+                "differs": ["index"] if scores.has_other_index(other, evaluation) else [],
+            }
             for other in others
         ],
         "arms": arms,
@@ -272,7 +282,8 @@ def _table(evaluations: list[Scored]) -> Table:
         searches = f"{score.mean_searches:.2f}"
         if score.mean_searches_needed is not None:
             searches += f" of {score.mean_searches_needed:.2f} needed"
-        rows.append((evaluation.name, *numbers, searches, f"{score.answered:.1%}"))
+        mark = " *" if scores.has_other_index(evaluation, evaluations[-1]) else ""
+        rows.append((evaluation.name + mark, *numbers, searches, f"{score.answered:.1%}"))
     return _result_table("result", "questions", "EM %", "F1 %", "searches", "answered", rows=rows)
 
 

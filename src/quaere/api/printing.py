@@ -189,15 +189,17 @@ class LogProgress:
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream, self._clock, self._lull = stream, clock, Lull(clock)
-        self._part, self._began_s = "", 0.0
+        self._part, self._began_s, self._done_before = "", 0.0, 0
 
     def __call__(self, doing: str, done: int, total: int | None, stands: str = "") -> None:
         """Print the progress if nothing was printed for half a minute."""
         part = doing.partition(" (")[0]  # counts in parentheses change
         if part != self._part:
-            self._part, self._began_s = part, self._clock()
+            self._part, self._began_s, self._done_before = part, self._clock(), done
         if self._lull.ends():
-            left_s = (self._clock() - self._began_s) / done * (total - done) if done and total else 0.0
+            # How long it took to do what a part was first heard of with is not known.
+            num = done - self._done_before
+            left_s = (self._clock() - self._began_s) / num * (total - done) if num > 0 and total else 0.0
             left = f"about {format_duration(left_s)} left" if left_s else ""
             said = ", ".join(filter(None, (describe_count(doing, done, total), stands, left)))
             print(printable_line(f"{doing}: {said}"), file=self._stream, flush=True)

@@ -26,7 +26,7 @@ from msgspec import Struct, structs
 import quaere
 from quaere.api.agent import OpenAgent, choose_solver
 from quaere.api.answering import answer_questions, open_stored, score_metrics
-from quaere.api.suite_file import SPLITS, Suite, SuiteMethod, SuiteModel
+from quaere.api.suite_file import SPLITS, Suite, SuiteMethod, SuiteModel, SuiteSet
 from quaere.api.suite_table import Row, make_row
 from quaere.chat.protocol import Protocol
 from quaere.dialects.notes import Notes, find_notes, find_role, role_policy
@@ -114,16 +114,29 @@ class Cell(Struct, frozen=True):
         return self.path.with_name(f"{self.path.name}.json")
 
 
+def _read_set(one: SuiteSet) -> list[Question]:
+    """The questions of a set; BadInput if they are not the split it expects, or none has an answer to compare with."""
+    questions = read_questions(one.questions, None if one.expect else one.limit)
+    if one.expect:
+        split, num = SPLITS[one.expect]
+        if len(questions) != num:
+            said = (
+                f"{one.questions} has {len(questions):,} questions, and the {split} split of {one.expect} has {num:,}"
+            )
+            raise BadInput(f"sets: {one.name}: {said}", hint=f"give all of that split ({split}), or leave out expect")
+    asked = questions[: one.limit]
+    if not any(question.answers for question in asked):
+        said = f"sets: {one.name}: no question of {one.questions} has an answer to compare with"
+        raise BadInput(said, hint="give a split with answers, in a field called answers, golden_answers or answer")
+    return asked
+
+
 async def _open_sets(suite: Suite, held: AsyncExitStack) -> list[_Asked]:
     """The sets with their questions; an index that several sets search is opened once."""
     searchers: dict[str, Searcher] = {"": NoSearcher()}
     found = []
     for one in suite.sets:
-        questions = read_questions(one.questions, None if one.expect else one.limit)
-        if one.expect and len(questions) != SPLITS[one.expect]:
-            said = f"{one.questions} has {len(questions):,} questions, and {one.expect} has {SPLITS[one.expect]:,}"
-            raise BadInput(f"sets: {one.name}: {said}", hint="read the whole test split, or leave out expect")
-        questions = keep_whole_gold(questions[: one.limit], None)
+        questions = keep_whole_gold(_read_set(one), None)
         if one.index not in searchers:
             searchers[one.index] = open_searcher(one.index)
             held.push_async_callback(searchers[one.index].close)
@@ -174,6 +187,9 @@ def _plan(suite: Suite, models: Sequence[_Model], sets: Sequence[_Asked], out: P
 
 
 def _make_cell(model: _Model, method: SuiteMethod, asked: _Asked, seed: int, out: Path, engine: Engine) -> Cell:
+    if method.chosen is None and not (model.notes.dialect or model.notes.recipe or model.notes.taught):
+        said = f"methods: {method.name} names no dialect, and {model.name} was not trained in one"
+        raise BadInput(said, hint=f"{{name: {method.name}, dialect: rag}}, or models: [...] that were trained")
     # As `quaere eval` asks: a model that was not taught to abstain is not asked to.
     protocol, limits = choose_solver(
         model.notes,

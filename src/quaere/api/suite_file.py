@@ -34,16 +34,16 @@ from quaere.runs.checkpoints import Which
 from quaere.runs.config_yaml import read_settings
 from quaere.setting_types import PositiveInt, check_value
 
-# Questions of the public test splits (development splits where the tests' answers are not public).
+# The public splits with their sizes: those for tests, or for development where the answers of the tests are not public.
 SPLITS = {
-    "nq": 3610,
-    "triviaqa": 11313,
-    "popqa": 14267,
-    "hotpotqa": 7405,
-    "2wiki": 12576,
-    "musique": 2417,
-    "bamboogle": 125,
-    "browsecomp-plus": 830,
+    "nq": ("test", 3610),
+    "triviaqa": ("test", 11313),
+    "popqa": ("test", 14267),
+    "hotpotqa": ("dev", 7405),
+    "2wiki": ("dev", 12576),
+    "musique": ("dev", 2417),
+    "bamboogle": ("test", 125),
+    "browsecomp-plus": ("test", 830),
 }
 _Split = Annotated[str, Meta(extra={"names": SPLITS})]
 

@@ -102,13 +102,15 @@ def _table_of(rows: Sequence[Row], title: str) -> Part:
     for row in rows:
         said = (between(row.exact_match), between(row.f1), f"{row.mean_searches:.2f}", f"{row.mean_tokens:.0f}")
         costs = (f"{100 * row.answered:.1f}", f"{row.seconds / 60:.1f}")
-        shown.append((row.model, row.method + _mark(row), str(row.num_questions), *said, *costs))
+        shown.append((row.model, row.method + _mark(row), str(row.exact_match.num), *said, *costs))
         if row.differs:
             which = " and ".join("another index" if name == "index" else "other questions" for name in row.differs)
             notes.append(f"* {row.model}, {row.method}: with {which}, not comparable with the others")
         if row.num_failed:
             failed = count(row.num_failed, "episode")
             notes.append(f"* {row.model}, {row.method}: the model or a search failed in {failed}; each counts as wrong")
+    if num_open := max(row.num_questions - row.exact_match.num for row in rows):
+        notes.append(f"{count(num_open, 'question')} without an answer left out of EM and F1")
     devices = dict.fromkeys(str(row.settings.get("device", "")) for row in rows)
     return Part(title, _HEAD, shown, [*notes, f"minutes on {', '.join(devices)}"])
 

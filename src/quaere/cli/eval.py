@@ -158,13 +158,13 @@ class OutputOptions(options.JsonOption):
 def _run(args: argparse.Namespace) -> None:
     """Check all input first, then load the model, answer, score and print."""
     from quaere.evaluation.qa.items import keep_whole_gold
-    from quaere.evaluation.qa.scores import read_scored
+    from quaere.evaluation.qa.scores import name_apart, read_scored
     from quaere.search.searcher import NoSearcher, open_searcher
 
     if args.suite is not None:
         _run_suite(args)
         return
-    others = [read_scored(path) for path in args.compare]
+    others = name_apart([(path, read_scored(path)) for path in args.compare])
     if args.seeds and (args.model or args.run_name or len(others) < 2):
         raise BadInput("--seeds compares files, without a model", hint="quaere eval --compare FILE ... --seeds paired")
     if len(others) > 1 and args.model is args.run_name is args.questions is None:
@@ -290,7 +290,7 @@ async def _evaluate(
     from quaere.dialects.notes import find_notes
     from quaere.evaluation.qa.items import write_items
     from quaere.evaluation.qa.scores import Evaluation, judge_spans, score_answering, write_evaluation
-    from quaere.search.searcher import check_reachable
+    from quaere.search.searcher import check_reachable, find_fingerprint
 
     async with AsyncExitStack() as held:
         held.push_async_callback(searcher.close)
@@ -304,6 +304,7 @@ async def _evaluate(
         held.push_async_callback(policy.stop)
         args.min_confidence = least_confidence(args.min_confidence, args.attempts, policy)
         settings = _settings(args, weights.name if weights else args.model, protocol, limits)
+        settings["index_fingerprint"] = await find_fingerprint(searcher)
         how = {name: getattr(args, name) for name in ("seed", "max_rows", "attempts", "min_confidence")}
         agent = OpenAgent(policy, searcher, protocol, limits, notes, 0.0, **how)
         with _open_run(args, settings) as stored:

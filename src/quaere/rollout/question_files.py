@@ -5,9 +5,9 @@ such as Search-R1's, and of the hub.
 
     hub:OWNER/NAME[/SUBSET][@REVISION][:SPLIT]
 
-Accepted answers may also be called `golden_answers`, as in FlashRAG's files; files of BrowseComp-Plus are read once its
-own script has decrypted them. `facts` is the number of facts a question combines, `searches` the number of searches it
-needs (default: `facts`). If `facts` is missing, `hops` is used instead.
+Accepted answers may also be called `golden_answers`, as in FlashRAG's files, or `answer`, a text or a list; files of
+BrowseComp-Plus are read once its own script has decrypted them. `facts` is the number of facts a question combines,
+`searches` the number of searches it needs (default: `facts`). If `facts` is missing, `hops` is used instead.
 A file whose name ends in `.txt` may have one question per line, as it is written and without answers. Of a data set of
 the hub, data is read and code is not: `datasets` runs no scripts of it.
 """
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from quaere.errors import BadInput, import_extra
 from quaere.policies.hub import explain_hub_error
@@ -93,8 +93,8 @@ class QuestionRow(msgspec.Struct):
 
     question: str
     id: str = ""
-    answers: tuple[str, ...] = ()
-    golden_answers: tuple[str, ...] = ()  # FlashRAG's name for them
+    answers: tuple[str, ...] | UnsetType = UNSET
+    golden_answers: tuple[str, ...] | UnsetType = UNSET  # FlashRAG's name for them
     hops: int = 0
     evidence: tuple[Evidence, ...] = ()
     # Loose types on purpose: third-party files have numbers or null as names of sets and documents, and in files of
@@ -104,13 +104,15 @@ class QuestionRow(msgspec.Struct):
     set: str | int | None = None
     gold_ids: tuple[str | int, ...] | None = None
     hidden: tuple[str, ...] = ()
+    answer: Any = None  # read only of a row without the first two, which may be empty on purpose
+    answer_aliases: Any = None
 
     def to_question(self, name: str) -> Question:
         """The row as a question with the id `name`."""
         return Question(
             name,
             self.question,
-            self.answers or self.golden_answers,
+            self.accepted,
             self.hops or self.num_facts,
             self.evidence,
             "" if self.set is None else str(self.set),
@@ -118,6 +120,14 @@ class QuestionRow(msgspec.Struct):
             facts=self.num_facts,
             searches=_count(self.searches, self.num_facts),
             hidden=self.hidden,
+        )
+
+    @property
+    def accepted(self) -> tuple[str, ...]:
+        """The accepted answers; none if the documents do not answer, or it is not known."""
+        named = [names for names in (self.answers, self.golden_answers) if names is not UNSET]
+        return (
+            next(filter(None, named), ()) if named else tuple(dict.fromkeys(_texts([self.answer, self.answer_aliases])))
         )
 
     @property

@@ -140,8 +140,11 @@ def read_manifest(path: Path) -> Manifest:
     try:
         written = (path / MANIFEST).read_bytes()
     except OSError:
-        state = "is not an index (it has no manifest.json)" if path.exists() else "does not exist"
-        raise IndexMissing(f"{path} {state}", hint=rebuild) from None
+        if not path.exists():
+            raise IndexMissing(f"{path} does not exist", hint=rebuild) from None
+        # Most often it holds the documents themselves.
+        said = f"{path} is not an index (it has no manifest.json)"
+        raise IndexMissing(said, hint=f"quaere index {path} --out INDEX") from None
     try:
         label = decode_json(written, _Label)
         if label.kind == KIND and label.format > FORMAT:

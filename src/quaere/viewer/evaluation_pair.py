@@ -14,6 +14,7 @@ from quaere.evaluation.intervals import Interval, rate_interval, smallest_differ
 from quaere.evaluation.qa.answer_kinds import CLOSED
 from quaere.evaluation.qa.differences import compare
 from quaere.evaluation.qa.items import Item
+from quaere.evaluation.qa.scores import has_other_index
 from quaere.viewer.evaluation_pages import MEASURES, EvaluationResults, ItemLine, Result, describe_item, has_text
 from quaere.viewer.page_formats import Listed, ListPage, cut_page
 
@@ -72,6 +73,7 @@ class PairPage(ListPage[PairQuery, PairLine], frozen=True):
     num_shared: int
     rows: list[MeasureRow]
     counts: dict[str, int]
+    other_index: bool
 
     @property
     def refused(self) -> MeasureRow | None:
@@ -104,6 +106,7 @@ def compare_results(results: EvaluationResults, query: PairQuery) -> PairPage:
         num_shared=len(pairs),
         rows=list(_measure(ours, theirs)),
         counts={kind: changes.count(kind) for kind in _CHANGES.values()},
+        other_index=has_other_index(ours.scored, theirs.scored),
         page=cut_page(found, query.page).map(lambda each: view(*each)),
     )
 

@@ -13,6 +13,7 @@ An `Evaluation` is stored in a file with the score of every question, so that la
 question by question. A file of items (`items`) is smaller and can be compared as well; `read_scored` reads both.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -364,3 +365,15 @@ def read_scored(path: Path) -> Scored:
         return read_evaluation(path)
     items = read_items(path)
     return ItemEvaluation(items_name(path), score_answering(items), tuple(items))
+
+
+def name_apart(read: Sequence[tuple[Path, Scored]]) -> list[Scored]:
+    """Results that were read from files; those that share a name are called by their files."""
+    num = Counter(result.name for _, result in read)
+    return [structs.replace(result, name=str(path)) if num[result.name] > 1 else result for path, result in read]
+
+
+def has_other_index(result: Scored, other: Scored) -> bool:
+    """True if the two searched different indexes; False if that is not known, or one of them searched none."""
+    found = {one.settings.get("index_fingerprint") for one in (result, other)} - {None, ""}
+    return len(found) > 1
